@@ -1,0 +1,61 @@
+# Builds with PGXS: make, make install, make installcheck, make clean.
+# make test and make demo need nothing installed but Debian's packages; see README.md.
+
+EXTENSION  = outbox
+MODULE_big = outbox
+PGFILEDESC = "outbox - transactional outbox dispatched to Redis Streams"
+DATA       = outbox--1.0.sql
+OBJS       = \
+	src/api.o \
+	src/append.o \
+	src/ddl.o \
+	src/deferred.o \
+	src/endpoint.o \
+	src/log.o \
+	src/outbox.o \
+	src/record.o \
+	src/redis_link.o \
+	src/redis_url.o \
+	src/relations.o \
+	src/restore.o \
+	src/ring.o \
+	src/session.o \
+	src/settings.o \
+	src/shared.o \
+	src/status.o \
+	src/unique_id.o \
+	src/wait.o \
+	src/wakeup.o \
+	src/window.o \
+	bgworker/cleanup.o \
+	bgworker/deferral.o \
+	bgworker/dispatcher.o \
+	bgworker/instance.o \
+	bgworker/launcher.o \
+	bgworker/position.o \
+	bgworker/publisher.o \
+	bgworker/transaction.o
+
+# make installcheck: against a running server that preloads the library.
+REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
+ISOLATION_OPTS = --load-extension=outbox
+EXTRA_CLEAN    = results output_iso tmp_check log
+
+PG_CPPFLAGS = $(shell pkg-config --cflags hiredis)
+PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+SHLIB_LINK  = $(shell pkg-config --libs hiredis)
+
+PG_CONFIG ?= pg_config
+PGXS      := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+$(OBJS): $(wildcard src/*.h bgworker/*.h)
+
+test:
+	@t/support/run-tests
+
+demo:
+	@examples/demo/run
+
+.PHONY: test demo

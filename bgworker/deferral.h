@@ -1,0 +1,20 @@
+/*
+ * deferral.h
+ *		Messages that cannot be sent now, and those behind them.
+ */
+#ifndef OUTBOX_DEFERRAL_H
+#define OUTBOX_DEFERRAL_H
+
+#include "src/log.h"
+
+extern void deferral_load(void);
+extern bool deferral_leaves_out(const Message *message);
+extern bool deferral_diverts(const Message *message);
+extern void deferral_divert(const Message *message, int slot);
+extern void deferral_refused(const Message *message, int slot, const char *error);
+extern bool deferral_return_due(void);
+extern void deferral_window_published(void);
+extern long deferral_ms_until_due(void);
+extern void deferral_forget_slot(int slot);
+
+#endif							/* OUTBOX_DEFERRAL_H */

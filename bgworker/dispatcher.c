@@ -1,0 +1,515 @@
+/*
+ * dispatcher.c
+ *		The process that publishes what a database commits.
+ *
+ * The launcher starts one for each database that has the extension. Its loop:
+ * open a window, publish it, keep house, wait. Truth is in the tables and in
+ * the fence; it may be killed at any line, and its successor goes on from
+ * there.
+ *
+ * It must never hold a transaction open while it waits, nor wait without
+ * attending to what others want of it: shutdown, new settings, the database.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "commands/extension.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/cleanup.h"
+#include "bgworker/deferral.h"
+#include "bgworker/instance.h"
+#include "bgworker/position.h"
+#include "bgworker/publisher.h"
+#include "bgworker/transaction.h"
+#include "src/compat.h"
+#include "src/relations.h"
+#include "src/settings.h"
+#include "src/shared.h"
+
+#define ATTEND_MS			100 /* while somebody may need the database */
+#define PAUSE_MS			1	/* between windows under load */
+#define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
+#define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
+#define FIRST_RETRY_MS		20
+#define LAST_RETRY_MS		400 /* Redis is found again within a second */
+
+/* Class of the advisory lock that makes us the only one; see src/record.c. */
+#define DISPATCHER_LOCK_CLASS	0x0b0d
+
+PGDLLEXPORT void outbox_dispatcher_main(Datum database);
+
+static DatabaseShared *shared;
+static Position position;
+static bool redis_is_down;		/* and the log says so */
+static int	retry_ms;			/* 0 = the next try is at once */
+static TimestampTz next_try;
+static TimestampTz last_contact;	/* with Redis */
+static TimestampTz next_look;	/* for windows while Redis is away */
+static TimestampTz next_cleanup;
+static uint64 cleanups_answered;
+
+static void set_up_process(Oid database);
+static void force_settings(void);
+static void become_the_only_one(void);
+static void register_process(void);
+static void deregister_process(int code, Datum arg);
+static void load_state(void);
+static void load_instance(void);
+static void attend(void);
+static void leave(Farewell farewell) pg_attribute_noreturn();
+static bool extension_is_there(void);
+static bool database_is_wanted(void);
+static void attend_to_refusal(void);
+static bool look_for_messages(void);
+static bool publish(void);
+static bool try_to_connect(void);
+static void redis_failed(void);
+static void redis_works(void);
+static void keep_house(bool busy);
+static bool cleanup_is_asked_for(void);
+static void clean_up(void);
+static void wait_for_work(void);
+static long ms_until(TimestampTz when);
+static void report_state(DispatcherState state);
+static uint32 wait_event(void);
+
+/* Entry point; the argument is the oid of the database. */
+void
+outbox_dispatcher_main(Datum database)
+{
+	set_up_process(DatumGetObjectId(database));
+	load_state();
+
+	for (;;)
+	{
+		bool		busy;
+
+		attend();
+		if (!outbox_dispatch)
+		{
+			publisher_disconnect();
+			report_state(DISPATCHER_OFF);
+			wait_for_work();
+			continue;
+		}
+		busy = look_for_messages();
+		busy |= publish();
+		keep_house(busy);
+		attend_to_refusal();
+		if (!busy)
+			wait_for_work();
+	}
+}
+
+static void
+set_up_process(Oid database)
+{
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+
+	/* A cancel could end a wait for the standby before it has our window. */
+	pqsignal(SIGINT, SIG_IGN);
+	BackgroundWorkerUnblockSignals();
+
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	force_settings();
+	shared = shared_mine();
+	if (shared == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("outbox: too many databases"),
+				 errdetail("%d can be served.", shared_capacity())));
+	become_the_only_one();
+	register_process();
+	publisher_init(attend);
+}
+
+/* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
+static void
+force_settings(void)
+{
+	static const char *const settings[][2] = {
+		{"search_path", "pg_catalog"},
+		{"synchronous_commit", "on"},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+		{"statement_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"session_replication_role", "origin"},
+		{"row_security", "off"}
+	};
+
+	for (int i = 0; i < lengthof(settings); i++)
+		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	if (COMPAT_TRANSACTION_TIMEOUT)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* A launcher that was restarted may start a second one: that goes. */
+static void
+become_the_only_one(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, 0, DISPATCHER_LOCK_CLASS);
+	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		proc_exit(0);
+}
+
+static void
+register_process(void)
+{
+	before_shmem_exit(deregister_process, (Datum) 0);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.pid = MyProcPid;
+	shared->report.state = DISPATCHER_STARTING;
+	shared->report.redis = REDIS_UNKNOWN;
+	shared->report.redis_error[0] = '\0';
+	shared->report.redis_warning[0] = '\0';
+	LWLockRelease(shared->lock);
+	pg_atomic_write_u32(&shared->restart, 0);
+	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
+}
+
+static void
+deregister_process(int code, Datum arg)
+{
+	pg_atomic_write_u32(&shared->dispatcher, 0);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.pid = 0;
+	shared->report.state = DISPATCHER_NONE;
+	shared->report.redis = REDIS_UNKNOWN;
+	LWLockRelease(shared->lock);
+	ConditionVariableBroadcast(&shared->progress);
+	shared_wake_launcher();
+}
+
+/* Reads where we are; leaves if there is nothing here for us. */
+static void
+load_state(void)
+{
+	while (!transaction_begin("starting"))
+		attend_to_refusal();
+	rings_reload();
+	position_load(&position);
+	load_instance();
+	deferral_load();
+	transaction_commit();
+	cleanups_answered = pg_atomic_read_u64(&shared->cleanups_done);
+	report_state(DISPATCHER_IDLE);
+}
+
+static void
+load_instance(void)
+{
+	pg_uuid_t	id;
+	bool		is_copy;
+
+	if (!instance_load(&id, &is_copy))
+		elog(ERROR, "outbox.instance is not ours");
+	if (is_copy)
+	{
+		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
+		position_skip_all(&position);
+		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
+	}
+	publisher_set_instance(&id);
+}
+
+/*
+ * Does what others want of this process. Called wherever it waits; never
+ * inside of a transaction. Does not return if it must go.
+ */
+static void
+attend(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+	if (pg_atomic_read_u32(&shared->restart) != 0 || database_is_wanted())
+		leave(FAREWELL_ASKED);
+}
+
+static void
+leave(Farewell farewell)
+{
+	/* A commit that still took us for alive may have created the extension. */
+	pg_atomic_write_u32(&shared->dispatcher, 0);
+	if (farewell == FAREWELL_NO_EXTENSION && extension_is_there())
+		farewell = FAREWELL_ASKED;
+	pg_atomic_write_u32(&shared->farewell, farewell);
+	proc_exit(0);
+}
+
+static bool
+extension_is_there(void)
+{
+	bool		there;
+
+	StartTransactionCommand();
+	there = OidIsValid(get_extension_oid("outbox", true));
+	CommitTransactionCommand();
+	return there;
+}
+
+/*
+ * Whether a command holds the lock on our database and waits for everybody to
+ * leave it. Our successor will wait for the same lock.
+ */
+static bool
+database_is_wanted(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	if (LockAcquire(&tag, RowExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	LockRelease(&tag, RowExclusiveLock, true);
+	return false;
+}
+
+/* A transaction could not begin: leaves if our extension is gone, else waits. */
+static void
+attend_to_refusal(void)
+{
+	switch (transaction_refusal())
+	{
+		case REFUSAL_NONE:
+			return;
+		case REFUSAL_GONE:
+			leave(FAREWELL_NO_EXTENSION);
+			break;
+		case REFUSAL_ANOTHER:
+			leave(FAREWELL_ASKED);
+			break;
+		case REFUSAL_BUSY:
+			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ATTEND_MS, wait_event());
+			attend();
+			break;
+	}
+}
+
+/*
+ * Opens a window if there is something new. While Redis is away that is done
+ * by the clock only, so that windows stay small but do not become many.
+ */
+static bool
+look_for_messages(void)
+{
+	bool		opened = false;
+
+	if (!publisher_is_connected() && redis_is_down && ms_until(next_look) > 0)
+		return false;
+	next_look = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_poll_interval);
+
+	/* Looping at once would take a fifth of the callers' throughput. */
+	if (position.opened_at != 0 &&
+		GetCurrentTimestamp() - position.opened_at < PAUSE_MS * INT64CONST(1000))
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event());
+
+	if (position_is_caught_up(&position) && publisher_is_connected())
+		opened = deferral_return_due();
+	opened |= position_open_window(&position);
+	return opened;
+}
+
+/* Publishes what is opened, if Redis lets us. Says whether anything was. */
+static bool
+publish(void)
+{
+	bool		published = false;
+
+	if (!publisher_is_connected() && !try_to_connect())
+		return false;
+	while (!position_is_caught_up(&position))
+	{
+		report_state(DISPATCHER_PUBLISHING);
+		if (!publisher_publish_next(&position))
+		{
+			redis_failed();
+			return published;
+		}
+		published = true;
+		last_contact = GetCurrentTimestamp();
+		retry_ms = 0;
+		if (position_is_caught_up(&position))
+			deferral_window_published();
+		ConditionVariableBroadcast(&shared->progress);
+		attend();
+	}
+	report_state(DISPATCHER_IDLE);
+	return published;
+}
+
+static bool
+try_to_connect(void)
+{
+	if (ms_until(next_try) > 0)
+		return false;
+	if (!publisher_connect(&position))
+	{
+		redis_failed();
+		return false;
+	}
+	redis_works();
+	return true;
+}
+
+/*
+ * The link is closed and says why. The first time after success we try again
+ * at once: Redis may just have been restarted or have forgotten the script.
+ */
+static void
+redis_failed(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	next_try = TimestampTzPlusMilliseconds(now, retry_ms / 2 + pg_prng_uint64_range(&pg_global_prng_state, 0, retry_ms / 2));
+	if (retry_ms > 0 && !redis_is_down)
+	{
+		redis_is_down = true;
+		ereport(LOG, (errmsg("outbox: Redis cannot be used, messages wait: %s", publisher_error())));
+	}
+	retry_ms = retry_ms == 0 ? FIRST_RETRY_MS : Min(retry_ms * 2, LAST_RETRY_MS);
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.redis = REDIS_DOWN;
+	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
+	LWLockRelease(shared->lock);
+	report_state(DISPATCHER_WAITING_FOR_REDIS);
+}
+
+static void
+redis_works(void)
+{
+	if (redis_is_down)
+		ereport(LOG, (errmsg("outbox: Redis can be used again")));
+	redis_is_down = false;
+	retry_ms = FIRST_RETRY_MS;
+	last_contact = GetCurrentTimestamp();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.redis = REDIS_UP;
+	shared->report.redis_error[0] = '\0';
+	strlcpy(shared->report.redis_warning, publisher_warning(), sizeof(shared->report.redis_warning));
+	LWLockRelease(shared->lock);
+	report_state(DISPATCHER_IDLE);
+}
+
+/* What is done when there is nothing to publish, or by the clock. */
+static void
+keep_house(bool busy)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!busy && position_is_caught_up(&position) && position.opened.published < position.published &&
+		now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
+		position_close(&position);
+
+	if (!busy && publisher_is_connected() && now - last_contact > RENEW_AFTER_MS * INT64CONST(1000))
+	{
+		last_contact = now;
+		if (publisher_renew())
+			retry_ms = 0;
+		else
+			redis_failed();
+	}
+
+	if (cleanup_is_asked_for() || (outbox_cleanup_interval >= 0 && ms_until(next_cleanup) <= 0))
+		clean_up();
+}
+
+static bool
+cleanup_is_asked_for(void)
+{
+	return pg_atomic_read_u64(&shared->cleanups_asked) != cleanups_answered;
+}
+
+static void
+clean_up(void)
+{
+	uint64		asked = pg_atomic_read_u64(&shared->cleanups_asked);
+	bool		may_empty = publisher_is_connected() && position.sent >= position.published;
+
+	if (!cleanup_run(&position, may_empty))
+		return;
+	next_cleanup = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Max(outbox_cleanup_interval, 0));
+	cleanups_answered = asked;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.last_cleanup = GetCurrentTimestamp();
+	LWLockRelease(shared->lock);
+	pg_atomic_write_u64(&shared->cleanups_done, asked);
+	ConditionVariableBroadcast(&shared->progress);
+}
+
+/* Sleeps until woken by a commit, or until something is due. */
+static void
+wait_for_work(void)
+{
+	long		ms = outbox_poll_interval;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (outbox_dispatch)
+	{
+		if (!publisher_is_connected())
+			ms = Min(ms, ms_until(next_try));
+		else
+			ms = Min(ms, RENEW_AFTER_MS);
+		if (outbox_cleanup_interval >= 0)
+			ms = Min(ms, ms_until(next_cleanup));
+		if (position.opened.published < position.published)
+			ms = Min(ms, CLOSE_AFTER_MS);
+		if (publisher_is_connected())
+			ms = Min(ms, deferral_ms_until_due());
+	}
+	if ((int64) pg_atomic_read_u64(&shared->leave_until) > now)
+		ms = Min(ms, ATTEND_MS);
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
+	ResetLatch(MyLatch);
+}
+
+static long
+ms_until(TimestampTz when)
+{
+	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+}
+
+static void
+report_state(DispatcherState state)
+{
+	if (shared->report.state == state)
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.state = state;
+	LWLockRelease(shared->lock);
+}
+
+static uint32
+wait_event(void)
+{
+	static uint32 event;
+
+	if (event == 0)
+		event = compat_wait_event("OutboxDispatcher");
+	return event;
+}

@@ -1,0 +1,314 @@
+/*
+ * launcher.c
+ *		Keeps one dispatcher alive in each database that has the extension.
+ *
+ * A static worker that is connected to no database. It cannot see from outside
+ * which databases have the extension, so it starts a dispatcher in each to
+ * look, once; one that finds nothing to do leaves for good. From then on it is
+ * kicked: by a commit for which no dispatcher was there (CREATE EXTENSION is
+ * one), and by commands that create or alter databases. Nothing is polled.
+ *
+ * It remembers nothing that matters: restarted, it finds the dispatchers that
+ * run by shared memory.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/outbox.h"
+#include "src/shared.h"
+
+#define MAX_STARTING		2	/* that may look at the same time */
+#define IDLE_MS				60000
+#define STARTING_MS			100 /* until we look again whether it still starts */
+#define LOCKED_MS			100 /* until the lock on a database is tried again */
+#define NO_SLOT_MS			1000	/* until a free worker slot is looked for */
+#define FIRST_BACKOFF_MS	1000
+#define LAST_BACKOFF_MS		60000
+#define HEALTHY_MS			60000	/* one that lived as long did not fail at once */
+
+PGDLLEXPORT void outbox_launcher_main(Datum argument);
+
+/* What we know of the dispatcher of shared_at(i). */
+typedef struct Child
+{
+	Oid			database;
+	BackgroundWorkerHandle *handle; /* NULL = not started by us, or ended */
+	TimestampTz started;
+	TimestampTz not_before;		/* the next one is not started before */
+	int			backoff_ms;
+} Child;
+
+static Child *children;
+static int	starting;			/* how many look now */
+static bool no_slot;			/* and the log says so */
+
+static void set_up_process(void);
+static void forget_launcher(int code, Datum argument);
+static void read_databases(void);
+static void note_database(Form_pg_database database);
+static void forget_dropped(void);
+static long look_after(int i);
+static void bury(Child *child, DatabaseShared *shared);
+static long start_if_possible(Child *child, DatabaseShared *shared);
+static bool database_is_free(Oid database);
+static bool start(Child *child);
+static long ms_until(TimestampTz when);
+static uint32 wait_event(void);
+
+/* Entry point. */
+void
+outbox_launcher_main(Datum argument)
+{
+	set_up_process();
+
+	for (;;)
+	{
+		long		ms = IDLE_MS;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+
+		read_databases();
+		starting = 0;
+		for (int i = 0; i < shared_capacity(); i++)
+			ms = Min(ms, look_after(i));
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event());
+	}
+}
+
+static void
+set_up_process(void)
+{
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	children = MemoryContextAllocZero(TopMemoryContext, shared_capacity() * sizeof(Child));
+	before_shmem_exit(forget_launcher, (Datum) 0);
+	shared_set_launcher(true);
+}
+
+static void
+forget_launcher(int code, Datum argument)
+{
+	shared_set_launcher(false);
+}
+
+/* Makes an entry for each new database, which has us look into it. */
+static void
+read_databases(void)
+{
+	Relation	table;
+	TableScanDesc scan;
+	HeapTuple	row;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	table = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(table, 0, NULL);
+	while ((row = heap_getnext(scan, ForwardScanDirection)) != NULL)
+		note_database((Form_pg_database) GETSTRUCT(row));
+	table_endscan(scan);
+	table_close(table, AccessShareLock);
+	forget_dropped();
+	CommitTransactionCommand();
+}
+
+static void
+note_database(Form_pg_database database)
+{
+	DatabaseShared *shared;
+
+	if (!database->datallowconn || shared_find(database->oid, false) != NULL)
+		return;
+	shared = shared_find(database->oid, true);
+	if (shared)
+		pg_atomic_write_u32(&shared->wanted, 1);
+}
+
+/* Frees the entries of databases that are gone. Needs an open transaction. */
+static void
+forget_dropped(void)
+{
+	for (int i = 0; i < shared_capacity(); i++)
+	{
+		DatabaseShared *shared = shared_at(i);
+
+		if (OidIsValid(shared->database) && children[i].handle == NULL &&
+			pg_atomic_read_u32(&shared->dispatcher) == 0 &&
+			get_database_name(shared->database) == NULL)
+			shared_forget(shared);
+	}
+}
+
+/* Does for one database what is due; returns in how many ms to look again. */
+static long
+look_after(int i)
+{
+	DatabaseShared *shared = shared_at(i);
+	Child	   *child = &children[i];
+	pid_t		pid;
+
+	if (child->handle && GetBackgroundWorkerPid(child->handle, &pid) == BGWH_STOPPED)
+		bury(child, shared);
+	if (!OidIsValid(shared->database))
+		return IDLE_MS;
+	if (child->database != shared->database)
+		*child = (Child) {.database = shared->database};
+
+	if (child->handle || pg_atomic_read_u32(&shared->dispatcher) != 0)
+	{
+		if (shared->report.state > DISPATCHER_STARTING)
+			return IDLE_MS;
+		starting++;
+		return STARTING_MS;
+	}
+	if (pg_atomic_read_u32(&shared->wanted) == 0)
+		return IDLE_MS;
+	return start_if_possible(child, shared);
+}
+
+/* A dispatcher that we started has ended: decides when the next one starts. */
+static void
+bury(Child *child, DatabaseShared *shared)
+{
+	bool		healthy = TimestampDifferenceExceeds(child->started, GetCurrentTimestamp(), HEALTHY_MS);
+
+	pfree(child->handle);
+	child->handle = NULL;
+	switch ((Farewell) pg_atomic_exchange_u32(&shared->farewell, FAREWELL_NONE))
+	{
+		case FAREWELL_NO_EXTENSION:
+			child->backoff_ms = 0;
+			break;
+
+		case FAREWELL_ASKED:
+			child->backoff_ms = 0;
+			child->not_before = 0;
+			pg_atomic_write_u32(&shared->wanted, 1);
+			break;
+
+		case FAREWELL_NONE:
+			if (healthy || child->backoff_ms == 0)
+				child->backoff_ms = FIRST_BACKOFF_MS;
+			else
+				child->backoff_ms = Min(child->backoff_ms * 2, LAST_BACKOFF_MS);
+			child->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), child->backoff_ms);
+			pg_atomic_write_u32(&shared->wanted, 1);
+			break;
+	}
+}
+
+static long
+start_if_possible(Child *child, DatabaseShared *shared)
+{
+	if (ms_until(child->not_before) > 0)
+		return ms_until(child->not_before);
+	if (starting >= MAX_STARTING)
+		return STARTING_MS;
+	if (!database_is_free(shared->database))
+		return LOCKED_MS;
+
+	pg_atomic_write_u32(&shared->wanted, 0);
+	if (start(child))
+	{
+		starting++;
+		return STARTING_MS;
+	}
+	pg_atomic_write_u32(&shared->wanted, 1);
+	return NO_SLOT_MS;
+}
+
+/*
+ * Whether a dispatcher could connect now: the database exists and no command
+ * holds its lock. It would wait for the lock itself, but in vain if that
+ * command is DROP DATABASE.
+ */
+static bool
+database_is_free(Oid database)
+{
+	LOCKTAG		tag;
+	bool		is_free;
+
+	StartTransactionCommand();
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
+	is_free = LockAcquire(&tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL &&
+		get_database_name(database) != NULL;
+	CommitTransactionCommand();
+	return is_free;
+}
+
+static bool
+start(Child *child)
+{
+	BackgroundWorker worker = {
+		.bgw_type = "outbox dispatcher",
+		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_library_name = OUTBOX_LIBRARY,
+		.bgw_function_name = OUTBOX_DISPATCHER_MAIN,
+		.bgw_main_arg = ObjectIdGetDatum(child->database),
+		.bgw_notify_pid = MyProcPid
+	};
+	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+	bool		registered;
+
+	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox dispatcher for database %u", child->database);
+	registered = RegisterDynamicBackgroundWorker(&worker, &child->handle);
+	MemoryContextSwitchTo(caller);
+
+	if (!registered)
+	{
+		child->handle = NULL;
+		if (!no_slot)
+			ereport(LOG,
+					(errmsg("outbox: no worker slot is free for a dispatcher"),
+					 errhint("Raise \"max_worker_processes\".")));
+	}
+	no_slot = !registered;
+	child->started = GetCurrentTimestamp();
+	return registered;
+}
+
+static long
+ms_until(TimestampTz when)
+{
+	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+}
+
+static uint32
+wait_event(void)
+{
+	static uint32 event;
+
+	if (event == 0)
+		event = compat_wait_event("OutboxLauncher");
+	return event;
+}

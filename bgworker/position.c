@@ -1,0 +1,388 @@
+/*
+ * position.c
+ *		What is new, what is next, and where to go on after anything died.
+ *
+ * Called by the dispatcher. A window is opened in one transaction: take a
+ * snapshot S; if messages were committed since the last one, insert {number,
+ * uuid, S} and commit synchronously. That commit makes the window immutable
+ * and puts the WAL of every producer visible in S on disk before anything of
+ * theirs is sent. The window's own transaction id is taken after S, so that
+ * after a crash no id below xmax(S) is given out again.
+ *
+ *	 died before the commit		the next look finds the same messages
+ *	 after it, before sending	the row is there, the fence names an earlier one
+ *	 between chunks				the fence names this window and the last message
+ *	 after the last chunk		as above; nothing is left of the window
+ *
+ * Where we are is told by the fence in Redis. `published` in the rows of the
+ * window tables is what was known when they were written: it never runs ahead,
+ * so expiry and the views rely on it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/tuptable.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/position.h"
+#include "bgworker/transaction.h"
+#include "src/log.h"
+#include "src/settings.h"
+#include "src/shared.h"
+#include "src/unique_id.h"
+
+#define FIRST_SIZE	1024
+
+/* The mark in Redis: how far the dispatcher got. */
+typedef struct Fence
+{
+	int64		number;
+	pg_uuid_t	uuid;
+	int64		last_id;
+} Fence;
+
+static void all_is_published(Position *position);
+static void append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows);
+static void keep_window(Window *kept, const Window *window);
+static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
+static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
+static bool collect_row(TupleTableSlot *row, int slot, void *arg);
+static int	compare_rows(const void *a, const void *b);
+static bool parse_fence(const char *text, Fence *fence);
+static void resume_without_fence(Position *position);
+static void resume_from_oldest(Position *position);
+static void report_published(const Position *position);
+
+/* Reads from the tables how far we had got. Needs an open transaction. */
+void
+position_load(Position *position)
+{
+	Window		newest;
+
+	if (!window_newest(&newest))
+		elog(ERROR, "no window is left");
+	keep_window(&position->opened, &newest);
+	keep_snapshot(&position->looked, newest.snapshot);
+	position->published = newest.published;
+	position->sent = newest.published;
+	position->resume_after = 0;
+	position->rows.number = -1;
+	report_published(position);
+}
+
+/*
+ * Puts everything committed up to now behind us without sending it, in the
+ * open transaction; for a copy whose original sends it.
+ */
+void
+position_skip_all(Position *position)
+{
+	WindowRows	none = {0};
+
+	append_window(position, snapshot_value_now(), &none);
+	all_is_published(position);
+}
+
+/*
+ * Looks whether messages were committed since the last look, and if so opens
+ * the next window. Returns whether there is one.
+ */
+bool
+position_open_window(Position *position)
+{
+	SnapshotValue *now;
+	WindowRows	rows = {0};
+
+	if (!transaction_begin("looking for messages"))
+		return false;
+	now = snapshot_value_now();
+	collect(&rows, position->looked, now);
+	if (rows.n == 0)
+	{
+		keep_snapshot(&position->looked, now);
+		transaction_commit();
+		return false;
+	}
+
+	append_window(position, now, &rows);
+	transaction_commit();
+
+	/* Kept only if it is the next one to be sent; else it is read again. */
+	if (position->sent + 1 == position->opened.number)
+	{
+		if (position->rows.rows)
+			pfree(position->rows.rows);
+		position->rows = rows;
+	}
+	else
+		pfree(rows.rows);
+	return true;
+}
+
+/*
+ * Appends an empty window, which says on disk how far we have published and,
+ * having a new snapshot, that this is all. Only when all is published. It is
+ * not flushed: if it gets lost, the window before says less, but no lie.
+ */
+void
+position_close(Position *position)
+{
+	WindowRows	none = {0};
+
+	if (!transaction_begin("noting the position"))
+		return;
+	append_window(position, position->looked, &none);
+	transaction_commit_async();
+	all_is_published(position);
+}
+
+/*
+ * Goes to where Redis says it is; called on every connect, with the value of
+ * the fence, "" if there is none. Needs an open transaction.
+ */
+void
+position_resume(Position *position, const char *fence_text)
+{
+	Fence		fence;
+	Window		window;
+
+	position->resume_after = 0;
+	position->rows.number = -1;
+	position->sent = position->published;
+
+	if (fence_text[0] == '\0')
+		resume_without_fence(position);
+	else if (!parse_fence(fence_text, &fence))
+		ereport(LOG, (errmsg("outbox: the fence in Redis is not ours; going on after window %lld",
+							 (long long) position->sent)));
+	else if (window_fetch(fence.number, &window) &&
+			 memcmp(&window.uuid, &fence.uuid, sizeof(pg_uuid_t)) == 0)
+	{
+		position->sent = fence.number;
+		if (window_fetch(fence.number - 1, &window))
+		{
+			position->sent = fence.number - 1;
+			position->resume_after = fence.last_id;
+		}
+		position->published = Max(position->published, position->sent);
+	}
+	else if (fence.number < window_oldest_number())
+		resume_from_oldest(position);
+	else
+		ereport(LOG,
+				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; going on after window %lld",
+						(long long) fence.number, (long long) position->sent),
+				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
+	report_published(position);
+}
+
+/* Notes that the window after `sent` is in Redis. */
+void
+position_advance(Position *position)
+{
+	position->sent++;
+	position->resume_after = 0;
+	if (position->sent > position->published)
+	{
+		position->published = position->sent;
+		report_published(position);
+	}
+}
+
+/*
+ * The messages of the window to be sent next; NULL if the extension is being
+ * dropped. They are collected once and stay until the next call.
+ */
+WindowRows *
+position_next_rows(Position *position)
+{
+	Window		before;
+	Window		next;
+
+	if (position->rows.number == position->sent + 1)
+		return &position->rows;
+	if (!transaction_begin("reading a window"))
+		return NULL;
+	if (!window_fetch(position->sent, &before) || !window_fetch(position->sent + 1, &next))
+		elog(ERROR, "window %lld is missing", (long long) position->sent + 1);
+	if (position->rows.rows)
+		pfree(position->rows.rows);
+	memset(&position->rows, 0, sizeof(position->rows));
+	collect(&position->rows, before.snapshot, next.snapshot);
+	position->rows.number = next.number;
+	position->rows.uuid = next.uuid;
+	transaction_commit();
+	return &position->rows;
+}
+
+/*
+ * Whether all messages of all transactions up to `tx` that had ended when it
+ * committed are in Redis. `tx` must be one of the dispatcher's own.
+ */
+bool
+position_has_published(const Position *position, FullTransactionId tx)
+{
+	Window		window;
+
+	if (position->published == position->opened.number)
+		return snapshot_value_sees(position->looked, tx);
+	return window_fetch(position->published, &window) &&
+		snapshot_value_sees(window.snapshot, tx);
+}
+
+static void
+all_is_published(Position *position)
+{
+	position->sent = position->published = position->opened.number;
+	report_published(position);
+}
+
+/* Writes the next window, which holds `rows`, and makes it the newest. */
+static void
+append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows)
+{
+	Rings		rings;
+	Window		window = {
+		.number = position->opened.number + 1,
+		.tx = GetTopFullTransactionId(),
+		.snapshot = (SnapshotValue *) snapshot,
+		.opened_at = GetCurrentTimestamp(),
+		.published = rows->n == 0 ? position->opened.number + 1 : position->published,
+		.messages = position->opened.messages + rows->n,
+		.oldest = rows->oldest
+	};
+
+	unique_id_random(&window.uuid);
+	rings_read(&rings);
+	window_append(&window, rings.ring[RING_LOG].current);
+
+	keep_window(&position->opened, &window);
+	keep_snapshot(&position->looked, snapshot);
+	position->opened_at = window.opened_at;
+	rows->number = window.number;
+	rows->uuid = window.uuid;
+}
+
+static void
+keep_window(Window *kept, const Window *window)
+{
+	SnapshotValue *snapshot = kept->snapshot;
+
+	keep_snapshot(&snapshot, window->snapshot);
+	*kept = *window;
+	kept->snapshot = snapshot;
+}
+
+static void
+keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot)
+{
+	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+	SnapshotValue *copy = snapshot_value_copy(snapshot);
+
+	MemoryContextSwitchTo(caller);
+	if (*kept)
+		pfree(*kept);
+	*kept = copy;
+}
+
+/* Collects and sorts; one message takes 16 bytes until its window is sent. */
+static void
+collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto)
+{
+	log_scan(GetActiveSnapshot(), after, upto, collect_row, rows);
+	if (rows->n > 1)
+		qsort(rows->rows, rows->n, sizeof(LogRow), compare_rows);
+}
+
+static bool
+collect_row(TupleTableSlot *row, int slot, void *arg)
+{
+	WindowRows *rows = arg;
+	TimestampTz at = log_row_at(row);
+
+	if (rows->rows == NULL)
+	{
+		rows->size = FIRST_SIZE;
+		rows->rows = MemoryContextAllocHuge(TopMemoryContext, rows->size * sizeof(LogRow));
+	}
+	else if (rows->n == rows->size)
+	{
+		rows->size *= 2;
+		rows->rows = repalloc_huge(rows->rows, rows->size * sizeof(LogRow));
+	}
+	rows->rows[rows->n].id = log_row_id(row);
+	rows->rows[rows->n].tid = row->tts_tid;
+	rows->rows[rows->n].slot = slot;
+	rows->n++;
+	if (rows->oldest == 0 || at < rows->oldest)
+		rows->oldest = at;
+	return true;
+}
+
+static int
+compare_rows(const void *a, const void *b)
+{
+	int64		left = ((const LogRow *) a)->id;
+	int64		right = ((const LogRow *) b)->id;
+
+	return left < right ? -1 : left > right;
+}
+
+/* "<window number> <window uuid> <last message id>" */
+static bool
+parse_fence(const char *text, Fence *fence)
+{
+	long long	number;
+	long long	last_id;
+	char		uuid[37];
+
+	if (sscanf(text, "%lld %36s %lld", &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||
+		strspn(uuid, "0123456789abcdef-") != 36)
+		return false;
+	fence->number = number;
+	fence->last_id = last_id;
+	fence->uuid = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(uuid)));
+	return true;
+}
+
+/* Redis is new, another one, or was emptied. */
+static void
+resume_without_fence(Position *position)
+{
+	if (position->published == 0 || position->opened.messages == 0)
+		return;
+	if (outbox_redis_data_loss == DATA_LOSS_RESUME)
+		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; going on after window %lld, as \"outbox.redis_data_loss\" says",
+							 (long long) position->sent)));
+	else
+	{
+		position->sent = Min(window_oldest_number(), position->published);
+		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; sending all that the log still has, after window %lld",
+							 (long long) position->sent)));
+	}
+}
+
+static void
+resume_from_oldest(Position *position)
+{
+	position->sent = Min(window_oldest_number(), position->published);
+	ereport(LOG, (errmsg("outbox: the fence in Redis is older than the windows that are kept; going on after window %lld",
+						 (long long) position->sent),
+				  errdetail("What Redis has lost of the messages before that is not in the log any more.")));
+}
+
+static void
+report_published(const Position *position)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.published = position->published;
+	LWLockRelease(shared->lock);
+	ConditionVariableBroadcast(&shared->progress);
+}

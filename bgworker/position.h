@@ -1,0 +1,62 @@
+/*
+ * position.h
+ *		How far windows have been opened and published.
+ */
+#ifndef OUTBOX_POSITION_H
+#define OUTBOX_POSITION_H
+
+#include "storage/itemptr.h"
+
+#include "src/window.h"
+
+/* Where a message of a window lies. */
+typedef struct LogRow
+{
+	int64		id;
+	ItemPointerData tid;
+	uint16		slot;
+} LogRow;
+
+/* The messages of one window, in the order of their ids. */
+typedef struct WindowRows
+{
+	int64		number;			/* -1 = none collected */
+	pg_uuid_t	uuid;
+	LogRow	   *rows;
+	int64		n;
+	int64		size;
+	TimestampTz oldest;
+} WindowRows;
+
+typedef struct Position
+{
+	Window		opened;			/* the newest window */
+	SnapshotValue *looked;		/* nothing was committed since it ended that
+								 * this does not see */
+	int64		published;		/* newest window known to be in Redis */
+	int64		sent;			/* newest window sent on this way; behind
+								 * published while a loss of Redis is made up */
+	int64		resume_after;	/* message of window sent + 1 up to which Redis
+								 * has it; 0 = nothing */
+	TimestampTz opened_at;		/* when the last window was opened, as told by
+								 * our clock */
+	WindowRows	rows;
+} Position;
+
+extern void position_load(Position *position);
+extern void position_skip_all(Position *position);
+extern bool position_open_window(Position *position);
+extern void position_close(Position *position);
+extern void position_resume(Position *position, const char *fence);
+extern void position_advance(Position *position);
+extern WindowRows *position_next_rows(Position *position);
+extern bool position_has_published(const Position *position, FullTransactionId tx);
+
+/* Whether there is no window left to publish. */
+static inline bool
+position_is_caught_up(const Position *position)
+{
+	return position->sent == position->opened.number;
+}
+
+#endif							/* OUTBOX_POSITION_H */

@@ -1,0 +1,47 @@
+/*
+ * script.h
+ *		The script that publishes one chunk, run by Redis.
+ *
+ * All of it happens or nothing, up to the first message that fails; and it
+ * happens only if the fence still has the value that the chunk builds on. So
+ * a chunk of a connection that was given up, and which Redis runs late, does
+ * nothing; neither do chunks in flight behind one that failed.
+ *
+ * KEYS: the fence; the lease. Destinations are not declared: one that the ACL
+ * forbids would refuse the whole script.
+ * ARGV: 1 the value of the fence that this builds on, "" = none; 2 the new
+ * value up to the message id; 3 value of the lease; 4 its life in ms; 5 length
+ * to trim streams to, 0 = do not; then for each message its id in the log, its
+ * stream, the number of its fields and values, and these.
+ * Returns how many messages were added, and the error of the next one if it
+ * failed.
+ *
+ * The lease is written first, plainly: only the first write of a script can
+ * meet "out of memory", "read only", MISCONF and NOREPLICAS, and only a
+ * command that denies on OOM is refused, so these stop the chunk before any
+ * effect.
+ */
+#ifndef OUTBOX_SCRIPT_H
+#define OUTBOX_SCRIPT_H
+
+#define SCRIPT_FENCE_MOVED	"FENCE"
+
+static const char publish_script[] =
+"local fence = redis.call('GET', KEYS[1]) or ''\n"
+"if fence ~= ARGV[1] then return redis.error_reply('" SCRIPT_FENCE_MOVED " ' .. fence) end\n"
+"redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])\n"
+"local added, last, failure, at = 0, false, false, 6\n"
+"while at <= #ARGV do\n"
+"  local from, to, reply = at + 3, at + 2 + ARGV[at + 2]\n"
+"  if ARGV[5] == '0' then\n"
+"    reply = redis.pcall('XADD', ARGV[at + 1], '*', unpack(ARGV, from, to))\n"
+"  else\n"
+"    reply = redis.pcall('XADD', ARGV[at + 1], 'MAXLEN', '~', ARGV[5], '*', unpack(ARGV, from, to))\n"
+"  end\n"
+"  if type(reply) == 'table' and reply.err then failure = reply.err break end\n"
+"  added, last, at = added + 1, ARGV[at], to + 1\n"
+"end\n"
+"if last then redis.call('SET', KEYS[1], ARGV[2] .. last) end\n"
+"return {added, failure}\n";
+
+#endif							/* OUTBOX_SCRIPT_H */

@@ -1,0 +1,128 @@
+/*
+ * transaction.c
+ *		The bracket around everything that a worker does with tables.
+ *
+ * Every transaction of the dispatcher is opened and closed here, and none is
+ * open while it talks to Redis. Each enters at the gate (src/relations.c), so
+ * DROP EXTENSION waits for it to end, and it does not begin while the
+ * extension is being dropped.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "pgstat.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "bgworker/transaction.h"
+#include "src/relations.h"
+
+static Oid	extension;			/* that this process works for */
+static bool refused;
+
+static void commit_with(const char *synchronous_commit);
+
+/*
+ * Begins a transaction with a new snapshot. False if the extension is not
+ * there or somebody is about to drop it; then no transaction is open.
+ */
+bool
+transaction_begin(const char *activity)
+{
+	const Relations *relations;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	relations = relations_try_enter();
+	if (relations && extension == InvalidOid)
+		extension = relations->extension;
+	if (relations == NULL || relations->extension != extension)
+	{
+		refused = true;
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+		return false;
+	}
+	PushActiveSnapshot(GetTransactionSnapshot());
+	pgstat_report_activity(STATE_RUNNING, activity);
+	return true;
+}
+
+/* Why a transaction was refused since the last call, if one was. */
+Refusal
+transaction_refusal(void)
+{
+	Oid			now;
+
+	if (!refused)
+		return REFUSAL_NONE;
+	refused = false;
+	StartTransactionCommand();
+	now = get_extension_oid("outbox", true);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(TopMemoryContext);
+
+	if (now == InvalidOid)
+		return REFUSAL_GONE;
+	return extension == InvalidOid || now == extension ? REFUSAL_BUSY : REFUSAL_ANOTHER;
+}
+
+/*
+ * Commits. If the transaction wrote anything it is on disk, and on the
+ * synchronous standby, when this returns: dispatchers ignore the signal that
+ * could cancel the wait, and being terminated means never to return.
+ */
+void
+transaction_commit(void)
+{
+	if (ActiveSnapshotSet())
+		PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(TopMemoryContext);
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/* Commits without waiting for the disk: for what may get lost. */
+void
+transaction_commit_async(void)
+{
+	commit_with("off");
+}
+
+/* Commits without waiting for a standby: for what holds heavy locks. */
+void
+transaction_commit_local(void)
+{
+	commit_with("local");
+}
+
+/*
+ * Runs a statement in the open transaction and returns how many rows it
+ * touched. Names in it must be qualified: search_path is pg_catalog.
+ */
+int64
+transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	int64		rows;
+	int			result;
+
+	SPI_connect();
+	result = SPI_execute_with_args(sql, nargs, types, values, nulls, false, 0);
+	if (result < 0)
+		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(result));
+	rows = (int64) SPI_processed;
+	SPI_finish();
+	return rows;
+}
+
+static void
+commit_with(const char *synchronous_commit)
+{
+	(void) set_config_option("synchronous_commit", synchronous_commit,
+							 PGC_SUSET, PGC_S_OVERRIDE, GUC_ACTION_LOCAL, true, 0, false);
+	transaction_commit();
+}

@@ -1,0 +1,528 @@
+/* outbox--1.0.sql */
+
+\echo Use "CREATE EXTENSION outbox" to load this file. \quit
+
+--
+-- The schema of the tables and views. Functions live in the schema that CREATE
+-- EXTENSION was given, which may be this one.
+--
+DO $$
+BEGIN
+	IF '@extschema@' <> 'outbox' THEN
+		CREATE SCHEMA outbox;
+		COMMENT ON SCHEMA outbox IS 'tables and views of the extension outbox';
+	END IF;
+END
+$$;
+
+--
+-- Tables. src/relations.c finds them by these names; nothing else repeats them.
+--
+CREATE TABLE outbox.instance (
+	id uuid NOT NULL,
+	database oid NOT NULL
+);
+COMMENT ON TABLE outbox.instance IS 'who this outbox is; one row. Every transaction that uses the outbox locks this table first';
+COMMENT ON COLUMN outbox.instance.id IS 'part of the names of our keys in Redis';
+COMMENT ON COLUMN outbox.instance.database IS 'database that the id was made for; another one is a copy';
+
+INSERT INTO outbox.instance
+	SELECT pg_catalog.gen_random_uuid(), d.oid
+	FROM pg_catalog.pg_database d
+	WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+
+CREATE TABLE outbox.ring (
+	ring text NOT NULL CHECK (ring OPERATOR(pg_catalog.=) ANY (ARRAY['log', 'record'])),
+	slot integer NOT NULL,
+	state text NOT NULL CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['empty', 'current', 'sealed', 'quiet', 'retired'])),
+	generation bigint NOT NULL,
+	since timestamptz NOT NULL,
+	tx xid8 NOT NULL,
+	published_at timestamptz,
+	PRIMARY KEY (ring, slot)
+);
+COMMENT ON TABLE outbox.ring IS 'state of each slot of the two rings of tables';
+COMMENT ON COLUMN outbox.ring.ring IS 'log or record';
+COMMENT ON COLUMN outbox.ring.slot IS 'number of the slot: its tables are log_N and window_N, or record_N';
+COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), quiet (no writer is left), retired (readers skip it), empty';
+COMMENT ON COLUMN outbox.ring.generation IS 'grows with every change of any slot; this row changed last at that generation';
+COMMENT ON COLUMN outbox.ring.since IS 'when the slot came into this state';
+COMMENT ON COLUMN outbox.ring.tx IS 'transaction that brought it there';
+COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet slot was first seen with all its messages in Redis';
+
+CREATE TABLE outbox.endpoint (
+	name text PRIMARY KEY,
+	concurrency text,
+	retention interval
+);
+COMMENT ON TABLE outbox.endpoint IS 'settings of endpoints; endpoint "default" exists without a row';
+COMMENT ON COLUMN outbox.endpoint.name IS 'logical receiver; message ids are deduplicated per endpoint';
+COMMENT ON COLUMN outbox.endpoint.concurrency IS 'optimistic or pessimistic; NULL means outbox.concurrency';
+COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its dispatch; NULL means outbox.retention';
+
+CREATE TABLE outbox.deferred (
+	id bigint PRIMARY KEY,
+	key uuid,
+	message_id text NOT NULL,
+	dest text NOT NULL,
+	cause text,
+	at timestamptz NOT NULL,
+	headers jsonb,
+	body bytea NOT NULL,
+	log_slot integer,
+	state text NOT NULL CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['waiting', 'returned'])),
+	returned_tx xid8,
+	attempts integer NOT NULL,
+	next_at timestamptz NOT NULL,
+	last_error text,
+	first_attempt timestamptz,
+	last_attempt timestamptz
+);
+CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state OPERATOR(pg_catalog.=) 'waiting';
+COMMENT ON TABLE outbox.deferred IS 'messages that a destination refused, and those behind them: kept here until they can be sent';
+COMMENT ON COLUMN outbox.deferred.id IS 'id that the message has in the log';
+COMMENT ON COLUMN outbox.deferred.key IS 'record that the message belongs to';
+COMMENT ON COLUMN outbox.deferred.message_id IS 'id that consumers see';
+COMMENT ON COLUMN outbox.deferred.dest IS 'destination';
+COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this one';
+COMMENT ON COLUMN outbox.deferred.at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
+COMMENT ON COLUMN outbox.deferred.body IS 'body';
+COMMENT ON COLUMN outbox.deferred.log_slot IS 'log slot of the original; when that is emptied a returned row goes too';
+COMMENT ON COLUMN outbox.deferred.state IS 'waiting for its next attempt, or returned to the log';
+COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
+COMMENT ON COLUMN outbox.deferred.attempts IS 'attempts of its own; 0 for a message that only waits behind another';
+COMMENT ON COLUMN outbox.deferred.next_at IS 'not tried again before';
+COMMENT ON COLUMN outbox.deferred.last_error IS 'what Redis answered to the last attempt';
+COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
+COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
+
+CREATE SEQUENCE outbox.message_id_seq CACHE 1;
+COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
+
+--
+-- The rings. No row of a slot is ever updated or deleted: TRUNCATE gives the
+-- space back, so vacuum has nothing to do here.
+--
+DO $$
+DECLARE
+	log_slots CONSTANT integer := 4;
+	record_slots CONSTANT integer := 8;
+	no_vacuum CONSTANT text := 'WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)';
+BEGIN
+	FOR n IN 0 .. log_slots - 1 LOOP
+		EXECUTE pg_catalog.format($sql$
+			CREATE TABLE outbox.log_%1$s (
+				id bigint NOT NULL,
+				tx xid8 NOT NULL,
+				at timestamptz NOT NULL,
+				key uuid,
+				message_id text NOT NULL,
+				dest text NOT NULL,
+				cause text,
+				headers jsonb,
+				body bytea NOT NULL
+			) %2$s;
+			CREATE INDEX log_%1$s_tx_idx ON outbox.log_%1$s (tx);
+			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages, slot %1$s';
+			COMMENT ON COLUMN outbox.log_%1$s.id IS 'order of the calls';
+			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
+			COMMENT ON COLUMN outbox.log_%1$s.at IS 'when it was enqueued';
+			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
+			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see';
+			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination';
+			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it';
+			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
+			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
+
+			CREATE TABLE outbox.window_%1$s (
+				number bigint PRIMARY KEY,
+				uuid uuid NOT NULL,
+				tx xid8 NOT NULL,
+				snapshot pg_snapshot NOT NULL,
+				opened_at timestamptz NOT NULL,
+				published bigint NOT NULL,
+				messages bigint NOT NULL,
+				oldest timestamptz
+			) %2$s;
+			COMMENT ON TABLE outbox.window_%1$s IS 'windows opened while log slot %1$s was current; the first one repeats the last of the slot before';
+			COMMENT ON COLUMN outbox.window_%1$s.number IS 'counts the windows';
+			COMMENT ON COLUMN outbox.window_%1$s.uuid IS 'tells this window from one of the same number in another history of this database';
+			COMMENT ON COLUMN outbox.window_%1$s.tx IS 'transaction that opened it';
+			COMMENT ON COLUMN outbox.window_%1$s.snapshot IS 'where it ends; it begins where the window before ends';
+			COMMENT ON COLUMN outbox.window_%1$s.opened_at IS 'when it was opened';
+			COMMENT ON COLUMN outbox.window_%1$s.published IS 'newest window known to be in Redis when this row was written';
+			COMMENT ON COLUMN outbox.window_%1$s.messages IS 'messages in all windows up to the end of this one';
+			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message was enqueued';
+		$sql$, n, no_vacuum);
+	END LOOP;
+
+	FOR n IN 0 .. record_slots - 1 LOOP
+		EXECUTE pg_catalog.format($sql$
+			CREATE TABLE outbox.record_%1$s (
+				key uuid PRIMARY KEY,
+				tx xid8 NOT NULL,
+				endpoint text NOT NULL,
+				msgid text NOT NULL
+			) %2$s;
+			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, slot %1$s';
+			COMMENT ON COLUMN outbox.record_%1$s.key IS 'hash of endpoint and msgid';
+			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it';
+			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message';
+			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message';
+		$sql$, n, no_vacuum);
+	END LOOP;
+
+	INSERT INTO outbox.ring (ring, slot, state, generation, since, tx)
+		SELECT r.ring, s.slot, CASE s.slot WHEN 0 THEN 'current' ELSE 'empty' END, 1,
+			pg_catalog.now(), pg_catalog.pg_current_xact_id()
+		FROM (VALUES ('log', log_slots), ('record', record_slots)) r (ring, slots),
+			LATERAL pg_catalog.generate_series(0, r.slots - 1) s (slot);
+END
+$$;
+
+-- Window 0 ends before every transaction that can have written a message.
+INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, messages)
+	VALUES (0, pg_catalog.gen_random_uuid(), pg_catalog.pg_current_xact_id(), '3:3:', pg_catalog.now(), 0, 0);
+
+--
+-- Functions for applications
+--
+CREATE FUNCTION @extschema@.outbox_begin(msgid text, endpoint text DEFAULT NULL, concurrency text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_begin_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_begin(text, text, text) IS 'opens an incoming message: true = process it, false = duplicate, just acknowledge it';
+
+CREATE FUNCTION @extschema@.outbox_begin(msgid uuid, endpoint text DEFAULT NULL, concurrency text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_begin_uuid'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_begin(uuid, text, text) IS 'opens an incoming message: true = process it, false = duplicate, just acknowledge it';
+
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body text, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, text, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body json, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_enqueue_json'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, json, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_enqueue_jsonb'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, jsonb, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body bytea, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_enqueue_bytea'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, bytea, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+
+CREATE FUNCTION @extschema@.outbox_commit()
+RETURNS integer
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_commit() IS 'seals the record of the open message; returns how many messages it carries';
+
+CREATE FUNCTION @extschema@.outbox_wait(msgid text, endpoint text DEFAULT NULL, timeout interval DEFAULT '30 s')
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
+
+--
+-- Functions for administrators
+--
+CREATE FUNCTION outbox.check_endpoint(name text, concurrency text, retention interval)
+RETURNS void
+AS $$
+BEGIN
+	IF name IS NULL THEN
+		RAISE EXCEPTION 'endpoint name must not be null' USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	IF name = '' THEN
+		RAISE EXCEPTION 'endpoint name must not be empty' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF pg_catalog.octet_length(name) > 1024 THEN
+		RAISE EXCEPTION 'endpoint name is too long' USING ERRCODE = 'string_data_right_truncation',
+			DETAIL = 'An endpoint name may have 1024 bytes.';
+	END IF;
+	IF concurrency NOT IN ('optimistic', 'pessimistic') THEN
+		RAISE EXCEPTION 'invalid concurrency: "%"', concurrency USING ERRCODE = 'invalid_parameter_value',
+			HINT = 'Use "optimistic" or "pessimistic".';
+	END IF;
+	IF retention <= interval '0' THEN
+		RAISE EXCEPTION 'retention must be greater than zero' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+END
+$$
+LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION outbox.check_endpoint(text, text, interval) IS 'refuses invalid settings of an endpoint';
+
+CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL)
+RETURNS void
+AS $$
+BEGIN
+	PERFORM outbox.check_endpoint(name, concurrency, retention);
+	INSERT INTO outbox.endpoint AS e VALUES (name, concurrency, retention);
+EXCEPTION WHEN unique_violation THEN
+	RAISE EXCEPTION 'endpoint "%" already exists', name USING ERRCODE = 'duplicate_object',
+		HINT = 'Use outbox_alter_endpoint() to change its settings.';
+END
+$$
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval) IS 'creates an endpoint; NULL means the setting of the same name';
+
+CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL)
+RETURNS void
+AS $$
+BEGIN
+	PERFORM outbox.check_endpoint(name, concurrency, retention);
+	IF name = 'default' THEN
+		INSERT INTO outbox.endpoint AS e VALUES (name, concurrency, retention)
+			ON CONFLICT ON CONSTRAINT endpoint_pkey DO UPDATE
+			SET concurrency = excluded.concurrency, retention = excluded.retention;
+		RETURN;
+	END IF;
+	UPDATE outbox.endpoint e
+		SET concurrency = outbox_alter_endpoint.concurrency, retention = outbox_alter_endpoint.retention
+		WHERE e.name = outbox_alter_endpoint.name;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'endpoint "%" does not exist', name USING ERRCODE = 'undefined_object';
+	END IF;
+END
+$$
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval) IS 'sets all settings of an endpoint; NULL means the setting of the same name';
+
+CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text)
+RETURNS void
+AS $$
+BEGIN
+	DELETE FROM outbox.endpoint e WHERE e.name = outbox_drop_endpoint.name;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'endpoint "%" does not exist', name USING ERRCODE = 'undefined_object';
+	END IF;
+END
+$$
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text) IS 'drops an endpoint; its records live on until they expire';
+
+CREATE FUNCTION @extschema@.outbox_cleanup()
+RETURNS bigint
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_cleanup() IS 'asks the dispatcher for a round of expiry and waits for it; returns how many records went';
+
+--
+-- Internal functions
+--
+CREATE FUNCTION outbox.redirect_restored()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_redirect_restored'
+LANGUAGE C;
+COMMENT ON FUNCTION outbox.redirect_restored() IS 'sends a message or record that comes by SQL, from a restored dump, into the current slot';
+
+CREATE FUNCTION outbox.endpoint_changed()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_endpoint_changed'
+LANGUAGE C;
+COMMENT ON FUNCTION outbox.endpoint_changed() IS 'makes every session read the settings of endpoints again';
+
+CREATE FUNCTION outbox.is_pending(tx xid8)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_is_pending'
+LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION outbox.is_pending(xid8) IS 'whether messages of that transaction are not yet known to be in Redis; pg_dump takes these';
+
+CREATE FUNCTION outbox.wake_launcher()
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_wake_launcher'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.wake_launcher() IS 'at commit, makes the launcher look into this database';
+
+CREATE FUNCTION outbox.read_status(
+	OUT dispatcher_pid integer, OUT dispatcher_state text,
+	OUT redis_state text, OUT redis_error text,
+	OUT pending bigint, OUT oldest_pending interval, OUT sent bigint, OUT duplicates bigint,
+	OUT deferred bigint, OUT windows bigint, OUT log_size bigint, OUT last_cleanup timestamptz, OUT problem text)
+AS 'MODULE_PATHNAME', 'outbox_read_status'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.read_status() IS 'what the view outbox.status shows';
+
+CREATE FUNCTION outbox.read_pending(
+	OUT id bigint, OUT message_id text, OUT dest text, OUT at timestamptz,
+	OUT cause text, OUT headers jsonb, OUT body_size integer, OUT state text,
+	OUT attempts integer, OUT next_at timestamptz, OUT last_error text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_read_pending'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.read_pending() IS 'what the view outbox.pending shows';
+
+CREATE FUNCTION outbox.read_records(OUT endpoint text, OUT msgid text, OUT tx xid8, OUT slot integer, OUT state text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_read_records'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows';
+
+--
+-- Views
+--
+CREATE VIEW outbox.status AS SELECT * FROM outbox.read_status();
+COMMENT ON VIEW outbox.status IS 'how the outbox of this database is: one row';
+COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL: none runs';
+COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, off, or not running';
+COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
+COMMENT ON COLUMN outbox.status.redis_error IS 'why it is down';
+COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound beyond 10,000 that no window holds yet';
+COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them';
+COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
+COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';
+COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination refused them, or one before them';
+COMMENT ON COLUMN outbox.status.windows IS 'windows that are opened and not yet published';
+COMMENT ON COLUMN outbox.status.log_size IS 'bytes on disk of the log';
+COMMENT ON COLUMN outbox.status.last_cleanup IS 'when expiry last ran';
+COMMENT ON COLUMN outbox.status.problem IS 'NULL, or what is wrong and what to do about it';
+
+CREATE VIEW outbox.pending AS SELECT * FROM outbox.read_pending();
+COMMENT ON VIEW outbox.pending IS 'committed messages that are not yet known to be in Redis: the oldest 1000';
+COMMENT ON COLUMN outbox.pending.id IS 'order of the calls';
+COMMENT ON COLUMN outbox.pending.message_id IS 'id that consumers see';
+COMMENT ON COLUMN outbox.pending.dest IS 'destination';
+COMMENT ON COLUMN outbox.pending.at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.pending.cause IS 'incoming message that caused it';
+COMMENT ON COLUMN outbox.pending.headers IS 'headers';
+COMMENT ON COLUMN outbox.pending.body_size IS 'bytes of the body';
+COMMENT ON COLUMN outbox.pending.state IS 'new, or deferred';
+COMMENT ON COLUMN outbox.pending.attempts IS 'attempts of a deferred message';
+COMMENT ON COLUMN outbox.pending.next_at IS 'when a deferred message is due';
+COMMENT ON COLUMN outbox.pending.last_error IS 'what Redis answered to its last attempt';
+
+CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
+COMMENT ON VIEW outbox.records IS 'messages remembered as processed';
+COMMENT ON COLUMN outbox.records.endpoint IS 'endpoint that processed the message';
+COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
+COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it';
+COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record';
+COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet';
+
+--
+-- Dump and restore. What comes back by COPY goes through the trigger into the
+-- current slot; our own inserts in C pass no trigger. ALWAYS, because a
+-- subscriber of logical replication must drop what it is sent, not publish it.
+--
+DO $$
+DECLARE
+	slot_table regclass;
+BEGIN
+	FOR slot_table IN
+		SELECT c.oid FROM pg_catalog.pg_class c
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log|record)_[0-9]+$'
+		ORDER BY c.relname
+	LOOP
+		EXECUTE pg_catalog.format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);
+		EXECUTE pg_catalog.format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
+		EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
+		PERFORM pg_catalog.pg_extension_config_dump(slot_table,
+			CASE WHEN slot_table::text LIKE '%log%' THEN 'WHERE outbox.is_pending(tx)' ELSE '' END);
+	END LOOP;
+END
+$$;
+
+CREATE TRIGGER endpoint_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.endpoint
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.endpoint_changed();
+COMMENT ON TRIGGER endpoint_changed ON outbox.endpoint IS 'makes every session read the settings of endpoints again';
+ALTER TABLE outbox.endpoint ENABLE ALWAYS TRIGGER endpoint_changed;
+
+SELECT pg_catalog.pg_extension_config_dump('outbox.endpoint', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.deferred', 'WHERE state = ''waiting''');
+SELECT pg_catalog.pg_extension_config_dump('outbox.message_id_seq', '');
+
+--
+-- Privileges: nobody has any until outbox_grant() gives them.
+--
+CREATE FUNCTION outbox.privileges(access text)
+RETURNS TABLE (object text)
+AS $$
+	SELECT pg_catalog.format('FUNCTION %s', p.oid::pg_catalog.regprocedure)
+	FROM pg_catalog.pg_proc p
+		JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
+		JOIN pg_catalog.pg_extension e ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
+	WHERE p.proname = ANY (CASE access
+		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait}'::name[]
+		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
+		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup}'::name[]
+	END)
+	UNION ALL
+	SELECT pg_catalog.format('TABLE outbox.%s', v)
+	FROM pg_catalog.unnest('{status,pending,records}'::text[]) v
+	WHERE access = 'monitor'
+	UNION ALL
+	SELECT 'SCHEMA outbox' WHERE access = 'monitor'
+	UNION ALL
+	SELECT 'SCHEMA @extschema@' WHERE access IN ('application', 'admin') AND '@extschema@' NOT IN ('public', 'outbox')
+	UNION ALL
+	SELECT 'SCHEMA outbox' WHERE access IN ('application', 'admin') AND '@extschema@' = 'outbox'
+$$
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION outbox.privileges(text) IS 'objects that a kind of access needs';
+
+CREATE FUNCTION outbox.set_access(verb text, role regrole, access text)
+RETURNS void
+AS $$
+DECLARE
+	kinds text[];
+	object text;
+BEGIN
+	IF role IS NULL THEN
+		RAISE EXCEPTION 'role must not be null' USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	kinds := CASE access
+		WHEN 'application' THEN '{application}'::text[]
+		WHEN 'monitor' THEN '{monitor}'::text[]
+		WHEN 'admin' THEN '{monitor,admin}'::text[]
+	END;
+	IF kinds IS NULL THEN
+		RAISE EXCEPTION 'invalid access: "%"', access USING ERRCODE = 'invalid_parameter_value',
+			HINT = 'Use "application", "monitor" or "admin".';
+	END IF;
+	FOR object IN SELECT DISTINCT p.object FROM unnest(kinds) k, outbox.privileges(k) p LOOP
+		EXECUTE format(verb, CASE split_part(object, ' ', 1) WHEN 'FUNCTION' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, object, role);
+	END LOOP;
+END
+$$
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION outbox.set_access(text, regrole, text) IS 'grants or revokes what a kind of access needs';
+
+CREATE FUNCTION @extschema@.outbox_grant(role regrole, access text DEFAULT 'application')
+RETURNS void
+AS $$ SELECT outbox.set_access('GRANT %s ON %s TO %s', role, access) $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor or admin needs';
+
+CREATE FUNCTION @extschema@.outbox_revoke(role regrole, access text DEFAULT 'application')
+RETURNS void
+AS $$ SELECT outbox.set_access('REVOKE %s ON %s FROM %s', role, access) $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_revoke(regrole, text) IS 'takes from a role what outbox_grant() gave it';
+
+DO $$
+DECLARE
+	f regprocedure;
+BEGIN
+	FOR f IN
+		SELECT p.oid FROM pg_catalog.pg_proc p
+		WHERE p.pronamespace = 'outbox'::regnamespace OR (p.pronamespace = '@extschema@'::regnamespace AND p.proname ~ '^outbox_')
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+	END LOOP;
+END
+$$;
+
+SELECT outbox.wake_launcher();

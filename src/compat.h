@@ -1,0 +1,60 @@
+/*
+ * compat.h
+ *		The only place that tests versions of PostgreSQL and hiredis.
+ *
+ * Code is written to the newest spelling that all supported versions can be
+ * brought to; what is older is mapped here.
+ */
+#ifndef OUTBOX_COMPAT_H
+#define OUTBOX_COMPAT_H
+
+#include "access/genam.h"
+#include "catalog/pg_extension.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/wait_event.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "outbox supports PostgreSQL 15 to 18"
+#endif
+
+/* 18 reports index scans to EXPLAIN; ours are never explained. */
+#if PG_VERSION_NUM >= 180000
+#define compat_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
+#else
+#define compat_index_beginscan(heap, index, snapshot, nkeys) \
+	index_beginscan(heap, index, snapshot, nkeys, 0)
+#endif
+
+/* 17 moved the number of a process out of PGPROC. */
+#if PG_VERSION_NUM < 170000
+#define MyProcNumber (MyProc->pgprocno)
+#endif
+
+/* 17 names wait events of extensions; before, all share one. */
+#if PG_VERSION_NUM >= 170000
+#define compat_wait_event(name) WaitEventExtensionNew(name)
+#else
+#define compat_wait_event(name) PG_WAIT_EXTENSION
+#endif
+
+/* 17 can limit the length of transactions. */
+#if PG_VERSION_NUM >= 170000
+#define COMPAT_TRANSACTION_TIMEOUT 1
+#else
+#define COMPAT_TRANSACTION_TIMEOUT 0
+#endif
+
+/* 16 merged the tests for ownership. */
+#if PG_VERSION_NUM >= 160000
+#define compat_owns_extension(extension) object_ownercheck(ExtensionRelationId, extension, GetUserId())
+#else
+#define compat_owns_extension(extension) pg_extension_ownercheck(extension, GetUserId())
+#endif
+
+#endif							/* OUTBOX_COMPAT_H */

@@ -1,0 +1,91 @@
+/*
+ * deferred.c
+ *		Reads outbox.deferred.
+ *
+ * For sessions (outbox_wait(), the views) and for the dispatcher when it
+ * starts. Only the dispatcher writes the table: see bgworker/deferral.c.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/deferred.h"
+#include "src/relations.h"
+
+/* Columns of outbox.deferred. */
+enum
+{
+	COL_ID = 1,
+	COL_KEY,
+	COL_MESSAGE_ID,
+	COL_DEST,
+	COL_CAUSE,
+	COL_AT,
+	COL_HEADERS,
+	COL_BODY,
+	COL_LOG_SLOT,
+	COL_STATE,
+	COL_RETURNED_TX,
+	COL_ATTEMPTS,
+	COL_NEXT_AT,
+	COL_LAST_ERROR
+};
+
+static void read_row(TupleTableSlot *slot, Deferred *row);
+
+/* Reads all rows that are committed now. Locks are released at once. */
+void
+deferred_scan(DeferredReader reader, void *arg)
+{
+	Relation	table = table_open(relations_enter()->deferred, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	Deferred	row;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!table_scan_getnextslot(scan, ForwardScanDirection, slot))
+			break;
+		read_row(slot, &row);
+	} while (reader(&row, arg));
+
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(table, AccessShareLock);
+}
+
+static void
+read_row(TupleTableSlot *slot, Deferred *row)
+{
+	slot_getallattrs(slot);
+	memset(row, 0, sizeof(*row));
+#define COLUMN(col) (slot->tts_values[(col) - 1])
+#define ISNULL(col) (slot->tts_isnull[(col) - 1])
+	row->message.id = DatumGetInt64(COLUMN(COL_ID));
+	row->message.at = DatumGetTimestampTz(COLUMN(COL_AT));
+	row->message.has_key = !ISNULL(COL_KEY);
+	if (row->message.has_key)
+		row->message.key = *DatumGetUUIDP(COLUMN(COL_KEY));
+	row->message.message_id = DatumGetTextPP(COLUMN(COL_MESSAGE_ID));
+	row->message.dest = DatumGetTextPP(COLUMN(COL_DEST));
+	row->message.cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
+	row->message.headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
+	row->message.body = (bytea *) DatumGetPointer(COLUMN(COL_BODY));
+	row->state = strcmp(TextDatumGetCString(COLUMN(COL_STATE)), "waiting") == 0 ?
+		DEFERRED_WAITING : DEFERRED_RETURNED;
+	if (!ISNULL(COL_RETURNED_TX))
+		row->returned_tx = DatumGetFullTransactionId(COLUMN(COL_RETURNED_TX));
+	row->attempts = DatumGetInt32(COLUMN(COL_ATTEMPTS));
+	row->next_at = DatumGetTimestampTz(COLUMN(COL_NEXT_AT));
+	row->last_error = ISNULL(COL_LAST_ERROR) ? NULL : DatumGetTextPP(COLUMN(COL_LAST_ERROR));
+#undef COLUMN
+#undef ISNULL
+}

@@ -1,0 +1,33 @@
+/*
+ * deferred.h
+ *		Messages that wait outside of the log because a destination refused them.
+ */
+#ifndef OUTBOX_DEFERRED_H
+#define OUTBOX_DEFERRED_H
+
+#include "src/log.h"
+
+typedef enum DeferredState
+{
+	DEFERRED_WAITING,
+	DEFERRED_RETURNED
+} DeferredState;
+
+/* A row of outbox.deferred. */
+typedef struct Deferred
+{
+	Message		message;		/* tx is not kept */
+	DeferredState state;
+	FullTransactionId returned_tx;	/* returned: the row of the log that
+									 * counts */
+	int			attempts;
+	TimestampTz next_at;
+	text	   *last_error;		/* or NULL */
+} Deferred;
+
+/* Reads a row; returns false to end the scan. */
+typedef bool (*DeferredReader) (const Deferred *row, void *arg);
+
+extern void deferred_scan(DeferredReader reader, void *arg);
+
+#endif							/* OUTBOX_DEFERRED_H */

@@ -1,0 +1,198 @@
+/*
+ * endpoint.c
+ *		Reads the settings of endpoints, and remembers them.
+ *
+ * Called by outbox_begin() for its endpoint and by cleanup for the longest
+ * retention. All endpoints are read at once into a cache of this backend; a
+ * trigger on the table, outbox_endpoint_changed(), sends the invalidation that
+ * empties it, so a restored dump counts as much as outbox_alter_endpoint().
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "commands/trigger.h"
+#include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/endpoint.h"
+#include "src/relations.h"
+
+/* Columns of outbox.endpoint. */
+enum
+{
+	COL_NAME = 1,
+	COL_CONCURRENCY,
+	COL_RETENTION
+};
+
+/* A row of outbox.endpoint; what is NULL there falls back on a setting. */
+typedef struct EndpointRow
+{
+	char	   *name;
+	bool		has_concurrency;
+	Concurrency concurrency;
+	int64		retention;		/* microseconds, 0 = none of its own */
+} EndpointRow;
+
+static MemoryContext cache;		/* NULL = not loaded */
+static EndpointRow *rows;
+static int	nrows;
+static Oid	cached_relation;
+static bool stale;
+
+static void load(void);
+static void load_row(TupleTableSlot *slot, EndpointRow *row);
+static int64 interval_to_microseconds(const Interval *interval);
+static void forget_on_change(Datum arg, Oid relation);
+
+PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
+
+/* Registers the invalidation callback; once, by _PG_init. */
+void
+endpoint_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
+}
+
+/*
+ * The settings of an endpoint, those it does not have of its own taken from
+ * outbox.concurrency and outbox.retention. The name in the result is the one
+ * passed in. Raises 42704 if there is no such endpoint.
+ */
+Endpoint
+endpoint_get(const char *name)
+{
+	Endpoint	endpoint = {
+		.name = (char *) name,
+		.concurrency = (Concurrency) outbox_concurrency,
+		.retention = outbox_retention * USECS_PER_SEC
+	};
+
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		if (strcmp(rows[i].name, name) == 0)
+		{
+			if (rows[i].has_concurrency)
+				endpoint.concurrency = rows[i].concurrency;
+			if (rows[i].retention > 0)
+				endpoint.retention = rows[i].retention;
+			return endpoint;
+		}
+	}
+
+	if (strcmp(name, "default") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("endpoint \"%s\" does not exist", name),
+				 errhint("An administrator can create it with outbox_create_endpoint().")));
+	return endpoint;
+}
+
+/* The longest time that any record must be remembered, in microseconds. */
+int64
+endpoint_longest_retention(void)
+{
+	int64		longest = outbox_retention * USECS_PER_SEC;
+
+	load();
+	for (int i = 0; i < nrows; i++)
+		longest = Max(longest, rows[i].retention);
+	return longest;
+}
+
+/* Trigger: the settings of endpoints have changed. */
+Datum
+outbox_endpoint_changed(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by trigger manager",
+						"outbox.endpoint_changed")));
+	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	return PointerGetDatum(NULL);
+}
+
+static void
+load(void)
+{
+	Oid			relation = relations_enter()->endpoint;
+	Relation	table;
+	TupleTableSlot *slot;
+	TableScanDesc scan;
+	MemoryContext fresh;
+	MemoryContext caller;
+	int			size = 8;
+
+	if (cache != NULL && !stale && cached_relation == relation)
+		return;
+	if (cache != NULL)
+		MemoryContextDelete(cache);
+	cache = NULL;
+	nrows = 0;
+
+	fresh = AllocSetContextCreate(TopMemoryContext, "outbox endpoints", ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(fresh);
+	rows = palloc(size * sizeof(EndpointRow));
+
+	/* SnapshotSelf, so that no isolation level sees old settings. */
+	table = table_open(relation, AccessShareLock);
+	stale = false;
+	slot = table_slot_create(table, NULL);
+	scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		if (nrows == size)
+			rows = repalloc(rows, (size *= 2) * sizeof(EndpointRow));
+		load_row(slot, &rows[nrows++]);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(table, AccessShareLock);
+
+	MemoryContextSwitchTo(caller);
+	cache = fresh;
+	cached_relation = relation;
+}
+
+static void
+load_row(TupleTableSlot *slot, EndpointRow *row)
+{
+	bool		isnull;
+	Datum		value;
+
+	memset(row, 0, sizeof(*row));
+	row->name = TextDatumGetCString(slot_getattr(slot, COL_NAME, &isnull));
+
+	value = slot_getattr(slot, COL_CONCURRENCY, &isnull);
+	if (!isnull)
+		row->has_concurrency =
+			settings_concurrency_from_name(TextDatumGetCString(value), &row->concurrency);
+
+	value = slot_getattr(slot, COL_RETENTION, &isnull);
+	if (!isnull)
+		row->retention = interval_to_microseconds(DatumGetIntervalP(value));
+}
+
+/* As everywhere in PostgreSQL a month counts 30 days here. */
+static int64
+interval_to_microseconds(const Interval *interval)
+{
+	return interval->time +
+		(interval->day + interval->month * INT64CONST(30)) * USECS_PER_DAY;
+}
+
+static void
+forget_on_change(Datum arg, Oid relation)
+{
+	if (relation == InvalidOid || relation == cached_relation)
+		stale = true;
+}

@@ -1,0 +1,314 @@
+/*
+ * log.c
+ *		Appends messages to the log and reads those of a window.
+ *
+ * Sessions append (api.c), the dispatcher reads (bgworker/position.c,
+ * bgworker/publisher.c), the views read too. No row is ever updated or
+ * deleted.
+ *
+ * Ids do not commit in order, so nothing may be read by "id greater than the
+ * last one": what is new is what one snapshot sees and an earlier one does not.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "commands/sequence.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/append.h"
+#include "src/compat.h"
+#include "src/log.h"
+#include "src/relations.h"
+#include "src/wakeup.h"
+
+/* Columns of log_N. */
+enum
+{
+	COL_ID = 1,
+	COL_TX,
+	COL_AT,
+	COL_KEY,
+	COL_MESSAGE_ID,
+	COL_DEST,
+	COL_CAUSE,
+	COL_HEADERS,
+	COL_BODY,
+	NCOLUMNS = COL_BODY
+};
+
+/* One slot that is being read. */
+typedef struct SlotScan
+{
+	int			slot;
+	Relation	table;
+	Relation	index;
+	TupleTableSlot *row;
+	IndexScanDesc scan;
+	const SnapshotValue *after;
+	const SnapshotValue *upto;
+	LogReader	reader;
+	void	   *arg;
+} SlotScan;
+
+/* What log_carries() looks for. */
+typedef struct KeySearch
+{
+	const pg_uuid_t *key;
+	bool		found;
+} KeySearch;
+
+static bool scan_slot(int slot, Snapshot visible, const SnapshotValue *after,
+					  const SnapshotValue *upto, LogReader reader, void *arg);
+static bool begin_slot_scan(SlotScan *scan, int slot, Snapshot visible);
+static void end_slot_scan(SlotScan *scan);
+static bool read_new_transactions(SlotScan *scan);
+static bool read_ended_transactions(SlotScan *scan);
+static bool read_transaction(SlotScan *scan, FullTransactionId tx);
+static bool read_matching(SlotScan *scan, ScanKey keys, int nkeys);
+static bool match_key(TupleTableSlot *row, int slot, void *arg);
+
+/* Draws the id of the next message. */
+int64
+log_next_id(void)
+{
+	return nextval_internal(relations_enter()->message_id_seq, false);
+}
+
+/*
+ * Appends a message to the current slot, as part of the caller's transaction,
+ * and sees to it that the dispatcher is woken when that commits. message->tx
+ * is ignored: it is always the caller's top-level transaction.
+ *
+ * Takes RowExclusiveLock on the slot to the end of the transaction.
+ */
+void
+log_append(const Message *message)
+{
+	int			slot;
+	Relation	table = ring_open_current(RING_LOG, &slot);
+	Datum		values[NCOLUMNS];
+	bool		isnull[NCOLUMNS] = {0};
+
+	values[COL_ID - 1] = Int64GetDatum(message->id);
+	values[COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
+	values[COL_AT - 1] = TimestampTzGetDatum(message->at);
+	values[COL_KEY - 1] = UUIDPGetDatum(&message->key);
+	values[COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
+	values[COL_DEST - 1] = PointerGetDatum(message->dest);
+	values[COL_CAUSE - 1] = PointerGetDatum(message->cause);
+	values[COL_HEADERS - 1] = PointerGetDatum(message->headers);
+	values[COL_BODY - 1] = PointerGetDatum(message->body);
+	isnull[COL_KEY - 1] = !message->has_key;
+	isnull[COL_CAUSE - 1] = message->cause == NULL;
+	isnull[COL_HEADERS - 1] = message->headers == NULL;
+
+	append_row(table, relations_enter()->slots[RING_LOG][slot].index, COL_TX,
+			   UNIQUE_CHECK_NO, values, isnull);
+	table_close(table, NoLock);
+	wakeup_at_commit();
+}
+
+/*
+ * Reads the messages that `upto` sees and `after` does not, in no particular
+ * order. `visible` tells which rows are committed: it must see at least what
+ * `upto` sees. Locks are released at once.
+ */
+void
+log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
+		 LogReader reader, void *arg)
+{
+	Rings		rings;
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	{
+		const Slot *slot = &rings.ring[RING_LOG].slots[n];
+
+		/* Nobody has written to a quiet slot since the transaction it names. */
+		if (!slot_is_live(slot) ||
+			(slot->state == SLOT_QUIET && snapshot_value_sees(after, slot->tx)))
+			continue;
+		if (!scan_slot(n, visible, after, upto, reader, arg))
+			return;
+	}
+}
+
+/* Whether the log still has messages of a record that `tx` claimed. */
+bool
+log_carries(FullTransactionId tx, const pg_uuid_t *key)
+{
+	Rings		rings;
+	KeySearch	search = {key, false};
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nslots && !search.found; n++)
+	{
+		SlotScan	scan = {.reader = match_key, .arg = &search};
+
+		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) && begin_slot_scan(&scan, n, SnapshotSelf))
+		{
+			(void) read_transaction(&scan, tx);
+			end_slot_scan(&scan);
+		}
+	}
+	return search.found;
+}
+
+/* The id of a row. */
+int64
+log_row_id(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetInt64(slot_getattr(row, COL_ID, &isnull));
+}
+
+/* When a row was enqueued. */
+TimestampTz
+log_row_at(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetTimestampTz(slot_getattr(row, COL_AT, &isnull));
+}
+
+/* Reads a row; what is not stored in line is fetched into palloc'd memory. */
+void
+log_row_message(TupleTableSlot *row, Message *message)
+{
+	slot_getallattrs(row);
+#define COLUMN(col) (row->tts_values[(col) - 1])
+#define ISNULL(col) (row->tts_isnull[(col) - 1])
+	message->id = DatumGetInt64(COLUMN(COL_ID));
+	message->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
+	message->at = DatumGetTimestampTz(COLUMN(COL_AT));
+	message->has_key = !ISNULL(COL_KEY);
+	if (message->has_key)
+		message->key = *DatumGetUUIDP(COLUMN(COL_KEY));
+	message->message_id = DatumGetTextPP(COLUMN(COL_MESSAGE_ID));
+	message->dest = DatumGetTextPP(COLUMN(COL_DEST));
+	message->cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
+	message->headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
+	message->body = DatumGetByteaPP(COLUMN(COL_BODY));
+#undef COLUMN
+#undef ISNULL
+}
+
+static bool
+scan_slot(int slot, Snapshot visible, const SnapshotValue *after,
+		  const SnapshotValue *upto, LogReader reader, void *arg)
+{
+	SlotScan	scan = {.after = after, .upto = upto, .reader = reader, .arg = arg};
+	bool		go_on;
+
+	if (!begin_slot_scan(&scan, slot, visible))
+		return true;
+	go_on = read_new_transactions(&scan) && read_ended_transactions(&scan);
+	end_slot_scan(&scan);
+	return go_on;
+}
+
+/* Opens a slot; false if nothing was ever written to it. */
+static bool
+begin_slot_scan(SlotScan *scan, int slot, Snapshot visible)
+{
+	const SlotRelations *relations = &relations_enter()->slots[RING_LOG][slot];
+
+	scan->slot = slot;
+	scan->table = table_open(relations->table, AccessShareLock);
+	if (RelationGetNumberOfBlocks(scan->table) == 0)
+	{
+		table_close(scan->table, AccessShareLock);
+		return false;
+	}
+	scan->index = index_open(relations->index, AccessShareLock);
+	scan->row = table_slot_create(scan->table, NULL);
+	scan->scan = compat_index_beginscan(scan->table, scan->index, visible, 2);
+	return true;
+}
+
+static void
+end_slot_scan(SlotScan *scan)
+{
+	index_endscan(scan->scan);
+	ExecDropSingleTupleTableSlot(scan->row);
+	index_close(scan->index, AccessShareLock);
+	table_close(scan->table, AccessShareLock);
+}
+
+/* Transactions that began after `after`. */
+static bool
+read_new_transactions(SlotScan *scan)
+{
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], 1, BTGreaterEqualStrategyNumber, F_XID8GE,
+				FullTransactionIdGetDatum(scan->after->xmax));
+	ScanKeyInit(&keys[1], 1, BTLessStrategyNumber, F_XID8LT,
+				FullTransactionIdGetDatum(scan->upto->xmax));
+	return read_matching(scan, keys, 2);
+}
+
+/* Transactions that were in progress in `after` and have ended in `upto`. */
+static bool
+read_ended_transactions(SlotScan *scan)
+{
+	for (uint32 i = 0; i < scan->after->nxip; i++)
+	{
+		FullTransactionId tx = scan->after->xip[i];
+
+		if (snapshot_value_sees(scan->upto, tx) && !read_transaction(scan, tx))
+			return false;
+	}
+	return true;
+}
+
+static bool
+read_transaction(SlotScan *scan, FullTransactionId tx)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_XID8EQ, FullTransactionIdGetDatum(tx));
+	return read_matching(scan, &key, 1);
+}
+
+static bool
+read_matching(SlotScan *scan, ScanKey keys, int nkeys)
+{
+	/* A scan has the number of keys that it was begun with: repeat the last. */
+	ScanKeyData two[2] = {keys[0], keys[nkeys - 1]};
+
+	index_rescan(scan->scan, two, 2, NULL, 0);
+	while (index_getnext_slot(scan->scan, ForwardScanDirection, scan->row))
+	{
+		bool		isnull;
+		FullTransactionId tx = DatumGetFullTransactionId(slot_getattr(scan->row, COL_TX, &isnull));
+
+		CHECK_FOR_INTERRUPTS();
+		if (scan->upto && !snapshot_value_sees(scan->upto, tx))
+			continue;
+		if (!scan->reader(scan->row, scan->slot, scan->arg))
+			return false;
+	}
+	return true;
+}
+
+static bool
+match_key(TupleTableSlot *row, int slot, void *arg)
+{
+	KeySearch  *search = arg;
+	bool		isnull;
+	Datum		key = slot_getattr(row, COL_KEY, &isnull);
+
+	search->found = !isnull &&
+		memcmp(DatumGetUUIDP(key), search->key, sizeof(pg_uuid_t)) == 0;
+	return !search->found;
+}

@@ -1,0 +1,44 @@
+/*
+ * log.h
+ *		The log: outgoing messages in the order of the calls.
+ */
+#ifndef OUTBOX_LOG_H
+#define OUTBOX_LOG_H
+
+#include "executor/tuptable.h"
+#include "utils/jsonb.h"
+#include "utils/snapshot.h"
+#include "utils/uuid.h"
+
+#include "src/window.h"
+
+/* A row of log_N. */
+typedef struct Message
+{
+	int64		id;
+	FullTransactionId tx;
+	TimestampTz at;
+	bool		has_key;		/* whether it belongs to a record */
+	pg_uuid_t	key;
+	text	   *message_id;
+	text	   *dest;
+	text	   *cause;			/* or NULL */
+	Jsonb	   *headers;		/* or NULL */
+	bytea	   *body;
+} Message;
+
+/* Reads a row that log_scan() found; returns false to end the scan. */
+typedef bool (*LogReader) (TupleTableSlot *row, int slot, void *arg);
+
+extern int64 log_next_id(void);
+extern void log_append(const Message *message);
+
+extern void log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
+					 LogReader reader, void *arg);
+extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
+
+extern int64 log_row_id(TupleTableSlot *row);
+extern TimestampTz log_row_at(TupleTableSlot *row);
+extern void log_row_message(TupleTableSlot *row, Message *message);
+
+#endif							/* OUTBOX_LOG_H */

@@ -1,0 +1,12 @@
+/*
+ * outbox.h
+ *		Names that the module and its processes agree on.
+ */
+#ifndef OUTBOX_H
+#define OUTBOX_H
+
+#define OUTBOX_LIBRARY			"outbox"
+#define OUTBOX_LAUNCHER_MAIN	"outbox_launcher_main"
+#define OUTBOX_DISPATCHER_MAIN	"outbox_dispatcher_main"
+
+#endif							/* OUTBOX_H */

@@ -1,0 +1,54 @@
+/*
+ * record.h
+ *		Records: the durable claim that an endpoint has processed a message.
+ */
+#ifndef OUTBOX_RECORD_H
+#define OUTBOX_RECORD_H
+
+#include "access/transam.h"
+#include "utils/uuid.h"
+
+#include "src/endpoint.h"
+#include "src/ring.h"
+
+/* The incoming message that a record is about. */
+typedef struct RecordName
+{
+	char	   *endpoint;
+	char	   *msgid;
+	pg_uuid_t	key;			/* hash of both */
+	int64		retention;		/* microseconds */
+} RecordName;
+
+/* What a look for a record found. */
+typedef enum RecordFate
+{
+	RECORD_ABSENT,
+	RECORD_IN_PROGRESS,
+	RECORD_COMMITTED			/* or written by this transaction */
+} RecordFate;
+
+typedef struct RecordLook
+{
+	RecordFate	fate;
+	FullTransactionId tx;		/* that claimed it, unless absent */
+	TransactionId xmin;			/* the same or a subtransaction of it */
+} RecordLook;
+
+/*
+ * What a look proved, so that a later claim need not look everywhere again:
+ * at this generation every slot but the current one was free of writers.
+ */
+typedef struct RecordMemo
+{
+	bool		others_were_quiet;
+	int64		generation;
+} RecordMemo;
+
+extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
+extern RecordLook record_look(const RecordName *name, RecordMemo *memo);
+extern RecordLook record_claim(const RecordName *name, const RecordMemo *memo);
+extern void record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid);
+
+
+#endif							/* OUTBOX_RECORD_H */

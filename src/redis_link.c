@@ -1,0 +1,505 @@
+/*
+ * redis_link.c
+ *		One interruptible, deadline-bound connection to Redis.
+ *
+ * It knows sockets, logging in and replies, but nothing of messages. hiredis
+ * does the protocol's reading and the socket calls; the waiting is ours, on
+ * our latch and the socket together. Failure is a result here, never an error:
+ * the text is in redis_link_error(). A link that failed is closed and must be
+ * opened anew; nobody knows then what Redis has done with what was sent.
+ *
+ * What the dispatcher must remember: waiting here resets the latch, so before
+ * it sleeps it has to look for work once more.
+ */
+#include "postgres.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/redis_link.h"
+#include "src/redis_url.h"
+#include "src/settings.h"
+
+#define MAX_ADDRESSES	8
+#define SLICE_MS		100		/* between two calls of attend */
+#define RESOLVE_SLICE_MS 10
+#define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
+
+struct RedisLink
+{
+	LinkAttend	attend;
+	redisContext *redis;		/* NULL = closed */
+	StringInfoData out;			/* to be sent; out.cursor is how far we are */
+	bool		stuck;			/* hiredis holds a piece that the socket did
+								 * not take */
+	char		error[256];
+};
+
+typedef struct Addresses
+{
+	int			n;
+	char		text[MAX_ADDRESSES][INET6_ADDRSTRLEN];
+} Addresses;
+
+static bool connect_to(RedisLink *link, const RedisUrl *url, const char *address, TimestampTz deadline);
+static bool await_connection(RedisLink *link, TimestampTz deadline);
+static bool log_in(RedisLink *link, RedisUrl *url);
+static bool read_password(RedisLink *link, char *password, size_t size);
+static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
+static bool resolve(RedisLink *link, const char *host, TimestampTz deadline, Addresses *addresses);
+static bool await_resolver(RedisLink *link, const char *host, TimestampTz deadline, struct addrinfo **found);
+static void add_addresses(const struct addrinfo *found, Addresses *addresses);
+static bool write_some(RedisLink *link);
+static bool read_some(RedisLink *link);
+static int	wait_for(RedisLink *link, int events, TimestampTz deadline);
+static long milliseconds_left(TimestampTz deadline);
+static TimestampTz deadline_after(int ms);
+static uint32 wait_event(void);
+
+/* Makes a closed link that lives as long as the process. */
+RedisLink *
+redis_link_create(LinkAttend attend)
+{
+	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+	RedisLink  *link = palloc0(sizeof(RedisLink));
+
+	link->attend = attend;
+	initStringInfo(&link->out);
+	MemoryContextSwitchTo(caller);
+	return link;
+}
+
+/* Connects and logs in as the settings say. */
+bool
+redis_link_open(RedisLink *link)
+{
+	RedisUrl	url;
+	const char *reason;
+	TimestampTz deadline = deadline_after(outbox_connect_timeout);
+	Addresses	addresses;
+
+	redis_link_close(link);
+	link->error[0] = '\0';
+	if (!redis_url_parse(outbox_redis_url, &url, &reason))
+	{
+		redis_link_fail(link, "outbox.redis_url is invalid");
+		return false;
+	}
+
+	if (url.path[0] != '\0')
+		return connect_to(link, &url, NULL, deadline) && log_in(link, &url);
+
+	if (!resolve(link, url.host, deadline, &addresses))
+		return false;
+	for (int i = 0; i < addresses.n; i++)
+	{
+		if (connect_to(link, &url, addresses.text[i], deadline))
+			return log_in(link, &url);
+	}
+	return false;
+}
+
+bool
+redis_link_is_open(const RedisLink *link)
+{
+	return link->redis != NULL;
+}
+
+/* Drops the connection, if there is one, and what was not yet sent. */
+void
+redis_link_close(RedisLink *link)
+{
+	if (link->redis)
+	{
+		redisFree(link->redis);
+		link->redis = NULL;
+		ReleaseExternalFD();
+	}
+	link->stuck = false;
+	resetStringInfo(&link->out);
+	if (link->out.maxlen > PIECE_BYTES)
+	{
+		pfree(link->out.data);
+		link->out.data = MemoryContextAlloc(TopMemoryContext, PIECE_BYTES);
+		link->out.maxlen = PIECE_BYTES;
+		resetStringInfo(&link->out);
+	}
+}
+
+/* Why the link failed last. Holds no password. */
+const char *
+redis_link_error(const RedisLink *link)
+{
+	return link->error;
+}
+
+/* Notes why the link is of no use, and closes it. */
+void
+redis_link_fail(RedisLink *link, const char *format,...)
+{
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(link->error, sizeof(link->error), format, args);
+	va_end(args);
+	redis_link_close(link);
+}
+
+/*
+ * Queues commands in the protocol's form and sends what the socket takes
+ * without waiting. One redis_link_receive() is due for each command.
+ */
+bool
+redis_link_send(RedisLink *link, const char *data, size_t size)
+{
+	if (link->out.cursor == link->out.len)
+		resetStringInfo(&link->out);
+	appendBinaryStringInfo(&link->out, data, size);
+	return write_some(link);
+}
+
+/*
+ * Waits for the next reply, sending meanwhile. NULL if the link failed: the
+ * other side went away, or nothing moved for outbox.command_timeout. The
+ * caller frees the reply before it does anything that can raise an error.
+ */
+redisReply *
+redis_link_receive(RedisLink *link)
+{
+	TimestampTz deadline = deadline_after(outbox_command_timeout);
+
+	while (link->redis)
+	{
+		void	   *reply = NULL;
+		int			events;
+
+		if (redisGetReplyFromReader(link->redis, &reply) != REDIS_OK)
+		{
+			redis_link_fail(link, "Redis sent garbage: %s", link->redis->errstr);
+			break;
+		}
+		if (reply)
+			return reply;
+
+		events = WL_SOCKET_READABLE;
+		if (link->stuck || link->out.cursor < link->out.len)
+			events |= WL_SOCKET_WRITEABLE;
+		events = wait_for(link, events, deadline);
+		if (events == 0)
+		{
+			redis_link_fail(link, "Redis did not answer within %d ms", outbox_command_timeout);
+			break;
+		}
+		if ((events & WL_SOCKET_WRITEABLE) && !write_some(link))
+			break;
+		if ((events & WL_SOCKET_READABLE) && !read_some(link))
+			break;
+		deadline = deadline_after(outbox_command_timeout);
+	}
+	return NULL;
+}
+
+/* Sends one command of strings and waits for its reply. */
+redisReply *
+redis_link_call(RedisLink *link, int argc, const char **argv)
+{
+	char	   *command;
+	int			size = redisFormatCommandArgv(&command, argc, argv, NULL);
+	bool		sent;
+
+	if (size < 0)
+		elog(ERROR, "could not format a command for Redis");
+	sent = redis_link_send(link, command, size);
+	redisFreeCommand(command);
+	return sent ? redis_link_receive(link) : NULL;
+}
+
+static bool
+connect_to(RedisLink *link, const RedisUrl *url, const char *address, TimestampTz deadline)
+{
+	if (!AcquireExternalFD())
+	{
+		redis_link_fail(link, "no file descriptor is free");
+		return false;
+	}
+	link->redis = address ? redisConnectNonBlock(address, url->port) :
+		redisConnectUnixNonBlock(url->path);
+	if (link->redis == NULL)
+	{
+		ReleaseExternalFD();
+		redis_link_fail(link, "out of memory");
+		return false;
+	}
+	if (link->redis->err)
+	{
+		redis_link_fail(link, "could not connect: %s", link->redis->errstr);
+		return false;
+	}
+	return await_connection(link, deadline);
+}
+
+static bool
+await_connection(RedisLink *link, TimestampTz deadline)
+{
+	int			failure = 0;
+	socklen_t	size = sizeof(failure);
+
+	if (wait_for(link, WL_SOCKET_WRITEABLE, deadline) == 0)
+	{
+		redis_link_fail(link, "could not connect within %d ms", outbox_connect_timeout);
+		return false;
+	}
+	if (getsockopt(link->redis->fd, SOL_SOCKET, SO_ERROR, &failure, &size) < 0)
+		failure = errno;
+	if (failure != 0)
+	{
+		redis_link_fail(link, "could not connect: %s", strerror(failure));
+		return false;
+	}
+	link->redis->flags |= REDIS_CONNECTED;
+	return true;
+}
+
+static bool
+log_in(RedisLink *link, RedisUrl *url)
+{
+	char		db[16];
+
+	if (outbox_redis_password_file[0] != '\0' &&
+		!read_password(link, url->password, sizeof(url->password)))
+		return false;
+	if (url->password[0] != '\0')
+	{
+		const char *auth[] = {"AUTH", url->user, url->password};
+		const char *legacy[] = {"AUTH", url->password};
+		bool		named = url->user[0] != '\0';
+
+		if (!expect_ok(link, redis_link_call(link, named ? 3 : 2, named ? auth : legacy), "log in"))
+			return false;
+	}
+	if (url->db != 0)
+	{
+		const char *select[] = {"SELECT", db};
+
+		snprintf(db, sizeof(db), "%d", url->db);
+		if (!expect_ok(link, redis_link_call(link, 2, select), "select the database"))
+			return false;
+	}
+	return true;
+}
+
+/* The first line of the file. */
+static bool
+read_password(RedisLink *link, char *password, size_t size)
+{
+	FILE	   *file = AllocateFile(outbox_redis_password_file, "r");
+	bool		read;
+
+	if (file == NULL)
+	{
+		redis_link_fail(link, "could not open the file of outbox.redis_password_file: %s", strerror(errno));
+		return false;
+	}
+	read = fgets(password, size, file) != NULL;
+	FreeFile(file);
+	if (!read)
+	{
+		redis_link_fail(link, "the file of outbox.redis_password_file is empty");
+		return false;
+	}
+	password[strcspn(password, "\r\n")] = '\0';
+	return true;
+}
+
+static bool
+expect_ok(RedisLink *link, redisReply *reply, const char *what)
+{
+	bool		ok = reply && reply->type == REDIS_REPLY_STATUS;
+
+	if (reply && !ok)
+		redis_link_fail(link, "could not %s: %s", what,
+						reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
+	if (reply)
+		freeReplyObject(reply);
+	return ok;
+}
+
+/*
+ * Finds the addresses of a host. A name is looked up by a thread of the C
+ * library, since a resolver that hangs would make this process, and with it
+ * every DROP DATABASE of the server, hang too.
+ */
+static bool
+resolve(RedisLink *link, const char *host, TimestampTz deadline, Addresses *addresses)
+{
+	struct addrinfo *found = NULL;
+	unsigned char ignored[sizeof(struct in6_addr)];
+
+	addresses->n = 0;
+	if (inet_pton(AF_INET, host, ignored) == 1 || inet_pton(AF_INET6, host, ignored) == 1)
+	{
+		strlcpy(addresses->text[addresses->n++], host, INET6_ADDRSTRLEN);
+		return true;
+	}
+	if (!await_resolver(link, host, deadline, &found))
+		return false;
+	add_addresses(found, addresses);
+	freeaddrinfo(found);
+	if (addresses->n == 0)
+		redis_link_fail(link, "host has no address");
+	return addresses->n > 0;
+}
+
+static bool
+await_resolver(RedisLink *link, const char *host, TimestampTz deadline, struct addrinfo **found)
+{
+	/* One that took too long still runs: its memory must stay, so reuse it. */
+	static struct gaicb request;
+	static struct addrinfo hints;
+	static char name[NI_MAXHOST];
+	struct gaicb *list[] = {&request};
+	bool		running = request.ar_name != NULL && gai_error(&request) == EAI_INPROGRESS;
+	int			result;
+
+	if (!running)
+	{
+		strlcpy(name, host, sizeof(name));
+		hints.ai_socktype = SOCK_STREAM;
+		memset(&request, 0, sizeof(request));
+		request.ar_name = name;
+		request.ar_request = &hints;
+		result = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
+		if (result != 0)
+		{
+			redis_link_fail(link, "could not look up the host: %s", gai_strerror(result));
+			return false;
+		}
+	}
+
+	while ((result = gai_error(&request)) == EAI_INPROGRESS && milliseconds_left(deadline) > 0)
+	{
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, RESOLVE_SLICE_MS, wait_event());
+		link->attend();
+	}
+	if (result != 0)
+	{
+		redis_link_fail(link, "could not look up the host: %s",
+						result == EAI_INPROGRESS ? "timed out" : gai_strerror(result));
+		return false;
+	}
+	*found = request.ar_result;
+	request.ar_name = NULL;
+	if (strcmp(name, host) == 0)
+		return true;
+
+	/* The answer to an older question. */
+	freeaddrinfo(*found);
+	return await_resolver(link, host, deadline, found);
+}
+
+static void
+add_addresses(const struct addrinfo *found, Addresses *addresses)
+{
+	for (; found && addresses->n < MAX_ADDRESSES; found = found->ai_next)
+	{
+		if (getnameinfo(found->ai_addr, found->ai_addrlen, addresses->text[addresses->n],
+						INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST) == 0)
+			addresses->n++;
+	}
+}
+
+/*
+ * Writes what the socket takes. hiredis moves the rest of its buffer to the
+ * front after each write, so it is given a piece at a time.
+ */
+static bool
+write_some(RedisLink *link)
+{
+	while (link->redis && (link->stuck || link->out.cursor < link->out.len))
+	{
+		int			done;
+
+		if (!link->stuck)
+		{
+			size_t		piece = Min(link->out.len - link->out.cursor, PIECE_BYTES);
+
+			if (redisAppendFormattedCommand(link->redis, link->out.data + link->out.cursor, piece) != REDIS_OK)
+			{
+				redis_link_fail(link, "out of memory");
+				return false;
+			}
+			link->out.cursor += piece;
+		}
+		if (redisBufferWrite(link->redis, &done) != REDIS_OK)
+		{
+			redis_link_fail(link, "could not send: %s", link->redis->errstr);
+			return false;
+		}
+		link->stuck = !done;
+		if (link->stuck)
+			break;
+	}
+	return link->redis != NULL;
+}
+
+static bool
+read_some(RedisLink *link)
+{
+	if (redisBufferRead(link->redis) == REDIS_OK)
+		return true;
+	redis_link_fail(link, "connection lost: %s", link->redis->errstr);
+	return false;
+}
+
+/* Waits for the socket; returns the events, 0 when the time is up. */
+static int
+wait_for(RedisLink *link, int events, TimestampTz deadline)
+{
+	for (;;)
+	{
+		long		left = milliseconds_left(deadline);
+		int			ready;
+
+		if (left <= 0)
+			return 0;
+		ready = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | events,
+								  link->redis->fd, Min(left, SLICE_MS), wait_event());
+		if (ready & WL_LATCH_SET)
+			ResetLatch(MyLatch);
+		if (ready & (WL_LATCH_SET | WL_TIMEOUT))
+			link->attend();
+		if (ready & events)
+			return ready & events;
+	}
+}
+
+static long
+milliseconds_left(TimestampTz deadline)
+{
+	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+}
+
+static TimestampTz
+deadline_after(int ms)
+{
+	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+}
+
+static uint32
+wait_event(void)
+{
+	static uint32 event;
+
+	if (event == 0)
+		event = compat_wait_event("OutboxRedis");
+	return event;
+}

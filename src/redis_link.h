@@ -1,0 +1,29 @@
+/*
+ * redis_link.h
+ *		One connection to Redis that never blocks without a deadline.
+ */
+#ifndef OUTBOX_REDIS_LINK_H
+#define OUTBOX_REDIS_LINK_H
+
+#include <hiredis.h>
+
+typedef struct RedisLink RedisLink;
+
+/*
+ * Called at least every 100 ms while the link waits. It handles interrupts and
+ * whatever else the process must attend to, and need not return.
+ */
+typedef void (*LinkAttend) (void);
+
+extern RedisLink *redis_link_create(LinkAttend attend);
+extern bool redis_link_open(RedisLink *link);
+extern bool redis_link_is_open(const RedisLink *link);
+extern void redis_link_close(RedisLink *link);
+extern const char *redis_link_error(const RedisLink *link);
+extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
+
+extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
+extern redisReply *redis_link_receive(RedisLink *link);
+extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);
+
+#endif							/* OUTBOX_REDIS_LINK_H */

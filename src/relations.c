@@ -1,0 +1,191 @@
+/*
+ * relations.c
+ *		Finds our tables once and remembers their oids.
+ *
+ * Called first by everything that touches a table. Names are looked up when
+ * the cache is empty and again after any of our relations changed: a relcache
+ * callback empties it. Nobody keeps the result beyond its transaction.
+ *
+ * The gate: whoever uses the outbox first locks outbox.instance, in a mode
+ * that only DROP EXTENSION conflicts with, to the end of its transaction; our
+ * utility hook makes DROP EXTENSION take its lock there before any other. So
+ * the drop waits at the gate and not in the middle of the house, where it
+ * would deadlock with transactions that hold one slot and want the next.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "catalog/namespace.h"
+#include "commands/extension.h"
+#include "storage/lmgr.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "src/compat.h"
+#include "src/relations.h"
+
+static Relations cache;
+static bool cache_valid;
+static uint64 cache_version;	/* counts the times it was emptied */
+
+static bool resolve(Relations *relations);
+static int	resolve_ring(Oid schema, const char *table, const char *index, SlotRelations *slots);
+static Oid	find(Oid schema, const char *format, int slot);
+static void forget_on_change(Datum arg, Oid relation);
+static bool is_ours(Oid relation);
+
+/* Registers the invalidation callback; once, by _PG_init. */
+void
+relations_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
+}
+
+/*
+ * Passes the gate and returns the oids.
+ *
+ * Takes AccessShareLock on outbox.instance to the end of the transaction.
+ * Raises 42704 if the extension is not there.
+ */
+const Relations *
+relations_enter(void)
+{
+	for (;;)
+	{
+		Oid			gate;
+
+		if (!cache_valid && !(cache_valid = resolve(&cache)))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("extension \"outbox\" does not exist")));
+		gate = cache.instance;
+		LockRelationOid(gate, AccessShareLock);
+		if (cache_valid && cache.instance == gate)
+			return &cache;
+		UnlockRelationOid(gate, AccessShareLock);
+	}
+}
+
+/*
+ * The same for workers: returns NULL, without waiting, if the extension is
+ * not there or is being dropped.
+ */
+const Relations *
+relations_try_enter(void)
+{
+	for (;;)
+	{
+		Oid			gate;
+
+		if (!cache_valid && !(cache_valid = resolve(&cache)))
+			return NULL;
+		gate = cache.instance;
+		if (!ConditionalLockRelationOid(gate, AccessShareLock))
+			return NULL;
+		if (cache_valid && cache.instance == gate)
+			return &cache;
+		UnlockRelationOid(gate, AccessShareLock);
+	}
+}
+
+/*
+ * Waits at the gate until no transaction uses the outbox, and keeps it closed;
+ * for DROP EXTENSION. Does nothing if the user may not drop it, so that the
+ * command itself can say so.
+ */
+void
+relations_lock_for_drop(void)
+{
+	Oid			extension = get_extension_oid("outbox", true);
+
+	if (!OidIsValid(extension) || !compat_owns_extension(extension))
+		return;
+	cache_valid = resolve(&cache);
+	if (cache_valid)
+		LockRelationOid(cache.instance, AccessExclusiveLock);
+}
+
+/* Changes whenever oids or the contents of a relation's cache entry may have. */
+uint64
+relations_version(void)
+{
+	return cache_version;
+}
+
+static bool
+resolve(Relations *relations)
+{
+	Oid			schema = get_namespace_oid(OUTBOX_SCHEMA, true);
+
+	memset(relations, 0, sizeof(*relations));
+	relations->extension = get_extension_oid("outbox", true);
+	if (!OidIsValid(schema) || !OidIsValid(relations->extension))
+		return false;
+
+	relations->instance = get_relname_relid("instance", schema);
+	relations->ring = get_relname_relid("ring", schema);
+	relations->endpoint = get_relname_relid("endpoint", schema);
+	relations->deferred = get_relname_relid("deferred", schema);
+	relations->message_id_seq = get_relname_relid("message_id_seq", schema);
+	relations->nslots[RING_LOG] =
+		resolve_ring(schema, "log_%d", "log_%d_tx_idx", relations->slots[RING_LOG]);
+	relations->nslots[RING_RECORD] =
+		resolve_ring(schema, "record_%d", "record_%d_pkey", relations->slots[RING_RECORD]);
+
+	/* While CREATE EXTENSION is at work some are not there yet. */
+	return OidIsValid(relations->message_id_seq) &&
+		relations->nslots[RING_LOG] > 0 && relations->nslots[RING_RECORD] > 0;
+}
+
+/* Finds the slots of a ring: as many as there are tables of the name. */
+static int
+resolve_ring(Oid schema, const char *table, const char *index, SlotRelations *slots)
+{
+	int			n = 0;
+
+	while (n < MAX_SLOTS && OidIsValid(slots[n].table = find(schema, table, n)))
+	{
+		slots[n].index = find(schema, index, n);
+		slots[n].window = find(schema, "window_%d", n);
+		slots[n].window_index = find(schema, "window_%d_pkey", n);
+		n++;
+	}
+	return n;
+}
+
+static Oid
+find(Oid schema, const char *format, int slot)
+{
+	char		name[NAMEDATALEN];
+
+	snprintf(name, sizeof(name), format, slot);
+	return get_relname_relid(name, schema);
+}
+
+static void
+forget_on_change(Datum arg, Oid relation)
+{
+	if (cache_valid && (relation == InvalidOid || is_ours(relation)))
+	{
+		cache_valid = false;
+		cache_version++;
+	}
+}
+
+static bool
+is_ours(Oid relation)
+{
+	if (relation == cache.instance || relation == cache.ring ||
+		relation == cache.endpoint || relation == cache.deferred)
+		return true;
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		for (int n = 0; n < cache.nslots[kind]; n++)
+		{
+			if (relation == cache.slots[kind][n].table)
+				return true;
+		}
+	}
+	return false;
+}

@@ -1,0 +1,122 @@
+/*
+ * restore.c
+ *		What makes pg_dump and pg_restore carry an outbox along.
+ *
+ * A dump takes the messages that are pending and all records. On restore they
+ * come by COPY into whatever slot they were dumped from, which means nothing
+ * in the new database: a trigger sends each into the current slot instead, as
+ * part of the transaction that restores it. There it is an ordinary message
+ * or record, and sent once by the ordinary way.
+ */
+#include "postgres.h"
+
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "replication/logicalworker.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "src/compat.h"
+#include "src/log.h"
+#include "src/record.h"
+#include "src/relations.h"
+#include "src/wakeup.h"
+
+static void restore_message(TupleTableSlot *row);
+static void restore_record(TupleTableSlot *row);
+static RingKind kind_of(Oid relation);
+
+PG_FUNCTION_INFO_V1(outbox_redirect_restored);
+PG_FUNCTION_INFO_V1(outbox_is_pending);
+PG_FUNCTION_INFO_V1(outbox_wake_launcher);
+
+/* Trigger: redirects a row that comes by SQL into the current slot. */
+Datum
+outbox_redirect_restored(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) ||
+		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
+		!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired before insert for each row",
+						"outbox.redirect_restored")));
+
+	/* A subscriber must not publish what its publisher does. */
+	if (!IsLogicalWorker())
+	{
+		if (kind_of(RelationGetRelid(trigger->tg_relation)) == RING_LOG)
+			restore_message(trigger->tg_trigslot);
+		else
+			restore_record(trigger->tg_trigslot);
+	}
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * outbox.is_pending(tx): whether the messages of a transaction are not yet
+ * known to be in Redis. Reads the position once per statement.
+ */
+Datum
+outbox_is_pending(PG_FUNCTION_ARGS)
+{
+	Window	   *published = fcinfo->flinfo->fn_extra;
+
+	if (published == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+
+		published = palloc0(sizeof(Window));
+		if (!window_published(published))
+			published->snapshot = NULL;
+		MemoryContextSwitchTo(caller);
+		fcinfo->flinfo->fn_extra = published;
+	}
+	PG_RETURN_BOOL(published->snapshot == NULL ||
+				   !snapshot_value_sees(published->snapshot,
+										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
+}
+
+/* outbox.wake_launcher(): called by the extension's script, however it is run. */
+Datum
+outbox_wake_launcher(PG_FUNCTION_ARGS)
+{
+	wakeup_at_commit();
+	PG_RETURN_VOID();
+}
+
+static void
+restore_message(TupleTableSlot *row)
+{
+	Message		message;
+
+	log_row_message(row, &message);
+	log_append(&message);
+}
+
+static void
+restore_record(TupleTableSlot *row)
+{
+	bool		isnull;
+	pg_uuid_t  *key = DatumGetUUIDP(slot_getattr(row, 1, &isnull));
+	char	   *endpoint = TextDatumGetCString(slot_getattr(row, 3, &isnull));
+	char	   *msgid = TextDatumGetCString(slot_getattr(row, 4, &isnull));
+
+	record_append(key, endpoint, msgid);
+}
+
+static RingKind
+kind_of(Oid relation)
+{
+	const Relations *relations = relations_enter();
+
+	for (int n = 0; n < relations->nslots[RING_LOG]; n++)
+	{
+		if (relations->slots[RING_LOG][n].table == relation)
+			return RING_LOG;
+	}
+	return RING_RECORD;
+}

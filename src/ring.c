@@ -1,0 +1,253 @@
+/*
+ * ring.c
+ *		Which slots there are, in which state, and which one is written.
+ *
+ *	   empty --> current --> sealed --> quiet --> retired --> empty
+ *	         (1)         (1)        (2)       (3)         (4)
+ *
+ * (1) another slot becomes current; needs no lock. (2) a ShareLock that was
+ * granted at once proved that no writer is left. (3) what it holds has been
+ * published and has outlived its time; from the commit of this step on,
+ * readers skip it. (4) TRUNCATE, in a later transaction.
+ *
+ * The table outbox.ring is the truth and only the dispatcher changes it (see
+ * bgworker/cleanup.c). Sessions read a copy in shared memory. The copy is only
+ * ever loaded from what has been committed, and a commit is visible to others
+ * only after it is on disk, so the copy never announces a slot that a crash
+ * could take back. Each change raises the generation; a copy is replaced by a
+ * newer generation only, or when the extension was created anew.
+ *
+ * A writer locks the slot that it believes to be current and then looks again:
+ * if it still is, the lock keeps the slot from becoming quiet until the
+ * writer's transaction ends.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xlog.h"
+#include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/relations.h"
+#include "src/ring.h"
+#include "src/shared.h"
+
+/* Columns of outbox.ring. */
+enum
+{
+	COL_RING = 1,
+	COL_SLOT,
+	COL_STATE,
+	COL_GENERATION,
+	COL_SINCE,
+	COL_TX,
+	COL_PUBLISHED_AT
+};
+
+static const char *const ring_names[RING_KINDS] = {"log", "record"};
+static const char *const state_names[] = {"empty", "current", "sealed", "quiet", "retired"};
+
+static bool copy_shared(const Relations *relations, Rings *rings);
+static void load(const Relations *relations, Rings *rings);
+static void load_row(TupleTableSlot *row, Rings *rings);
+static void check_loaded(const Relations *relations, const Rings *rings);
+static void publish(const Relations *relations, const Rings *rings);
+static int	index_of(const char *name, const char *const *names, int n);
+
+/*
+ * Reads both rings: from shared memory, or from the table where there is no
+ * valid copy. On a standby always from the table, for there nobody would
+ * notice that a copy has become old.
+ */
+void
+rings_read(Rings *rings)
+{
+	const Relations *relations = relations_enter();
+
+	if (copy_shared(relations, rings))
+		return;
+	load(relations, rings);
+	publish(relations, rings);
+}
+
+/* The generation of the rings now. */
+int64
+rings_generation(void)
+{
+	Rings		rings;
+
+	rings_read(&rings);
+	return rings.generation;
+}
+
+/*
+ * Reads the table again and makes it known to all sessions; for the dispatcher,
+ * in a transaction of its own after each change.
+ */
+void
+rings_reload(void)
+{
+	const Relations *relations = relations_enter();
+	Rings		rings;
+
+	load(relations, &rings);
+	publish(relations, &rings);
+}
+
+/*
+ * Opens the table that new rows of a ring go to.
+ *
+ * Takes RowExclusiveLock, to the end of the transaction; close with NoLock.
+ * Returns the number of the slot in *slot unless that is NULL.
+ */
+Relation
+ring_open_current(RingKind kind, int *slot)
+{
+	const Relations *relations = relations_enter();
+	Rings		rings;
+	int			current;
+
+	rings_read(&rings);
+	for (;;)
+	{
+		Relation	table;
+
+		current = rings.ring[kind].current;
+		table = table_open(relations->slots[kind][current].table, RowExclusiveLock);
+
+		/* A change after this look waits for us before it takes effect. */
+		rings_read(&rings);
+		if (rings.ring[kind].current == current)
+		{
+			if (slot)
+				*slot = current;
+			return table;
+		}
+		table_close(table, RowExclusiveLock);
+		relations = relations_enter();
+	}
+}
+
+/* How a ring is called in outbox.ring. */
+const char *
+ring_name(RingKind kind)
+{
+	return ring_names[kind];
+}
+
+/* How a state is called in outbox.ring. */
+const char *
+slot_state_name(SlotState state)
+{
+	return state_names[state];
+}
+
+static bool
+copy_shared(const Relations *relations, Rings *rings)
+{
+	DatabaseShared *shared = shared_mine();
+	bool		valid;
+
+	if (shared == NULL || RecoveryInProgress())
+		return false;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	valid = shared->extension == relations->extension;
+	if (valid)
+		*rings = shared->rings;
+	LWLockRelease(shared->lock);
+	return valid;
+}
+
+/* Replaces the shared copy by a newer one. */
+static void
+publish(const Relations *relations, const Rings *rings)
+{
+	DatabaseShared *shared = shared_mine();
+
+	if (shared == NULL || RecoveryInProgress())
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (shared->extension != relations->extension ||
+		shared->rings.generation < rings->generation)
+	{
+		shared->rings = *rings;
+		shared->extension = relations->extension;
+	}
+	LWLockRelease(shared->lock);
+}
+
+/* Reads the table with a new snapshot, so that all rows are of one moment. */
+static void
+load(const Relations *relations, Rings *rings)
+{
+	Relation	table = table_open(relations->ring, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, snapshot, 0, NULL);
+
+	memset(rings, 0, sizeof(*rings));
+	for (int kind = 0; kind < RING_KINDS; kind++)
+		rings->ring[kind].current = -1;
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+		load_row(row, rings);
+
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	UnregisterSnapshot(snapshot);
+	table_close(table, AccessShareLock);
+	check_loaded(relations, rings);
+}
+
+static void
+load_row(TupleTableSlot *row, Rings *rings)
+{
+	Ring	   *ring;
+	Slot	   *slot;
+	int			number;
+
+	slot_getallattrs(row);
+#define COLUMN(col) (row->tts_values[(col) - 1])
+	ring = &rings->ring[index_of(TextDatumGetCString(COLUMN(COL_RING)), ring_names, RING_KINDS)];
+	number = DatumGetInt32(COLUMN(COL_SLOT));
+	if (number < 0 || number >= MAX_SLOTS)
+		elog(ERROR, "outbox.ring names slot %d", number);
+
+	slot = &ring->slots[number];
+	slot->state = (SlotState) index_of(TextDatumGetCString(COLUMN(COL_STATE)),
+									   state_names, lengthof(state_names));
+	slot->since = DatumGetTimestampTz(COLUMN(COL_SINCE));
+	slot->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
+	if (!row->tts_isnull[COL_PUBLISHED_AT - 1])
+		slot->published_at = DatumGetTimestampTz(COLUMN(COL_PUBLISHED_AT));
+	rings->generation = Max(rings->generation, DatumGetInt64(COLUMN(COL_GENERATION)));
+#undef COLUMN
+
+	ring->nslots++;
+	if (slot->state == SLOT_CURRENT)
+		ring->current = number;
+}
+
+static void
+check_loaded(const Relations *relations, const Rings *rings)
+{
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		if (rings->ring[kind].nslots != relations->nslots[kind] || rings->ring[kind].current < 0)
+			elog(ERROR, "outbox.ring does not describe the %s tables", ring_names[kind]);
+	}
+}
+
+static int
+index_of(const char *name, const char *const *names, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	}
+	elog(ERROR, "outbox.ring holds an unknown word: \"%s\"", name);
+}

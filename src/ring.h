@@ -1,0 +1,68 @@
+/*
+ * ring.h
+ *		The two rings of tables, and the states of their slots.
+ */
+#ifndef OUTBOX_RING_H
+#define OUTBOX_RING_H
+
+#include "access/transam.h"
+#include "datatype/timestamp.h"
+#include "utils/relcache.h"
+#include "utils/xid8.h"
+
+typedef enum RingKind
+{
+	RING_LOG,
+	RING_RECORD
+} RingKind;
+
+#define RING_KINDS	2
+#define MAX_SLOTS	16
+
+typedef enum SlotState
+{
+	SLOT_EMPTY,
+	SLOT_CURRENT,
+	SLOT_SEALED,
+	SLOT_QUIET,
+	SLOT_RETIRED
+} SlotState;
+
+typedef struct Slot
+{
+	SlotState	state;
+	TimestampTz since;			/* when it came into this state */
+	FullTransactionId tx;		/* transaction that brought it there */
+	TimestampTz published_at;	/* quiet: when all its messages were first
+								 * seen in Redis; 0 = not yet */
+} Slot;
+
+typedef struct Ring
+{
+	int			nslots;
+	int			current;
+	Slot		slots[MAX_SLOTS];
+} Ring;
+
+typedef struct Rings
+{
+	int64		generation;		/* of both; grows with every change */
+	Ring		ring[RING_KINDS];
+} Rings;
+
+extern void rings_read(Rings *rings);
+extern int64 rings_generation(void);
+extern void rings_reload(void);
+extern Relation ring_open_current(RingKind kind, int *slot);
+
+extern const char *ring_name(RingKind kind);
+extern const char *slot_state_name(SlotState state);
+
+/* Whether a slot may hold rows that count. */
+static inline bool
+slot_is_live(const Slot *slot)
+{
+	return slot->state == SLOT_CURRENT || slot->state == SLOT_SEALED || slot->state == SLOT_QUIET;
+}
+
+#endif							/* OUTBOX_RING_H */

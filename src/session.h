@@ -1,0 +1,16 @@
+/*
+ * session.h
+ *		Which incoming message is open in this transaction.
+ */
+#ifndef OUTBOX_SESSION_H
+#define OUTBOX_SESSION_H
+
+#include "src/endpoint.h"
+#include "src/record.h"
+
+extern void session_init(void);
+extern bool session_begin(const Endpoint *endpoint, const char *msgid);
+extern const RecordName *session_add_message(void);
+extern int	session_commit(void);
+
+#endif							/* OUTBOX_SESSION_H */

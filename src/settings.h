@@ -1,0 +1,39 @@
+/*
+ * settings.h
+ *		The values of the outbox.* settings.
+ */
+#ifndef OUTBOX_SETTINGS_H
+#define OUTBOX_SETTINGS_H
+
+typedef enum Concurrency
+{
+	CONCURRENCY_OPTIMISTIC,
+	CONCURRENCY_PESSIMISTIC
+} Concurrency;
+
+typedef enum DataLoss
+{
+	DATA_LOSS_REPLAY,
+	DATA_LOSS_RESUME
+} DataLoss;
+
+extern char *outbox_redis_url;
+extern char *outbox_redis_password_file;
+extern bool outbox_dispatch;
+extern char *outbox_endpoint;
+extern int	outbox_concurrency;
+extern int	outbox_retention;	/* seconds */
+extern int	outbox_cleanup_interval;	/* ms, -1 = off */
+extern int	outbox_poll_interval;	/* ms */
+extern int	outbox_batch_size;	/* messages per chunk */
+extern int	outbox_retry_delay; /* ms */
+extern int	outbox_connect_timeout; /* ms */
+extern int	outbox_command_timeout; /* ms */
+extern int	outbox_replay_window;	/* seconds */
+extern int	outbox_stream_maxlen;	/* 0 = never trim */
+extern int	outbox_redis_data_loss;
+
+extern void settings_define(void);
+extern bool settings_concurrency_from_name(const char *name, Concurrency *concurrency);
+
+#endif							/* OUTBOX_SETTINGS_H */

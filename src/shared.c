@@ -1,0 +1,199 @@
+/*
+ * shared.c
+ *		The shared memory of the extension: one entry for each database.
+ *
+ * Used by sessions, the launcher and the dispatchers. It holds plain values
+ * only, nothing that means something in one process: a process is named by
+ * its number, and a latch set for a process that has ended wakes a stranger
+ * for nothing, which is harmless.
+ *
+ * All of it is a cache or a report. Truth is in the tables; a crash empties
+ * this memory and nothing is lost. Without shared_preload_libraries there is
+ * none, and shared_mine() returns NULL.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+#include "src/compat.h"
+#include "src/shared.h"
+
+#define MAX_DATABASES	512
+#define TRANCHE			"outbox"
+
+typedef struct SharedState
+{
+	LWLock	   *lock;			/* guards which database an entry is for */
+	pg_atomic_uint32 launcher;	/* its process number + 1, 0 = none */
+	DatabaseShared databases[MAX_DATABASES];
+} SharedState;
+
+static SharedState *state;
+
+static void entry_init(DatabaseShared *shared, Oid database);
+static void set_latch_of(uint32 number_plus_one);
+
+/* Reserves the memory; for the shmem_request_hook. */
+void
+shared_request(void)
+{
+	RequestAddinShmemSpace(sizeof(SharedState));
+	RequestNamedLWLockTranche(TRANCHE, MAX_DATABASES + 1);
+}
+
+/* Creates or finds the memory; for the shmem_startup_hook. */
+void
+shared_startup(void)
+{
+	bool		found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	state = ShmemInitStruct("outbox", sizeof(SharedState), &found);
+	if (!found)
+	{
+		LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
+
+		memset(state, 0, sizeof(*state));
+		state->lock = &locks[MAX_DATABASES].lock;
+		pg_atomic_init_u32(&state->launcher, 0);
+		for (int i = 0; i < MAX_DATABASES; i++)
+		{
+			state->databases[i].lock = &locks[i].lock;
+			ConditionVariableInit(&state->databases[i].progress);
+		}
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/* Whether the library was preloaded. */
+bool
+shared_available(void)
+{
+	return state != NULL;
+}
+
+/*
+ * The entry of our own database, made if need be; NULL if the library was not
+ * preloaded or there are too many databases. It stays ours as long as we are
+ * connected, for it is forgotten only when its database is gone.
+ */
+DatabaseShared *
+shared_mine(void)
+{
+	static DatabaseShared *mine;
+
+	if (mine == NULL && state != NULL && OidIsValid(MyDatabaseId))
+		mine = shared_find(MyDatabaseId, true);
+	return mine;
+}
+
+/* The entry of a database; NULL if there is none and none can be created. */
+DatabaseShared *
+shared_find(Oid database, bool create)
+{
+	DatabaseShared *found = NULL;
+	DatabaseShared *vacant = NULL;
+
+	LWLockAcquire(state->lock, create ? LW_EXCLUSIVE : LW_SHARED);
+	for (int i = 0; i < MAX_DATABASES && found == NULL; i++)
+	{
+		DatabaseShared *entry = &state->databases[i];
+
+		if (entry->database == database)
+			found = entry;
+		else if (entry->database == InvalidOid && vacant == NULL)
+			vacant = entry;
+	}
+	if (found == NULL && create && vacant != NULL)
+	{
+		entry_init(vacant, database);
+		found = vacant;
+	}
+	LWLockRelease(state->lock);
+	return found;
+}
+
+/* Frees the entry of a database that no longer exists. */
+void
+shared_forget(DatabaseShared *shared)
+{
+	LWLockAcquire(state->lock, LW_EXCLUSIVE);
+	shared->database = InvalidOid;
+	LWLockRelease(state->lock);
+}
+
+/* How many entries shared_at() can be asked for. */
+int
+shared_capacity(void)
+{
+	return MAX_DATABASES;
+}
+
+/* The i-th entry, which may be free. */
+DatabaseShared *
+shared_at(int i)
+{
+	return &state->databases[i];
+}
+
+/* Notes that this process is the launcher, or that it no longer is. */
+void
+shared_set_launcher(bool present)
+{
+	pg_atomic_write_u32(&state->launcher, present ? MyProcNumber + 1 : 0);
+}
+
+/* Wakes the launcher. Raises no error, so it may be called after a commit. */
+void
+shared_wake_launcher(void)
+{
+	set_latch_of(pg_atomic_read_u32(&state->launcher));
+}
+
+/*
+ * Wakes the dispatcher of a database, or asks the launcher for one if it has
+ * none. Raises no error, so it may be called after a commit.
+ */
+void
+shared_wake_dispatcher(DatabaseShared *shared)
+{
+	uint32		dispatcher = pg_atomic_read_u32(&shared->dispatcher);
+
+	if (dispatcher != 0)
+	{
+		set_latch_of(dispatcher);
+		return;
+	}
+	pg_atomic_write_u32(&shared->wanted, 1);
+	shared_wake_launcher();
+}
+
+static void
+entry_init(DatabaseShared *shared, Oid database)
+{
+	shared->database = database;
+	shared->extension = InvalidOid;
+	memset(&shared->rings, 0, sizeof(shared->rings));
+	memset(&shared->report, 0, sizeof(shared->report));
+	shared->report.published = -1;
+	pg_atomic_init_u32(&shared->dispatcher, 0);
+	pg_atomic_init_u32(&shared->farewell, FAREWELL_NONE);
+	pg_atomic_init_u32(&shared->wanted, 0);
+	pg_atomic_init_u64(&shared->leave_until, 0);
+	pg_atomic_init_u32(&shared->restart, 0);
+	pg_atomic_init_u64(&shared->sent, 0);
+	pg_atomic_init_u64(&shared->duplicates, 0);
+	pg_atomic_init_u64(&shared->cleanups_asked, 0);
+	pg_atomic_init_u64(&shared->cleanups_done, 0);
+	pg_atomic_init_u64(&shared->records_removed, 0);
+}
+
+static void
+set_latch_of(uint32 number_plus_one)
+{
+	if (number_plus_one != 0)
+		SetLatch(&GetPGProcByNumber(number_plus_one - 1)->procLatch);
+}

@@ -1,0 +1,98 @@
+/*
+ * shared.h
+ *		What the processes of one server share about each database's outbox.
+ */
+#ifndef OUTBOX_SHARED_H
+#define OUTBOX_SHARED_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+
+#include "src/ring.h"
+
+typedef enum DispatcherState
+{
+	DISPATCHER_NONE,			/* no process */
+	DISPATCHER_STARTING,
+	DISPATCHER_IDLE,
+	DISPATCHER_PUBLISHING,
+	DISPATCHER_WAITING_FOR_REDIS,
+	DISPATCHER_OFF				/* outbox.dispatch = off */
+} DispatcherState;
+
+typedef enum RedisState
+{
+	REDIS_UNKNOWN,
+	REDIS_UP,
+	REDIS_DOWN
+} RedisState;
+
+/* Why a dispatcher ended. */
+typedef enum Farewell
+{
+	FAREWELL_NONE,				/* it crashed, or it still runs */
+	FAREWELL_NO_EXTENSION,		/* there is nothing to do in the database */
+	FAREWELL_ASKED				/* it was asked to go: start another one */
+} Farewell;
+
+/* What the dispatcher tells about itself; guarded by the database's lock. */
+typedef struct DispatcherReport
+{
+	int			pid;
+	DispatcherState state;
+	RedisState	redis;
+	char		redis_error[256];
+	char		redis_warning[256]; /* a setting of Redis that endangers us */
+	int64		published;		/* newest window known to be in Redis; -1 =
+								 * not known yet */
+	int64		deferred;		/* messages waiting in outbox.deferred */
+	char		deferred_error[256];	/* last refusal of a destination */
+	TimestampTz last_cleanup;
+} DispatcherReport;
+
+typedef struct DatabaseShared
+{
+	Oid			database;		/* InvalidOid = free; guarded by shared_lock() */
+	LWLock	   *lock;			/* guards all that is not atomic */
+
+	Oid			extension;		/* that rings belong to; InvalidOid = none
+								 * loaded */
+	Rings		rings;
+
+	DispatcherReport report;
+
+	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
+	pg_atomic_uint32 farewell;	/* of the last dispatcher */
+	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
+	pg_atomic_uint64 leave_until;	/* TimestampTz: somebody needs the
+									 * database until then */
+	pg_atomic_uint32 restart;	/* 1 = settings of the database changed */
+
+	pg_atomic_uint64 sent;
+	pg_atomic_uint64 duplicates;
+
+	pg_atomic_uint64 cleanups_asked;
+	pg_atomic_uint64 cleanups_done;
+	pg_atomic_uint64 records_removed;	/* in all rounds together */
+
+	ConditionVariable progress; /* windows were published, a cleanup ended, or
+								 * the dispatcher left */
+} DatabaseShared;
+
+extern void shared_request(void);
+extern void shared_startup(void);
+
+extern bool shared_available(void);
+extern DatabaseShared *shared_mine(void);
+extern DatabaseShared *shared_find(Oid database, bool create);
+extern void shared_forget(DatabaseShared *shared);
+extern int	shared_capacity(void);
+extern DatabaseShared *shared_at(int i);
+
+extern void shared_set_launcher(bool present);
+extern void shared_wake_launcher(void);
+extern void shared_wake_dispatcher(DatabaseShared *shared);
+
+#endif							/* OUTBOX_SHARED_H */

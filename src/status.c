@@ -1,0 +1,393 @@
+/*
+ * status.c
+ *		What the views show.
+ *
+ * Reads the dispatcher's report in shared memory and as little of the tables
+ * as will do, so that the answer comes in milliseconds whatever is pending.
+ * Reads what is committed now and takes no lock beyond its own end.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/toast_internals.h"
+#include "access/detoast.h"
+#include "access/xlog.h"
+#include "commands/sequence.h"
+#include "executor/tuptable.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/deferred.h"
+#include "src/log.h"
+#include "src/relations.h"
+#include "src/settings.h"
+#include "src/shared.h"
+#include "src/window.h"
+
+/* Messages that no window holds yet are counted one by one up to here. */
+#define COUNT_LIMIT		10000
+
+/* Rows that outbox.pending shows. */
+#define PENDING_LIMIT	1000
+
+/* What has been committed since a window ended. */
+typedef struct Unopened
+{
+	int64		messages;
+	int64		lowest_id;
+	TimestampTz oldest;
+	bool		complete;		/* counting did not reach its limit */
+} Unopened;
+
+/* What outbox.status says about pending messages. */
+typedef struct Backlog
+{
+	int64		pending;
+	int64		windows;
+	TimestampTz oldest;			/* 0 = nothing is pending */
+} Backlog;
+
+/* The rows of outbox.pending: those with the lowest ids, in no order. */
+typedef struct PendingRows
+{
+	ReturnSetInfo *result;
+	int			count;
+} PendingRows;
+
+static void read_report(DispatcherReport *report);
+static void read_backlog(Backlog *backlog, const DispatcherReport *report);
+static void count_unopened(const Window *newest, Unopened *unopened);
+static bool count_message(TupleTableSlot *row, int slot, void *arg);
+static int64 last_message_id(void);
+static SnapshotValue *snapshot_of_now(void);
+static int64 log_size(void);
+static char *find_problem(const DispatcherReport *report, const Backlog *backlog);
+static const char *dispatcher_state_name(DispatcherState state);
+static const char *redis_state_name(RedisState state);
+static bool show_message(TupleTableSlot *row, int slot, void *arg);
+static bool show_deferred(const Deferred *row, void *arg);
+static void put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred);
+static void show_records(ReturnSetInfo *result, int slot, const Slot *state);
+
+PG_FUNCTION_INFO_V1(outbox_read_status);
+PG_FUNCTION_INFO_V1(outbox_read_pending);
+PG_FUNCTION_INFO_V1(outbox_read_records);
+
+/* outbox.read_status() */
+Datum
+outbox_read_status(PG_FUNCTION_ARGS)
+{
+	TupleDesc	columns;
+	Datum		values[13];
+	bool		isnull[13] = {0};
+	DispatcherReport report;
+	Backlog		backlog;
+	DatabaseShared *shared = shared_mine();
+	char	   *problem;
+	int			i = 0;
+
+	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	read_report(&report);
+	read_backlog(&backlog, &report);
+	problem = find_problem(&report, &backlog);
+
+	isnull[i] = report.pid == 0;
+	values[i++] = Int32GetDatum(report.pid);
+	values[i++] = CStringGetTextDatum(dispatcher_state_name(report.state));
+	values[i++] = CStringGetTextDatum(redis_state_name(report.redis));
+	isnull[i] = report.redis_error[0] == '\0';
+	values[i++] = CStringGetTextDatum(report.redis_error);
+	values[i++] = Int64GetDatum(backlog.pending);
+	isnull[i] = backlog.oldest == 0;
+	values[i++] = DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(GetCurrentTimestamp()),
+									  TimestampTzGetDatum(backlog.oldest));
+	values[i++] = Int64GetDatum(shared ? pg_atomic_read_u64(&shared->sent) : 0);
+	values[i++] = Int64GetDatum(shared ? pg_atomic_read_u64(&shared->duplicates) : 0);
+	values[i++] = Int64GetDatum(report.deferred);
+	values[i++] = Int64GetDatum(backlog.windows);
+	values[i++] = Int64GetDatum(log_size());
+	isnull[i] = report.last_cleanup == 0;
+	values[i++] = TimestampTzGetDatum(report.last_cleanup);
+	isnull[i] = problem == NULL;
+	values[i++] = problem ? CStringGetTextDatum(problem) : (Datum) 0;
+
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, isnull)));
+}
+
+/* outbox.read_pending() */
+Datum
+outbox_read_pending(PG_FUNCTION_ARGS)
+{
+	PendingRows rows = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
+	Window		published;
+
+	InitMaterializedSRF(fcinfo, 0);
+	deferred_scan(show_deferred, &rows);
+	if (window_published(&published))
+		log_scan(SnapshotSelf, published.snapshot, snapshot_of_now(), show_message, &rows);
+	return (Datum) 0;
+}
+
+/* outbox.read_records() */
+Datum
+outbox_read_records(PG_FUNCTION_ARGS)
+{
+	Rings		rings;
+
+	InitMaterializedSRF(fcinfo, 0);
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_RECORD].nslots; n++)
+	{
+		if (slot_is_live(&rings.ring[RING_RECORD].slots[n]))
+			show_records((ReturnSetInfo *) fcinfo->resultinfo, n, &rings.ring[RING_RECORD].slots[n]);
+	}
+	return (Datum) 0;
+}
+
+static void
+read_report(DispatcherReport *report)
+{
+	DatabaseShared *shared = shared_mine();
+
+	memset(report, 0, sizeof(*report));
+	if (shared == NULL)
+		return;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	*report = shared->report;
+	LWLockRelease(shared->lock);
+}
+
+/* Windows are counted by their running totals, the rest one by one. */
+static void
+read_backlog(Backlog *backlog, const DispatcherReport *report)
+{
+	Window		newest;
+	Window		published;
+	Window		first;
+	Unopened	unopened;
+
+	memset(backlog, 0, sizeof(*backlog));
+	if (!window_newest(&newest) || !window_published(&published))
+		return;
+	count_unopened(&newest, &unopened);
+
+	backlog->windows = newest.number - published.number;
+	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred;
+	if (backlog->windows > 0 && window_fetch(published.number + 1, &first))
+		backlog->oldest = first.oldest;
+	if (backlog->oldest == 0)
+		backlog->oldest = unopened.oldest;
+}
+
+static void
+count_unopened(const Window *newest, Unopened *unopened)
+{
+	memset(unopened, 0, sizeof(*unopened));
+	unopened->complete = true;
+	unopened->lowest_id = PG_INT64_MAX;
+	log_scan(SnapshotSelf, newest->snapshot, snapshot_of_now(), count_message, unopened);
+	if (!unopened->complete)
+		unopened->messages = Max(COUNT_LIMIT, last_message_id() - unopened->lowest_id + 1);
+}
+
+static bool
+count_message(TupleTableSlot *row, int slot, void *arg)
+{
+	Unopened   *unopened = arg;
+	TimestampTz at = log_row_at(row);
+
+	unopened->messages++;
+	unopened->lowest_id = Min(unopened->lowest_id, log_row_id(row));
+	if (unopened->oldest == 0 || at < unopened->oldest)
+		unopened->oldest = at;
+	unopened->complete = unopened->messages < COUNT_LIMIT;
+	return unopened->complete;
+}
+
+/* The id drawn last. Its reader need not have rights on the sequence. */
+static int64
+last_message_id(void)
+{
+	Relation	sequence = table_open(relations_enter()->message_id_seq, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(sequence, NULL);
+	TableScanDesc scan = table_beginscan(sequence, SnapshotSelf, 0, NULL);
+	int64		last = 0;
+	bool		isnull;
+
+	if (table_scan_getnextslot(scan, ForwardScanDirection, row))
+		last = DatumGetInt64(slot_getattr(row, SEQ_COL_LASTVAL, &isnull));
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(sequence, AccessShareLock);
+	return last;
+}
+
+/* The snapshot of this moment, whatever the isolation level. */
+static SnapshotValue *
+snapshot_of_now(void)
+{
+	SnapshotValue *now;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	now = snapshot_value_now();
+	PopActiveSnapshot();
+	return now;
+}
+
+static int64
+log_size(void)
+{
+	const Relations *relations = relations_enter();
+	int64		size = 0;
+
+	for (int n = 0; n < relations->nslots[RING_LOG]; n++)
+		size += DatumGetInt64(DirectFunctionCall1(pg_total_relation_size,
+												  ObjectIdGetDatum(relations->slots[RING_LOG][n].table)));
+	return size;
+}
+
+/* One sentence about the worst that is wrong; NULL if all is well. */
+static char *
+find_problem(const DispatcherReport *report, const Backlog *backlog)
+{
+	if (!shared_available())
+		return "The library is not preloaded, so nothing is sent: add shared_preload_libraries = 'outbox' to postgresql.conf and restart the server.";
+	if (RecoveryInProgress())
+		return NULL;
+	if (report->state == DISPATCHER_OFF || (report->pid == 0 && !outbox_dispatch))
+		return "Dispatch is off, so nothing is sent: set outbox.dispatch = on.";
+	if (report->pid == 0)
+		return "No dispatcher runs: see the server log; if it says that no worker slot is free, raise max_worker_processes.";
+	if (report->redis == REDIS_DOWN)
+		return psprintf("Redis cannot be reached, messages wait: %s.", report->redis_error);
+	if (report->redis_warning[0] != '\0')
+		return pstrdup(report->redis_warning);
+	if (report->deferred > 0)
+		return psprintf("%lld messages wait for a destination that refuses them; they are retried. The last answer was: %s.",
+						(long long) report->deferred, report->deferred_error);
+	return NULL;
+}
+
+static const char *
+dispatcher_state_name(DispatcherState state)
+{
+	switch (state)
+	{
+		case DISPATCHER_NONE:
+			return "not running";
+		case DISPATCHER_STARTING:
+			return "starting";
+		case DISPATCHER_IDLE:
+			return "idle";
+		case DISPATCHER_PUBLISHING:
+			return "publishing";
+		case DISPATCHER_WAITING_FOR_REDIS:
+			return "waiting for Redis";
+		case DISPATCHER_OFF:
+			return "off";
+	}
+	return NULL;
+}
+
+static const char *
+redis_state_name(RedisState state)
+{
+	switch (state)
+	{
+		case REDIS_UNKNOWN:
+			return "unknown";
+		case REDIS_UP:
+			return "up";
+		case REDIS_DOWN:
+			return "down";
+	}
+	return NULL;
+}
+
+static bool
+show_message(TupleTableSlot *row, int slot, void *arg)
+{
+	PendingRows *rows = arg;
+	Message		message;
+
+	log_row_message(row, &message);
+	put_message(rows->result, &message, NULL);
+	return ++rows->count < PENDING_LIMIT;
+}
+
+static bool
+show_deferred(const Deferred *row, void *arg)
+{
+	PendingRows *rows = arg;
+
+	if (row->state == DEFERRED_WAITING)
+	{
+		put_message(rows->result, &row->message, row);
+		rows->count++;
+	}
+	return rows->count < PENDING_LIMIT;
+}
+
+static void
+put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred)
+{
+	Datum		values[11];
+	bool		isnull[11] = {0};
+	int			i = 0;
+
+	values[i++] = Int64GetDatum(message->id);
+	values[i++] = PointerGetDatum(message->message_id);
+	values[i++] = PointerGetDatum(message->dest);
+	values[i++] = TimestampTzGetDatum(message->at);
+	isnull[i] = message->cause == NULL;
+	values[i++] = PointerGetDatum(message->cause);
+	isnull[i] = message->headers == NULL;
+	values[i++] = PointerGetDatum(message->headers);
+	values[i++] = Int32GetDatum(toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ);
+	values[i++] = CStringGetTextDatum(deferred ? "deferred" : "new");
+	isnull[i] = deferred == NULL;
+	values[i++] = Int32GetDatum(deferred ? deferred->attempts : 0);
+	isnull[i] = deferred == NULL;
+	values[i++] = TimestampTzGetDatum(deferred ? deferred->next_at : 0);
+	isnull[i] = deferred == NULL || deferred->last_error == NULL;
+	values[i++] = PointerGetDatum(deferred ? deferred->last_error : NULL);
+
+	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
+}
+
+static void
+show_records(ReturnSetInfo *result, int slot, const Slot *state)
+{
+	Relation	table = table_open(relations_enter()->slots[RING_RECORD][slot].table, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		Datum		values[5];
+		bool		isnull[5] = {0};
+
+		CHECK_FOR_INTERRUPTS();
+		slot_getallattrs(row);
+		values[0] = row->tts_values[2];
+		values[1] = row->tts_values[3];
+		values[2] = row->tts_values[1];
+		values[3] = Int32GetDatum(slot);
+		values[4] = CStringGetTextDatum(slot_state_name(state->state));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(table, AccessShareLock);
+}

@@ -1,0 +1,205 @@
+/*
+ * wait.c
+ *		outbox_wait() and outbox_cleanup(): waiting for the dispatcher.
+ *
+ * Both sleep on the condition variable that the dispatcher broadcasts when
+ * windows have been published or a round of cleanup has ended. They look at
+ * what is committed now, not at what this transaction's snapshot shows, and
+ * hold no lock on a slot while they sleep.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/condition_variable.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/deferred.h"
+#include "src/endpoint.h"
+#include "src/log.h"
+#include "src/record.h"
+#include "src/shared.h"
+#include "src/window.h"
+
+/* How long the longest sleep is: a dispatcher may die without a word. */
+#define MAX_SLEEP_MS	1000
+
+/* What deferred_scan() is asked about a record. */
+typedef struct KeySearch
+{
+	const pg_uuid_t *key;
+	const SnapshotValue *published;
+	bool		waits;
+} KeySearch;
+
+static RecordName wait_name(FunctionCallInfo fcinfo);
+static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
+static bool is_published(const pg_uuid_t *key, FullTransactionId tx);
+static bool find_waiting(const Deferred *row, void *arg);
+static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
+static DatabaseShared *require_shared(void);
+static uint32 wait_event(void);
+
+PG_FUNCTION_INFO_V1(outbox_wait);
+PG_FUNCTION_INFO_V1(outbox_cleanup);
+
+/* outbox_wait(msgid, endpoint, timeout) */
+Datum
+outbox_wait(PG_FUNCTION_ARGS)
+{
+	RecordName	name = wait_name(fcinfo);
+	TimestampTz deadline = wait_deadline(fcinfo);
+	RecordLook	look = record_look(&name, NULL);
+	DatabaseShared *shared;
+	bool		published;
+
+	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("message \"%s\" is processed by this very transaction", name.msgid),
+				 errhint("Call outbox_wait() after COMMIT: nothing is sent before.")));
+	if (look.fate != RECORD_COMMITTED)
+		PG_RETURN_NULL();
+
+	shared = require_shared();
+	ConditionVariablePrepareToSleep(&shared->progress);
+	do
+	{
+		published = is_published(&name.key, look.tx);
+	} while (!published && sleep_until(shared, deadline));
+	ConditionVariableCancelSleep();
+
+	PG_RETURN_BOOL(published);
+}
+
+/* outbox_cleanup() */
+Datum
+outbox_cleanup(PG_FUNCTION_ARGS)
+{
+	DatabaseShared *shared = require_shared();
+	uint64		removed;
+	uint64		wanted;
+
+	PreventCommandIfReadOnly("outbox_cleanup()");
+	removed = pg_atomic_read_u64(&shared->records_removed);
+	wanted = pg_atomic_add_fetch_u64(&shared->cleanups_asked, 1);
+	shared_wake_dispatcher(shared);
+
+	ConditionVariablePrepareToSleep(&shared->progress);
+	while (pg_atomic_read_u64(&shared->cleanups_done) < wanted)
+	{
+		if (!outbox_dispatch)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("there is no dispatcher to clean up"),
+					 errdetail("\"outbox.dispatch\" is off.")));
+		(void) sleep_until(shared, PG_INT64_MAX);
+	}
+	ConditionVariableCancelSleep();
+
+	PG_RETURN_INT64(pg_atomic_read_u64(&shared->records_removed) - removed);
+}
+
+static RecordName
+wait_name(FunctionCallInfo fcinfo)
+{
+	RecordName	name;
+	Endpoint	endpoint;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("msgid must not be null")));
+	endpoint = endpoint_get(PG_ARGISNULL(1) ? outbox_endpoint :
+							text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	record_name_make(&name, &endpoint, text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	return name;
+}
+
+static TimestampTz
+wait_deadline(FunctionCallInfo fcinfo)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz deadline;
+
+	if (PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("timeout must not be null")));
+	deadline = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+													   TimestampTzGetDatum(now),
+													   PG_GETARG_DATUM(2)));
+	if (deadline < now)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("timeout must not be negative")));
+	return deadline;
+}
+
+/* Whether everything that a committed record carries is in Redis. */
+static bool
+is_published(const pg_uuid_t *key, FullTransactionId tx)
+{
+	Window		window;
+	KeySearch	search = {.key = key};
+
+	if (!window_published(&window))
+		return false;
+	if (!snapshot_value_sees(window.snapshot, tx) && log_carries(tx, key))
+		return false;
+
+	search.published = window.snapshot;
+	deferred_scan(find_waiting, &search);
+	return !search.waits;
+}
+
+static bool
+find_waiting(const Deferred *row, void *arg)
+{
+	KeySearch  *search = arg;
+
+	if (row->message.has_key &&
+		memcmp(&row->message.key, search->key, sizeof(pg_uuid_t)) == 0)
+		search->waits = row->state == DEFERRED_WAITING ||
+			!snapshot_value_sees(search->published, row->returned_tx);
+	return !search->waits;
+}
+
+/* Sleeps until there may be progress; false when the deadline has passed. */
+static bool
+sleep_until(DatabaseShared *shared, TimestampTz deadline)
+{
+	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+
+	CHECK_FOR_INTERRUPTS();
+	if (left <= 0)
+		return false;
+	(void) ConditionVariableTimedSleep(&shared->progress, Min(left, MAX_SLEEP_MS), wait_event());
+	return true;
+}
+
+static DatabaseShared *
+require_shared(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	if (shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("outbox is not preloaded"),
+				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+	return shared;
+}
+
+static uint32
+wait_event(void)
+{
+	static uint32 event;
+
+	if (event == 0)
+		event = compat_wait_event("OutboxProgress");
+	return event;
+}

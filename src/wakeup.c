@@ -1,0 +1,87 @@
+/*
+ * wakeup.c
+ *		The commit callback that wakes the dispatcher.
+ *
+ * Whoever writes a message calls wakeup_at_commit(); the callback, registered
+ * once per backend, does nothing for all other transactions. It runs after the
+ * commit has become visible to others, so a dispatcher woken by it sees the
+ * message; and after the commit record was written, so it must never raise an
+ * error: that would be a PANIC. Hence the entry in shared memory is looked up
+ * before.
+ *
+ * A wake-up can get lost (crash, COMMIT PREPARED by a session that does not
+ * know): outbox.poll_interval is there for that.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+
+#include "src/wakeup.h"
+
+static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
+static bool wake_launcher;
+static DatabaseShared *restart; /* whose dispatcher is to start anew */
+
+static void at_transaction_end(XactEvent event, void *arg);
+
+/* Registers the callback; once, by _PG_init. */
+void
+wakeup_init(void)
+{
+	RegisterXactCallback(at_transaction_end, NULL);
+}
+
+/* Wakes our dispatcher when the transaction has committed. */
+void
+wakeup_at_commit(void)
+{
+	if (wake == NULL)
+		wake = shared_mine();
+}
+
+/* Makes the launcher look at the list of databases after the commit. */
+void
+wakeup_launcher_at_commit(void)
+{
+	wake_launcher = shared_available();
+}
+
+/* Makes the dispatcher of a database start anew after the commit. */
+void
+wakeup_restart_at_commit(DatabaseShared *shared)
+{
+	restart = shared;
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			if (wake != NULL)
+				shared_wake_dispatcher(wake);
+			if (wake_launcher)
+				shared_wake_launcher();
+			if (restart != NULL)
+			{
+				pg_atomic_write_u32(&restart->restart, 1);
+				shared_wake_dispatcher(restart);
+			}
+			break;
+
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			break;
+
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			return;
+	}
+	wake = NULL;
+	wake_launcher = false;
+	restart = NULL;
+}

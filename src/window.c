@@ -1,0 +1,233 @@
+/*
+ * window.c
+ *		Reads and writes the rows of the window tables.
+ *
+ * The dispatcher appends them; sessions read them to know what has been
+ * published. A window is where one snapshot ends: its messages are those that
+ * its snapshot sees and that of the window before does not. A row is never
+ * changed. Window N lies in the table of the log slot that was current when it
+ * was opened, and is repeated at the beginning of the next slot's table, so
+ * that the end of the window before is always at hand.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/append.h"
+#include "src/compat.h"
+#include "src/relations.h"
+#include "src/shared.h"
+#include "src/window.h"
+
+/* Columns of window_N. */
+enum
+{
+	COL_NUMBER = 1,
+	COL_UUID,
+	COL_TX,
+	COL_SNAPSHOT,
+	COL_OPENED_AT,
+	COL_PUBLISHED,
+	COL_MESSAGES,
+	COL_OLDEST,
+	NCOLUMNS = COL_OLDEST
+};
+
+static bool read_first(int slot, ScanDirection direction, ScanKey key, Window *window);
+static void copy_row(TupleTableSlot *row, Window *window);
+static int	compare_tx(const void *a, const void *b);
+
+/*
+ * The snapshot of this moment, palloc'd. Needs an active snapshot that was
+ * just taken.
+ */
+SnapshotValue *
+snapshot_value_now(void)
+{
+	return (SnapshotValue *) DatumGetPointer(DirectFunctionCall1(pg_current_snapshot, (Datum) 0));
+}
+
+/* A palloc'd copy. */
+SnapshotValue *
+snapshot_value_copy(const SnapshotValue *snapshot)
+{
+	SnapshotValue *copy = palloc(VARSIZE(snapshot));
+
+	memcpy(copy, snapshot, VARSIZE(snapshot));
+	return copy;
+}
+
+/* Whether a transaction had ended when the snapshot was taken. */
+bool
+snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx)
+{
+	if (FullTransactionIdPrecedes(tx, snapshot->xmin))
+		return true;
+	if (!FullTransactionIdPrecedes(tx, snapshot->xmax))
+		return false;
+	return bsearch(&tx, snapshot->xip, snapshot->nxip, sizeof(tx), compare_tx) == NULL;
+}
+
+/* Reads window `number`; its snapshot is palloc'd. False if it is not kept. */
+bool
+window_fetch(int64 number, Window *window)
+{
+	Rings		rings;
+	ScanKeyData key;
+
+	rings_read(&rings);
+	ScanKeyInit(&key, COL_NUMBER, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(number));
+	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	{
+		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
+			read_first(n, ForwardScanDirection, &key, window))
+			return true;
+	}
+	return false;
+}
+
+/* Reads the window that was opened last. False only in a broken database. */
+bool
+window_newest(Window *window)
+{
+	Rings		rings;
+	bool		found = false;
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	{
+		Window		candidate;
+
+		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
+			read_first(n, BackwardScanDirection, NULL, &candidate) &&
+			(!found || candidate.number >= window->number))
+		{
+			*window = candidate;
+			found = true;
+		}
+	}
+	return found;
+}
+
+/* The number of the oldest window that is kept; -1 only in a broken database. */
+int64
+window_oldest_number(void)
+{
+	Rings		rings;
+	int64		oldest = -1;
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	{
+		Window		candidate;
+
+		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
+			read_first(n, ForwardScanDirection, NULL, &candidate) &&
+			(oldest < 0 || candidate.number < oldest))
+			oldest = candidate.number;
+	}
+	return oldest;
+}
+
+/* Writes a window into the table of log slot `slot`. */
+void
+window_append(const Window *window, int slot)
+{
+	const SlotRelations *relations = &relations_enter()->slots[RING_LOG][slot];
+	Relation	table = table_open(relations->window, RowExclusiveLock);
+	Datum		values[NCOLUMNS];
+	bool		isnull[NCOLUMNS] = {0};
+
+	values[COL_NUMBER - 1] = Int64GetDatum(window->number);
+	values[COL_UUID - 1] = UUIDPGetDatum(&window->uuid);
+	values[COL_TX - 1] = FullTransactionIdGetDatum(window->tx);
+	values[COL_SNAPSHOT - 1] = PointerGetDatum(window->snapshot);
+	values[COL_OPENED_AT - 1] = TimestampTzGetDatum(window->opened_at);
+	values[COL_PUBLISHED - 1] = Int64GetDatum(window->published);
+	values[COL_MESSAGES - 1] = Int64GetDatum(window->messages);
+	values[COL_OLDEST - 1] = TimestampTzGetDatum(window->oldest);
+	isnull[COL_OLDEST - 1] = window->oldest == 0;
+
+	append_row(table, relations->window_index, COL_NUMBER, UNIQUE_CHECK_YES, values, isnull);
+	table_close(table, NoLock);
+}
+
+/*
+ * Reads the newest window known to be in Redis: as the dispatcher reports it,
+ * or else as the tables do. False if it is not kept.
+ */
+bool
+window_published(Window *window)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		reported = -1;
+
+	if (!window_newest(window))
+		return false;
+	if (shared)
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		reported = shared->report.published;
+		LWLockRelease(shared->lock);
+	}
+	return window_fetch(Max(reported, window->published), window);
+}
+
+/*
+ * Reads the first row of a slot's table in the order of numbers that satisfies
+ * the key. Locks are released at once.
+ */
+static bool
+read_first(int slot, ScanDirection direction, ScanKey key, Window *window)
+{
+	const SlotRelations *relations = &relations_enter()->slots[RING_LOG][slot];
+	Relation	table = table_open(relations->window, AccessShareLock);
+	Relation	index = index_open(relations->window_index, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	IndexScanDesc scan = compat_index_beginscan(table, index, SnapshotSelf, key ? 1 : 0);
+	bool		found;
+
+	index_rescan(scan, key, key ? 1 : 0, NULL, 0);
+	found = index_getnext_slot(scan, direction, row);
+	if (found)
+		copy_row(row, window);
+
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
+	table_close(table, AccessShareLock);
+	return found;
+}
+
+static void
+copy_row(TupleTableSlot *row, Window *window)
+{
+	slot_getallattrs(row);
+#define COLUMN(col) (row->tts_values[(col) - 1])
+	window->number = DatumGetInt64(COLUMN(COL_NUMBER));
+	window->uuid = *DatumGetUUIDP(COLUMN(COL_UUID));
+	window->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
+	window->snapshot = (SnapshotValue *) PG_DETOAST_DATUM_COPY(COLUMN(COL_SNAPSHOT));
+	window->opened_at = DatumGetTimestampTz(COLUMN(COL_OPENED_AT));
+	window->published = DatumGetInt64(COLUMN(COL_PUBLISHED));
+	window->messages = DatumGetInt64(COLUMN(COL_MESSAGES));
+	window->oldest = row->tts_isnull[COL_OLDEST - 1] ? 0 : DatumGetTimestampTz(COLUMN(COL_OLDEST));
+#undef COLUMN
+}
+
+static int
+compare_tx(const void *a, const void *b)
+{
+	uint64		left = U64FromFullTransactionId(*(const FullTransactionId *) a);
+	uint64		right = U64FromFullTransactionId(*(const FullTransactionId *) b);
+
+	return left < right ? -1 : left > right;
+}
