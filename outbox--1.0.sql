@@ -20,14 +20,17 @@ $$;
 --
 CREATE TABLE outbox.instance (
 	id uuid NOT NULL,
-	database oid NOT NULL
+	database oid NOT NULL,
+	first_window bigint NOT NULL
 );
 COMMENT ON TABLE outbox.instance IS 'who this outbox is; one row. Every transaction that uses the outbox locks this table first';
 COMMENT ON COLUMN outbox.instance.id IS 'part of the names of our keys in Redis';
 COMMENT ON COLUMN outbox.instance.database IS 'database that the id was made for; another one is a copy';
 
+COMMENT ON COLUMN outbox.instance.first_window IS 'nothing is ever sent again from before the end of this window';
+
 INSERT INTO outbox.instance
-	SELECT pg_catalog.gen_random_uuid(), d.oid
+	SELECT pg_catalog.gen_random_uuid(), d.oid, 0
 	FROM pg_catalog.pg_database d
 	WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 

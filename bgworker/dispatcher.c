@@ -39,6 +39,7 @@
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/unique_id.h"
 
 #define ATTEND_MS			100 /* while somebody may need the database */
 #define PAUSE_MS			1	/* between windows under load */
@@ -207,7 +208,6 @@ load_state(void)
 	while (!transaction_begin("starting"))
 		attend_to_refusal();
 	rings_reload();
-	position_load(&position);
 	load_instance();
 	deferral_load();
 	transaction_commit();
@@ -218,18 +218,19 @@ load_state(void)
 static void
 load_instance(void)
 {
-	pg_uuid_t	id;
-	bool		is_copy;
+	Instance	instance;
 
-	if (!instance_load(&id, &is_copy))
-		elog(ERROR, "outbox.instance is not ours");
-	if (is_copy)
+	instance_load(&instance);
+	position_load(&position, instance.first_window);
+	if (instance.is_copy)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
-		position_skip_all(&position);
+		position_skip_before(&position, instance.copied);
+		unique_id_random(&instance.id);
+		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
 	}
-	publisher_set_instance(&id);
+	publisher_set_instance(&instance.id);
 }
 
 /*

@@ -6,60 +6,81 @@
  * of outbox.instance along with everything else; the oid in it tells. A copy
  * whose original is alive gets an id of its own and sends nothing that the
  * original will send. If the original is gone, the copy goes on in its place.
+ *
+ * Which messages are the original's? While a database is copied nobody is
+ * connected to it, so all its transactions are older than the one that created
+ * the copy, and those in the copy are younger. That one is the xmin of the
+ * copy's row in pg_database. (ALTER DATABASE or GRANT before the first start of
+ * a dispatcher would make it look younger than it is.)
  */
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "utils/snapmgr.h"
+#include "utils/fmgrprotos.h"
 
 #include "bgworker/instance.h"
 #include "bgworker/transaction.h"
 
-static void read_row(pg_uuid_t *id, bool *is_ours, bool *original_lives);
+static FullTransactionId widen(TransactionId xid);
 
 /*
- * Reads the id, making a new one for a copy; *is_copy says that this happened,
- * and it is not committed then: the caller's transaction is the one in which
- * it sees to it that nothing old is sent. Needs an open transaction.
+ * Reads who we are. If this is a copy whose original is gone it takes over the
+ * name. Needs an open transaction.
  */
-bool
-instance_load(pg_uuid_t *id, bool *is_copy)
+void
+instance_load(Instance *instance)
 {
+	HeapTuple	row;
+	TupleDesc	columns;
+	bool		isnull;
 	bool		is_ours;
 	bool		original_lives;
 
-	read_row(id, &is_ours, &original_lives);
-	*is_copy = !is_ours && original_lives;
-	if (is_ours)
-		return true;
-
-	(void) transaction_execute(original_lives ?
-							   "UPDATE outbox.instance SET id = gen_random_uuid(), database = $1" :
-							   "UPDATE outbox.instance SET database = $1",
-							   1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)}, NULL);
-	CommandCounterIncrement();
-	UpdateActiveSnapshotCommandId();
-	read_row(id, &is_ours, &original_lives);
-	return is_ours;
-}
-
-static void
-read_row(pg_uuid_t *id, bool *is_ours, bool *original_lives)
-{
-	bool		isnull;
-	HeapTuple	row;
-	TupleDesc	columns;
-
 	SPI_connect();
-	if (SPI_execute("SELECT id, database, EXISTS (SELECT FROM pg_database d WHERE d.oid = i.database) "
-					"FROM outbox.instance i", true, 1) != SPI_OK_SELECT || SPI_processed != 1)
+	if (SPI_execute_with_args("SELECT i.id, i.first_window, i.database = d.oid, "
+							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), d.xmin "
+							  "FROM outbox.instance i, pg_database d WHERE d.oid = $1",
+							  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)},
+							  NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		elog(ERROR, "outbox.instance is empty");
 	row = SPI_tuptable->vals[0];
 	columns = SPI_tuptable->tupdesc;
-	*id = *DatumGetUUIDP(SPI_getbinval(row, columns, 1, &isnull));
-	*is_ours = DatumGetObjectId(SPI_getbinval(row, columns, 2, &isnull)) == MyDatabaseId;
-	*original_lives = DatumGetBool(SPI_getbinval(row, columns, 3, &isnull));
+	instance->id = *DatumGetUUIDP(SPI_getbinval(row, columns, 1, &isnull));
+	instance->first_window = DatumGetInt64(SPI_getbinval(row, columns, 2, &isnull));
+	is_ours = DatumGetBool(SPI_getbinval(row, columns, 3, &isnull));
+	original_lives = DatumGetBool(SPI_getbinval(row, columns, 4, &isnull));
+	instance->copied = widen(DatumGetTransactionId(SPI_getbinval(row, columns, 5, &isnull)));
 	SPI_finish();
+
+	instance->is_copy = !is_ours && original_lives;
+	if (!is_ours && !original_lives)
+		instance_become(instance, instance->first_window);
+}
+
+/*
+ * Writes down who we are from now on, and that nothing is sent again from
+ * before the end of `first_window`. Needs an open transaction.
+ */
+void
+instance_become(Instance *instance, int64 first_window)
+{
+	instance->first_window = first_window;
+	(void) transaction_execute("UPDATE outbox.instance SET id = $1, database = $2, first_window = $3",
+							   3, (Oid[]) {UUIDOID, OIDOID, INT8OID},
+							   (Datum[]) {UUIDPGetDatum(&instance->id), ObjectIdGetDatum(MyDatabaseId),
+							   Int64GetDatum(first_window)}, NULL);
+}
+
+/* The xid was handed out before, so it is below the next one. */
+static FullTransactionId
+widen(TransactionId xid)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+	uint32		epoch = EpochFromFullTransactionId(next);
+
+	if (xid > XidFromFullTransactionId(next))
+		epoch--;
+	return FullTransactionIdFromEpochAndXid(epoch, xid);
 }

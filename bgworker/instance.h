@@ -5,8 +5,18 @@
 #ifndef OUTBOX_INSTANCE_H
 #define OUTBOX_INSTANCE_H
 
+#include "access/transam.h"
 #include "utils/uuid.h"
 
-extern bool instance_load(pg_uuid_t *id, bool *is_copy);
+typedef struct Instance
+{
+	pg_uuid_t	id;				/* part of the names of our keys in Redis */
+	int64		first_window;	/* nothing is sent again from before its end */
+	bool		is_copy;		/* of a database that still lives */
+	FullTransactionId copied;	/* what is older is the original's to send */
+} Instance;
+
+extern void instance_load(Instance *instance);
+extern void instance_become(Instance *instance, int64 first_window);
 
 #endif							/* OUTBOX_INSTANCE_H */

@@ -56,11 +56,15 @@ static int	compare_rows(const void *a, const void *b);
 static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
 static void resume_from_oldest(Position *position);
+static int64 oldest_to_replay(const Position *position);
 static void report_published(const Position *position);
 
-/* Reads from the tables how far we had got. Needs an open transaction. */
+/*
+ * Reads from the tables how far we had got. Nothing is ever sent again from
+ * before the end of `first_window`. Needs an open transaction.
+ */
 void
-position_load(Position *position)
+position_load(Position *position, int64 first_window)
 {
 	Window		newest;
 
@@ -70,21 +74,25 @@ position_load(Position *position)
 	keep_snapshot(&position->looked, newest.snapshot);
 	position->published = newest.published;
 	position->sent = newest.published;
+	position->first_window = first_window;
 	position->resume_after = 0;
 	position->rows.number = -1;
 	report_published(position);
 }
 
 /*
- * Puts everything committed up to now behind us without sending it, in the
- * open transaction; for a copy whose original sends it.
+ * Puts all transactions older than `tx` behind us for good without sending
+ * anything, in the open transaction; for a copy whose original sends it.
  */
 void
-position_skip_all(Position *position)
+position_skip_before(Position *position, FullTransactionId tx)
 {
 	WindowRows	none = {0};
+	SnapshotValue snapshot = {.xmin = tx, .xmax = tx};
 
-	append_window(position, snapshot_value_now(), &none);
+	SET_VARSIZE(&snapshot, sizeof(snapshot));
+	append_window(position, &snapshot, &none);
+	position->first_window = position->opened.number;
 	all_is_published(position);
 }
 
@@ -354,14 +362,14 @@ parse_fence(const char *text, Fence *fence)
 static void
 resume_without_fence(Position *position)
 {
-	if (position->published == 0 || position->opened.messages == 0)
+	if (position->published <= position->first_window)
 		return;
 	if (outbox_redis_data_loss == DATA_LOSS_RESUME)
 		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; going on after window %lld, as \"outbox.redis_data_loss\" says",
 							 (long long) position->sent)));
 	else
 	{
-		position->sent = Min(window_oldest_number(), position->published);
+		position->sent = oldest_to_replay(position);
 		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; sending all that the log still has, after window %lld",
 							 (long long) position->sent)));
 	}
@@ -370,10 +378,17 @@ resume_without_fence(Position *position)
 static void
 resume_from_oldest(Position *position)
 {
-	position->sent = Min(window_oldest_number(), position->published);
+	position->sent = oldest_to_replay(position);
 	ereport(LOG, (errmsg("outbox: the fence in Redis is older than the windows that are kept; going on after window %lld",
 						 (long long) position->sent),
 				  errdetail("What Redis has lost of the messages before that is not in the log any more.")));
+}
+
+/* The window after which all that is kept would be sent again. */
+static int64
+oldest_to_replay(const Position *position)
+{
+	return Min(Max(window_oldest_number(), position->first_window), position->published);
 }
 
 static void

@@ -36,6 +36,7 @@ typedef struct Position
 	int64		published;		/* newest window known to be in Redis */
 	int64		sent;			/* newest window sent on this way; behind
 								 * published while a loss of Redis is made up */
+	int64		first_window;	/* where a replay begins at the earliest */
 	int64		resume_after;	/* message of window sent + 1 up to which Redis
 								 * has it; 0 = nothing */
 	TimestampTz opened_at;		/* when the last window was opened, as told by
@@ -43,8 +44,8 @@ typedef struct Position
 	WindowRows	rows;
 } Position;
 
-extern void position_load(Position *position);
-extern void position_skip_all(Position *position);
+extern void position_load(Position *position, int64 first_window);
+extern void position_skip_before(Position *position, FullTransactionId tx);
 extern bool position_open_window(Position *position);
 extern void position_close(Position *position);
 extern void position_resume(Position *position, const char *fence);
