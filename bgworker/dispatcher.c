@@ -59,8 +59,8 @@ static bool redis_is_down;		/* and the log says so */
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;	/* with Redis */
-static TimestampTz next_look;	/* for windows while Redis is away */
-static TimestampTz next_cleanup;
+static TimestampTz last_look;	/* for windows while Redis is away */
+static TimestampTz last_cleanup;
 static uint64 cleanups_answered;
 
 static void set_up_process(Oid database);
@@ -85,6 +85,7 @@ static bool cleanup_is_asked_for(void);
 static void clean_up(void);
 static void wait_for_work(void);
 static long ms_until(TimestampTz when);
+static long ms_until_next(TimestampTz last, int interval);
 static void report_state(DispatcherState state);
 static uint32 wait_event(void);
 
@@ -318,9 +319,9 @@ look_for_messages(void)
 {
 	bool		opened = false;
 
-	if (!publisher_is_connected() && redis_is_down && ms_until(next_look) > 0)
+	if (!publisher_is_connected() && redis_is_down && ms_until_next(last_look, outbox_poll_interval) > 0)
 		return false;
-	next_look = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_poll_interval);
+	last_look = GetCurrentTimestamp();
 
 	/* Looping at once would take a fifth of the callers' throughput. */
 	if (position.opened_at != 0 &&
@@ -435,7 +436,8 @@ keep_house(bool busy)
 			redis_failed();
 	}
 
-	if (cleanup_is_asked_for() || (outbox_cleanup_interval >= 0 && ms_until(next_cleanup) <= 0))
+	if (cleanup_is_asked_for() ||
+		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
 }
 
@@ -453,10 +455,10 @@ clean_up(void)
 
 	if (!cleanup_run(&position, may_empty))
 		return;
-	next_cleanup = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Max(outbox_cleanup_interval, 0));
+	last_cleanup = GetCurrentTimestamp();
 	cleanups_answered = asked;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.last_cleanup = GetCurrentTimestamp();
+	shared->report.last_cleanup = last_cleanup;
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u64(&shared->cleanups_done, asked);
 	ConditionVariableBroadcast(&shared->progress);
@@ -476,7 +478,7 @@ wait_for_work(void)
 		else
 			ms = Min(ms, RENEW_AFTER_MS);
 		if (outbox_cleanup_interval >= 0)
-			ms = Min(ms, ms_until(next_cleanup));
+			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
 		if (position.opened.published < position.published)
 			ms = Min(ms, CLOSE_AFTER_MS);
 		if (publisher_is_connected())
@@ -493,6 +495,13 @@ static long
 ms_until(TimestampTz when)
 {
 	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+}
+
+/* How long until what is done every `interval` ms is due again. */
+static long
+ms_until_next(TimestampTz last, int interval)
+{
+	return ms_until(TimestampTzPlusMilliseconds(last, interval));
 }
 
 static void

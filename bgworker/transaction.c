@@ -122,7 +122,8 @@ transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const
 static void
 commit_with(const char *synchronous_commit)
 {
+	/* A source below PGC_S_SESSION would not be undone at the end. */
 	(void) set_config_option("synchronous_commit", synchronous_commit,
-							 PGC_SUSET, PGC_S_OVERRIDE, GUC_ACTION_LOCAL, true, 0, false);
+							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 	transaction_commit();
 }
