@@ -27,6 +27,7 @@ OBJS       = \
 	src/wait.o \
 	src/wakeup.o \
 	src/window.o \
+	bgworker/chunk.o \
 	bgworker/cleanup.o \
 	bgworker/deferral.o \
 	bgworker/dispatcher.o \

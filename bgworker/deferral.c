@@ -34,6 +34,7 @@
 
 #include "bgworker/deferral.h"
 #include "bgworker/transaction.h"
+#include "src/deferred.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -61,11 +62,10 @@ typedef struct Blocked
 
 static MemoryContext context;
 static Blocked *all_blocked;
-static int64 rows_in_table;		/* tombstones included */
 
 static Blocked *find_blocked(const text *dest);
 static Blocked *get_blocked(const text *dest);
-static void read_blocked(Blocked *blocked);
+static void read_head(Blocked *blocked);
 static void remove_unblocked(void);
 static void insert(const Message *message, int slot, int attempts, const char *error, TimestampTz next_at);
 static int64 return_some(Blocked *blocked, int limit);
@@ -82,37 +82,35 @@ deferral_load(void)
 	all_blocked = NULL;
 
 	SPI_connect();
-	if (SPI_execute("SELECT dest FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest", true, 0) != SPI_OK_SELECT)
+	if (SPI_execute("SELECT dest, count(*) FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
+		HeapTuple	row = SPI_tuptable->vals[i];
 		bool		isnull;
+		Blocked    *blocked = get_blocked(DatumGetTextPP(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull)));
 
-		(void) get_blocked(DatumGetTextPP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+		blocked->waiting = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
 	}
-	if (SPI_execute("SELECT FROM outbox.deferred", true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.deferred");
-	rows_in_table = (int64) SPI_processed;
 	SPI_finish();
 
 	for (Blocked *blocked = all_blocked; blocked; blocked = blocked->next)
-		read_blocked(blocked);
+		read_head(blocked);
 	report(NULL);
 }
 
 /*
- * Whether a row of the log is not to be sent because it is kept here, or was
- * returned as another row. Needs an open transaction if anything is kept.
+ * Whether a row of the log that may have been read before is not to be sent,
+ * because it is kept here or was returned as another row. Needs an open
+ * transaction.
  */
 bool
 deferral_leaves_out(const Message *message)
 {
-	if (rows_in_table == 0)
-		return false;
-	return transaction_execute("SELECT FROM outbox.deferred WHERE id = $1 AND returned_tx IS DISTINCT FROM $2",
-							   2, (Oid[]) {INT8OID, XID8OID},
-							   (Datum[]) {Int64GetDatum(message->id), FullTransactionIdGetDatum(message->tx)},
-							   NULL) > 0;
+	FullTransactionId returned_tx;
+
+	return deferred_find(message->id, &returned_tx) &&
+		!FullTransactionIdEquals(returned_tx, message->tx);
 }
 
 /* Whether a message must wait behind another one of its destination. */
@@ -149,7 +147,8 @@ deferral_refused(const Message *message, int slot, const char *error)
 
 	insert(message, slot, 1, error,
 		   TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_retry_delay));
-	read_blocked(blocked);
+	blocked->waiting++;
+	read_head(blocked);
 	if (blocked->state == BLOCKED_WAITING && blocked->waiting == 1)
 		ereport(LOG, (errmsg("outbox: destination \"%s\" refuses messages: %s", blocked->dest, error)));
 	blocked->state = BLOCKED_WAITING;
@@ -223,9 +222,8 @@ deferral_ms_until_due(void)
 void
 deferral_forget_slot(int slot)
 {
-	if (rows_in_table > 0)
-		rows_in_table -= transaction_execute("DELETE FROM outbox.deferred WHERE state = 'returned' AND log_slot = $1",
-											 1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(slot)}, NULL);
+	(void) transaction_execute("DELETE FROM outbox.deferred WHERE state = 'returned' AND log_slot = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(slot)}, NULL);
 }
 
 static Blocked *
@@ -258,25 +256,24 @@ get_blocked(const text *dest)
 	return blocked;
 }
 
-/* Reads the head of a destination and how many wait. */
+/* Reads which message of a destination waits at its head, if any does. */
 static void
-read_blocked(Blocked *blocked)
+read_head(Blocked *blocked)
 {
-	HeapTuple	row;
-	TupleDesc	columns;
-	bool		isnull;
-
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT count(*), min(id), (array_agg(next_at ORDER BY id))[1] "
-							  "FROM outbox.deferred WHERE state = 'waiting' AND dest = $1",
+	if (SPI_execute_with_args("SELECT id, next_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 "
+							  "ORDER BY id LIMIT 1",
 							  1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(blocked->dest)},
 							  NULL, false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
-	row = SPI_tuptable->vals[0];
-	columns = SPI_tuptable->tupdesc;
-	blocked->waiting = DatumGetInt64(SPI_getbinval(row, columns, 1, &isnull));
-	blocked->head = DatumGetInt64(SPI_getbinval(row, columns, 2, &isnull));
-	blocked->due = DatumGetTimestampTz(SPI_getbinval(row, columns, 3, &isnull));
+	if (SPI_processed > 0)
+	{
+		HeapTuple	row = SPI_tuptable->vals[0];
+		bool		isnull;
+
+		blocked->head = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
+		blocked->due = DatumGetTimestampTz(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
+	}
 	SPI_finish();
 }
 
@@ -345,7 +342,6 @@ insert(const Message *message, int slot, int attempts, const char *error, Timest
 							   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'waiting', $10, $11, $12, "
 							   "CASE WHEN $10 > 0 THEN clock_timestamp() END, CASE WHEN $10 > 0 THEN clock_timestamp() END)",
 							   12, types, values, nulls);
-	rows_in_table++;
 }
 
 /* Returns the first rows of a destination to the log, and notes their head. */
@@ -367,7 +363,8 @@ return_some(Blocked *blocked, int limit)
 	for (int64 i = 0; i < returned; i++)
 		return_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
 	SPI_finish();
-	read_blocked(blocked);
+	blocked->waiting -= returned;
+	read_head(blocked);
 	return returned;
 }
 

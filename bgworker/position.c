@@ -74,6 +74,7 @@ position_load(Position *position, int64 first_window)
 	keep_snapshot(&position->looked, newest.snapshot);
 	position->published = newest.published;
 	position->sent = newest.published;
+	position->touched = newest.number;
 	position->first_window = first_window;
 	position->resume_after = 0;
 	position->rows.number = -1;

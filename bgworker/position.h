@@ -36,6 +36,8 @@ typedef struct Position
 	int64		published;		/* newest window known to be in Redis */
 	int64		sent;			/* newest window sent on this way; behind
 								 * published while a loss of Redis is made up */
+	int64		touched;		/* newest window of which anything may have
+								 * been sent or set aside before */
 	int64		first_window;	/* where a replay begins at the earliest */
 	int64		resume_after;	/* message of window sent + 1 up to which Redis
 								 * has it; 0 = nothing */

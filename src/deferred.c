@@ -2,8 +2,7 @@
  * deferred.c
  *		Reads outbox.deferred.
  *
- * For sessions (outbox_wait(), the views) and for the dispatcher when it
- * starts. Only the dispatcher writes the table: see bgworker/deferral.c.
+ * For sessions (outbox_wait(), the views) and for the dispatcher. Only the dispatcher writes the table: see bgworker/deferral.c.
  */
 #include "postgres.h"
 
@@ -12,6 +11,7 @@
 #include "access/tableam.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -60,6 +60,38 @@ deferred_scan(DeferredReader reader, void *arg)
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	table_close(table, AccessShareLock);
+}
+
+/*
+ * Whether there is a row for a message, and which row of the log counts if it
+ * was returned; InvalidFullTransactionId if it waits.
+ */
+bool
+deferred_find(int64 id, FullTransactionId *returned_tx)
+{
+	const Relations *relations = relations_enter();
+	Relation	table = table_open(relations->deferred, AccessShareLock);
+	Relation	index = index_open(relations->deferred_index, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(table, NULL);
+	IndexScanDesc scan = compat_index_beginscan(table, index, SnapshotSelf, 1);
+	ScanKeyData key;
+	bool		found;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(id));
+	index_rescan(scan, &key, 1, NULL, 0);
+	found = index_getnext_slot(scan, ForwardScanDirection, slot);
+	if (found)
+	{
+		bool		isnull;
+		Datum		tx = slot_getattr(slot, COL_RETURNED_TX, &isnull);
+
+		*returned_tx = isnull ? InvalidFullTransactionId : DatumGetFullTransactionId(tx);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, AccessShareLock);
+	table_close(table, AccessShareLock);
+	return found;
 }
 
 static void

@@ -29,5 +29,6 @@ typedef struct Deferred
 typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 
 extern void deferred_scan(DeferredReader reader, void *arg);
+extern bool deferred_find(int64 id, FullTransactionId *returned_tx);
 
 #endif							/* OUTBOX_DEFERRED_H */

@@ -23,6 +23,7 @@ typedef struct Relations
 	Oid			ring;
 	Oid			endpoint;
 	Oid			deferred;
+	Oid			deferred_index; /* on id */
 	Oid			message_id_seq;
 	int			nslots[RING_KINDS];
 	SlotRelations slots[RING_KINDS][MAX_SLOTS];

@@ -1,0 +1,330 @@
+/*
+ * chunk.c
+ *		Reads a page of messages and writes the command that publishes it.
+ *
+ * Called by publisher.c. A chunk is one run of the script (script.h). It is
+ * read in a transaction of its own, which has ended before anything is sent;
+ * what deferral.c keeps back on the way is on disk by then, for the chunk's
+ * fence passes it. The command is written in the protocol's form by hand into
+ * one buffer that is used again and again: nothing is allocated per message.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/chunk.h"
+#include "bgworker/deferral.h"
+#include "bgworker/transaction.h"
+#include "src/compat.h"
+#include "src/relations.h"
+#include "src/settings.h"
+
+#define LEASE_MS		10000
+#define CHUNK_BYTES		(1024 * 1024)	/* a chunk ends when it has as many */
+#define KEPT_BUFFER		(4 * CHUNK_BYTES)
+
+/* The log slots that a page is read from; opened when first needed. */
+typedef struct PageReader
+{
+	Relation	tables[MAX_SLOTS];
+	TupleTableSlot *rows[MAX_SLOTS];
+} PageReader;
+
+static MemoryContext page_context;	/* reset for each chunk */
+static StringInfoData arguments;	/* of the command that is being written */
+static StringInfoData header;
+static int	narguments;
+
+static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool is_first, bool *taken);
+static void fetch(PageReader *page, const LogRow *row, Message *message);
+static void close_page(PageReader *page);
+static void begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence);
+static void add_message(const Message *message);
+static void add_headers(Jsonb *headers);
+static void add_argument(const char *data, size_t size);
+static void add_string(const char *string);
+static void add_number(int64 number);
+static void add_text(const text *value);
+static void add_utf8(const char *string, int length);
+
+/* Prepares for use; once, when the dispatcher starts. */
+void
+chunk_init(void)
+{
+	page_context = AllocSetContextCreate(TopMemoryContext, "outbox page", ALLOCSET_DEFAULT_SIZES);
+	initStringInfo(&arguments);
+	initStringInfo(&header);
+}
+
+/*
+ * Makes the chunk of the window that begins with row `first` and builds on
+ * `fence`. Rows from `fresh` on are looked at for the first time ever; before
+ * that, some may have been set aside already. The chunk may turn out empty.
+ * False if the extension is being dropped.
+ */
+bool
+chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
+		   int64 first, int64 fresh, const char *fence)
+{
+	PageReader	page = {0};
+	int64		row;
+	MemoryContext caller;
+
+	if (!transaction_begin("reading messages"))
+		return false;
+	caller = MemoryContextSwitchTo(page_context);
+	strlcpy(chunk->builds_on, fence, sizeof(chunk->builds_on));
+	chunk_fence_value(chunk->fence, window, -1);
+	begin_command(call, chunk->fence, fence);
+
+	chunk->n = 0;
+	for (row = first; row < window->n && chunk->n < chunk->size && arguments.len < CHUNK_BYTES; row++)
+	{
+		bool		taken;
+
+		if (!take_row(&page, &window->rows[row], row >= fresh, chunk->n == 0, &taken))
+			break;
+		if (taken)
+			chunk->rows[chunk->n++] = row;
+	}
+	chunk->next = row;
+	if (chunk->n > 0)
+		chunk_fence_value(chunk->fence, window, chunk->rows[chunk->n - 1]);
+
+	close_page(&page);
+	MemoryContextSwitchTo(caller);
+	transaction_commit();
+	MemoryContextReset(page_context);
+	return true;
+}
+
+/* Makes a chunk of no messages: it renews the lease if the fence has not moved. */
+void
+chunk_make_empty(const ScriptCall *call, const char *fence)
+{
+	begin_command(call, "", fence);
+}
+
+/* Sends the chunk that was made last; a reply is due for it. */
+bool
+chunk_send(RedisLink *link)
+{
+	resetStringInfo(&header);
+	appendStringInfo(&header, "*%d\r\n", narguments);
+	return redis_link_send(link, header.data, header.len) &&
+		redis_link_send(link, arguments.data, arguments.len);
+}
+
+/* "<window> <uuid> <message id>"; for row -1 without the id, which the script adds. */
+void
+chunk_fence_value(char *value, const WindowRows *window, int64 row)
+{
+	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
+
+	if (row < 0)
+		snprintf(value, FENCE_BYTES, "%lld %s ", (long long) window->number, uuid);
+	else
+		snprintf(value, FENCE_BYTES, "%lld %s %lld", (long long) window->number, uuid,
+				 (long long) window->rows[row].id);
+	pfree(uuid);
+}
+
+/*
+ * Sets a row aside that Redis refused; on disk when this returns. False if the
+ * extension is being dropped.
+ */
+bool
+chunk_defer_row(const WindowRows *window, int64 row, const char *error)
+{
+	PageReader	page = {0};
+	Message		message;
+
+	if (!transaction_begin("deferring a message"))
+		return false;
+	fetch(&page, &window->rows[row], &message);
+	deferral_refused(&message, window->rows[row].slot, error);
+	close_page(&page);
+	transaction_commit();
+	return true;
+}
+
+/*
+ * Adds a message to the command, or leaves it out. False: it is too large to
+ * travel with others, the chunk ends before it.
+ */
+static bool
+take_row(PageReader *page, const LogRow *row, bool is_fresh, bool is_first, bool *taken)
+{
+	Message		message;
+
+	*taken = false;
+	fetch(page, row, &message);
+	if (!is_first && VARSIZE_ANY_EXHDR(message.body) > CHUNK_BYTES)
+		return false;
+	if (!is_fresh && deferral_leaves_out(&message))
+		return true;
+	if (deferral_diverts(&message))
+	{
+		deferral_divert(&message, row->slot);
+		return true;
+	}
+	add_message(&message);
+	*taken = true;
+	return true;
+}
+
+/* Committed and immutable: any snapshot will do. */
+static void
+fetch(PageReader *page, const LogRow *row, Message *message)
+{
+	if (page->tables[row->slot] == NULL)
+	{
+		Oid			table = relations_enter()->slots[RING_LOG][row->slot].table;
+
+		page->tables[row->slot] = table_open(table, AccessShareLock);
+		page->rows[row->slot] = table_slot_create(page->tables[row->slot], NULL);
+	}
+	if (!table_tuple_fetch_row_version(page->tables[row->slot],
+									   unconstify(ItemPointerData *, &row->tid),
+									   SnapshotAny, page->rows[row->slot]))
+		elog(ERROR, "message %lld is missing in log slot %d", (long long) row->id, row->slot);
+	log_row_message(page->rows[row->slot], message);
+}
+
+static void
+close_page(PageReader *page)
+{
+	for (int n = 0; n < MAX_SLOTS; n++)
+	{
+		if (page->tables[n])
+		{
+			ExecDropSingleTupleTableSlot(page->rows[n]);
+			table_close(page->tables[n], AccessShareLock);
+		}
+	}
+}
+
+/* Begins a run of the script; messages follow. */
+static void
+begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence)
+{
+	resetStringInfo(&arguments);
+	if (arguments.maxlen > KEPT_BUFFER)
+	{
+		pfree(arguments.data);
+		arguments.data = MemoryContextAlloc(TopMemoryContext, KEPT_BUFFER);
+		arguments.maxlen = KEPT_BUFFER;
+		resetStringInfo(&arguments);
+	}
+	narguments = 0;
+	add_string("EVALSHA");
+	add_string(call->sha);
+	add_string("2");
+	add_string(call->fence_key);
+	add_string(call->lease_key);
+	add_string(old_fence);
+	add_string(new_fence);
+	add_string(call->lease_value);
+	add_number(LEASE_MS);
+	add_number(outbox_stream_maxlen);
+}
+
+static void
+add_message(const Message *message)
+{
+	int			nfields = 3 + (message->cause ? 1 : 0) +
+		(message->headers ? JB_ROOT_COUNT(message->headers) : 0);
+	int64		unix_ms = (message->at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+
+	add_number(message->id);
+	add_text(message->dest);
+	add_number(2 * nfields);
+	add_string("id");
+	add_text(message->message_id);
+	add_string("time");
+	add_number(unix_ms);
+	add_string("body");
+	add_argument(VARDATA_ANY(message->body), VARSIZE_ANY_EXHDR(message->body));
+	if (message->cause)
+	{
+		add_string("cause");
+		add_text(message->cause);
+	}
+	if (message->headers)
+		add_headers(message->headers);
+}
+
+static void
+add_headers(Jsonb *headers)
+{
+	JsonbIterator *iterator = JsonbIteratorInit(&headers->root);
+	JsonbValue	name;
+	JsonbValue	value;
+
+	(void) JsonbIteratorNext(&iterator, &value, true);
+	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
+	{
+		(void) JsonbIteratorNext(&iterator, &value, true);
+		add_utf8(name.val.string.val, name.val.string.len);
+		if (value.type == jbvString)
+			add_utf8(value.val.string.val, value.val.string.len);
+		else if (value.type == jbvBool)
+			add_string(value.val.boolean ? "true" : "false");
+		else
+			add_string(DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric))));
+	}
+}
+
+static void
+add_argument(const char *data, size_t size)
+{
+	char		length[24];
+	int			digits = pg_ulltoa_n(size, length);
+
+	enlargeStringInfo(&arguments, size + sizeof(length) + 5);
+	appendStringInfoCharMacro(&arguments, '$');
+	appendBinaryStringInfo(&arguments, length, digits);
+	appendBinaryStringInfo(&arguments, "\r\n", 2);
+	appendBinaryStringInfo(&arguments, data, size);
+	appendBinaryStringInfo(&arguments, "\r\n", 2);
+	narguments++;
+}
+
+static void
+add_string(const char *string)
+{
+	add_argument(string, strlen(string));
+}
+
+static void
+add_number(int64 number)
+{
+	char		digits[24];
+
+	add_argument(digits, pg_lltoa(number, digits));
+}
+
+static void
+add_text(const text *value)
+{
+	add_utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+}
+
+/* Everything that is text leaves as UTF-8. */
+static void
+add_utf8(const char *string, int length)
+{
+	char	   *converted = pg_server_to_any(string, length, PG_UTF8);
+
+	add_argument(converted, converted == string ? length : strlen(converted));
+}

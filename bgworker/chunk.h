@@ -1,0 +1,42 @@
+/*
+ * chunk.h
+ *		A chunk of a window, in the form that it is sent in.
+ */
+#ifndef OUTBOX_CHUNK_H
+#define OUTBOX_CHUNK_H
+
+#include "bgworker/position.h"
+#include "src/log.h"
+#include "src/redis_link.h"
+
+#define FENCE_BYTES		96
+
+/* What is the same in all runs of the script. */
+typedef struct ScriptCall
+{
+	char		sha[41];
+	char		fence_key[64];
+	char		lease_key[64];
+	char		lease_value[64];
+} ScriptCall;
+
+typedef struct Chunk
+{
+	int64		next;			/* row of the window that follows it */
+	int			n;				/* messages in it */
+	int64	   *rows;			/* which rows of the window these are */
+	int			size;			/* of the array */
+	char		builds_on[FENCE_BYTES]; /* value of the fence before it */
+	char		fence[FENCE_BYTES]; /* and after it */
+} Chunk;
+
+extern void chunk_init(void);
+extern bool chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
+					   int64 first, int64 fresh, const char *fence);
+extern void chunk_make_empty(const ScriptCall *call, const char *fence);
+extern bool chunk_send(RedisLink *link);
+
+extern void chunk_fence_value(char *value, const WindowRows *window, int64 row);
+extern bool chunk_defer_row(const WindowRows *window, int64 row, const char *error);
+
+#endif							/* OUTBOX_CHUNK_H */
