@@ -40,6 +40,7 @@ static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const pg_uuid_t *key, FullTransactionId tx);
 static bool find_waiting(const Deferred *row, void *arg);
 static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
+static bool dispatch_is_off(DatabaseShared *shared);
 static DatabaseShared *require_shared(void);
 static uint32 wait_event(void);
 
@@ -91,11 +92,12 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 	ConditionVariablePrepareToSleep(&shared->progress);
 	while (pg_atomic_read_u64(&shared->cleanups_done) < wanted)
 	{
-		if (!outbox_dispatch)
+		if (dispatch_is_off(shared))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("there is no dispatcher to clean up"),
-					 errdetail("\"outbox.dispatch\" is off.")));
+					 errmsg("the dispatcher does not clean up"),
+					 errdetail("Dispatch is off."),
+					 errhint("Set \"outbox.dispatch\" to on.")));
 		(void) sleep_until(shared, PG_INT64_MAX);
 	}
 	ConditionVariableCancelSleep();
@@ -179,6 +181,17 @@ sleep_until(DatabaseShared *shared, TimestampTz deadline)
 		return false;
 	(void) ConditionVariableTimedSleep(&shared->progress, Min(left, MAX_SLEEP_MS), wait_event());
 	return true;
+}
+
+static bool
+dispatch_is_off(DatabaseShared *shared)
+{
+	bool		is_off;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	is_off = shared->report.state == DISPATCHER_OFF;
+	LWLockRelease(shared->lock);
+	return is_off;
 }
 
 static DatabaseShared *
