@@ -59,4 +59,7 @@ test:
 demo:
 	@examples/demo/run
 
-.PHONY: test demo
+bench:
+	@bench/run
+
+.PHONY: test demo bench

@@ -330,7 +330,7 @@ CREATE FUNCTION outbox.redirect_restored()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_redirect_restored'
 LANGUAGE C;
-COMMENT ON FUNCTION outbox.redirect_restored() IS 'sends a message or record that comes by SQL, from a restored dump, into the current slot';
+COMMENT ON FUNCTION outbox.redirect_restored() IS 'sends a message or record that comes by SQL, as from a restored dump, into the current slot';
 
 CREATE FUNCTION outbox.endpoint_changed()
 RETURNS trigger
@@ -426,14 +426,16 @@ DECLARE
 BEGIN
 	FOR slot_table IN
 		SELECT c.oid FROM pg_catalog.pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log|record)_[0-9]+$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|deferred)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE pg_catalog.format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);
 		EXECUTE pg_catalog.format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
 		EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
-		PERFORM pg_catalog.pg_extension_config_dump(slot_table,
-			CASE WHEN slot_table::text LIKE '%log%' THEN 'WHERE outbox.is_pending(tx)' ELSE '' END);
+		PERFORM pg_catalog.pg_extension_config_dump(slot_table, CASE
+			WHEN slot_table::text LIKE '%log%' THEN 'WHERE outbox.is_pending(tx) AND id NOT IN (SELECT d.id FROM outbox.deferred d WHERE d.state = ''waiting'')'
+			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state = ''waiting'''
+			ELSE '' END);
 	END LOOP;
 END
 $$;
@@ -444,7 +446,6 @@ COMMENT ON TRIGGER endpoint_changed ON outbox.endpoint IS 'makes every session r
 ALTER TABLE outbox.endpoint ENABLE ALWAYS TRIGGER endpoint_changed;
 
 SELECT pg_catalog.pg_extension_config_dump('outbox.endpoint', '');
-SELECT pg_catalog.pg_extension_config_dump('outbox.deferred', 'WHERE state = ''waiting''');
 SELECT pg_catalog.pg_extension_config_dump('outbox.message_id_seq', '');
 
 --

@@ -57,7 +57,8 @@ typedef struct Blocked
 	BlockedState state;
 	int64		head;			/* lowest id that waits */
 	int64		waiting;		/* how many do */
-	TimestampTz due;			/* when the head is */
+	TimestampTz due;			/* when the head is to be tried again */
+	TimestampTz at;				/* when the head was enqueued */
 } Blocked;
 
 static MemoryContext context;
@@ -261,7 +262,7 @@ static void
 read_head(Blocked *blocked)
 {
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT id, next_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 "
+	if (SPI_execute_with_args("SELECT id, next_at, at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 "
 							  "ORDER BY id LIMIT 1",
 							  1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(blocked->dest)},
 							  NULL, false, 1) != SPI_OK_SELECT)
@@ -273,6 +274,7 @@ read_head(Blocked *blocked)
 
 		blocked->head = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
 		blocked->due = DatumGetTimestampTz(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
+		blocked->at = DatumGetTimestampTz(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull));
 	}
 	SPI_finish();
 }
@@ -395,11 +397,17 @@ report(const char *error)
 {
 	DatabaseShared *shared = shared_mine();
 	int64		waiting = 0;
+	TimestampTz oldest = 0;
 
 	for (Blocked *blocked = all_blocked; blocked; blocked = blocked->next)
+	{
 		waiting += blocked->waiting;
+		if (blocked->waiting > 0 && (oldest == 0 || blocked->at < oldest))
+			oldest = blocked->at;
+	}
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.deferred = waiting;
+	shared->report.deferred_oldest = oldest;
 	if (error)
 		strlcpy(shared->report.deferred_error, error, sizeof(shared->report.deferred_error));
 	LWLockRelease(shared->lock);

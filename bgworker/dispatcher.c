@@ -55,6 +55,7 @@ PGDLLEXPORT void outbox_dispatcher_main(Datum database);
 
 static DatabaseShared *shared;
 static Position position;
+static bool settings_are_new;
 static bool redis_is_down;		/* and the log says so */
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
@@ -101,6 +102,12 @@ outbox_dispatcher_main(Datum database)
 		bool		busy;
 
 		attend();
+		if (settings_are_new)
+		{
+			/* There may be another Redis, or another password. */
+			settings_are_new = false;
+			publisher_disconnect();
+		}
 		if (!outbox_dispatch)
 		{
 			publisher_disconnect();
@@ -246,6 +253,7 @@ attend(void)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
+		settings_are_new = true;
 	}
 	if (pg_atomic_read_u32(&shared->restart) != 0 || database_is_wanted())
 		leave(FAREWELL_ASKED);

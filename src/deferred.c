@@ -38,8 +38,6 @@ enum
 	COL_LAST_ERROR
 };
 
-static void read_row(TupleTableSlot *slot, Deferred *row);
-
 /* Reads all rows that are committed now. Locks are released at once. */
 void
 deferred_scan(DeferredReader reader, void *arg)
@@ -54,7 +52,7 @@ deferred_scan(DeferredReader reader, void *arg)
 		CHECK_FOR_INTERRUPTS();
 		if (!table_scan_getnextslot(scan, ForwardScanDirection, slot))
 			break;
-		read_row(slot, &row);
+		deferred_read_row(slot, &row);
 	} while (reader(&row, arg));
 
 	table_endscan(scan);
@@ -94,8 +92,9 @@ deferred_find(int64 id, FullTransactionId *returned_tx)
 	return found;
 }
 
-static void
-read_row(TupleTableSlot *slot, Deferred *row)
+/* Reads one row; what is stored out of line is not fetched. */
+void
+deferred_read_row(TupleTableSlot *slot, Deferred *row)
 {
 	slot_getallattrs(slot);
 	memset(row, 0, sizeof(*row));

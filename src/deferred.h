@@ -28,6 +28,7 @@ typedef struct Deferred
 /* Reads a row; returns false to end the scan. */
 typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 
+extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx);
 

@@ -2,11 +2,11 @@
  * restore.c
  *		What makes pg_dump and pg_restore carry an outbox along.
  *
- * A dump takes the messages that are pending and all records. On restore they
- * come by COPY into whatever slot they were dumped from, which means nothing
- * in the new database: a trigger sends each into the current slot instead, as
- * part of the transaction that restores it. There it is an ordinary message
- * or record, and sent once by the ordinary way.
+ * A dump takes the messages that are pending, those that are deferred, and all
+ * records. On restore they come by COPY into whatever table they were dumped
+ * from, which means nothing in the new database: a trigger sends each into the
+ * current slot instead, as part of the transaction that restores it. There it
+ * is an ordinary message or record, and sent once by the ordinary way.
  */
 #include "postgres.h"
 
@@ -17,14 +17,16 @@
 #include "utils/rel.h"
 
 #include "src/compat.h"
+#include "src/deferred.h"
 #include "src/log.h"
 #include "src/record.h"
 #include "src/relations.h"
+#include "src/shared.h"
 #include "src/wakeup.h"
 
-static void restore_message(TupleTableSlot *row);
+static bool is_dispatcher(void);
+static void restore_row(Oid relation, TupleTableSlot *row);
 static void restore_record(TupleTableSlot *row);
-static RingKind kind_of(Oid relation);
 
 PG_FUNCTION_INFO_V1(outbox_redirect_restored);
 PG_FUNCTION_INFO_V1(outbox_is_pending);
@@ -45,14 +47,13 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 				 errmsg("function \"%s\" must be fired before insert for each row",
 						"outbox.redirect_restored")));
 
+	/* Our own process writes to outbox.deferred by SQL. */
+	if (is_dispatcher())
+		return PointerGetDatum(trigger->tg_trigtuple);
+
 	/* A subscriber must not publish what its publisher does. */
 	if (!IsLogicalWorker())
-	{
-		if (kind_of(RelationGetRelid(trigger->tg_relation)) == RING_LOG)
-			restore_message(trigger->tg_trigslot);
-		else
-			restore_record(trigger->tg_trigslot);
-	}
+		restore_row(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot);
 	return PointerGetDatum(NULL);
 }
 
@@ -88,13 +89,38 @@ outbox_wake_launcher(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-static void
-restore_message(TupleTableSlot *row)
+static bool
+is_dispatcher(void)
 {
-	Message		message;
+	DatabaseShared *shared = shared_mine();
 
-	log_row_message(row, &message);
-	log_append(&message);
+	return shared && shared->report.pid == MyProcPid;
+}
+
+/* What was deferred starts again as an ordinary message. */
+static void
+restore_row(Oid relation, TupleTableSlot *row)
+{
+	const Relations *relations = relations_enter();
+	Message		message;
+	Deferred	deferred;
+
+	if (relation == relations->deferred)
+	{
+		deferred_read_row(row, &deferred);
+		log_append(&deferred.message);
+		return;
+	}
+	for (int n = 0; n < relations->nslots[RING_LOG]; n++)
+	{
+		if (relation == relations->slots[RING_LOG][n].table)
+		{
+			log_row_message(row, &message);
+			log_append(&message);
+			return;
+		}
+	}
+	restore_record(row);
 }
 
 static void
@@ -106,17 +132,4 @@ restore_record(TupleTableSlot *row)
 	char	   *msgid = TextDatumGetCString(slot_getattr(row, 4, &isnull));
 
 	record_append(key, endpoint, msgid);
-}
-
-static RingKind
-kind_of(Oid relation)
-{
-	const Relations *relations = relations_enter();
-
-	for (int n = 0; n < relations->nslots[RING_LOG]; n++)
-	{
-		if (relations->slots[RING_LOG][n].table == relation)
-			return RING_LOG;
-	}
-	return RING_RECORD;
 }

@@ -48,6 +48,8 @@ typedef struct DispatcherReport
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
 	int64		deferred;		/* messages waiting in outbox.deferred */
+	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
+									 * none waits */
 	char		deferred_error[256];	/* last refusal of a destination */
 	TimestampTz last_cleanup;
 } DispatcherReport;

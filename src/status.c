@@ -188,6 +188,9 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 		backlog->oldest = first.oldest;
 	if (backlog->oldest == 0)
 		backlog->oldest = unopened.oldest;
+	if (report->deferred_oldest != 0 &&
+		(backlog->oldest == 0 || report->deferred_oldest < backlog->oldest))
+		backlog->oldest = report->deferred_oldest;
 }
 
 static void
@@ -270,11 +273,11 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 	if (report->pid == 0)
 		return "No dispatcher runs: see the server log; if it says that no worker slot is free, raise max_worker_processes.";
 	if (report->redis == REDIS_DOWN)
-		return psprintf("Redis cannot be reached, messages wait: %s.", report->redis_error);
+		return psprintf("Redis cannot be used, messages wait: %s", report->redis_error);
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
 	if (report->deferred > 0)
-		return psprintf("%lld messages wait for a destination that refuses them; they are retried. The last answer was: %s.",
+		return psprintf("%lld messages wait for a destination that refuses them; they are retried. The last answer was: %s",
 						(long long) report->deferred, report->deferred_error);
 	return NULL;
 }
