@@ -308,6 +308,7 @@ CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text)
 RETURNS void
 AS $$
 BEGIN
+	PERFORM outbox.check_endpoint(name, NULL, NULL);
 	DELETE FROM outbox.endpoint e WHERE e.name = outbox_drop_endpoint.name;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'endpoint "%" does not exist', name USING ERRCODE = 'undefined_object';
@@ -482,7 +483,7 @@ RETURNS void
 AS $$
 DECLARE
 	kinds text[];
-	object text;
+	wanted record;
 BEGIN
 	IF role IS NULL THEN
 		RAISE EXCEPTION 'role must not be null' USING ERRCODE = 'null_value_not_allowed';
@@ -496,8 +497,18 @@ BEGIN
 		RAISE EXCEPTION 'invalid access: "%"', access USING ERRCODE = 'invalid_parameter_value',
 			HINT = 'Use "application", "monitor" or "admin".';
 	END IF;
-	FOR object IN SELECT DISTINCT p.object FROM unnest(kinds) k, outbox.privileges(k) p LOOP
-		EXECUTE format(verb, CASE split_part(object, ' ', 1) WHEN 'FUNCTION' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, object, role);
+	-- Schemas come last: they are kept while another kind of access needs them.
+	FOR wanted IN
+		SELECT p.object, split_part(p.object, ' ', 1) AS kind
+		FROM unnest(kinds) k, outbox.privileges(k) p
+		GROUP BY 1
+		ORDER BY split_part(p.object, ' ', 1) = 'SCHEMA', 1
+	LOOP
+		CONTINUE WHEN wanted.kind = 'SCHEMA' AND verb LIKE 'REVOKE%' AND EXISTS (
+			SELECT FROM unnest('{application,monitor,admin}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
+			WHERE s.object = wanted.object AND f.object LIKE 'FUNCTION %'
+				AND has_function_privilege(role, substr(f.object, 10), 'EXECUTE'));
+		EXECUTE format(verb, CASE wanted.kind WHEN 'FUNCTION' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, wanted.object, role);
 	END LOOP;
 END
 $$

@@ -25,6 +25,7 @@
 #include "src/wakeup.h"
 
 static bool is_dispatcher(void);
+static bool is_incomplete(TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
 static void restore_record(TupleTableSlot *row);
 
@@ -47,8 +48,11 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 				 errmsg("function \"%s\" must be fired before insert for each row",
 						"outbox.redirect_restored")));
 
-	/* Our own process writes to outbox.deferred by SQL. */
-	if (is_dispatcher())
+	/*
+	 * Our own process writes to outbox.deferred by SQL. And what is incomplete
+	 * goes on to be refused: NOT NULL is checked only after us.
+	 */
+	if (is_dispatcher() || is_incomplete(trigger->tg_trigslot))
 		return PointerGetDatum(trigger->tg_trigtuple);
 
 	/* A subscriber must not publish what its publisher does. */
@@ -95,6 +99,20 @@ is_dispatcher(void)
 	DatabaseShared *shared = shared_mine();
 
 	return shared && shared->report.pid == MyProcPid;
+}
+
+/* Whether a value is missing that must be there. */
+static bool
+is_incomplete(TupleTableSlot *row)
+{
+	TupleDesc	columns = row->tts_tupleDescriptor;
+
+	for (int i = 0; i < columns->natts; i++)
+	{
+		if (TupleDescAttr(columns, i)->attnotnull && slot_attisnull(row, i + 1))
+			return true;
+	}
+	return false;
 }
 
 /* What was deferred starts again as an ordinary message. */
