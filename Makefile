@@ -33,6 +33,7 @@ OBJS       = \
 	bgworker/dispatcher.o \
 	bgworker/instance.o \
 	bgworker/launcher.o \
+	bgworker/lease.o \
 	bgworker/position.o \
 	bgworker/publisher.o \
 	bgworker/transaction.o

@@ -21,16 +21,18 @@ $$;
 CREATE TABLE outbox.instance (
 	id uuid NOT NULL,
 	database oid NOT NULL,
-	first_window bigint NOT NULL
+	first_window bigint NOT NULL,
+	publisher text
 );
 COMMENT ON TABLE outbox.instance IS 'who this outbox is; one row. Every transaction that uses the outbox locks this table first';
 COMMENT ON COLUMN outbox.instance.id IS 'part of the names of our keys in Redis';
 COMMENT ON COLUMN outbox.instance.database IS 'database that the id was made for; another one is a copy';
 
+COMMENT ON COLUMN outbox.instance.publisher IS 'data directory whose dispatcher published last; NULL: none has yet';
 COMMENT ON COLUMN outbox.instance.first_window IS 'nothing is ever sent again from before the end of this window';
 
 INSERT INTO outbox.instance
-	SELECT pg_catalog.gen_random_uuid(), d.oid, 0
+	SELECT pg_catalog.gen_random_uuid(), d.oid, 0, NULL
 	FROM pg_catalog.pg_database d
 	WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 
@@ -381,7 +383,7 @@ COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows
 CREATE VIEW outbox.status AS SELECT * FROM outbox.read_status();
 COMMENT ON VIEW outbox.status IS 'how the outbox of this database is: one row';
 COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL: none runs';
-COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, off, or not running';
+COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, off, or not running';
 COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
 COMMENT ON COLUMN outbox.status.redis_error IS 'why it is down';
 COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound beyond 10,000 that no window holds yet';

@@ -24,12 +24,13 @@
 
 #include "bgworker/chunk.h"
 #include "bgworker/deferral.h"
+#include "bgworker/lease.h"
+#include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/relations.h"
 #include "src/settings.h"
 
-#define LEASE_MS		10000
 #define CHUNK_BYTES		(1024 * 1024)	/* a chunk ends when it has as many */
 #define KEPT_BUFFER		(4 * CHUNK_BYTES)
 
@@ -113,6 +114,19 @@ void
 chunk_make_empty(const ScriptCall *call, const char *fence)
 {
 	begin_command(call, "", fence);
+}
+
+/* Makes the command that gives the lease back. */
+void
+chunk_make_release(const ScriptCall *call)
+{
+	resetStringInfo(&arguments);
+	narguments = 0;
+	add_string("EVAL");
+	add_string(release_script);
+	add_string("1");
+	add_string(call->lease_key);
+	add_string(lease_value());
 }
 
 /* Sends the chunk that was made last; a reply is due for it. */
@@ -234,7 +248,7 @@ begin_command(const ScriptCall *call, const char *new_fence, const char *old_fen
 	add_string(call->lease_key);
 	add_string(old_fence);
 	add_string(new_fence);
-	add_string(call->lease_value);
+	add_string(lease_value());
 	add_number(LEASE_MS);
 	add_number(outbox_stream_maxlen);
 }

@@ -17,7 +17,6 @@ typedef struct ScriptCall
 	char		sha[41];
 	char		fence_key[64];
 	char		lease_key[64];
-	char		lease_value[64];
 } ScriptCall;
 
 typedef struct Chunk
@@ -34,6 +33,7 @@ extern void chunk_init(void);
 extern bool chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 					   int64 first, int64 fresh, const char *fence);
 extern void chunk_make_empty(const ScriptCall *call, const char *fence);
+extern void chunk_make_release(const ScriptCall *call);
 extern bool chunk_send(RedisLink *link);
 
 extern void chunk_fence_value(char *value, const WindowRows *window, int64 row);

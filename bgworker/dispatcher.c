@@ -54,9 +54,11 @@
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
 
 static DatabaseShared *shared;
+static Instance instance;
 static Position position;
 static bool settings_are_new;
 static bool redis_is_down;		/* and the log says so */
+static bool lease_is_foreign;	/* likewise */
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;	/* with Redis */
@@ -80,6 +82,7 @@ static bool look_for_messages(void);
 static bool publish(void);
 static bool try_to_connect(void);
 static void redis_failed(void);
+static void lease_is_held(void);
 static void redis_works(void);
 static void keep_house(bool busy);
 static bool cleanup_is_asked_for(void);
@@ -110,7 +113,7 @@ outbox_dispatcher_main(Datum database)
 		}
 		if (!outbox_dispatch)
 		{
-			publisher_disconnect();
+			publisher_release();
 			report_state(DISPATCHER_OFF);
 			wait_for_work();
 			continue;
@@ -226,8 +229,6 @@ load_state(void)
 static void
 load_instance(void)
 {
-	Instance	instance;
-
 	instance_load(&instance);
 	position_load(&position, instance.first_window);
 	if (instance.is_copy)
@@ -238,7 +239,7 @@ load_instance(void)
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
 	}
-	publisher_set_instance(&instance.id);
+	publisher_set_instance(&instance);
 }
 
 /*
@@ -248,6 +249,8 @@ load_instance(void)
 static void
 attend(void)
 {
+	if (ProcDiePending)
+		publisher_release();
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -262,6 +265,8 @@ attend(void)
 static void
 leave(Farewell farewell)
 {
+	publisher_release();
+
 	/* A commit that still took us for alive may have created the extension. */
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	if (farewell == FAREWELL_NO_EXTENSION && extension_is_there())
@@ -375,13 +380,19 @@ try_to_connect(void)
 {
 	if (ms_until(next_try) > 0)
 		return false;
-	if (!publisher_connect(&position))
+	switch (publisher_connect(&position))
 	{
-		redis_failed();
-		return false;
+		case CONNECTION_OPEN:
+			redis_works();
+			return true;
+		case CONNECTION_HELD:
+			lease_is_held();
+			return false;
+		case CONNECTION_FAILED:
+			redis_failed();
+			return false;
 	}
-	redis_works();
-	return true;
+	return false;
 }
 
 /*
@@ -408,11 +419,32 @@ redis_failed(void)
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }
 
+/* Redis works, but another server publishes: wait for it to stop. */
+static void
+lease_is_held(void)
+{
+	if (!lease_is_foreign)
+		ereport(LOG, (errmsg("outbox: another server publishes for this instance, messages wait"),
+					  errdetail("The lease is %s.", publisher_error())));
+	lease_is_foreign = true;
+	redis_is_down = true;
+	next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LAST_RETRY_MS);
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.redis = REDIS_UP;
+	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
+	LWLockRelease(shared->lock);
+	report_state(DISPATCHER_WAITING_FOR_LEASE);
+}
+
 static void
 redis_works(void)
 {
-	if (redis_is_down)
+	if (lease_is_foreign)
+		ereport(LOG, (errmsg("outbox: this server publishes now")));
+	else if (redis_is_down)
 		ereport(LOG, (errmsg("outbox: Redis can be used again")));
+	lease_is_foreign = false;
 	redis_is_down = false;
 	retry_ms = FIRST_RETRY_MS;
 	last_contact = GetCurrentTimestamp();

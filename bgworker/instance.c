@@ -18,7 +18,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "utils/fmgrprotos.h"
+#include "utils/builtins.h"
 
 #include "bgworker/instance.h"
 #include "bgworker/transaction.h"
@@ -40,7 +40,7 @@ instance_load(Instance *instance)
 
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT i.id, i.first_window, i.database = d.oid, "
-							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), d.xmin "
+							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), d.xmin, i.publisher "
 							  "FROM outbox.instance i, pg_database d WHERE d.oid = $1",
 							  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)},
 							  NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
@@ -52,6 +52,8 @@ instance_load(Instance *instance)
 	is_ours = DatumGetBool(SPI_getbinval(row, columns, 3, &isnull));
 	original_lives = DatumGetBool(SPI_getbinval(row, columns, 4, &isnull));
 	instance->copied = widen(DatumGetTransactionId(SPI_getbinval(row, columns, 5, &isnull)));
+	(void) SPI_getbinval(row, columns, 6, &isnull);
+	strlcpy(instance->publisher, isnull ? "" : SPI_getvalue(row, columns, 6), sizeof(instance->publisher));
 	SPI_finish();
 
 	instance->is_copy = !is_ours && original_lives;
@@ -71,6 +73,15 @@ instance_become(Instance *instance, int64 first_window)
 							   3, (Oid[]) {UUIDOID, OIDOID, INT8OID},
 							   (Datum[]) {UUIDPGetDatum(&instance->id), ObjectIdGetDatum(MyDatabaseId),
 							   Int64GetDatum(first_window)}, NULL);
+}
+
+/* Writes down who publishes from now on. Needs an open transaction. */
+void
+instance_publish_as(Instance *instance, const char *publisher)
+{
+	strlcpy(instance->publisher, publisher, sizeof(instance->publisher));
+	(void) transaction_execute("UPDATE outbox.instance SET publisher = $1",
+							   1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(publisher)}, NULL);
 }
 
 /* The xid was handed out before, so it is below the next one. */

@@ -8,15 +8,20 @@
 #include "access/transam.h"
 #include "utils/uuid.h"
 
+#include "bgworker/lease.h"
+
 typedef struct Instance
 {
 	pg_uuid_t	id;				/* part of the names of our keys in Redis */
 	int64		first_window;	/* nothing is sent again from before its end */
+	char		publisher[LEASE_OWNER_BYTES];	/* who published last; empty =
+												 * nobody has yet */
 	bool		is_copy;		/* of a database that still lives */
 	FullTransactionId copied;	/* what is older is the original's to send */
 } Instance;
 
 extern void instance_load(Instance *instance);
 extern void instance_become(Instance *instance, int64 first_window);
+extern void instance_publish_as(Instance *instance, const char *publisher);
 
 #endif							/* OUTBOX_INSTANCE_H */

@@ -13,13 +13,12 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 #include "bgworker/chunk.h"
+#include "bgworker/lease.h"
 #include "bgworker/publisher.h"
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
@@ -40,6 +39,7 @@ typedef struct Delivery
 } Delivery;
 
 static RedisLink *redis;
+static Instance *instance;
 static ScriptCall call;
 static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
 static char warning[256];
@@ -49,6 +49,8 @@ static bool refuse_cluster(const char *info);
 static void warn_of_eviction(const char *info);
 static bool load_script(void);
 static bool read_fence(void);
+static Connection look_at_lease(void);
+static bool note_publisher(void);
 static int64 first_row_after(const WindowRows *window, int64 id);
 static bool send_chunk(Delivery *delivery);
 static bool read_verdict(Delivery *delivery);
@@ -64,40 +66,56 @@ publisher_init(LinkAttend attend)
 {
 	redis = redis_link_create(attend);
 	chunk_init();
+	lease_init();
 }
 
-/* Names our keys in Redis. */
+/* Names our keys in Redis. The instance is remembered by its address. */
 void
-publisher_set_instance(const pg_uuid_t *instance)
+publisher_set_instance(Instance *ours)
 {
-	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(instance)));
+	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&ours->id)));
 
+	instance = ours;
 	snprintf(call.fence_key, sizeof(call.fence_key), "outbox:fence:%s", id);
 	snprintf(call.lease_key, sizeof(call.lease_key), "outbox:lease:%s", id);
-	snprintf(call.lease_value, sizeof(call.lease_value), UINT64_FORMAT " %u %d",
-			 GetSystemIdentifier(), MyDatabaseId, MyProcPid);
 	pfree(id);
 }
 
 /*
- * Connects, reads the fence and goes to where it says. Ends with a chunk of no
- * messages, which tries whether the script may run and write.
+ * Connects, takes the lease, reads the fence and goes to where it says. A chunk
+ * of no messages tries whether the script may run and write.
  */
-bool
+Connection
 publisher_connect(Position *position)
 {
-	if (!redis_link_open(redis) || !check_server() || !load_script() || !read_fence())
-		return false;
-	if (!publisher_renew())
-		return false;
+	Connection	lease;
+
+	if (!redis_link_open(redis) || !check_server() || !load_script())
+		return CONNECTION_FAILED;
+	lease = look_at_lease();
+	if (lease != CONNECTION_OPEN)
+		return lease;
+	if (!read_fence() || !publisher_renew())
+		return CONNECTION_FAILED;
 	if (!transaction_begin("reading the position"))
 	{
 		redis_link_fail(redis, "the extension is being dropped");
-		return false;
+		return CONNECTION_FAILED;
 	}
 	position_resume(position, fence);
 	transaction_commit();
-	return true;
+	return CONNECTION_OPEN;
+}
+
+/* Lets others publish without waiting for the lease to run out; for a clean stop. */
+void
+publisher_release(void)
+{
+	if (!redis_link_is_open(redis))
+		return;
+	chunk_make_release(&call);
+	(void) chunk_send(redis);	/* if it does not arrive, it runs out */
+	redis_link_close(redis);
 }
 
 bool
@@ -252,6 +270,49 @@ read_fence(void)
 	return read;
 }
 
+/* Whether we may publish; and if we come after somebody else, writes it down. */
+static Connection
+look_at_lease(void)
+{
+	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", call.lease_key});
+	bool		read = reply && (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING);
+	char		reason[256];
+	bool		ours = false;
+
+	if (read)
+		ours = lease_may_be_taken(reply->type == REDIS_REPLY_STRING ? reply->str : NULL,
+								  instance->publisher[0] ? instance->publisher : NULL,
+								  reason, sizeof(reason));
+	else if (reply)
+		redis_link_fail(redis, "could not read the lease: %s",
+						reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
+	if (reply)
+		freeReplyObject(reply);
+	if (!read)
+		return CONNECTION_FAILED;
+	if (!ours)
+	{
+		redis_link_fail(redis, "%s", reason);
+		return CONNECTION_HELD;
+	}
+	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
+}
+
+static bool
+note_publisher(void)
+{
+	if (strcmp(instance->publisher, lease_owner()) == 0)
+		return true;
+	if (!transaction_begin("noting the publisher"))
+	{
+		redis_link_fail(redis, "the extension is being dropped");
+		return false;
+	}
+	instance_publish_as(instance, lease_owner());
+	transaction_commit();
+	return true;
+}
+
 static int64
 first_row_after(const WindowRows *window, int64 id)
 {
@@ -392,7 +453,7 @@ is_server_error(const char *error)
 	static const char *const codes[] = {
 		"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "BUSY",
 		"NOAUTH", "WRONGPASS", "NOSCRIPT", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
-		SCRIPT_FENCE_MOVED
+		SCRIPT_FENCE_MOVED, SCRIPT_LEASE_LOST
 	};
 
 	for (int i = 0; i < lengthof(codes); i++)

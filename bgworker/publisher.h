@@ -5,12 +5,21 @@
 #ifndef OUTBOX_PUBLISHER_H
 #define OUTBOX_PUBLISHER_H
 
+#include "bgworker/instance.h"
 #include "bgworker/position.h"
 #include "src/redis_link.h"
 
+typedef enum Connection
+{
+	CONNECTION_FAILED,
+	CONNECTION_HELD,			/* another server publishes */
+	CONNECTION_OPEN
+} Connection;
+
 extern void publisher_init(LinkAttend attend);
-extern void publisher_set_instance(const pg_uuid_t *instance);
-extern bool publisher_connect(Position *position);
+extern void publisher_set_instance(Instance *instance);
+extern Connection publisher_connect(Position *position);
+extern void publisher_release(void);
 extern bool publisher_is_connected(void);
 extern void publisher_disconnect(void);
 extern const char *publisher_error(void);

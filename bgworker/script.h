@@ -5,7 +5,8 @@
  * All of it happens or nothing, up to the first message that fails; and it
  * happens only if the fence still has the value that the chunk builds on. So
  * a chunk of a connection that was given up, and which Redis runs late, does
- * nothing; neither do chunks in flight behind one that failed.
+ * nothing; neither do chunks in flight behind one that failed. Nor if another
+ * data directory holds the lease.
  *
  * KEYS: the fence; the lease. Destinations are not declared: one that the ACL
  * forbids would refuse the whole script.
@@ -25,10 +26,15 @@
 #define OUTBOX_SCRIPT_H
 
 #define SCRIPT_FENCE_MOVED	"FENCE"
+#define SCRIPT_LEASE_LOST	"LEASE"
 
 static const char publish_script[] =
 "local fence = redis.call('GET', KEYS[1]) or ''\n"
 "if fence ~= ARGV[1] then return redis.error_reply('" SCRIPT_FENCE_MOVED " ' .. fence) end\n"
+"local lease = redis.call('GET', KEYS[2])\n"
+"if lease and string.match(lease, '^%S*') ~= string.match(ARGV[3], '^%S*') then\n"
+"  return redis.error_reply('" SCRIPT_LEASE_LOST " ' .. lease)\n"
+"end\n"
 "redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])\n"
 "local added, last, failure, at = 0, false, false, 6\n"
 "while at <= #ARGV do\n"
@@ -43,5 +49,9 @@ static const char publish_script[] =
 "end\n"
 "if last then redis.call('SET', KEYS[1], ARGV[2] .. last) end\n"
 "return {added, failure}\n";
+
+/* Gives the lease back. KEYS: the lease. ARGV: its value, if it is still ours. */
+static const char release_script[] =
+"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end\n";
 
 #endif							/* OUTBOX_SCRIPT_H */

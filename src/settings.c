@@ -18,6 +18,7 @@
 char	   *outbox_redis_url;
 char	   *outbox_redis_password_file;
 bool		outbox_dispatch;
+int			outbox_takeover_delay;
 char	   *outbox_endpoint;
 int			outbox_concurrency;
 int			outbox_retention;
@@ -127,6 +128,10 @@ define_dispatch_settings(void)
 							 "Whether committed messages are published.",
 							 NULL, &outbox_dispatch, true,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.takeover_delay",
+							"How long nobody must have published before a copy of the server does.",
+							NULL, &outbox_takeover_delay, 30, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.poll_interval",
 							"How often the dispatcher looks for messages that did not wake it.",
 							NULL, &outbox_poll_interval, 1000, 10, INT_MAX,

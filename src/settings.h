@@ -20,6 +20,7 @@ typedef enum DataLoss
 extern char *outbox_redis_url;
 extern char *outbox_redis_password_file;
 extern bool outbox_dispatch;
+extern int	outbox_takeover_delay;	/* seconds */
 extern char *outbox_endpoint;
 extern int	outbox_concurrency;
 extern int	outbox_retention;	/* seconds */

@@ -19,6 +19,7 @@ typedef enum DispatcherState
 	DISPATCHER_IDLE,
 	DISPATCHER_PUBLISHING,
 	DISPATCHER_WAITING_FOR_REDIS,
+	DISPATCHER_WAITING_FOR_LEASE,	/* another server publishes */
 	DISPATCHER_OFF				/* outbox.dispatch = off */
 } DispatcherState;
 

@@ -274,6 +274,8 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 		return "No dispatcher runs: see the server log; if it says that no worker slot is free, raise max_worker_processes.";
 	if (report->redis == REDIS_DOWN)
 		return psprintf("Redis cannot be used, messages wait: %s", report->redis_error);
+	if (report->state == DISPATCHER_WAITING_FOR_LEASE)
+		return psprintf("Another server publishes for this instance, messages wait here: the lease is %s", report->redis_error);
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
 	if (report->deferred > 0)
@@ -297,6 +299,8 @@ dispatcher_state_name(DispatcherState state)
 			return "publishing";
 		case DISPATCHER_WAITING_FOR_REDIS:
 			return "waiting for Redis";
+		case DISPATCHER_WAITING_FOR_LEASE:
+			return "waiting for the lease";
 		case DISPATCHER_OFF:
 			return "off";
 	}

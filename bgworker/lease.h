@@ -1,0 +1,18 @@
+/*
+ * lease.h
+ *		Who may publish for this instance.
+ */
+#ifndef OUTBOX_LEASE_H
+#define OUTBOX_LEASE_H
+
+#define LEASE_MS		10000	/* its life in Redis */
+#define LEASE_OWNER_BYTES 17
+#define LEASE_BYTES		160
+
+extern void lease_init(void);
+extern const char *lease_owner(void);
+extern const char *lease_value(void);
+extern bool lease_may_be_taken(const char *current, const char *last_owner,
+							   char *reason, size_t size);
+
+#endif							/* OUTBOX_LEASE_H */
