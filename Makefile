@@ -30,6 +30,7 @@ OBJS       = \
 	bgworker/chunk.o \
 	bgworker/cleanup.o \
 	bgworker/deferral.o \
+	bgworker/destination.o \
 	bgworker/dispatcher.o \
 	bgworker/instance.o \
 	bgworker/launcher.o \

@@ -75,7 +75,7 @@ CREATE TABLE outbox.deferred (
 	headers jsonb,
 	body bytea NOT NULL,
 	log_slot integer,
-	state text NOT NULL CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['waiting', 'returned'])),
+	state text NOT NULL CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['scheduled', 'waiting', 'dead', 'returned', 'discarded'])),
 	returned_tx xid8,
 	attempts integer NOT NULL,
 	next_at timestamptz NOT NULL,
@@ -84,7 +84,9 @@ CREATE TABLE outbox.deferred (
 	last_attempt timestamptz
 );
 CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state OPERATOR(pg_catalog.=) 'waiting';
-COMMENT ON TABLE outbox.deferred IS 'messages that a destination refused, and those behind them: kept here until they can be sent';
+CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_at) WHERE state OPERATOR(pg_catalog.=) 'scheduled';
+CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state OPERATOR(pg_catalog.=) 'dead';
+COMMENT ON TABLE outbox.deferred IS 'messages that cannot be sent now: scheduled for later, refused by their destination, behind one of these, or dead';
 COMMENT ON COLUMN outbox.deferred.id IS 'id that the message has in the log';
 COMMENT ON COLUMN outbox.deferred.key IS 'record that the message belongs to';
 COMMENT ON COLUMN outbox.deferred.message_id IS 'id that consumers see';
@@ -93,14 +95,26 @@ COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this on
 COMMENT ON COLUMN outbox.deferred.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
 COMMENT ON COLUMN outbox.deferred.body IS 'body';
-COMMENT ON COLUMN outbox.deferred.log_slot IS 'log slot of the original; when that is emptied a returned row goes too';
-COMMENT ON COLUMN outbox.deferred.state IS 'waiting for its next attempt, or returned to the log';
+COMMENT ON COLUMN outbox.deferred.log_slot IS 'log slot of the original; when that is emptied a returned or discarded row goes too';
+COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
 COMMENT ON COLUMN outbox.deferred.attempts IS 'attempts of its own; 0 for a message that only waits behind another';
 COMMENT ON COLUMN outbox.deferred.next_at IS 'not tried again before';
 COMMENT ON COLUMN outbox.deferred.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
+
+CREATE TABLE outbox.destination (
+	dest text PRIMARY KEY,
+	stream text,
+	maxlen integer,
+	paused boolean NOT NULL DEFAULT false
+);
+COMMENT ON TABLE outbox.destination IS 'settings of destinations that have any; dest '''' stands for all of them';
+COMMENT ON COLUMN outbox.destination.dest IS 'destination';
+COMMENT ON COLUMN outbox.destination.stream IS 'key of its stream in Redis; NULL: its name';
+COMMENT ON COLUMN outbox.destination.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
+COMMENT ON COLUMN outbox.destination.paused IS 'nothing is sent there for now';
 
 CREATE SEQUENCE outbox.message_id_seq CACHE 1;
 COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
@@ -126,7 +140,8 @@ BEGIN
 				dest text NOT NULL,
 				cause text,
 				headers jsonb,
-				body bytea NOT NULL
+				body bytea NOT NULL,
+				deliver_at timestamptz
 			) %2$s;
 			CREATE INDEX log_%1$s_tx_idx ON outbox.log_%1$s (tx);
 			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages, slot %1$s';
@@ -139,6 +154,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
 			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
+			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'not to be sent before';
 
 			CREATE TABLE outbox.window_%1$s (
 				number bigint PRIMARY KEY,
@@ -326,6 +342,100 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_cleanup() IS 'asks the dispatcher for a round of expiry and waits for it; returns how many records went';
 
+CREATE FUNCTION outbox.check_dest(dest text)
+RETURNS void
+AS $$
+BEGIN
+	IF dest IS NULL THEN
+		RAISE EXCEPTION 'dest must not be null' USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	IF dest = '' THEN
+		RAISE EXCEPTION 'dest must not be empty' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF octet_length(dest) > 1024 THEN
+		RAISE EXCEPTION 'dest is too long' USING ERRCODE = 'string_data_right_truncation',
+			DETAIL = format('It has %s bytes; 1024 are allowed.', octet_length(dest));
+	END IF;
+	IF starts_with(dest, 'outbox:') THEN
+		RAISE EXCEPTION 'dest must not begin with "outbox:"' USING ERRCODE = 'reserved_name',
+			DETAIL = 'These keys in Redis belong to the extension.';
+	END IF;
+END
+$$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION outbox.check_dest(text) IS 'refuses what cannot be the name of a destination';
+
+CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL)
+RETURNS void
+AS $$
+BEGIN
+	PERFORM outbox.check_dest(dest);
+	IF stream IS NOT NULL THEN
+		PERFORM outbox.check_dest(stream);
+	END IF;
+	IF maxlen < 0 THEN
+		RAISE EXCEPTION 'maxlen must not be negative' USING ERRCODE = 'invalid_parameter_value',
+			HINT = 'Use 0 to never trim the stream.';
+	END IF;
+	INSERT INTO outbox.destination AS d (dest, stream, maxlen) VALUES (dest, stream, maxlen)
+		ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE
+		SET stream = excluded.stream, maxlen = excluded.maxlen;
+END
+$$
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer) IS 'sets the stream and the length of a destination; NULL means its name, and outbox.stream_maxlen';
+
+CREATE FUNCTION outbox.set_paused(dest text, paused boolean)
+RETURNS void
+AS $$
+BEGIN
+	IF dest IS NOT NULL THEN
+		PERFORM outbox.check_dest(dest);
+	END IF;
+	INSERT INTO outbox.destination AS d (dest, paused) VALUES (coalesce(dest, ''), paused)
+		ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE SET paused = excluded.paused;
+END
+$$
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION outbox.set_paused(text, boolean) IS 'notes whether messages are sent to a destination; NULL means all';
+
+CREATE FUNCTION @extschema@.outbox_pause(dest text DEFAULT NULL)
+RETURNS void
+AS $$ SELECT outbox.set_paused(dest, true) $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_pause(text) IS 'sends nothing to a destination, or to none, until outbox_resume()';
+
+CREATE FUNCTION @extschema@.outbox_resume(dest text DEFAULT NULL)
+RETURNS void
+AS $$ SELECT outbox.set_paused(dest, false) $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS 'takes back outbox_pause() of the same argument';
+
+CREATE FUNCTION @extschema@.outbox_retry(dest text DEFAULT NULL, message_id text DEFAULT NULL)
+RETURNS bigint
+AS $$
+	WITH retried AS (
+		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_at = pg_catalog.clock_timestamp()
+		WHERE d.state = 'dead' AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
+			AND (outbox_retry.message_id IS NULL OR d.message_id = outbox_retry.message_id)
+		RETURNING d.id)
+	SELECT count(*) FROM retried
+$$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_retry(text, text) IS 'tries dead messages again; NULL means all; returns how many';
+
+CREATE FUNCTION @extschema@.outbox_discard(dest text, message_id text)
+RETURNS bigint
+AS $$
+	WITH discarded AS (
+		UPDATE outbox.deferred d SET state = 'discarded'
+		WHERE d.state = 'dead' AND d.dest = outbox_discard.dest AND d.message_id = outbox_discard.message_id
+		RETURNING d.id)
+	SELECT count(*) FROM discarded
+$$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_discard(text, text) IS 'gives up a dead message for good; returns how many had that id';
+
 --
 -- Internal functions
 --
@@ -340,6 +450,12 @@ RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_endpoint_changed'
 LANGUAGE C;
 COMMENT ON FUNCTION outbox.endpoint_changed() IS 'makes every session read the settings of endpoints again';
+
+CREATE FUNCTION outbox.delivery_changed()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_delivery_changed'
+LANGUAGE C;
+COMMENT ON FUNCTION outbox.delivery_changed() IS 'makes the dispatcher read settings of destinations and deferred messages again';
 
 CREATE FUNCTION outbox.is_pending(tx xid8)
 RETURNS boolean
@@ -357,7 +473,7 @@ CREATE FUNCTION outbox.read_status(
 	OUT dispatcher_pid integer, OUT dispatcher_state text,
 	OUT redis_state text, OUT redis_error text,
 	OUT pending bigint, OUT oldest_pending interval, OUT sent bigint, OUT duplicates bigint,
-	OUT deferred bigint, OUT windows bigint, OUT log_size bigint, OUT last_cleanup timestamptz, OUT problem text)
+	OUT deferred bigint, OUT scheduled bigint, OUT dead bigint, OUT windows bigint, OUT log_size bigint, OUT last_cleanup timestamptz, OUT problem text)
 AS 'MODULE_PATHNAME', 'outbox_read_status'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_status() IS 'what the view outbox.status shows';
@@ -383,7 +499,7 @@ COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows
 CREATE VIEW outbox.status AS SELECT * FROM outbox.read_status();
 COMMENT ON VIEW outbox.status IS 'how the outbox of this database is: one row';
 COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL: none runs';
-COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, off, or not running';
+COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, paused, off, or not running';
 COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
 COMMENT ON COLUMN outbox.status.redis_error IS 'why it is down';
 COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound beyond 10,000 that no window holds yet';
@@ -391,6 +507,8 @@ COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them';
 COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
 COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';
 COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination refused them, or one before them';
+COMMENT ON COLUMN outbox.status.scheduled IS 'messages that wait for their time';
+COMMENT ON COLUMN outbox.status.dead IS 'messages given up after outbox.max_attempts; see outbox.dead_letters';
 COMMENT ON COLUMN outbox.status.windows IS 'windows that are opened and not yet published';
 COMMENT ON COLUMN outbox.status.log_size IS 'bytes on disk of the log';
 COMMENT ON COLUMN outbox.status.last_cleanup IS 'when expiry last ran';
@@ -405,10 +523,54 @@ COMMENT ON COLUMN outbox.pending.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.pending.cause IS 'incoming message that caused it';
 COMMENT ON COLUMN outbox.pending.headers IS 'headers';
 COMMENT ON COLUMN outbox.pending.body_size IS 'bytes of the body';
-COMMENT ON COLUMN outbox.pending.state IS 'new, or deferred';
+COMMENT ON COLUMN outbox.pending.state IS 'new, scheduled, or waiting (deferred)';
 COMMENT ON COLUMN outbox.pending.attempts IS 'attempts of a deferred message';
 COMMENT ON COLUMN outbox.pending.next_at IS 'when a deferred message is due';
 COMMENT ON COLUMN outbox.pending.last_error IS 'what Redis answered to its last attempt';
+
+CREATE VIEW outbox.dead_letters AS
+	SELECT id, message_id, dest, at, cause, headers, body, attempts, last_error, first_attempt, last_attempt
+	FROM outbox.deferred WHERE state OPERATOR(pg_catalog.=) 'dead';
+COMMENT ON VIEW outbox.dead_letters IS 'messages given up after outbox.max_attempts: outbox_retry() or outbox_discard() them';
+COMMENT ON COLUMN outbox.dead_letters.id IS 'order of the calls';
+COMMENT ON COLUMN outbox.dead_letters.message_id IS 'id that consumers see';
+COMMENT ON COLUMN outbox.dead_letters.dest IS 'destination';
+COMMENT ON COLUMN outbox.dead_letters.at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.dead_letters.cause IS 'incoming message that caused it';
+COMMENT ON COLUMN outbox.dead_letters.headers IS 'headers';
+COMMENT ON COLUMN outbox.dead_letters.body IS 'body';
+COMMENT ON COLUMN outbox.dead_letters.attempts IS 'how often it was tried';
+COMMENT ON COLUMN outbox.dead_letters.last_error IS 'what Redis answered to the last attempt';
+COMMENT ON COLUMN outbox.dead_letters.first_attempt IS 'first attempt';
+COMMENT ON COLUMN outbox.dead_letters.last_attempt IS 'last attempt';
+
+CREATE VIEW outbox.destinations AS
+	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.paused, false) AS paused,
+		coalesce(k.waiting, 0) AS deferred, coalesce(k.scheduled, 0) AS scheduled, coalesce(k.dead, 0) AS dead,
+		k.oldest_deferred, k.next_attempt, k.last_error
+	FROM (SELECT * FROM outbox.destination WHERE dest OPERATOR(pg_catalog.<>) '') d
+		FULL JOIN (
+			SELECT f.dest,
+				pg_catalog.count(*) FILTER (WHERE state OPERATOR(pg_catalog.=) 'waiting') AS waiting,
+				pg_catalog.count(*) FILTER (WHERE state OPERATOR(pg_catalog.=) 'scheduled') AS scheduled,
+				pg_catalog.count(*) FILTER (WHERE state OPERATOR(pg_catalog.=) 'dead') AS dead,
+				pg_catalog.min(at) FILTER (WHERE state OPERATOR(pg_catalog.=) 'waiting') AS oldest_deferred,
+				pg_catalog.min(next_at) FILTER (WHERE state OPERATOR(pg_catalog.=) 'waiting') AS next_attempt,
+				(pg_catalog.array_agg(last_error ORDER BY last_attempt DESC) FILTER (WHERE last_error IS NOT NULL))[1] AS last_error
+			FROM outbox.deferred f
+			WHERE state OPERATOR(pg_catalog.=) ANY (ARRAY['waiting', 'scheduled', 'dead'])
+			GROUP BY f.dest) k USING (dest);
+COMMENT ON VIEW outbox.destinations IS 'destinations that have settings, or messages that are deferred, scheduled or dead';
+COMMENT ON COLUMN outbox.destinations.dest IS 'destination';
+COMMENT ON COLUMN outbox.destinations.stream IS 'key of its stream in Redis';
+COMMENT ON COLUMN outbox.destinations.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
+COMMENT ON COLUMN outbox.destinations.paused IS 'whether outbox_pause() holds its messages';
+COMMENT ON COLUMN outbox.destinations.deferred IS 'messages that wait because it refused them, or one before them, or is paused';
+COMMENT ON COLUMN outbox.destinations.scheduled IS 'messages that wait for their time';
+COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up';
+COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'when the oldest deferred one was enqueued';
+COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when it is tried again';
+COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed';
@@ -436,8 +598,8 @@ BEGIN
 		EXECUTE pg_catalog.format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
 		EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
 		PERFORM pg_catalog.pg_extension_config_dump(slot_table, CASE
-			WHEN slot_table::text LIKE '%log%' THEN 'WHERE outbox.is_pending(tx) AND id NOT IN (SELECT d.id FROM outbox.deferred d WHERE d.state = ''waiting'')'
-			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state = ''waiting'''
+			WHEN slot_table::text LIKE '%log%' THEN 'WHERE outbox.is_pending(tx) AND id NOT IN (SELECT d.id FROM outbox.deferred d WHERE d.state <> ''returned'')'
+			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
 			ELSE '' END);
 	END LOOP;
 END
@@ -448,7 +610,17 @@ CREATE TRIGGER endpoint_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON 
 COMMENT ON TRIGGER endpoint_changed ON outbox.endpoint IS 'makes every session read the settings of endpoints again';
 ALTER TABLE outbox.endpoint ENABLE ALWAYS TRIGGER endpoint_changed;
 
+CREATE TRIGGER delivery_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.destination
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
+COMMENT ON TRIGGER delivery_changed ON outbox.destination IS 'makes the dispatcher read it again';
+ALTER TABLE outbox.destination ENABLE ALWAYS TRIGGER delivery_changed;
+
+CREATE TRIGGER delivery_changed AFTER UPDATE ON outbox.deferred
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
+COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher read it again';
+
 SELECT pg_catalog.pg_extension_config_dump('outbox.endpoint', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.destination', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.message_id_seq', '');
 
 --
@@ -464,11 +636,12 @@ AS $$
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
-		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup}'::name[]
+		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
+			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard}'::name[]
 	END)
 	UNION ALL
 	SELECT pg_catalog.format('TABLE outbox.%s', v)
-	FROM pg_catalog.unnest('{status,pending,records}'::text[]) v
+	FROM pg_catalog.unnest('{status,destinations,pending,dead_letters,records}'::text[]) v
 	WHERE access = 'monitor'
 	UNION ALL
 	SELECT 'SCHEMA outbox' WHERE access = 'monitor'

@@ -24,6 +24,7 @@
 
 #include "bgworker/chunk.h"
 #include "bgworker/deferral.h"
+#include "bgworker/destination.h"
 #include "bgworker/lease.h"
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
@@ -187,11 +188,8 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool is_first, bool
 		return false;
 	if (!is_fresh && deferral_leaves_out(&message))
 		return true;
-	if (deferral_diverts(&message))
-	{
-		deferral_divert(&message, row->slot);
+	if (deferral_keeps_back(&message, row->slot))
 		return true;
-	}
 	add_message(&message);
 	*taken = true;
 	return true;
@@ -250,7 +248,6 @@ begin_command(const ScriptCall *call, const char *new_fence, const char *old_fen
 	add_string(new_fence);
 	add_string(lease_value());
 	add_number(LEASE_MS);
-	add_number(outbox_stream_maxlen);
 }
 
 static void
@@ -259,9 +256,12 @@ add_message(const Message *message)
 	int			nfields = 3 + (message->cause ? 1 : 0) +
 		(message->headers ? JB_ROOT_COUNT(message->headers) : 0);
 	int64		unix_ms = (message->at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+	const Destination *destination = destination_find(message->dest);
+	int			maxlen = destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen;
 
 	add_number(message->id);
-	add_text(message->dest);
+	add_text(destination && destination->stream ? destination->stream : message->dest);
+	add_number(maxlen);
 	add_number(2 * nfields);
 	add_string("id");
 	add_text(message->message_id);

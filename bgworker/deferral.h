@@ -9,8 +9,7 @@
 
 extern void deferral_load(void);
 extern bool deferral_leaves_out(const Message *message);
-extern bool deferral_diverts(const Message *message);
-extern void deferral_divert(const Message *message, int slot);
+extern bool deferral_keeps_back(const Message *message, int slot);
 extern void deferral_refused(const Message *message, int slot, const char *error);
 extern bool deferral_return_due(void);
 extern void deferral_window_published(void);

@@ -31,6 +31,7 @@
 
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
+#include "bgworker/destination.h"
 #include "bgworker/instance.h"
 #include "bgworker/position.h"
 #include "bgworker/publisher.h"
@@ -78,6 +79,7 @@ static void leave(Farewell farewell) pg_attribute_noreturn();
 static bool extension_is_there(void);
 static bool database_is_wanted(void);
 static void attend_to_refusal(void);
+static void reload_if_changed(void);
 static bool look_for_messages(void);
 static bool publish(void);
 static bool try_to_connect(void);
@@ -118,6 +120,7 @@ outbox_dispatcher_main(Datum database)
 			wait_for_work();
 			continue;
 		}
+		reload_if_changed();
 		busy = look_for_messages();
 		busy |= publish();
 		keep_house(busy);
@@ -220,6 +223,7 @@ load_state(void)
 		attend_to_refusal();
 	rings_reload();
 	load_instance();
+	destination_load();
 	deferral_load();
 	transaction_commit();
 	cleanups_answered = pg_atomic_read_u64(&shared->cleanups_done);
@@ -323,6 +327,23 @@ attend_to_refusal(void)
 	}
 }
 
+/* Reads again what administrators have changed; between windows. */
+static void
+reload_if_changed(void)
+{
+	if (pg_atomic_read_u32(&shared->reload) == 0)
+		return;
+	pg_atomic_write_u32(&shared->reload, 0);
+	if (!transaction_begin("reading what was changed"))
+	{
+		pg_atomic_write_u32(&shared->reload, 1);
+		return;
+	}
+	destination_load();
+	deferral_load();
+	transaction_commit();
+}
+
 /*
  * Opens a window if there is something new. While Redis is away that is done
  * by the clock only, so that windows stay small but do not become many.
@@ -341,7 +362,7 @@ look_for_messages(void)
 		GetCurrentTimestamp() - position.opened_at < PAUSE_MS * INT64CONST(1000))
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event());
 
-	if (position_is_caught_up(&position) && publisher_is_connected())
+	if (position_is_caught_up(&position) && publisher_is_connected() && !destination_all_paused())
 		opened = deferral_return_due();
 	opened |= position_open_window(&position);
 	return opened;
@@ -355,6 +376,11 @@ publish(void)
 
 	if (!publisher_is_connected() && !try_to_connect())
 		return false;
+	if (destination_all_paused())
+	{
+		report_state(DISPATCHER_PAUSED);
+		return false;
+	}
 	while (!position_is_caught_up(&position))
 	{
 		report_state(DISPATCHER_PUBLISHING);

@@ -11,9 +11,9 @@
  * KEYS: the fence; the lease. Destinations are not declared: one that the ACL
  * forbids would refuse the whole script.
  * ARGV: 1 the value of the fence that this builds on, "" = none; 2 the new
- * value up to the message id; 3 value of the lease; 4 its life in ms; 5 length
- * to trim streams to, 0 = do not; then for each message its id in the log, its
- * stream, the number of its fields and values, and these.
+ * value up to the message id; 3 value of the lease; 4 its life in ms; then for
+ * each message its id in the log, its stream, the length to trim that to (0 =
+ * do not), the number of its fields and values, and these.
  * Returns how many messages were added, and the error of the next one if it
  * failed.
  *
@@ -36,13 +36,13 @@ static const char publish_script[] =
 "  return redis.error_reply('" SCRIPT_LEASE_LOST " ' .. lease)\n"
 "end\n"
 "redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])\n"
-"local added, last, failure, at = 0, false, false, 6\n"
+"local added, last, failure, at = 0, false, false, 5\n"
 "while at <= #ARGV do\n"
-"  local from, to, reply = at + 3, at + 2 + ARGV[at + 2]\n"
-"  if ARGV[5] == '0' then\n"
+"  local from, to, reply = at + 4, at + 3 + ARGV[at + 3]\n"
+"  if ARGV[at + 2] == '0' then\n"
 "    reply = redis.pcall('XADD', ARGV[at + 1], '*', unpack(ARGV, from, to))\n"
 "  else\n"
-"    reply = redis.pcall('XADD', ARGV[at + 1], 'MAXLEN', '~', ARGV[5], '*', unpack(ARGV, from, to))\n"
+"    reply = redis.pcall('XADD', ARGV[at + 1], 'MAXLEN', '~', ARGV[at + 2], '*', unpack(ARGV, from, to))\n"
 "  end\n"
 "  if type(reply) == 'table' and reply.err then failure = reply.err break end\n"
 "  added, last, at = added + 1, ARGV[at], to + 1\n"

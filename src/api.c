@@ -49,7 +49,7 @@ static text *check_name(FunctionCallInfo fcinfo, int arg, const char *what);
 static void check_dest(const text *dest);
 static Jsonb *check_headers(Jsonb *headers);
 static void check_header(const JsonbValue *name, const JsonbValue *value);
-static void check_deliver_at(FunctionCallInfo fcinfo);
+static TimestampTz check_deliver_at(TimestampTz deliver_at);
 static bytea *make_body(const char *body, size_t size, bool is_text);
 static void check_convertible(const char *string, int length);
 
@@ -169,7 +169,9 @@ enqueue(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text)
 		unique_id_random(&id);
 		message.message_id = unique_id_to_text(&id);
 	}
-	check_deliver_at(fcinfo);
+	message.at = GetCurrentTimestamp();
+	if (!PG_ARGISNULL(ARG_DELIVER_AT) && PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT) > message.at)
+		message.deliver_at = check_deliver_at(PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT));
 
 	record = session_add_message();
 	if (record)
@@ -179,7 +181,6 @@ enqueue(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text)
 		message.cause = cstring_to_text(record->msgid);
 	}
 	message.id = log_next_id();
-	message.at = GetCurrentTimestamp();
 	log_append(&message);
 
 	PG_RETURN_TEXT_P(message.message_id);
@@ -294,15 +295,14 @@ check_header(const JsonbValue *name, const JsonbValue *value)
 	pfree(key);
 }
 
-static void
-check_deliver_at(FunctionCallInfo fcinfo)
+static TimestampTz
+check_deliver_at(TimestampTz deliver_at)
 {
-	if (!PG_ARGISNULL(ARG_DELIVER_AT) &&
-		PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT) > GetCurrentTimestamp())
+	if (TIMESTAMP_NOT_FINITE(deliver_at))
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("scheduled delivery is not supported yet"),
-				 errhint("Leave deliver_at out, or give a time that is not in the future.")));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("deliver_at must be finite")));
+	return deliver_at;
 }
 
 /* The bytes to be sent: text as UTF-8, bytea as it is. */

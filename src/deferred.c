@@ -38,6 +38,10 @@ enum
 	COL_LAST_ERROR
 };
 
+static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
+
+static DeferredState state_of(const char *name);
+
 /* Reads all rows that are committed now. Locks are released at once. */
 void
 deferred_scan(DeferredReader reader, void *arg)
@@ -61,11 +65,11 @@ deferred_scan(DeferredReader reader, void *arg)
 }
 
 /*
- * Whether there is a row for a message, and which row of the log counts if it
- * was returned; InvalidFullTransactionId if it waits.
+ * Whether there is a row for a message, how often it was tried, and which row
+ * of the log counts if it was returned; InvalidFullTransactionId if it was not.
  */
 bool
-deferred_find(int64 id, FullTransactionId *returned_tx)
+deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 {
 	const Relations *relations = relations_enter();
 	Relation	table = table_open(relations->deferred, AccessShareLock);
@@ -84,12 +88,20 @@ deferred_find(int64 id, FullTransactionId *returned_tx)
 		Datum		tx = slot_getattr(slot, COL_RETURNED_TX, &isnull);
 
 		*returned_tx = isnull ? InvalidFullTransactionId : DatumGetFullTransactionId(tx);
+		*attempts = DatumGetInt32(slot_getattr(slot, COL_ATTEMPTS, &isnull));
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, AccessShareLock);
 	table_close(table, AccessShareLock);
 	return found;
+}
+
+/* How a state is called in outbox.deferred. */
+const char *
+deferred_state_name(DeferredState state)
+{
+	return state_names[state];
 }
 
 /* Reads one row; what is stored out of line is not fetched. */
@@ -110,8 +122,7 @@ deferred_read_row(TupleTableSlot *slot, Deferred *row)
 	row->message.cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
 	row->message.headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
 	row->message.body = (bytea *) DatumGetPointer(COLUMN(COL_BODY));
-	row->state = strcmp(TextDatumGetCString(COLUMN(COL_STATE)), "waiting") == 0 ?
-		DEFERRED_WAITING : DEFERRED_RETURNED;
+	row->state = state_of(TextDatumGetCString(COLUMN(COL_STATE)));
 	if (!ISNULL(COL_RETURNED_TX))
 		row->returned_tx = DatumGetFullTransactionId(COLUMN(COL_RETURNED_TX));
 	row->attempts = DatumGetInt32(COLUMN(COL_ATTEMPTS));
@@ -119,4 +130,15 @@ deferred_read_row(TupleTableSlot *slot, Deferred *row)
 	row->last_error = ISNULL(COL_LAST_ERROR) ? NULL : DatumGetTextPP(COLUMN(COL_LAST_ERROR));
 #undef COLUMN
 #undef ISNULL
+}
+
+static DeferredState
+state_of(const char *name)
+{
+	for (int i = 0; i < lengthof(state_names); i++)
+	{
+		if (strcmp(state_names[i], name) == 0)
+			return (DeferredState) i;
+	}
+	elog(ERROR, "outbox.deferred holds an unknown state: \"%s\"", name);
 }

@@ -9,8 +9,11 @@
 
 typedef enum DeferredState
 {
-	DEFERRED_WAITING,
-	DEFERRED_RETURNED
+	DEFERRED_SCHEDULED,			/* until next_at */
+	DEFERRED_WAITING,			/* for the next attempt, or behind another one */
+	DEFERRED_DEAD,				/* given up */
+	DEFERRED_RETURNED,			/* a tombstone: another row of the log counts */
+	DEFERRED_DISCARDED			/* a tombstone: nothing counts */
 } DeferredState;
 
 /* A row of outbox.deferred. */
@@ -30,6 +33,7 @@ typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 
 extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
-extern bool deferred_find(int64 id, FullTransactionId *returned_tx);
+extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);
+extern const char *deferred_state_name(DeferredState state);
 
 #endif							/* OUTBOX_DEFERRED_H */

@@ -41,7 +41,8 @@ enum
 	COL_CAUSE,
 	COL_HEADERS,
 	COL_BODY,
-	NCOLUMNS = COL_BODY
+	COL_DELIVER_AT,
+	NCOLUMNS = COL_DELIVER_AT
 };
 
 /* One slot that is being read. */
@@ -106,9 +107,11 @@ log_append(const Message *message)
 	values[COL_CAUSE - 1] = PointerGetDatum(message->cause);
 	values[COL_HEADERS - 1] = PointerGetDatum(message->headers);
 	values[COL_BODY - 1] = PointerGetDatum(message->body);
+	values[COL_DELIVER_AT - 1] = TimestampTzGetDatum(message->deliver_at);
 	isnull[COL_KEY - 1] = !message->has_key;
 	isnull[COL_CAUSE - 1] = message->cause == NULL;
 	isnull[COL_HEADERS - 1] = message->headers == NULL;
+	isnull[COL_DELIVER_AT - 1] = message->deliver_at == 0;
 
 	append_row(table, relations_enter()->slots[RING_LOG][slot].index, COL_TX,
 			   UNIQUE_CHECK_NO, values, isnull);
@@ -198,6 +201,7 @@ log_row_message(TupleTableSlot *row, Message *message)
 	message->cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
 	message->headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
 	message->body = DatumGetByteaPP(COLUMN(COL_BODY));
+	message->deliver_at = ISNULL(COL_DELIVER_AT) ? 0 : DatumGetTimestampTz(COLUMN(COL_DELIVER_AT));
 #undef COLUMN
 #undef ISNULL
 }

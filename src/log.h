@@ -25,6 +25,7 @@ typedef struct Message
 	text	   *cause;			/* or NULL */
 	Jsonb	   *headers;		/* or NULL */
 	bytea	   *body;
+	TimestampTz deliver_at;		/* 0 = at once */
 } Message;
 
 /* Reads a row that log_scan() found; returns false to end the scan. */

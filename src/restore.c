@@ -32,6 +32,7 @@ static void restore_record(TupleTableSlot *row);
 PG_FUNCTION_INFO_V1(outbox_redirect_restored);
 PG_FUNCTION_INFO_V1(outbox_is_pending);
 PG_FUNCTION_INFO_V1(outbox_wake_launcher);
+PG_FUNCTION_INFO_V1(outbox_delivery_changed);
 
 /* Trigger: redirects a row that comes by SQL into the current slot. */
 Datum
@@ -93,6 +94,20 @@ outbox_wake_launcher(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Trigger: the dispatcher must read destinations and deferred messages again. */
+Datum
+outbox_delivery_changed(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by trigger manager",
+						"outbox.delivery_changed")));
+	if (!is_dispatcher())
+		wakeup_reload_at_commit();
+	return PointerGetDatum(NULL);
+}
+
 static bool
 is_dispatcher(void)
 {
@@ -126,6 +141,8 @@ restore_row(Oid relation, TupleTableSlot *row)
 	if (relation == relations->deferred)
 	{
 		deferred_read_row(row, &deferred);
+		if (deferred.state == DEFERRED_SCHEDULED)
+			deferred.message.deliver_at = deferred.next_at;
 		log_append(&deferred.message);
 		return;
 	}

@@ -25,7 +25,9 @@ int			outbox_retention;
 int			outbox_cleanup_interval;
 int			outbox_poll_interval;
 int			outbox_batch_size;
+int			outbox_max_attempts;
 int			outbox_retry_delay;
+int			outbox_retry_max_delay;
 int			outbox_connect_timeout;
 int			outbox_command_timeout;
 int			outbox_replay_window;
@@ -140,9 +142,17 @@ define_dispatch_settings(void)
 							"Messages sent to Redis in one step.",
 							NULL, &outbox_batch_size, 500, 1, 10000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.max_attempts",
+							"How often a message that its destination refuses is tried before it is dead.",
+							NULL, &outbox_max_attempts, 10, 1, INT_MAX,
+							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.retry_delay",
-							"Time until a message that its destination refused is tried again.",
+							"Time until a refused message is tried again; doubles with each attempt.",
 							NULL, &outbox_retry_delay, 1000, 10, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.retry_max_delay",
+							"Longest time between two attempts.",
+							NULL, &outbox_retry_max_delay, 5 * 60 * 1000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 }
 

@@ -27,7 +27,9 @@ extern int	outbox_retention;	/* seconds */
 extern int	outbox_cleanup_interval;	/* ms, -1 = off */
 extern int	outbox_poll_interval;	/* ms */
 extern int	outbox_batch_size;	/* messages per chunk */
+extern int	outbox_max_attempts;
 extern int	outbox_retry_delay; /* ms */
+extern int	outbox_retry_max_delay; /* ms */
 extern int	outbox_connect_timeout; /* ms */
 extern int	outbox_command_timeout; /* ms */
 extern int	outbox_replay_window;	/* seconds */

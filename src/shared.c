@@ -184,6 +184,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u32(&shared->wanted, 0);
 	pg_atomic_init_u64(&shared->leave_until, 0);
 	pg_atomic_init_u32(&shared->restart, 0);
+	pg_atomic_init_u32(&shared->reload, 0);
 	pg_atomic_init_u64(&shared->sent, 0);
 	pg_atomic_init_u64(&shared->duplicates, 0);
 	pg_atomic_init_u64(&shared->cleanups_asked, 0);

@@ -20,6 +20,7 @@ typedef enum DispatcherState
 	DISPATCHER_PUBLISHING,
 	DISPATCHER_WAITING_FOR_REDIS,
 	DISPATCHER_WAITING_FOR_LEASE,	/* another server publishes */
+	DISPATCHER_PAUSED,			/* outbox_pause() */
 	DISPATCHER_OFF				/* outbox.dispatch = off */
 } DispatcherState;
 
@@ -48,7 +49,10 @@ typedef struct DispatcherReport
 	char		redis_warning[256]; /* a setting of Redis that endangers us */
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
+	bool		paused;			/* all of it, by outbox_pause() */
 	int64		deferred;		/* messages waiting in outbox.deferred */
+	int64		scheduled;
+	int64		dead;
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
 									 * none waits */
 	char		deferred_error[256];	/* last refusal of a destination */
@@ -72,6 +76,8 @@ typedef struct DatabaseShared
 	pg_atomic_uint64 leave_until;	/* TimestampTz: somebody needs the
 									 * database until then */
 	pg_atomic_uint32 restart;	/* 1 = settings of the database changed */
+	pg_atomic_uint32 reload;	/* 1 = destinations or deferred messages were
+								 * changed by others */
 
 	pg_atomic_uint64 sent;
 	pg_atomic_uint64 duplicates;

@@ -87,8 +87,8 @@ Datum
 outbox_read_status(PG_FUNCTION_ARGS)
 {
 	TupleDesc	columns;
-	Datum		values[13];
-	bool		isnull[13] = {0};
+	Datum		values[15];
+	bool		isnull[15] = {0};
 	DispatcherReport report;
 	Backlog		backlog;
 	DatabaseShared *shared = shared_mine();
@@ -115,6 +115,8 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	values[i++] = Int64GetDatum(shared ? pg_atomic_read_u64(&shared->sent) : 0);
 	values[i++] = Int64GetDatum(shared ? pg_atomic_read_u64(&shared->duplicates) : 0);
 	values[i++] = Int64GetDatum(report.deferred);
+	values[i++] = Int64GetDatum(report.scheduled);
+	values[i++] = Int64GetDatum(report.dead);
 	values[i++] = Int64GetDatum(backlog.windows);
 	values[i++] = Int64GetDatum(log_size());
 	isnull[i] = report.last_cleanup == 0;
@@ -278,6 +280,13 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 		return psprintf("Another server publishes for this instance, messages wait here: the lease is %s", report->redis_error);
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
+	if (report->paused)
+		return "Everything is paused, messages wait: call outbox_resume().";
+	if (report->dead > 0)
+		return psprintf("%lld messages are dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
+						(long long) report->dead);
+	if (report->deferred > 0 && report->deferred_error[0] == '\0')
+		return psprintf("%lld messages wait for a destination that is paused: call outbox_resume().", (long long) report->deferred);
 	if (report->deferred > 0)
 		return psprintf("%lld messages wait for a destination that refuses them; they are retried. The last answer was: %s",
 						(long long) report->deferred, report->deferred_error);
@@ -301,6 +310,8 @@ dispatcher_state_name(DispatcherState state)
 			return "waiting for Redis";
 		case DISPATCHER_WAITING_FOR_LEASE:
 			return "waiting for the lease";
+		case DISPATCHER_PAUSED:
+			return "paused";
 		case DISPATCHER_OFF:
 			return "off";
 	}
@@ -338,7 +349,7 @@ show_deferred(const Deferred *row, void *arg)
 {
 	PendingRows *rows = arg;
 
-	if (row->state == DEFERRED_WAITING)
+	if (row->state == DEFERRED_WAITING || row->state == DEFERRED_SCHEDULED)
 	{
 		put_message(rows->result, &row->message, row);
 		rows->count++;
@@ -362,7 +373,7 @@ put_message(ReturnSetInfo *result, const Message *message, const Deferred *defer
 	isnull[i] = message->headers == NULL;
 	values[i++] = PointerGetDatum(message->headers);
 	values[i++] = Int32GetDatum(toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ);
-	values[i++] = CStringGetTextDatum(deferred ? "deferred" : "new");
+	values[i++] = CStringGetTextDatum(deferred ? deferred_state_name(deferred->state) : "new");
 	isnull[i] = deferred == NULL;
 	values[i++] = Int32GetDatum(deferred ? deferred->attempts : 0);
 	isnull[i] = deferred == NULL;

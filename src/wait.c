@@ -33,11 +33,12 @@ typedef struct KeySearch
 	const pg_uuid_t *key;
 	const SnapshotValue *published;
 	bool		waits;
+	bool		is_dead;		/* and will not be sent by itself */
 } KeySearch;
 
 static RecordName wait_name(FunctionCallInfo fcinfo);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
-static bool is_published(const pg_uuid_t *key, FullTransactionId tx);
+static bool is_published(const pg_uuid_t *key, FullTransactionId tx, bool *is_dead);
 static bool find_waiting(const Deferred *row, void *arg);
 static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
 static bool dispatch_is_off(DatabaseShared *shared);
@@ -56,6 +57,7 @@ outbox_wait(PG_FUNCTION_ARGS)
 	RecordLook	look = record_look(&name, NULL);
 	DatabaseShared *shared;
 	bool		published;
+	bool		is_dead = false;
 
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
 		ereport(ERROR,
@@ -69,8 +71,8 @@ outbox_wait(PG_FUNCTION_ARGS)
 	ConditionVariablePrepareToSleep(&shared->progress);
 	do
 	{
-		published = is_published(&name.key, look.tx);
-	} while (!published && sleep_until(shared, deadline));
+		published = is_published(&name.key, look.tx, &is_dead);
+	} while (!published && !is_dead && sleep_until(shared, deadline));
 	ConditionVariableCancelSleep();
 
 	PG_RETURN_BOOL(published);
@@ -141,9 +143,12 @@ wait_deadline(FunctionCallInfo fcinfo)
 	return deadline;
 }
 
-/* Whether everything that a committed record carries is in Redis. */
+/*
+ * Whether everything that a committed record carries is in Redis; *is_dead says
+ * that a message of it has been given up.
+ */
 static bool
-is_published(const pg_uuid_t *key, FullTransactionId tx)
+is_published(const pg_uuid_t *key, FullTransactionId tx, bool *is_dead)
 {
 	Window		window;
 	KeySearch	search = {.key = key};
@@ -155,6 +160,7 @@ is_published(const pg_uuid_t *key, FullTransactionId tx)
 
 	search.published = window.snapshot;
 	deferred_scan(find_waiting, &search);
+	*is_dead = search.is_dead;
 	return !search.waits;
 }
 
@@ -163,11 +169,26 @@ find_waiting(const Deferred *row, void *arg)
 {
 	KeySearch  *search = arg;
 
-	if (row->message.has_key &&
-		memcmp(&row->message.key, search->key, sizeof(pg_uuid_t)) == 0)
-		search->waits = row->state == DEFERRED_WAITING ||
-			!snapshot_value_sees(search->published, row->returned_tx);
-	return !search->waits;
+	if (!row->message.has_key ||
+		memcmp(&row->message.key, search->key, sizeof(pg_uuid_t)) != 0)
+		return true;
+	switch (row->state)
+	{
+		case DEFERRED_DEAD:
+			search->is_dead = true;
+			search->waits = true;
+			break;
+		case DEFERRED_SCHEDULED:
+		case DEFERRED_WAITING:
+			search->waits = true;
+			break;
+		case DEFERRED_RETURNED:
+			search->waits |= !snapshot_value_sees(search->published, row->returned_tx);
+			break;
+		case DEFERRED_DISCARDED:
+			break;
+	}
+	return !search->is_dead;
 }
 
 /* Sleeps until there may be progress; false when the deadline has passed. */

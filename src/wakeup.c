@@ -19,6 +19,7 @@
 #include "src/wakeup.h"
 
 static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
+static bool reload;				/* and it must read its tables again */
 static bool wake_launcher;
 static DatabaseShared *restart; /* whose dispatcher is to start anew */
 
@@ -37,6 +38,14 @@ wakeup_at_commit(void)
 {
 	if (wake == NULL)
 		wake = shared_mine();
+}
+
+/* Makes our dispatcher read destinations and deferred messages after the commit. */
+void
+wakeup_reload_at_commit(void)
+{
+	wakeup_at_commit();
+	reload = true;
 }
 
 /* Makes the launcher look at the list of databases after the commit. */
@@ -60,7 +69,11 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 			if (wake != NULL)
+			{
+				if (reload)
+					pg_atomic_write_u32(&wake->reload, 1);
 				shared_wake_dispatcher(wake);
+			}
 			if (wake_launcher)
 				shared_wake_launcher();
 			if (restart != NULL)
@@ -82,6 +95,7 @@ at_transaction_end(XactEvent event, void *arg)
 			return;
 	}
 	wake = NULL;
+	reload = false;
 	wake_launcher = false;
 	restart = NULL;
 }

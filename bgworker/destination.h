@@ -1,0 +1,25 @@
+/*
+ * destination.h
+ *		The settings of destinations that have any.
+ */
+#ifndef OUTBOX_DESTINATION_H
+#define OUTBOX_DESTINATION_H
+
+/* Longest name, in bytes; outbox_enqueue() refuses longer ones. */
+#define DEST_BYTES	1024
+
+typedef struct Destination
+{
+	char		dest[DEST_BYTES + 1];	/* hash key */
+	text	   *stream;			/* its key in Redis; NULL = its name */
+	int			maxlen;			/* -1 = outbox.stream_maxlen */
+	bool		paused;
+} Destination;
+
+extern void destination_load(void);
+extern const Destination *destination_find(const text *dest);
+extern bool destination_all_paused(void);
+extern void destination_each_paused(void (*visit) (const char *dest));
+extern void destination_key(const text *dest, char *key);
+
+#endif							/* OUTBOX_DESTINATION_H */
