@@ -11,14 +11,17 @@ OBJS       = \
 	src/ddl.o \
 	src/deferred.o \
 	src/endpoint.o \
+	src/entry.o \
 	src/log.o \
 	src/outbox.o \
 	src/record.o \
 	src/redis_link.o \
 	src/redis_url.o \
 	src/relations.o \
+	src/replay.o \
 	src/restore.o \
 	src/ring.o \
+	src/send.o \
 	src/session.o \
 	src/settings.o \
 	src/shared.o \

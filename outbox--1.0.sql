@@ -257,6 +257,30 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
 
+CREATE FUNCTION @extschema@.outbox_send(dest text, body text, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_send_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_send(text, text, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+
+CREATE FUNCTION @extschema@.outbox_send(dest text, body json, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_send_json'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_send(text, json, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+
+CREATE FUNCTION @extschema@.outbox_send(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_send_jsonb'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_send(text, jsonb, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+
+CREATE FUNCTION @extschema@.outbox_send(dest text, body bytea, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_send_bytea'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+
 --
 -- Functions for administrators
 --
@@ -435,6 +459,12 @@ AS $$
 $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_discard(text, text) IS 'gives up a dead message for good; returns how many had that id';
+
+CREATE FUNCTION @extschema@.outbox_replay(since timestamptz, dest text DEFAULT NULL)
+RETURNS bigint
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_replay(timestamptz, text) IS 'sends again, with the same ids, what the log retains; returns how many messages';
 
 --
 -- Internal functions
@@ -634,10 +664,10 @@ AS $$
 		JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
 		JOIN pg_catalog.pg_extension e ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
-		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait}'::name[]
+		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
-			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard}'::name[]
+			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
 	END)
 	UNION ALL
 	SELECT pg_catalog.format('TABLE outbox.%s', v)

@@ -15,7 +15,6 @@
 #include "access/tableam.h"
 #include "executor/tuptable.h"
 #include "lib/stringinfo.h"
-#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -29,6 +28,7 @@
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/entry.h"
 #include "src/relations.h"
 #include "src/settings.h"
 
@@ -52,12 +52,10 @@ static void fetch(PageReader *page, const LogRow *row, Message *message);
 static void close_page(PageReader *page);
 static void begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence);
 static void add_message(const Message *message);
-static void add_headers(Jsonb *headers);
+static void add_bytes(const char *bytes, size_t size, void *arg);
 static void add_argument(const char *data, size_t size);
 static void add_string(const char *string);
 static void add_number(int64 number);
-static void add_text(const text *value);
-static void add_utf8(const char *string, int length);
 
 /* Prepares for use; once, when the dispatcher starts. */
 void
@@ -253,50 +251,21 @@ begin_command(const ScriptCall *call, const char *new_fence, const char *old_fen
 static void
 add_message(const Message *message)
 {
-	int			nfields = 3 + (message->cause ? 1 : 0) +
-		(message->headers ? JB_ROOT_COUNT(message->headers) : 0);
-	int64		unix_ms = (message->at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
 	const Destination *destination = destination_find(message->dest);
-	int			maxlen = destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen;
+	const text *stream = destination && destination->stream ? destination->stream : message->dest;
 
 	add_number(message->id);
-	add_text(destination && destination->stream ? destination->stream : message->dest);
-	add_number(maxlen);
-	add_number(2 * nfields);
-	add_string("id");
-	add_text(message->message_id);
-	add_string("time");
-	add_number(unix_ms);
-	add_string("body");
-	add_argument(VARDATA_ANY(message->body), VARSIZE_ANY_EXHDR(message->body));
-	if (message->cause)
-	{
-		add_string("cause");
-		add_text(message->cause);
-	}
-	if (message->headers)
-		add_headers(message->headers);
+	entry_write_text(stream, add_bytes, NULL);
+	add_number(destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen);
+	add_number(entry_count_fields(message));
+	entry_write(message, add_bytes, NULL);
 }
 
+/* An EntrySink. */
 static void
-add_headers(Jsonb *headers)
+add_bytes(const char *bytes, size_t size, void *arg)
 {
-	JsonbIterator *iterator = JsonbIteratorInit(&headers->root);
-	JsonbValue	name;
-	JsonbValue	value;
-
-	(void) JsonbIteratorNext(&iterator, &value, true);
-	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
-	{
-		(void) JsonbIteratorNext(&iterator, &value, true);
-		add_utf8(name.val.string.val, name.val.string.len);
-		if (value.type == jbvString)
-			add_utf8(value.val.string.val, value.val.string.len);
-		else if (value.type == jbvBool)
-			add_string(value.val.boolean ? "true" : "false");
-		else
-			add_string(DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric))));
-	}
+	add_argument(bytes, size);
 }
 
 static void
@@ -326,19 +295,4 @@ add_number(int64 number)
 	char		digits[24];
 
 	add_argument(digits, pg_lltoa(number, digits));
-}
-
-static void
-add_text(const text *value)
-{
-	add_utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
-}
-
-/* Everything that is text leaves as UTF-8. */
-static void
-add_utf8(const char *string, int length)
-{
-	char	   *converted = pg_server_to_any(string, length, PG_UTF8);
-
-	add_argument(converted, converted == string ? length : strlen(converted));
 }

@@ -2,7 +2,7 @@
  * api.c
  *		The functions that applications call: arguments in, SQLSTATEs out.
  *
- * Checks what it is given and delegates to session.c and log.c. It must refuse
+ * Checks what it is given and delegates to session.c, log.c and send.c. It must refuse
  * everything that the dispatcher could choke on later, for then there is
  * nobody left to tell.
  */
@@ -19,6 +19,7 @@
 #include "src/compat.h"
 #include "src/endpoint.h"
 #include "src/log.h"
+#include "src/send.h"
 #include "src/session.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -41,8 +42,16 @@ enum
 
 static const char *const reserved_headers[] = {"id", "time", "body", "cause"};
 
+/* What is done with a message of the types that a body may have. */
+typedef Datum (*BodyUse) (FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text);
+
 static bool begin(FunctionCallInfo fcinfo, const char *msgid);
+static Datum with_text(FunctionCallInfo fcinfo, BodyUse use);
+static Datum with_jsonb(FunctionCallInfo fcinfo, BodyUse use);
+static Datum with_bytea(FunctionCallInfo fcinfo, BodyUse use);
 static Datum enqueue(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text);
+static Datum send_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text);
+static void make_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text, Message *message);
 static void check_can_write(const char *function);
 static void warn_unless_preloaded(void);
 static text *check_name(FunctionCallInfo fcinfo, int arg, const char *what);
@@ -59,6 +68,10 @@ PG_FUNCTION_INFO_V1(outbox_enqueue_text);
 PG_FUNCTION_INFO_V1(outbox_enqueue_json);
 PG_FUNCTION_INFO_V1(outbox_enqueue_jsonb);
 PG_FUNCTION_INFO_V1(outbox_enqueue_bytea);
+PG_FUNCTION_INFO_V1(outbox_send_text);
+PG_FUNCTION_INFO_V1(outbox_send_json);
+PG_FUNCTION_INFO_V1(outbox_send_jsonb);
+PG_FUNCTION_INFO_V1(outbox_send_bytea);
 PG_FUNCTION_INFO_V1(outbox_commit);
 
 /* outbox_begin(msgid text, endpoint text, concurrency text) */
@@ -79,40 +92,54 @@ outbox_begin_uuid(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(begin(fcinfo, DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
 }
 
-/* outbox_enqueue(dest, body text, headers, message_id, deliver_at) */
+/* outbox_enqueue(dest, body, headers, message_id, deliver_at); json as it was written */
 Datum
 outbox_enqueue_text(PG_FUNCTION_ARGS)
 {
-	text	   *body = PG_ARGISNULL(ARG_BODY) ? NULL : PG_GETARG_TEXT_PP(ARG_BODY);
-
-	return enqueue(fcinfo, body ? VARDATA_ANY(body) : NULL, body ? VARSIZE_ANY_EXHDR(body) : 0, true);
+	return with_text(fcinfo, enqueue);
 }
 
-/* The same with a json body, whose text is sent as it was written. */
 Datum
 outbox_enqueue_json(PG_FUNCTION_ARGS)
 {
-	return outbox_enqueue_text(fcinfo);
+	return with_text(fcinfo, enqueue);
 }
 
-/* The same with a jsonb body. */
 Datum
 outbox_enqueue_jsonb(PG_FUNCTION_ARGS)
 {
-	char	   *body = NULL;
-
-	if (!PG_ARGISNULL(ARG_BODY))
-		body = DatumGetCString(DirectFunctionCall1(jsonb_out, PG_GETARG_DATUM(ARG_BODY)));
-	return enqueue(fcinfo, body, body ? strlen(body) : 0, true);
+	return with_jsonb(fcinfo, enqueue);
 }
 
-/* The same with a bytea body, which is sent as it is. */
 Datum
 outbox_enqueue_bytea(PG_FUNCTION_ARGS)
 {
-	bytea	   *body = PG_ARGISNULL(ARG_BODY) ? NULL : PG_GETARG_BYTEA_PP(ARG_BODY);
+	return with_bytea(fcinfo, enqueue);
+}
 
-	return enqueue(fcinfo, body ? VARDATA_ANY(body) : NULL, body ? VARSIZE_ANY_EXHDR(body) : 0, false);
+/* outbox_send(dest, body, headers, message_id) */
+Datum
+outbox_send_text(PG_FUNCTION_ARGS)
+{
+	return with_text(fcinfo, send_message);
+}
+
+Datum
+outbox_send_json(PG_FUNCTION_ARGS)
+{
+	return with_text(fcinfo, send_message);
+}
+
+Datum
+outbox_send_jsonb(PG_FUNCTION_ARGS)
+{
+	return with_jsonb(fcinfo, send_message);
+}
+
+Datum
+outbox_send_bytea(PG_FUNCTION_ARGS)
+{
+	return with_bytea(fcinfo, send_message);
 }
 
 /* outbox_commit() */
@@ -121,6 +148,32 @@ outbox_commit(PG_FUNCTION_ARGS)
 {
 	check_can_write("outbox_commit()");
 	PG_RETURN_INT32(session_commit());
+}
+
+static Datum
+with_text(FunctionCallInfo fcinfo, BodyUse use)
+{
+	text	   *body = PG_ARGISNULL(ARG_BODY) ? NULL : PG_GETARG_TEXT_PP(ARG_BODY);
+
+	return use(fcinfo, body ? VARDATA_ANY(body) : NULL, body ? VARSIZE_ANY_EXHDR(body) : 0, true);
+}
+
+static Datum
+with_jsonb(FunctionCallInfo fcinfo, BodyUse use)
+{
+	char	   *body = NULL;
+
+	if (!PG_ARGISNULL(ARG_BODY))
+		body = DatumGetCString(DirectFunctionCall1(jsonb_out, PG_GETARG_DATUM(ARG_BODY)));
+	return use(fcinfo, body, body ? strlen(body) : 0, true);
+}
+
+static Datum
+with_bytea(FunctionCallInfo fcinfo, BodyUse use)
+{
+	bytea	   *body = PG_ARGISNULL(ARG_BODY) ? NULL : PG_GETARG_BYTEA_PP(ARG_BODY);
+
+	return use(fcinfo, body ? VARDATA_ANY(body) : NULL, body ? VARSIZE_ANY_EXHDR(body) : 0, false);
 }
 
 static bool
@@ -148,30 +201,14 @@ begin(FunctionCallInfo fcinfo, const char *msgid)
 static Datum
 enqueue(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text)
 {
-	Message		message = {0};
+	Message		message;
 	const RecordName *record;
-	pg_uuid_t	id;
 
 	check_can_write("outbox_enqueue()");
-	message.dest = check_name(fcinfo, ARG_DEST, "dest");
-	check_dest(message.dest);
-	if (body == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("body must not be null")));
-	message.body = make_body(body, size, is_text);
-	if (!PG_ARGISNULL(ARG_HEADERS))
-		message.headers = check_headers(PG_GETARG_JSONB_P(ARG_HEADERS));
-	if (!PG_ARGISNULL(ARG_MESSAGE_ID))
-		message.message_id = check_name(fcinfo, ARG_MESSAGE_ID, "message_id");
-	else
-	{
-		unique_id_random(&id);
-		message.message_id = unique_id_to_text(&id);
-	}
-	message.at = GetCurrentTimestamp();
+	make_message(fcinfo, body, size, is_text, &message);
 	if (!PG_ARGISNULL(ARG_DELIVER_AT) && PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT) > message.at)
 		message.deliver_at = check_deliver_at(PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT));
+	log_check_size();
 
 	record = session_add_message();
 	if (record)
@@ -184,6 +221,45 @@ enqueue(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text)
 	log_append(&message);
 
 	PG_RETURN_TEXT_P(message.message_id);
+}
+
+static Datum
+send_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text)
+{
+	Message		message;
+	const RecordName *record;
+
+	make_message(fcinfo, body, size, is_text, &message);
+	record = session_open_record();
+	if (record)
+		message.cause = cstring_to_text(record->msgid);
+	PG_RETURN_TEXT_P(cstring_to_text(send_now(&message)));
+}
+
+/* Makes a message of the arguments that outbox_enqueue() and outbox_send() share. */
+static void
+make_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text, Message *message)
+{
+	pg_uuid_t	id;
+
+	memset(message, 0, sizeof(*message));
+	message->dest = check_name(fcinfo, ARG_DEST, "dest");
+	check_dest(message->dest);
+	if (body == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("body must not be null")));
+	message->body = make_body(body, size, is_text);
+	if (!PG_ARGISNULL(ARG_HEADERS))
+		message->headers = check_headers(PG_GETARG_JSONB_P(ARG_HEADERS));
+	if (!PG_ARGISNULL(ARG_MESSAGE_ID))
+		message->message_id = check_name(fcinfo, ARG_MESSAGE_ID, "message_id");
+	else
+	{
+		unique_id_random(&id);
+		message->message_id = unique_id_to_text(&id);
+	}
+	message->at = GetCurrentTimestamp();
 }
 
 static void

@@ -20,6 +20,7 @@
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -27,6 +28,7 @@
 #include "src/compat.h"
 #include "src/log.h"
 #include "src/relations.h"
+#include "src/settings.h"
 #include "src/wakeup.h"
 
 /* Columns of log_N. */
@@ -117,6 +119,46 @@ log_append(const Message *message)
 			   UNIQUE_CHECK_NO, values, isnull);
 	table_close(table, NoLock);
 	wakeup_at_commit();
+}
+
+/* Bytes of all slots on disk, indexes and TOAST included. */
+int64
+log_size(void)
+{
+	const Relations *relations = relations_enter();
+	int64		size = 0;
+
+	for (int n = 0; n < relations->nslots[RING_LOG]; n++)
+		size += DatumGetInt64(DirectFunctionCall1(pg_total_relation_size,
+												  ObjectIdGetDatum(relations->slots[RING_LOG][n].table)));
+	return size;
+}
+
+/*
+ * Raises 53400 if the log is larger than outbox.max_log_size. Looks once a
+ * second at the most: the limit is there to save the disk, not to be exact.
+ */
+void
+log_check_size(void)
+{
+	static TimestampTz looked;
+	static int64 size;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (outbox_max_log_size == 0)
+		return;
+	if (now - looked > USECS_PER_SEC || size / (1024 * 1024) >= outbox_max_log_size)
+	{
+		size = log_size();
+		looked = now;
+	}
+	if (size / (1024 * 1024) >= outbox_max_log_size)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the log of the outbox is full"),
+				 errdetail("It has %lld MB; \"outbox.max_log_size\" is %d MB.",
+						   (long long) (size / (1024 * 1024)), outbox_max_log_size),
+				 errhint("See outbox.status for why messages are not sent.")));
 }
 
 /*

@@ -33,6 +33,8 @@ typedef bool (*LogReader) (TupleTableSlot *row, int slot, void *arg);
 
 extern int64 log_next_id(void);
 extern void log_append(const Message *message);
+extern int64 log_size(void);
+extern void log_check_size(void);
 
 extern void log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
 					 LogReader reader, void *arg);

@@ -65,7 +65,7 @@ static long milliseconds_left(TimestampTz deadline);
 static TimestampTz deadline_after(int ms);
 static uint32 wait_event(void);
 
-/* Makes a closed link that lives as long as the process. */
+/* Makes a closed link, which lives until redis_link_free(). */
 RedisLink *
 redis_link_create(LinkAttend attend)
 {
@@ -76,6 +76,15 @@ redis_link_create(LinkAttend attend)
 	initStringInfo(&link->out);
 	MemoryContextSwitchTo(caller);
 	return link;
+}
+
+/* Closes and forgets a link. */
+void
+redis_link_free(RedisLink *link)
+{
+	redis_link_close(link);
+	pfree(link->out.data);
+	pfree(link);
 }
 
 /* Connects and logs in as the settings say. */
@@ -212,8 +221,15 @@ redis_link_receive(RedisLink *link)
 redisReply *
 redis_link_call(RedisLink *link, int argc, const char **argv)
 {
+	return redis_link_call_binary(link, argc, argv, NULL);
+}
+
+/* The same for arguments that may hold any bytes. */
+redisReply *
+redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_t *sizes)
+{
 	char	   *command;
-	int			size = redisFormatCommandArgv(&command, argc, argv, NULL);
+	int			size = redisFormatCommandArgv(&command, argc, argv, sizes);
 	bool		sent;
 
 	if (size < 0)

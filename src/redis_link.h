@@ -16,6 +16,7 @@ typedef struct RedisLink RedisLink;
 typedef void (*LinkAttend) (void);
 
 extern RedisLink *redis_link_create(LinkAttend attend);
+extern void redis_link_free(RedisLink *link);
 extern bool redis_link_open(RedisLink *link);
 extern bool redis_link_is_open(const RedisLink *link);
 extern void redis_link_close(RedisLink *link);
@@ -25,5 +26,6 @@ extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribut
 extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
 extern redisReply *redis_link_receive(RedisLink *link);
 extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);
+extern redisReply *redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_t *sizes);
 
 #endif							/* OUTBOX_REDIS_LINK_H */

@@ -120,6 +120,13 @@ session_add_message(void)
 	return &session->name;
 }
 
+/* The record of the open message, NULL if there is none. */
+const RecordName *
+session_open_record(void)
+{
+	return state && state->phase == PHASE_OPEN ? &state->name : NULL;
+}
+
 /*
  * Seals the open record and returns how many messages it carries; 0 after a
  * duplicate. Raises 55000 if there is no open message, and 23505 (or 40001

@@ -11,6 +11,7 @@
 extern void session_init(void);
 extern bool session_begin(const Endpoint *endpoint, const char *msgid);
 extern const RecordName *session_add_message(void);
+extern const RecordName *session_open_record(void);
 extern int	session_commit(void);
 
 #endif							/* OUTBOX_SESSION_H */

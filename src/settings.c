@@ -31,6 +31,7 @@ int			outbox_retry_max_delay;
 int			outbox_connect_timeout;
 int			outbox_command_timeout;
 int			outbox_replay_window;
+int			outbox_max_log_size;
 int			outbox_stream_maxlen;
 int			outbox_redis_data_loss;
 
@@ -167,6 +168,11 @@ define_retention_settings(void)
 							"How often expiry runs; -1 disables it.",
 							NULL, &outbox_cleanup_interval, 60000, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.max_log_size",
+							"Size of the log from which on messages are refused; 0 sets no limit.",
+							"A Redis that is away for long must not fill the disk.",
+							&outbox_max_log_size, 0, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.replay_window",
 							"How long messages stay in the log after they were published.",
 							NULL, &outbox_replay_window, 600, 0, INT_MAX,

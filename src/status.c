@@ -69,7 +69,6 @@ static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int slot, void *arg);
 static int64 last_message_id(void);
 static SnapshotValue *snapshot_of_now(void);
-static int64 log_size(void);
 static char *find_problem(const DispatcherReport *report, const Backlog *backlog);
 static const char *dispatcher_state_name(DispatcherState state);
 static const char *redis_state_name(RedisState state);
@@ -248,18 +247,6 @@ snapshot_of_now(void)
 	now = snapshot_value_now();
 	PopActiveSnapshot();
 	return now;
-}
-
-static int64
-log_size(void)
-{
-	const Relations *relations = relations_enter();
-	int64		size = 0;
-
-	for (int n = 0; n < relations->nslots[RING_LOG]; n++)
-		size += DatumGetInt64(DirectFunctionCall1(pg_total_relation_size,
-												  ObjectIdGetDatum(relations->slots[RING_LOG][n].table)));
-	return size;
 }
 
 /* One sentence about the worst that is wrong; NULL if all is well. */

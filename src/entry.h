@@ -1,0 +1,17 @@
+/*
+ * entry.h
+ *		What a message looks like in a stream.
+ */
+#ifndef OUTBOX_ENTRY_H
+#define OUTBOX_ENTRY_H
+
+#include "src/log.h"
+
+/* Takes the next name or value of an entry; the bytes are valid during the call. */
+typedef void (*EntrySink) (const char *bytes, size_t size, void *arg);
+
+extern int	entry_count_fields(const Message *message);
+extern void entry_write(const Message *message, EntrySink sink, void *arg);
+extern void entry_write_text(const text *value, EntrySink sink, void *arg);
+
+#endif							/* OUTBOX_ENTRY_H */
