@@ -95,7 +95,7 @@ COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this on
 COMMENT ON COLUMN outbox.deferred.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
 COMMENT ON COLUMN outbox.deferred.body IS 'body';
-COMMENT ON COLUMN outbox.deferred.log_slot IS 'log slot of the original; when that is emptied a returned or discarded row goes too';
+COMMENT ON COLUMN outbox.deferred.log_slot IS 'log slot of the row that was set aside last; when that is emptied a returned or discarded row goes too';
 COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
 COMMENT ON COLUMN outbox.deferred.attempts IS 'attempts of its own; 0 for a message that only waits behind another';

@@ -50,6 +50,7 @@ static int	narguments;
 static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool is_first, bool *taken);
 static void fetch(PageReader *page, const LogRow *row, Message *message);
 static void close_page(PageReader *page);
+static int	write_prefix(char *fence, const ScriptCall *call, const WindowRows *window);
 static void begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence);
 static void add_message(const Message *message);
 static void add_bytes(const char *bytes, size_t size, void *arg);
@@ -84,7 +85,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 		return false;
 	caller = MemoryContextSwitchTo(page_context);
 	strlcpy(chunk->builds_on, fence, sizeof(chunk->builds_on));
-	chunk_fence_value(chunk->fence, window, -1);
+	chunk->prefix = write_prefix(chunk->fence, call, window);
 	begin_command(call, chunk->fence, fence);
 
 	chunk->n = 0;
@@ -98,8 +99,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 			chunk->rows[chunk->n++] = row;
 	}
 	chunk->next = row;
-	if (chunk->n > 0)
-		chunk_fence_value(chunk->fence, window, chunk->rows[chunk->n - 1]);
+	chunk_fence_after(chunk, window, chunk->n, chunk->fence);
 
 	close_page(&page);
 	MemoryContextSwitchTo(caller);
@@ -108,11 +108,14 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 	return true;
 }
 
-/* Makes a chunk of no messages: it renews the lease if the fence has not moved. */
+/*
+ * Makes a chunk of no messages: if the fence has not moved it gets a new value,
+ * and the lease is renewed.
+ */
 void
-chunk_make_empty(const ScriptCall *call, const char *fence)
+chunk_make_empty(const ScriptCall *call, const char *new_fence, const char *fence)
 {
-	begin_command(call, "", fence);
+	begin_command(call, new_fence, fence);
 }
 
 /* Makes the command that gives the lease back. */
@@ -128,6 +131,25 @@ chunk_make_release(const ScriptCall *call)
 	add_string(lease_value());
 }
 
+/*
+ * The value of the fence when the first n messages of a chunk have been added:
+ * "<window> <uuid> <connection> <message id>", see position_resume().
+ */
+void
+chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fence)
+{
+	if (n == 0)
+		memmove(fence, chunk->builds_on, FENCE_BYTES);
+	else
+	{
+		char		prefix[FENCE_BYTES];
+
+		strlcpy(prefix, chunk->fence, sizeof(prefix));
+		prefix[chunk->prefix] = '\0';
+		snprintf(fence, FENCE_BYTES, "%s%lld", prefix, (long long) window->rows[chunk->rows[n - 1]].id);
+	}
+}
+
 /* Sends the chunk that was made last; a reply is due for it. */
 bool
 chunk_send(RedisLink *link)
@@ -136,20 +158,6 @@ chunk_send(RedisLink *link)
 	appendStringInfo(&header, "*%d\r\n", narguments);
 	return redis_link_send(link, header.data, header.len) &&
 		redis_link_send(link, arguments.data, arguments.len);
-}
-
-/* "<window> <uuid> <message id>"; for row -1 without the id, which the script adds. */
-void
-chunk_fence_value(char *value, const WindowRows *window, int64 row)
-{
-	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
-
-	if (row < 0)
-		snprintf(value, FENCE_BYTES, "%lld %s ", (long long) window->number, uuid);
-	else
-		snprintf(value, FENCE_BYTES, "%lld %s %lld", (long long) window->number, uuid,
-				 (long long) window->rows[row].id);
-	pfree(uuid);
 }
 
 /*
@@ -222,6 +230,17 @@ close_page(PageReader *page)
 			table_close(page->tables[n], AccessShareLock);
 		}
 	}
+}
+
+/* What all values of the fence in a window begin with; returns its length. */
+static int
+write_prefix(char *fence, const ScriptCall *call, const WindowRows *window)
+{
+	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
+	int			length = snprintf(fence, FENCE_BYTES, "%lld %s %s ", (long long) window->number, uuid, call->connection);
+
+	pfree(uuid);
+	return length;
 }
 
 /* Begins a run of the script; messages follow. */

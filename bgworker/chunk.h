@@ -9,12 +9,13 @@
 #include "src/log.h"
 #include "src/redis_link.h"
 
-#define FENCE_BYTES		96
+#define FENCE_BYTES		128
 
 /* What is the same in all runs of the script. */
 typedef struct ScriptCall
 {
 	char		sha[41];
+	char		connection[9];	/* random, part of every fence that is set */
 	char		fence_key[64];
 	char		lease_key[64];
 } ScriptCall;
@@ -27,16 +28,18 @@ typedef struct Chunk
 	int			size;			/* of the array */
 	char		builds_on[FENCE_BYTES]; /* value of the fence before it */
 	char		fence[FENCE_BYTES]; /* and after it */
+	int			prefix;			/* how much of that does not depend on the
+								 * last message */
 } Chunk;
 
 extern void chunk_init(void);
 extern bool chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 					   int64 first, int64 fresh, const char *fence);
-extern void chunk_make_empty(const ScriptCall *call, const char *fence);
+extern void chunk_make_empty(const ScriptCall *call, const char *new_fence, const char *fence);
 extern void chunk_make_release(const ScriptCall *call);
 extern bool chunk_send(RedisLink *link);
+extern void chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fence);
 
-extern void chunk_fence_value(char *value, const WindowRows *window, int64 row);
 extern bool chunk_defer_row(const WindowRows *window, int64 row, const char *error);
 
 #endif							/* OUTBOX_CHUNK_H */

@@ -17,9 +17,9 @@
  *
  * Due messages go back to the log with their original id, by the ordinary way
  * out, and only when no window is unpublished: then they sort before all that
- * came later. A row stays here as a tombstone until the log slot of its
- * original is emptied: whoever reads a window again leaves out the original,
- * and sends the row that was returned.
+ * came later. A row stays here as a tombstone until the log slot of its last
+ * original is emptied: whoever reads a window again leaves out the originals,
+ * and sends the row that was returned last.
  *
  * In memory there is one entry for each destination that must not be sent to.
  * The table is the truth; the entries are read from it when the dispatcher
@@ -412,7 +412,10 @@ remove_unblocked(void)
 	}
 }
 
-/* Writes the row of a message; one that comes back replaces its tombstone. */
+/*
+ * Writes the row of a message. One that comes back replaces its tombstone, and
+ * has a younger original then.
+ */
 static void
 keep(const Message *message, int slot, DeferredState state,
 	 int attempts, TimestampTz next_at, const char *error)
@@ -447,7 +450,7 @@ keep(const Message *message, int slot, DeferredState state,
 							   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
 							   "CASE WHEN $13 IS NOT NULL THEN clock_timestamp() END, "
 							   "CASE WHEN $13 IS NOT NULL THEN clock_timestamp() END) "
-							   "ON CONFLICT (id) DO UPDATE SET state = excluded.state, returned_tx = NULL, "
+							   "ON CONFLICT (id) DO UPDATE SET log_slot = excluded.log_slot, state = excluded.state, returned_tx = NULL, "
 							   "attempts = greatest(d.attempts, excluded.attempts), next_at = excluded.next_at, "
 							   "last_error = coalesce(excluded.last_error, d.last_error), "
 							   "first_attempt = coalesce(d.first_attempt, excluded.first_attempt), "

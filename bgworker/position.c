@@ -38,6 +38,12 @@
 
 #define FIRST_SIZE	1024
 
+/* "<window number> <window uuid> <connection> <last message id>" */
+#define FENCE_FORMAT	"%lld %36s %*s %lld"
+
+/* What the fence holds before anything was sent, but for the connection. */
+#define NO_FENCE	"none"
+
 /* The mark in Redis: how far the dispatcher got. */
 typedef struct Fence
 {
@@ -150,9 +156,23 @@ position_close(Position *position)
 	all_is_published(position);
 }
 
+/* The same fence in the name of another connection. */
+void
+position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size)
+{
+	long long	number;
+	long long	last_id;
+	char		uuid[37];
+
+	if (sscanf(fence, FENCE_FORMAT, &number, uuid, &last_id) == 3)
+		snprintf(claimed, size, "%lld %s %s %lld", number, uuid, connection, last_id);
+	else
+		snprintf(claimed, size, "%s %s", NO_FENCE, connection);
+}
+
 /*
  * Goes to where Redis says it is; called on every connect, with the value of
- * the fence, "" if there is none. Needs an open transaction.
+ * the fence. Needs an open transaction.
  */
 void
 position_resume(Position *position, const char *fence_text)
@@ -164,16 +184,13 @@ position_resume(Position *position, const char *fence_text)
 	position->rows.number = -1;
 	position->sent = position->published;
 
-	if (fence_text[0] == '\0')
+	if (!parse_fence(fence_text, &fence))
 		resume_without_fence(position);
-	else if (!parse_fence(fence_text, &fence))
-		ereport(LOG, (errmsg("outbox: the fence in Redis is not ours; going on after window %lld",
-							 (long long) position->sent)));
-	else if (window_fetch(fence.number, &window) &&
+	else if (fence.number >= window_oldest_number() && window_fetch(fence.number, &window) &&
 			 memcmp(&window.uuid, &fence.uuid, sizeof(pg_uuid_t)) == 0)
 	{
 		position->sent = fence.number;
-		if (window_fetch(fence.number - 1, &window))
+		if (fence.number > window_oldest_number())
 		{
 			position->sent = fence.number - 1;
 			position->resume_after = fence.last_id;
@@ -342,7 +359,6 @@ compare_rows(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* "<window number> <window uuid> <last message id>" */
 static bool
 parse_fence(const char *text, Fence *fence)
 {
@@ -350,7 +366,7 @@ parse_fence(const char *text, Fence *fence)
 	long long	last_id;
 	char		uuid[37];
 
-	if (sscanf(text, "%lld %36s %lld", &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||
+	if (sscanf(text, FENCE_FORMAT, &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||
 		strspn(uuid, "0123456789abcdef-") != 36)
 		return false;
 	fence->number = number;

@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -49,6 +50,8 @@ static bool refuse_cluster(const char *info);
 static void warn_of_eviction(const char *info);
 static bool load_script(void);
 static bool read_fence(void);
+static bool claim_fence(void);
+static bool run_empty_chunk(const char *new_fence);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
 static int64 first_row_after(const WindowRows *window, int64 id);
@@ -95,7 +98,7 @@ publisher_connect(Position *position)
 	lease = look_at_lease();
 	if (lease != CONNECTION_OPEN)
 		return lease;
-	if (!read_fence() || !publisher_renew())
+	if (!read_fence() || !claim_fence())
 		return CONNECTION_FAILED;
 	if (!transaction_begin("reading the position"))
 	{
@@ -151,10 +154,7 @@ publisher_warning(void)
 bool
 publisher_renew(void)
 {
-	Delivery none = {0};
-
-	chunk_make_empty(&call, fence);
-	return chunk_send(redis) && judge(&none, redis_link_receive(redis));
+	return run_empty_chunk(fence);
 }
 
 /*
@@ -268,6 +268,35 @@ read_fence(void)
 	if (reply)
 		freeReplyObject(reply);
 	return read;
+}
+
+/*
+ * Puts the name of this connection into the fence, where it stands. So no
+ * chunk of an earlier connection that is still on its way can ever pass the
+ * compare, not even when the window has not moved because a message was set
+ * aside.
+ */
+static bool
+claim_fence(void)
+{
+	char		claimed[FENCE_BYTES];
+
+	snprintf(call.connection, sizeof(call.connection), "%08x", pg_prng_uint32(&pg_global_prng_state));
+	position_claim_fence(fence, call.connection, claimed, sizeof(claimed));
+	if (!run_empty_chunk(claimed))
+		return false;
+	strlcpy(fence, claimed, sizeof(fence));
+	return true;
+}
+
+/* Sets the fence, if nobody else has, and renews the lease. */
+static bool
+run_empty_chunk(const char *new_fence)
+{
+	Delivery	none = {0};
+
+	chunk_make_empty(&call, new_fence, fence);
+	return chunk_send(redis) && judge(&none, redis_link_receive(redis));
 }
 
 /* Whether we may publish; and if we come after somebody else, writes it down. */
@@ -411,10 +440,7 @@ set_aside(Delivery *delivery, int added, const char *error)
 
 	if (!drain_behind(delivery))
 		return false;
-	if (added > 0)
-		chunk_fence_value(fence, delivery->window, chunk->rows[added - 1]);
-	else
-		strlcpy(fence, chunk->builds_on, sizeof(fence));
+	chunk_fence_after(chunk, delivery->window, added, fence);
 
 	if (!chunk_defer_row(delivery->window, row, error))
 	{

@@ -11,7 +11,7 @@
  * KEYS: the fence; the lease. Destinations are not declared: one that the ACL
  * forbids would refuse the whole script.
  * ARGV: 1 the value of the fence that this builds on, "" = none; 2 the new
- * value up to the message id; 3 value of the lease; 4 its life in ms; then for
+ * value up to the message id, or all of it if there are no messages; 3 value of the lease; 4 its life in ms; then for
  * each message its id in the log, its stream, the length to trim that to (0 =
  * do not), the number of its fields and values, and these.
  * Returns how many messages were added, and the error of the next one if it
@@ -47,7 +47,8 @@ static const char publish_script[] =
 "  if type(reply) == 'table' and reply.err then failure = reply.err break end\n"
 "  added, last, at = added + 1, ARGV[at], to + 1\n"
 "end\n"
-"if last then redis.call('SET', KEYS[1], ARGV[2] .. last) end\n"
+"if last then redis.call('SET', KEYS[1], ARGV[2] .. last)\n"
+"elseif #ARGV == 4 then redis.call('SET', KEYS[1], ARGV[2]) end\n"
 "return {added, failure}\n";
 
 /* Gives the lease back. KEYS: the lease. ARGV: its value, if it is still ours. */

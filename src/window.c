@@ -117,23 +117,38 @@ window_newest(Window *window)
 	return found;
 }
 
-/* The number of the oldest window that is kept; -1 only in a broken database. */
+/*
+ * The number of the oldest window from which all are kept up to the newest.
+ * The tables of the slots overlap by one window each. A slot that somebody held
+ * while a younger one was emptied leaves a gap: what is before it does not count.
+ */
 int64
 window_oldest_number(void)
 {
 	Rings		rings;
-	int64		oldest = -1;
+	Window		newest;
+	int64		oldest;
+	int64		before;
 
+	if (!window_newest(&newest))
+		elog(ERROR, "no window is left");
+	oldest = newest.number;
 	rings_read(&rings);
-	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	do
 	{
-		Window		candidate;
+		before = oldest;
+		for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+		{
+			Window		first;
+			Window		last;
 
-		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
-			read_first(n, ForwardScanDirection, NULL, &candidate) &&
-			(oldest < 0 || candidate.number < oldest))
-			oldest = candidate.number;
-	}
+			if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
+				read_first(n, ForwardScanDirection, NULL, &first) &&
+				read_first(n, BackwardScanDirection, NULL, &last) &&
+				first.number < oldest && last.number >= oldest)
+				oldest = first.number;
+		}
+	} while (oldest < before);
 	return oldest;
 }
 
