@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
@@ -40,6 +41,7 @@ typedef struct PageReader
 {
 	Relation	tables[MAX_SLOTS];
 	TupleTableSlot *rows[MAX_SLOTS];
+	size_t		bytes;			/* of the bodies that were looked at */
 } PageReader;
 
 static MemoryContext page_context;	/* reset for each chunk */
@@ -47,7 +49,7 @@ static StringInfoData arguments;	/* of the command that is being written */
 static StringInfoData header;
 static int	narguments;
 
-static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool is_first, bool *taken);
+static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken);
 static void fetch(PageReader *page, const LogRow *row, Message *message);
 static void close_page(PageReader *page);
 static int	write_prefix(char *fence, const ScriptCall *call, const WindowRows *window);
@@ -89,11 +91,11 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 	begin_command(call, chunk->fence, fence);
 
 	chunk->n = 0;
-	for (row = first; row < window->n && chunk->n < chunk->size && arguments.len < CHUNK_BYTES; row++)
+	for (row = first; row < window->n && row - first < chunk->size && page.bytes < CHUNK_BYTES; row++)
 	{
 		bool		taken;
 
-		if (!take_row(&page, &window->rows[row], row >= fresh, chunk->n == 0, &taken))
+		if (!take_row(&page, &window->rows[row], row >= fresh, &taken))
 			break;
 		if (taken)
 			chunk->rows[chunk->n++] = row;
@@ -184,14 +186,17 @@ chunk_defer_row(const WindowRows *window, int64 row, const char *error)
  * travel with others, the chunk ends before it.
  */
 static bool
-take_row(PageReader *page, const LogRow *row, bool is_fresh, bool is_first, bool *taken)
+take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 {
 	Message		message;
+	size_t		size;
 
 	*taken = false;
 	fetch(page, row, &message);
-	if (!is_first && VARSIZE_ANY_EXHDR(message.body) > CHUNK_BYTES)
+	size = toast_raw_datum_size(PointerGetDatum(message.body));
+	if (page->bytes > 0 && size > CHUNK_BYTES)
 		return false;
+	page->bytes += size;
 	if (!is_fresh && deferral_leaves_out(&message))
 		return true;
 	if (deferral_keeps_back(&message, row->slot))
@@ -201,7 +206,10 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool is_first, bool
 	return true;
 }
 
-/* Committed and immutable: any snapshot will do. */
+/*
+ * Committed and immutable: any snapshot will do. But somebody may rewrite the
+ * table (VACUUM FULL): then we die here, and our successor collects anew.
+ */
 static void
 fetch(PageReader *page, const LogRow *row, Message *message)
 {
@@ -216,6 +224,8 @@ fetch(PageReader *page, const LogRow *row, Message *message)
 									   unconstify(ItemPointerData *, &row->tid),
 									   SnapshotAny, page->rows[row->slot]))
 		elog(ERROR, "message %lld is missing in log slot %d", (long long) row->id, row->slot);
+	if (log_row_id(page->rows[row->slot]) != row->id)
+		elog(ERROR, "message %lld has moved in log slot %d", (long long) row->id, row->slot);
 	log_row_message(page->rows[row->slot], message);
 }
 

@@ -45,8 +45,9 @@
 #include "src/settings.h"
 #include "src/shared.h"
 
-/* Messages returned in one transaction. */
+/* Messages returned in one transaction, and bytes after which no further one is. */
 #define RETURN_LIMIT	1000
+#define RETURN_BYTES	(1024 * 1024)
 
 /* What becomes of a destination that has refused a message. */
 typedef enum BlockedState
@@ -473,7 +474,7 @@ next_attempt(int attempts)
 static int64
 return_waiting(Blocked *blocked, int limit)
 {
-	int64		returned = return_rows("SELECT id FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2",
+	int64		returned = return_rows("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2",
 									   2, (Oid[]) {TEXTOID, INT4OID},
 									   (Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(limit)});
 
@@ -486,7 +487,7 @@ return_waiting(Blocked *blocked, int limit)
 static int64
 return_scheduled(void)
 {
-	int64		returned = return_rows("SELECT id FROM outbox.deferred WHERE state = 'scheduled' AND next_at <= clock_timestamp() "
+	int64		returned = return_rows("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_at <= clock_timestamp() "
 									   "ORDER BY next_at LIMIT $1",
 									   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(RETURN_LIMIT)});
 	bool		isnull;
@@ -512,8 +513,10 @@ return_rows(const char *query, int nargs, Oid *types, Datum *values)
 {
 	int64		returned;
 	char	   *sql = psprintf("UPDATE outbox.deferred d SET state = 'returned', returned_tx = pg_current_xact_id() "
-							   "FROM (%s) due WHERE d.id = due.id "
-							   "RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body", query);
+							   "FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before "
+							   "FROM (SELECT id, octet_length(body) AS size, row_number() OVER () AS place FROM (%s) due) sized) first "
+							   "WHERE d.id = first.id AND first.bytes_before < %d "
+							   "RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body", query, RETURN_BYTES);
 
 	SPI_connect();
 	if (SPI_execute_with_args(sql, nargs, types, values, NULL, false, 0) != SPI_OK_UPDATE_RETURNING)
@@ -542,7 +545,7 @@ return_row(HeapTuple row, TupleDesc columns)
 	message.cause = isnull[4] ? NULL : DatumGetTextPP(values[4]);
 	message.at = DatumGetTimestampTz(values[5]);
 	message.headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
-	message.body = DatumGetByteaPP(values[7]);
+	message.body = (bytea *) DatumGetPointer(values[7]);
 	log_append(&message);
 }
 

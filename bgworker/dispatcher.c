@@ -225,6 +225,12 @@ load_state(void)
 	load_instance();
 	destination_load();
 	deferral_load();
+
+	/*
+	 * Windows of our predecessor may be committed here but not on the
+	 * synchronous standby. Waiting for something newer waits for them.
+	 */
+	(void) transaction_execute("UPDATE outbox.instance SET database = database", 0, NULL, NULL, NULL);
 	transaction_commit();
 	cleanups_answered = pg_atomic_read_u64(&shared->cleanups_done);
 	report_state(DISPATCHER_IDLE);

@@ -63,6 +63,7 @@ static bool no_slot;			/* and the log says so */
 
 static void set_up_process(void);
 static void forget_launcher(int code, Datum argument);
+static void adopt_dispatchers(void);
 static void read_databases(void);
 static void note_database(Form_pg_database database);
 static void forget_dropped(void);
@@ -112,6 +113,18 @@ set_up_process(void)
 	children = MemoryContextAllocZero(TopMemoryContext, shared_capacity() * sizeof(Child));
 	before_shmem_exit(forget_launcher, (Datum) 0);
 	shared_set_launcher(true);
+	adopt_dispatchers();
+}
+
+/*
+ * Dispatchers that a predecessor of ours has started are not our children: we
+ * will not be told why they end. So another one is wanted whenever they do.
+ */
+static void
+adopt_dispatchers(void)
+{
+	for (int i = 0; i < shared_capacity(); i++)
+		pg_atomic_write_u32(&shared_at(i)->wanted, 1);
 }
 
 static void

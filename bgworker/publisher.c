@@ -374,7 +374,10 @@ send_chunk(Delivery *delivery)
 	delivery->next = chunk->next;
 	delivery->fresh = Max(delivery->fresh, chunk->next);
 	if (chunk->n == 0)
+	{
+		redis_link_attend(redis);
 		return true;
+	}
 	if (!chunk_send(redis))
 		return false;
 	strlcpy(fence, chunk->fence, sizeof(fence));

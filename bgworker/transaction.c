@@ -12,6 +12,7 @@
 #include "access/xact.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -73,7 +74,8 @@ transaction_refusal(void)
 /*
  * Commits. If the transaction wrote anything it is on disk, and on the
  * synchronous standby, when this returns: dispatchers ignore the signal that
- * could cancel the wait, and being terminated means never to return.
+ * could cancel the wait, and if they are terminated meanwhile they do not
+ * return from here.
  */
 void
 transaction_commit(void)
@@ -82,6 +84,7 @@ transaction_commit(void)
 		PopActiveSnapshot();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(TopMemoryContext);
+	CHECK_FOR_INTERRUPTS();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 }

@@ -34,6 +34,7 @@ void
 entry_write(const Message *message, EntrySink sink, void *arg)
 {
 	char		unix_ms[24];
+	bytea	   *body = DatumGetByteaPP(PointerGetDatum(message->body));
 	int64		ms = (message->at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
 
 	write_string("id", sink, arg);
@@ -41,7 +42,7 @@ entry_write(const Message *message, EntrySink sink, void *arg)
 	write_string("time", sink, arg);
 	sink(unix_ms, pg_lltoa(ms, unix_ms), arg);
 	write_string("body", sink, arg);
-	sink(VARDATA_ANY(message->body), VARSIZE_ANY_EXHDR(message->body), arg);
+	sink(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), arg);
 	if (message->cause)
 	{
 		write_string("cause", sink, arg);

@@ -225,7 +225,10 @@ log_row_at(TupleTableSlot *row)
 	return DatumGetTimestampTz(slot_getattr(row, COL_AT, &isnull));
 }
 
-/* Reads a row; what is not stored in line is fetched into palloc'd memory. */
+/*
+ * Reads a row. The body is not fetched if it is stored out of line; all else
+ * that is, is fetched into palloc'd memory.
+ */
 void
 log_row_message(TupleTableSlot *row, Message *message)
 {
@@ -242,7 +245,7 @@ log_row_message(TupleTableSlot *row, Message *message)
 	message->dest = DatumGetTextPP(COLUMN(COL_DEST));
 	message->cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
 	message->headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
-	message->body = DatumGetByteaPP(COLUMN(COL_BODY));
+	message->body = (bytea *) DatumGetPointer(COLUMN(COL_BODY));
 	message->deliver_at = ISNULL(COL_DELIVER_AT) ? 0 : DatumGetTimestampTz(COLUMN(COL_DELIVER_AT));
 #undef COLUMN
 #undef ISNULL

@@ -24,7 +24,7 @@ typedef struct Message
 	text	   *dest;
 	text	   *cause;			/* or NULL */
 	Jsonb	   *headers;		/* or NULL */
-	bytea	   *body;
+	bytea	   *body;			/* maybe still out of line */
 	TimestampTz deliver_at;		/* 0 = at once */
 } Message;
 

@@ -163,6 +163,13 @@ redis_link_fail(RedisLink *link, const char *format,...)
 	redis_link_close(link);
 }
 
+/* Attends to others although nothing is waited for. */
+void
+redis_link_attend(RedisLink *link)
+{
+	link->attend();
+}
+
 /*
  * Queues commands in the protocol's form and sends what the socket takes
  * without waiting. One redis_link_receive() is due for each command.

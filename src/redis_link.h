@@ -23,6 +23,7 @@ extern void redis_link_close(RedisLink *link);
 extern const char *redis_link_error(const RedisLink *link);
 extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
 
+extern void redis_link_attend(RedisLink *link);
 extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
 extern redisReply *redis_link_receive(RedisLink *link);
 extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);
