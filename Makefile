@@ -15,10 +15,12 @@ OBJS       = \
 	src/log.o \
 	src/outbox.o \
 	src/record.o \
+	src/redis_connect.o \
 	src/redis_link.o \
 	src/redis_url.o \
 	src/relations.o \
 	src/replay.o \
+	src/resolver.o \
 	src/restore.o \
 	src/ring.o \
 	src/send.o \
@@ -67,4 +69,10 @@ demo:
 bench:
 	@bench/run
 
-.PHONY: test demo bench
+torture:
+	@t/torture/run
+
+model:
+	@model/run
+
+.PHONY: test demo bench torture model

@@ -24,6 +24,7 @@
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/redis_connect.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -93,7 +94,7 @@ publisher_connect(Position *position)
 {
 	Connection	lease;
 
-	if (!redis_link_open(redis) || !check_server() || !load_script())
+	if (!redis_connect(redis) || !check_server() || !load_script())
 		return CONNECTION_FAILED;
 	lease = look_at_lease();
 	if (lease != CONNECTION_OPEN)

@@ -2,7 +2,7 @@
  * redis_link.c
  *		One interruptible, deadline-bound connection to Redis.
  *
- * It knows sockets, logging in and replies, but nothing of messages. hiredis
+ * It knows sockets and replies, but neither logins nor messages. hiredis
  * does the protocol's reading and the socket calls; the waiting is ours, on
  * our latch and the socket together. Failure is a result here, never an error:
  * the text is in redis_link_error(). A link that failed is closed and must be
@@ -13,8 +13,6 @@
  */
 #include "postgres.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
 #include <sys/socket.h>
 
 #include "lib/stringinfo.h"
@@ -26,12 +24,10 @@
 
 #include "src/compat.h"
 #include "src/redis_link.h"
-#include "src/redis_url.h"
+#include "src/resolver.h"
 #include "src/settings.h"
 
-#define MAX_ADDRESSES	8
 #define SLICE_MS		100		/* between two calls of attend */
-#define RESOLVE_SLICE_MS 10
 #define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
 
 struct RedisLink
@@ -44,20 +40,8 @@ struct RedisLink
 	char		error[256];
 };
 
-typedef struct Addresses
-{
-	int			n;
-	char		text[MAX_ADDRESSES][INET6_ADDRSTRLEN];
-} Addresses;
-
-static bool connect_to(RedisLink *link, const RedisUrl *url, const char *address, TimestampTz deadline);
+static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
 static bool await_connection(RedisLink *link, TimestampTz deadline);
-static bool log_in(RedisLink *link, RedisUrl *url);
-static bool read_password(RedisLink *link, char *password, size_t size);
-static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
-static bool resolve(RedisLink *link, const char *host, TimestampTz deadline, Addresses *addresses);
-static bool await_resolver(RedisLink *link, const char *host, TimestampTz deadline, struct addrinfo **found);
-static void add_addresses(const struct addrinfo *found, Addresses *addresses);
 static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
 static int	wait_for(RedisLink *link, int events, TimestampTz deadline);
@@ -87,34 +71,34 @@ redis_link_free(RedisLink *link)
 	pfree(link);
 }
 
-/* Connects and logs in as the settings say. */
+/* Connects to a host, trying all its addresses. Whatever was open is closed. */
 bool
-redis_link_open(RedisLink *link)
+redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline)
 {
-	RedisUrl	url;
-	const char *reason;
-	TimestampTz deadline = deadline_after(outbox_connect_timeout);
 	Addresses	addresses;
+	const char *failure;
 
 	redis_link_close(link);
-	link->error[0] = '\0';
-	if (!redis_url_parse(outbox_redis_url, &url, &reason))
+	failure = resolver_find(host, deadline, link->attend, &addresses);
+	if (failure)
 	{
-		redis_link_fail(link, "outbox.redis_url is invalid");
+		redis_link_fail(link, "could not look up the host: %s", failure);
 		return false;
 	}
-
-	if (url.path[0] != '\0')
-		return connect_to(link, &url, NULL, deadline) && log_in(link, &url);
-
-	if (!resolve(link, url.host, deadline, &addresses))
-		return false;
 	for (int i = 0; i < addresses.n; i++)
 	{
-		if (connect_to(link, &url, addresses.text[i], deadline))
-			return log_in(link, &url);
+		if (open_socket(link, addresses.text[i], port, deadline))
+			return true;
 	}
 	return false;
+}
+
+/* Connects to a unix socket. Whatever was open is closed. */
+bool
+redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline)
+{
+	redis_link_close(link);
+	return open_socket(link, path, 0, deadline);
 }
 
 bool
@@ -246,16 +230,16 @@ redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_
 	return sent ? redis_link_receive(link) : NULL;
 }
 
+/* Port 0: the address is the path of a unix socket. */
 static bool
-connect_to(RedisLink *link, const RedisUrl *url, const char *address, TimestampTz deadline)
+open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline)
 {
 	if (!AcquireExternalFD())
 	{
 		redis_link_fail(link, "no file descriptor is free");
 		return false;
 	}
-	link->redis = address ? redisConnectNonBlock(address, url->port) :
-		redisConnectUnixNonBlock(url->path);
+	link->redis = port > 0 ? redisConnectNonBlock(address, port) : redisConnectUnixNonBlock(address);
 	if (link->redis == NULL)
 	{
 		ReleaseExternalFD();
@@ -290,154 +274,6 @@ await_connection(RedisLink *link, TimestampTz deadline)
 	}
 	link->redis->flags |= REDIS_CONNECTED;
 	return true;
-}
-
-static bool
-log_in(RedisLink *link, RedisUrl *url)
-{
-	char		db[16];
-
-	if (outbox_redis_password_file[0] != '\0' &&
-		!read_password(link, url->password, sizeof(url->password)))
-		return false;
-	if (url->password[0] != '\0')
-	{
-		const char *auth[] = {"AUTH", url->user, url->password};
-		const char *legacy[] = {"AUTH", url->password};
-		bool		named = url->user[0] != '\0';
-
-		if (!expect_ok(link, redis_link_call(link, named ? 3 : 2, named ? auth : legacy), "log in"))
-			return false;
-	}
-	if (url->db != 0)
-	{
-		const char *select[] = {"SELECT", db};
-
-		snprintf(db, sizeof(db), "%d", url->db);
-		if (!expect_ok(link, redis_link_call(link, 2, select), "select the database"))
-			return false;
-	}
-	return true;
-}
-
-/* The first line of the file. */
-static bool
-read_password(RedisLink *link, char *password, size_t size)
-{
-	FILE	   *file = AllocateFile(outbox_redis_password_file, "r");
-	bool		read;
-
-	if (file == NULL)
-	{
-		redis_link_fail(link, "could not open the file of outbox.redis_password_file: %s", strerror(errno));
-		return false;
-	}
-	read = fgets(password, size, file) != NULL;
-	FreeFile(file);
-	if (!read)
-	{
-		redis_link_fail(link, "the file of outbox.redis_password_file is empty");
-		return false;
-	}
-	password[strcspn(password, "\r\n")] = '\0';
-	return true;
-}
-
-static bool
-expect_ok(RedisLink *link, redisReply *reply, const char *what)
-{
-	bool		ok = reply && reply->type == REDIS_REPLY_STATUS;
-
-	if (reply && !ok)
-		redis_link_fail(link, "could not %s: %s", what,
-						reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
-	if (reply)
-		freeReplyObject(reply);
-	return ok;
-}
-
-/*
- * Finds the addresses of a host. A name is looked up by a thread of the C
- * library, since a resolver that hangs would make this process, and with it
- * every DROP DATABASE of the server, hang too.
- */
-static bool
-resolve(RedisLink *link, const char *host, TimestampTz deadline, Addresses *addresses)
-{
-	struct addrinfo *found = NULL;
-	unsigned char ignored[sizeof(struct in6_addr)];
-
-	addresses->n = 0;
-	if (inet_pton(AF_INET, host, ignored) == 1 || inet_pton(AF_INET6, host, ignored) == 1)
-	{
-		strlcpy(addresses->text[addresses->n++], host, INET6_ADDRSTRLEN);
-		return true;
-	}
-	if (!await_resolver(link, host, deadline, &found))
-		return false;
-	add_addresses(found, addresses);
-	freeaddrinfo(found);
-	if (addresses->n == 0)
-		redis_link_fail(link, "host has no address");
-	return addresses->n > 0;
-}
-
-static bool
-await_resolver(RedisLink *link, const char *host, TimestampTz deadline, struct addrinfo **found)
-{
-	/* One that took too long still runs: its memory must stay, so reuse it. */
-	static struct gaicb request;
-	static struct addrinfo hints;
-	static char name[NI_MAXHOST];
-	struct gaicb *list[] = {&request};
-	bool		running = request.ar_name != NULL && gai_error(&request) == EAI_INPROGRESS;
-	int			result;
-
-	if (!running)
-	{
-		strlcpy(name, host, sizeof(name));
-		hints.ai_socktype = SOCK_STREAM;
-		memset(&request, 0, sizeof(request));
-		request.ar_name = name;
-		request.ar_request = &hints;
-		result = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
-		if (result != 0)
-		{
-			redis_link_fail(link, "could not look up the host: %s", gai_strerror(result));
-			return false;
-		}
-	}
-
-	while ((result = gai_error(&request)) == EAI_INPROGRESS && milliseconds_left(deadline) > 0)
-	{
-		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, RESOLVE_SLICE_MS, wait_event());
-		link->attend();
-	}
-	if (result != 0)
-	{
-		redis_link_fail(link, "could not look up the host: %s",
-						result == EAI_INPROGRESS ? "timed out" : gai_strerror(result));
-		return false;
-	}
-	*found = request.ar_result;
-	request.ar_name = NULL;
-	if (strcmp(name, host) == 0)
-		return true;
-
-	/* The answer to an older question. */
-	freeaddrinfo(*found);
-	return await_resolver(link, host, deadline, found);
-}
-
-static void
-add_addresses(const struct addrinfo *found, Addresses *addresses)
-{
-	for (; found && addresses->n < MAX_ADDRESSES; found = found->ai_next)
-	{
-		if (getnameinfo(found->ai_addr, found->ai_addrlen, addresses->text[addresses->n],
-						INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST) == 0)
-			addresses->n++;
-	}
 }
 
 /*

@@ -7,6 +7,8 @@
 
 #include <hiredis.h>
 
+#include "datatype/timestamp.h"
+
 typedef struct RedisLink RedisLink;
 
 /*
@@ -17,7 +19,8 @@ typedef void (*LinkAttend) (void);
 
 extern RedisLink *redis_link_create(LinkAttend attend);
 extern void redis_link_free(RedisLink *link);
-extern bool redis_link_open(RedisLink *link);
+extern bool redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline);
+extern bool redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline);
 extern bool redis_link_is_open(const RedisLink *link);
 extern void redis_link_close(RedisLink *link);
 extern const char *redis_link_error(const RedisLink *link);

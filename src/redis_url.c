@@ -12,18 +12,24 @@
 
 #include "src/redis_url.h"
 
-#define DEFAULT_PORT	6379
-#define MAX_DB			1000000
+#define DEFAULT_PORT			6379
+#define DEFAULT_SENTINEL_PORT	26379
+#define MAX_DB					1000000
 
-static bool parse_tcp(const char *rest, RedisUrl *url, const char **reason);
-static bool parse_login(const char *from, const char *to, RedisUrl *url, const char **reason);
-static bool parse_host(const char *from, const char *to, RedisUrl *url, const char **reason);
+static bool starts_with(const char *text, const char *prefix);
+static bool parse_server(const char *rest, RedisUrl *url, const char **reason);
+static bool parse_sentinels(const char *rest, RedisUrl *url, const char **reason);
+static bool parse_path(const char *rest, RedisUrl *url, const char **reason);
+static bool parse_db(const char *from, RedisUrl *url, const char **reason);
+static bool parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason);
+static bool parse_node(const char *from, const char *to, int default_port, RedisNode *node, const char **reason);
 static bool parse_number(const char *from, const char *to, int max, int *number);
 static bool copy_decoded(const char *from, const char *to, char *part, size_t size);
 static int	hex_digit(char c);
 
 /*
- * Parses "redis://[[user]:password@]host[:port][/db]" or "unix:///path".
+ * Parses "redis://[[user]:password@]host[:port][/db]", "unix:///path" or
+ * "redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/db]".
  *
  * Returns false, with a sentence in *reason that names the part but not its
  * value, if the text is no such URL. Parts are percent-decoded.
@@ -33,66 +39,111 @@ redis_url_parse(const char *text, RedisUrl *url, const char **reason)
 {
 	*reason = NULL;
 	memset(url, 0, sizeof(*url));
-	url->port = DEFAULT_PORT;
 
-	if (strncmp(text, "redis://", 8) == 0)
-		return parse_tcp(text + 8, url, reason);
+	if (starts_with(text, "redis://"))
+		return parse_server(text + strlen("redis://"), url, reason);
+	if (starts_with(text, "redis+sentinel://"))
+		return parse_sentinels(text + strlen("redis+sentinel://"), url, reason);
+	if (starts_with(text, "unix://"))
+		return parse_path(text + strlen("unix://"), url, reason);
 
-	if (strncmp(text, "unix://", 7) == 0)
-	{
-		if (text[7] != '/')
-			*reason = "The path of a unix socket must be absolute.";
-		else if (!copy_decoded(text + 7, text + strlen(text), url->path, sizeof(url->path)))
-			*reason = "The path of the unix socket is too long or has a bad percent escape.";
-		return *reason == NULL;
-	}
-
-	*reason = "The scheme must be \"redis://\" or \"unix://\".";
+	*reason = "The scheme must be \"redis://\", \"redis+sentinel://\" or \"unix://\".";
 	return false;
 }
 
 static bool
-parse_tcp(const char *rest, RedisUrl *url, const char **reason)
+starts_with(const char *text, const char *prefix)
 {
-	const char *slash = strchr(rest, '/');
-	const char *end = slash ? slash : rest + strlen(rest);
-	const char *at = NULL;
+	return strncmp(text, prefix, strlen(prefix)) == 0;
+}
 
-	for (const char *c = rest; c < end; c++)
+static bool
+parse_server(const char *rest, RedisUrl *url, const char **reason)
+{
+	const char *end = rest + strcspn(rest, "/");
+
+	if (!parse_login(&rest, end, url, reason) ||
+		!parse_node(rest, end, DEFAULT_PORT, &url->nodes[0], reason))
+		return false;
+	url->nnodes = 1;
+	return parse_db(end, url, reason);
+}
+
+static bool
+parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
+{
+	const char *end = rest + strcspn(rest, "/");
+	const char *name = *end == '/' ? end + 1 : end;
+	const char *name_end = name + strcspn(name, "/");
+
+	if (!parse_login(&rest, end, url, reason))
+		return false;
+	while (url->nnodes < MAX_NODES)
+	{
+		const char *comma = memchr(rest, ',', end - rest);
+
+		if (!parse_node(rest, comma ? comma : end, DEFAULT_SENTINEL_PORT, &url->nodes[url->nnodes++], reason))
+			return false;
+		if (comma == NULL)
+			break;
+		rest = comma + 1;
+	}
+	if (name == name_end || !copy_decoded(name, name_end, url->master, sizeof(url->master)))
+	{
+		*reason = "The name of the master is missing, too long or malformed.";
+		return false;
+	}
+	return parse_db(name_end, url, reason);
+}
+
+static bool
+parse_path(const char *rest, RedisUrl *url, const char **reason)
+{
+	if (rest[0] != '/')
+		*reason = "The path of a unix socket must be absolute.";
+	else if (!copy_decoded(rest, rest + strlen(rest), url->path, sizeof(url->path)))
+		*reason = "The path of the unix socket is too long or has a bad percent escape.";
+	return *reason == NULL;
+}
+
+/* "/number", "/" or nothing */
+static bool
+parse_db(const char *from, RedisUrl *url, const char **reason)
+{
+	if (from[0] != '\0' && from[1] != '\0' &&
+		!parse_number(from + 1, from + strlen(from), MAX_DB, &url->db))
+		*reason = "The database must be a number.";
+	return *reason == NULL;
+}
+
+/* "user@", "user:password@" or ":password@"; goes on behind it, if there is one. */
+static bool
+parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason)
+{
+	const char *from = *rest;
+	const char *at = NULL;
+	const char *colon;
+
+	for (const char *c = from; c < end; c++)
 	{
 		if (*c == '@')
 			at = c;
 	}
+	if (at == NULL)
+		return true;
 
-	if (at && !parse_login(rest, at, url, reason))
-		return false;
-	if (!parse_host(at ? at + 1 : rest, end, url, reason))
-		return false;
-	if (slash && slash[1] != '\0' &&
-		!parse_number(slash + 1, slash + strlen(slash), MAX_DB, &url->db))
-	{
-		*reason = "The database must be a number.";
-		return false;
-	}
-	return true;
-}
-
-/* "user", "user:password" or ":password" */
-static bool
-parse_login(const char *from, const char *to, RedisUrl *url, const char **reason)
-{
-	const char *colon = memchr(from, ':', to - from);
-
-	if (!copy_decoded(from, colon ? colon : to, url->user, sizeof(url->user)))
+	*rest = at + 1;
+	colon = memchr(from, ':', at - from);
+	if (!copy_decoded(from, colon ? colon : at, url->user, sizeof(url->user)))
 		*reason = "The user is too long or has a bad percent escape.";
-	else if (colon && !copy_decoded(colon + 1, to, url->password, sizeof(url->password)))
+	else if (colon && !copy_decoded(colon + 1, at, url->password, sizeof(url->password)))
 		*reason = "The password is too long or has a bad percent escape.";
 	return *reason == NULL;
 }
 
 /* "host", "host:port" or "[v6]:port" */
 static bool
-parse_host(const char *from, const char *to, RedisUrl *url, const char **reason)
+parse_node(const char *from, const char *to, int default_port, RedisNode *node, const char **reason)
 {
 	const char *name_end;
 	const char *colon;
@@ -111,11 +162,12 @@ parse_host(const char *from, const char *to, RedisUrl *url, const char **reason)
 			colon = to;
 	}
 
+	node->port = default_port;
 	if (name_end == NULL || name_end == from ||
-		!copy_decoded(from, name_end, url->host, sizeof(url->host)))
+		!copy_decoded(from, name_end, node->host, sizeof(node->host)))
 		*reason = "The host is missing, too long or malformed.";
 	else if (colon < to &&
-			 (*colon != ':' || !parse_number(colon + 1, to, 65535, &url->port) || url->port == 0))
+			 (*colon != ':' || !parse_number(colon + 1, to, 65535, &node->port) || node->port == 0))
 		*reason = "The port must be a number from 1 to 65535.";
 	return *reason == NULL;
 }

@@ -5,14 +5,24 @@
 #ifndef OUTBOX_REDIS_URL_H
 #define OUTBOX_REDIS_URL_H
 
+#define MAX_NODES	8
+
+typedef struct RedisNode
+{
+	char		host[256];
+	int			port;
+} RedisNode;
+
 /* Parts of a URL; a part that is absent is an empty string. */
 typedef struct RedisUrl
 {
 	char		user[128];
 	char		password[512];
-	char		host[256];		/* empty for a unix socket */
-	char		path[104];		/* of the unix socket, else empty */
-	int			port;
+	int			nnodes;			/* 0 for a unix socket */
+	RedisNode	nodes[MAX_NODES];	/* the server, or the sentinels */
+	char		master[128];	/* what the sentinels call the server, if they
+								 * are to be asked */
+	char		path[104];		/* of the unix socket */
 	int			db;
 } RedisUrl;
 

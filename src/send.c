@@ -19,7 +19,7 @@
 
 #include "src/compat.h"
 #include "src/entry.h"
-#include "src/redis_link.h"
+#include "src/redis_connect.h"
 #include "src/relations.h"
 #include "src/send.h"
 #include "src/settings.h"
@@ -58,7 +58,7 @@ send_now(Message *message)
 	make_arguments(message, maxlen, &arguments);
 	PG_TRY();
 	{
-		if (redis_link_open(link))
+		if (redis_connect(link))
 			entry = add_entry(link, &arguments);
 		if (entry == NULL)
 			error = pstrdup(redis_link_error(link));

@@ -98,7 +98,7 @@ define_redis_settings(void)
 {
 	DefineCustomStringVariable("outbox.redis_url",
 							   "Redis that messages are published to.",
-							   "redis://[[user]:password@]host[:port][/db] or unix:///path. "
+							   "redis://[[user]:password@]host[:port][/db], unix:///path or redis+sentinel://host[:port],.../master. "
 							   "ALTER DATABASE SET is readable by every role: a password belongs into outbox.redis_password_file.",
 							   &outbox_redis_url, "redis://127.0.0.1:6379/0",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, check_redis_url, NULL, NULL);
