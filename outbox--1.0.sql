@@ -2,6 +2,10 @@
 
 \echo Use "CREATE EXTENSION outbox" to load this file. \quit
 
+-- Everything below means PostgreSQL's own operators and functions, whatever
+-- others have put into the schema that the extension is created in.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
 --
 -- The schema of the tables and views. Functions live in the schema that CREATE
 -- EXTENSION was given, which may be this one.
@@ -19,7 +23,7 @@ $$;
 -- Tables. src/relations.c finds them by these names; nothing else repeats them.
 --
 CREATE TABLE outbox.instance (
-	id uuid NOT NULL,
+	id uuid PRIMARY KEY,
 	database oid NOT NULL,
 	first_window bigint NOT NULL,
 	publisher text
@@ -32,14 +36,14 @@ COMMENT ON COLUMN outbox.instance.publisher IS 'data directory whose dispatcher 
 COMMENT ON COLUMN outbox.instance.first_window IS 'nothing is ever sent again from before the end of this window';
 
 INSERT INTO outbox.instance
-	SELECT pg_catalog.gen_random_uuid(), d.oid, 0, NULL
-	FROM pg_catalog.pg_database d
-	WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+	SELECT gen_random_uuid(), d.oid, 0, NULL
+	FROM pg_database d
+	WHERE d.datname = current_database();
 
 CREATE TABLE outbox.ring (
-	ring text NOT NULL CHECK (ring OPERATOR(pg_catalog.=) ANY (ARRAY['log', 'record'])),
+	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record'])),
 	slot integer NOT NULL,
-	state text NOT NULL CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['empty', 'current', 'sealed', 'quiet', 'retired'])),
+	state text NOT NULL CHECK (state = ANY (ARRAY['empty', 'current', 'sealed', 'quiet', 'retired'])),
 	generation bigint NOT NULL,
 	since timestamptz NOT NULL,
 	tx xid8 NOT NULL,
@@ -75,7 +79,7 @@ CREATE TABLE outbox.deferred (
 	headers jsonb,
 	body bytea NOT NULL,
 	log_slot integer,
-	state text NOT NULL CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['scheduled', 'waiting', 'dead', 'returned', 'discarded'])),
+	state text NOT NULL CHECK (state = ANY (ARRAY['scheduled', 'waiting', 'dead', 'returned', 'discarded'])),
 	returned_tx xid8,
 	attempts integer NOT NULL,
 	next_at timestamptz NOT NULL,
@@ -83,9 +87,10 @@ CREATE TABLE outbox.deferred (
 	first_attempt timestamptz,
 	last_attempt timestamptz
 );
-CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state OPERATOR(pg_catalog.=) 'waiting';
-CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_at) WHERE state OPERATOR(pg_catalog.=) 'scheduled';
-CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state OPERATOR(pg_catalog.=) 'dead';
+CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'waiting';
+CREATE INDEX deferred_key_idx ON outbox.deferred (key);
+CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_at) WHERE state = 'scheduled';
+CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state = 'dead';
 COMMENT ON TABLE outbox.deferred IS 'messages that cannot be sent now: scheduled for later, refused by their destination, behind one of these, or dead';
 COMMENT ON COLUMN outbox.deferred.id IS 'id that the message has in the log';
 COMMENT ON COLUMN outbox.deferred.key IS 'record that the message belongs to';
@@ -130,7 +135,7 @@ DECLARE
 	no_vacuum CONSTANT text := 'WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)';
 BEGIN
 	FOR n IN 0 .. log_slots - 1 LOOP
-		EXECUTE pg_catalog.format($sql$
+		EXECUTE format($sql$
 			CREATE TABLE outbox.log_%1$s (
 				id bigint NOT NULL,
 				tx xid8 NOT NULL,
@@ -179,7 +184,7 @@ BEGIN
 	END LOOP;
 
 	FOR n IN 0 .. record_slots - 1 LOOP
-		EXECUTE pg_catalog.format($sql$
+		EXECUTE format($sql$
 			CREATE TABLE outbox.record_%1$s (
 				key uuid PRIMARY KEY,
 				tx xid8 NOT NULL,
@@ -196,15 +201,15 @@ BEGIN
 
 	INSERT INTO outbox.ring (ring, slot, state, generation, since, tx)
 		SELECT r.ring, s.slot, CASE s.slot WHEN 0 THEN 'current' ELSE 'empty' END, 1,
-			pg_catalog.now(), pg_catalog.pg_current_xact_id()
+			now(), pg_current_xact_id()
 		FROM (VALUES ('log', log_slots), ('record', record_slots)) r (ring, slots),
-			LATERAL pg_catalog.generate_series(0, r.slots - 1) s (slot);
+			LATERAL generate_series(0, r.slots - 1) s (slot);
 END
 $$;
 
 -- Window 0 ends before every transaction that can have written a message.
 INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, messages)
-	VALUES (0, pg_catalog.gen_random_uuid(), pg_catalog.pg_current_xact_id(), '3:3:', pg_catalog.now(), 0, 0);
+	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0);
 
 --
 -- Functions for applications
@@ -294,7 +299,7 @@ BEGIN
 	IF name = '' THEN
 		RAISE EXCEPTION 'endpoint name must not be empty' USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	IF pg_catalog.octet_length(name) > 1024 THEN
+	IF octet_length(name) > 1024 THEN
 		RAISE EXCEPTION 'endpoint name is too long' USING ERRCODE = 'string_data_right_truncation',
 			DETAIL = 'An endpoint name may have 1024 bytes.';
 	END IF;
@@ -439,7 +444,7 @@ CREATE FUNCTION @extschema@.outbox_retry(dest text DEFAULT NULL, message_id text
 RETURNS bigint
 AS $$
 	WITH retried AS (
-		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_at = pg_catalog.clock_timestamp()
+		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_at = clock_timestamp()
 		WHERE d.state = 'dead' AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
 			AND (outbox_retry.message_id IS NULL OR d.message_id = outbox_retry.message_id)
 		RETURNING d.id)
@@ -490,7 +495,7 @@ COMMENT ON FUNCTION outbox.delivery_changed() IS 'makes the dispatcher read sett
 CREATE FUNCTION outbox.is_pending(tx xid8)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_is_pending'
-LANGUAGE C STABLE STRICT PARALLEL SAFE;
+LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.is_pending(xid8) IS 'whether messages of that transaction are not yet known to be in Redis; pg_dump takes these';
 
 CREATE FUNCTION outbox.wake_launcher()
@@ -560,7 +565,7 @@ COMMENT ON COLUMN outbox.pending.last_error IS 'what Redis answered to its last 
 
 CREATE VIEW outbox.dead_letters AS
 	SELECT id, message_id, dest, at, cause, headers, body, attempts, last_error, first_attempt, last_attempt
-	FROM outbox.deferred WHERE state OPERATOR(pg_catalog.=) 'dead';
+	FROM outbox.deferred WHERE state = 'dead';
 COMMENT ON VIEW outbox.dead_letters IS 'messages given up after outbox.max_attempts: outbox_retry() or outbox_discard() them';
 COMMENT ON COLUMN outbox.dead_letters.id IS 'order of the calls';
 COMMENT ON COLUMN outbox.dead_letters.message_id IS 'id that consumers see';
@@ -578,17 +583,17 @@ CREATE VIEW outbox.destinations AS
 	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.paused, false) AS paused,
 		coalesce(k.waiting, 0) AS deferred, coalesce(k.scheduled, 0) AS scheduled, coalesce(k.dead, 0) AS dead,
 		k.oldest_deferred, k.next_attempt, k.last_error
-	FROM (SELECT * FROM outbox.destination WHERE dest OPERATOR(pg_catalog.<>) '') d
+	FROM (SELECT * FROM outbox.destination WHERE dest <> '') d
 		FULL JOIN (
 			SELECT f.dest,
-				pg_catalog.count(*) FILTER (WHERE state OPERATOR(pg_catalog.=) 'waiting') AS waiting,
-				pg_catalog.count(*) FILTER (WHERE state OPERATOR(pg_catalog.=) 'scheduled') AS scheduled,
-				pg_catalog.count(*) FILTER (WHERE state OPERATOR(pg_catalog.=) 'dead') AS dead,
-				pg_catalog.min(at) FILTER (WHERE state OPERATOR(pg_catalog.=) 'waiting') AS oldest_deferred,
-				pg_catalog.min(next_at) FILTER (WHERE state OPERATOR(pg_catalog.=) 'waiting') AS next_attempt,
-				(pg_catalog.array_agg(last_error ORDER BY last_attempt DESC) FILTER (WHERE last_error IS NOT NULL))[1] AS last_error
+				count(*) FILTER (WHERE state = 'waiting') AS waiting,
+				count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
+				count(*) FILTER (WHERE state = 'dead') AS dead,
+				min(at) FILTER (WHERE state = 'waiting') AS oldest_deferred,
+				min(next_at) FILTER (WHERE state = 'waiting') AS next_attempt,
+				(array_agg(last_error ORDER BY last_attempt DESC) FILTER (WHERE last_error IS NOT NULL))[1] AS last_error
 			FROM outbox.deferred f
-			WHERE state OPERATOR(pg_catalog.=) ANY (ARRAY['waiting', 'scheduled', 'dead'])
+			WHERE state = ANY (ARRAY['waiting', 'scheduled', 'dead'])
 			GROUP BY f.dest) k USING (dest);
 COMMENT ON VIEW outbox.destinations IS 'destinations that have settings, or messages that are deferred, scheduled or dead';
 COMMENT ON COLUMN outbox.destinations.dest IS 'destination';
@@ -620,15 +625,16 @@ DECLARE
 	slot_table regclass;
 BEGIN
 	FOR slot_table IN
-		SELECT c.oid FROM pg_catalog.pg_class c
+		SELECT c.oid FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|deferred)$'
 		ORDER BY c.relname
 	LOOP
-		EXECUTE pg_catalog.format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);
-		EXECUTE pg_catalog.format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
-		EXECUTE pg_catalog.format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
-		PERFORM pg_catalog.pg_extension_config_dump(slot_table, CASE
-			WHEN slot_table::text LIKE '%log%' THEN 'WHERE outbox.is_pending(tx) AND id NOT IN (SELECT d.id FROM outbox.deferred d WHERE d.state <> ''returned'')'
+		EXECUTE format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);
+		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
+		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
+		PERFORM pg_extension_config_dump(slot_table, CASE
+			WHEN slot_table::text LIKE '%log%' THEN format('WHERE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %s.id AND d.state <> ''returned'')',
+				split_part(slot_table::text, '.', 2))
 			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
 			ELSE '' END);
 	END LOOP;
@@ -649,9 +655,9 @@ CREATE TRIGGER delivery_changed AFTER UPDATE ON outbox.deferred
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
 COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher read it again';
 
-SELECT pg_catalog.pg_extension_config_dump('outbox.endpoint', '');
-SELECT pg_catalog.pg_extension_config_dump('outbox.destination', '');
-SELECT pg_catalog.pg_extension_config_dump('outbox.message_id_seq', '');
+SELECT pg_extension_config_dump('outbox.endpoint', '');
+SELECT pg_extension_config_dump('outbox.destination', '');
+SELECT pg_extension_config_dump('outbox.message_id_seq', '');
 
 --
 -- Privileges: nobody has any until outbox_grant() gives them.
@@ -659,10 +665,10 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.message_id_seq', '');
 CREATE FUNCTION outbox.privileges(access text)
 RETURNS TABLE (object text)
 AS $$
-	SELECT pg_catalog.format('FUNCTION %s', p.oid::pg_catalog.regprocedure)
-	FROM pg_catalog.pg_proc p
-		JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
-		JOIN pg_catalog.pg_extension e ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
+	SELECT format('FUNCTION %s', p.oid::regprocedure)
+	FROM pg_proc p
+		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
@@ -670,8 +676,8 @@ AS $$
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
 	END)
 	UNION ALL
-	SELECT pg_catalog.format('TABLE outbox.%s', v)
-	FROM pg_catalog.unnest('{status,destinations,pending,dead_letters,records}'::text[]) v
+	SELECT format('TABLE outbox.%s', v)
+	FROM unnest('{status,destinations,pending,dead_letters,records}'::text[]) v
 	WHERE access = 'monitor'
 	UNION ALL
 	SELECT 'SCHEMA outbox' WHERE access = 'monitor'
@@ -737,10 +743,10 @@ DECLARE
 	f regprocedure;
 BEGIN
 	FOR f IN
-		SELECT p.oid FROM pg_catalog.pg_proc p
+		SELECT p.oid FROM pg_proc p
 		WHERE p.pronamespace = 'outbox'::regnamespace OR (p.pronamespace = '@extschema@'::regnamespace AND p.proname ~ '^outbox_')
 	LOOP
-		EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
 	END LOOP;
 END
 $$;

@@ -52,7 +52,7 @@ static int	narguments;
 static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken);
 static void fetch(PageReader *page, const LogRow *row, Message *message);
 static void close_page(PageReader *page);
-static int	write_prefix(char *fence, const ScriptCall *call, const WindowRows *window);
+static int	write_prefix(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid);
 static void begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence);
 static void add_message(const Message *message);
 static void add_bytes(const char *bytes, size_t size, void *arg);
@@ -87,7 +87,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 		return false;
 	caller = MemoryContextSwitchTo(page_context);
 	strlcpy(chunk->builds_on, fence, sizeof(chunk->builds_on));
-	chunk->prefix = write_prefix(chunk->fence, call, window);
+	chunk->prefix = write_prefix(chunk->fence, call, window->number, &window->uuid);
 	begin_command(call, chunk->fence, fence);
 
 	chunk->n = 0;
@@ -150,6 +150,15 @@ chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fen
 		prefix[chunk->prefix] = '\0';
 		snprintf(fence, FENCE_BYTES, "%s%lld", prefix, (long long) window->rows[chunk->rows[n - 1]].id);
 	}
+}
+
+/* The value of the fence at the end of a window without messages. */
+void
+chunk_fence_of_empty_window(char *fence, const ScriptCall *call, const Window *window)
+{
+	int			length = write_prefix(fence, call, window->number, &window->uuid);
+
+	snprintf(fence + length, FENCE_BYTES - length, "0");
 }
 
 /* Sends the chunk that was made last; a reply is due for it. */
@@ -244,12 +253,12 @@ close_page(PageReader *page)
 
 /* What all values of the fence in a window begin with; returns its length. */
 static int
-write_prefix(char *fence, const ScriptCall *call, const WindowRows *window)
+write_prefix(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid)
 {
-	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
-	int			length = snprintf(fence, FENCE_BYTES, "%lld %s %s ", (long long) window->number, uuid, call->connection);
+	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+	int			length = snprintf(fence, FENCE_BYTES, "%lld %s %s ", (long long) number, text, call->connection);
 
-	pfree(uuid);
+	pfree(text);
 	return length;
 }
 

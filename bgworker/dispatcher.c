@@ -85,8 +85,10 @@ static bool publish(void);
 static bool try_to_connect(void);
 static void redis_failed(void);
 static void lease_is_held(void);
+static void redis_is_up(void);
 static void redis_works(void);
 static void keep_house(bool busy);
+static void note_position(void);
 static bool cleanup_is_asked_for(void);
 static void clean_up(void);
 static void wait_for_work(void);
@@ -158,6 +160,7 @@ static void
 force_settings(void)
 {
 	static const char *const settings[][2] = {
+		{"role", "none"},
 		{"search_path", "pg_catalog"},
 		{"synchronous_commit", "on"},
 		{"default_transaction_isolation", "read committed"},
@@ -396,8 +399,8 @@ publish(void)
 			return published;
 		}
 		published = true;
-		last_contact = GetCurrentTimestamp();
-		retry_ms = 0;
+		if (publisher_makes_progress())
+			redis_works();
 		if (position_is_caught_up(&position))
 			deferral_window_published();
 		ConditionVariableBroadcast(&shared->progress);
@@ -415,7 +418,9 @@ try_to_connect(void)
 	switch (publisher_connect(&position))
 	{
 		case CONNECTION_OPEN:
-			redis_works();
+			redis_is_up();
+			if (position_is_caught_up(&position))
+				redis_works();
 			return true;
 		case CONNECTION_HELD:
 			lease_is_held();
@@ -436,6 +441,7 @@ redis_failed(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
+	ereport(DEBUG1, (errmsg_internal("outbox: %s", publisher_error())));
 	next_try = TimestampTzPlusMilliseconds(now, retry_ms / 2 + pg_prng_uint64_range(&pg_global_prng_state, 0, retry_ms / 2));
 	if (retry_ms > 0 && !redis_is_down)
 	{
@@ -469,6 +475,20 @@ lease_is_held(void)
 	report_state(DISPATCHER_WAITING_FOR_LEASE);
 }
 
+/* We are connected, but nothing has been published yet. */
+static void
+redis_is_up(void)
+{
+	last_contact = GetCurrentTimestamp();
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.redis = REDIS_UP;
+	shared->report.redis_error[0] = '\0';
+	strlcpy(shared->report.redis_warning, publisher_warning(), sizeof(shared->report.redis_warning));
+	LWLockRelease(shared->lock);
+	report_state(DISPATCHER_IDLE);
+}
+
+/* Something went through, or there is nothing to publish. */
 static void
 redis_works(void)
 {
@@ -478,15 +498,8 @@ redis_works(void)
 		ereport(LOG, (errmsg("outbox: Redis can be used again")));
 	lease_is_foreign = false;
 	redis_is_down = false;
-	retry_ms = FIRST_RETRY_MS;
+	retry_ms = 0;
 	last_contact = GetCurrentTimestamp();
-
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.redis = REDIS_UP;
-	shared->report.redis_error[0] = '\0';
-	strlcpy(shared->report.redis_warning, publisher_warning(), sizeof(shared->report.redis_warning));
-	LWLockRelease(shared->lock);
-	report_state(DISPATCHER_IDLE);
 }
 
 /* What is done when there is nothing to publish, or by the clock. */
@@ -496,21 +509,30 @@ keep_house(bool busy)
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (!busy && position_is_caught_up(&position) && position.opened.published < position.published &&
-		now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
-		position_close(&position);
+		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
+		note_position();
 
 	if (!busy && publisher_is_connected() && now - last_contact > RENEW_AFTER_MS * INT64CONST(1000))
 	{
 		last_contact = now;
-		if (publisher_renew())
-			retry_ms = 0;
-		else
+		if (!publisher_renew())
 			redis_failed();
 	}
 
 	if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
+}
+
+/*
+ * Writes down on both sides that all is published: the rows that the fence
+ * names are not kept for ever.
+ */
+static void
+note_position(void)
+{
+	if (position_close(&position) && !publisher_move_fence(&position.opened))
+		redis_failed();
 }
 
 static bool

@@ -141,19 +141,20 @@ position_open_window(Position *position)
 
 /*
  * Appends an empty window, which says on disk how far we have published and,
- * having a new snapshot, that this is all. Only when all is published. It is
- * not flushed: if it gets lost, the window before says less, but no lie.
+ * having a new snapshot, that this is all. Only when all is published. False
+ * if the extension is being dropped.
  */
-void
+bool
 position_close(Position *position)
 {
 	WindowRows	none = {0};
 
 	if (!transaction_begin("noting the position"))
-		return;
+		return false;
 	append_window(position, position->looked, &none);
-	transaction_commit_async();
+	transaction_commit();
 	all_is_published(position);
+	return true;
 }
 
 /* The same fence in the name of another connection. */

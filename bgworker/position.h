@@ -49,7 +49,7 @@ typedef struct Position
 extern void position_load(Position *position, int64 first_window);
 extern void position_skip_before(Position *position, FullTransactionId tx);
 extern bool position_open_window(Position *position);
-extern void position_close(Position *position);
+extern bool position_close(Position *position);
 extern void position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size);
 extern void position_resume(Position *position, const char *fence);
 extern void position_advance(Position *position);

@@ -30,6 +30,10 @@
 
 #define CHUNKS_IN_FLIGHT 2
 
+/* Failures of the link in a row without any progress, until ... */
+#define STRIKES_TO_SUSPECT	3	/* messages are sent one by one */
+#define STRIKES_TO_DEFER	6	/* the first one is set aside */
+
 /* The window that is being published. */
 typedef struct Delivery
 {
@@ -45,6 +49,8 @@ static Instance *instance;
 static ScriptCall call;
 static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
 static char warning[256];
+static int	strikes;			/* failures of the link since the last progress */
+static bool server_refused;		/* the link failed because the server said so */
 
 static bool check_server(void);
 static bool refuse_cluster(const char *info);
@@ -52,10 +58,12 @@ static void warn_of_eviction(const char *info);
 static bool load_script(void);
 static bool read_fence(void);
 static bool claim_fence(void);
-static bool run_empty_chunk(const char *new_fence);
+static bool set_fence(const char *new_fence);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
 static int64 first_row_after(const WindowRows *window, int64 id);
+static bool deliver(Delivery *delivery);
+static bool give_way(Delivery *delivery);
 static bool send_chunk(Delivery *delivery);
 static bool read_verdict(Delivery *delivery);
 static bool judge(Delivery *delivery, redisReply *reply);
@@ -134,6 +142,13 @@ publisher_disconnect(void)
 	redis_link_close(redis);
 }
 
+/* Whether the link has not failed since something went through. */
+bool
+publisher_makes_progress(void)
+{
+	return strikes == 0;
+}
+
 /* Why the last call returned false. */
 const char *
 publisher_error(void)
@@ -155,7 +170,17 @@ publisher_warning(void)
 bool
 publisher_renew(void)
 {
-	return run_empty_chunk(fence);
+	return set_fence(fence);
+}
+
+/* Puts the fence to the end of a window without messages. */
+bool
+publisher_move_fence(const Window *window)
+{
+	char		moved[FENCE_BYTES];
+
+	chunk_fence_of_empty_window(moved, &call, window);
+	return set_fence(moved);
 }
 
 /*
@@ -182,20 +207,62 @@ publisher_publish_next(Position *position)
 			MemoryContextAlloc(TopMemoryContext, outbox_batch_size * sizeof(int64)) :
 			repalloc(row_numbers[i], outbox_batch_size * sizeof(int64));
 		delivery.chunks[i].rows = row_numbers[i];
-		delivery.chunks[i].size = outbox_batch_size;
+		delivery.chunks[i].size = strikes >= STRIKES_TO_SUSPECT ? 1 : outbox_batch_size;
 	}
 
-	while (delivery.next < delivery.window->n || delivery.in_flight > 0)
+	if (strikes >= STRIKES_TO_DEFER && !give_way(&delivery))
+		return false;
+	server_refused = false;
+	if (!deliver(&delivery))
 	{
-		while (delivery.in_flight < CHUNKS_IN_FLIGHT && delivery.next < delivery.window->n)
-		{
-			if (!send_chunk(&delivery))
-				return false;
-		}
-		if (delivery.in_flight > 0 && !read_verdict(&delivery))
-			return false;
+		if (!server_refused)
+			strikes++;
+		return false;
 	}
 	position_advance(position);
+	return true;
+}
+
+static bool
+deliver(Delivery *delivery)
+{
+	int			in_flight = strikes >= STRIKES_TO_SUSPECT ? 1 : CHUNKS_IN_FLIGHT;
+
+	while (delivery->next < delivery->window->n || delivery->in_flight > 0)
+	{
+		while (delivery->in_flight < in_flight && delivery->next < delivery->window->n)
+		{
+			if (!send_chunk(delivery))
+				return false;
+		}
+		if (delivery->in_flight > 0 && !read_verdict(delivery))
+			return false;
+		if (strikes == 0)
+			in_flight = CHUNKS_IN_FLIGHT;
+	}
+	return true;
+}
+
+/*
+ * The link has failed again and again, each time on the first message that we
+ * sent, although the server let us in: it is the message (too large for a limit
+ * of the server, or of a proxy before it). It gives way to those behind it.
+ */
+static bool
+give_way(Delivery *delivery)
+{
+	char		error[256];
+
+	if (delivery->next >= delivery->window->n)
+		return true;
+	strikes = 0;
+	strlcpy(error, redis_link_error(redis), sizeof(error));
+	if (!chunk_defer_row(delivery->window, delivery->next, error))
+	{
+		redis_link_fail(redis, "the extension is being dropped");
+		return false;
+	}
+	delivery->next++;
 	return true;
 }
 
@@ -284,20 +351,21 @@ claim_fence(void)
 
 	snprintf(call.connection, sizeof(call.connection), "%08x", pg_prng_uint32(&pg_global_prng_state));
 	position_claim_fence(fence, call.connection, claimed, sizeof(claimed));
-	if (!run_empty_chunk(claimed))
-		return false;
-	strlcpy(fence, claimed, sizeof(fence));
-	return true;
+	return set_fence(claimed);
 }
 
 /* Sets the fence, if nobody else has, and renews the lease. */
 static bool
-run_empty_chunk(const char *new_fence)
+set_fence(const char *new_fence)
 {
 	Delivery	none = {0};
 
 	chunk_make_empty(&call, new_fence, fence);
-	return chunk_send(redis) && judge(&none, redis_link_receive(redis));
+	if (!chunk_send(redis) || !judge(&none, redis_link_receive(redis)))
+		return false;
+	if (new_fence != fence)
+		strlcpy(fence, new_fence, sizeof(fence));
+	return true;
 }
 
 /* Whether we may publish; and if we come after somebody else, writes it down. */
@@ -415,10 +483,13 @@ judge(Delivery *delivery, redisReply *reply)
 
 	if (added < 0 || (error[0] != '\0' && is_server_error(error)))
 	{
+		server_refused = is_server_error(error);
 		redis_link_fail(redis, "%s", error);
 		return false;
 	}
 	count_sent(added);
+	if (added > 0 || error[0] != '\0')
+		strikes = 0;
 	if (error[0] != '\0')
 		return set_aside(delivery, added, error);
 	if (delivery->in_flight > 0)

@@ -21,10 +21,12 @@ extern void publisher_set_instance(Instance *instance);
 extern Connection publisher_connect(Position *position);
 extern void publisher_release(void);
 extern bool publisher_is_connected(void);
+extern bool publisher_makes_progress(void);
 extern void publisher_disconnect(void);
 extern const char *publisher_error(void);
 extern const char *publisher_warning(void);
 extern bool publisher_renew(void);
+extern bool publisher_move_fence(const Window *window);
 extern bool publisher_publish_next(Position *position);
 
 #endif							/* OUTBOX_PUBLISHER_H */

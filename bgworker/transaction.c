@@ -24,8 +24,6 @@
 static Oid	extension;			/* that this process works for */
 static bool refused;
 
-static void commit_with(const char *synchronous_commit);
-
 /*
  * Begins a transaction with a new snapshot. False if the extension is not
  * there or somebody is about to drop it; then no transaction is open.
@@ -89,18 +87,14 @@ transaction_commit(void)
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
-/* Commits without waiting for the disk: for what may get lost. */
-void
-transaction_commit_async(void)
-{
-	commit_with("off");
-}
-
 /* Commits without waiting for a standby: for what holds heavy locks. */
 void
 transaction_commit_local(void)
 {
-	commit_with("local");
+	/* A source below PGC_S_SESSION would not be undone at the end. */
+	(void) set_config_option("synchronous_commit", "local",
+							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	transaction_commit();
 }
 
 /*
@@ -120,13 +114,4 @@ transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const
 	rows = (int64) SPI_processed;
 	SPI_finish();
 	return rows;
-}
-
-static void
-commit_with(const char *synchronous_commit)
-{
-	/* A source below PGC_S_SESSION would not be undone at the end. */
-	(void) set_config_option("synchronous_commit", synchronous_commit,
-							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
-	transaction_commit();
 }

@@ -18,7 +18,6 @@ typedef enum Refusal
 extern bool transaction_begin(const char *activity);
 extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
-extern void transaction_commit_async(void);
 extern void transaction_commit_local(void);
 
 extern int64 transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls);

@@ -38,8 +38,19 @@ enum
 	COL_LAST_ERROR
 };
 
+/* Rows that an index finds for one value. */
+typedef struct IndexLook
+{
+	Relation	table;
+	Relation	index;
+	TupleTableSlot *slot;
+	IndexScanDesc scan;
+} IndexLook;
+
 static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
 
+static void begin_look(IndexLook *look, Oid index, RegProcedure equals, Datum value);
+static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
 
 /* Reads all rows that are committed now. Locks are released at once. */
@@ -64,6 +75,24 @@ deferred_scan(DeferredReader reader, void *arg)
 	table_close(table, AccessShareLock);
 }
 
+/* The same for the rows that belong to one record. */
+void
+deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
+{
+	IndexLook	look;
+	Deferred	row;
+
+	begin_look(&look, relations_enter()->deferred_key_index, F_UUID_EQ, UUIDPGetDatum(key));
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!index_getnext_slot(look.scan, ForwardScanDirection, look.slot))
+			break;
+		deferred_read_row(look.slot, &row);
+	} while (reader(&row, arg));
+	end_look(&look);
+}
+
 /*
  * Whether there is a row for a message, how often it was tried, and which row
  * of the log counts if it was returned; InvalidFullTransactionId if it was not.
@@ -71,30 +100,43 @@ deferred_scan(DeferredReader reader, void *arg)
 bool
 deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 {
-	const Relations *relations = relations_enter();
-	Relation	table = table_open(relations->deferred, AccessShareLock);
-	Relation	index = index_open(relations->deferred_index, AccessShareLock);
-	TupleTableSlot *slot = table_slot_create(table, NULL);
-	IndexScanDesc scan = compat_index_beginscan(table, index, SnapshotSelf, 1);
-	ScanKeyData key;
+	IndexLook	look;
 	bool		found;
 
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(id));
-	index_rescan(scan, &key, 1, NULL, 0);
-	found = index_getnext_slot(scan, ForwardScanDirection, slot);
+	begin_look(&look, relations_enter()->deferred_index, F_INT8EQ, Int64GetDatum(id));
+	found = index_getnext_slot(look.scan, ForwardScanDirection, look.slot);
 	if (found)
 	{
 		bool		isnull;
-		Datum		tx = slot_getattr(slot, COL_RETURNED_TX, &isnull);
+		Datum		tx = slot_getattr(look.slot, COL_RETURNED_TX, &isnull);
 
 		*returned_tx = isnull ? InvalidFullTransactionId : DatumGetFullTransactionId(tx);
-		*attempts = DatumGetInt32(slot_getattr(slot, COL_ATTEMPTS, &isnull));
+		*attempts = DatumGetInt32(slot_getattr(look.slot, COL_ATTEMPTS, &isnull));
 	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	index_close(index, AccessShareLock);
-	table_close(table, AccessShareLock);
+	end_look(&look);
 	return found;
+}
+
+static void
+begin_look(IndexLook *look, Oid index, RegProcedure equals, Datum value)
+{
+	ScanKeyData key;
+
+	look->table = table_open(relations_enter()->deferred, AccessShareLock);
+	look->index = index_open(index, AccessShareLock);
+	look->slot = table_slot_create(look->table, NULL);
+	look->scan = compat_index_beginscan(look->table, look->index, SnapshotSelf, 1);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, equals, value);
+	index_rescan(look->scan, &key, 1, NULL, 0);
+}
+
+static void
+end_look(IndexLook *look)
+{
+	index_endscan(look->scan);
+	ExecDropSingleTupleTableSlot(look->slot);
+	index_close(look->index, AccessShareLock);
+	table_close(look->table, AccessShareLock);
 }
 
 /* How a state is called in outbox.deferred. */

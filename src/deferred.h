@@ -33,6 +33,7 @@ typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 
 extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
+extern void deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);
 extern const char *deferred_state_name(DeferredState state);
 

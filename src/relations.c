@@ -129,6 +129,7 @@ resolve(Relations *relations)
 	relations->destination = get_relname_relid("destination", schema);
 	relations->deferred = get_relname_relid("deferred", schema);
 	relations->deferred_index = get_relname_relid("deferred_pkey", schema);
+	relations->deferred_key_index = get_relname_relid("deferred_key_idx", schema);
 	relations->message_id_seq = get_relname_relid("message_id_seq", schema);
 	relations->nslots[RING_LOG] =
 		resolve_ring(schema, "log_%d", "log_%d_tx_idx", relations->slots[RING_LOG]);

@@ -25,6 +25,7 @@ typedef struct Relations
 	Oid			destination;
 	Oid			deferred;
 	Oid			deferred_index; /* on id */
+	Oid			deferred_key_index;
 	Oid			message_id_seq;
 	int			nslots[RING_KINDS];
 	SlotRelations slots[RING_KINDS][MAX_SLOTS];

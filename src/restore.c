@@ -15,6 +15,7 @@
 #include "replication/logicalworker.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "src/compat.h"
 #include "src/deferred.h"
@@ -64,7 +65,9 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 
 /*
  * outbox.is_pending(tx): whether the messages of a transaction are not yet
- * known to be in Redis. Reads the position once per statement.
+ * known to be in Redis, as the caller's snapshot shows it: a message that was
+ * deferred after that snapshot must be pending, for it is not yet among the
+ * deferred. Reads the position once per statement.
  */
 Datum
 outbox_is_pending(PG_FUNCTION_ARGS)
@@ -76,7 +79,7 @@ outbox_is_pending(PG_FUNCTION_ARGS)
 		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
 
 		published = palloc0(sizeof(Window));
-		if (!window_published(published))
+		if (!window_published_in(GetActiveSnapshot(), published))
 			published->snapshot = NULL;
 		MemoryContextSwitchTo(caller);
 		fcinfo->flinfo->fn_extra = published;

@@ -14,6 +14,7 @@
 #include "miscadmin.h"
 #include "storage/condition_variable.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
@@ -27,10 +28,9 @@
 /* How long the longest sleep is: a dispatcher may die without a word. */
 #define MAX_SLEEP_MS	1000
 
-/* What deferred_scan() is asked about a record. */
+/* What the deferred messages of a record are asked. */
 typedef struct KeySearch
 {
-	const pg_uuid_t *key;
 	const SnapshotValue *published;
 	bool		waits;
 	bool		is_dead;		/* and will not be sent by itself */
@@ -58,6 +58,7 @@ outbox_wait(PG_FUNCTION_ARGS)
 	DatabaseShared *shared;
 	bool		published;
 	bool		is_dead = false;
+	MemoryContext turn;
 
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
 		ereport(ERROR,
@@ -68,10 +69,15 @@ outbox_wait(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 
 	shared = require_shared();
+	turn = AllocSetContextCreate(CurrentMemoryContext, "outbox_wait", ALLOCSET_SMALL_SIZES);
 	ConditionVariablePrepareToSleep(&shared->progress);
 	do
 	{
+		MemoryContext caller = MemoryContextSwitchTo(turn);
+
 		published = is_published(&name.key, look.tx, &is_dead);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(turn);
 	} while (!published && !is_dead && sleep_until(shared, deadline));
 	ConditionVariableCancelSleep();
 
@@ -151,7 +157,7 @@ static bool
 is_published(const pg_uuid_t *key, FullTransactionId tx, bool *is_dead)
 {
 	Window		window;
-	KeySearch	search = {.key = key};
+	KeySearch	search = {0};
 
 	if (!window_published(&window))
 		return false;
@@ -159,7 +165,7 @@ is_published(const pg_uuid_t *key, FullTransactionId tx, bool *is_dead)
 		return false;
 
 	search.published = window.snapshot;
-	deferred_scan(find_waiting, &search);
+	deferred_scan_record(key, find_waiting, &search);
 	*is_dead = search.is_dead;
 	return !search.waits;
 }
@@ -169,9 +175,6 @@ find_waiting(const Deferred *row, void *arg)
 {
 	KeySearch  *search = arg;
 
-	if (!row->message.has_key ||
-		memcmp(&row->message.key, search->key, sizeof(pg_uuid_t)) != 0)
-		return true;
 	switch (row->state)
 	{
 		case DEFERRED_DEAD:

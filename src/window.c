@@ -41,7 +41,9 @@ enum
 	NCOLUMNS = COL_OLDEST
 };
 
-static bool read_first(int slot, ScanDirection direction, ScanKey key, Window *window);
+static bool fetch(int64 number, Snapshot snapshot, Window *window);
+static bool newest(Snapshot snapshot, Window *window);
+static bool read_first(int slot, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
 static void copy_row(TupleTableSlot *row, Window *window);
 static int	compare_tx(const void *a, const void *b);
 
@@ -80,41 +82,14 @@ snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx)
 bool
 window_fetch(int64 number, Window *window)
 {
-	Rings		rings;
-	ScanKeyData key;
-
-	rings_read(&rings);
-	ScanKeyInit(&key, COL_NUMBER, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(number));
-	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
-	{
-		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
-			read_first(n, ForwardScanDirection, &key, window))
-			return true;
-	}
-	return false;
+	return fetch(number, SnapshotSelf, window);
 }
 
 /* Reads the window that was opened last. False only in a broken database. */
 bool
 window_newest(Window *window)
 {
-	Rings		rings;
-	bool		found = false;
-
-	rings_read(&rings);
-	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
-	{
-		Window		candidate;
-
-		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
-			read_first(n, BackwardScanDirection, NULL, &candidate) &&
-			(!found || candidate.number >= window->number))
-		{
-			*window = candidate;
-			found = true;
-		}
-	}
-	return found;
+	return newest(SnapshotSelf, window);
 }
 
 /*
@@ -143,8 +118,8 @@ window_oldest_number(void)
 			Window		last;
 
 			if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
-				read_first(n, ForwardScanDirection, NULL, &first) &&
-				read_first(n, BackwardScanDirection, NULL, &last) &&
+				read_first(n, ForwardScanDirection, NULL, SnapshotSelf, &first) &&
+				read_first(n, BackwardScanDirection, NULL, SnapshotSelf, &last) &&
 				first.number < oldest && last.number >= oldest)
 				oldest = first.number;
 		}
@@ -197,17 +172,66 @@ window_published(Window *window)
 }
 
 /*
+ * The same as the tables show it to a snapshot, and nothing else: what else
+ * that snapshot shows fits to it. False if it shows none.
+ */
+bool
+window_published_in(Snapshot snapshot, Window *window)
+{
+	return newest(snapshot, window) && fetch(window->published, snapshot, window);
+}
+
+static bool
+fetch(int64 number, Snapshot snapshot, Window *window)
+{
+	Rings		rings;
+	ScanKeyData key;
+
+	rings_read(&rings);
+	ScanKeyInit(&key, COL_NUMBER, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(number));
+	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	{
+		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
+			read_first(n, ForwardScanDirection, &key, snapshot, window))
+			return true;
+	}
+	return false;
+}
+
+static bool
+newest(Snapshot snapshot, Window *window)
+{
+	Rings		rings;
+	bool		found = false;
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	{
+		Window		candidate;
+
+		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
+			read_first(n, BackwardScanDirection, NULL, snapshot, &candidate) &&
+			(!found || candidate.number >= window->number))
+		{
+			*window = candidate;
+			found = true;
+		}
+	}
+	return found;
+}
+
+/*
  * Reads the first row of a slot's table in the order of numbers that satisfies
  * the key. Locks are released at once.
  */
 static bool
-read_first(int slot, ScanDirection direction, ScanKey key, Window *window)
+read_first(int slot, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window)
 {
 	const SlotRelations *relations = &relations_enter()->slots[RING_LOG][slot];
 	Relation	table = table_open(relations->window, AccessShareLock);
 	Relation	index = index_open(relations->window_index, AccessShareLock);
 	TupleTableSlot *row = table_slot_create(table, NULL);
-	IndexScanDesc scan = compat_index_beginscan(table, index, SnapshotSelf, key ? 1 : 0);
+	IndexScanDesc scan = compat_index_beginscan(table, index, snapshot, key ? 1 : 0);
 	bool		found;
 
 	index_rescan(scan, key, key ? 1 : 0, NULL, 0);

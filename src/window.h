@@ -7,6 +7,7 @@
 
 #include "access/transam.h"
 #include "datatype/timestamp.h"
+#include "utils/snapshot.h"
 #include "utils/uuid.h"
 #include "utils/xid8.h"
 
@@ -43,5 +44,6 @@ extern int64 window_oldest_number(void);
 extern void window_append(const Window *window, int slot);
 
 extern bool window_published(Window *window);
+extern bool window_published_in(Snapshot snapshot, Window *window);
 
 #endif							/* OUTBOX_WINDOW_H */
