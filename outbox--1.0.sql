@@ -743,8 +743,9 @@ DECLARE
 	f regprocedure;
 BEGIN
 	FOR f IN
-		SELECT p.oid FROM pg_proc p
-		WHERE p.pronamespace = 'outbox'::regnamespace OR (p.pronamespace = '@extschema@'::regnamespace AND p.proname ~ '^outbox_')
+		SELECT d.objid
+		FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
+		WHERE e.extname = 'outbox' AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
 	LOOP
 		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
 	END LOOP;

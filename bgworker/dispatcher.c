@@ -63,6 +63,7 @@ static bool lease_is_foreign;	/* likewise */
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;	/* with Redis */
+static uint32 wakeups_seen;		/* before we looked for work last */
 static TimestampTz last_look;	/* for windows while Redis is away */
 static TimestampTz last_cleanup;
 static uint64 cleanups_answered;
@@ -73,6 +74,7 @@ static void become_the_only_one(void);
 static void register_process(void);
 static void deregister_process(int code, Datum arg);
 static void load_state(void);
+static void begin_at_start(void);
 static void load_instance(void);
 static void attend(void);
 static void leave(Farewell farewell) pg_attribute_noreturn();
@@ -108,6 +110,7 @@ outbox_dispatcher_main(Datum database)
 	{
 		bool		busy;
 
+		wakeups_seen = pg_atomic_read_u32(&shared->wakeups);
 		attend();
 		if (settings_are_new)
 		{
@@ -222,12 +225,9 @@ deregister_process(int code, Datum arg)
 static void
 load_state(void)
 {
-	while (!transaction_begin("starting"))
-		attend_to_refusal();
+	begin_at_start();
 	rings_reload();
 	load_instance();
-	destination_load();
-	deferral_load();
 
 	/*
 	 * Windows of our predecessor may be committed here but not on the
@@ -235,8 +235,20 @@ load_state(void)
 	 */
 	(void) transaction_execute("UPDATE outbox.instance SET database = database", 0, NULL, NULL, NULL);
 	transaction_commit();
+
+	begin_at_start();
+	destination_load();
+	deferral_load();
+	transaction_commit();
 	cleanups_answered = pg_atomic_read_u64(&shared->cleanups_done);
 	report_state(DISPATCHER_IDLE);
+}
+
+static void
+begin_at_start(void)
+{
+	while (!transaction_begin("starting"))
+		attend_to_refusal();
 }
 
 static void
@@ -581,6 +593,9 @@ wait_for_work(void)
 	if ((int64) pg_atomic_read_u64(&shared->leave_until) > now)
 		ms = Min(ms, ATTEND_MS);
 
+	/* Some wait since then may have swallowed the latch, but not the count. */
+	if (pg_atomic_read_u32(&shared->wakeups) != wakeups_seen)
+		return;
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
 	ResetLatch(MyLatch);
 }

@@ -30,6 +30,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
@@ -71,6 +72,8 @@ static long look_after(int i);
 static void bury(Child *child, DatabaseShared *shared);
 static long start_if_possible(Child *child, DatabaseShared *shared);
 static bool database_is_free(Oid database);
+static bool allows_connections(Oid database);
+static bool is_open(Form_pg_database database);
 static bool start(Child *child);
 static long ms_until(TimestampTz when);
 static uint32 wait_event(void);
@@ -158,7 +161,7 @@ note_database(Form_pg_database database)
 {
 	DatabaseShared *shared;
 
-	if (!database->datallowconn || shared_find(database->oid, false) != NULL)
+	if (!is_open(database) || shared_find(database->oid, false) != NULL)
 		return;
 	shared = shared_find(database->oid, true);
 	if (shared)
@@ -259,9 +262,9 @@ start_if_possible(Child *child, DatabaseShared *shared)
 }
 
 /*
- * Whether a dispatcher could connect now: the database exists and no command
- * holds its lock. It would wait for the lock itself, but in vain if that
- * command is DROP DATABASE.
+ * Whether a dispatcher could connect now: the database exists and lets us in,
+ * and no command holds its lock. It would wait for the lock itself, but in vain
+ * if that command is DROP DATABASE.
  */
 static bool
 database_is_free(Oid database)
@@ -272,9 +275,29 @@ database_is_free(Oid database)
 	StartTransactionCommand();
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
 	is_free = LockAcquire(&tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL &&
-		get_database_name(database) != NULL;
+		allows_connections(database);
 	CommitTransactionCommand();
 	return is_free;
+}
+
+static bool
+allows_connections(Oid database)
+{
+	HeapTuple	row = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	bool		allowed;
+
+	if (!HeapTupleIsValid(row))
+		return false;
+	allowed = is_open(((Form_pg_database) GETSTRUCT(row)));
+	ReleaseSysCache(row);
+	return allowed;
+}
+
+/* An interrupted DROP DATABASE leaves a negative limit. */
+static bool
+is_open(Form_pg_database database)
+{
+	return database->datallowconn && database->datconnlimit >= -1;
 }
 
 static bool

@@ -78,8 +78,10 @@ position_load(Position *position, int64 first_window)
 		elog(ERROR, "no window is left");
 	keep_window(&position->opened, &newest);
 	keep_snapshot(&position->looked, newest.snapshot);
-	position->published = newest.published;
-	position->sent = newest.published;
+
+	/* What has been emptied had been published, whatever the row says. */
+	position->published = Max(newest.published, window_oldest_number());
+	position->sent = position->published;
 	position->touched = newest.number;
 	position->first_window = first_window;
 	position->resume_after = 0;

@@ -12,6 +12,7 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "common/int.h"
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
 #include "utils/builtins.h"
@@ -186,8 +187,13 @@ load_row(TupleTableSlot *slot, EndpointRow *row)
 static int64
 interval_to_microseconds(const Interval *interval)
 {
-	return interval->time +
-		(interval->day + interval->month * INT64CONST(30)) * USECS_PER_DAY;
+	int64		days = interval->day + interval->month * INT64CONST(30);
+	int64		result;
+
+	if (pg_mul_s64_overflow(days, USECS_PER_DAY, &result) ||
+		pg_add_s64_overflow(result, interval->time, &result))
+		return PG_INT64_MAX;	/* for ever */
+	return result;
 }
 
 static void

@@ -162,6 +162,7 @@ shared_wake_dispatcher(DatabaseShared *shared)
 {
 	uint32		dispatcher = pg_atomic_read_u32(&shared->dispatcher);
 
+	pg_atomic_fetch_add_u32(&shared->wakeups, 1);
 	if (dispatcher != 0)
 	{
 		set_latch_of(dispatcher);
@@ -180,6 +181,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	memset(&shared->report, 0, sizeof(shared->report));
 	shared->report.published = -1;
 	pg_atomic_init_u32(&shared->dispatcher, 0);
+	pg_atomic_init_u32(&shared->wakeups, 0);
 	pg_atomic_init_u32(&shared->farewell, FAREWELL_NONE);
 	pg_atomic_init_u32(&shared->wanted, 0);
 	pg_atomic_init_u64(&shared->leave_until, 0);

@@ -71,6 +71,8 @@ typedef struct DatabaseShared
 	DispatcherReport report;
 
 	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
+	pg_atomic_uint32 wakeups;	/* counts them: latches are reset by all kinds
+								 * of waits */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */
 	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
 	pg_atomic_uint64 leave_until;	/* TimestampTz: somebody needs the
