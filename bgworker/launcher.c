@@ -71,7 +71,7 @@ static void forget_dropped(void);
 static long look_after(int i);
 static void bury(Child *child, DatabaseShared *shared);
 static long start_if_possible(Child *child, DatabaseShared *shared);
-static bool database_is_free(Oid database);
+static long ms_until_free(Oid database);
 static bool allows_connections(Oid database);
 static bool is_open(Form_pg_database database);
 static bool start(Child *child);
@@ -244,12 +244,15 @@ bury(Child *child, DatabaseShared *shared)
 static long
 start_if_possible(Child *child, DatabaseShared *shared)
 {
+	long		ms;
+
 	if (ms_until(child->not_before) > 0)
 		return ms_until(child->not_before);
 	if (starting >= MAX_STARTING)
 		return STARTING_MS;
-	if (!database_is_free(shared->database))
-		return LOCKED_MS;
+	ms = ms_until_free(shared->database);
+	if (ms > 0)
+		return ms;
 
 	pg_atomic_write_u32(&shared->wanted, 0);
 	if (start(child))
@@ -262,22 +265,24 @@ start_if_possible(Child *child, DatabaseShared *shared)
 }
 
 /*
- * Whether a dispatcher could connect now: the database exists and lets us in,
- * and no command holds its lock. It would wait for the lock itself, but in vain
- * if that command is DROP DATABASE.
+ * Whether a dispatcher could connect now (0), or when to look again. While a
+ * command holds the database's lock it would wait, and in vain if that is DROP
+ * DATABASE. A database that lets nobody in is looked at when it is altered.
  */
-static bool
-database_is_free(Oid database)
+static long
+ms_until_free(Oid database)
 {
 	LOCKTAG		tag;
-	bool		is_free;
+	long		ms = 0;
 
 	StartTransactionCommand();
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
-	is_free = LockAcquire(&tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL &&
-		allows_connections(database);
+	if (LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		ms = LOCKED_MS;
+	else if (!allows_connections(database))
+		ms = IDLE_MS;
 	CommitTransactionCommand();
-	return is_free;
+	return ms;
 }
 
 static bool
