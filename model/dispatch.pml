@@ -1,0 +1,1016 @@
+/*
+ * dispatch.pml
+ *		Promela model of dispatch: from the commit of a message to its stream.
+ *
+ * Each step carries the name of the C function that it stands for. What is
+ * atomic here is one transaction, one run of the script, or one line of the
+ * dispatcher between two of them; it may die, lose its link or be overtaken
+ * between any two steps. Bounds are macros, so that one model serves several
+ * scopes (see run). A broken variant is chosen by defining its name.
+ *
+ * Messages are 1..M in the order of their ids; even ones are for destination E,
+ * which always accepts, odd ones for D, which breaks and heals. A transaction
+ * enqueues one message.
+ */
+#ifndef M
+#define M			3			/* messages */
+#endif
+#ifndef BATCH
+#define BATCH		1			/* outbox.batch_size */
+#endif
+#ifndef PG_CRASHES
+#define PG_CRASHES	0
+#endif
+#ifndef KILLS
+#define KILLS		0			/* kill -9 of the dispatcher */
+#endif
+#ifndef CUTS
+#define CUTS		0			/* of the link to Redis */
+#endif
+#ifndef LATES
+#define LATES		0			/* links given up whose packets arrive yet */
+#endif
+#ifndef LOSSES
+#define LOSSES		0			/* restarts of Redis that lose a suffix */
+#endif
+#ifndef FLUSHES
+#define FLUSHES		0			/* Redis emptied behind an open link */
+#endif
+#ifndef BREAKS
+#define BREAKS		0			/* times that D breaks; it always heals */
+#endif
+#ifndef PROBES
+#define PROBES		1			/* returns to D that may find it broken */
+#endif
+#ifndef CLOSES
+#define CLOSES		0			/* closing windows */
+#endif
+#ifndef ABORTS
+#define ABORTS		1
+#endif
+#ifndef ASYNC
+#define ASYNC		1			/* synchronous_commit = off is possible */
+#endif
+#ifndef WINDOWS
+#define WINDOWS		8			/* room for as many; asserted to suffice */
+#endif
+#ifndef RETURNS
+#define RETURNS		6			/* likewise: transactions that return messages */
+#endif
+
+#ifndef FENCE_NOT_CLAIMED
+#define CLAIM
+#endif
+#define IN_FLIGHT	2			/* CHUNKS_IN_FLIGHT */
+
+/*
+ * A row's place in the order of a window: its id. Where messages are returned
+ * with a new id (a broken variant) the returned ones come last.
+ */
+#ifdef RETURN_WITH_NEW_ID
+#define PLACES		(2 * M)
+#define ID(place)	((place) > M -> (place) - M : (place))
+#define RETURNED(ids) ((ids) << M)
+#else
+#define PLACES		M
+#define ID(place)	(place)
+#define RETURNED(ids) (ids)
+#endif
+
+#define BIT(n)		(1 << ((n) - 1))
+#define HAS(set, n)	(((set) >> ((n) - 1)) & 1)
+#define IS_D(id)	((id) & 1)
+
+/* ------------------------------------------------------------------------
+ * PostgreSQL: transactions, WAL with a durable prefix, tables
+ * ------------------------------------------------------------------------ */
+
+mtype:tx = { NONE, OPEN, COMMITTED, GONE };
+mtype:tx tx_state[M + 1];
+byte tx_xid[M + 1];
+byte enqueued;					/* ids drawn from the sequence */
+byte committed;					/* set of messages that snapshots see */
+byte durable;					/* subset whose commit is on disk */
+byte next_xid = 1;
+byte logged_xid = 1;			/* none below it is handed out again */
+
+/* Commits that are visible and not on disk yet, in the order of the WAL. */
+byte wal[M + WINDOWS];
+byte wal_n;
+#define WAL_WINDOW	0			/* an entry: the newest window; else a message */
+
+/* outbox.window_*: what a snapshot sees, and `published`. */
+byte windows = 1;
+byte w_xmax[WINDOWS + 1];
+short w_xip[WINDOWS + 1];
+byte w_published[WINDOWS + 1];
+#define SEES(xmax, xip, xid)	((xid) < (xmax) && !HAS(xip, xid))
+
+/* Ghost: what the window held when it was opened. */
+byte w_rows[WINDOWS + 1];
+byte w_returns[WINDOWS + 1];
+
+/* Messages returned to the log, by the transaction that returned them. */
+byte returns;
+byte r_xid[RETURNS + 1];
+byte r_ids[RETURNS + 1];
+
+/* outbox.deferred: state 'waiting', or returned_tx. */
+byte waiting;
+byte returned_tx[M + 1];
+
+/* Ghost: the messages that had committed when this one was enqueued. */
+byte earlier[M + 1];
+
+/* ------------------------------------------------------------------------
+ * Redis and the link
+ * ------------------------------------------------------------------------ */
+
+typedef Fence {
+	byte window;				/* 0 = there is none */
+	byte last;
+#ifdef CLAIM
+	byte claim;					/* which connection took the fence over */
+#endif
+}
+#ifdef CLAIM
+#define SAME(a, b)	(a.window == b.window && a.last == b.last && a.claim == b.claim)
+#define COPY(a, b)	a.window = b.window; a.last = b.last; a.claim = b.claim
+#else
+#define SAME(a, b)	(a.window == b.window && a.last == b.last)
+#define COPY(a, b)	a.window = b.window; a.last = b.last
+#endif
+
+typedef Chunk {
+	byte rows;					/* set of places; 0 = no chunk */
+	byte window;
+	Fence builds_on;
+};
+
+/* What Redis answered to a chunk. */
+#define NO_ANSWER	0
+#define ADDED		1
+#define MOVED		2			/* the fence is not what the chunk builds on */
+#define REFUSED		3			/* REFUSED + place of the message */
+
+Fence fence;					/* outbox:fence:<uuid> */
+byte streams;					/* set of messages that the streams hold */
+bool broken;					/* D refuses */
+bool is_due;					/* deferred.next_at of the head has come */
+
+/* What a restart goes back to. */
+bool is_saved;
+Fence saved_fence;
+byte saved_streams;
+
+bool link_is_up;				/* as the network has it */
+Chunk flying[IN_FLIGHT];		/* oldest first */
+byte answer[IN_FLIGHT];
+byte in_flight;
+Chunk late[IN_FLIGHT];			/* of a link that was given up */
+
+byte pg_crashes = PG_CRASHES;
+byte kills = KILLS;
+byte cuts = CUTS;
+byte lates = LATES;
+byte losses = LOSSES;
+byte flushes = FLUSHES;
+byte breaks = BREAKS;
+byte probes = PROBES;
+byte closes = CLOSES;
+byte aborts = ABORTS;
+
+/* ------------------------------------------------------------------------
+ * The dispatcher's memory
+ * ------------------------------------------------------------------------ */
+
+bool killed;
+bool connected;					/* publisher_is_connected() */
+
+/* Position */
+byte opened;					/* number of the newest window */
+byte looked_xmax;
+short looked_xip;
+byte published;
+byte sent;
+byte touched;
+byte resume_after;
+#define CAUGHT_UP	(sent == opened)
+#define FIRST_WINDOW 1
+
+/* Delivery */
+byte rows;						/* set of places in the window that is being published */
+byte next;						/* first place that is not in a chunk yet */
+byte fresh;						/* first place that nobody has looked at before */
+Fence my_fence;					/* value in Redis when all in flight is done */
+Chunk made;						/* the chunk that was made last */
+
+/* Blocked, of destination D; head and number waiting are as in the table. */
+mtype:blocked = { UNBLOCKED, BLOCKED_WAITING, BLOCKED_PROBING, BLOCKED_DRAINING };
+mtype:blocked blocked;
+
+/* A new window, between the look and its commit. */
+byte now_xmax;
+short now_xip;
+byte found_rows;
+byte found_returns;
+
+/* Scratch; always 0 between two steps. */
+hidden byte i;
+hidden byte k;
+hidden byte n;
+hidden byte last;
+hidden byte added;
+hidden byte verdict;
+
+/* ------------------------------------------------------------------------
+ * PostgreSQL
+ * ------------------------------------------------------------------------ */
+
+/* XLogFlush(): a synchronous commit puts all before it on disk, too. */
+inline flush()
+{
+	durable = committed;
+	for (i : 0 .. M + WINDOWS - 1) {
+		wal[i] = 0;
+	}
+	wal_n = 0;
+	logged_xid = next_xid;
+}
+
+/* transaction_begin(): GetTransactionSnapshot(). */
+inline take_snapshot()
+{
+	now_xmax = next_xid;
+	now_xip = 0;
+	for (i : 1 .. M) {
+		if
+		:: tx_state[i] == OPEN -> now_xip = now_xip | BIT(tx_xid[i])
+		:: else
+		fi
+	}
+#ifdef SNAPSHOT_BY_ID
+	/* As if ids committed in order: the position is the greatest id. */
+	now_xip = 0;
+	for (i : 1 .. M) {
+		if
+		:: HAS(committed, i) -> now_xmax = i + 1
+		:: else
+		fi
+	}
+#endif
+}
+
+#ifdef SNAPSHOT_BY_ID
+#define XID(id)		id
+#else
+#define XID(id)		tx_xid[id]
+#endif
+
+/*
+ * log_scan(): read_new_transactions() and read_ended_transactions(). The
+ * probe for transactions of `after` that have ended includes those committed.
+ */
+inline collect(a_xmax, a_xip, u_xmax, u_xip)
+{
+	found_rows = 0;
+	found_returns = 0;
+	for (i : 1 .. M) {
+		if
+		:: HAS(committed, i) &&
+		   ((XID(i) >= a_xmax && XID(i) < u_xmax) || HAS(a_xip, XID(i))) &&
+		   SEES(u_xmax, u_xip, XID(i)) -> found_rows = found_rows | BIT(i)
+		:: else
+		fi
+	}
+	for (i : 1 .. returns) {
+		if
+		:: r_xid[i] >= a_xmax && SEES(u_xmax, u_xip, r_xid[i]) ->
+			found_returns = found_returns | BIT(i)
+		:: else
+		fi
+	}
+}
+
+/* Set of places of a window's rows. */
+inline places(set, row_ids, return_txs)
+{
+	set = row_ids;
+	for (i : 1 .. returns) {
+		if
+		:: HAS(return_txs, i) ->
+			/* collect_row(): an id is in a window only once. */
+			assert((set & RETURNED(r_ids[i])) == 0);
+			set = set | RETURNED(r_ids[i])
+		:: else
+		fi
+	}
+}
+
+/* A crash loses what is not on disk: a suffix, from entry `kept` of the WAL. */
+inline recover(kept)
+{
+	for (i : kept .. wal_n) {
+		if
+		:: i < wal_n && wal[i] == WAL_WINDOW ->
+			w_xmax[windows] = 0; w_xip[windows] = 0; w_published[windows] = 0;
+			w_rows[windows] = 0; w_returns[windows] = 0;
+			windows--
+		:: i < wal_n && wal[i] != WAL_WINDOW ->
+			committed = committed & ~BIT(wal[i]);
+			tx_state[wal[i]] = GONE
+		:: else
+		fi
+	}
+	for (i : 1 .. M) {
+		if
+		:: tx_state[i] == OPEN -> tx_state[i] = GONE
+		:: else
+		fi
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Redis
+ * ------------------------------------------------------------------------ */
+
+/* publish_script. */
+inline run_script(chunk)
+{
+	verdict = ADDED;
+	last = 0;
+	if
+#ifndef NO_COMPARE
+	:: !SAME(fence, chunk.builds_on) -> verdict = MOVED
+#endif
+	:: else ->
+		for (i : 1 .. PLACES) {
+			if
+			:: HAS(chunk.rows, i) && verdict == ADDED ->
+				if
+				:: IS_D(ID(i)) && broken -> verdict = REFUSED + i
+				:: else ->
+					/* Rules 1 and 2: no ghost, and nothing before it is on disk. */
+					assert(HAS(durable, ID(i)));
+					/* Rule 4: none twice, for this Redis keeps a prefix. */
+					assert(!HAS(streams, ID(i)));
+					/* The order of each stream. */
+					for (k : 1 .. M) {
+						assert(!(HAS(earlier[ID(i)], k) && IS_D(k) == IS_D(ID(i))) ||
+							HAS(streams, k));
+					}
+					streams = streams | BIT(ID(i));
+					last = i
+				fi
+			:: else
+			fi
+		}
+		if
+		:: last != 0 ->
+			fence.window = chunk.window;
+			fence.last = last;
+#ifdef CLAIM
+			fence.claim = chunk.builds_on.claim
+#endif
+		:: else
+		fi
+	fi
+}
+
+/* If Redis is to lose something, it may be what comes from here on. */
+inline maybe_save()
+{
+	if
+	:: losses > 0 && !is_saved ->
+		is_saved = true;
+		COPY(saved_fence, fence);
+		saved_streams = streams
+	:: true
+	fi
+}
+
+inline clear_chunk(chunk)
+{
+	chunk.rows = 0; chunk.window = 0;
+	chunk.builds_on.window = 0; chunk.builds_on.last = 0;
+#ifdef CLAIM
+	chunk.builds_on.claim = 0
+#endif
+}
+
+inline copy_chunk(to, from)
+{
+	to.rows = from.rows; to.window = from.window;
+	COPY(to.builds_on, from.builds_on)
+}
+
+inline forget_flying()
+{
+	clear_chunk(flying[0]);
+	clear_chunk(flying[1]);
+	answer[0] = NO_ANSWER;
+	answer[1] = NO_ANSWER;
+	in_flight = 0
+}
+
+/*
+ * The link is gone. What Redis has not run by now it never will, or, if the
+ * packets are still under way, at any later time.
+ */
+inline give_up()
+{
+	if
+	:: in_flight > 0 && answer[in_flight - 1] == NO_ANSWER && lates > 0 && late[0].rows == 0 ->
+		lates--;
+		if
+		:: answer[0] == NO_ANSWER ->
+			copy_chunk(late[0], flying[0]);
+			copy_chunk(late[1], flying[1])
+		:: else ->
+			copy_chunk(late[0], flying[1])
+		fi
+	:: true
+	fi;
+	forget_flying();
+	link_is_up = false
+}
+
+/* ------------------------------------------------------------------------
+ * What happens around the dispatcher
+ * ------------------------------------------------------------------------ */
+
+/* Sessions: outbox_enqueue() draws the id; then COMMIT or ROLLBACK. */
+active proctype sessions()
+{
+	byte m;
+
+end:
+	do
+	:: atomic { enqueued < M ->
+		d_step {
+			enqueued++;
+			tx_state[enqueued] = OPEN;
+			tx_xid[enqueued] = next_xid;
+			next_xid++;
+			earlier[enqueued] = committed;
+		} }
+	:: atomic {
+		if
+		:: tx_state[1] == OPEN -> m = 1
+		:: M >= 2 && tx_state[2] == OPEN -> m = 2
+#if M >= 3
+		:: tx_state[3] == OPEN -> m = 3
+#endif
+#if M >= 4
+		:: tx_state[4] == OPEN -> m = 4
+#endif
+		fi;
+		if
+		:: d_step {				/* synchronous commit */
+			tx_state[m] = COMMITTED;
+			committed = committed | BIT(m);
+			flush() }
+		:: ASYNC -> d_step {	/* asynchronous: visible at once */
+			tx_state[m] = COMMITTED;
+			committed = committed | BIT(m);
+			wal[wal_n] = m;
+			wal_n++ }
+		:: aborts > 0 -> aborts--; tx_state[m] = GONE
+		fi;
+		m = 0 }
+	od
+}
+
+/* Faults, all of them bounded in number. */
+active proctype world()
+{
+	byte kept;
+	bool used;
+
+end:
+	do
+	/* kill -9 of PostgreSQL, power cut: any prefix of the WAL that has at least
+	 * what was flushed survives. */
+	:: atomic { pg_crashes > 0 && (wal_n > 0 || !killed) ->
+		pg_crashes--;
+		do
+		:: kept < wal_n -> kept++
+		:: break
+		od;
+		skip;
+		d_step { recover(kept); kept = 0 };
+		/* Of the transaction ids handed out since, as many as were logged. */
+		do
+		:: next_xid > logged_xid -> d_step {
+			for (i : 1 .. M) {
+				if
+				:: tx_state[i] == COMMITTED && tx_xid[i] == next_xid - 1 -> used = true
+				:: else
+				fi
+			} }
+			if
+			:: !used -> next_xid--
+			:: else -> break
+			fi
+		:: break
+		od;
+		skip;
+		d_step { used = false; flush(); killed = true } }
+
+	:: atomic { kills > 0 && !killed -> kills--; killed = true }
+
+	:: atomic { cuts > 0 && link_is_up -> cuts--; give_up() }
+
+	/* Redis runs the oldest chunk that it has not run. */
+	:: atomic { link_is_up && in_flight > 0 && answer[0] == NO_ANSWER ->
+		maybe_save();
+		d_step { run_script(flying[0]); answer[0] = verdict; verdict = 0; last = 0; i = 0; k = 0 } }
+	:: atomic { link_is_up && in_flight > 1 && answer[0] != NO_ANSWER && answer[1] == NO_ANSWER ->
+		maybe_save();
+		d_step { run_script(flying[1]); answer[1] = verdict; verdict = 0; last = 0; i = 0; k = 0 } }
+
+	/* A late packet arrives, or never will. */
+	:: atomic { late[0].rows != 0 ->
+		if
+		:: maybe_save();
+			d_step {
+				run_script(late[0]);
+				copy_chunk(late[0], late[1]); clear_chunk(late[1]);
+				verdict = 0; last = 0; i = 0; k = 0 }
+		:: d_step { clear_chunk(late[0]); clear_chunk(late[1]) }
+		fi }
+
+	/* Redis restarts and has lost the newest of what it acknowledged. */
+	:: atomic { is_saved && losses > 0 -> d_step {
+		losses--;
+		is_saved = false;
+		COPY(fence, saved_fence);
+		streams = saved_streams;
+		saved_fence.window = 0; saved_fence.last = 0;
+#ifdef CLAIM
+		saved_fence.claim = 0;
+#endif
+		saved_streams = 0;
+		clear_chunk(late[0]); clear_chunk(late[1]);
+		forget_flying();
+		link_is_up = false } }
+
+	/* FLUSHALL. */
+	:: atomic { flushes > 0 && streams != 0 -> d_step {
+		flushes--;
+		streams = 0;
+		fence.window = 0; fence.last = 0;
+#ifdef CLAIM
+		fence.claim = 0;
+#endif
+		is_saved = false;
+		saved_fence.window = 0; saved_fence.last = 0; saved_streams = 0 } }
+
+	:: atomic { breaks > 0 && !broken -> breaks--; broken = true }
+	:: broken -> broken = false
+
+	/* outbox.retry_delay has passed. */
+	:: waiting != 0 && !is_due -> is_due = true
+	od
+}
+
+/* ------------------------------------------------------------------------
+ * The dispatcher
+ * ------------------------------------------------------------------------ */
+
+/* redis_link_fail(), publisher_disconnect(). */
+inline disconnect()
+{
+	if
+	:: link_is_up -> give_up()
+	:: else
+	fi;
+	connected = false
+}
+
+/* load_state(): position_load(), deferral_load(). */
+inline load_state()
+{
+	opened = windows;
+	looked_xmax = w_xmax[windows];
+	looked_xip = w_xip[windows];
+	published = w_published[windows];
+	sent = published;
+	touched = windows;
+	resume_after = 0;
+	blocked = (waiting != 0 -> BLOCKED_WAITING : UNBLOCKED)
+}
+
+/* Memory of a process that is dead. */
+inline forget_all()
+{
+	connected = false;
+	opened = 0; looked_xmax = 0; looked_xip = 0;
+	published = 0; sent = 0; touched = 0; resume_after = 0;
+	rows = 0; next = 0; fresh = 0;
+	my_fence.window = 0; my_fence.last = 0;
+#ifdef CLAIM
+	my_fence.claim = 0;
+#endif
+	clear_chunk(made);
+	blocked = UNBLOCKED;
+	now_xmax = 0; now_xip = 0; found_rows = 0; found_returns = 0
+}
+
+/* append_window() and the commit of its transaction. */
+inline append_window(xmax, xip, is_closing)
+{
+	windows++;
+	assert(windows <= WINDOWS);
+	w_xmax[windows] = xmax;
+	w_xip[windows] = xip;
+	w_published[windows] = (is_closing -> windows : published);
+	w_rows[windows] = found_rows;
+	w_returns[windows] = found_returns;
+	opened = windows;
+	looked_xmax = xmax;
+	looked_xip = xip
+}
+
+/* publisher_renew() when connecting: the fence is as read. */
+#define FENCE_IS_MINE	(link_is_up && SAME(fence, my_fence))
+
+/* position_resume(): where the fence says. */
+inline position_resume()
+{
+	resume_after = 0;
+	sent = published;
+#ifdef POSITION_FROM_NEWEST_WINDOW_ALONE
+	sent = opened;
+	published = opened
+#else
+	if
+	:: my_fence.window == 0 ->
+		/* resume_without_fence(), outbox.redis_data_loss = replay */
+		if
+		:: published > FIRST_WINDOW -> sent = FIRST_WINDOW
+		:: else
+		fi
+	:: else ->
+		assert(my_fence.window <= windows);
+		sent = my_fence.window - 1;
+		resume_after = my_fence.last;
+		published = (published > sent -> published : sent)
+	fi
+#endif
+}
+
+/* deferral_leaves_out(): kept in outbox.deferred, or returned as another row. */
+#ifdef TOMBSTONE_FORGOTTEN
+#define LEAVES_OUT(id)	HAS(waiting, id)
+#else
+#define LEAVES_OUT(id)	(HAS(waiting, id) || (returned_tx[id] != 0 && \
+							!HAS(w_returns[sent + 1], returned_tx[id])))
+#endif
+
+/* deferral_diverts(): one of D with a lower id waits. */
+#define DIVERTS(id)		(IS_D(id) && (waiting & (BIT(id) - 1)) != 0)
+
+/* chunk_make(): one transaction; what is left out of the chunk is on disk. */
+inline chunk_make()
+{
+	clear_chunk(made);
+	n = 0;
+	added = 0;
+	for (i : 1 .. PLACES) {
+		if
+		:: i >= next && added < BATCH ->
+			if
+			:: HAS(rows, i) && i < fresh && LEAVES_OUT(ID(i))
+			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && DIVERTS(ID(i)) ->
+				/* deferral_divert() */
+				waiting = waiting | BIT(ID(i));
+				returned_tx[ID(i)] = 0;
+				n = 1
+			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && !DIVERTS(ID(i)) ->
+				made.rows = made.rows | BIT(i);
+				added++
+			:: else
+			fi;
+			next = i + 1
+		:: else
+		fi
+	}
+	made.window = sent + 1;
+	COPY(made.builds_on, my_fence);
+	fresh = (fresh > next -> fresh : next);
+	if
+	:: n -> flush()
+	:: else
+	fi;
+	n = 0; added = 0; i = 0
+}
+
+/* chunk_send(): the rest of send_chunk(). */
+inline chunk_send()
+{
+	for (i : 1 .. PLACES) {
+		if
+		:: HAS(made.rows, i) -> my_fence.window = made.window; my_fence.last = i
+		:: else
+		fi
+	}
+	copy_chunk(flying[in_flight], made);
+	clear_chunk(made);
+	in_flight++;
+	i = 0
+}
+
+/*
+ * set_aside(): after drain_behind(). The fence is back at the message before;
+ * chunk_defer_row() keeps the refused one and commits.
+ */
+inline set_aside()
+{
+	n = answer[0] - REFUSED;
+	COPY(my_fence, flying[0].builds_on);
+	for (i : 1 .. PLACES) {
+		if
+		:: HAS(flying[0].rows, i) && i < n -> my_fence.window = flying[0].window; my_fence.last = i
+		:: else
+		fi
+	}
+	/* deferral_refused() */
+#ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
+	uncommitted = ID(n);
+#else
+	waiting = waiting | BIT(ID(n));
+	returned_tx[ID(n)] = 0;
+	flush();
+	blocked = BLOCKED_WAITING;
+#endif
+	is_due = false;
+	next = n + 1;
+	forget_flying();
+	n = 0; i = 0
+}
+
+#ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
+byte uncommitted;
+
+inline defer_at_last()
+{
+	if
+	:: uncommitted != 0 ->
+		waiting = waiting | BIT(uncommitted);
+		returned_tx[uncommitted] = 0;
+		flush();
+		blocked = BLOCKED_WAITING;
+		uncommitted = 0
+	:: else
+	fi
+}
+#endif
+
+/* deferral_return_due(): return_some() of one, the probe, or of all the rest. */
+inline return_due()
+{
+	returns++;
+	assert(returns <= RETURNS);
+	r_xid[returns] = next_xid;
+	next_xid++;
+	if
+	:: blocked == BLOCKED_WAITING ->
+		r_ids[returns] = waiting & (256 - waiting);		/* ORDER BY id LIMIT 1 */
+		blocked = BLOCKED_PROBING;
+		if
+		:: broken -> probes--
+		:: else
+		fi
+	:: else ->
+		r_ids[returns] = waiting;
+		blocked = UNBLOCKED		/* remove_unblocked() */
+	fi;
+	for (i : 1 .. M) {
+		if
+		:: HAS(r_ids[returns], i) -> returned_tx[i] = returns
+		:: else
+		fi
+	}
+	waiting = waiting & ~r_ids[returns];
+	flush();
+	i = 0
+}
+
+/* deferral_ms_until_due(). How often D is tried in vain is bounded. */
+#define RETURN_IS_DUE	(waiting != 0 && (blocked == BLOCKED_DRAINING || \
+							(blocked == BLOCKED_WAITING && is_due && (!broken || probes > 0))))
+#ifdef RETURN_WHILE_WINDOW_OPEN
+#define MAY_RETURN		connected
+#else
+#define MAY_RETURN		(CAUGHT_UP && connected)
+#endif
+
+/* Whether a snapshot taken now would show the dispatcher anything new. */
+#define UNSEEN(id)		(HAS(committed, id) && !SEES(looked_xmax, looked_xip, XID(id)))
+#define NEWS			(UNSEEN(1) || (M >= 2 && UNSEEN(2)) || (M >= 3 && UNSEEN(3)) || (M >= 4 && UNSEEN(4)) || \
+							(returns > 0 && !SEES(looked_xmax, looked_xip, r_xid[returns])))
+
+/* Nothing is left to do, as far as the dispatcher can tell. */
+#define QUIESCENT		(connected && FENCE_IS_MINE && CAUGHT_UP && waiting == 0 && !NEWS)
+
+/* Rules 1, 3 and 4 where the dispatcher has nothing left to do. */
+inline check_all_is_there()
+{
+	assert((committed & ~streams) == 0);
+	assert((streams & ~committed) == 0);
+	k = 0;
+	for (i : 1 .. windows) {
+		assert((k & w_rows[i]) == 0);		/* in one window only */
+		k = k | w_rows[i]
+	}
+	assert(k == committed);
+	k = 0; i = 0
+}
+
+active proctype dispatcher()
+{
+	bool opened_one;
+
+	d_step {
+		w_xmax[1] = 1;
+		w_published[1] = 1
+	}
+
+start:
+	{
+		atomic { !killed -> d_step { load_state() } };
+
+look:	/* look_for_messages() */
+		if
+		:: d_step { MAY_RETURN && RETURN_IS_DUE -> return_due() }
+		:: else
+		fi;
+
+		/* position_open_window(): the snapshot, and what it shows */
+		if
+		:: d_step {
+			take_snapshot();
+			collect(looked_xmax, looked_xip, now_xmax, now_xip);
+			i = 0;
+			opened_one = found_rows != 0 || found_returns != 0;
+			if
+			:: !opened_one ->
+				looked_xmax = now_xmax;
+				looked_xip = now_xip;
+				now_xmax = 0; now_xip = 0
+			:: else
+			fi }
+		:: !connected -> skip		/* by the clock only, while Redis is away */
+		fi;
+		if
+		:: opened_one -> d_step {	/* insert {number, uuid, S}; commit */
+			append_window(now_xmax, now_xip, false);
+#ifdef WINDOW_NOT_DURABLE
+			wal[wal_n] = WAL_WINDOW;
+			wal_n++;
+#else
+			flush();
+#endif
+			now_xmax = 0; now_xip = 0; found_rows = 0; found_returns = 0;
+			opened_one = false }
+		:: else
+		fi;
+
+		/* publish(): try_to_connect(), publisher_connect() */
+		if
+		:: connected -> goto publish
+		:: else
+		fi;
+		d_step {					/* redis_link_open(), read_fence() */
+			link_is_up = true;
+			COPY(my_fence, fence) };
+		if
+		:: d_step { FENCE_IS_MINE ->	/* run_empty_chunk() */
+#ifdef CLAIM
+			/*
+			 * claim_fence(): nothing that older links sent matches any more.
+			 * The name of the link is one that is nowhere else.
+			 */
+			fence.claim = 1;
+			if
+			:: fence.claim == my_fence.claim || (late[0].rows && fence.claim == late[0].builds_on.claim) ->
+				fence.claim = 2
+			:: else
+			fi;
+			if
+			:: fence.claim == my_fence.claim || (late[0].rows && fence.claim == late[0].builds_on.claim) ->
+				fence.claim = 3
+			:: else
+			fi;
+			my_fence.claim = fence.claim;
+#endif
+			connected = true }
+		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look
+		fi;
+		d_step { position_resume() };
+
+publish:
+		if
+		:: CAUGHT_UP -> goto caught_up
+		:: else
+		fi;
+
+		/* publisher_publish_next(): position_next_rows(), first_row_after() */
+		d_step {
+			collect(w_xmax[sent], w_xip[sent], w_xmax[sent + 1], w_xip[sent + 1]);
+			/* Rule 3: a window never changes. */
+			assert(found_rows == w_rows[sent + 1] && found_returns == w_returns[sent + 1]);
+			places(rows, found_rows, found_returns);
+			found_rows = 0; found_returns = 0; i = 0;
+			next = resume_after + 1;
+			fresh = (sent + 1 > touched -> 1 : PLACES + 1);
+			touched = (touched > sent + 1 -> touched : sent + 1) };
+
+		do
+		/* send_chunk() */
+		:: in_flight < IN_FLIGHT && next <= PLACES && (rows >> (next - 1)) != 0 ->
+			d_step { chunk_make() };
+			if
+			:: made.rows == 0
+			:: d_step { made.rows != 0 && link_is_up -> chunk_send() }
+			:: atomic { made.rows != 0 && !link_is_up -> clear_chunk(made); disconnect() }; goto look
+			fi
+
+		/* read_verdict(), when all that can be in flight is */
+		:: !(in_flight < IN_FLIGHT && next <= PLACES && (rows >> (next - 1)) != 0) && in_flight > 0 ->
+			if
+			:: d_step { link_is_up && answer[0] == ADDED ->
+				copy_chunk(flying[0], flying[1]);
+				answer[0] = answer[1];
+				clear_chunk(flying[1]);
+				answer[1] = NO_ANSWER;
+				in_flight-- }
+			:: d_step { link_is_up && answer[0] > REFUSED && (in_flight == 1 || answer[1] == MOVED) ->
+				set_aside() }
+			:: atomic { !link_is_up || answer[0] == MOVED ||
+				(answer[0] > REFUSED && in_flight == 2 && answer[1] != MOVED && answer[1] != NO_ANSWER) ->
+				disconnect() }; goto look
+			fi
+
+		:: (next > PLACES || (rows >> (next - 1)) == 0) && in_flight == 0 -> break
+		od;
+
+		atomic { skip;				/* position_advance() */
+			d_step {
+#ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
+				defer_at_last();
+#endif
+				rows = 0; next = 0; fresh = 0;
+				sent++;
+				resume_after = 0;
+				published = (published > sent -> published : sent);
+				if
+				:: CAUGHT_UP && blocked == BLOCKED_PROBING ->
+					/* deferral_window_published() */
+					blocked = (waiting != 0 -> BLOCKED_DRAINING : UNBLOCKED)
+				:: else
+				fi } };
+		goto publish;
+
+caught_up:
+		/* keep_house(): position_close(), asynchronous */
+		if
+		:: d_step { closes > 0 && w_published[windows] < published ->
+			closes--;
+			append_window(looked_xmax, looked_xip, true);
+			wal[wal_n] = WAL_WINDOW;
+			wal_n++;
+			sent = windows;
+			published = windows }
+		:: true
+		fi;
+
+		/* wait_for_work() */
+		d_step {
+			if
+			:: QUIESCENT -> check_all_is_there()
+			:: else
+			fi };
+		if
+		:: NEWS -> goto look
+		:: RETURN_IS_DUE -> goto look
+		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look	/* publisher_renew() */
+		:: timeout -> d_step {
+			assert(QUIESCENT);
+			check_all_is_there() }
+		fi
+	} unless {
+		atomic { killed ->
+			if
+			:: link_is_up -> give_up()
+			:: else
+			fi;
+			d_step { forget_all(); opened_one = false };
+#ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
+			uncommitted = 0;
+#endif
+			killed = false };
+		goto start
+	}
+}

@@ -1,0 +1,20 @@
+-- outbox.max_log_size: a Redis that is away for long must not fill the disk.
+SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
+-- more than 1 MB, and too random to be compressed
+SELECT count(outbox_enqueue('full', body))
+FROM (SELECT string_agg(decode(md5(random()::text), 'hex'), '') AS body
+	FROM generate_series(1, 40) n, generate_series(1, 2500) GROUP BY n) bodies;
+
+SET outbox.max_log_size = '1MB';
+\set VERBOSITY sqlstate
+SELECT outbox_enqueue('full', 'x');
+\set VERBOSITY default
+-- A message that sends nothing can be processed.
+SELECT outbox_begin('full-1') AS is_new, outbox_commit() AS messages;
+-- The limit is read with each call.
+SET outbox.max_log_size = '1TB';
+BEGIN;
+SELECT outbox_enqueue('full', 'x', NULL, 'full-2');
+ROLLBACK;
+SET outbox.max_log_size = 0;
+SELECT outbox_enqueue('full', 'x', NULL, 'full-3');

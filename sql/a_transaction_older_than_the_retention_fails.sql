@@ -1,0 +1,36 @@
+-- What such a transaction has looked at may have been forgotten meanwhile, so it must not claim.
+SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
+SELECT outbox_create_endpoint('brief', retention => '1 ms');
+SELECT outbox_create_endpoint('long', retention => '1 day');
+
+BEGIN;
+SELECT outbox_begin('old-1', 'brief');
+SELECT outbox_enqueue('old', 'x', NULL, 'old-1-out');
+SELECT FROM pg_sleep(0.01);
+SELECT outbox_commit();
+\echo :SQLSTATE
+ROLLBACK;
+BEGIN;
+SELECT FROM pg_sleep(0.01);
+SELECT outbox_begin('old-1', 'brief', 'pessimistic');
+\echo :SQLSTATE
+ROLLBACK;
+
+-- Other endpoints do not mind.
+BEGIN;
+SELECT FROM pg_sleep(0.01);
+SELECT outbox_begin('old-1', 'long', 'pessimistic'), outbox_commit();
+SELECT outbox_begin('old-1', 'default'), outbox_commit();
+COMMIT;
+
+-- A duplicate is a duplicate, however old the transaction.
+SELECT outbox_alter_endpoint('brief', retention => '1 day');
+SELECT outbox_begin('old-2', 'brief') AS is_new, outbox_commit() AS messages;
+SELECT outbox_alter_endpoint('brief', retention => '1 ms');
+BEGIN;
+SELECT FROM pg_sleep(0.01);
+SELECT outbox_begin('old-2', 'brief');
+SELECT outbox_begin('old-2', 'brief', 'pessimistic');
+COMMIT;
+SELECT endpoint, msgid FROM outbox.records WHERE msgid LIKE 'old-%' ORDER BY 1, 2;
+SELECT outbox_drop_endpoint('brief'), outbox_drop_endpoint('long');

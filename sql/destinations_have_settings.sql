@@ -1,0 +1,68 @@
+-- A destination needs no settings, but may have some; and what administrators do about dead messages.
+SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
+\set SHOW_CONTEXT never
+
+SELECT outbox_set_destination('plain');
+SELECT outbox_set_destination('orders', 'shop:orders', 1000);
+SELECT outbox_set_destination(dest => 'short', maxlen => 10);
+SELECT outbox_set_destination('endless', maxlen => 0);
+SELECT outbox_set_destination(dest => 'quo"ted', stream => '  spaces ');
+SELECT * FROM outbox.destinations WHERE deferred + scheduled + dead = 0 ORDER BY dest COLLATE "C";
+-- The call sets all: what it is not given means the default again.
+SELECT outbox_set_destination('orders', maxlen => 5);
+SELECT outbox_set_destination('short', 'long');
+SELECT dest, stream, maxlen FROM outbox.destinations WHERE dest IN ('orders', 'short') ORDER BY dest;
+
+SELECT outbox_set_destination(NULL);
+\echo :SQLSTATE
+SELECT outbox_set_destination('');
+\echo :SQLSTATE
+SELECT outbox_set_destination(repeat(chr(8364), 341) || 'xx');
+\echo :SQLSTATE
+SELECT outbox_set_destination('outbox:fence:1');
+\echo :SQLSTATE
+SELECT outbox_set_destination('bad', '');
+\echo :SQLSTATE
+SELECT outbox_set_destination('bad', 'outbox:lease:1');
+\echo :SQLSTATE
+SELECT outbox_set_destination('bad', repeat('x', 1025));
+\echo :SQLSTATE
+SELECT outbox_set_destination('bad', maxlen => -1);
+\echo :SQLSTATE
+
+-- Pausing leaves the settings as they are, and setting does not resume.
+SELECT outbox_pause('orders'), outbox_pause('new');
+SELECT outbox_pause('orders');
+SELECT outbox_set_destination('orders', 'shop:orders');
+SELECT dest, stream, maxlen, paused FROM outbox.destinations WHERE paused ORDER BY dest;
+SELECT outbox_resume('orders'), outbox_resume('new'), outbox_resume('never paused');
+SELECT outbox_pause('');
+\echo :SQLSTATE
+SELECT outbox_pause('outbox:x');
+\echo :SQLSTATE
+-- Everything: that is no destination, and resumes only what it paused.
+SELECT outbox_pause('orders'), outbox_pause();
+SELECT dest FROM outbox.destinations WHERE paused;
+SELECT outbox_resume();
+SELECT dest FROM outbox.destinations WHERE paused;
+SELECT outbox_resume('orders');
+BEGIN;
+SELECT outbox_pause(NULL);
+ROLLBACK;
+
+-- dead messages: none here
+SELECT count(*) FROM outbox.dead_letters;
+SELECT outbox_retry(), outbox_retry('orders'), outbox_retry('orders', 'm1'), outbox_discard('orders', 'm1');
+
+-- Callers notice nothing of it.
+SELECT outbox_pause('orders');
+SELECT outbox_begin('paused-1') AS is_new, outbox_enqueue('orders', 'x', NULL, 'paused-1-out') AS id, outbox_commit() AS messages;
+SELECT count(DISTINCT message_id) FROM outbox.pending WHERE dest = 'orders';
+SELECT outbox_resume('orders');
+
+-- replay: what was never sent is not sent again
+SELECT outbox_replay('infinity');
+SELECT outbox_replay('-infinity', 'nowhere');
+SELECT outbox_replay(NULL);
+\echo :SQLSTATE
+DELETE FROM outbox.destination;

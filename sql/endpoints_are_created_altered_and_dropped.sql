@@ -1,0 +1,91 @@
+-- The settings of endpoints, and what is wrong with some.
+SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
+\set SHOW_CONTEXT never
+
+SELECT outbox_create_endpoint('plain');
+SELECT outbox_create_endpoint('full', 'pessimistic', '2 days');
+SELECT outbox_create_endpoint(name => 'short', retention => '1 hour');
+SELECT outbox_create_endpoint('  spaces and "quotes" ', concurrency => 'optimistic');
+SELECT * FROM outbox.endpoint ORDER BY name COLLATE "C";
+
+SELECT outbox_create_endpoint('plain');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint(NULL);
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint(repeat(chr(8364), 341) || 'x');
+SELECT outbox_drop_endpoint(repeat(chr(8364), 341) || 'x');
+SELECT outbox_create_endpoint(repeat(chr(8364), 341) || 'xx');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', 'eager');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', '');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', retention => '0');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', retention => '-1 hour');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', retention => 'soon');
+\echo :SQLSTATE
+SELECT count(*) FROM outbox.endpoint WHERE name = 'bad';
+
+-- ALTER sets all settings: what it is not given means the default again
+SELECT outbox_alter_endpoint('plain', 'pessimistic', '1 day');
+SELECT * FROM outbox.endpoint WHERE name = 'plain';
+SELECT outbox_alter_endpoint('plain', retention => '3 days');
+SELECT * FROM outbox.endpoint WHERE name = 'plain';
+SELECT outbox_alter_endpoint('plain');
+SELECT * FROM outbox.endpoint WHERE name = 'plain';
+SELECT outbox_alter_endpoint('nowhere', 'optimistic');
+\echo :SQLSTATE
+SELECT outbox_alter_endpoint(NULL, 'optimistic');
+\echo :SQLSTATE
+SELECT outbox_alter_endpoint('plain', 'eager');
+\echo :SQLSTATE
+SELECT outbox_alter_endpoint('plain', retention => '-1 s');
+\echo :SQLSTATE
+
+-- "default" is there without having been created
+SELECT outbox_alter_endpoint('default', 'pessimistic');
+SELECT outbox_alter_endpoint('default', NULL, '1 day');
+SELECT * FROM outbox.endpoint WHERE name = 'default';
+SELECT outbox_create_endpoint('default');
+\echo :SQLSTATE
+SELECT outbox_drop_endpoint('default');
+BEGIN;
+SELECT outbox_begin('endpoint-1', 'default');
+ROLLBACK;
+
+SELECT outbox_drop_endpoint('plain');
+SELECT outbox_drop_endpoint('plain');
+\echo :SQLSTATE
+SELECT outbox_drop_endpoint('');
+\echo :SQLSTATE
+SELECT outbox_drop_endpoint(NULL);
+\echo :SQLSTATE
+
+-- created and used in one transaction, and gone with it
+BEGIN;
+SELECT outbox_create_endpoint('brief');
+SELECT outbox_begin('endpoint-1', 'brief'), outbox_commit();
+ROLLBACK;
+SELECT outbox_begin('endpoint-1', 'brief');
+\echo :SQLSTATE
+BEGIN;
+SAVEPOINT a;
+SELECT outbox_create_endpoint('brief');
+ROLLBACK TO a;
+SELECT outbox_begin('endpoint-1', 'brief');
+\echo :SQLSTATE
+ROLLBACK;
+-- dropped with a message of it open
+BEGIN;
+SELECT outbox_begin('endpoint-1', 'full');
+SELECT outbox_drop_endpoint('full');
+SELECT outbox_commit();
+COMMIT;
+SELECT endpoint, msgid FROM outbox.records WHERE msgid = 'endpoint-1';
+
+SELECT outbox_drop_endpoint('short'), outbox_drop_endpoint('  spaces and "quotes" ');
+SELECT count(*) FROM outbox.endpoint;

@@ -1,0 +1,85 @@
+-- A bad setting is refused when it is set, by a message that tells the part but no password.
+SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
+-- left behind by a run that was interrupted
+SET client_min_messages = warning; DROP ROLE IF EXISTS regress_outbox_user; RESET client_min_messages;
+
+SET outbox.redis_url = '';
+\echo :SQLSTATE
+SET outbox.redis_url = 'localhost:6379';
+SET outbox.redis_url = 'rediss://localhost';
+SET outbox.redis_url = 'http://user:hunter2@localhost';
+SET outbox.redis_url = 'redis://';
+SET outbox.redis_url = 'redis://:hunter2@';
+SET outbox.redis_url = 'redis://user:hunter2@localhost:port/0';
+SET outbox.redis_url = 'redis://user:hunter2@localhost:0/0';
+SET outbox.redis_url = 'redis://user:hunter2@localhost:65536/0';
+SET outbox.redis_url = 'redis://user:hunter2@localhost:6379/first';
+SET outbox.redis_url = 'redis://user:hunter2@localhost:6379/-1';
+SET outbox.redis_url = 'redis://user:hunter%2@localhost';
+SET outbox.redis_url = 'redis://user:hunter%002@localhost';
+SET outbox.redis_url = 'redis://us%er:hunter2@localhost';
+SET outbox.redis_url = 'redis://user:hunter2@[::1';
+SET outbox.redis_url = 'redis://user:hunter2@[::1]6379';
+SET outbox.redis_url = 'unix://relative/path';
+SELECT set_config('outbox.redis_url', 'unix:///' || repeat('x', 2000), false);
+SELECT set_config('outbox.redis_url', 'redis://:' || repeat('hunter2', 500) || '@localhost', false);
+\echo :SQLSTATE
+ALTER ROLE current_user SET outbox.redis_url = 'redis://:hunter2@localhost:port';
+\echo :SQLSTATE
+
+-- what is well
+SET outbox.redis_url = 'redis://localhost';
+SET outbox.redis_url = 'redis://localhost/';
+SET outbox.redis_url = 'redis://user:hunter2@localhost:65535/15';
+SET outbox.redis_url = 'redis://:p%40ss%2Fword@redis.example';
+SET outbox.redis_url = 'redis://user@[::1]:6380/1';
+SET outbox.redis_url = 'unix:///run/redis/redis.sock';
+RESET outbox.redis_url;
+
+-- the others
+SET outbox.concurrency = 'eager';
+\echo :SQLSTATE
+SET outbox.endpoint = '';
+\echo :SQLSTATE
+SET outbox.retention = 0;
+SET outbox.replay_window = -1;
+SET outbox.cleanup_interval = -2;
+SET outbox.poll_interval = 0;
+SET outbox.batch_size = 0;
+SET outbox.redis_data_loss = 'ignore';
+SET outbox.retention = '2 apples';
+-- names are reserved: a typo does not pass for a setting
+SET outbox.redis_ulr = 'redis://localhost';
+\echo :SQLSTATE
+
+-- Each has a description, a unit where it measures something, and the default of the documentation.
+SELECT name, boot_val, unit, vartype, context, min_val, max_val
+FROM pg_settings WHERE name LIKE 'outbox.%' ORDER BY name COLLATE "C";
+SELECT name FROM pg_settings WHERE name LIKE 'outbox.%' AND coalesce(short_desc, '') = '';
+
+-- An ordinary role chooses how its own messages are treated, and nothing else.
+CREATE ROLE regress_outbox_user;
+SET ROLE regress_outbox_user;
+SET outbox.endpoint = 'mine';
+SET outbox.concurrency = 'pessimistic';
+SET outbox.redis_url = 'redis://localhost';
+\echo :SQLSTATE
+SET outbox.redis_password_file = '/etc/passwd';
+\echo :SQLSTATE
+SET outbox.dispatch = off;
+\echo :SQLSTATE
+SET outbox.retention = '1 s';
+\echo :SQLSTATE
+ALTER ROLE regress_outbox_user SET outbox.redis_url = 'redis://localhost';
+\echo :SQLSTATE
+SHOW outbox.redis_url;
+\echo :SQLSTATE
+SHOW outbox.redis_password_file;
+\echo :SQLSTATE
+SELECT current_setting('outbox.redis_url');
+\echo :SQLSTATE
+SELECT name FROM pg_settings WHERE name LIKE 'outbox.redis%' ORDER BY name COLLATE "C";
+RESET ROLE;
+RESET outbox.endpoint;
+RESET outbox.concurrency;
+DROP ROLE regress_outbox_user;

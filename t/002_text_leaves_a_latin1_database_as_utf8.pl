@@ -1,0 +1,51 @@
+# What is text in SQL is UTF-8 in Redis, whatever the database's encoding.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, extension => 0);
+my $utf8 = "M\xc3\xbcller";
+my $latin1 = "M\xfcller";
+
+$node->sql(q{CREATE DATABASE western ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'});
+$node->sql('CREATE EXTENSION outbox', 'western');
+
+# psql talks in the database's encoding here.
+$node->sql(<<END, 'western');
+BEGIN;
+SELECT outbox_begin('in $latin1');
+SELECT outbox_enqueue('text $latin1', '$latin1', '{"$latin1": "h $latin1"}', 'id $latin1');
+SELECT outbox_enqueue('json', '{"name": "$latin1"}'::json);
+SELECT outbox_enqueue('jsonb', '{"name": "$latin1"}'::jsonb);
+SELECT outbox_enqueue('bytea', '\\x4dfc'::bytea);
+SELECT outbox_commit();
+COMMIT;
+END
+
+eventually { $redis->count('bytea') == 1 } 'messages from a LATIN1 database arrive';
+my ($entry) = $redis->entries("text $utf8");
+is($entry->{body}, $utf8, 'text body, and the destination');
+is($entry->{id}, "id $utf8", 'message id');
+is($entry->{cause}, "in $utf8", 'id of the incoming message');
+is_deeply($entry->{headers}, { $utf8 => "h $utf8" }, 'headers');
+is(($redis->bodies('json'))[0], qq({"name": "$utf8"}), 'json body');
+is(($redis->bodies('jsonb'))[0], qq({"name": "$utf8"}), 'jsonb body');
+is(($redis->bodies('bytea'))[0], "\x4d\xfc", 'a bytea body stays as it is');
+
+is($node->sql("SELECT outbox_begin('in $latin1')", 'western'), 'f', 'the incoming message is recognised');
+is($node->sql("SET client_encoding = 'UTF8'; SELECT outbox_begin('in $utf8')", 'western'), 'f',
+	'... also by a client that talks UTF-8');
+is($node->sql("SET client_encoding = 'UTF8'; SELECT msgid FROM outbox.records", 'western'), "in $utf8",
+	'... and shown');
+
+$redis->stop;
+$node->sql("SELECT outbox_enqueue('text $latin1', 'x', '{\"$latin1\": 1}', 'id $latin1')", 'western');
+is($node->sql("SET client_encoding = 'UTF8'; SELECT dest, message_id, headers FROM outbox.pending", 'western'),
+	qq(text $utf8|id $utf8|{"$utf8": 1}), 'a pending message is shown in the encoding of the client');
+
+done_testing();

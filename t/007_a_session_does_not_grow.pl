@@ -1,0 +1,47 @@
+# A session of 10,000 transactions, good and bad ones, needs no more memory than
+# a session of some.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+my $session = $node->session;
+
+# Runs transactions n .. m, each in statements of its own: commits, rollbacks,
+# savepoints, duplicates.
+sub run_transactions
+{
+	my ($first, $last) = @_;
+	$session->query(<<END);
+\\o /dev/null
+SELECT s.statement
+FROM generate_series($first, $last) n,
+	LATERAL (VALUES
+		(1, 'BEGIN'),
+		(2, format('SELECT outbox_begin(%L, concurrency => %L)', n, CASE n % 2 WHEN 0 THEN 'optimistic' ELSE 'pessimistic' END)),
+		(3, 'SAVEPOINT s'),
+		(4, format('SELECT outbox_enqueue(%L, %L, %L)', 'd', n, '{"header": 1}')),
+		(5, CASE n % 3 WHEN 0 THEN 'ROLLBACK TO s' END),
+		(6, 'SELECT outbox_commit()'),
+		(7, CASE n % 5 WHEN 0 THEN 'ROLLBACK' ELSE 'COMMIT' END),
+		(8, CASE n % 7 WHEN 0 THEN 'SELECT outbox_begin(''1'')' END)) s (step, statement)
+WHERE s.statement IS NOT NULL
+ORDER BY n, s.step \\gexec
+\\o
+END
+	return $session->query('SELECT sum(total_bytes) FROM pg_backend_memory_contexts');
+}
+
+my $some = run_transactions(1, 1000);
+my $many = run_transactions(1001, 11000);
+cmp_ok($many - $some, '<', 32 * 1024, 'no growth of memory') or diag "from $some to $many";
+eventually { $node->status('pending') == 0 } 'everything is sent';
+is($redis->count('d'), grep({ $_ % 3 and $_ % 5 } 1 .. 11000), '... that committed');
+$session->quit;
+
+done_testing();

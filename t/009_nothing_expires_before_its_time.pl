@@ -1,0 +1,119 @@
+# A record expires when its retention has passed since its messages were sent,
+# and never before they were. What has expired leaves no space behind.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+use Time::HiRes 'time';
+
+my $redis = Redis->new(started => 0);
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.retention = '1s'
+outbox.replay_window = '1s'
+outbox.cleanup_interval = '100ms'
+END
+
+sub handle
+{
+	my ($msgid, $arguments) = @_;
+	$node->sql("BEGIN; SELECT outbox_begin('$msgid'" . ($arguments // '') . '); '
+		  . "SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
+	return;
+}
+
+# Whether a message would be processed if it came now.
+sub is_new
+{
+	my ($msgid, $arguments) = @_;
+	return $node->sql("BEGIN; SELECT outbox_begin('$msgid'" . ($arguments // '') . '); ROLLBACK') eq 't';
+}
+
+# Rows of messages, or records, that are still on disk.
+sub rows
+{
+	my ($table) = @_;
+	my $last = $table eq 'record' ? 7 : 3;
+	return $node->sql('SELECT ' . join ' + ', map { "(SELECT count(*) FROM outbox.${table}_$_)" } 0 .. $last);
+}
+
+# Waits until this many seconds have passed for the server.
+sub let_pass
+{
+	my ($seconds) = @_;
+	my $until = $node->sql("SELECT clock_timestamp() + interval '$seconds s'");
+	return $node->poll_query_until('postgres', "SELECT clock_timestamp() > '$until'");
+}
+
+#
+# Redis is away for much longer than the retention.
+#
+handle("m$_") foreach 1 .. 10;
+let_pass(4);
+is(scalar(grep { !is_new("m$_") } 1 .. 10), 10, 'records outlive the retention as long as their messages are not sent');
+is($node->sql('SELECT outbox_cleanup()'), 0, '... also when a round of expiry is asked for');
+is($node->status('pending'), 10, '... and the messages are kept');
+
+$node->restart;
+let_pass(2);
+is(scalar(grep { !is_new("m$_") } 1 .. 10), 10, '... also after a restart');
+is($node->status('pending'), 10, '... with the messages');
+
+#
+# Redis comes back.
+#
+my $return = time;
+$redis->start;
+eventually { $redis->count('d') == 10 } 'they are sent when Redis is there';
+is_exactly_once([ $redis->bodies('d') ], [ map { "m$_" } 1 .. 10 ], '... each once');
+ok(!is_new('m1'), 'sent, the records are still there');
+eventually { is_new('m1') } 'and expire in the end';
+cmp_ok(time - $return, '>=', 1, '... not before the retention has passed since they were sent');
+eventually { rows('record') == 0 } 'no record stays on disk';
+eventually { rows('log') == 0 } 'no message stays on disk';
+ok(is_new("m$_"), "m$_ has expired") foreach 2 .. 10;
+is($redis->count('d'), 10, 'nothing was sent again');
+
+#
+# While Redis is away the log is kept, however long ago it was sent: Redis may
+# come back without it.
+#
+handle("r$_") foreach 1 .. 10;
+$node->wait_until_sent;
+$redis->stop;
+$redis->lose_data;
+handle('r11');
+let_pass(4);
+is(rows('log'), 11, 'the log is kept while Redis is away');
+$redis->start;
+eventually { $redis->count('d') == 11 } '... for a Redis that comes back empty';
+
+#
+# The longest retention of all endpoints counts.
+#
+$node->sql(q{SELECT outbox_create_endpoint('patient', retention => '1 hour')});
+handle('m1', q{, 'patient'});
+$node->wait_until_sent;
+let_pass(4);
+ok(!is_new('m1', q{, 'patient'}), 'the record of an endpoint with a longer retention lives longer');
+$node->sql(q{SELECT outbox_drop_endpoint('patient')});
+
+#
+# outbox_cleanup() alone.
+#
+$node->wait_until_sent;
+eventually { rows('record') == 0 } 'without its endpoint that record expires too';
+$node->set('outbox.cleanup_interval' => -1);
+handle("n$_") foreach 1 .. 10;
+$node->wait_until_sent;
+let_pass(3);
+is(rows('record'), 10, 'with outbox.cleanup_interval = -1 nothing is removed');
+my $removed = 0;
+eventually { $removed += $node->sql('SELECT outbox_cleanup()'); $removed >= 10 }
+'outbox_cleanup() removes what has expired';
+is($removed, 10, '... and says how many records that were');
+is(rows('record'), 0, '... which are gone');
+
+done_testing();

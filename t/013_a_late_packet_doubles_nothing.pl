@@ -1,0 +1,92 @@
+# A connection that was given up may still deliver what was written to it. Each
+# chunk compares the fence first, so it finds that others were faster.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Proxy;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $proxy = Proxy->new($redis);
+my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $proxy->url . "'");
+my @sent = ('first');
+
+# Enqueues messages named after the case.
+sub enqueue
+{
+	my ($name) = @_;
+	my @names = map { "$name $_" } 1 .. 5;
+
+	push @sent, @names;
+	$node->sql("SELECT outbox_enqueue('d', '$name ' || i) FROM generate_series(1, 5) i");
+	return;
+}
+
+sub arrived_once
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { $redis->count('d') >= @sent } "$name: all messages arrive";
+	ok($node->wait_until_sent, '... and are known to');
+	is(join(',', $redis->bodies('d')), join(',', @sent), '... in order, none twice');
+	return;
+}
+
+$node->sql(q{SELECT outbox_enqueue('d', 'first')});
+eventually { $redis->count('d') == 1 } 'a message passes the proxy';
+
+# The chunk lies in the network, the dispatcher gives up and connects again.
+my $connection = $proxy->opened;
+$proxy->hold('overtaken');
+enqueue('overtaken');
+eventually { $proxy->harmed } 'a chunk is held back';
+$proxy->pass;
+arrived_once('a chunk is overtaken by another connection');
+cmp_ok($proxy->opened, '>', $connection, '... which is a new one');
+is($proxy->held, 1, '... while the chunk is still under way');
+$proxy->release($connection);
+eventually { $proxy->answered($connection) > 0 } 'it is delivered late';
+arrived_once('after the late chunk');
+enqueue('next');
+arrived_once('dispatch goes on');
+
+# The next connection has read the fence when the old chunk arrives.
+$connection = $proxy->opened;
+$proxy->hold('crossing');
+enqueue('crossing');
+eventually { $proxy->held >= 2 } 'a chunk is held back on a connection and on the next one';
+$proxy->pass;
+$proxy->release($connection);
+$proxy->release($connection + 1);
+eventually { $proxy->answered($connection + 1) > 0 } 'both are delivered';
+arrived_once('two chunks with the same messages');
+enqueue('after');
+arrived_once('dispatch goes on');
+
+# Redis does what it is told, but the answer is lost.
+my $harmed = $proxy->harmed;
+$proxy->lose_answer('unheard');
+enqueue('unheard');
+eventually { $proxy->harmed > $harmed } 'an answer is lost';
+$proxy->pass;
+arrived_once('an answer that is lost');
+
+# Half a chunk arrives.
+$harmed = $proxy->harmed;
+$proxy->cut('halved');
+enqueue('halved');
+eventually { $proxy->harmed > $harmed } 'a chunk is cut';
+$proxy->pass;
+arrived_once('half a chunk');
+
+# Redis hangs with a chunk in its socket and wakes up after it was given up.
+$redis->pause;
+enqueue('frozen');
+eventually { $node->status('redis_state') eq 'down' } 'Redis hangs with a chunk in its socket';
+$redis->resume;
+arrived_once('a chunk in the socket of a Redis that hung');
+
+done_testing();

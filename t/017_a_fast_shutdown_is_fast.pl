@@ -1,0 +1,65 @@
+# The server stops at once whatever the workers are doing, and they leave when
+# they are told to or when the postmaster is gone.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.connect_timeout = '60s'
+outbox.command_timeout = '60s'
+END
+my $script = "SELECT outbox_enqueue('d', 'x');";
+
+sub stops
+{
+	my ($state) = @_;
+	cmp_ok(seconds { $node->stop('fast') }, '<', 2, "fast shutdown: $state");
+	return;
+}
+
+sub hang
+{
+	$redis->pause;
+	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+	return $node->poll_query_until('postgres', 'SELECT windows > 0 FROM outbox.status');
+}
+
+$node->sql($script);
+ok($node->wait_until_sent, 'dispatch works');
+stops('idle');
+
+$node->start;
+my $load = $node->start_load(clients => 4, scripts => [$script]);
+my $count = $redis->count('d');
+eventually { $redis->count('d') > $count + 500 } 'dispatch works under load';
+stops('under load');
+$load->finish;
+
+$node->start;
+ok(hang(), 'Redis hangs');
+stops('while Redis hangs');
+
+$redis->resume;
+$node->start;
+ok($node->wait_until_sent, 'dispatch goes on');
+ok(hang(), 'Redis hangs again');
+my $pid = $node->dispatcher;
+$node->sql("SELECT pg_terminate_backend($pid)");
+my $took = seconds { wait_until { !kill 0, $pid } };
+cmp_ok($took, '<', 2, 'a terminated dispatcher leaves while Redis hangs');
+
+$pid = $node->dispatcher;
+ok($pid, 'there is a new one');
+$node->kill9;
+$took = seconds { wait_until { !kill 0, $pid } };
+cmp_ok($took, '<', 2, 'without the postmaster it leaves too');
+$redis->resume;
+$node->start_after_kill;
+ok($node->wait_until_sent, 'the next one sends what is left');
+
+done_testing();

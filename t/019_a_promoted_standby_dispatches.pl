@@ -1,0 +1,51 @@
+# A standby takes and sends nothing; promoted, it goes on where the old primary
+# stopped.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $primary = Outbox->create('primary', redis => $redis, init => { allows_streaming => 1 }, conf => 'max_connections = 60');
+
+$primary->backup('base');
+my $standby = Outbox->new('standby');
+$standby->init_from_backup($primary, 'base', has_streaming => 1);
+$standby->start;
+
+sub handle
+{
+	my ($node, $n) = @_;
+	$node->sql("BEGIN; SELECT outbox_begin('m$n'); SELECT outbox_enqueue('d', '$n'); SELECT outbox_commit(); COMMIT");
+	return;
+}
+
+handle($primary, $_) foreach 1 .. 3;
+ok($primary->wait_until_sent, 'the primary sends');
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+
+like($standby->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^25006/, 'outbox_enqueue on a standby');
+like($standby->sql_error(q{BEGIN; SELECT outbox_begin('m9'); SELECT outbox_commit()}), qr/^25006/, 'outbox_begin on a standby');
+is($standby->sql('SELECT count(*) FROM outbox.status'), 1, 'outbox.status answers there');
+is($standby->sql('SELECT count(*) FROM outbox.records'), 3, '... and outbox.records');
+eventually { $standby->sql('SELECT count(*) FROM outbox.pending') == 0 } '... and outbox.pending';
+is(scalar($standby->dispatchers), 0, 'it has no dispatcher');
+
+# What the primary could not send any more.
+$redis->stop;
+handle($primary, $_) foreach 4 .. 6;
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+$primary->stop('immediate');
+$standby->promote;
+ok($standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()'), 'the standby is promoted');
+handle($standby, $_) foreach 7 .. 8;
+is($standby->sql("SELECT outbox_begin('m$_')"), 'f', "it knows message $_") foreach 1, 6, 8;
+$redis->start;
+ok($standby->wait_until_sent, 'it sends');
+is(join(' ', $redis->bodies('d')), '1 2 3 4 5 6 7 8', '... what was left and what is new, in order, none twice');
+is(scalar($standby->dispatchers), 1, '... by one dispatcher');
+
+done_testing();

@@ -1,0 +1,99 @@
+# pg_dump takes along what is not sent yet, all records and the settings of
+# endpoints; the restored database sends it once and forgets nothing.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, extension => 0);
+my $folder = PostgreSQL::Test::Utils::tempdir();
+
+sub handle
+{
+	my ($database, $n, $dest) = @_;
+	$node->sql(<<END, $database);
+BEGIN;
+SELECT outbox_begin('m$n', 'sales');
+SELECT outbox_enqueue('$dest', '\\x00$n'::bytea, '{"n": $n}', 'id $n');
+SELECT outbox_commit();
+COMMIT;
+END
+	return;
+}
+
+sub ids { return join ' ', map { $_->{id} } $redis->entries($_[0]); }
+
+$node->sql('CREATE DATABASE source');
+$node->sql(q{CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', 'pessimistic', '3 days')}, 'source');
+handle('source', $_, 'd') foreach 10 .. 14;
+ok($node->wait_until_sent('source'), 'messages that were sent before');
+
+# One that its destination refuses, and some that Redis never saw.
+$redis->cli('SET', 'bad', 'x');
+handle('source', 15, 'bad');
+ok($node->poll_query_until('source', 'SELECT deferred = 1 FROM outbox.status'), 'a message is deferred');
+handle('source', 16, 'd');
+ok($node->poll_query_until('source', 'SELECT pending = 1 FROM outbox.status'), '... another is sent');
+$redis->stop;
+handle('source', $_, 'd') foreach 17 .. 19;
+is($node->status('pending', 'source'), 4, 'messages are pending');
+
+$node->command_ok([ 'pg_dump', '--file', "$folder/plain", $node->connstr('source') ], 'pg_dump');
+$node->command_ok([ 'pg_dump', '--format=custom', '--file', "$folder/custom", $node->connstr('source') ],
+	'pg_dump --format=custom');
+$node->sql('DROP DATABASE source');
+
+# Looks at a restored database, all its messages still pending.
+sub check
+{
+	my ($database) = @_;
+
+	eventually { $node->status('pending', $database) == 4 } 'what was pending is pending';
+	is(join(' ', grep { $node->sql("SELECT outbox_begin('m$_', 'sales')", $database) eq 'f' } 10 .. 19),
+		join(' ', 10 .. 19), 'all records are there');
+	is($node->sql('SELECT * FROM outbox.endpoint', $database), 'sales|pessimistic|3 days', 'so are the settings of endpoints');
+	handle($database, 20, 'd');
+
+	$redis->lose_data;
+	$redis->start;
+	eventually { $redis->count('d') == 4 && $redis->count('bad') == 1 } 'what was pending is sent';
+	ok($node->wait_until_sent($database), '... all of it');
+	is(ids('d'), 'id 17 id 18 id 19 id 20', '... in order, before what came later, and nothing else');
+	is(ids('bad'), 'id 15', '... also what was deferred');
+	my ($entry) = $redis->entries('d');
+	is_deeply([ @$entry{ 'body', 'cause', 'headers' } ], [ "\0\x17", 'm17', { n => 17 } ], '... as it was enqueued');
+	is(scalar($node->dispatchers($database)), 1, 'there is one dispatcher');
+
+	$node->restart;
+	handle($database, 21, 'd');
+	eventually { $redis->count('d') == 5 } 'after a restart dispatch goes on';
+	is(ids('d'), 'id 17 id 18 id 19 id 20 id 21', '... and nothing is sent again');
+	$redis->stop;
+	$node->sql("DROP DATABASE $database");
+	return;
+}
+
+$node->sql('CREATE DATABASE plain');
+$node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', "$folder/out", '-f', "$folder/plain", $node->connstr('plain') ],
+	'restored by psql');
+check('plain');
+
+$node->sql('CREATE DATABASE custom');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '--jobs=2', '--dbname', $node->connstr('custom'), "$folder/custom" ],
+	'restored by pg_restore');
+check('custom');
+
+# The dispatcher is there before the data, as it may be by chance above.
+$node->sql('CREATE DATABASE slow');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '--section=pre-data', '--dbname', $node->connstr('slow'), "$folder/custom" ],
+	'restored by pg_restore: the schema');
+eventually { $node->status('dispatcher_state', 'slow') eq 'waiting for Redis' } '... which gets a dispatcher';
+$node->command_ok([ 'pg_restore', '--exit-on-error', '--section=data', '--section=post-data', '--dbname', $node->connstr('slow'), "$folder/custom" ],
+	'... and then the data');
+check('slow');
+
+done_testing();

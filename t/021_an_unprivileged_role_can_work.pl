@@ -1,0 +1,98 @@
+# A role that got "application" can begin, enqueue, commit and wait; it reads no
+# table and forges no record. Others can do less still.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+
+$node->sql(<<'END');
+CREATE ROLE application LOGIN;
+CREATE ROLE monitor LOGIN;
+CREATE ROLE admin LOGIN;
+CREATE ROLE stranger LOGIN;
+SELECT outbox_grant('application');
+SELECT outbox_grant('monitor', 'monitor');
+SELECT outbox_grant('admin', 'admin');
+END
+
+# Whether a role may run this: "yes", or the SQLSTATE.
+sub may
+{
+	my ($role, $sql, $database) = @_;
+	my $error = $node->sql_error($sql, $database, extra_params => [ '-U', $role ]);
+	return $error =~ /^no error/ ? 'yes' : substr($error, 0, 5);
+}
+
+my $work = q{BEGIN; SELECT outbox_begin('m1'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT};
+
+is(may('application', $work), 'yes', 'an application works');
+eventually { $redis->count('d') == 1 } '... and its message is sent';
+is(may('application', q{SELECT outbox_wait('m1')}), 'yes', '... and it can wait for that');
+is(may('application', q{BEGIN; SELECT outbox_begin('m2', concurrency => 'pessimistic'); SELECT outbox_commit(); COMMIT}),
+	'yes', '... in pessimistic mode too');
+is(may('application', q{SELECT outbox_begin('6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid); SELECT outbox_commit()}),
+	'25000', '... under the usual rules');
+is(may($_, $work), '42501', "a $_ does not") foreach 'stranger', 'monitor';
+
+# Tables.
+my @tables = split /\n/, $node->sql(q{SELECT oid::regclass FROM pg_class
+	WHERE relnamespace = 'outbox'::regnamespace AND relkind = 'r' ORDER BY 1});
+cmp_ok(@tables, '>=', 20, 'there are tables');
+foreach my $role ('application', 'monitor', 'admin', 'stranger')
+{
+	my @open = grep {
+		my $table = $_;
+		grep { may($role, $_) ne '42501' } "SELECT FROM $table", "DELETE FROM $table", "TRUNCATE $table",
+		  "INSERT INTO $table DEFAULT VALUES", "COPY $table FROM STDIN"
+	} @tables;
+	is("@open", '', "no table is open to: $role");
+	is(may($role, q{SELECT nextval('outbox.message_id_seq')}), '42501', '... nor the sequence');
+}
+
+# Views and functions.
+foreach my $view ('status', 'pending', 'records')
+{
+	is(may('monitor', "SELECT * FROM outbox.$view"), 'yes', "a monitor reads outbox.$view");
+	is(may('admin', "SELECT * FROM outbox.$view"), 'yes', '... and an admin');
+	is(may('application', "SELECT * FROM outbox.$view"), '42501', '... but no application');
+}
+is(may('admin', q{SELECT outbox_create_endpoint('e'); SELECT outbox_alter_endpoint('e', 'pessimistic'); SELECT outbox_drop_endpoint('e')}),
+	'yes', 'an admin manages endpoints');
+is(may('admin', 'SELECT outbox_cleanup()'), 'yes', '... and asks for expiry');
+foreach my $role ('application', 'monitor')
+{
+	is(may($role, q{SELECT outbox_create_endpoint('e')}), '42501', "no endpoint is made by: $role");
+	is(may($role, 'SELECT outbox_cleanup()'), '42501', '... nor expiry asked for');
+	is(may($role, q{SELECT outbox_grant('stranger')}), '42501', '... nor anything granted');
+}
+
+# A record or message that comes by a function of ours, or by a trigger of theirs.
+is(may('application', 'SELECT outbox.redirect_restored()'), '42501', 'the internal functions are closed');
+is(may('application', 'CREATE FUNCTION pg_temp.f() RETURNS text LANGUAGE sql AS $$ SELECT msgid FROM outbox.record_0 $$; SELECT pg_temp.f()'),
+	'42501', '... whatever they are called from');
+
+$node->sql(q{SELECT outbox_revoke('application'), outbox_revoke('monitor', 'monitor')});
+is(may('application', $work), '42501', 'outbox_revoke takes it from an application');
+is(may('monitor', 'SELECT * FROM outbox.status'), '42501', '... and from a monitor');
+
+# The same with the functions in other schemas.
+foreach my $schema ('tools', 'outbox')
+{
+	my $database = "in_$schema";
+
+	$node->sql("CREATE DATABASE $database");
+	$node->sql("CREATE SCHEMA $schema; CREATE EXTENSION outbox SCHEMA $schema; SELECT $schema.outbox_grant('application')", $database);
+	is(may('application', $work =~ s/outbox_/$schema.outbox_/gr, $database), 'yes', "schema $schema: an application works");
+	is(may('stranger', $work =~ s/outbox_/$schema.outbox_/gr, $database), '42501', '... a stranger does not');
+	is(may('application', 'SELECT FROM outbox.log_0', $database), '42501', '... and the tables are closed');
+	is(may('application', 'SELECT * FROM outbox.status', $database), '42501', '... and the views');
+}
+eventually { $redis->count('d') == 3 } 'their messages are sent';
+
+done_testing();

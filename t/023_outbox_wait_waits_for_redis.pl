@@ -1,0 +1,64 @@
+# outbox_wait says true when everything a record carries is in Redis, false when
+# time is up, NULL when there is no such record.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+
+sub handle
+{
+	my ($msgid, @bodies) = @_;
+	$node->sql(join '; ', 'BEGIN', "SELECT outbox_begin('$msgid')", (map { "SELECT outbox_enqueue('d', '$_')" } @bodies),
+		'SELECT outbox_commit()', 'COMMIT');
+	return;
+}
+
+handle('m1', 1, 2);
+is($node->sql(q{SELECT outbox_wait('m1')}), 't', 'true when the messages are sent');
+is($redis->count('d'), 2, '... which they are');
+handle('m2');
+is($node->sql(q{SELECT outbox_wait('m2')}), 't', 'also for a record without messages');
+
+is($node->sql(q{SELECT outbox_wait('never') IS NULL}), 't', 'NULL for an unknown message');
+is($node->sql(q{SELECT outbox_wait('m1', 'default')}), 't', 'the endpoint may be named');
+is($node->sql(q{SELECT outbox_create_endpoint('other'); SELECT outbox_wait('m1', 'other') IS NULL}) =~ s/^\s*//r, 't',
+	'NULL for a message of another endpoint');
+
+$redis->pause;
+handle('m3', 3);
+my $answer;
+my $took = seconds { $answer = $node->sql(q{SELECT outbox_wait('m3', timeout => '500 ms')}) };
+is($answer, 'f', 'false when time is up');
+cmp_ok($took, '>=', 0.5, '... not before');
+cmp_ok($took, '<', 2, '... nor long after');
+is($node->sql(q{SELECT outbox_wait('m3', timeout => '0')}), 'f', 'a look without waiting');
+is($node->sql(q{SELECT outbox_wait('m1')}), 't', 'what was sent before is known');
+
+my $session = $node->session;
+$session->query_until(qr/asked/, "\\echo asked\nSELECT outbox_wait('m3');\n");
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT outbox_wait%' AND state = 'active'}),
+	'a session waits while Redis hangs');
+$redis->resume;
+like($session->query('SELECT 1'), qr/^t$/m, '... until the message is sent');
+$session->quit;
+
+# A wait can be ended like any other.
+$redis->pause;
+handle('m4', 4);
+like($node->sql_error(q{SET statement_timeout = '300ms'; SELECT outbox_wait('m4')}), qr/^57014/, 'a statement timeout ends it');
+$redis->resume;
+
+# In the transaction that holds the record it would wait for itself.
+$took = seconds {
+	unlike($node->sql_error(q{BEGIN; SELECT outbox_begin('m5'); SELECT outbox_enqueue('d', '5'); SELECT outbox_commit(); SELECT outbox_wait('m5'); COMMIT}),
+		qr/^no error/, 'an error in the transaction that it waits for');
+};
+cmp_ok($took, '<', 3, '... at once');
+
+done_testing();

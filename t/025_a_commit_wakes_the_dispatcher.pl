@@ -1,0 +1,106 @@
+# Nobody waits for outbox.poll_interval: each commit that enqueued wakes the
+# dispatcher.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.poll_interval = '1h'
+outbox.cleanup_interval = '1h'
+outbox.command_timeout = '60s'
+restart_after_crash = on
+END
+my $sent = 0;
+
+# Some messages one after the other. The dispatcher has other reasons to wake up,
+# about once in a second: without being woken for these it needs as many seconds.
+sub arrives
+{
+	my ($name, $sql, $database) = @_;
+	my $took = 0;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	foreach (1 .. 4)
+	{
+		my $session = ref $database ? $database : undef;
+		$session ? $session->query_safe($sql) : $node->sql($sql, $database);
+		$sent++;
+		$took += seconds { wait_until { $redis->count('d') == $sent } };
+	}
+	is($redis->count('d'), $sent, $name);
+	cmp_ok($took, '<', 2, '... at once');
+	return;
+}
+
+arrives('a message', q{SELECT outbox_enqueue('d', 'x')});
+arrives('a handler', q{BEGIN; SELECT outbox_begin(pg_current_xact_id()::text); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT});
+arrives('a savepoint', q{BEGIN; SAVEPOINT s; SELECT outbox_enqueue('d', 'x'); RELEASE s; COMMIT});
+arrives('a savepoint before one that is rolled back',
+	q{BEGIN; SAVEPOINT s; SELECT outbox_enqueue('d', 'x'); RELEASE s; SAVEPOINT t; SELECT outbox_enqueue('d', 'y'); ROLLBACK TO t; COMMIT});
+arrives('after a rollback in the same session',
+	q{BEGIN; SELECT outbox_enqueue('d', 'x'); ROLLBACK; SELECT outbox_enqueue('d', 'x')});
+arrives('without waiting for WAL', q{SET synchronous_commit = off; SELECT outbox_enqueue('d', 'x')});
+arrives('a DO block that commits', <<'END');
+DO $$ BEGIN PERFORM outbox_enqueue('d', 'x'); COMMIT; END $$
+END
+
+# A session that enqueued and stays.
+my $session = $node->session;
+arrives('a session that goes on', q{SELECT outbox_enqueue('d', 'x')}, $session);
+arrives('... with prepared transactions',
+	q{BEGIN; SELECT outbox_enqueue('d', 'x'); PREPARE TRANSACTION 'p'; SELECT 1; COMMIT PREPARED 'p'}, $session);
+$session->quit;
+arrives('COMMIT PREPARED in another session', <<'END');
+BEGIN;
+SELECT outbox_enqueue('d', 'x');
+PREPARE TRANSACTION 'p';
+\connect
+COMMIT PREPARED 'p';
+END
+
+my $took = seconds { $node->sql('SELECT outbox_cleanup()') foreach 1 .. 4 };
+cmp_ok($took, '<', 2, 'outbox_cleanup() is answered at once');
+$took = seconds {
+	foreach (1 .. 4)
+	{
+		$node->sql("BEGIN; SELECT outbox_begin('w$_'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT; SELECT outbox_wait('w$_')");
+		$sent++;
+	}
+};
+cmp_ok($took, '<', 2, 'so is outbox_wait()');
+
+$node->sql('CREATE DATABASE fresh');
+$node->sql('CREATE EXTENSION outbox', 'fresh');
+arrives('a new database', q{SELECT outbox_enqueue('d', 'x')}, 'fresh');
+
+# While the dispatcher waits for Redis, which says nothing for a moment.
+my $pid = $node->dispatcher;
+eventually { $node->sql('SELECT max(published) = max(number) FROM outbox.window_0') eq 't' } 'the dispatcher has nothing left to do';
+$redis->pause;
+$node->sql("SELECT pg_terminate_backend($pid, 10000)");
+eventually { my $next = $node->dispatcher; $next && $next != $pid } 'the next dispatcher connects';
+eventually { $node->sql(q{SELECT wait_event IS NOT NULL FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher' AND datname = 'postgres'}) eq 't' }
+'... and waits for Redis';
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+$sent++;
+$redis->resume;
+$took = seconds { wait_until { $redis->count('d') == $sent } };
+cmp_ok($took, '<', 2, 'what is committed meanwhile is sent at once');
+
+# What was committed before somebody could be woken.
+$redis->stop;
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+$sent++;
+$node->restart;
+$redis->start;
+eventually { $redis->count('d') == $sent } 'what waits at a start is sent';
+kill 'KILL', $node->dispatcher;
+eventually { $node->psql('postgres', 'SELECT 1') == 0 } 'after a crash';
+arrives('... too', q{SELECT outbox_enqueue('d', 'x')});
+
+done_testing();

@@ -1,0 +1,82 @@
+# CREATE DATABASE ... TEMPLATE copies what is pending and what was sent; both
+# remain the business of the original, as long as there is one.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, extension => 0);
+
+sub enqueue
+{
+	my ($database, $body, $dest) = @_;
+	$node->sql("SELECT outbox_enqueue('" . ($dest // 'd') . "', '$body')", $database);
+	return;
+}
+
+sub sent { return join ' ', sort $redis->bodies($_[0] // 'd'); }
+
+sub all_sent
+{
+	my ($name, @databases) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return ok(2 == grep({ $node->wait_until_sent($_) } @databases), $name);
+}
+
+$node->sql('CREATE DATABASE original');
+$node->sql('CREATE EXTENSION outbox', 'original');
+enqueue('original', 'old');
+$redis->cli('SET', 'bad', 'x');
+enqueue('original', 'refused', 'bad');
+ok($node->poll_query_until('original', 'SELECT deferred = 1 AND windows = 0 FROM outbox.status'), 'one is sent, one deferred');
+$redis->stop;
+enqueue('original', 'pending');
+$node->sql('CREATE DATABASE copy TEMPLATE original');
+enqueue('copy', 'mine');
+enqueue('original', 'later');
+
+$redis->start;
+$redis->cli('DEL', 'bad');
+all_sent('original and copy send', 'original', 'copy');
+is(sent(), 'later mine old pending', 'each its own, once');
+is(sent('bad'), 'refused', '... also what was deferred');
+
+# Redis loses everything: each sends again what is its own.
+$redis->stop;
+$redis->lose_data;
+enqueue('copy', 'more');
+enqueue('original', 'last');
+$redis->start;
+eventually { $redis->count('d') == 6 && $redis->count('bad') == 1 } 'a Redis that was emptied gets it all again';
+all_sent('... all of it', 'original', 'copy');
+is(sent(), 'last later mine more old pending', '... each from its own database, once');
+is(sent('bad'), 'refused', '... also what was deferred');
+
+# A copy of a copy, and the fences of all survive a restart.
+$node->sql('CREATE DATABASE second TEMPLATE copy');
+enqueue('second', 'copied twice');
+eventually { $redis->count('d') == 7 } 'a copy of a copy sends its own';
+$node->restart;
+enqueue($_, "by $_") foreach 'original', 'copy', 'second';
+eventually { $redis->count('d') == 10 } 'after a restart each sends its own';
+is(sent(), 'by copy by original by second copied twice last later mine more old pending', '... once');
+isnt($node->sql('SELECT id FROM outbox.instance', 'copy'), $node->sql('SELECT id FROM outbox.instance', $_), "copy and $_ have different names")
+  foreach 'original', 'second';
+
+# The original goes before the copy is opened: the copy takes its place.
+$redis->stop;
+enqueue('original', 'inherited');
+$node->sql('CREATE DATABASE heir TEMPLATE original ALLOW_CONNECTIONS false');
+$node->sql('DROP DATABASE original');
+$node->sql('ALTER DATABASE heir ALLOW_CONNECTIONS true');
+$redis->start;
+eventually { $redis->count('d') == 11 } 'a copy whose original is gone sends what that would have sent';
+enqueue('heir', 'its own');
+eventually { $redis->count('d') == 12 } '... and its own';
+is(sent(), 'by copy by original by second copied twice inherited its own last later mine more old pending', '... once');
+
+done_testing();

@@ -1,0 +1,39 @@
+# A short torture with a fixed seed: clients, kills, cuts, broken destinations;
+# then the books of clients, PostgreSQL and Redis agree. See t/torture.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename;
+use IPC::Run;
+use PostgreSQL::Test::Utils ();
+use Test::More;
+
+my ($python) = grep {
+	my @try = ($_, '-c', 'import psycopg, redis');
+	eval { IPC::Run::run(\@try, '>&', '/dev/null') };
+} '/usr/bin/python3', 'python3';
+plan skip_all => 'no python3 with psycopg and redis' unless $python;
+
+local $ENV{TORTURE_SECONDS} = 25;
+local $ENV{TORTURE_SEED} = 15;
+delete local $ENV{TORTURE_LOSSY};
+
+my $folder = PostgreSQL::Test::Utils::tempdir_short();
+my @torture = ($python, dirname(__FILE__) . '/torture/torture.py', "$folder/torture");
+my $output = '';
+my $run = IPC::Run::start(\@torture, '<', \undef, '>&', \$output, IPC::Run::timeout(240));
+my $ended = eval { $run->finish; 1 };
+my $reason = $@;
+
+if (!$ended)
+{
+	$run->signal('TERM');    # it stops its servers
+	eval { $run->finish };
+}
+ok($ended, 'it comes to an end') or diag $reason;
+like($output, qr/: the books agree$/m, 'the books agree') or diag $output;
+is($run->result // -1, 0, 'and so says the exit code') if $ended;
+note $output;
+
+done_testing();

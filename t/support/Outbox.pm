@@ -1,0 +1,259 @@
+# A PostgreSQL server with the extension, and what the tests ask of it.
+
+package Outbox;
+
+use strict;
+use warnings FATAL => 'all';
+
+# A condition that does not come true in this many seconds never does. Before
+# the modules of PostgreSQL read it.
+BEGIN { $ENV{PG_TEST_TIMEOUT_DEFAULT} //= 60; }
+
+use parent 'PostgreSQL::Test::Cluster';
+use Exporter 'import';
+use IPC::Run;
+use PostgreSQL::Test::Utils ();
+use Redis;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+our @EXPORT = qw(eventually is_exactly_once seconds wait_until);
+
+my $loads = 0;
+
+my $settings = <<'END';
+shared_preload_libraries = 'outbox'
+wal_level = replica
+log_statement = none
+max_connections = 60
+max_prepared_transactions = 20
+max_worker_processes = 20
+outbox.poll_interval = '100ms'
+outbox.connect_timeout = '1s'
+outbox.command_timeout = '1s'
+outbox.retry_delay = '100ms'
+END
+
+# Runs the code until it returns true; false if it never does.
+sub wait_until(&)
+{
+	my ($code) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+
+	until ($code->())
+	{
+		return 0 if time > $deadline;
+		usleep(20_000);
+	}
+	return 1;
+}
+
+# A test that passes as soon as the code returns true.
+sub eventually(&$)
+{
+	my ($code, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return ok(&wait_until($code), $name);
+}
+
+# How long the code takes.
+sub seconds(&)
+{
+	my ($code) = @_;
+	my $start = time;
+
+	$code->();
+	return time - $start;
+}
+
+# A test that two books agree: the same values, in any order, none twice.
+sub is_exactly_once
+{
+	my ($got, $expected, $name) = @_;
+	my %difference;
+
+	$difference{$_}++ foreach @$got;
+	$difference{$_}-- foreach @$expected;
+	my @lost = grep { $difference{$_} < 0 } keys %difference;
+	my @more = grep { $difference{$_} > 0 } keys %difference;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(!@lost && !@more, "$name (" . @$expected . ')')
+	  or diag 'lost: ' . @lost . " (@lost[0 .. ($#lost > 9 ? 9 : $#lost)])"
+	  . ', too many: ' . @more . " (@more[0 .. ($#more > 9 ? 9 : $#more)])";
+	return;
+}
+
+# Starts a server whose database "postgres" has the extension. Options: redis,
+# conf (text for postgresql.conf), init (of PostgreSQL::Test::Cluster),
+# started => 0, extension => 0.
+sub create
+{
+	my ($class, $name, %option) = @_;
+	my $self = $class->new($name);
+
+	$self->init(extra => [ '--encoding=UTF8', '--no-locale' ], %{ $option{init} // {} });
+	$self->append_conf('postgresql.conf', $settings);
+	$self->append_conf('postgresql.conf', "outbox.redis_url = '" . $option{redis}->url . "'")
+	  if $option{redis};
+	$self->append_conf('postgresql.conf', $option{conf} // '');
+	return $self unless $option{started} // 1;
+
+	$self->start;
+	$self->sql('CREATE EXTENSION outbox') if $option{extension} // 1;
+	return $self;
+}
+
+# Runs SQL that must succeed and returns its output.
+sub sql
+{
+	my ($self, $sql, $database, %param) = @_;
+	return $self->safe_psql($database // 'postgres', $sql, %param);
+}
+
+# Runs SQL that must fail and returns "SQLSTATE: message".
+sub sql_error
+{
+	my ($self, $sql, $database, %param) = @_;
+	my ($status, $out, $error) = $self->psql($database // 'postgres',
+		"\\set VERBOSITY verbose\n$sql", on_error_stop => 1, %param);
+
+	return $error =~ /ERROR:  ([0-9A-Z]{5}: .*)/ ? $1 : "no error: $out";
+}
+
+# A session that stays open; each query has the whole time limit for itself.
+sub session
+{
+	my ($self, $database, %param) = @_;
+	my $session = $self->background_psql($database // 'postgres', on_error_stop => 0, %param);
+	$session->set_query_timer_restart;
+	return $session;
+}
+
+# Starts a server whose postmaster was killed, as soon as its processes are gone.
+sub start_after_kill
+{
+	my ($self) = @_;
+	return wait_until { $self->{_pid} = undef; $self->start(fail_ok => 1) };
+}
+
+# Changes settings of the running server.
+sub set
+{
+	my ($self, %setting) = @_;
+	$self->sql("ALTER SYSTEM SET $_ = '$setting{$_}'") foreach sort keys %setting;
+	$self->reload;
+	return;
+}
+
+sub status
+{
+	my ($self, $column, $database) = @_;
+	return $self->sql("SELECT $column FROM outbox.status", $database);
+}
+
+# Waits until all that committed is in Redis.
+sub wait_until_sent
+{
+	my ($self, $database) = @_;
+	return $self->poll_query_until($database // 'postgres', 'SELECT pending = 0 FROM outbox.status');
+}
+
+# The dispatchers of a database, by process id.
+sub dispatchers
+{
+	my ($self, $database) = @_;
+	return split /\n/, $self->sql(<<END);
+SELECT pid FROM pg_stat_activity
+WHERE backend_type LIKE 'outbox dispatcher%' AND datname = '@{[ $database // 'postgres' ]}'
+END
+}
+
+# Waits for the dispatcher of a database and returns its process id.
+sub dispatcher
+{
+	my ($self, $database) = @_;
+	my @pids;
+
+	wait_until { @pids = $self->dispatchers($database) } or return 0;
+	return $pids[0];
+}
+
+# A place in the server's log, and what was logged since.
+sub log_position { return -s $_[0]->logfile; }
+
+sub log_since
+{
+	my ($self, $position) = @_;
+	return PostgreSQL::Test::Utils::slurp_file($self->logfile, $position);
+}
+
+# Starts pgbench with one or more scripts and returns at once; see Outbox::Load.
+# Options: scripts => [...] (needed), clients, seconds or transactions (each
+# client's), database, args => [...].
+sub start_load
+{
+	my ($self, %option) = @_;
+	my $folder = PostgreSQL::Test::Utils::tempdir();
+	my $load = bless { node => $self, name => 'load ' . ++$loads, out => '', error => '' }, 'Outbox::Load';
+	my @files;
+
+	foreach my $script (@{ $option{scripts} })
+	{
+		my $file = "$folder/script_" . @files;
+		PostgreSQL::Test::Utils::append_to_file($file, $script);
+		push @files, '--file', $file;
+	}
+	$load->{run} = IPC::Run::start(
+		[
+			'pgbench', '--no-vacuum', '--client', $option{clients} // 4, '--jobs', 1,
+			$option{transactions}
+			? ('--transactions', $option{transactions})
+			: ('--time', $option{seconds} // 600),
+			@files, @{ $option{args} // [] }, $self->connstr($option{database} // 'postgres') . " application_name='$load->{name}'"
+		],
+		'<', \undef, '>', \$load->{out}, '2>', \$load->{error});
+	return $load;
+}
+
+# Runs pgbench to its end, which must be a good one.
+sub load
+{
+	my ($self, %option) = @_;
+	my $load = $self->start_load(%option);
+
+	$load->finish or die "pgbench failed: $load->{error}";
+	return $load;
+}
+
+# A pgbench in the background.
+package Outbox::Load;
+
+# Waits for its end; true if it ended well.
+sub finish
+{
+	my ($self) = @_;
+	return delete($self->{run})->finish;
+}
+
+sub is_running
+{
+	my ($self) = @_;
+	$self->{run}->pump_nb if $self->{run}->pumpable;
+	return $self->{run}->pumpable;
+}
+
+# Ends it and waits until its sessions are gone.
+sub stop
+{
+	my ($self) = @_;
+	my $run = delete $self->{run} or return;
+
+	$run->signal('TERM');
+	$run->finish;
+	$self->{node}->poll_query_until('postgres',
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = '$self->{name}'");
+	return;
+}
+
+1;

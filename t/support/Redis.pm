@@ -1,0 +1,263 @@
+# A real Redis server of the test's own, on a unix socket in a temporary folder,
+# and a client that is safe for any byte. It writes its append-only file before
+# it answers, so a kill -9 takes nothing that it acknowledged.
+
+package Redis;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use File::Path ();
+use IO::Socket::UNIX;
+use IPC::Run;
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::RecursiveCopy;
+use PostgreSQL::Test::Utils ();
+use Time::HiRes qw(time usleep);
+
+my @servers;
+my $owner = $$;
+
+# Starts a server. Options: tcp => 1 (listens on a loopback port too),
+# config => ['--name', 'value', ...], started => 0.
+sub new
+{
+	my ($class, %option) = @_;
+	my $folder = PostgreSQL::Test::Utils::tempdir_short();
+	my $self = bless {
+		folder => $folder,
+		socket => "$folder/redis.sock",
+		port => $option{tcp} ? PostgreSQL::Test::Cluster::get_free_port() : 0,
+		config => $option{config} // []
+	}, $class;
+
+	mkdir "$folder/data" or die "could not create $folder/data: $!";
+	push @servers, $self;
+	$self->start if $option{started} // 1;
+	return $self;
+}
+
+sub socket { return $_[0]->{socket}; }
+sub port { return $_[0]->{port}; }
+sub url { return "unix://$_[0]->{socket}"; }
+
+# The URL of the loopback port; $login is 'user:password@' or nothing.
+sub tcp_url
+{
+	my ($self, $login) = @_;
+	return 'redis://' . ($login // '') . "127.0.0.1:$self->{port}";
+}
+
+# From now on our own client logs in with these words of AUTH.
+sub log_in_with
+{
+	my ($self, @words) = @_;
+	$self->{login} = \@words;
+	return;
+}
+
+sub start
+{
+	my ($self) = @_;
+	my @command = (
+		'redis-server', '--port', $self->{port}, '--bind', '127.0.0.1',
+		'--unixsocket', $self->{socket}, '--dir', "$self->{folder}/data",
+		'--save', '', '--appendonly', 'yes', '--appendfsync', 'no',
+		'--auto-aof-rewrite-percentage', '0', '--daemonize', 'no',
+		@{ $self->{config} });
+
+	croak 'Redis is running already' if $self->{pid};
+	defined($self->{pid} = fork) or die "could not fork: $!";
+	if ($self->{pid} == 0)
+	{
+		open STDIN, '<', '/dev/null';
+		open STDOUT, '>>', "$self->{folder}/redis.log";
+		open STDERR, '>&', \*STDOUT;
+		exec { $command[0] } @command or POSIX::_exit(127);
+	}
+	$self->wait_until_up;
+	return $self;
+}
+
+sub wait_until_up
+{
+	my ($self) = @_;
+	my $deadline = time + 30;
+
+	until (eval { $self->command('PING') eq 'PONG' })
+	{
+		last if $@ =~ /NOAUTH|WRONGPASS|NOPERM/;
+		die "Redis does not start: $@" . $self->log if time > $deadline;
+		usleep(10_000);
+	}
+	return;
+}
+
+sub log
+{
+	my ($self) = @_;
+	return PostgreSQL::Test::Utils::slurp_file("$self->{folder}/redis.log");
+}
+
+# Ends the server by a signal and waits until it is gone.
+sub end_by
+{
+	my ($self, $signal) = @_;
+
+	return unless $self->{pid};
+	kill $signal, $self->{pid};
+	kill 'CONT', $self->{pid};
+	waitpid $self->{pid}, 0;
+	delete $self->{pid};
+	unlink $self->{socket};
+	return;
+}
+
+sub stop { $_[0]->end_by('TERM'); return; }
+sub kill9 { $_[0]->end_by('KILL'); return; }
+
+sub restart
+{
+	my ($self) = @_;
+	$self->stop;
+	return $self->start;
+}
+
+# The server hangs: its sockets accept, nobody answers.
+sub pause { kill 'STOP', $_[0]->{pid}; return; }
+sub resume { kill 'CONT', $_[0]->{pid}; return; }
+
+# Copies the data of a stopped server aside, and back.
+sub save_data
+{
+	my ($self) = @_;
+	File::Path::rmtree("$self->{folder}/saved");
+	PostgreSQL::Test::RecursiveCopy::copypath("$self->{folder}/data", "$self->{folder}/saved");
+	return;
+}
+
+sub restore_data
+{
+	my ($self) = @_;
+	File::Path::rmtree("$self->{folder}/data");
+	PostgreSQL::Test::RecursiveCopy::copypath("$self->{folder}/saved", "$self->{folder}/data");
+	return;
+}
+
+sub lose_data
+{
+	my ($self) = @_;
+	File::Path::rmtree("$self->{folder}/data");
+	mkdir "$self->{folder}/data";
+	return;
+}
+
+# Sends one command and returns its reply: a string, undef, or a list of these.
+# An error of Redis dies with its text.
+sub command
+{
+	my ($self, @words) = @_;
+	my $socket = IO::Socket::UNIX->new(Peer => $self->{socket})
+	  or die "could not connect to Redis: $!\n";
+	my $reply;
+
+	binmode $socket;
+	foreach my $command ($self->{login} ? [ 'AUTH', @{ $self->{login} } ] : (), \@words)
+	{
+		print {$socket} '*' . @$command . "\r\n", map { '$' . length($_) . "\r\n$_\r\n" } @$command;
+		$socket->flush;
+		$reply = read_reply($socket);
+	}
+	return $reply;
+}
+
+sub read_reply
+{
+	my ($socket) = @_;
+	my $line = do { local $/ = "\r\n"; <$socket> };
+
+	defined $line or die "Redis closed the connection\n";
+	my ($kind, $value) = $line =~ /^(.)(.*)\r\n$/s;
+	return $value if $kind eq '+' or $kind eq ':';
+	die "$value\n" if $kind eq '-';
+	return undef if $value < 0;
+	return [ map { read_reply($socket) } 1 .. $value ] if $kind eq '*';
+
+	my $bytes = '';
+	my $wanted = $value + 2;
+	while (length($bytes) < $wanted)
+	{
+		read($socket, $bytes, $wanted - length($bytes), length($bytes))
+		  or die "Redis closed the connection\n";
+	}
+	return substr($bytes, 0, $value);
+}
+
+# Runs redis-cli, as a user would.
+sub cli
+{
+	my ($self, @words) = @_;
+	my ($out, $err) = ('', '');
+	IPC::Run::run([ 'redis-cli', '-s', $self->{socket}, @words ], '<', \undef, '>', \$out, '2>', \$err)
+	  or die "redis-cli @words: $err$out";
+	chomp $out;
+	return $out;
+}
+
+# The same in the background; returns what IPC::Run has to say.
+sub start_cli
+{
+	my ($self, @words) = @_;
+	my $out = '';
+	return IPC::Run::start([ 'redis-cli', '-s', $self->{socket}, @words ], '<', \undef, '>', \$out, '2>', \$out);
+}
+
+# How many entries a stream has; 0 without Redis, so that it can be polled.
+sub count
+{
+	my ($self, $stream) = @_;
+	return eval { $self->command('XLEN', $stream) } // 0;
+}
+
+# The entries of a stream, each as {entry, id, time, body, cause, headers =>
+# {...}, fields => [names as they came]}.
+sub entries
+{
+	my ($self, $stream) = @_;
+	return map { entry(@$_) } @{ $self->command('XRANGE', $stream, '-', '+') };
+}
+
+sub entry
+{
+	my ($number, $pairs) = @_;
+	my %entry = (entry => $number, fields => [], headers => {});
+
+	for (my $i = 0; $i < @$pairs; $i += 2)
+	{
+		my ($name, $value) = @$pairs[ $i, $i + 1 ];
+		push @{ $entry{fields} }, $name;
+		if ($name =~ /^(id|time|body|cause)$/) { $entry{$name} = $value; }
+		else { $entry{headers}{$name} = $value; }
+	}
+	return \%entry;
+}
+
+sub bodies
+{
+	my ($self, $stream) = @_;
+	return map { $_->{body} } $self->entries($stream);
+}
+
+END
+{
+	my $exit_code = $?;
+	if ($$ == $owner)
+	{
+		$_->kill9 foreach @servers;
+	}
+	$? = $exit_code;
+}
+
+1;

@@ -1,0 +1,141 @@
+"""Compares the books: what clients were told, what PostgreSQL has, what Redis has."""
+
+import collections
+import json
+
+PAGE = 500  # entries of a stream read at a time
+SHOWN = 12  # examples of each kind of difference
+
+
+class Books:
+    def __init__(self):
+        self.transactions = {}  # token → (transaction, outcome, told at)
+        self.processed = []  # (endpoint, incoming, at): so said the server
+        self.errors = []
+        self.rows = collections.Counter()  # (token, part) → business rows
+        self.handled = collections.Counter()  # (endpoint, incoming) → business rows
+        self.streams = {}  # dest → entries in their order: ((token, part, number), entry)
+
+    def read_ledger(self, path):
+        with open(path) as lines:
+            for line in lines:
+                entry = json.loads(line)
+                if "tx" in entry:
+                    self.transactions[entry["tx"]["token"]] = (entry["tx"], entry["outcome"], entry["told_at"])
+                elif "processed" in entry:
+                    self.processed.append((entry["endpoint"], entry["processed"], entry["at"]))
+                else:
+                    self.errors.append(entry["error"])
+
+    def read_postgres(self, connection):
+        for token, part, endpoint, incoming in connection.execute("SELECT token, part, endpoint, incoming FROM business"):
+            self.rows[token, part] += 1
+            if incoming:
+                self.handled[endpoint, incoming] += 1
+
+    def read_redis(self, server, destinations):
+        for dest in destinations:
+            entries = self.streams[dest] = []
+            first = "-"
+            while page := server.xrange(dest, min=first, count=PAGE):
+                for entry_id, fields in page:
+                    body = json.loads(fields[b"body"])
+                    key = body["tx"], body["part"], body["number"]
+                    cause = fields.get(b"cause", b"").decode() or None
+                    entries.append((key, int(entry_id.split(b"-")[0]), fields[b"id"].decode(), cause))
+                first = b"(" + page[-1][0]
+
+    def totals(self):
+        outcomes = collections.Counter(outcome for _, outcome, _ in self.transactions.values())
+        yield "transactions", ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        prepared = sum(tx["gid"] is not None for tx, _, _ in self.transactions.values())
+        yield "of these prepared", prepared
+        yield "business rows", sum(self.rows.values())
+        yield "messages in Redis", sum(map(len, self.streams.values()))
+        yield "duplicates refused", len(self.processed)
+
+    def differences(self, crashes, retention_endpoint):
+        """Yield (what is wrong, cases) for all that must not be."""
+        yield "errors that should not happen", self.errors
+        yield "transactions told committed are not there", [
+            token for token, (tx, outcome, told_at) in self.transactions.items()
+            if outcome == "committed" and self.is_firm(tx["is_firm"], told_at, crashes) and not self.rows_of(token)
+        ]  # fmt: skip
+        yield "transactions told rolled back are there", [
+            token for token, (_, outcome, _) in self.transactions.items() if outcome == "rolled back" and self.rows_of(token)
+        ]
+        yield "transactions are there in part", [
+            token for token, (tx, _, _) in self.transactions.items()
+            if self.rows_of(token) and set(self.rows_of(token)) != set(range(len(tx["parts"])))
+        ]  # fmt: skip
+        yield "business rows are of no transaction", [key for key in self.rows if key[0] not in self.transactions]
+        yield "business rows are there more than once", [key for key, count in self.rows.items() if count > 1]
+        yield "incoming messages were processed more than once", [
+            key for key, count in self.handled.items() if count > 1 and key[0] == retention_endpoint
+        ]
+        yield "incoming messages called duplicates were never processed", [
+            (endpoint, incoming) for endpoint, incoming, at in self.processed
+            if self.is_firm(False, at, crashes) and not self.handled[endpoint, incoming]
+        ]  # fmt: skip
+        yield from self.differences_of_messages()
+        yield "messages came in the wrong order", list(self.disorder())
+
+    def is_firm(self, is_firm, at, crashes):
+        """Whether what was told then holds: WAL that was not waited for goes with a crash."""
+        return is_firm or not any(begin <= at <= end for begin, end in crashes)
+
+    def rows_of(self, token):
+        tx = self.transactions[token][0]
+        return [part for part in range(len(tx["parts"])) if self.rows[token, part]]
+
+    def differences_of_messages(self):
+        expected = {}  # (token, part, number) → (dest, deliver at, incoming)
+        for token, (tx, _, _) in self.transactions.items():
+            if self.rows_of(token):
+                for part, number, dest, _, deliver_at in tx["messages"]:
+                    expected[token, part, number] = dest, deliver_at, tx["parts"][part][1]
+        places = collections.defaultdict(list)
+        for dest, entries in self.streams.items():
+            for position, (key, at, message_id, cause) in enumerate(entries):
+                places[key].append((dest, position, at, message_id, cause))
+
+        yield "messages of committed transactions are missing", sorted(
+            (key, expected[key][0], *self.transactions[key[0]][1:]) for key in expected.keys() - places.keys()
+        )
+        yield "messages are ghosts: no transaction committed them", sorted(
+            (key, places[key]) for key in places.keys() - expected.keys()
+        )
+        yield "messages came more than once", sorted((key, found) for key, found in places.items() if len(found) > 1)
+        found = [(key, place, expected[key]) for key in expected for place in places[key]]
+        yield "messages came to the wrong stream or with the wrong cause", [
+            (key, place, wanted) for key, place, wanted in found
+            if (place[0], place[4]) != (wanted[0], wanted[2]) or len(place[3]) != 36 and place[3] != "-".join(map(str, key))
+        ]  # fmt: skip
+        yield "messages came before their time", [
+            (key, place, wanted) for key, place, wanted in found if wanted[1] and place[2] < int(wanted[1] * 1000)
+        ]
+
+    def disorder(self):
+        """What was enqueued after another transaction was told committed comes behind its messages,
+        and what one transaction enqueued comes in that order. Scheduled messages have their own time."""
+        enqueued, committed = {}, {}
+        for token, (tx, outcome, told_at) in self.transactions.items():
+            for part, number, _, at, deliver_at in tx["messages"]:
+                if deliver_at is None:
+                    enqueued[token, part, number] = at
+            if outcome == "committed":
+                committed[token] = told_at
+        for dest, entries in self.streams.items():
+            earliest, who = float("inf"), None  # commit of what comes later in the stream
+            latest = {}  # token → (enqueued at, key) of its message that comes next in the stream
+            seen = set()
+            first = [seen.add(entry[0]) or entry[0] for entry in entries if entry[0] not in seen]
+            for key in reversed([key for key in first if key in enqueued]):
+                if enqueued[key] > earliest:
+                    yield dest, key, "was enqueued after this was committed and came before it", who
+                following = latest.get(key[0])
+                if following and following[0] < enqueued[key]:
+                    yield dest, key, "was enqueued after this and came before it", following[1]
+                latest[key[0]] = enqueued[key], key
+                if committed.get(key[0], earliest) < earliest:
+                    earliest, who = committed[key[0]], key

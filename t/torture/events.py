@@ -1,0 +1,245 @@
+"""Does to the servers what the plan says, and undoes it in time."""
+
+import heapq
+import itertools
+import os
+import signal
+import time
+
+import psycopg
+import redis
+
+GRACE = 5  # seconds within which WAL that nobody waited for is on disk
+
+
+class Skipped(Exception):
+    """An event finds nothing to do; says why."""
+
+
+class Events:
+    def __init__(self, postgres, server, proxy, destinations, say):
+        self.postgres = postgres
+        self.redis = server
+        self.proxy = proxy
+        self.destinations = destinations
+        self.say = say
+        self.done = {}  # kind → how often
+        self.crashes = []  # (from, to): what was committed asynchronously then may be gone
+        self._undo = []  # heap of (due, number, function)
+        self._numbers = itertools.count()
+        self._sizes = []  # (time, bytes that Redis had written)
+        self._holding = None  # session that holds tables
+
+    # Doing and undoing
+
+    def happen(self, event):
+        try:
+            getattr(self, event.kind)(**{name.replace("outbox.", "outbox_"): value for name, value in event.arguments.items()})
+            self.done[event.kind] = self.done.get(event.kind, 0) + 1
+            self.say(str(event).strip())
+        except (Skipped, psycopg.Error, redis.RedisError, ProcessLookupError) as reason:
+            self.say(f"{event}   (not done: {str(reason).strip().splitlines()[0]})".strip())
+
+    def undo_due(self):
+        """Undo what has lasted long enough."""
+        if self.redis.is_running and os.path.exists(self.redis.writes):
+            self._sizes.append((time.monotonic(), os.path.getsize(self.redis.writes)))
+        while self._undo and self._undo[0][0] <= time.monotonic():
+            heapq.heappop(self._undo)[2]()
+
+    def heal(self):
+        """Undo all there is."""
+        self.proxy.heal()
+        self.redis.thaw()
+        self.redis.start()
+        self.postgres.start()
+        while self._undo:
+            heapq.heappop(self._undo)[2]()
+        for dest in self.destinations:  # a Redis that forgot may have forgotten that it was healed
+            self.heal_destination(dest)
+        self.resume(None)
+
+    def later(self, seconds, function):
+        heapq.heappush(self._undo, (time.monotonic() + seconds, next(self._numbers), function))
+
+    def crashed(self, seconds=0):
+        now = time.monotonic()
+        self.crashes.append((now - GRACE, now + seconds + GRACE))
+
+    def query(self, query, *arguments):
+        with self.postgres.connect() as connection:
+            connection.execute("SET statement_timeout = '10s'")
+            cursor = connection.execute(query, arguments or None)
+            return cursor.fetchall() if cursor.description else None
+
+    # PostgreSQL
+
+    def pid(self, condition, which=0.0):
+        pids = self.query(f"SELECT pid FROM pg_stat_activity WHERE {condition} ORDER BY pid")
+        if not pids:
+            raise Skipped("there is none")
+        return pids[int(which * len(pids))][0]
+
+    def kill(self, pid):
+        self.crashed()
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_backend(self, which):
+        self.kill(self.pid("usename = 'shop'", which))
+
+    def kill_dispatcher(self):
+        self.kill(self.pid("backend_type = 'outbox dispatcher'"))
+
+    def kill_launcher(self):
+        self.kill(self.pid("backend_type = 'outbox launcher'"))
+
+    def terminate_backend(self, which):
+        os.kill(self.pid("usename = 'shop'", which), signal.SIGTERM)
+
+    def terminate_dispatcher(self):
+        os.kill(self.pid("backend_type = 'outbox dispatcher'"), signal.SIGTERM)
+
+    def terminate_launcher(self):
+        os.kill(self.pid("backend_type = 'outbox launcher'"), signal.SIGTERM)
+
+    def kill_postmaster(self, seconds):
+        self.end_postgres(signal.SIGKILL, seconds)
+
+    def stop_postgres_immediate(self, seconds):
+        self.end_postgres(self.postgres.IMMEDIATE, seconds)
+
+    def stop_postgres_fast(self, seconds):
+        self.end_postgres(self.postgres.FAST, seconds)
+
+    def end_postgres(self, number, seconds):
+        if not self.postgres.is_running:
+            raise Skipped("it does not run")
+        self.crashed(seconds)
+        self.postgres.end(number)
+        self.later(seconds, self.postgres.start)
+
+    def rewrite_table(self, table):
+        # VACUUM takes its lock behind whoever holds the table: not for long.
+        with self.postgres.connect() as connection:
+            connection.execute("SET lock_timeout = '300ms'")
+            connection.execute(f"VACUUM FULL outbox.{table}")
+
+    def hold_tables(self, seconds):
+        """As pg_dump does."""
+        if self._holding:
+            raise Skipped("they are held")
+        session = self.postgres.connect()
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        tables = session.execute("SELECT string_agg('outbox.' || relname, ', ') FROM pg_class"
+                                 " WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '^(log|record)_'").fetchone()[0]  # fmt: skip
+        session.execute(f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
+        self._holding = session
+        self.later(2 * seconds, self.let_go)
+
+    def let_go(self):
+        self._holding.close()
+        self._holding = None
+
+    def clean_up(self):
+        self.query("SELECT outbox_cleanup()")
+
+    def change_settings(self, **settings):
+        with self.postgres.connect() as connection:
+            for name, value in settings.items():
+                connection.execute(f"ALTER SYSTEM SET {name.replace('_', '.', 1)} = '{value}'")
+            connection.execute("SELECT pg_reload_conf()")
+
+    def checkpoint(self):
+        self.query("CHECKPOINT")
+
+    def pause_destination(self, dest, seconds):
+        self.query("SELECT outbox_pause(%s)", dest)
+        self.later(seconds, lambda: self.resume(dest))
+
+    def resume(self, dest):
+        """Resume a destination; None: all that are paused."""
+        while True:
+            try:
+                self.query("UPDATE outbox.destination SET paused = false WHERE paused AND (%s::text IS NULL OR dest = %s)", dest, dest)
+                return
+            except psycopg.OperationalError:
+                if dest:
+                    self.later(0.5, lambda: self.resume(dest))
+                    return
+                time.sleep(0.1)
+
+    # Redis and what leads there
+
+    def kill_redis(self, seconds):
+        self.redis_must_run()
+        self.redis.end(signal.SIGKILL)
+        self.later(seconds, self.redis.start)
+
+    def rewind_redis(self, back):
+        """Kill it; it comes back without what it wrote in the last seconds."""
+        self.redis_must_run()
+        past = [size for at, size in self._sizes if at <= time.monotonic() - back]
+        if not past:
+            raise Skipped("too early")
+        self.redis.end(signal.SIGKILL)
+        self.redis.forget(past[-1])
+        self._sizes.clear()
+        self.redis.start()
+
+    def freeze_redis(self, seconds):
+        self.redis_must_run()
+        self.redis.freeze()
+        self.later(seconds, self.redis.thaw)
+
+    def redis_must_run(self):
+        if not self.redis.is_running:
+            raise Skipped("it does not run")
+
+    def delay_network(self, seconds, delay):
+        self.proxy.delay(delay)
+        self.later(seconds, lambda: self.proxy.delay(0))
+
+    def cut_network(self):
+        self.proxy.cut()
+
+    def truncate_network(self, direction, size):
+        self.proxy.truncate(direction, size)
+
+    def hold_network(self, seconds):
+        self.proxy.hold()
+        self.later(seconds, self.proxy.release)
+
+    def refuse_network(self, seconds):
+        self.proxy.refuse(True)
+        self.proxy.cut()
+        self.later(seconds, lambda: self.proxy.refuse(False))
+
+    def break_destination(self, dest, seconds):
+        """Put something into the place of the stream that is none."""
+        client = self.quick_redis()
+        if client.type(dest) == b"string":
+            raise Skipped("it is broken")
+        with client.pipeline(transaction=True) as together:
+            if client.exists(dest):
+                together.rename(dest, aside(dest))
+            together.set(dest, "no stream")
+            together.execute()
+        self.later(seconds, lambda: self.heal_destination(dest))
+
+    def heal_destination(self, dest):
+        try:
+            client = self.quick_redis()
+            if client.type(dest) == b"string":
+                if client.exists(aside(dest)):
+                    client.rename(aside(dest), dest)
+                else:
+                    client.delete(dest)
+        except redis.RedisError:
+            self.later(0.5, lambda: self.heal_destination(dest))
+
+    def quick_redis(self):
+        return redis.Redis(unix_socket_path=self.redis.socket, socket_timeout=1)
+
+
+def aside(dest):
+    return dest + ".aside"

@@ -1,0 +1,137 @@
+"""A private PostgreSQL and a private Redis that are killed often, and started again."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import psycopg
+import redis
+
+PATIENCE = 90  # seconds until a server must answer
+
+
+class ServerFailed(Exception):
+    """A server does not come up; says why."""
+
+
+class Server:
+    """A child process in a folder of its own that answers on a unix socket there."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.log = folder + ".log"
+        self.process = None
+        os.mkdir(folder, 0o700)
+
+    @property
+    def is_running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def start(self):
+        """Start it, unless it runs, and wait until it answers."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.answers():
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"{self.name} does not start:\n{self.last_words()}")
+            # The first tries may come too early: children of the dead server still hold its memory.
+            if not self.is_running:
+                self.launch()
+            time.sleep(0.1)
+
+    def launch(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def end(self, number):
+        """Send a signal that ends it, and wait until it has ended."""
+        if not self.is_running:
+            return
+        self.process.send_signal(number)
+        try:
+            self.process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise ServerFailed(f"{self.name} did not end within {PATIENCE} s of signal {number}") from None
+
+    def last_words(self):
+        """The end of its log."""
+        with open(self.log, errors="replace") as log:
+            return "".join(log.readlines()[-30:])
+
+
+class Postgres(Server):
+    name = "PostgreSQL"
+    IMMEDIATE, FAST = signal.SIGQUIT, signal.SIGINT  # ways to stop
+
+    def create(self, settings):
+        """Make the cluster, with these settings."""
+        command = ["initdb", "-D", self.folder, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            raise ServerFailed(f"initdb failed:\n{done.stdout}")
+        with open(os.path.join(self.folder, "postgresql.conf"), "a") as conf:
+            conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\n")
+            conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+
+    def command(self):
+        return "postgres", "-D", self.folder
+
+    def conninfo(self, user="postgres"):
+        return f"host={self.folder} port=5432 dbname=postgres user={user} connect_timeout=10"
+
+    def connect(self):
+        return psycopg.connect(self.conninfo(), autocommit=True)
+
+    def answers(self):
+        try:
+            self.connect().close()
+            return True
+        except psycopg.OperationalError:
+            return False
+
+
+class Redis(Server):
+    """A Redis that answers only when what it has is on disk: so a kill takes nothing that it acknowledged."""
+
+    name = "Redis"
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.socket = os.path.join(folder, "redis.sock")
+
+    def command(self):
+        return (
+            "redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.folder, "--save", "",
+            "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
+        )  # fmt: skip
+
+    def client(self):
+        return redis.Redis(unix_socket_path=self.socket, socket_timeout=30)
+
+    def answers(self):
+        try:
+            return redis.Redis(unix_socket_path=self.socket, socket_timeout=1).ping()
+        except redis.RedisError:
+            return False
+
+    def freeze(self):
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        if self.is_running:
+            os.kill(self.process.pid, signal.SIGCONT)
+
+    @property
+    def writes(self):
+        """The file with all that was ever written: a prefix of it is an earlier state."""
+        return os.path.join(self.folder, "appendonlydir", "appendonly.aof.1.incr.aof")
+
+    def forget(self, size):
+        """Keep only so many bytes of what was written; while it does not run."""
+        shutil.copyfile(self.writes, os.path.join(self.folder, f"writes.{time.monotonic():.3f}"))
+        os.truncate(self.writes, size)

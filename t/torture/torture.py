@@ -1,0 +1,265 @@
+"""Tortures the outbox and then compares the books.
+
+    torture.py FOLDER
+
+Starts a PostgreSQL (the first of the path; the extension must be installed) and
+a Redis in FOLDER. For TORTURE_SECONDS (120), client processes handle incoming
+messages, which come more than once and at the same time, in transactions of all
+kinds, and note what they were told; meanwhile a plan made of TORTURE_SEED kills
+processes, cuts connections, breaks destinations and changes settings. Then all
+is healed, and when the outbox says that nothing is pending:
+
+    told committed      the business rows are there, each message is in its stream
+    told rolled back    neither
+    told nothing        (the connection died at COMMIT) either
+    no message twice, each incoming message processed once within the retention
+    order               what was enqueued after a commit comes behind its messages
+
+Exits with 0 if that is so. With TORTURE_LOSSY=1 Redis also comes back without
+its newest writes; then messages may come again, never be missing.
+"""
+
+import multiprocessing
+import os
+import random
+import re
+import signal
+import sys
+import time
+
+import psycopg
+
+import plan
+from check import SHOWN, Books
+from client import Client
+from events import Events
+from proxy import Proxy
+from servers import Postgres, Redis, ServerFailed
+
+CLIENTS = 8
+DESTINATIONS = ["orders", "payments", "mail", "shaky", "shakier"]
+SHAKY = DESTINATIONS[-2:]  # broken now and then
+PATIENCE = 90  # seconds without progress that are too many
+PROGRESS_INTERVAL = 10  # seconds
+
+SETTINGS = {
+    "shared_preload_libraries": "outbox",
+    "max_connections": 60,
+    "max_worker_processes": 20,
+    "max_prepared_transactions": 50,
+    "restart_after_crash": "on",
+    "deadlock_timeout": "200ms",
+    "log_line_prefix": "%m [%p] %b ",
+    "log_min_messages": "log",
+    "log_min_error_statement": "panic",
+    "outbox.cleanup_interval": "100ms",
+    "outbox.poll_interval": "100ms",
+    "outbox.connect_timeout": "1s",
+    "outbox.command_timeout": "1s",
+    "outbox.retry_delay": "50ms",
+    "outbox.retry_max_delay": "1s",
+    "outbox.max_attempts": 1000000,
+}
+
+# What a server that is only killed by us has no reason to log.
+ALARMS = re.compile(r"PANIC|TRAP|signal (6|7|8|11):|missing|corrupt|could not (read|open|access)|invalid page|exit code [2-9]")
+
+
+class TortureFailed(Exception):
+    """It could not go on; says why."""
+
+
+class Torture:
+    def __init__(self, folder, seconds, seed, lossy):
+        os.makedirs(folder, exist_ok=True)
+        self.folder = folder
+        self.seconds = seconds
+        self.seed = seed
+        self.lossy = lossy
+        self.retention = 30 if seconds >= 60 else 12  # longer than any message is delivered again
+        self.clients = []
+        self.stop_clients = multiprocessing.Event()
+        self.postgres = Postgres(os.path.join(folder, "postgres"))
+        self.redis = Redis(os.path.join(folder, "redis"))
+        self.started = time.monotonic()
+        self.next_progress = 0
+
+    def say(self, text):
+        print(f"{time.monotonic() - self.started:7.2f}  {text}", flush=True)
+
+    def run(self):
+        events = plan.make(self.seed, self.seconds, SHAKY, self.lossy)
+        print(f"seed {self.seed}, {self.seconds:g} seconds{', Redis forgets' if self.lossy else ''}; the plan:")
+        for event in events:
+            print(f"  {event}")
+        self.prepare()
+        self.go_through(events)
+        self.drain()
+        return self.report()
+
+    def prepare(self):
+        self.redis.start()
+        self.start_clients()  # before there are threads; they wait for the server
+        self.proxy = Proxy(self.redis.socket)
+        self.events = Events(self.postgres, self.redis, self.proxy, DESTINATIONS, self.say)
+        self.postgres.create(
+            {
+                **SETTINGS,
+                "outbox.redis_url": f"redis://127.0.0.1:{self.proxy.port}",
+                "outbox.retention": f"{self.retention}s",
+                # A Redis that forgets needs a log that remembers.
+                "outbox.replay_window": "60s" if self.lossy else "2s",
+            }
+        )
+        self.postgres.start()
+        for query in (
+            "CREATE EXTENSION outbox",
+            "SELECT outbox_create_endpoint('short', NULL, '1s')",
+            "CREATE TABLE business (token text, part integer, endpoint text, incoming text)",
+            "CREATE ROLE shop LOGIN",  # clients are an ordinary role, as an application is
+            "SELECT outbox_grant('shop')",
+            "GRANT INSERT ON business TO shop",
+        ):
+            self.events.query(query)
+        self.open_the_gate.set()
+
+    def start_clients(self):
+        self.open_the_gate = multiprocessing.Event()
+        inboxes = [multiprocessing.Queue() for _ in range(CLIENTS)]
+        for inbox in inboxes:
+            inbox.cancel_join_thread()
+        counter = multiprocessing.Value("q", 0)
+        for number in range(CLIENTS):
+            process = multiprocessing.Process(target=self.be_a_client, args=(number, inboxes, counter), daemon=True)
+            process.start()
+            self.clients.append(process)
+
+    def be_a_client(self, number, inboxes, counter):
+        for inbox in inboxes:
+            inbox.cancel_join_thread()
+        self.open_the_gate.wait()
+        Client(
+            number, self.seed, self.postgres.conninfo("shop"), self.ledger(number), DESTINATIONS,
+            self.retention, inboxes, counter, self.stop_clients,
+        ).run()  # fmt: skip
+
+    def ledger(self, number):
+        return os.path.join(self.folder, f"ledger.{number}")
+
+    def go_through(self, events):
+        """What the plan says, at its time."""
+        self.started = time.monotonic()
+        for event in events:
+            self.wait_until(event.at)
+            self.events.happen(event)
+        self.wait_until(self.seconds)
+
+    def wait_until(self, at):
+        while time.monotonic() < self.started + at:
+            self.events.undo_due()
+            self.show_progress()
+            time.sleep(0.02)
+        self.events.undo_due()
+
+    def drain(self):
+        """Heal all, let the clients end, wait until the outbox says that all is in Redis."""
+        self.say("healing")
+        self.stop_clients.set()
+        self.events.heal()
+        deadline = time.monotonic() + PATIENCE
+        while any(client.is_alive() for client in self.clients):
+            if time.monotonic() > deadline:
+                raise TortureFailed("clients do not end")
+            time.sleep(0.1)
+        seen, deadline = None, time.monotonic() + PATIENCE
+        while True:
+            status = self.status()
+            if status and not any(status[name] for name in ("pending", "deferred", "scheduled", "dead")):
+                break
+            if self.entries() != seen:
+                seen, deadline = self.entries(), time.monotonic() + PATIENCE
+            if time.monotonic() > deadline:
+                raise TortureFailed(f"messages do not leave the outbox: {status}")
+            self.show_progress()
+            time.sleep(0.1)
+        time.sleep(1)  # what is sent twice may come now
+        self.say("nothing is pending")
+        if status["problem"]:
+            self.say(f"problem: {status['problem']}")
+
+    def status(self):
+        try:
+            with self.postgres.connect() as connection:
+                cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
+                cursor.execute("SELECT * FROM outbox.status")
+                return cursor.fetchone()
+        except psycopg.Error:
+            return None
+
+    def entries(self):
+        return [self.redis.client().xlen(dest) for dest in DESTINATIONS]
+
+    def show_progress(self):
+        if time.monotonic() < self.next_progress:
+            return
+        self.next_progress = time.monotonic() + PROGRESS_INTERVAL
+        status = self.status()
+        if status:
+            names = "sent", "pending", "deferred", "scheduled", "redis_state", "dispatcher_state"
+            self.say("-- " + ", ".join(f"{name} {status[name]}" for name in names))
+
+    def report(self):
+        """Compare the books, print the result, return the exit code."""
+        books = Books()
+        for number in range(CLIENTS):
+            books.read_ledger(self.ledger(number))
+        with self.postgres.connect() as connection:
+            books.read_postgres(connection)
+            rotations = dict(connection.execute("SELECT ring, max(generation) FROM outbox.ring GROUP BY ring").fetchall())
+        books.read_redis(self.redis.client(), DESTINATIONS)
+        with open(self.postgres.log, errors="replace") as log:
+            books.errors.extend(line.strip() for line in log if ALARMS.search(line))
+
+        print(f"\nevents: {', '.join(f'{count} {kind}' for kind, count in sorted(self.events.done.items()))}")
+        print(f"connections to Redis cut or refused: {self.proxy.harmed}; changes of state of slots: {rotations}")
+        for name, value in books.totals():
+            print(f"{name}: {value}")
+        failed = False
+        for what, cases in books.differences(self.events.crashes, "default"):
+            if not cases:
+                continue
+            allowed = self.lossy and what == "messages came more than once"
+            failed = failed or not allowed
+            print(f"{len(cases)} {what}{' (allowed)' if allowed else ''}:")
+            for case in cases[:SHOWN]:
+                print(f"    {case}")
+        print(f"seed {self.seed}: {'FAILED' if failed else 'the books agree'}")
+        return 1 if failed else 0
+
+    def stop(self):
+        for client in self.clients:
+            client.kill()
+        self.redis.thaw()
+        for server in (self.postgres, self.redis):
+            server.end(signal.SIGQUIT if server is self.postgres else signal.SIGKILL)
+
+
+def main(folder):
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    seed = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(1, 1_000_000))
+    seconds = float(os.environ.get("TORTURE_SECONDS") or 120)
+    torture = Torture(folder, seconds, seed, os.environ.get("TORTURE_LOSSY", "0") not in ("", "0"))
+    try:
+        return torture.run()
+    except (TortureFailed, ServerFailed) as failure:
+        print(f"seed {seed}: FAILED: {failure}\nThe end of the log of PostgreSQL:\n{torture.postgres.last_words()}")
+        return 1
+    finally:
+        torture.stop()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1]))
