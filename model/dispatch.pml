@@ -318,13 +318,14 @@ inline recover(kept)
 			windows--
 		:: i < wal_n && wal[i] != WAL_WINDOW ->
 			committed = committed & ~BIT(wal[i]);
+			tx_xid[wal[i]] = 0;
 			tx_state[wal[i]] = GONE
 		:: else
 		fi
 	}
 	for (i : 1 .. M) {
 		if
-		:: tx_state[i] == OPEN -> tx_state[i] = GONE
+		:: tx_state[i] == OPEN -> tx_state[i] = GONE; tx_xid[i] = 0
 		:: else
 		fi
 	}
@@ -334,7 +335,13 @@ inline recover(kept)
  * Redis
  * ------------------------------------------------------------------------ */
 
-/* publish_script. */
+/* publish_script: up to the first message that fails. */
+#ifdef SCRIPT_DOES_NOT_STOP
+#define GOES_ON		true
+#else
+#define GOES_ON		(verdict == ADDED)
+#endif
+
 inline run_script(chunk)
 {
 	verdict = ADDED;
@@ -346,9 +353,9 @@ inline run_script(chunk)
 	:: else ->
 		for (i : 1 .. PLACES) {
 			if
-			:: HAS(chunk.rows, i) && verdict == ADDED ->
+			:: HAS(chunk.rows, i) && GOES_ON ->
 				if
-				:: IS_D(ID(i)) && broken -> verdict = REFUSED + i
+				:: IS_D(ID(i)) && broken -> verdict = (verdict == ADDED -> REFUSED + i : verdict)
 				:: else ->
 					/* Rules 1 and 2: no ghost, and nothing before it is on disk. */
 					assert(HAS(durable, ID(i)));
@@ -389,13 +396,18 @@ inline maybe_save()
 	fi
 }
 
+inline clear_fence(value)
+{
+#ifdef CLAIM
+	value.claim = 0;
+#endif
+	value.window = 0; value.last = 0
+}
+
 inline clear_chunk(chunk)
 {
 	chunk.rows = 0; chunk.window = 0;
-	chunk.builds_on.window = 0; chunk.builds_on.last = 0;
-#ifdef CLAIM
-	chunk.builds_on.claim = 0
-#endif
+	clear_fence(chunk.builds_on)
 }
 
 inline copy_chunk(to, from)
@@ -475,7 +487,7 @@ end:
 			committed = committed | BIT(m);
 			wal[wal_n] = m;
 			wal_n++ }
-		:: aborts > 0 -> aborts--; tx_state[m] = GONE
+		:: aborts > 0 -> aborts--; tx_state[m] = GONE; tx_xid[m] = 0
 		fi;
 		m = 0 }
 	od
@@ -546,10 +558,7 @@ end:
 		is_saved = false;
 		COPY(fence, saved_fence);
 		streams = saved_streams;
-		saved_fence.window = 0; saved_fence.last = 0;
-#ifdef CLAIM
-		saved_fence.claim = 0;
-#endif
+		clear_fence(saved_fence);
 		saved_streams = 0;
 		clear_chunk(late[0]); clear_chunk(late[1]);
 		forget_flying();
@@ -559,12 +568,10 @@ end:
 	:: atomic { flushes > 0 && streams != 0 -> d_step {
 		flushes--;
 		streams = 0;
-		fence.window = 0; fence.last = 0;
-#ifdef CLAIM
-		fence.claim = 0;
-#endif
+		clear_fence(fence);
 		is_saved = false;
-		saved_fence.window = 0; saved_fence.last = 0; saved_streams = 0 } }
+		clear_fence(saved_fence);
+		saved_streams = 0 } }
 
 	:: atomic { breaks > 0 && !broken -> breaks--; broken = true }
 	:: broken -> broken = false
@@ -585,7 +592,9 @@ inline disconnect()
 	:: link_is_up -> give_up()
 	:: else
 	fi;
-	connected = false
+	connected = false;
+	rows = 0; next = 0; fresh = 0;
+	clear_fence(my_fence)
 }
 
 /* load_state(): position_load(), deferral_load(). */
@@ -608,10 +617,7 @@ inline forget_all()
 	opened = 0; looked_xmax = 0; looked_xip = 0;
 	published = 0; sent = 0; touched = 0; resume_after = 0;
 	rows = 0; next = 0; fresh = 0;
-	my_fence.window = 0; my_fence.last = 0;
-#ifdef CLAIM
-	my_fence.claim = 0;
-#endif
+	clear_fence(my_fence);
 	clear_chunk(made);
 	blocked = UNBLOCKED;
 	now_xmax = 0; now_xip = 0; found_rows = 0; found_returns = 0
@@ -661,15 +667,21 @@ inline position_resume()
 }
 
 /* deferral_leaves_out(): kept in outbox.deferred, or returned as another row. */
-#ifdef TOMBSTONE_FORGOTTEN
+#if defined(REREAD_NOT_LOOKED_UP)
+#define LEAVES_OUT(id)	false
+#elif defined(TOMBSTONE_FORGOTTEN)
 #define LEAVES_OUT(id)	HAS(waiting, id)
 #else
 #define LEAVES_OUT(id)	(HAS(waiting, id) || (returned_tx[id] != 0 && \
 							!HAS(w_returns[sent + 1], returned_tx[id])))
 #endif
 
-/* deferral_diverts(): one of D with a lower id waits. */
+/* deferral_keeps_back(), must_wait(): one of D with a lower id waits. */
+#ifdef NO_DIVERSION
+#define DIVERTS(id)		false
+#else
 #define DIVERTS(id)		(IS_D(id) && (waiting & (BIT(id) - 1)) != 0)
+#endif
 
 /* chunk_make(): one transaction; what is left out of the chunk is on disk. */
 inline chunk_make()
@@ -683,7 +695,7 @@ inline chunk_make()
 			if
 			:: HAS(rows, i) && i < fresh && LEAVES_OUT(ID(i))
 			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && DIVERTS(ID(i)) ->
-				/* deferral_divert() */
+				/* keep() */
 				waiting = waiting | BIT(ID(i));
 				returned_tx[ID(i)] = 0;
 				n = 1
@@ -793,6 +805,7 @@ inline return_due()
 		fi
 	}
 	waiting = waiting & ~r_ids[returns];
+	is_due = false;
 	flush();
 	i = 0
 }
@@ -864,7 +877,7 @@ look:	/* look_for_messages() */
 		:: !connected -> skip		/* by the clock only, while Redis is away */
 		fi;
 		if
-		:: opened_one -> d_step {	/* insert {number, uuid, S}; commit */
+		:: d_step { opened_one ->		/* insert {number, uuid, S}; commit */
 			append_window(now_xmax, now_xip, false);
 #ifdef WINDOW_NOT_DURABLE
 			wal[wal_n] = WAL_WINDOW;
@@ -874,17 +887,18 @@ look:	/* look_for_messages() */
 #endif
 			now_xmax = 0; now_xip = 0; found_rows = 0; found_returns = 0;
 			opened_one = false }
-		:: else
+		:: atomic { !opened_one && connected -> goto publish }
+		:: atomic { !opened_one && !connected -> goto connect }
+		fi;
+		if
+		:: atomic { connected -> goto publish }
+		:: atomic { !connected -> goto connect }
 		fi;
 
-		/* publish(): try_to_connect(), publisher_connect() */
-		if
-		:: connected -> goto publish
-		:: else
-		fi;
-		d_step {					/* redis_link_open(), read_fence() */
+connect: /* publish(): try_to_connect(), publisher_connect() */
+		atomic { skip; d_step {		/* redis_link_open(), read_fence() */
 			link_is_up = true;
-			COPY(my_fence, fence) };
+			COPY(my_fence, fence) } };
 		if
 		:: d_step { FENCE_IS_MINE ->	/* run_empty_chunk() */
 #ifdef CLAIM
@@ -912,12 +926,9 @@ look:	/* look_for_messages() */
 
 publish:
 		if
-		:: CAUGHT_UP -> goto caught_up
-		:: else
-		fi;
-
+		:: atomic { CAUGHT_UP -> goto caught_up }
 		/* publisher_publish_next(): position_next_rows(), first_row_after() */
-		d_step {
+		:: d_step { !CAUGHT_UP ->
 			collect(w_xmax[sent], w_xip[sent], w_xmax[sent + 1], w_xip[sent + 1]);
 			/* Rule 3: a window never changes. */
 			assert(found_rows == w_rows[sent + 1] && found_returns == w_returns[sent + 1]);
@@ -925,7 +936,8 @@ publish:
 			found_rows = 0; found_returns = 0; i = 0;
 			next = resume_after + 1;
 			fresh = (sent + 1 > touched -> 1 : PLACES + 1);
-			touched = (touched > sent + 1 -> touched : sent + 1) };
+			touched = (touched > sent + 1 -> touched : sent + 1) }
+		fi;
 
 		do
 		/* send_chunk() */

@@ -3,6 +3,7 @@
 import collections
 import json
 
+LASTING = "default"  # endpoint whose retention is longer than any message is delivered again
 PAGE = 500  # entries of a stream read at a time
 SHOWN = 12  # examples of each kind of difference
 
@@ -11,6 +12,7 @@ class Books:
     def __init__(self):
         self.transactions = {}  # token → (transaction, outcome, told at)
         self.processed = []  # (endpoint, incoming, at): so said the server
+        self.waited = []  # (what was asked, answer of outbox_wait())
         self.errors = []
         self.rows = collections.Counter()  # (token, part) → business rows
         self.handled = collections.Counter()  # (endpoint, incoming) → business rows
@@ -24,6 +26,8 @@ class Books:
                     self.transactions[entry["tx"]["token"]] = (entry["tx"], entry["outcome"], entry["told_at"])
                 elif "processed" in entry:
                     self.processed.append((entry["endpoint"], entry["processed"], entry["at"]))
+                elif "waited" in entry:
+                    self.waited.append((entry["waited"], entry["answer"]))
                 else:
                     self.errors.append(entry["error"])
 
@@ -53,8 +57,9 @@ class Books:
         yield "business rows", sum(self.rows.values())
         yield "messages in Redis", sum(map(len, self.streams.values()))
         yield "duplicates refused", len(self.processed)
+        yield "answers of outbox_wait()", dict(collections.Counter(str(answer) for _, answer in self.waited))
 
-    def differences(self, crashes, retention_endpoint):
+    def differences(self, crashes, lossy):
         """Yield (what is wrong, cases) for all that must not be."""
         yield "errors that should not happen", self.errors
         yield "transactions told committed are not there", [
@@ -71,12 +76,18 @@ class Books:
         yield "business rows are of no transaction", [key for key in self.rows if key[0] not in self.transactions]
         yield "business rows are there more than once", [key for key, count in self.rows.items() if count > 1]
         yield "incoming messages were processed more than once", [
-            key for key, count in self.handled.items() if count > 1 and key[0] == retention_endpoint
+            key for key, count in self.handled.items() if count > 1 and key[0] == LASTING
         ]
         yield "incoming messages called duplicates were never processed", [
             (endpoint, incoming) for endpoint, incoming, at in self.processed
             if self.is_firm(False, at, crashes) and not self.handled[endpoint, incoming]
         ]  # fmt: skip
+        yield "records were not found by outbox_wait()", [
+            waited for waited, answer in self.waited
+            if answer is None and waited["endpoint"] == LASTING and self.is_firm(False, waited["at"], crashes)
+        ]  # fmt: skip
+        if not lossy:
+            yield "outbox_wait() said true too early", list(self.said_too_early())
         yield from self.differences_of_messages()
         yield "messages came in the wrong order", list(self.disorder())
 
@@ -87,6 +98,16 @@ class Books:
     def rows_of(self, token):
         tx = self.transactions[token][0]
         return [part for part in range(len(tx["parts"])) if self.rows[token, part]]
+
+    def said_too_early(self):
+        arrived = {key: at for entries in self.streams.values() for key, at, _, _ in entries}
+        for waited, answer in self.waited:
+            token, part = waited["token"], waited["part"]
+            if answer and part in self.rows_of(token):
+                for message_part, number, *_ in self.transactions[token][0]["messages"]:
+                    at = arrived.get((token, part, number))
+                    if message_part == part and (at is None or at > waited["time"] * 1000):
+                        yield token, part, number, at, waited
 
     def differences_of_messages(self):
         expected = {}  # (token, part, number) → (dest, deliver at, incoming)

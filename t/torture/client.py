@@ -4,6 +4,7 @@ Each line of the ledger is a JSON object:
 
     {"tx": {...}, "outcome": ..., "told_at": ...}  a transaction; see Transaction
     {"processed": incoming, "at": ...}             somebody else has processed it, said the server
+    {"waited": {...}, "answer": ...}               what outbox_wait() said of a transaction
     {"error": ...}                                 nothing that should happen
 
 Outcomes: "committed", "rolled back", and "unknown" when the connection died at
@@ -85,7 +86,7 @@ class Client:
             while not self.stop.is_set():
                 self.decide_prepared(time.monotonic())
                 self.turn()
-                time.sleep(min(self.chance.expovariate(1 / 0.02), 0.2))
+                time.sleep(min(self.chance.expovariate(1 / 0.012), 0.2))
             while self.prepared:
                 self.decide_prepared(float("inf"))
                 time.sleep(0.05)
@@ -153,6 +154,8 @@ class Client:
             self.note_outcome(tx, outcome)
         if outcome == "unknown":
             self.connect()
+        if outcome == "committed" and deliveries and self.chance.random() < 0.1:
+            self.wait_for(tx)
         for delivery in deliveries:
             if self.chance.random() < {"committed": 0, "unknown": 1}.get(outcome, 0.6):
                 self.deliver_again(delivery, self.chance.random())
@@ -186,7 +189,7 @@ class Client:
             self.execute("SAVEPOINT all_of_it")
             if self.execute("SELECT outbox_begin(%s, %s, %s)", arguments):
                 self.enqueue_doomed(tx)
-                self.execute("SELECT outbox_commit()")
+                self.execute("SELECT outbox_commit()", claims=delivery)
             self.execute("ROLLBACK TO all_of_it")
         if not self.execute("SELECT outbox_begin(%s, %s, %s)", arguments):
             self.note(processed=delivery.incoming, endpoint=delivery.endpoint, at=time.monotonic())
@@ -279,6 +282,20 @@ class Client:
                 continue
             self.prepared.remove(tx)
             self.note_outcome(tx, outcome)
+
+    def wait_for(self, tx):
+        """Ask outbox_wait() about a part of it."""
+        part = self.chance.randrange(len(tx.parts))
+        endpoint, incoming = tx.parts[part]
+        try:
+            answer = self.execute("SELECT outbox_wait(%s, %s, '300 ms')", [incoming, endpoint])
+        except LostConnection:
+            self.connect()
+            return
+        except RolledBack:
+            return
+        waited = {"token": tx.token, "part": part, "endpoint": endpoint, "at": time.monotonic(), "time": time.time()}
+        self.note(waited=waited, answer=answer)
 
     def note_outcome(self, tx, outcome):
         self.note(tx=dataclasses.asdict(tx), outcome=outcome, told_at=time.monotonic())

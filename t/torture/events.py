@@ -66,9 +66,21 @@ class Events:
         now = time.monotonic()
         self.crashes.append((now - GRACE, now + seconds + GRACE))
 
-    def query(self, query, *arguments):
-        with self.postgres.connect() as connection:
-            connection.execute("SET statement_timeout = '10s'")
+    def connect(self, patience=3):
+        """Connect; while the server recovers, wait for it, but not for long."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                return self.postgres.connect()
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+            self.undo_due()
+            time.sleep(0.05)
+
+    def query(self, query, *arguments, patience=3):
+        with self.connect(patience) as connection:
+            connection.execute("SET statement_timeout = '2s'")  # what is undone must not wait for long
             cursor = connection.execute(query, arguments or None)
             return cursor.fetchall() if cursor.description else None
 
@@ -120,7 +132,7 @@ class Events:
 
     def rewrite_table(self, table):
         # VACUUM takes its lock behind whoever holds the table: not for long.
-        with self.postgres.connect() as connection:
+        with self.connect() as connection:
             connection.execute("SET lock_timeout = '300ms'")
             connection.execute(f"VACUUM FULL outbox.{table}")
 
@@ -128,7 +140,7 @@ class Events:
         """As pg_dump does."""
         if self._holding:
             raise Skipped("they are held")
-        session = self.postgres.connect()
+        session = self.connect()
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         tables = session.execute("SELECT string_agg('outbox.' || relname, ', ') FROM pg_class"
                                  " WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '^(log|record)_'").fetchone()[0]  # fmt: skip
@@ -144,7 +156,7 @@ class Events:
         self.query("SELECT outbox_cleanup()")
 
     def change_settings(self, **settings):
-        with self.postgres.connect() as connection:
+        with self.connect() as connection:
             for name, value in settings.items():
                 connection.execute(f"ALTER SYSTEM SET {name.replace('_', '.', 1)} = '{value}'")
             connection.execute("SELECT pg_reload_conf()")
@@ -160,7 +172,8 @@ class Events:
         """Resume a destination; None: all that are paused."""
         while True:
             try:
-                self.query("UPDATE outbox.destination SET paused = false WHERE paused AND (%s::text IS NULL OR dest = %s)", dest, dest)
+                self.query("UPDATE outbox.destination SET paused = false WHERE paused AND (%s::text IS NULL OR dest = %s)",
+                           dest, dest, patience=0)  # fmt: skip
                 return
             except psycopg.OperationalError:
                 if dest:
