@@ -677,8 +677,10 @@ AS $$
 	END)
 	UNION ALL
 	SELECT format('TABLE outbox.%s', v)
-	FROM unnest('{status,destinations,pending,dead_letters,records}'::text[]) v
+	FROM unnest('{status,destinations,pending,records}'::text[]) v
 	WHERE access = 'monitor'
+	UNION ALL
+	SELECT 'TABLE outbox.dead_letters' WHERE access = 'admin'
 	UNION ALL
 	SELECT 'SCHEMA outbox' WHERE access = 'monitor'
 	UNION ALL

@@ -475,7 +475,7 @@ lease_is_held(void)
 {
 	if (!lease_is_foreign)
 		ereport(LOG, (errmsg("outbox: another server publishes for this instance, messages wait"),
-					  errdetail("The lease is %s.", publisher_error())));
+					  errdetail("Lease: %s.", publisher_error())));
 	lease_is_foreign = true;
 	redis_is_down = true;
 	next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LAST_RETRY_MS);

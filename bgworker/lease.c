@@ -88,7 +88,7 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 		vacant_since = now;
 	if (TimestampDifferenceExceeds(vacant_since, now, outbox_takeover_delay * 1000))
 		return true;
-	snprintf(reason, size, "another server published last; its lease has run out, taking over after outbox.takeover_delay");
+	snprintf(reason, size, "run out, this server takes over after outbox.takeover_delay");
 	return false;
 }
 

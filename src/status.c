@@ -264,7 +264,7 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 	if (report->redis == REDIS_DOWN)
 		return psprintf("Redis cannot be used, messages wait: %s", report->redis_error);
 	if (report->state == DISPATCHER_WAITING_FOR_LEASE)
-		return psprintf("Another server publishes for this instance, messages wait here: the lease is %s", report->redis_error);
+		return psprintf("Another server publishes for this instance, messages wait here (lease %s).", report->redis_error);
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
 	if (report->paused)
