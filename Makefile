@@ -50,12 +50,12 @@ ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
 EXTRA_CLEAN    = results output_iso tmp_check log
 
-PG_CPPFLAGS = $(shell pkg-config --cflags hiredis)
+PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null)
 PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK  = $(shell pkg-config --libs hiredis)
+SHLIB_LINK  = $(shell pkg-config --libs hiredis 2>/dev/null)
 
 PG_CONFIG ?= pg_config
-PGXS      := $(shell $(PG_CONFIG) --pgxs)
+PGXS      := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 include $(PGXS)
 
 $(OBJS): $(wildcard src/*.h bgworker/*.h)

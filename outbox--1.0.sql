@@ -456,13 +456,20 @@ COMMENT ON FUNCTION @extschema@.outbox_retry(text, text) IS 'tries dead messages
 CREATE FUNCTION @extschema@.outbox_discard(dest text, message_id text)
 RETURNS bigint
 AS $$
-	WITH discarded AS (
-		UPDATE outbox.deferred d SET state = 'discarded'
-		WHERE d.state = 'dead' AND d.dest = outbox_discard.dest AND d.message_id = outbox_discard.message_id
-		RETURNING d.id)
-	SELECT count(*) FROM discarded
+DECLARE
+	discarded bigint;
+BEGIN
+	PERFORM outbox.check_dest(dest);
+	IF message_id IS NULL THEN
+		RAISE EXCEPTION 'message_id must not be null' USING ERRCODE = 'null_value_not_allowed';
+	END IF;
+	UPDATE outbox.deferred d SET state = 'discarded'
+		WHERE d.state = 'dead' AND d.dest = outbox_discard.dest AND d.message_id = outbox_discard.message_id;
+	GET DIAGNOSTICS discarded = ROW_COUNT;
+	RETURN discarded;
+END
 $$
-LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_discard(text, text) IS 'gives up a dead message for good; returns how many had that id';
 
 CREATE FUNCTION @extschema@.outbox_replay(since timestamptz, dest text DEFAULT NULL)
@@ -479,6 +486,12 @@ RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_redirect_restored'
 LANGUAGE C;
 COMMENT ON FUNCTION outbox.redirect_restored() IS 'sends a message or record that comes by SQL, as from a restored dump, into the current slot';
+
+CREATE FUNCTION outbox.refuse_replicated()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_refuse_replicated'
+LANGUAGE C;
+COMMENT ON FUNCTION outbox.refuse_replicated() IS 'keeps what another outbox notes for itself from being applied here by logical replication';
 
 CREATE FUNCTION outbox.endpoint_changed()
 RETURNS trigger
@@ -614,6 +627,26 @@ COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
 COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it';
 COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record';
 COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet';
+
+--
+-- Logical replication: a publication of all tables includes ours, but each
+-- outbox has its own rings, windows and deferred messages.
+--
+DO $$
+DECLARE
+	own_table regclass;
+BEGIN
+	FOR own_table IN
+		SELECT c.oid FROM pg_class c
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|deferred|window_[0-9]+)$'
+		ORDER BY c.relname
+	LOOP
+		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);
+		EXECUTE format('COMMENT ON TRIGGER refuse_replicated ON %s IS ''drops what logical replication applies''', own_table);
+		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER refuse_replicated', own_table);
+	END LOOP;
+END
+$$;
 
 --
 -- Dump and restore. What comes back by COPY goes through the trigger into the

@@ -9,14 +9,15 @@
  *
  * It never waits for a lock: a slot that somebody holds (pg_dump, a forgotten
  * transaction) is passed over, and any other empty one becomes the next. Nobody
- * writes to a slot that is retired and readers skip it, so TRUNCATE makes no
- * writer wait.
+ * writes to a slot that is retired and readers skip it, so truncating it makes
+ * no writer wait.
  */
 #include "postgres.h"
 
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/heap.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -56,6 +57,7 @@ static bool empty(RingKind kind, int n);
 static bool lock_to_empty(const SlotRelations *relations, RingKind kind);
 static bool lock_with_toast(Oid relation);
 static void truncate_slot(const SlotRelations *relations, RingKind kind);
+static void truncate_table(Oid relation);
 static void change_state(RingKind kind, int n, SlotState state);
 static void tell_sessions(void);
 static int64 time_to_live(RingKind kind);
@@ -226,13 +228,11 @@ empty(RingKind kind, int n)
 	locked = lock_to_empty(relations, kind);
 	if (locked)
 	{
-		SlotRelations copy = *relations;
-
 		if (kind == RING_RECORD)
-			records = count_rows(copy.table);
+			records = count_rows(relations->table);
 		else
 			deferral_forget_slot(n);
-		truncate_slot(&copy, kind);
+		truncate_slot(relations, kind);
 		change_state(kind, n, SLOT_EMPTY);
 	}
 	transaction_commit_local();
@@ -263,17 +263,27 @@ lock_with_toast(Oid relation)
 	return !OidIsValid(toast) || ConditionalLockRelationOid(toast, AccessExclusiveLock);
 }
 
+/*
+ * Truncates the files in place, which no ROLLBACK takes back: but nothing in
+ * them counts any more, and if we die half way our successor does it again.
+ * The TRUNCATE command would be sent to subscribers of logical replication,
+ * and be applied to their slots.
+ */
 static void
 truncate_slot(const SlotRelations *relations, RingKind kind)
 {
-	char	   *sql;
-
+	truncate_table(relations->table);
 	if (kind == RING_LOG)
-		sql = psprintf("TRUNCATE %s.%s, %s.%s", OUTBOX_SCHEMA, get_rel_name(relations->table),
-					   OUTBOX_SCHEMA, get_rel_name(relations->window));
-	else
-		sql = psprintf("TRUNCATE %s.%s", OUTBOX_SCHEMA, get_rel_name(relations->table));
-	(void) transaction_execute(sql, 0, NULL, NULL, NULL);
+		truncate_table(relations->window);
+}
+
+static void
+truncate_table(Oid relation)
+{
+	Relation	table = table_open(relation, NoLock);
+
+	heap_truncate_one_rel(table);
+	table_close(table, NoLock);
 }
 
 static void

@@ -127,6 +127,9 @@ outbox_dispatcher_main(Datum database)
 		}
 		reload_if_changed();
 		busy = look_for_messages();
+
+		/* What was opened now may have been enqueued after such a change. */
+		reload_if_changed();
 		busy |= publish();
 		keep_house(busy);
 		attend_to_refusal();
@@ -145,9 +148,12 @@ set_up_process(Oid database)
 	pqsignal(SIGINT, SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 
+	/* Connecting reads the settings: a change from now on is another one. */
+	shared = shared_find(database, true);
+	if (shared)
+		pg_atomic_write_u32(&shared->restart, 0);
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	force_settings();
-	shared = shared_mine();
 	if (shared == NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
@@ -204,7 +210,6 @@ register_process(void)
 	shared->report.redis_error[0] = '\0';
 	shared->report.redis_warning[0] = '\0';
 	LWLockRelease(shared->lock);
-	pg_atomic_write_u32(&shared->restart, 0);
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
 

@@ -814,7 +814,7 @@ inline return_due()
 #define RETURN_IS_DUE	(waiting != 0 && (blocked == BLOCKED_DRAINING || \
 							(blocked == BLOCKED_WAITING && is_due && (!broken || probes > 0))))
 #ifdef RETURN_WHILE_WINDOW_OPEN
-#define MAY_RETURN		connected
+#define MAY_RETURN		true
 #else
 #define MAY_RETURN		(CAUGHT_UP && connected)
 #endif

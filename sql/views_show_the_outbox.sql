@@ -15,7 +15,7 @@ SELECT pending AS pending_before FROM outbox.status \gset
 BEGIN;
 SELECT outbox_begin('views-1');
 SELECT outbox_enqueue('views', 'body', '{"h": 1}', 'views-1-out');
-SELECT outbox_enqueue('views', '', NULL, 'views-1-empty');
+SELECT outbox_enqueue('views', '', NULL, 'views-1-empty', '2999-01-01');
 SELECT outbox_enqueue('views', repeat('large', 100000), NULL, 'views-1-large');
 -- Its own messages a transaction does not see there: they are not committed.
 SELECT count(*) FROM outbox.pending WHERE dest = 'views';
@@ -33,10 +33,10 @@ DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET outbox.dispatch', current_da
 
 -- The rest of the row depends on Redis: here only its form.
 SELECT count(*) AS rows, count(pending) AS pending, count(sent) AS sent, count(duplicates) AS duplicates,
-	count(deferred) AS deferred, count(windows) AS windows, bool_and(log_size > 0) AS log_size
+	count(deferred) AS deferred, count(scheduled) AS scheduled, count(dead) AS dead, count(windows) AS windows, bool_and(log_size > 0) AS log_size
 FROM outbox.status;
-SELECT dispatcher_state IN ('starting', 'idle', 'publishing', 'waiting for Redis', 'off', 'not running') AS state,
-	redis_state IN ('up', 'down', 'unknown') AS redis, coalesce(problem ~ '^[A-Z0-9].*[.]$', true) AS problem_is_a_sentence
+SELECT dispatcher_state IN ('starting', 'idle', 'publishing', 'waiting for Redis', 'waiting for the lease', 'off', 'not running') AS state,
+	redis_state IN ('up', 'down', 'unknown') AS redis, coalesce(problem ~ '^[A-Z0-9]', true) AS problem
 FROM outbox.status;
 
 -- They show what is now, also to a transaction with an old snapshot.

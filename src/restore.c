@@ -1,6 +1,7 @@
 /*
  * restore.c
- *		What makes pg_dump and pg_restore carry an outbox along.
+ *		What makes pg_dump and pg_restore carry an outbox along, and keeps
+ *		logical replication out of it.
  *
  * A dump takes the messages that are pending, those that are deferred, and all
  * records. On restore they come by COPY into whatever table they were dumped
@@ -31,6 +32,7 @@ static void restore_row(Oid relation, TupleTableSlot *row);
 static void restore_record(TupleTableSlot *row);
 
 PG_FUNCTION_INFO_V1(outbox_redirect_restored);
+PG_FUNCTION_INFO_V1(outbox_refuse_replicated);
 PG_FUNCTION_INFO_V1(outbox_is_pending);
 PG_FUNCTION_INFO_V1(outbox_wake_launcher);
 PG_FUNCTION_INFO_V1(outbox_delivery_changed);
@@ -61,6 +63,28 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 	if (!IsLogicalWorker())
 		restore_row(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot);
 	return PointerGetDatum(NULL);
+}
+
+/*
+ * Trigger: drops what logical replication applies. Each outbox has rings and
+ * windows of its own, and sends what was committed in its own database.
+ */
+Datum
+outbox_refuse_replicated(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) ||
+		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired before a change for each row",
+						"outbox.refuse_replicated")));
+	if (IsLogicalWorker())
+		return PointerGetDatum(NULL);
+	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ?
+						   trigger->tg_newtuple : trigger->tg_trigtuple);
 }
 
 /*

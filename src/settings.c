@@ -71,7 +71,7 @@ settings_concurrency_from_name(const char *name, Concurrency *concurrency)
 {
 	for (const struct config_enum_entry *option = concurrency_options; option->name; option++)
 	{
-		if (pg_strcasecmp(option->name, name) == 0)
+		if (strcmp(option->name, name) == 0)
 		{
 			*concurrency = (Concurrency) option->val;
 			return true;

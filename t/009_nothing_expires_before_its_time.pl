@@ -80,15 +80,15 @@ is($redis->count('d'), 10, 'nothing was sent again');
 # While Redis is away the log is kept, however long ago it was sent: Redis may
 # come back without it.
 #
-handle("r$_") foreach 1 .. 10;
-$node->wait_until_sent;
+$node->sql(q{SELECT count(outbox_enqueue('r', i::text)) FROM generate_series(1, 10) i});
+eventually { $redis->count('r') == 10 } 'messages are sent';
 $redis->stop;
 $redis->lose_data;
-handle('r11');
+$node->sql(q{SELECT outbox_enqueue('r', '11')});
 let_pass(4);
 is(rows('log'), 11, 'the log is kept while Redis is away');
 $redis->start;
-eventually { $redis->count('d') == 11 } '... for a Redis that comes back empty';
+eventually { $redis->count('r') == 11 } '... for a Redis that comes back empty';
 
 #
 # The longest retention of all endpoints counts.

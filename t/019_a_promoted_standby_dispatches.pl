@@ -9,7 +9,10 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $primary = Outbox->create('primary', redis => $redis, init => { allows_streaming => 1 }, conf => 'max_connections = 60');
+my $primary = Outbox->create('primary', redis => $redis, init => { allows_streaming => 1 }, conf => <<'END');
+max_connections = 60
+outbox.takeover_delay = '1s'
+END
 
 $primary->backup('base');
 my $standby = Outbox->new('standby');
@@ -44,7 +47,7 @@ ok($standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()'), 'th
 handle($standby, $_) foreach 7 .. 8;
 is($standby->sql("SELECT outbox_begin('m$_')"), 'f', "it knows message $_") foreach 1, 6, 8;
 $redis->start;
-ok($standby->wait_until_sent, 'it sends');
+ok($standby->wait_until_sent, 'it sends, when the lease of the old primary has run out');
 is(join(' ', $redis->bodies('d')), '1 2 3 4 5 6 7 8', '... what was left and what is new, in order, none twice');
 is(scalar($standby->dispatchers), 1, '... by one dispatcher');
 

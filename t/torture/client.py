@@ -206,7 +206,7 @@ class Client:
         self.execute("INSERT INTO business (token, part, endpoint, incoming) VALUES (%s, %s, %s, %s)",
                      [tx.token, part, endpoint, incoming])  # fmt: skip
         tx.parts.append([endpoint, incoming])
-        count = self.chance.randint(1, 5)
+        count = self.chance.randint(1, 5) if self.chance.random() < 0.985 else self.chance.randint(100, 400)
         for number in range(count):
             if style["pause"] and number == count - 1:
                 time.sleep(style["pause"])

@@ -53,11 +53,12 @@ class Events:
         self.redis.thaw()
         self.redis.start()
         self.postgres.start()
+        self.relieve_redis()
         while self._undo:
             heapq.heappop(self._undo)[2]()
+            time.sleep(0.05)
         for dest in self.destinations:  # a Redis that forgot may have forgotten that it was healed
             self.heal_destination(dest)
-        self.resume(None)
 
     def later(self, seconds, function):
         heapq.heappush(self._undo, (time.monotonic() + seconds, next(self._numbers), function))
@@ -155,8 +156,8 @@ class Events:
     def clean_up(self):
         self.query("SELECT outbox_cleanup()")
 
-    def change_settings(self, **settings):
-        with self.connect() as connection:
+    def change_settings(self, patience=3, **settings):
+        with self.connect(patience) as connection:
             for name, value in settings.items():
                 connection.execute(f"ALTER SYSTEM SET {name.replace('_', '.', 1)} = '{value}'")
             connection.execute("SELECT pg_reload_conf()")
@@ -169,17 +170,21 @@ class Events:
         self.later(seconds, lambda: self.resume(dest))
 
     def resume(self, dest):
-        """Resume a destination; None: all that are paused."""
-        while True:
-            try:
-                self.query("UPDATE outbox.destination SET paused = false WHERE paused AND (%s::text IS NULL OR dest = %s)",
-                           dest, dest, patience=0)  # fmt: skip
-                return
-            except psycopg.OperationalError:
-                if dest:
-                    self.later(0.5, lambda: self.resume(dest))
-                    return
-                time.sleep(0.1)
+        self.surely(lambda: self.query("SELECT outbox_resume(%s)", dest, patience=0))
+
+    def switch_off(self, seconds):
+        self.change_settings(outbox_dispatch="off")
+        self.later(seconds, self.switch_on)
+
+    def switch_on(self):
+        self.surely(lambda: self.change_settings(outbox_dispatch="on", patience=0))
+
+    def surely(self, function):
+        """Undo something; if the server does not listen now, later."""
+        try:
+            function()
+        except (psycopg.Error, redis.RedisError):
+            self.later(0.5, lambda: self.surely(function))
 
     # Redis and what leads there
 
@@ -203,6 +208,36 @@ class Events:
         self.redis_must_run()
         self.redis.freeze()
         self.later(seconds, self.redis.thaw)
+
+    def hinder_redis(self, how, seconds):
+        client = self.quick_redis()
+        if how == "OOM":
+            client.config_set("maxmemory", 1)
+        elif how == "NOREPLICAS":
+            client.config_set("min-replicas-to-write", 1)
+        elif how == "READONLY":
+            client.execute_command("REPLICAOF", "127.0.0.1", 1)
+        elif how == "NOSCRIPT":
+            client.script_flush()
+        elif how == "kick":
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        self.later(seconds, self.relieve_redis)
+
+    def forbid_destination(self, dest, seconds):
+        """Take the right to write there."""
+        others = [f"~{other}" for other in self.destinations if other != dest]
+        self.quick_redis().execute_command("ACL", "SETUSER", "default", "resetkeys", "~outbox:*", "~*.aside", *others)
+        self.later(seconds, self.relieve_redis)
+
+    def relieve_redis(self):
+        def relieve():
+            client = self.quick_redis()
+            client.config_set("maxmemory", 0)
+            client.config_set("min-replicas-to-write", 0)
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            client.execute_command("ACL", "SETUSER", "default", "allkeys")
+
+        self.surely(relieve)
 
     def redis_must_run(self):
         if not self.redis.is_running:
@@ -240,15 +275,16 @@ class Events:
         self.later(seconds, lambda: self.heal_destination(dest))
 
     def heal_destination(self, dest):
-        try:
+        def heal():
             client = self.quick_redis()
-            if client.type(dest) == b"string":
-                if client.exists(aside(dest)):
-                    client.rename(aside(dest), dest)
-                else:
-                    client.delete(dest)
-        except redis.RedisError:
-            self.later(0.5, lambda: self.heal_destination(dest))
+            if client.type(dest) != b"string":
+                return
+            if client.exists(aside(dest)):
+                client.rename(aside(dest), dest)
+            else:
+                client.delete(dest)
+
+        self.surely(heal)
 
     def quick_redis(self):
         return redis.Redis(unix_socket_path=self.redis.socket, socket_timeout=1)

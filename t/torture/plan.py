@@ -11,12 +11,12 @@ KINDS = {
     "kill_backend": 4, "kill_dispatcher": 6, "kill_launcher": 2, "kill_postmaster": 2,
     "terminate_backend": 5, "terminate_dispatcher": 4, "terminate_launcher": 2,
     "stop_postgres_immediate": 4, "stop_postgres_fast": 2,
-    "kill_redis": 7, "freeze_redis": 6,
+    "kill_redis": 7, "freeze_redis": 6, "hinder_redis": 8,
     "delay_network": 4, "cut_network": 6, "truncate_network": 10, "hold_network": 10, "refuse_network": 3,
-    "break_destination": 10, "pause_destination": 3,
+    "break_destination": 10, "forbid_destination": 4, "pause_destination": 3, "switch_off": 2,
     "rewrite_table": 5, "hold_tables": 3, "clean_up": 4, "change_settings": 6, "checkpoint": 2,
 }  # fmt: skip
-LOSSY_KINDS = {"rewind_redis": 10}
+LOSSY_KINDS = {"rewind_redis": 20}
 
 
 @dataclass
@@ -52,14 +52,18 @@ def arguments(chance, kind, destinations):
         return {"which": round(chance.random(), 3)}
     if kind in ("kill_postmaster", "stop_postgres_immediate", "stop_postgres_fast", "kill_redis", "freeze_redis"):
         return {"seconds": seconds}
-    if kind in ("hold_network", "refuse_network", "hold_tables"):
+    if kind in ("hold_network", "refuse_network", "hold_tables", "switch_off"):
         return {"seconds": seconds}
     if kind == "delay_network":
         return {"seconds": seconds, "delay": chance.choice([0.005, 0.05, 0.4, 1.5])}
     if kind == "truncate_network":
         return {"direction": chance.choice(["to Redis", "to the client"]), "size": int(10 ** chance.uniform(0, 5))}
-    if kind in ("break_destination", "pause_destination"):
+    if kind in ("break_destination", "forbid_destination"):
         return {"dest": chance.choice(destinations), "seconds": seconds}
+    if kind == "pause_destination":
+        return {"dest": chance.choice([*destinations, None]), "seconds": seconds}  # None: all
+    if kind == "hinder_redis":
+        return {"how": chance.choice(["OOM", "NOREPLICAS", "READONLY", "NOSCRIPT", "kick"]), "seconds": seconds}
     if kind == "rewrite_table":
         return {"table": chance.choice([f"{name}_{slot}" for name in ("log", "window", "record") for slot in range(4)])}
     if kind == "change_settings":

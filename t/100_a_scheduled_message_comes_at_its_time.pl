@@ -1,0 +1,106 @@
+# deliver_at: not before its time, within a second after it. The entry's own
+# number says when Redis got it.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+
+# Schedules a message so many seconds from now; its body is the time in ms.
+sub schedule
+{
+	my ($dest, $delay) = @_;
+	$node->sql(<<END);
+SELECT outbox_enqueue('$dest', floor(extract(epoch FROM t) * 1000)::bigint::text, deliver_at => t)
+FROM (SELECT clock_timestamp() + $delay * interval '1 s') v (t)
+END
+	return;
+}
+
+# How many ms after its time each message of a stream came.
+sub delays
+{
+	my ($dest) = @_;
+	return map { (split /-/, $_->{entry})[0] - $_->{body} } $redis->entries($dest);
+}
+
+sub in_time
+{
+	my ($dest, $count) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { $redis->count($dest) >= $count } "$dest: all come";
+	my @delays = delays($dest);
+	is(scalar(grep { $_ < 0 } @delays), 0, '... none before its time');
+	is(scalar(grep { $_ > 1000 } @delays), 0, '... nor a second after it') or diag "@delays";
+	is(scalar(@delays), $count, '... none twice');
+	return;
+}
+
+schedule('in time', $_ / 10) foreach reverse 10 .. 25;
+eventually { $node->status('scheduled') > 0 } 'outbox.status counts what is scheduled';
+is($node->sql(q{SELECT DISTINCT state, dest, next_at > at FROM outbox.pending WHERE state = 'scheduled'}), 'scheduled|in time|t', '... and outbox.pending shows it');
+is($node->status('problem IS NULL'), 't', '... which is no problem');
+in_time('in time', 16);
+ok($node->wait_until_sent, 'nothing is pending then');
+is($node->status('scheduled'), 0, '... nor scheduled');
+
+# It reaches Redis as any other.
+$node->sql(q{BEGIN; SELECT outbox_begin('m'); SELECT outbox_enqueue('whole', 'b', '{"h": 1}', 'id', now() + interval '1 s'); SELECT outbox_commit(); COMMIT});
+is($node->sql(q{SELECT outbox_wait('m', timeout => '100 ms')}), 'f', 'outbox_wait waits for it');
+is($node->sql(q{SELECT outbox_wait('m')}), 't', '... until it is there');
+my ($entry) = $redis->entries('whole');
+is_deeply([ @$entry{qw(id body cause headers)} ], [ 'id', 'b', 'm', { h => 1 } ], 'it comes as it was enqueued');
+
+# What commits only.
+$node->sql(q{BEGIN; SELECT outbox_enqueue('undone', 'no', deliver_at => clock_timestamp() + interval '0.5 s'); ROLLBACK});
+$node->sql(q{BEGIN; SAVEPOINT s; SELECT outbox_enqueue('undone', 'no', deliver_at => clock_timestamp() + interval '0.5 s'); ROLLBACK TO s;
+	SELECT outbox_enqueue('undone', 'yes', deliver_at => clock_timestamp() + interval '0.6 s'); COMMIT});
+eventually { $redis->count('undone') > 0 } 'a scheduled message comes';
+is(join(' ', $redis->bodies('undone')), 'yes', '... but none that was rolled back');
+
+# A time that has passed is now.
+my $session = $node->session;
+cmp_ok(seconds {
+		$session->query_safe(q{SELECT outbox_enqueue('late', 'past', deliver_at => 'epoch'), outbox_enqueue('late', 'now', deliver_at => now())});
+		wait_until { $redis->count('late') == 2 };
+}, '<', 1, 'a time that has passed is no delay');
+is(join(' ', $redis->bodies('late')), 'past now', '... nor changes the order');
+$session->quit;
+
+like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => 'infinity')}), qr{^22023: deliver_at must be finite}, 'infinity is refused');
+
+# Across restarts: due after it, due during it.
+schedule('across', 4);
+schedule('missed', 1);
+eventually { $node->status('scheduled') == 2 } 'two are scheduled';
+my $due = $node->sql(q{SELECT extract(epoch FROM next_at) FROM outbox.pending WHERE dest = 'missed'});
+$node->stop('immediate');
+wait_until { time > $due };
+my $start = time;
+$node->start;
+eventually { $redis->count('missed') == 1 } 'what became due while the server was down comes';
+cmp_ok(time - $start, '<', 6, '... soon');
+in_time('across', 1);
+
+# Several that become due while the dispatcher sleeps: in the order of the calls,
+# before what is new.
+my $dispatcher = $node->dispatcher;
+$node->sql(q{SELECT outbox_enqueue('order', 'first', deliver_at => clock_timestamp() + interval '1.0 s')});
+$node->sql(q{SELECT outbox_enqueue('order', 'second', deliver_at => clock_timestamp() + interval '0.7 s')});
+$node->sql(q{SELECT outbox_enqueue('order', 'third', deliver_at => clock_timestamp() + interval '0.8 s')});
+$node->sql(q{SELECT outbox_enqueue('order', 'much later', deliver_at => clock_timestamp() + interval '1 day')});
+eventually { $node->status('scheduled') == 4 } 'four are scheduled';
+kill 'STOP', $dispatcher;
+$node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM outbox.deferred WHERE dest = 'order' AND next_at < now()});
+$node->sql(q{SELECT outbox_enqueue('order', 'new')});
+kill 'CONT', $dispatcher;
+eventually { $redis->count('order') == 4 } 'they come';
+is(join(' ', $redis->bodies('order')), 'first second third new', '... in the order of the calls, before what is new');
+is($node->status('scheduled'), 1, '... and one has time');
+
+done_testing();

@@ -1,0 +1,147 @@
+# Two servers that believe to be the same database, a clone beside production or
+# an old primary beside the promoted standby, have one Redis: the lease decides.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $production = Outbox->create('production', redis => $redis,
+	init => { allows_streaming => 1 }, conf => "outbox.takeover_delay = '2s'");
+my @sent;
+
+sub enqueue
+{
+	my ($node, @bodies) = @_;
+	$node->sql("SELECT outbox_enqueue('d', '$_')") foreach @bodies;
+	push @sent, @bodies;
+	return;
+}
+
+sub all_arrived
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { $redis->count('d') >= @sent } $name;
+	is(join(' ', $redis->bodies('d')), join(' ', @sent), '... in order, none twice');
+	return;
+}
+
+sub lease { return eval { $redis->command('GET', $redis->command('KEYS', 'outbox:lease:*')->[0]) } // ''; }
+sub arrived { my ($body) = @_; return scalar grep { $_ eq $body } $redis->bodies('d'); }
+# Whether a server has written down that all of its messages are sent. What it has
+# not, it sends again if it finds the fence of somebody else.
+sub has_noted
+{
+	my ($node) = @_;
+	return $node->poll_query_until('postgres', 'SELECT published = number FROM outbox.window_0 ORDER BY number DESC LIMIT 1');
+}
+
+sub waits { my ($node) = @_; return $node->status('dispatcher_state') eq 'waiting for the lease'; }
+
+enqueue($production, 1 .. 3);
+all_arrived('production sends');
+ok(has_noted($production), '... and has noted how far it is');
+my $incumbent = $production->dispatcher;
+like(lease(), qr/process $incumbent$/, 'its dispatcher holds the lease');
+
+# A clone, by pg_basebackup, with all its settings.
+$production->backup('base');
+my $clone = Outbox->new('clone');
+$clone->init_from_backup($production, 'base');
+$clone->start;
+eventually { waits($clone) } 'a clone beside it waits';
+like($clone->status('problem'), qr/^Another server publishes .*held by .*database \d+, process $incumbent$/, '... and says for whom');
+$clone->sql(q{SELECT outbox_enqueue('d', 'of the clone')});
+enqueue($production, 4 .. 6);
+all_arrived('production goes on undisturbed');
+is($production->dispatcher, $incumbent, '... with the same dispatcher');
+is($production->status('problem IS NULL'), 't', '... nothing is wrong there');
+is($clone->status('pending'), 1, 'the clone keeps what it has');
+
+# Production stops cleanly and comes back within the delay.
+$production->restart;
+$incumbent = $production->dispatcher;
+eventually { lease() =~ /process $incumbent$/ } 'production takes its lease again after a restart';
+is(arrived('of the clone'), 0, '... and the clone has not used the moment');
+
+# Immediately stopped, the lease is left behind; but it is its own.
+$production->stop('immediate');
+isnt(lease(), '', 'an immediate stop leaves the lease');
+my $taken = seconds
+{
+	$production->start;
+	enqueue($production, 7);
+	wait_until { $redis->count('d') == 7 };
+};
+cmp_ok($taken, '<', 6, '... which the same data directory takes over at once');
+all_arrived('... and sends');
+ok(waits($clone), '... while the clone waits');
+ok(has_noted($production), '... and has noted it');
+
+# A clean stop gives the lease back.
+my $log = $clone->log_position;
+$taken = seconds
+{
+	$production->stop('fast');
+	is(lease(), '', 'a clean stop gives the lease back');
+	push @sent, 'of the clone';
+	all_arrived('the clone takes over');
+};
+cmp_ok($taken, '>', 1.9, '... after outbox.takeover_delay');
+cmp_ok($taken, '<', 8, '... long before the lease would have run out');
+like($clone->log_since($log), qr/this server publishes now/, '... and the log says so');
+
+# It is the incumbent now. Killed, it leaves the lease to run out.
+$production->start;
+eventually { waits($production) } 'production waits for the clone now';
+$production->sql(q{SELECT outbox_enqueue('d', 'of production')});
+ok($redis->command('PTTL', $redis->command('KEYS', 'outbox:lease:*')->[0]) > 6000, 'the clone renews its lease');
+$clone->stop('immediate');
+push @sent, 'of production';
+all_arrived('when the clone has died, production takes over');
+$clone->clean_node;
+
+# A standby is promoted while the old primary's dispatcher sleeps with messages
+# to send; both have them.
+$production->backup('second');
+my $standby = Outbox->new('standby');
+$standby->init_from_backup($production, 'second', has_streaming => 1);
+$standby->start;
+$incumbent = $production->dispatcher;
+kill 'STOP', $incumbent;
+enqueue($production, 'left 1', 'left 2', 'left 3');
+$production->wait_for_catchup($standby, 'replay', $production->lsn('insert'));
+$standby->promote;
+$standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
+enqueue($standby, 'new');
+eventually { waits($standby) } 'a promoted standby waits for the lease of the old primary';
+all_arrived('... and takes over when it has run out');
+kill 'CONT', $incumbent;
+eventually { waits($production) } 'an old primary that wakes up finds the lease taken';
+enqueue($standby, 'last');
+all_arrived('the new one goes on');
+
+# By hand.
+$standby->set('outbox.dispatch' => 'off');
+eventually { $standby->status('dispatcher_state') eq 'off' } 'outbox.dispatch = off';
+like($standby->status('problem'), qr/Dispatch is off/, '... is a problem');
+eventually { lease() !~ /process @{[ $standby->dispatcher ]}$/ } '... and gives the lease back';
+$production->stop('fast');
+$standby->sql(q{SELECT outbox_enqueue('d', 'held by hand')});
+is($standby->status('pending'), 1, '... messages wait');
+push @sent, 'held by hand';
+$standby->set('outbox.dispatch' => 'on');
+eventually { arrived('held by hand') } '... until it is on again';
+$standby->sql('ALTER DATABASE postgres SET outbox.dispatch = off');
+kill 'TERM', $standby->dispatcher;
+eventually { $standby->status('dispatcher_state') eq 'off' } 'one database alone is switched off';
+$standby->sql('ALTER DATABASE postgres RESET outbox.dispatch');
+kill 'TERM', $standby->dispatcher;
+$standby->sql(q{SELECT outbox_enqueue('d', 'again')});
+eventually { arrived('again') } '... and on';
+
+done_testing();

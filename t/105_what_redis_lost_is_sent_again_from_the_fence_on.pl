@@ -1,0 +1,105 @@
+# Redis comes back as it was some time ago, or is emptied while the dispatcher's
+# connection stays open. What it lost is in the log; what it kept is not sent again.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my @streams = ('a', 'b', 'c');
+my $redis = Redis->new(config => [ '--appendonly', 'no' ]);
+my $node = Outbox->create('main', redis => $redis);
+my $sent = 0;
+
+# Each message goes to each stream.
+sub enqueue
+{
+	my ($count) = @_;
+	my $first = $sent + 1;
+
+	$sent += $count;
+	$node->sql("SELECT outbox_enqueue(s, i::text) FROM generate_series($first, $sent) i, unnest('{@{[ join ',', @streams ]}}'::text[]) s");
+	return;
+}
+
+sub all_is_there
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	eventually { 0 == grep { $redis->count($_) < $sent } @streams } $name;
+	ok($node->wait_until_sent, '... and is known to be');
+	is(join(' ', $redis->bodies($_)), join(' ', 1 .. $sent), "... $_: in order, none twice") foreach @streams;
+	return;
+}
+
+# An older RDB, as after a crash between two of them.
+enqueue(10);
+all_is_there('messages arrive');
+$redis->cli('SAVE');
+enqueue(1) foreach 1 .. 20;
+all_is_there('more arrive');
+my $log = $node->log_position;
+$redis->kill9;
+$redis->start;
+all_is_there('Redis comes back with an older RDB');
+unlike($node->log_since($log), qr/has no fence|never opened|older than the windows/, '... which is no reason to complain');
+
+# Its failure is not seen: between two messages, while idle.
+$redis->cli('SAVE');
+enqueue(700);
+all_is_there('a long window arrives');
+$redis->kill9;
+$redis->start;
+all_is_there('it is lost while nobody sends');
+
+# The fence alone went back: what is still there may repeat from the fence on.
+my ($fence) = @{ $redis->command('KEYS', 'outbox:fence:*') };
+my $value = $redis->command('GET', $fence);
+my $kept = $sent;
+enqueue(5);
+all_is_there('five more arrive');
+$redis->command('SET', $fence, $value);
+enqueue(1);
+eventually { 0 == grep { $redis->count($_) < $sent + 5 } @streams } 'a fence that went back is noticed with the next message';
+ok($node->wait_until_sent, '... for good');
+is(join(' ', $redis->bodies($_)), join(' ', 1 .. $sent - 1, $kept + 1 .. $sent), "... $_: only what came after it repeats") foreach @streams;
+
+# FLUSHALL, with nothing to send: the renewal of the lease notices.
+$log = $node->log_position;
+$redis->cli('FLUSHALL');
+my $taken = seconds { all_is_there('FLUSHALL behind an idle connection') };
+cmp_ok($taken, '<', 6, '... is noticed with the next renewal');
+like($node->log_since($log), qr/Redis has no fence of this database; sending all/, '... and the log says so');
+
+# FLUSHALL, and the next message notices.
+$redis->cli('FLUSHALL');
+enqueue(1);
+all_is_there('FLUSHALL before a message');
+
+# Not all of it.
+$redis->cli('DEL', $fence);
+$redis->cli('DEL', $streams[0]);
+enqueue(1);
+eventually { $redis->count($streams[0]) >= $sent } 'a fence that was deleted';
+is(join(' ', $redis->bodies($streams[0])), join(' ', 1 .. $sent), '... makes everything be sent again');
+$redis->cli('FLUSHALL');
+all_is_there('and once more');
+
+# What is kept is what can be sent: on this side of the replay window.
+$node->set('outbox.redis_data_loss' => 'resume');
+$log = $node->log_position;
+$redis->cli('FLUSHALL');
+eventually { $node->log_since($log) =~ /Redis has no fence of this database; going on after window \d+, as "outbox.redis_data_loss" says/ }
+'with outbox.redis_data_loss = resume an idle connection notices, too';
+enqueue(2);
+ok($node->wait_until_sent, '... dispatch goes on');
+is(join(' ', $redis->bodies($_)), join(' ', $sent - 1, $sent), "... $_: with what is new only") foreach @streams;
+$redis->cli('FLUSHALL');
+enqueue(3);
+ok($node->poll_query_until('postgres', 'SELECT pending = 0 FROM outbox.status'), 'noticed with a message');
+is(join(' ', $redis->bodies($_)), join(' ', $sent - 2 .. $sent), "... $_: that is sent, whole") foreach @streams;
+
+done_testing();

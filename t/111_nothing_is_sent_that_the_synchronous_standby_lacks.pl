@@ -1,0 +1,99 @@
+# With a synchronous standby a message is sent only when the standby has it, also
+# if its own transaction did not wait, and whatever happens to the dispatcher.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis,
+	init => { allows_streaming => 1 }, conf => 'restart_after_crash = on');
+
+# Not even waited for.
+sub enqueue
+{
+	my ($body) = @_;
+	$node->sql("SET synchronous_commit = local; SELECT outbox_enqueue('d', '$body')");
+	return;
+}
+
+# The process id of a dispatcher that waits for the standby.
+sub waiting
+{
+	my $pid;
+	wait_until
+	{
+		$pid = eval { $node->sql(q{SELECT pid FROM pg_stat_activity
+			WHERE backend_type LIKE 'outbox dispatcher%' AND wait_event = 'SyncRep'}) };
+	};
+	return $pid;
+}
+
+sub arrives
+{
+	my ($expected, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { join(' ', $redis->bodies('d')) eq $expected } $name;
+	return;
+}
+
+enqueue('before');
+arrives('before', 'without a standby it is sent at once');
+
+$node->set(synchronous_standby_names => 'nobody');
+enqueue('waits');
+my $pid = waiting();
+ok($pid, 'the dispatcher waits for the standby');
+is($node->status('pending'), 1, '... the message is pending');
+
+$node->sql("SELECT pg_terminate_backend($pid)");
+wait_until { $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 };
+my $next = waiting();
+isnt($next, $pid, 'terminated, it has a successor');
+is($redis->count('d'), 1, '... which has not sent it, and waits');
+
+$node->sql("SELECT pg_cancel_backend($next)");
+enqueue('and this');
+is(waiting(), $next, 'a cancel does not end the wait');
+is($redis->count('d'), 1, '... nor sends anything');
+
+kill 'KILL', $next;
+wait_until { $node->psql('postgres', 'SELECT 1') == 0 };
+$pid = waiting();
+isnt($pid, $next, 'killed, it has a successor');
+is($redis->count('d'), 1, '... which waits');
+
+$node->stop('immediate');
+$node->start;
+enqueue('after the start');
+ok(waiting(), 'after a crash of the server the dispatcher waits');
+is($redis->count('d'), 1, '... and has sent nothing');
+
+$redis->cli('FLUSHALL');
+ok(waiting(), 'a Redis that was emptied');
+is($redis->count('d'), 0, '... gets nothing');
+
+$node->sql('ALTER SYSTEM RESET synchronous_standby_names');
+$node->reload;
+arrives('before waits and this after the start', 'without a standby all is sent, in order, none twice');
+
+# A real one.
+$node->backup('base');
+my $standby = Outbox->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "primary_conninfo = '" . $node->connstr . " application_name=standby'");
+$standby->start;
+$node->set(synchronous_standby_names => 'standby');
+enqueue('with the standby');
+arrives('before waits and this after the start with the standby', 'a standby that confirms');
+$standby->stop;
+enqueue('away');
+ok(waiting(), 'a standby that went away is waited for');
+is($redis->count('d'), 5, '... nothing is sent');
+$standby->start;
+arrives('before waits and this after the start with the standby away', 'it comes back and all is sent');
+
+done_testing();

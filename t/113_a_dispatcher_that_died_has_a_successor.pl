@@ -1,0 +1,102 @@
+# Whoever dies has a successor, without any commit to call for one; and wherever
+# kill -9 meets a dispatcher, nothing is lost, doubled or put out of order.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+restart_after_crash = on
+outbox.retry_max_delay = '200ms'
+outbox.max_attempts = 1000000
+outbox.batch_size = 20
+END
+
+sub process
+{
+	my ($type) = @_;
+	return eval { $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'outbox $type%'") } // '';
+}
+
+sub successor
+{
+	my ($type, $pid) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return eventually { my $now = process($type); $now ne '' && $now != $pid } "the $type has a successor";
+}
+
+ok(my $dispatcher = $node->dispatcher, 'there is a dispatcher');
+my $launcher = process('launcher');
+$node->sql("SELECT pg_terminate_backend($launcher)");
+successor('launcher', $launcher);
+is(process('dispatcher'), $dispatcher, '... the dispatcher goes on');
+$node->sql("SELECT pg_terminate_backend($dispatcher)");
+successor('dispatcher', $dispatcher);
+
+# Both in the other order, and both at once.
+($launcher, $dispatcher) = (process('launcher'), process('dispatcher'));
+$node->sql("SELECT pg_terminate_backend($dispatcher), pg_terminate_backend($launcher)");
+successor('launcher', $launcher);
+successor('dispatcher', $dispatcher);
+$dispatcher = process('dispatcher');
+$node->sql("SELECT pg_terminate_backend($dispatcher)");
+successor('dispatcher', $dispatcher);
+ok($node->poll_query_until('postgres', q{SELECT dispatcher_state = 'idle' FROM outbox.status}), '... that works');
+
+# The load takes turns, so the number says the order.
+my $script = <<'END';
+BEGIN;
+UPDATE turn SET n = n + 1 RETURNING n \gset
+SELECT outbox_enqueue('fickle', :n::text);
+SELECT outbox_enqueue('steady', :n::text);
+COMMIT;
+END
+$node->sql('CREATE TABLE turn (n integer); INSERT INTO turn VALUES (0)');
+srand(my $seed = $ENV{SEED} // time);
+note "SEED=$seed";
+my $aside = 0;
+my $broken = 0;
+
+sub toggle
+{
+	if ($broken) { $redis->cli('DEL', 'fickle'); }
+	else
+	{
+		$redis->command('EVAL', q{if redis.call('EXISTS', 'fickle') == 1 then redis.call('RENAME', 'fickle', ARGV[1]) end redis.call('SET', 'fickle', 'x')},
+			0, 'aside ' . ++$aside);
+	}
+	$broken = !$broken;
+	return;
+}
+
+foreach my $round (1 .. 10)
+{
+	my $load = $node->start_load(clients => 4, scripts => [$script]);
+	my $before = $redis->count('steady');
+	wait_until { $redis->count('steady') > $before + 20 };
+	foreach (0 .. int rand 4)
+	{
+		usleep(rand 150_000);
+		toggle();
+	}
+	usleep(rand 30_000);
+	my $pid = process('dispatcher');
+	kill 'KILL', $pid if $pid;
+	$load->stop;
+	wait_until { $node->psql('postgres', 'SELECT 1') == 0 };
+}
+toggle() if $broken;
+ok($node->wait_until_sent, 'after ten times kill -9 everything is sent');
+my @expected = 1 .. $node->sql('SELECT n FROM turn');
+is_exactly_once([ $redis->bodies('steady') ], \@expected, 'the steady stream is whole');
+is(join(' ', $redis->bodies('steady')), "@expected", '... in order');
+my @fickle = map { $redis->bodies($_) } (grep { $redis->command('EXISTS', $_) } map { "aside $_" } 1 .. $aside), 'fickle';
+is_exactly_once(\@fickle, \@expected, 'so is the one that refused now and then');
+is("@fickle", "@expected", '... in order');
+
+done_testing();
