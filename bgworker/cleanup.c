@@ -241,7 +241,7 @@ empty(RingKind kind, int n)
 	return true;
 }
 
-/* All that TRUNCATE will lock, but without waiting for any of it. */
+/* All that truncating will lock, but without waiting for any of it. */
 static bool
 lock_to_empty(const SlotRelations *relations, RingKind kind)
 {

@@ -398,10 +398,20 @@ resume_without_fence(Position *position)
 static void
 resume_from_oldest(Position *position)
 {
+	DatabaseShared *shared = shared_mine();
+	Window		oldest;
+
 	position->sent = oldest_to_replay(position);
+	if (!window_fetch(position->sent, &oldest))
+		elog(ERROR, "window %lld is missing", (long long) position->sent);
 	ereport(LOG, (errmsg("outbox: the fence in Redis is older than the windows that are kept; going on after window %lld",
 						 (long long) position->sent),
-				  errdetail("What Redis has lost of the messages before that is not in the log any more.")));
+				  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
+							timestamptz_to_str(oldest.opened_at))));
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.lost_before = oldest.opened_at;
+	LWLockRelease(shared->lock);
 }
 
 /* The window after which all that is kept would be sent again. */

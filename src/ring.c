@@ -8,7 +8,7 @@
  * (1) another slot becomes current; needs no lock. (2) a ShareLock that was
  * granted at once proved that no writer is left. (3) what it holds has been
  * published and has outlived its time; from the commit of this step on,
- * readers skip it. (4) TRUNCATE, in a later transaction.
+ * readers skip it. (4) truncated, in a later transaction.
  *
  * The table outbox.ring is the truth and only the dispatcher changes it (see
  * bgworker/cleanup.c). Sessions read a copy in shared memory. The copy is only

@@ -267,6 +267,9 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 		return psprintf("Redis cannot be used, messages wait: %s", report->redis_error);
 	if (report->state == DISPATCHER_WAITING_FOR_LEASE)
 		return psprintf("Another server publishes for this instance, messages wait here (lease %s).", report->redis_error);
+	if (report->lost_before != 0)
+		return psprintf("Redis has lost messages that are not in the log any more: of those enqueued before %s some may be missing there.",
+						timestamptz_to_str(report->lost_before));
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
 	if (report->paused)
