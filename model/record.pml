@@ -2,16 +2,19 @@
  * record.pml
  *		Promela model of the ring of records: looking, claiming, rotation, expiry.
  *
- * CLAIMERS transactions process the same incoming message, all of one id (ids
- * meet only where a slot is held, which is what `bystander` does). Each step
- * carries the name of the C function that it stands for. Every read of shared
- * state and every change of it is a step of its own, so that anything may come
- * between. A broken variant is chosen by defining its name.
+ * CLAIMERS transactions process the same incoming message; they are all of one
+ * id, for different ids meet only where a slot is held (that is what the
+ * bystander does). Each step carries the name of the C function that it stands
+ * for. Every read of shared state and every change of it is a step of its own,
+ * so that anything may come between. A broken variant is chosen by defining its
+ * name.
  *
- * Time is a clock of few ticks; the retention is RETENTION of them.
+ * Time is a clock of few ticks; the retention is RETENTION of them. Generations
+ * are only ever compared for being the same, so instead of a number there is,
+ * for each reader, whether the rings have changed since it read them.
  */
 #ifndef CLAIMERS
-#define CLAIMERS	3
+#define CLAIMERS	2
 #endif
 #ifndef SLOTS
 #define SLOTS		3
@@ -36,11 +39,16 @@
 #endif
 
 #define WRITERS		(CLAIMERS + BYSTANDERS)
-#define NEVER		255
-#define NOWHERE		255
+#define ALL			((1 << WRITERS) - 1)
+#define DISPATCHER	WRITERS
+#define BIT(n)		(1 << (n))
+#define HAS(set, n)	(((set) >> (n)) & 1)
 
 /* ------------------------------------------------------------------------
- * The ring
+ * The ring. Sessions read the copy in shared memory, which is loaded from the
+ * table outbox.ring when a change of it has been committed. Commit and load
+ * are one step here: nobody but a crash comes between, and after that the copy
+ * is loaded first of all.
  * ------------------------------------------------------------------------ */
 
 #define EMPTY		0
@@ -49,27 +57,19 @@
 #define QUIET		3
 #define RETIRED		4
 #define IS_LIVE(state)	((state) >= CURRENT && (state) <= QUIET)
+#define NEVER		255
 
-typedef Rings {
-	byte generation;
-	byte current;
-	byte state[SLOTS];
-	byte published_at[SLOTS];
-};
+byte state[SLOTS];
+byte current;
+byte published_at[SLOTS];		/* NEVER = not yet */
+byte rings_changed;				/* set of writers: since it read the rings */
+byte memo_changed;				/* since it noted its memo */
 
-Rings table;					/* outbox.ring, as committed */
-Rings shared;					/* the copy in shared memory */
-
-inline copy_rings(to, from)
-{
-	to.generation = from.generation;
-	to.current = from.current;
-	for (c : 0 .. SLOTS - 1) {
-		to.state[c] = from.state[c];
-		to.published_at[c] = from.published_at[c]
-	}
-	c = 0
-}
+#ifdef TOLD_BEFORE_COMMIT
+byte table_state[SLOTS];		/* what is on disk */
+byte table_current;
+bool uncommitted;
+#endif
 
 hidden byte c;
 hidden byte r;
@@ -77,39 +77,56 @@ hidden byte r;
 byte now;						/* the clock */
 
 /* Locks. */
-byte key_lock = NOWHERE;		/* who holds the lock on the key */
+#define NOBODY		255
+byte key_lock = NOBODY;			/* who holds the lock on the key */
 byte slot_lock[SLOTS];			/* set of writers that hold RowExclusiveLock */
-#define BIT(n)		(1 << (n))
 
 /* The record of each claimer. */
-#define NONE		0
+#define ABSENT		0
 #define IN_PROGRESS 1
 #define COMMITTED	2
-#define ABORTED		3
+#define NOWHERE		255
 byte row_state[CLAIMERS];
 byte row_slot[CLAIMERS] = NOWHERE;
 byte started;					/* set of transactions that have begun */
-byte tx_ended;					/* set of those that are over */
+byte ended;						/* set of those that are over */
 
 /* Ghosts. */
 byte dispatched_at[CLAIMERS] = NEVER;	/* when its messages were in Redis */
 byte known[CLAIMERS];			/* records that had committed when it began */
 
-bool killed[WRITERS + 1];		/* the last one is the dispatcher */
+byte killed;
 byte crashes = CRASHES;
 byte rotations = ROTATIONS;
 
 /* has_expired() */
-#define HAS_EXPIRED(published_at)	((published_at) != NEVER && now - (published_at) > RETENTION)
+#define HAS_EXPIRED(n)	(published_at[n] != NEVER && now - published_at[n] > RETENTION)
 
-#define ANY_EMPTY	(shared.state[0] == EMPTY || shared.state[1] == EMPTY || shared.state[SLOTS - 1] == EMPTY)
+/* Each change of a slot raises the generation. */
+inline changed()
+{
+	rings_changed = ALL;
+	memo_changed = ALL
+}
 
 /* ------------------------------------------------------------------------
  * Sessions
  * ------------------------------------------------------------------------ */
 
-#define ABSENT		0
-/* IN_PROGRESS and COMMITTED as above */
+/* rings_read() */
+inline rings_read()
+{
+	live = 0;
+	for (c : 0 .. SLOTS - 1) {
+		if
+		:: IS_LIVE(state[c]) -> live = live | BIT(c)
+		:: else
+		fi
+	}
+	read_current = current;
+	rings_changed = rings_changed & ~BIT(me);
+	fate = ABSENT
+}
 
 /* look_into(): with a dirty snapshot; TRUNCATE is wholly before or after it. */
 inline look_into(n)
@@ -118,95 +135,99 @@ inline look_into(n)
 		if
 #ifdef OLD_SNAPSHOT_LOOK
 		/* As the snapshot of the transaction's begin has it. */
-		:: fate == ABSENT && row_slot[r] == n && row_state[r] == COMMITTED &&
-		   ((known[me] >> r) & 1) ->
+		:: fate == ABSENT && row_slot[r] == n && row_state[r] == COMMITTED && HAS(known[me], r) ->
 #else
-		:: fate == ABSENT && row_slot[r] == n &&
-		   (row_state[r] == IN_PROGRESS || row_state[r] == COMMITTED) && r != me ->
+		:: fate == ABSENT && row_slot[r] == n && row_state[r] != ABSENT && r != me ->
 #endif
 			fate = row_state[r];
 			winner = r
 		:: else
 		fi
 	}
-	r = 0
 }
 
-/* look_everywhere(): live slots of `rings`, one after the other. */
+/* look_everywhere(): live slots, one after the other. */
+#define MUST_LOOK(n)	(HAS(live, n) && !HAS_EXPIRED(n))
+
 inline look_everywhere()
 {
-	n = 0;
 	do
-	:: d_step { n < SLOTS && fate == ABSENT ->
+	:: d_step { live != 0 && fate == ABSENT ->
+		c = 0;
+		do
+		:: !HAS(live, c) -> c++
+		:: else -> break
+		od;
 		if
-		:: IS_LIVE(rings.state[n]) && !HAS_EXPIRED(rings.published_at[n]) -> look_into(n)
+		:: MUST_LOOK(c) -> look_into(c)
 		:: else
 		fi;
-		n++ }
-	:: else -> break
+		live = live & ~BIT(c) }
+	:: !(live != 0 && fate == ABSENT) -> break
 	od
 }
 
-/* others_are_quiet() */
+#define OTHERS_ARE_QUIET	(state[0] != SEALED && state[1] != SEALED && state[SLOTS - 1] != SEALED)
+
+/* What is noted is noted before the look. */
 inline note_memo()
 {
+#ifdef SKIP_WITHOUT_QUIET
 	memo = true;
-	memo_generation = rings.generation;
-#ifndef SKIP_WITHOUT_QUIET
-	for (c : 0 .. SLOTS - 1) {
-		if
-		:: rings.state[c] == SEALED -> memo = false
-		:: else
-		fi
-	}
-	c = 0
+#else
+	memo = OTHERS_ARE_QUIET;
 #endif
+	memo_changed = memo_changed & ~BIT(me)
 }
 
-/* record_look(), for begin */
+/* record_look(), by begin */
 inline record_look()
 {
 	do
 	:: d_step {
-		copy_rings(rings, shared);
+		rings_read();
 #ifndef NOTED_AFTER_LOOK
-		note_memo();
+		note_memo()
 #endif
-		fate = ABSENT };
+		};
 		look_everywhere();
 #ifdef NOTED_AFTER_LOOK
-		d_step { copy_rings(rings, shared); note_memo() };
+		atomic { skip; d_step { note_memo() } };
 		break
 #else
 		if
-		:: atomic { fate != ABSENT || shared.generation == rings.generation -> break }
-		:: atomic { !(fate != ABSENT || shared.generation == rings.generation) -> skip }
+		:: fate != ABSENT || !HAS(rings_changed, me) -> break
+		:: !(fate != ABSENT || !HAS(rings_changed, me))
 		fi
 #endif
 	od
 }
 
-/* ring_open_current(): RowExclusiveLock, then look again. */
+/*
+ * ring_open_current(): RowExclusiveLock, then look again. TRUNCATE holds its
+ * lock for one step only, so this never waits for long.
+ */
 inline ring_open_current()
 {
 	do
-	:: slot = shared.current;
-		/* TRUNCATE holds its lock for one step only, so this never waits long. */
-		slot_lock[slot] = slot_lock[slot] | BIT(me);
+	:: slot = current;
+		d_step {
+			had_lock = HAS(slot_lock[slot], me);
+			slot_lock[slot] = slot_lock[slot] | BIT(me) };
 #ifdef NO_RECHECK_OF_CURRENT
 		break
 #else
 		if
-		:: atomic { shared.current == slot -> break }
-		:: atomic { shared.current != slot ->
+		:: current == slot -> break
+		:: d_step { current != slot ->
 			if
-			:: (held & BIT(slot)) == 0 -> slot_lock[slot] = slot_lock[slot] & ~BIT(me)
+			:: !had_lock -> slot_lock[slot] = slot_lock[slot] & ~BIT(me)
 			:: else
-			fi }
+			fi;
+			had_lock = false }
 		fi
 #endif
-	od;
-	held = held | BIT(slot)
+	od
 }
 
 /* The transaction is over: its locks go. */
@@ -215,11 +236,10 @@ inline end_transaction()
 	for (c : 0 .. SLOTS - 1) {
 		slot_lock[c] = slot_lock[c] & ~BIT(me)
 	}
-	c = 0;
-	tx_ended = tx_ended | BIT(me)
+	ended = ended | BIT(me)
 }
 
-/* Rule 5, when a record becomes valid: no other is, or was for this transaction. */
+/* Rule 5, when a record is written: no other is, or was for this transaction. */
 inline check_claim()
 {
 	for (r : 0 .. CLAIMERS - 1) {
@@ -228,36 +248,29 @@ inline check_claim()
 			/* the other one has outlived its time since its dispatch, */
 			assert(dispatched_at[r] != NEVER && now - dispatched_at[r] > RETENTION);
 			/* and was committed before this transaction began */
-			assert((known[me] >> r) & 1)
-		:: r != me && row_state[r] == IN_PROGRESS -> assert(false)
-		:: else
+			assert(HAS(known[me], r))
+		:: else ->
+			assert(r == me || row_state[r] != IN_PROGRESS)
 		fi
 	}
-	r = 0
 }
 
-/* insert(): append_row() */
-inline insert()
-{
-	check_claim();
-	row_state[me] = IN_PROGRESS;
-	row_slot[me] = slot;
-	/* Not into a table that readers skip. */
-	assert(IS_LIVE(table.state[slot]))
-}
-
-#define MAY_SKIP	(memo && MEMO_IS_GOOD)
 #ifdef SKIP_WITHOUT_GENERATION
 #define MEMO_IS_GOOD true
 #else
-#define MEMO_IS_GOOD (memo_generation == rings.generation)
+#define MEMO_IS_GOOD !HAS(memo_changed, me)
 #endif
 #define TOO_OLD		(now - start > RETENTION)
 
 #ifdef NO_KEY_LOCK
 #define release_key()	skip
 #else
-#define release_key()	key_lock = (key_lock == me -> NOWHERE : key_lock)
+#define release_key()	if :: key_lock == me -> key_lock = NOBODY :: else fi
+#endif
+#ifdef LOCK_TO_END
+#define release_key_to_wait()	skip
+#else
+#define release_key_to_wait()	release_key()
 #endif
 
 /* record_claim() */
@@ -266,80 +279,74 @@ inline record_claim()
 	do
 	:: skip;
 #ifndef NO_KEY_LOCK
-		atomic { key_lock == NOWHERE -> key_lock = me };		/* lock_key() */
+		atomic { key_lock == NOBODY || key_lock == me -> key_lock = me };	/* lock_key() */
 #endif
-		ring_open_current();
 #ifdef AGE_CHECKED_BEFORE_LOOK
 		too_old = TOO_OLD;
 #endif
-		d_step { copy_rings(rings, shared); fate = ABSENT };
+		ring_open_current();
+		atomic { skip; d_step {
+			rings_read();
+			memo = memo && MEMO_IS_GOOD;
+			had_lock = false
 #ifdef INSERT_BEFORE_LOOK
-		if
-		:: row_state[me] == NONE -> d_step { row_state[me] = IN_PROGRESS; row_slot[me] = slot }
-		:: else
-		fi;
-		release_key();
+			;
+			row_state[me] = IN_PROGRESS;
+			row_slot[me] = slot;
+			release_key()
 #endif
+			} };
 		/* look_unless_known() */
 		if
-		:: d_step { MAY_SKIP -> look_into(rings.current) }
-		:: else -> look_everywhere()
+		:: atomic { memo -> d_step { look_into(read_current); live = 0 } }
+		:: atomic { !memo -> skip }; look_everywhere()
 		fi;
 		if
-		:: atomic { fate == ABSENT && shared.generation == rings.generation ->
+		:: atomic { fate == ABSENT && !HAS(rings_changed, me) ->
 #if !defined(NO_AGE_CHECK) && !defined(AGE_CHECKED_BEFORE_LOOK)
 			too_old = TOO_OLD;				/* check_age() */
 #endif
 			if
 			:: too_old -> release_key(); goto rollback
 			:: else
-			fi }
-			/* The clock may go on, the look is over. */
-			d_step {
+			fi };
+			d_step {						/* insert() */
 #ifndef INSERT_BEFORE_LOOK
-				insert();
+				check_claim();
+				row_state[me] = IN_PROGRESS;
+				row_slot[me] = slot;
+				/* Not into a table that readers skip. */
+				assert(IS_LIVE(state[slot]));
 #endif
 				release_key();
-				fate = ABSENT };
 #ifdef SLOT_LOCK_NOT_TO_END
-			slot_lock[slot] = slot_lock[slot] & ~BIT(me);
+				slot_lock[slot] = slot_lock[slot] & ~BIT(me);
 #endif
+				memo = false; slot = 0; winner = 0; start = 0; read_current = 0 };
 			break
-		:: atomic { fate == COMMITTED -> release_key(); break }
-		:: atomic { fate == IN_PROGRESS -> release_key() };
-			tx_ended & BIT(winner);			/* XactLockTableWait() */
-			memo = false
-		:: atomic { fate == ABSENT && shared.generation != rings.generation ->
+		:: atomic { fate == COMMITTED -> release_key(); goto rollback }
+		:: atomic { fate == IN_PROGRESS -> release_key_to_wait() };
+			d_step { HAS(ended, winner) ->	/* XactLockTableWait() */
+				memo = false }
+		:: atomic { fate == ABSENT && HAS(rings_changed, me) ->
 			release_key();
 			memo = false }
 		fi
 	od
 }
 
-inline copy_rings_to_nothing()
-{
-	rings.generation = 0;
-	rings.current = 0;
-	for (c : 0 .. SLOTS - 1) {
-		rings.state[c] = 0;
-		rings.published_at[c] = 0
-	}
-	c = 0
-}
-
 /*
  * A transaction: outbox_begin(), the handler, outbox_commit(), and COMMIT or
- * ROLLBACK, which may take for ever.
+ * ROLLBACK, which may take for ever. They begin in the order of their numbers.
  */
 proctype claimer(byte me)
 {
-	Rings rings;
-	byte n, slot, held, fate, winner, start, memo_generation;
-	bool memo, too_old, pessimistic;
+	byte live, read_current, slot, fate, winner, start;
+	bool memo, too_old, had_lock;
 
 	{
 		/* session_begin() */
-		d_step {
+		d_step { me == 0 || HAS(started, me - 1) ->
 			started = started | BIT(me);
 			start = now;
 			for (r : 0 .. CLAIMERS - 1) {
@@ -347,92 +354,76 @@ proctype claimer(byte me)
 				:: row_state[r] == COMMITTED -> known[me] = known[me] | BIT(r)
 				:: else
 				fi
-			}
-			r = 0 };
+			} };
 		if
-		:: atomic { PESSIMISTIC != 1 -> pessimistic = false }; record_look()
-		:: atomic { PESSIMISTIC != 0 -> pessimistic = true }; record_claim()
-		fi;
-		if
-		:: fate == COMMITTED -> goto rollback		/* begin says false */
-		:: else
-		fi;
-
-		/* session_commit() */
-		if
-		:: !pessimistic -> record_claim()
-		:: else
-		fi;
-		if
-		:: fate == COMMITTED -> goto rollback		/* 23505 */
-		:: else
+		:: PESSIMISTIC != 1 ->
+			record_look();
+			if
+			:: atomic { fate == COMMITTED -> goto rollback }	/* begin says false */
+			:: atomic { fate != COMMITTED -> live = 0; fate = 0; winner = 0; read_current = 0 }
+			fi
+		:: PESSIMISTIC != 0 -> skip
 		fi;
 
+		/* session_commit(), or session_begin() where that claims */
+		record_claim();
 		if
 		:: d_step { true ->			/* COMMIT */
 #ifdef INSERT_BEFORE_LOOK
 			check_claim();
 #endif
 			row_state[me] = COMMITTED;
-			end_transaction() }
+			end_transaction() };
+			goto done
 		:: goto rollback
 		fi;
-		goto over;
 
-rollback:
+rollback:							/* or duplicate, 23505, 40001 */
 		atomic { skip; d_step {
-			row_state[me] = ABORTED;
+			row_state[me] = ABSENT;
 			row_slot[me] = NOWHERE;
-			end_transaction() } };
-
-over:
-		goto done
+			end_transaction() } }
 	} unless {
-		killed[me]
+		HAS(killed, me)
 	};
 
 done:
-	skip;
-	d_step {
-		killed[me] = false;
-		copy_rings_to_nothing();
-		n = 0; slot = 0; held = 0; fate = 0; winner = 0; start = 0; memo_generation = 0;
-		memo = false; too_old = false; pessimistic = false }
+	atomic { skip; d_step {
+		killed = killed & ~BIT(me);
+		rings_changed = rings_changed & ~BIT(me);
+		memo_changed = memo_changed & ~BIT(me);
+		live = 0; read_current = 0; slot = 0; fate = 0; winner = 0; start = 0;
+		memo = false; too_old = false; had_lock = false } }
 }
 
 /* A transaction of another id: it holds the slot that was current. */
 proctype bystander(byte me)
 {
-	byte slot, held;
+	byte slot;
+	bool had_lock;
 
 	{
-		atomic { skip; started = started | BIT(me) };
+#ifdef ENDLESS
+again:
+#endif
+		started = started | BIT(me);
 		ring_open_current();
-		d_step { end_transaction() };
+		atomic { skip; d_step { end_transaction(); slot = 0; had_lock = false } };
+#ifdef ENDLESS
+		goto again
+#else
 		goto done
+#endif
 	} unless {
-		killed[me]
+		HAS(killed, me)
 	};
 done:
-	skip;
-	d_step { killed[me] = false; slot = 0; held = 0 }
+	atomic { skip; d_step { killed = killed & ~BIT(me); slot = 0; had_lock = false } }
 }
 
 /* ------------------------------------------------------------------------
  * The dispatcher: cleanup.c
  * ------------------------------------------------------------------------ */
-
-/*
- * Each step: a transaction that changes outbox.ring, then tell_sessions(). A
- * commit is on disk before anybody sees it.
- */
-#ifdef TOLD_BEFORE_COMMIT
-#define CHANGED		shared
-#define tell_sessions()	copy_rings(table, shared)
-#else
-#define CHANGED		table
-#define tell_sessions()	copy_rings(shared, table)
-#endif
 
 #define DISPATCHED(r, n) (row_slot[r] != n || row_state[r] != COMMITTED || dispatched_at[r] != NEVER)
 #if CLAIMERS == 2
@@ -440,11 +431,12 @@ done:
 #else
 #define ALL_DISPATCHED(n) (DISPATCHED(0, n) && DISPATCHED(1, n) && DISPATCHED(2, n))
 #endif
+#define ANY_EMPTY		(state[0] == EMPTY || state[1] == EMPTY || state[SLOTS - 1] == EMPTY)
 
 #ifdef ROTATION_WAITS_FOR_WRITERS
-#define MAY_ROTATE		(slot_lock[shared.current] == 0)
+#define MAY_ROTATE		(slot_lock[current] == 0)
 #else
-#define MAY_ROTATE		true			/* rotate(): needs no lock */
+#define MAY_ROTATE		true
 #endif
 #ifdef QUIET_WITHOUT_PROOF
 #define NO_WRITER(n)	true
@@ -454,32 +446,39 @@ done:
 #ifdef EMPTIED_BEFORE_PROOF
 #define OUTLIVED(n)		true
 #else
-#define OUTLIVED(n)		HAS_EXPIRED(shared.published_at[n])
+#define OUTLIVED(n)		HAS_EXPIRED(n)
 #endif
 
-/* step(): the transactions that change slot n */
-#define STEP(n) \
-	:: atomic { shared.state[n] == SEALED && NO_WRITER(n) ->		/* make_quiet() */ \
-		CHANGED.state[n] = QUIET; \
-		CHANGED.generation++ }; \
-		d_step { tell_sessions() } \
-	:: atomic { shared.state[n] == QUIET && shared.published_at[n] == NEVER && ALL_DISPATCHED(n) -> \
-		CHANGED.published_at[n] = now;								/* note_published() */ \
-		CHANGED.generation++ }; \
-		d_step { tell_sessions() } \
-	:: atomic { shared.state[n] == QUIET && OUTLIVED(n) ->			/* retire() */ \
-		CHANGED.state[n] = RETIRED; \
-		CHANGED.published_at[n] = NEVER; \
-		CHANGED.generation++ }; \
-		d_step { tell_sessions() } \
-	:: d_step { shared.state[n] == RETIRED && slot_lock[n] == 0 ->	/* empty() */ \
-		truncate(n); \
-		CHANGED.state[n] = EMPTY; \
-		CHANGED.generation++ }; \
-		d_step { tell_sessions() }
+#ifdef TOLD_BEFORE_COMMIT
+#define commit()		uncommitted = true
+#define COMMITTED_ALL	(!uncommitted)
+#else
+#define commit()		skip
+#define COMMITTED_ALL	true
+#endif
 
-/* truncate_slot(), under AccessExclusiveLock that was granted at once */
-inline truncate(n)
+/*
+ * rotate(), needs no lock; and step(): the transactions that change slot n.
+ * All of them pass over a slot that somebody holds.
+ */
+#define STEPS(n) \
+	:: d_step { COMMITTED_ALL && state[n] == SEALED && NO_WRITER(n) ->	/* make_quiet() */ \
+		state[n] = QUIET; \
+		changed(); commit() } \
+	:: d_step { COMMITTED_ALL && state[n] == QUIET && published_at[n] == NEVER && ALL_DISPATCHED(n) -> \
+		published_at[n] = now;										/* note_published() */ \
+		changed(); commit() } \
+	:: d_step { COMMITTED_ALL && state[n] == QUIET && OUTLIVED(n) ->		/* retire() */ \
+		state[n] = RETIRED; \
+		published_at[n] = NEVER; \
+		changed(); commit() } \
+	:: d_step { COMMITTED_ALL && state[n] == RETIRED && slot_lock[n] == 0 ->	/* empty() */ \
+		truncate_slot(n); \
+		state[n] = EMPTY; \
+		changed(); commit() }
+
+/* Under AccessExclusiveLock, which was granted at once. */
+inline truncate_slot(n)
 {
 	for (r : 0 .. CLAIMERS - 1) {
 		if
@@ -490,42 +489,41 @@ inline truncate(n)
 		:: else
 		fi
 	}
-	r = 0
 }
 
-proctype dispatcher(byte me)
+proctype dispatcher()
 {
 	byte next;
 
-start:
-	{
-		atomic { skip; d_step { copy_rings(shared, table) } };	/* load_state(): rings_reload() */
 end:
+	do
+	:: d_step { COMMITTED_ALL && rotations > 0 && MAY_ROTATE && ANY_EMPTY ->	/* rotate() */
+		rotations--;
 		do
-		:: atomic { rotations > 0 && MAY_ROTATE && ANY_EMPTY ->	/* rotate() */
-			d_step {
-				rotations--;
-				do
-				:: shared.state[next] != EMPTY -> next++
-				:: else -> break
-				od;
-				CHANGED.state[CHANGED.current] = SEALED;
-				CHANGED.state[next] = CURRENT;
-				CHANGED.current = next;
-				CHANGED.generation++;
-				next = 0 } };
+		:: state[next] != EMPTY -> next++
+		:: else -> break
+		od;
+		state[current] = SEALED;
+		state[next] = CURRENT;
+		current = next;
+		next = 0;
+		changed(); commit() };
 progress:
-			d_step { tell_sessions() }
-		STEP(0)
-		STEP(1)
+		skip
+	STEPS(0)
+	STEPS(1)
 #if SLOTS > 2
-		STEP(2)
+	STEPS(2)
 #endif
-		od
-	} unless {
-		atomic { killed[me] -> killed[me] = false; next = 0 };
-		goto start
-	}
+#ifdef TOLD_BEFORE_COMMIT
+	:: d_step { uncommitted ->
+		for (c : 0 .. SLOTS - 1) {
+			table_state[c] = state[c]
+		}
+		table_current = current;
+		uncommitted = false }
+#endif
+	od
 }
 
 /* ------------------------------------------------------------------------
@@ -537,17 +535,23 @@ active proctype world()
 	byte i;
 
 	d_step {
-		table.state[0] = CURRENT;
+		state[0] = CURRENT;
+#ifdef TOLD_BEFORE_COMMIT
+		table_state[0] = CURRENT;
+#endif
 		for (c : 0 .. SLOTS - 1) {
-			table.published_at[c] = NEVER
-		}
-		copy_rings(shared, table) };
+			published_at[c] = NEVER
+		} };
 	atomic {
-		run dispatcher(WRITERS);
+		run dispatcher();
+#ifndef ENDLESS
 		do
 		:: i < CLAIMERS -> run claimer(i); i++
 		:: else -> break
 		od;
+#else
+		i = CLAIMERS;
+#endif
 		do
 		:: i < WRITERS -> run bystander(i); i++
 		:: else -> break
@@ -564,31 +568,32 @@ end:
 			:: row_state[r] == COMMITTED && dispatched_at[r] == NEVER -> dispatched_at[r] = now
 			:: else
 			fi
-		}
-		r = 0 }
+		} }
 
-	/* kill -9 of PostgreSQL: what is in progress is rolled back, locks are gone,
-	 * and the shared copy is read from the table again. */
-	:: d_step { crashes > 0 ->
+	/* kill -9 of PostgreSQL: what is in progress is rolled back, locks are
+	 * gone, and the shared copy is read from the table again. */
+	:: d_step { crashes > 0 && (started & ~ended) != 0 ->
 		crashes--;
-		for (r : 0 .. WRITERS - 1) {
+		for (r : 0 .. CLAIMERS - 1) {
 			if
-			:: ((started & ~tx_ended) >> r) & 1 ->
-				killed[r] = true;
-				if
-				:: r < CLAIMERS -> row_state[r] = ABORTED; row_slot[r] = NOWHERE
-				:: else
-				fi
+			:: HAS(started & ~ended, r) -> row_state[r] = ABSENT; row_slot[r] = NOWHERE
 			:: else
 			fi
 		}
-		for (r : 0 .. SLOTS - 1) {
-			slot_lock[r] = 0
+		for (c : 0 .. SLOTS - 1) {
+			slot_lock[c] = 0
 		}
-		r = 0;
-		tx_ended = started;
-		key_lock = NOWHERE;
-		killed[WRITERS] = true;
-		copy_rings(shared, table) }
+		killed = started & ~ended;
+		ended = started;
+		key_lock = NOBODY;
+#ifdef TOLD_BEFORE_COMMIT
+		for (c : 0 .. SLOTS - 1) {
+			state[c] = table_state[c]
+		}
+		current = table_current;
+		uncommitted = false;
+		changed()
+#endif
+		}
 	od
 }

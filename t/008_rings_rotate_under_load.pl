@@ -51,10 +51,17 @@ BEGIN ISOLATION LEVEL $isolation;
 SELECT handle(:id::text, '$mode', 0.002);
 COMMIT;
 END
-# So many at the same moment that two looks fall together now and then.
-my @storm = map { <<END } 'optimistic', 'pessimistic';
-SELECT floor(extract(epoch FROM clock_timestamp()) * 500) * 10 AS id \\gset
-SELECT handle(:id::text, '$_', 0);
+# All wait for one who may roll back, and then all claim at the same moment.
+my $storm_script = <<'END';
+\set outcome random(1, 2)
+SELECT floor(extract(epoch FROM clock_timestamp()) * 50) * 10 AS id \gset
+BEGIN;
+SELECT handle(:id::text, 'pessimistic', 0);
+\if :outcome = 1
+COMMIT;
+\else
+ROLLBACK;
+\endif
 END
 my $holder = <<'END';
 \set n random(1, 9000000000000000)
@@ -74,7 +81,7 @@ my %start = map { $_ => generation($_) } 'log', 'record';
 my %current = (log => {}, record => {});
 my $holders = $node->start_load(clients => 10, scripts => [$holder]);
 my $racers = $node->start_load(clients => 6, scripts => \@racers, args => [ '--max-tries', 1000 ]);
-my $storm = $node->start_load(clients => 8, scripts => \@storm);
+my $storm = $node->start_load(clients => 8, scripts => [$storm_script]);
 
 # Every slot must have been written, and both rings have gone on from there.
 eventually

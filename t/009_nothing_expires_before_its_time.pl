@@ -82,6 +82,9 @@ is($redis->count('d'), 10, 'nothing was sent again');
 #
 $node->sql(q{SELECT count(outbox_enqueue('r', i::text)) FROM generate_series(1, 10) i});
 eventually { $redis->count('r') == 10 } 'messages are sent';
+my $current = q{SELECT slot FROM outbox.ring WHERE ring = 'log' AND state = 'current'};
+my $slot = $node->sql($current);
+eventually { $node->sql($current) != $slot } '... and the log goes on in another slot';
 $redis->stop;
 $redis->lose_data;
 $node->sql(q{SELECT outbox_enqueue('r', '11')});

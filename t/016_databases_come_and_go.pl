@@ -146,7 +146,7 @@ create_databases('bare');
 my $sent = 'first';
 foreach my $round (1 .. 4)
 {
-	my $own = $node->start_load(clients => 4, database => 'bare', scripts => [$script]);
+	my $own = $node->start_load(clients => 4, database => 'bare', scripts => [$script], args => ['--verbose-errors']);
 	$count = $redis->count('load');
 	wait_until { $redis->count('load') > $count + 100 };
 	quickly('DROP EXTENSION under the feet of its clients', 'DROP EXTENSION outbox', 'bare');

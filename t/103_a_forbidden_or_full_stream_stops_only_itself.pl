@@ -1,0 +1,75 @@
+# A stream that the ACL forbids, or whose last id is used up, refuses what is
+# added. That concerns this destination; a right that we need ourselves does not.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new(tcp => 1);
+my @keys = ('~good', '~full', '~outbox:*');
+$redis->command('ACL', 'SETUSER', 'sender', 'on', '>secret', @keys, '+@all');
+my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $redis->tcp_url('sender:secret@') . "'");
+
+sub bodies { return join ' ', $redis->bodies($_[0]); }
+sub enqueue { my ($body, @dests) = @_; $node->sql("SELECT outbox_enqueue('$_', '$body')") foreach @dests; return; }
+sub last_error { return $node->sql("SELECT last_error FROM outbox.destinations WHERE dest = '$_[0]'"); }
+
+enqueue($_, 'forbidden', 'good') foreach 1 .. 3;
+eventually { bodies('good') eq '1 2 3' } 'a forbidden stream does not stop another one';
+eventually { $node->status('deferred') == 3 } 'its own messages wait';
+like(last_error('forbidden'), qr/can't access at least one of the keys|NOPERM/, '... with what Redis said');
+is($node->status('redis_state'), 'up', '... Redis is not to blame');
+ok($node->poll_query_until('postgres', 'SELECT max(attempts) > 2 FROM outbox.deferred'), '... they are tried again and again');
+is($redis->count('forbidden'), 0, '... in vain');
+$redis->command('ACL', 'SETUSER', 'sender', '~forbidden');
+eventually { $redis->count('forbidden') == 3 } 'with the right they arrive';
+ok($node->wait_until_sent, '... for good');
+is(bodies('forbidden') . ', ' . bodies('good'), '1 2 3, 1 2 3', '... in order, none twice');
+
+# The last possible id.
+$redis->command('XADD', 'full', '18446744073709551615-18446744073709551615', 'last', 'one');
+enqueue($_, 'full', 'good') foreach 4, 5;
+eventually { bodies('good') eq '1 2 3 4 5' } 'a stream without another id does not stop another one';
+eventually { $node->status('deferred') == 2 } 'its own messages wait';
+like(last_error('full'), qr/exhausted/, '... with what Redis said');
+$redis->command('DEL', 'full');
+eventually { $redis->count('full') == 2 } 'made anew it gets them';
+ok($node->wait_until_sent, '... for good');
+is(bodies('full') . ', ' . bodies('good'), '4 5, 1 2 3 4 5', '... in order, none twice');
+
+# Without the rights to our own keys, or to run the script, nothing can be sent;
+# that is no fault of a message.
+foreach my $rights ([ [ 'resetkeys', '~good' ], [@keys] ], [ ['-evalsha'], ['+@all'] ], [ ['-xadd'], ['+@all'] ], [ [ '-set' ], ['+@all'] ])
+{
+	my ($taken, $given) = @$rights;
+	my $count = $redis->count('good');
+	$redis->command('ACL', 'SETUSER', 'sender', @$taken);
+	enqueue("without @$taken", 'good');
+	if ($taken->[0] eq '-xadd')
+	{
+		ok($node->poll_query_until('postgres', 'SELECT deferred = 1 FROM outbox.status'), "@$taken: the destination is refused");
+	}
+	else
+	{
+		eventually { $node->status('redis_state') eq 'down' } "@$taken: Redis cannot be used";
+		is($node->sql('SELECT count(*) FROM outbox.deferred WHERE state = $$waiting$$'), 0, '... no attempt is counted');
+	}
+	$redis->command('ACL', 'SETUSER', 'sender', @$given);
+	eventually { $redis->count('good') == $count + 1 } '... given back, dispatch goes on';
+	ok($node->wait_until_sent, '... for good');
+}
+is($redis->count('good'), 9, 'none came twice');
+
+# The user itself.
+$redis->command('ACL', 'SETUSER', 'sender', 'off');
+$redis->command('CLIENT', 'KILL', 'USER', 'sender');
+enqueue('off', 'good');
+eventually { $node->status('redis_error') =~ /WRONGPASS/ } 'a user that is switched off';
+$redis->command('ACL', 'SETUSER', 'sender', 'on');
+eventually { $redis->count('good') == 10 } '... and on again';
+is($node->sql('SELECT count(*) FROM outbox.deferred WHERE state = $$waiting$$'), 0, '... nothing was deferred');
+
+done_testing();

@@ -1,0 +1,82 @@
+# PostgreSQL is restored to an earlier point; the fence in Redis names a window
+# that this database has never opened, or another one of the same number.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Path qw(rmtree);
+use Outbox;
+use PostgreSQL::Test::RecursiveCopy;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.takeover_delay = '0s'");
+
+sub enqueue { my (@bodies) = @_; $node->sql("SELECT outbox_enqueue('d', '$_')") foreach @bodies; return; }
+sub bodies { return join ' ', $redis->bodies('d'); }
+
+# Waits until the tables say that all is sent.
+sub settle
+{
+	return $node->poll_query_until('postgres', q{SELECT published = number FROM outbox.window_0 ORDER BY number DESC LIMIT 1})
+	  && $node->wait_until_sent;
+}
+
+sub back_in_time
+{
+	my ($copy) = @_;
+	$node->stop('fast');
+	rmtree($node->data_dir);
+	PostgreSQL::Test::RecursiveCopy::copypath($node->backup_dir . "/$copy", $node->data_dir);
+	chmod 0700, $node->data_dir or die "chmod: $!";
+	my $log = $node->log_position;
+	$node->start;
+	return $log;
+}
+
+enqueue(1 .. 3);
+eventually { bodies() eq '1 2 3' } 'messages arrive';
+ok(settle(), '... and are known to be');
+$node->stop('fast');
+$node->backup_fs_cold('sent');
+$redis->stop;
+$node->start;
+enqueue('pending');
+eventually { $node->status('redis_state') eq 'down' } 'one waits for Redis';
+$node->stop('fast');
+$node->backup_fs_cold('pending');
+$node->start;
+enqueue(4 .. 9);
+$redis->start;
+eventually { bodies() eq '1 2 3 pending 4 5 6 7 8 9' } 'more arrive';
+
+# Back to before all this; nothing of it is known.
+my $log = back_in_time('sent');
+eventually { $node->log_since($log) =~ /the fence in Redis names window \d+, which this database never opened; going on after window \d+/ }
+'a database that went back finds a fence that it does not know';
+like($node->log_since($log), qr/restored to an earlier time/, '... and the log says why');
+enqueue('a');
+eventually { bodies() eq '1 2 3 pending 4 5 6 7 8 9 a' } 'a new message goes out, what was sent before does not';
+enqueue('b');
+eventually { bodies() eq '1 2 3 pending 4 5 6 7 8 9 a b' } '... and the next one';
+
+# As many windows as there were: the number is known, but not the window.
+ok(settle(), 'all is noted');
+$log = back_in_time('sent');
+$redis->stop;
+enqueue(map { "c$_" } 1 .. 20);
+$redis->start;
+eventually { $redis->count('d') == 32 } 'a database that has opened as many windows again';
+is(bodies(), join(' ', '1 2 3 pending 4 5 6 7 8 9 a b', map { "c$_" } 1 .. 20), '... skips none of them and repeats nothing');
+like($node->log_since($log), qr/which this database never opened/, '... and the log says so');
+
+# What was pending at that time is sent, for nobody knows that it was.
+back_in_time('pending');
+enqueue('last');
+eventually { (bodies() =~ /last$/) } 'what was pending is sent again';
+is(bodies(), join(' ', '1 2 3 pending 4 5 6 7 8 9 a b', (map { "c$_" } 1 .. 20), 'pending last'), '... before what is new, and nothing else');
+ok($node->wait_until_sent, 'all is sent');
+is($node->status('problem IS NULL'), 't', '... and nothing is wrong');
+
+done_testing();

@@ -1,0 +1,65 @@
+# pg_upgrade moves a cluster: what was sent stays sent, what was not is sent once,
+# records are known; so is a copy of a database.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use PostgreSQL::Test::Utils;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $conf = "outbox.takeover_delay = '1s'";
+my $old = Outbox->create('old', redis => $redis, conf => $conf);
+my $new = Outbox->create('new', redis => $redis, conf => $conf, started => 0);
+my $bin = $old->config_data('--bindir');
+
+sub handle
+{
+	my ($node, $n, $dest, $database) = @_;
+	$node->sql("BEGIN; SELECT outbox_begin('m$n'); SELECT outbox_enqueue('$dest', '$n'); SELECT outbox_commit(); COMMIT", $database);
+	return;
+}
+
+sub bodies { return join ' ', $redis->bodies($_[0]); }
+
+$redis->cli('SET', 'bad', 'x');
+handle($old, $_, 'd') foreach 1 .. 3;
+handle($old, 'refused', 'bad');
+$old->sql(q{SELECT outbox_enqueue('later', 'tomorrow', deliver_at => now() + interval '1 day')});
+$old->sql(q{SELECT outbox_set_destination('d2', 'd')});
+eventually { $old->status('deferred, scheduled, windows') eq '1|1|0' } 'some are sent, one is refused, one has time';
+$redis->stop;
+handle($old, $_, 'd') foreach 4 .. 6;
+$old->sql('CREATE DATABASE copy TEMPLATE postgres');
+handle($old, 'of the copy', 'copied', 'copy');
+$old->stop;
+
+chdir PostgreSQL::Test::Utils::tempdir() or die "chdir: $!";
+command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $old->data_dir, '-D', $new->data_dir,
+		'-s', $old->host, '-p', $old->port, '-P', $new->port ], 'pg_upgrade');
+$new->start;
+$redis->start;
+ok($new->wait_until_sent('copy'), 'the copy of a database sends');
+eventually { bodies('d') eq '1 2 3 4 5 6' } 'what was not sent yet is, and nothing else';
+is(bodies('copied'), 'of the copy', '... nor from the copy');
+is($new->status('deferred, scheduled'), '1|1', 'what was deferred and scheduled is there');
+is($new->status('deferred, scheduled', 'copy'), '0|0', '... and not in the copy, whose original has it');
+$redis->cli('DEL', 'bad');
+eventually { $redis->count('bad') == 1 } 'what was refused arrives';
+is(bodies('bad'), 'refused', '... once');
+is($new->sql("SELECT outbox_begin('m$_')"), 'f', "message $_ is known") foreach 1, 3, 6, 'refused';
+is($new->sql(q{SELECT count(*) FROM outbox.records}), 7, '... like all others');
+handle($new, 7, 'd');
+$new->sql(q{SELECT outbox_enqueue('d2', '8')});
+eventually { bodies('d') eq '1 2 3 4 5 6 7 8' } 'new messages go out, settings of destinations hold';
+ok($new->wait_until_sent, '... for good');
+is($new->status('problem IS NULL', $_), 't', "nothing is wrong in $_") foreach 'postgres', 'copy';
+unlike($new->log_since(0), qr/never opened|has no fence|ERROR|PANIC/, '... nor was');
+
+# Redis loses everything: the new cluster still has what it may have lost.
+$redis->cli('FLUSHALL');
+eventually { bodies('d') eq '1 2 3 4 5 6 7 8' && bodies('bad') eq 'refused' && bodies('copied') eq 'of the copy' } 'a Redis that was emptied gets it all again';
+
+done_testing();

@@ -1,0 +1,70 @@
+# VACUUM FULL and CLUSTER move the rows of a window that is being published.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.batch_size = 10\noutbox.command_timeout = '60s'\nrestart_after_crash = on");
+my $sent = 0;
+
+sub enqueue
+{
+	my ($count) = @_;
+	my $first = $sent + 1;
+
+	$sent += $count;
+	$node->sql("SELECT count(outbox_enqueue('d', i::text)) FROM generate_series($first, $sent) i");
+	return;
+}
+
+sub log_tables { return split /\n/, $node->sql(q{SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND oid::regclass::text ~ '^outbox\.(log|window)_\d+$'}); }
+
+# Half of what is in the tables was aborted, so that rows do move.
+sub abort
+{
+	$node->sql(q{BEGIN; SELECT count(outbox_enqueue('aborted', 'x')) FROM generate_series(1, 3000) i; ROLLBACK});
+	return;
+}
+
+foreach my $command ('VACUUM FULL %s', 'CLUSTER %s USING log_0_tx_idx', 'ALTER TABLE %s SET TABLESPACE pg_default; VACUUM FULL %1$s')
+{
+	my $count = $sent;
+	abort();
+	enqueue(8000);
+	wait_until { $redis->count('d') > $count + 100 };
+	$redis->pause;
+	my @tables = $command =~ /log_0/ ? 'outbox.log_0' : log_tables();
+	foreach my $table (@tables)
+	{
+		$node->sql($_) foreach split /; /, sprintf $command, $table;
+	}
+	$redis->resume;
+	cmp_ok($redis->count('d'), '<', $sent, "$command: a window is being published");
+	eventually { $redis->count('d') >= $sent } '... it is to its end';
+	ok($node->wait_until_sent, '... for good');
+	is(join(' ', $redis->bodies('d')), join(' ', 1 .. $sent), '... in order, none lost, none twice');
+}
+
+# The same with a dispatcher that dies meanwhile, and a window that is read again.
+abort();
+my $count = $sent;
+enqueue(8000);
+wait_until { $redis->count('d') > $count + 100 };
+$redis->pause;
+$node->sql("VACUUM FULL $_") foreach log_tables();
+kill 'KILL', $node->dispatcher;
+$redis->resume;
+eventually { $node->psql('postgres', 'SELECT 1') == 0 } 'the server is back after a crash';
+eventually { $redis->count('d') >= $sent } 'a window whose dispatcher was killed is sent to its end';
+ok($node->wait_until_sent, '... for good');
+is(join(' ', $redis->bodies('d')), join(' ', 1 .. $sent), '... in order, none lost, none twice');
+$redis->cli('FLUSHALL');
+eventually { $redis->count('d') >= $sent } 'all is sent again';
+is(join(' ', $redis->bodies('d')), join(' ', 1 .. $sent), '... from the rewritten tables');
+is($redis->count('aborted'), 0, '... and nothing that was aborted');
+
+done_testing();
