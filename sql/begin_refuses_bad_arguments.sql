@@ -35,6 +35,8 @@ RESET outbox.endpoint;
 
 SELECT outbox_begin('bad-1', NULL, 'eager');
 \echo :SQLSTATE
+SELECT outbox_begin('bad-1', NULL, 'PESSIMISTIC');
+\echo :SQLSTATE
 SELECT outbox_begin('bad-1', concurrency => '');
 \echo :SQLSTATE
 SELECT outbox_begin('00000000-0000-0000-0000-000000000001'::uuid, concurrency => 'eager');

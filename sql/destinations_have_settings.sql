@@ -54,9 +54,16 @@ ROLLBACK;
 SELECT count(*) FROM outbox.dead_letters;
 SELECT outbox_retry(), outbox_retry('orders'), outbox_retry('orders', 'm1'), outbox_discard('orders', 'm1');
 
+SELECT outbox_discard(NULL, 'm1');
+\echo :SQLSTATE
+SELECT outbox_discard('orders', NULL);
+\echo :SQLSTATE
+
 -- Callers notice nothing of it.
 SELECT outbox_pause('orders');
 SELECT outbox_begin('paused-1') AS is_new, outbox_enqueue('orders', 'x', NULL, 'paused-1-out') AS id, outbox_commit() AS messages;
+-- It was paused before, so it is not sent.
+SELECT outbox_wait('paused-1', timeout => '50 ms');
 SELECT outbox_resume('orders');
 
 -- replay: what was never sent is not sent again

@@ -110,7 +110,9 @@ SELECT * FROM pg_temp.functions_within_reach('regress_outbox_monitor');
 SET ROLE regress_outbox_monitor;
 SELECT count(*) FROM outbox.status;
 SELECT count(*) FROM outbox.pending WHERE dest = 'nowhere';
+-- bodies are for administrators
 SELECT count(*) FROM outbox.dead_letters;
+\echo :SQLSTATE
 SELECT count(*) FROM outbox.destinations WHERE dest = 'nowhere';
 SELECT endpoint, msgid FROM outbox.records WHERE msgid LIKE 'grant-%' ORDER BY 2;
 SELECT * FROM pg_temp.tables_within_reach();
@@ -137,6 +139,7 @@ SELECT outbox_alter_endpoint('mine', retention => '1 day');
 SELECT outbox_drop_endpoint('mine');
 SELECT outbox_cleanup() >= 0 AS cleaned;
 SELECT outbox_set_destination('mine', maxlen => 10), outbox_pause('mine'), outbox_resume('mine');
+SELECT count(*) FROM outbox.dead_letters;
 SELECT outbox_retry('mine'), outbox_discard('mine', 'm1'), outbox_replay('infinity');
 SELECT count(*) FROM outbox.status;
 SELECT * FROM pg_temp.tables_within_reach();

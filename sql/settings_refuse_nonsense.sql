@@ -20,6 +20,10 @@ SET outbox.redis_url = 'redis://user:hunter%002@localhost';
 SET outbox.redis_url = 'redis://us%er:hunter2@localhost';
 SET outbox.redis_url = 'redis://user:hunter2@[::1';
 SET outbox.redis_url = 'redis://user:hunter2@[::1]6379';
+SET outbox.redis_url = 'redis+sentinel://:hunter2@one,two:26380';
+SET outbox.redis_url = 'redis+sentinel://:hunter2@one,/main';
+SET outbox.redis_url = 'redis+sentinel://:hunter2@one:0/main';
+SET outbox.redis_url = 'redis+sentinel://:hunter2@one/main/first';
 SET outbox.redis_url = 'unix://relative/path';
 SELECT set_config('outbox.redis_url', 'unix:///' || repeat('x', 2000), false);
 SELECT set_config('outbox.redis_url', 'redis://:' || repeat('hunter2', 500) || '@localhost', false);
@@ -34,6 +38,7 @@ SET outbox.redis_url = 'redis://user:hunter2@localhost:65535/15';
 SET outbox.redis_url = 'redis://:p%40ss%2Fword@redis.example';
 SET outbox.redis_url = 'redis://user@[::1]:6380/1';
 SET outbox.redis_url = 'unix:///run/redis/redis.sock';
+SET outbox.redis_url = 'redis+sentinel://user:hunter2@one,two:26380,[::1]/main/1';
 RESET outbox.redis_url;
 
 -- the others

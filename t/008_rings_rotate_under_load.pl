@@ -54,7 +54,7 @@ END
 # All wait for one who may roll back, and then all claim at the same moment.
 my $storm_script = <<'END';
 \set outcome random(1, 2)
-SELECT floor(extract(epoch FROM clock_timestamp()) * 50) * 10 AS id \gset
+SELECT floor(extract(epoch FROM clock_timestamp()) * 150) * 10 AS id \gset
 BEGIN;
 SELECT handle(:id::text, 'pessimistic', 0);
 \if :outcome = 1
@@ -81,7 +81,7 @@ my %start = map { $_ => generation($_) } 'log', 'record';
 my %current = (log => {}, record => {});
 my $holders = $node->start_load(clients => 10, scripts => [$holder]);
 my $racers = $node->start_load(clients => 6, scripts => \@racers, args => [ '--max-tries', 1000 ]);
-my $storm = $node->start_load(clients => 8, scripts => [$storm_script]);
+my $storm = $node->start_load(clients => 10, scripts => [$storm_script]);
 
 # Every slot must have been written, and both rings have gone on from there.
 eventually

@@ -90,10 +90,10 @@ in_time('across', 1);
 # Several that become due while the dispatcher sleeps: in the order of the calls,
 # before what is new.
 my $dispatcher = $node->dispatcher;
-$node->sql(q{SELECT outbox_enqueue('order', 'first', deliver_at => clock_timestamp() + interval '1.0 s')});
-$node->sql(q{SELECT outbox_enqueue('order', 'second', deliver_at => clock_timestamp() + interval '0.7 s')});
-$node->sql(q{SELECT outbox_enqueue('order', 'third', deliver_at => clock_timestamp() + interval '0.8 s')});
-$node->sql(q{SELECT outbox_enqueue('order', 'much later', deliver_at => clock_timestamp() + interval '1 day')});
+$node->sql(<<'END');
+SELECT outbox_enqueue('order', body, deliver_at => clock_timestamp() + delay)
+FROM (VALUES ('first', interval '3.0 s'), ('second', '2.6 s'), ('third', '2.8 s'), ('much later', '1 day')) v (body, delay)
+END
 eventually { $node->status('scheduled') == 4 } 'four are scheduled';
 kill 'STOP', $dispatcher;
 $node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM outbox.deferred WHERE dest = 'order' AND next_at < now()});

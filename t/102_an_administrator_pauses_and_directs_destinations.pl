@@ -83,12 +83,13 @@ foreach my $case (
 	[ q{outbox_set_destination('a', '')}, '22023' ], [ "outbox_set_destination('a', $long)", '22001' ],
 	[ q{outbox_set_destination('a', 'outbox:fence:x')}, '42939' ], [ q{outbox_set_destination('a', NULL, -1)}, '22023' ],
 	[ q{outbox_pause('')}, '22023' ], [ q{outbox_resume('')}, '22023' ], [ "outbox_pause($long)", '22001' ],
+	[ q{outbox_discard(NULL, 'x')}, '22004' ], [ q{outbox_discard('', 'x')}, '22023' ], [ q{outbox_discard('a', NULL)}, '22004' ],
 	[ q{outbox_replay(NULL)}, '22004' ])
 {
 	my ($call, $state) = @$case;
 	like($node->sql_error("SELECT $call"), qr/^$state/, $call);
 }
-is($node->sql(q{SELECT outbox_discard(NULL, NULL), outbox_retry('none'), outbox_discard('none', 'none')}), '0|0|0', 'nothing to retry or discard');
+is($node->sql(q{SELECT outbox_retry('none'), outbox_discard('none', 'none')}), '0|0', 'nothing to retry or discard');
 
 # Who may.
 $node->sql('CREATE ROLE admin; CREATE ROLE app; CREATE ROLE monitor;'

@@ -54,7 +54,7 @@ my $clone = Outbox->new('clone');
 $clone->init_from_backup($production, 'base');
 $clone->start;
 eventually { waits($clone) } 'a clone beside it waits';
-like($clone->status('problem'), qr/^Another server publishes .*held by .*database \d+, process $incumbent$/, '... and says for whom');
+like($clone->status('problem'), qr/^Another server publishes .*held by .*database \d+, process $incumbent\b/, '... and says for whom');
 $clone->sql(q{SELECT outbox_enqueue('d', 'of the clone')});
 enqueue($production, 4 .. 6);
 all_arrived('production goes on undisturbed');
@@ -126,11 +126,11 @@ enqueue($standby, 'last');
 all_arrived('the new one goes on');
 
 # By hand.
+$production->stop('fast');
 $standby->set('outbox.dispatch' => 'off');
 eventually { $standby->status('dispatcher_state') eq 'off' } 'outbox.dispatch = off';
 like($standby->status('problem'), qr/Dispatch is off/, '... is a problem');
 eventually { lease() !~ /process @{[ $standby->dispatcher ]}$/ } '... and gives the lease back';
-$production->stop('fast');
 $standby->sql(q{SELECT outbox_enqueue('d', 'held by hand')});
 is($standby->status('pending'), 1, '... messages wait');
 push @sent, 'held by hand';

@@ -100,7 +100,10 @@ class Books:
         return [part for part in range(len(tx["parts"])) if self.rows[token, part]]
 
     def said_too_early(self):
-        arrived = {key: at for entries in self.streams.values() for key, at, _, _ in entries}
+        arrived = {}
+        for entries in self.streams.values():
+            for key, at, _, _ in entries:
+                arrived.setdefault(key, at)
         for waited, answer in self.waited:
             token, part = waited["token"], waited["part"]
             if answer and part in self.rows_of(token):

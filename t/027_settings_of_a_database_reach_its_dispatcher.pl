@@ -1,0 +1,76 @@
+# ALTER DATABASE gives each database its own Redis, at once; what it sets for
+# sessions in general does not disturb the dispatcher.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my ($first, $second) = (Redis->new, Redis->new);
+my $node = Outbox->create('main', redis => $first);
+
+sub arrives
+{
+	my ($redis, $stream, $name, $database) = @_;
+	my $count = $redis->count($stream);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->sql("SELECT outbox_enqueue('$stream', 'x')", $database);
+	eventually { $redis->count($stream) == $count + 1 } $name;
+	return;
+}
+
+$node->sql('CREATE DATABASE other');
+$node->sql('CREATE EXTENSION outbox', 'other');
+arrives($first, 'other', 'a database uses the Redis of its server', 'other');
+arrives($first, 'main', 'so does another');
+
+$node->sql("ALTER DATABASE other SET outbox.redis_url = '" . $second->url . "'");
+eventually { $second->count('other') == 1 } 'with a Redis of its own it sends there what its log still has';
+arrives($second, 'other', '... and what is new', 'other');
+arrives($first, 'main', 'others stay where they are');
+is($first->count('other'), 1, '... and nothing more comes here');
+
+$node->sql('ALTER DATABASE other SET outbox.dispatch = off');
+eventually { $node->status('dispatcher_state', 'other') eq 'off' } 'dispatch can be off for one database';
+arrives($first, 'main', '... and on for others');
+$node->sql('ALTER DATABASE other RESET ALL');
+arrives($first, 'other', 'without settings of its own it is back at the Redis of its server', 'other');
+
+$node->set('outbox.redis_url' => $second->url);
+arrives($second, 'main', 'a reload leads to another Redis');
+$node->set('outbox.redis_url' => $first->url);
+arrives($first, 'main', '... and back');
+
+# What hurts sessions.
+my $role = $node->sql('SELECT current_user');
+$node->sql(<<END);
+ALTER DATABASE postgres SET default_transaction_read_only = on;
+ALTER DATABASE postgres SET default_transaction_isolation = 'serializable';
+ALTER DATABASE postgres SET statement_timeout = 1;
+ALTER DATABASE postgres SET lock_timeout = 1;
+ALTER DATABASE postgres SET idle_in_transaction_session_timeout = 1;
+ALTER ROLE $role SET synchronous_commit = off;
+ALTER ROLE $role SET search_path = nowhere;
+ALTER ROLE $role SET session_replication_role = replica;
+END
+my $enqueue = q{
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET default_transaction_read_only = off;
+SELECT public.outbox_enqueue('main', 'x')};
+foreach my $state ('goes on', 'starts', 'starts again')
+{
+	my $count = $first->count('main');
+
+	$node->sql($enqueue);
+	eventually { $first->count('main') > $count } "with settings that hurt sessions the dispatcher $state";
+	is($first->count('main'), $count + 1, '... and sends nothing twice');
+	$node->stop('immediate');
+	$node->start;
+}
+
+done_testing();
