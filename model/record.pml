@@ -412,17 +412,14 @@ proctype bystander(byte me)
 	bool had_lock;
 
 	{
-#ifdef ENDLESS
-again:
+		do
+		:: started = started | BIT(me);
+			ring_open_current();
+			atomic { skip; d_step { end_transaction(); slot = 0; had_lock = false } };
+#ifndef ENDLESS
+			goto done
 #endif
-		started = started | BIT(me);
-		ring_open_current();
-		atomic { skip; d_step { end_transaction(); slot = 0; had_lock = false } };
-#ifdef ENDLESS
-		goto again
-#else
-		goto done
-#endif
+		od
 	} unless {
 		HAS(killed, me)
 	};
@@ -581,7 +578,7 @@ end:
 
 	/* kill -9 of PostgreSQL: what is in progress is rolled back, locks are
 	 * gone, and the shared copy is read from the table again. */
-	:: d_step { crashes > 0 && (started & ~ended) != 0 ->
+	:: d_step { crashes > 0 ->
 		crashes--;
 		for (r : 0 .. CLAIMERS - 1) {
 			if
