@@ -41,7 +41,7 @@ typedef struct PageReader
 {
 	Relation	tables[MAX_SLOTS];
 	TupleTableSlot *rows[MAX_SLOTS];
-	size_t		bytes;			/* of the bodies that were looked at */
+	size_t		bytes;			/* of bodies and headers that were looked at */
 } PageReader;
 
 static MemoryContext page_context;	/* reset for each chunk */
@@ -202,7 +202,8 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 
 	*taken = false;
 	fetch(page, row, &message);
-	size = toast_raw_datum_size(PointerGetDatum(message.body));
+	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
+		(message.headers ? VARSIZE_ANY(message.headers) : 0);
 	if (page->bytes > 0 && size > CHUNK_BYTES)
 		return false;
 	page->bytes += size;

@@ -116,11 +116,10 @@ outbox_dispatcher_main(Datum database)
 		{
 			/* There may be another Redis, or another password. */
 			settings_are_new = false;
-			publisher_disconnect();
+			publisher_release();
 		}
 		if (!outbox_dispatch)
 		{
-			publisher_release();
 			report_state(DISPATCHER_OFF);
 			wait_for_work();
 			continue;

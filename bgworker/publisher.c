@@ -136,12 +136,6 @@ publisher_is_connected(void)
 	return redis_link_is_open(redis);
 }
 
-void
-publisher_disconnect(void)
-{
-	redis_link_close(redis);
-}
-
 /* Whether the link has not failed since something went through. */
 bool
 publisher_makes_progress(void)

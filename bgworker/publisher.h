@@ -22,7 +22,6 @@ extern Connection publisher_connect(Position *position);
 extern void publisher_release(void);
 extern bool publisher_is_connected(void);
 extern bool publisher_makes_progress(void);
-extern void publisher_disconnect(void);
 extern const char *publisher_error(void);
 extern const char *publisher_warning(void);
 extern bool publisher_renew(void);

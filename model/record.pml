@@ -513,9 +513,7 @@ end:
 		state[next] = CURRENT;
 		current = next;
 		next = 0;
-		changed(); commit() };
-progress:
-		skip
+		changed(); commit() }
 	STEPS(0)
 	STEPS(1)
 #if SLOTS > 2
@@ -603,3 +601,8 @@ end:
 		}
 	od
 }
+
+#ifdef ENDLESS
+/* Writers without end that overlap do not keep the ring from turning. */
+ltl rotates { <> (rotations == 0) }
+#endif

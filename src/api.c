@@ -28,6 +28,7 @@
 #define MAX_NAME_BYTES	1024	/* of msgid, message_id, dest */
 #define MAX_BODY_BYTES	(64 * 1024 * 1024)
 #define MAX_HEADERS		1000
+#define MAX_HEADER_BYTES (1024 * 1024)	/* of all together */
 #define RESERVED_PREFIX "outbox:"
 
 /* Arguments of outbox_enqueue(). */
@@ -337,6 +338,13 @@ check_headers(Jsonb *headers)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("too many headers"),
 				 errdetail("There are %u; %d are allowed.", JB_ROOT_COUNT(headers), MAX_HEADERS)));
+
+	if (VARSIZE_ANY_EXHDR(headers) > MAX_HEADER_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("headers are too large"),
+				 errdetail("They have %zu bytes; %d are allowed.",
+						   (size_t) VARSIZE_ANY_EXHDR(headers), MAX_HEADER_BYTES)));
 
 	iterator = JsonbIteratorInit(&headers->root);
 	(void) JsonbIteratorNext(&iterator, &value, true);

@@ -34,5 +34,6 @@ append_row(Relation table, Oid index, AttrNumber key,
 				 table, unique, false, info);
 
 	index_close(index_relation, NoLock);
+	pfree(info);
 	heap_freetuple(row);
 }

@@ -16,6 +16,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -75,6 +76,8 @@ replay_slot(Oid table, const Wanted *wanted)
 	Relation	relation = table_open(table, AccessShareLock);
 	TupleTableSlot *row = table_slot_create(relation, NULL);
 	TableScanDesc scan = table_beginscan(relation, SnapshotSelf, 0, NULL);
+	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(per_row);
 	int64		replayed = 0;
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
@@ -82,6 +85,7 @@ replay_slot(Oid table, const Wanted *wanted)
 		Message		message;
 
 		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(per_row);
 		log_row_message(row, &message);
 		if (!is_wanted(&message, wanted))
 			continue;
@@ -91,6 +95,8 @@ replay_slot(Oid table, const Wanted *wanted)
 		log_append(&message);
 		replayed++;
 	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(per_row);
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
 	table_close(relation, AccessShareLock);

@@ -11,6 +11,8 @@ use Test::More;
 my ($first, $second) = (Redis->new, Redis->new);
 my $node = Outbox->create('main', redis => $first);
 
+# A Redis that was not there all the time gets more than the one message: what
+# it has missed, as far as the log still has it.
 sub arrives
 {
 	my ($redis, $stream, $name, $database) = @_;
@@ -18,7 +20,7 @@ sub arrives
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	$node->sql("SELECT outbox_enqueue('$stream', 'x')", $database);
-	eventually { $redis->count($stream) == $count + 1 } $name;
+	eventually { $redis->count($stream) > $count } $name;
 	return;
 }
 
