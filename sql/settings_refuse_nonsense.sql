@@ -88,3 +88,7 @@ RESET ROLE;
 RESET outbox.endpoint;
 RESET outbox.concurrency;
 DROP ROLE regress_outbox_user;
+
+-- eight sentinels will do
+SET outbox.redis_url = 'redis+sentinel://a,b,c,d,e,f,g,h,i/main';
+\echo :SQLSTATE

@@ -78,10 +78,15 @@ parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
 
 	if (!parse_login(&rest, end, url, reason))
 		return false;
-	while (url->nnodes < MAX_NODES)
+	for (;;)
 	{
 		const char *comma = memchr(rest, ',', end - rest);
 
+		if (url->nnodes == MAX_NODES)
+		{
+			*reason = "There are too many sentinels.";
+			return false;
+		}
 		if (!parse_node(rest, comma ? comma : end, DEFAULT_SENTINEL_PORT, &url->nodes[url->nnodes++], reason))
 			return false;
 		if (comma == NULL)
