@@ -86,7 +86,7 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 
 	if (vacant_since == 0)
 		vacant_since = now;
-	if (TimestampDifferenceExceeds(vacant_since, now, outbox_takeover_delay * 1000))
+	if (now - vacant_since >= outbox_takeover_delay * USECS_PER_SEC)
 		return true;
 	snprintf(reason, size, "run out, this server takes over after outbox.takeover_delay");
 	return false;

@@ -259,6 +259,12 @@ inline check_claim()
 	}
 }
 
+/* Without the second look at the generation after the look of a claim nothing breaks, see README. */
+#ifdef NO_RECHECK_OF_GENERATION
+#define HAS_CHANGED	false
+#else
+#define HAS_CHANGED	HAS(rings_changed, me)
+#endif
 #ifdef SKIP_WITHOUT_GENERATION
 #define MEMO_IS_GOOD true
 #else
@@ -306,7 +312,7 @@ inline record_claim()
 		:: atomic { !memo -> skip }; look_everywhere()
 		fi;
 		if
-		:: atomic { fate == ABSENT && !HAS(rings_changed, me) ->
+		:: atomic { fate == ABSENT && !HAS_CHANGED ->
 #if !defined(NO_AGE_CHECK) && !defined(AGE_CHECKED_BEFORE_LOOK)
 			too_old = TOO_OLD;				/* check_age() */
 #endif
@@ -332,7 +338,7 @@ inline record_claim()
 		:: atomic { fate == IN_PROGRESS -> release_key_to_wait() };
 			d_step { HAS(ended, winner) ->	/* XactLockTableWait() */
 				memo = false }
-		:: atomic { fate == ABSENT && HAS(rings_changed, me) ->
+		:: atomic { fate == ABSENT && HAS_CHANGED ->
 			release_key();
 			memo = false }
 		fi

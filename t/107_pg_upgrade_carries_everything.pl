@@ -34,6 +34,8 @@ $redis->stop;
 handle($old, $_, 'd') foreach 4 .. 6;
 $old->sql('CREATE DATABASE copy TEMPLATE postgres');
 handle($old, 'of the copy', 'copied', 'copy');
+ok($old->poll_query_until('copy', 'SELECT i.database = d.oid FROM outbox.instance i, pg_database d WHERE datname = current_database()'),
+	'a copy of the database knows that it is one');
 $old->stop;
 
 chdir PostgreSQL::Test::Utils::tempdir() or die "chdir: $!";

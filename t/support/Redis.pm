@@ -21,7 +21,8 @@ my @servers;
 my $owner = $$;
 
 # Starts a server. Options: tcp => 1 (listens on a loopback port too),
-# config => ['--name', 'value', ...], started => 0.
+# config => ['--name', 'value', ...], started => 0, sentinel => file (of a
+# sentinel's configuration, which it will write to).
 sub new
 {
 	my ($class, %option) = @_;
@@ -30,7 +31,8 @@ sub new
 		folder => $folder,
 		socket => "$folder/redis.sock",
 		port => $option{tcp} ? PostgreSQL::Test::Cluster::get_free_port() : 0,
-		config => $option{config} // []
+		config => $option{config} // [],
+		sentinel => $option{sentinel}
 	}, $class;
 
 	mkdir "$folder/data" or die "could not create $folder/data: $!";
@@ -68,6 +70,10 @@ sub start
 		'--auto-aof-rewrite-percentage', '0', '--daemonize', 'no',
 		@{ $self->{config} });
 
+	@command = (
+		'redis-server', $self->{sentinel}, '--sentinel', '--port', $self->{port}, '--bind', '127.0.0.1',
+		'--unixsocket', $self->{socket}, '--dir', "$self->{folder}/data", '--daemonize', 'no')
+	  if $self->{sentinel};
 	croak 'Redis is running already' if $self->{pid};
 	defined($self->{pid} = fork) or die "could not fork: $!";
 	if ($self->{pid} == 0)
