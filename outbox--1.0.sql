@@ -550,7 +550,7 @@ COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL:
 COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, paused, off, or not running';
 COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
 COMMENT ON COLUMN outbox.status.redis_error IS 'why it is down';
-COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound beyond 10,000 that no window holds yet';
+COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound while some of them are being deferred, and beyond 10,000 that no window holds yet';
 COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them';
 COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
 COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';
@@ -666,7 +666,7 @@ BEGIN
 		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
 		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
 		PERFORM pg_extension_config_dump(slot_table, CASE
-			WHEN slot_table::text LIKE '%log%' THEN format('WHERE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %s.id AND d.state <> ''returned'')',
+			WHEN slot_table::text LIKE '%log%' THEN format('WHERE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %1$s.id AND (d.state <> ''returned'' OR d.returned_tx <> %1$s.tx))',
 				split_part(slot_table::text, '.', 2))
 			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
 			ELSE '' END);

@@ -17,7 +17,7 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "catalog/heap.h"
+#include "catalog/index.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -32,6 +32,7 @@
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
 #include "bgworker/transaction.h"
+#include "src/compat.h"
 #include "src/endpoint.h"
 #include "src/relations.h"
 #include "src/settings.h"
@@ -228,11 +229,13 @@ empty(RingKind kind, int n)
 	locked = lock_to_empty(relations, kind);
 	if (locked)
 	{
+		SlotRelations copy = *relations;
+
 		if (kind == RING_RECORD)
-			records = count_rows(relations->table);
+			records = count_rows(copy.table);
 		else
 			deferral_forget_slot(n);
-		truncate_slot(relations, kind);
+		truncate_slot(&copy, kind);
 		change_state(kind, n, SLOT_EMPTY);
 	}
 	transaction_commit_local();
@@ -264,10 +267,8 @@ lock_with_toast(Oid relation)
 }
 
 /*
- * Truncates the files in place, which no ROLLBACK takes back: but nothing in
- * them counts any more, and if we die half way our successor does it again.
- * The TRUNCATE command would be sent to subscribers of logical replication,
- * and be applied to their slots.
+ * Does what the TRUNCATE command does but for telling subscribers of logical
+ * replication, who would truncate slots of theirs.
  */
 static void
 truncate_slot(const SlotRelations *relations, RingKind kind)
@@ -280,10 +281,19 @@ truncate_slot(const SlotRelations *relations, RingKind kind)
 static void
 truncate_table(Oid relation)
 {
+	ReindexParams params = {0};
 	Relation	table = table_open(relation, NoLock);
+	Oid			toast = table->rd_rel->reltoastrelid;
 
-	heap_truncate_one_rel(table);
+	compat_new_files(table);
 	table_close(table, NoLock);
+	if (OidIsValid(toast))
+	{
+		table = table_open(toast, NoLock);
+		compat_new_files(table);
+		table_close(table, NoLock);
+	}
+	(void) compat_reindex_relation(relation, REINDEX_REL_PROCESS_TOAST, &params);
 }
 
 static void

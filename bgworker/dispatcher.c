@@ -150,7 +150,10 @@ set_up_process(Oid database)
 	/* Connecting reads the settings: a change from now on is another one. */
 	shared = shared_find(database, true);
 	if (shared)
+	{
 		pg_atomic_write_u32(&shared->restart, 0);
+		pg_atomic_write_u32(&shared->farewell, FAREWELL_NONE);
+	}
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	force_settings();
 	if (shared == NULL)
@@ -592,7 +595,7 @@ wait_for_work(void)
 			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
 		if (position.opened.published < position.published)
 			ms = Min(ms, CLOSE_AFTER_MS);
-		if (publisher_is_connected())
+		if (publisher_is_connected() && !destination_all_paused())
 			ms = Min(ms, deferral_ms_until_due());
 	}
 	if ((int64) pg_atomic_read_u64(&shared->leave_until) > now)

@@ -39,6 +39,7 @@
 
 #define MAX_STARTING		2	/* that may look at the same time */
 #define IDLE_MS				60000
+#define HANGING_MS			5000	/* from when on one that starts does not count */
 #define STARTING_MS			100 /* until we look again whether it still starts */
 #define LOCKED_MS			100 /* until the lock on a database is tried again */
 #define NO_SLOT_MS			1000	/* until a free worker slot is looked for */
@@ -202,7 +203,10 @@ look_after(int i)
 	{
 		if (shared->report.state > DISPATCHER_STARTING)
 			return IDLE_MS;
-		starting++;
+
+		/* One that hangs (at the gate, say) must not keep others waiting. */
+		if (!TimestampDifferenceExceeds(child->started, GetCurrentTimestamp(), HANGING_MS))
+			starting++;
 		return STARTING_MS;
 	}
 	if (pg_atomic_read_u32(&shared->wanted) == 0)

@@ -62,6 +62,7 @@ static bool set_fence(const char *new_fence);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
 static int64 first_row_after(const WindowRows *window, int64 id);
+static void set_chunk_size(Delivery *delivery, int size);
 static bool deliver(Delivery *delivery);
 static bool give_way(Delivery *delivery);
 static bool send_chunk(Delivery *delivery);
@@ -70,6 +71,7 @@ static bool judge(Delivery *delivery, redisReply *reply);
 static bool set_aside(Delivery *delivery, int added, const char *error);
 static bool drain_behind(Delivery *delivery);
 static bool is_server_error(const char *error);
+static bool extension_is_dropped(void);
 static void count_sent(int n);
 
 /* Prepares for use; once, when the dispatcher starts. */
@@ -111,7 +113,7 @@ publisher_connect(Position *position)
 		return CONNECTION_FAILED;
 	if (!transaction_begin("reading the position"))
 	{
-		redis_link_fail(redis, "the extension is being dropped");
+		(void) extension_is_dropped();
 		return CONNECTION_FAILED;
 	}
 	position_resume(position, fence);
@@ -188,10 +190,7 @@ publisher_publish_next(Position *position)
 	Delivery delivery = {.window = position_next_rows(position)};
 
 	if (delivery.window == NULL)
-	{
-		redis_link_fail(redis, "the extension is being dropped");
-		return false;
-	}
+		return extension_is_dropped();
 	delivery.next = first_row_after(delivery.window, position->resume_after);
 	delivery.fresh = delivery.window->number > position->touched ? 0 : delivery.window->n;
 	position->touched = Max(position->touched, delivery.window->number);
@@ -201,8 +200,8 @@ publisher_publish_next(Position *position)
 			MemoryContextAlloc(TopMemoryContext, outbox_batch_size * sizeof(int64)) :
 			repalloc(row_numbers[i], outbox_batch_size * sizeof(int64));
 		delivery.chunks[i].rows = row_numbers[i];
-		delivery.chunks[i].size = strikes >= STRIKES_TO_SUSPECT ? 1 : outbox_batch_size;
 	}
+	set_chunk_size(&delivery, strikes >= STRIKES_TO_SUSPECT ? 1 : outbox_batch_size);
 
 	if (strikes >= STRIKES_TO_DEFER && !give_way(&delivery))
 		return false;
@@ -215,6 +214,13 @@ publisher_publish_next(Position *position)
 	}
 	position_advance(position);
 	return true;
+}
+
+static void
+set_chunk_size(Delivery *delivery, int size)
+{
+	for (int i = 0; i < CHUNKS_IN_FLIGHT; i++)
+		delivery->chunks[i].size = size;
 }
 
 static bool
@@ -231,8 +237,11 @@ deliver(Delivery *delivery)
 		}
 		if (delivery->in_flight > 0 && !read_verdict(delivery))
 			return false;
-		if (strikes == 0)
+		if (strikes == 0 && in_flight < CHUNKS_IN_FLIGHT)
+		{
 			in_flight = CHUNKS_IN_FLIGHT;
+			set_chunk_size(delivery, outbox_batch_size);
+		}
 	}
 	return true;
 }
@@ -252,10 +261,7 @@ give_way(Delivery *delivery)
 	strikes = 0;
 	strlcpy(error, redis_link_error(redis), sizeof(error));
 	if (!chunk_defer_row(delivery->window, delivery->next, error))
-	{
-		redis_link_fail(redis, "the extension is being dropped");
-		return false;
-	}
+		return extension_is_dropped();
 	delivery->next++;
 	return true;
 }
@@ -396,10 +402,7 @@ note_publisher(void)
 	if (strcmp(instance->publisher, lease_owner()) == 0)
 		return true;
 	if (!transaction_begin("noting the publisher"))
-	{
-		redis_link_fail(redis, "the extension is being dropped");
-		return false;
-	}
+		return extension_is_dropped();
 	instance_publish_as(instance, lease_owner());
 	transaction_commit();
 	return true;
@@ -430,10 +433,7 @@ send_chunk(Delivery *delivery)
 	Chunk	   *chunk = &delivery->chunks[delivery->in_flight];
 
 	if (!chunk_make(chunk, &call, delivery->window, delivery->next, delivery->fresh, fence))
-	{
-		redis_link_fail(redis, "the extension is being dropped");
-		return false;
-	}
+		return extension_is_dropped();
 	delivery->next = chunk->next;
 	delivery->fresh = Max(delivery->fresh, chunk->next);
 	if (chunk->n == 0)
@@ -512,10 +512,7 @@ set_aside(Delivery *delivery, int added, const char *error)
 	chunk_fence_after(chunk, delivery->window, added, fence);
 
 	if (!chunk_defer_row(delivery->window, row, error))
-	{
-		redis_link_fail(redis, "the extension is being dropped");
-		return false;
-	}
+		return extension_is_dropped();
 	delivery->next = row + 1;
 	delivery->in_flight = 0;
 	return true;
@@ -558,6 +555,15 @@ is_server_error(const char *error)
 		if (strncmp(error, codes[i], length) == 0 && (error[length] == ' ' || error[length] == '\0'))
 			return true;
 	}
+	return false;
+}
+
+/* No transaction could begin. That is no fault of a message. */
+static bool
+extension_is_dropped(void)
+{
+	server_refused = true;
+	redis_link_fail(redis, "the extension is being dropped");
 	return false;
 }
 

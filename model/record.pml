@@ -259,7 +259,7 @@ inline check_claim()
 	}
 }
 
-/* Without the second look at the generation after the look of a claim nothing breaks, see README. */
+/* A claim's second look at the generation; without it nothing breaks, see README. */
 #ifdef NO_RECHECK_OF_GENERATION
 #define HAS_CHANGED	false
 #else

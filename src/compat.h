@@ -50,6 +50,18 @@
 #define COMPAT_TRANSACTION_TIMEOUT 0
 #endif
 
+/* 16 and 17 renamed, or gave a parameter to, what TRUNCATE is made of. */
+#if PG_VERSION_NUM >= 160000
+#define compat_new_files(table) RelationSetNewRelfilenumber(table, (table)->rd_rel->relpersistence)
+#else
+#define compat_new_files(table) RelationSetNewRelfilenode(table, (table)->rd_rel->relpersistence)
+#endif
+#if PG_VERSION_NUM >= 170000
+#define compat_reindex_relation(relation, flags, params) reindex_relation(NULL, relation, flags, params)
+#else
+#define compat_reindex_relation(relation, flags, params) reindex_relation(relation, flags, params)
+#endif
+
 /* 16 merged the tests for ownership. */
 #if PG_VERSION_NUM >= 160000
 #define compat_owns_extension(extension) object_ownercheck(ExtensionRelationId, extension, GetUserId())

@@ -44,6 +44,7 @@ typedef struct IndexLook
 	Relation	table;
 	Relation	index;
 	TupleTableSlot *slot;
+	Snapshot	snapshot;		/* rows here are updated: one moment for all */
 	IndexScanDesc scan;
 } IndexLook;
 
@@ -59,7 +60,8 @@ deferred_scan(DeferredReader reader, void *arg)
 {
 	Relation	table = table_open(relations_enter()->deferred, AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(table, NULL);
-	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TableScanDesc scan = table_beginscan(table, snapshot, 0, NULL);
 	Deferred	row;
 
 	do
@@ -71,6 +73,7 @@ deferred_scan(DeferredReader reader, void *arg)
 	} while (reader(&row, arg));
 
 	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	table_close(table, AccessShareLock);
 }
@@ -125,7 +128,8 @@ begin_look(IndexLook *look, Oid index, RegProcedure equals, Datum value)
 	look->table = table_open(relations_enter()->deferred, AccessShareLock);
 	look->index = index_open(index, AccessShareLock);
 	look->slot = table_slot_create(look->table, NULL);
-	look->scan = compat_index_beginscan(look->table, look->index, SnapshotSelf, 1);
+	look->snapshot = RegisterSnapshot(GetLatestSnapshot());
+	look->scan = compat_index_beginscan(look->table, look->index, look->snapshot, 1);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, equals, value);
 	index_rescan(look->scan, &key, 1, NULL, 0);
 }
@@ -134,6 +138,7 @@ static void
 end_look(IndexLook *look)
 {
 	index_endscan(look->scan);
+	UnregisterSnapshot(look->snapshot);
 	ExecDropSingleTupleTableSlot(look->slot);
 	index_close(look->index, AccessShareLock);
 	table_close(look->table, AccessShareLock);

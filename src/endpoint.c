@@ -129,6 +129,7 @@ load(void)
 	Relation	table;
 	TupleTableSlot *slot;
 	TableScanDesc scan;
+	Snapshot	snapshot;
 	MemoryContext fresh;
 	MemoryContext caller;
 	int			size = 8;
@@ -140,15 +141,16 @@ load(void)
 	cache = NULL;
 	nrows = 0;
 
-	fresh = AllocSetContextCreate(TopMemoryContext, "outbox endpoints", ALLOCSET_SMALL_SIZES);
+	fresh = AllocSetContextCreate(CurrentMemoryContext, "outbox endpoints", ALLOCSET_SMALL_SIZES);
 	caller = MemoryContextSwitchTo(fresh);
 	rows = palloc(size * sizeof(EndpointRow));
 
-	/* SnapshotSelf, so that no isolation level sees old settings. */
+	/* A new snapshot, so that no isolation level sees old settings. */
 	table = table_open(relation, AccessShareLock);
 	stale = false;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	slot = table_slot_create(table, NULL);
-	scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	scan = table_beginscan(table, snapshot, 0, NULL);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		if (nrows == size)
@@ -157,9 +159,11 @@ load(void)
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
 	table_close(table, AccessShareLock);
 
 	MemoryContextSwitchTo(caller);
+	MemoryContextSetParent(fresh, TopMemoryContext);
 	cache = fresh;
 	cached_relation = relation;
 }

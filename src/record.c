@@ -154,19 +154,21 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 	}
 }
 
-/* Writes a restored record, unless the key is there already. */
+/*
+ * Writes a restored record, unless the key is there already; like a claim, but
+ * of any age.
+ */
 void
 record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
-	RecordName	name = {.key = *key, .retention = PG_INT64_MAX};
-	Relation	table;
-	int			slot;
+	RecordName	name = {
+		.endpoint = (char *) endpoint,
+		.msgid = (char *) msgid,
+		.key = *key,
+		.retention = PG_INT64_MAX
+	};
 
-	if (record_look(&name, NULL).fate != RECORD_ABSENT)
-		return;
-	table = ring_open_current(RING_RECORD, &slot);
-	insert(table, slot, key, endpoint, msgid);
-	table_close(table, NoLock);
+	(void) record_claim(&name, NULL);
 }
 
 /*

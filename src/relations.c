@@ -30,6 +30,7 @@ static bool cache_valid;
 static uint64 cache_version;	/* counts the times it was emptied */
 
 static bool resolve(Relations *relations);
+static bool look_up(Relations *relations);
 static int	resolve_ring(Oid schema, const char *table, const char *index, SlotRelations *slots);
 static Oid	find(Oid schema, const char *format, int slot);
 static void forget_on_change(Datum arg, Oid relation);
@@ -106,15 +107,23 @@ relations_lock_for_drop(void)
 		LockRelationOid(cache.instance, AccessExclusiveLock);
 }
 
-/* Changes whenever oids or the contents of a relation's cache entry may have. */
-uint64
-relations_version(void)
+/* Looks the names up, again until nothing changes meanwhile. */
+static bool
+resolve(Relations *relations)
 {
-	return cache_version;
+	uint64		version;
+	bool		found;
+
+	do
+	{
+		version = cache_version;
+		found = look_up(relations);
+	} while (version != cache_version);
+	return found;
 }
 
 static bool
-resolve(Relations *relations)
+look_up(Relations *relations)
 {
 	Oid			schema = get_namespace_oid(OUTBOX_SCHEMA, true);
 
@@ -169,11 +178,12 @@ find(Oid schema, const char *format, int slot)
 static void
 forget_on_change(Datum arg, Oid relation)
 {
-	if (cache_valid && (relation == InvalidOid || is_ours(relation)))
-	{
-		cache_valid = false;
-		cache_version++;
-	}
+	if (cache_valid && relation != InvalidOid && !is_ours(relation))
+		return;
+
+	/* While names are being looked up any change may be ours. */
+	cache_valid = false;
+	cache_version++;
 }
 
 static bool

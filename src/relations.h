@@ -38,6 +38,5 @@ extern void relations_init(void);
 extern const Relations *relations_enter(void);
 extern const Relations *relations_try_enter(void);
 extern void relations_lock_for_drop(void);
-extern uint64 relations_version(void);
 
 #endif							/* OUTBOX_RELATIONS_H */

@@ -242,15 +242,24 @@ static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
 					  SubTransactionId parent, void *arg)
 {
+	SessionState *below;
+
 	if (state == NULL || state->subtransaction != mine)
 		return;
 
+	below = state->below;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		state = state->below;
+	{
+		pfree(state);
+		state = below;
+	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		if (state->below && state->below->subtransaction == parent)
-			state->below = state->below->below;
+		if (below && below->subtransaction == parent)
+		{
+			state->below = below->below;
+			pfree(below);
+		}
 		state->subtransaction = parent;
 	}
 }
