@@ -17,6 +17,7 @@
 
 #include "src/compat.h"
 #include "src/deferred.h"
+#include "src/moment.h"
 #include "src/relations.h"
 
 /* Columns of outbox.deferred. */
@@ -60,7 +61,7 @@ deferred_scan(DeferredReader reader, void *arg)
 {
 	Relation	table = table_open(relations_enter()->deferred, AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(table, NULL);
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot = moment_begin();
 	TableScanDesc scan = table_beginscan(table, snapshot, 0, NULL);
 	Deferred	row;
 
@@ -73,7 +74,7 @@ deferred_scan(DeferredReader reader, void *arg)
 	} while (reader(&row, arg));
 
 	table_endscan(scan);
-	UnregisterSnapshot(snapshot);
+	moment_end(snapshot);
 	ExecDropSingleTupleTableSlot(slot);
 	table_close(table, AccessShareLock);
 }
@@ -128,7 +129,7 @@ begin_look(IndexLook *look, Oid index, RegProcedure equals, Datum value)
 	look->table = table_open(relations_enter()->deferred, AccessShareLock);
 	look->index = index_open(index, AccessShareLock);
 	look->slot = table_slot_create(look->table, NULL);
-	look->snapshot = RegisterSnapshot(GetLatestSnapshot());
+	look->snapshot = moment_begin();
 	look->scan = compat_index_beginscan(look->table, look->index, look->snapshot, 1);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, equals, value);
 	index_rescan(look->scan, &key, 1, NULL, 0);
@@ -138,7 +139,7 @@ static void
 end_look(IndexLook *look)
 {
 	index_endscan(look->scan);
-	UnregisterSnapshot(look->snapshot);
+	moment_end(look->snapshot);
 	ExecDropSingleTupleTableSlot(look->slot);
 	index_close(look->index, AccessShareLock);
 	table_close(look->table, AccessShareLock);

@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "src/endpoint.h"
+#include "src/moment.h"
 #include "src/relations.h"
 
 /* Columns of outbox.endpoint. */
@@ -148,7 +149,7 @@ load(void)
 	/* A new snapshot, so that no isolation level sees old settings. */
 	table = table_open(relation, AccessShareLock);
 	stale = false;
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	snapshot = moment_begin();
 	slot = table_slot_create(table, NULL);
 	scan = table_beginscan(table, snapshot, 0, NULL);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
@@ -159,7 +160,7 @@ load(void)
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	UnregisterSnapshot(snapshot);
+	moment_end(snapshot);
 	table_close(table, AccessShareLock);
 
 	MemoryContextSwitchTo(caller);
