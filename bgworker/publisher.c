@@ -40,6 +40,8 @@ typedef struct Delivery
 	WindowRows *window;
 	int64		next;			/* first row that is not in a chunk yet */
 	int64		fresh;			/* first row that nobody has looked at before */
+	int			batch_size;		/* that the chunks have room for; the setting
+								 * may change meanwhile */
 	int			in_flight;
 	Chunk		chunks[CHUNKS_IN_FLIGHT];	/* oldest first */
 } Delivery;
@@ -194,14 +196,15 @@ publisher_publish_next(Position *position)
 	delivery.next = first_row_after(delivery.window, position->resume_after);
 	delivery.fresh = delivery.window->number > position->touched ? 0 : delivery.window->n;
 	position->touched = Max(position->touched, delivery.window->number);
+	delivery.batch_size = outbox_batch_size;
 	for (int i = 0; i < CHUNKS_IN_FLIGHT; i++)
 	{
 		row_numbers[i] = row_numbers[i] == NULL ?
-			MemoryContextAlloc(TopMemoryContext, outbox_batch_size * sizeof(int64)) :
-			repalloc(row_numbers[i], outbox_batch_size * sizeof(int64));
+			MemoryContextAlloc(TopMemoryContext, delivery.batch_size * sizeof(int64)) :
+			repalloc(row_numbers[i], delivery.batch_size * sizeof(int64));
 		delivery.chunks[i].rows = row_numbers[i];
 	}
-	set_chunk_size(&delivery, strikes >= STRIKES_TO_SUSPECT ? 1 : outbox_batch_size);
+	set_chunk_size(&delivery, strikes >= STRIKES_TO_SUSPECT ? 1 : delivery.batch_size);
 
 	if (strikes >= STRIKES_TO_DEFER && !give_way(&delivery))
 		return false;
@@ -240,7 +243,7 @@ deliver(Delivery *delivery)
 		if (strikes == 0 && in_flight < CHUNKS_IN_FLIGHT)
 		{
 			in_flight = CHUNKS_IN_FLIGHT;
-			set_chunk_size(delivery, outbox_batch_size);
+			set_chunk_size(delivery, delivery->batch_size);
 		}
 	}
 	return true;

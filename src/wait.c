@@ -28,6 +28,12 @@
 /* How long the longest sleep is: a dispatcher may die without a word. */
 #define MAX_SLEEP_MS	1000
 
+/*
+ * How long outbox_cleanup() waits. The dispatcher cannot answer while somebody
+ * waits at the gate to drop the extension, perhaps for the caller.
+ */
+#define CLEANUP_TIMEOUT_MS	60000
+
 /* What the deferred messages of a record are asked. */
 typedef struct KeySearch
 {
@@ -89,6 +95,7 @@ Datum
 outbox_cleanup(PG_FUNCTION_ARGS)
 {
 	DatabaseShared *shared = require_shared();
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CLEANUP_TIMEOUT_MS);
 	uint64		removed;
 	uint64		wanted;
 
@@ -106,7 +113,11 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 					 errmsg("the dispatcher does not clean up"),
 					 errdetail("Dispatch is off."),
 					 errhint("Set \"outbox.dispatch\" to on.")));
-		(void) sleep_until(shared, PG_INT64_MAX);
+		if (!sleep_until(shared, deadline))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the dispatcher did not answer within %d s", CLEANUP_TIMEOUT_MS / 1000),
+					 errhint("See outbox.status for what it does.")));
 	}
 	ConditionVariableCancelSleep();
 
