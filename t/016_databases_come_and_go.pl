@@ -143,6 +143,7 @@ clean_up('under load');
 # DROP EXTENSION while clients of this database are at work: they fail, it does
 # not, and nobody waits in a circle.
 create_databases('bare');
+arrives('bare', 'first', 'before its extension is dropped');
 my $sent = 'first';
 foreach my $round (1 .. 4)
 {

@@ -34,15 +34,20 @@ outbox.command_timeout = '1s'
 outbox.retry_delay = '100ms'
 END
 
-# Runs the code until it returns true; false if it never does.
+# Runs the code until it returns true; false if it never does. It may die
+# meanwhile: psql breaks its pipe when a server is just restarting.
 sub wait_until(&)
 {
 	my ($code) = @_;
 	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
 
-	until ($code->())
+	until (eval { $code->() })
 	{
-		return 0 if time > $deadline;
+		if (time > $deadline)
+		{
+			Test::More::diag("it still dies: $@") if $@;
+			return 0;
+		}
 		usleep(20_000);
 	}
 	return 1;
@@ -251,8 +256,12 @@ sub stop
 
 	$run->signal('TERM');
 	$run->finish;
-	$self->{node}->poll_query_until('postgres',
-		"SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = '$self->{name}'");
+	Outbox::wait_until
+	{
+		my ($status, $sessions) = $self->{node}->psql('postgres',
+			"SELECT count(*) FROM pg_stat_activity WHERE application_name = '$self->{name}'");
+		$status == 0 && $sessions eq '0';
+	};
 	return;
 }
 
