@@ -13,10 +13,7 @@ use Redis;
 use Test::More;
 
 my $example = dirname(__FILE__) . '/../examples/python';
-my ($python) = grep {
-	my @try = ($_, '-c', 'import psycopg, redis');
-	eval { IPC::Run::run(\@try, '>&', '/dev/null') };
-} '/usr/bin/python3', 'python3';
+my $python = python();
 plan skip_all => 'no python3 with psycopg and redis' unless $python;
 
 my $redis = Redis->new;

@@ -11,10 +11,7 @@ use Redis;
 use Test::More;
 
 my $reconcile = dirname(__FILE__) . '/../examples/demo/reconcile.py';
-my ($python) = grep {
-	my @try = ($_, '-c', 'import psycopg, redis');
-	eval { IPC::Run::run(\@try, '>&', '/dev/null') };
-} '/usr/bin/python3', 'python3';
+my $python = python();
 plan skip_all => 'no python3 with psycopg and redis' unless $python;
 
 my $redis = Redis->new;

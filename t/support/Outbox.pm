@@ -17,7 +17,7 @@ use Redis;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-our @EXPORT = qw(eventually is_exactly_once seconds wait_until);
+our @EXPORT = qw(eventually is_exactly_once python seconds wait_until);
 
 my $loads = 0;
 
@@ -59,6 +59,17 @@ sub eventually(&$)
 	my ($code, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return ok(&wait_until($code), $name);
+}
+
+# A Python that has the clients of both servers; undef if there is none.
+sub python
+{
+	foreach my $python ('/usr/bin/python3', 'python3')
+	{
+		my @try = ($python, '-c', 'import psycopg, redis');
+		return $python if eval { IPC::Run::run(\@try, '>&', '/dev/null') };
+	}
+	return undef;
 }
 
 # How long the code takes.
