@@ -15,6 +15,7 @@ OBJS       = \
 	src/log.o \
 	src/outbox.o \
 	src/record.o \
+	src/record_ring.o \
 	src/redis_connect.o \
 	src/redis_link.o \
 	src/redis_url.o \

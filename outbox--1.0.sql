@@ -62,12 +62,18 @@ COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet slot was first seen 
 CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
 	concurrency text,
-	retention interval
+	retention interval,
+	record_table regclass,
+	record_columns jsonb,
+	dedup_store text
 );
 COMMENT ON TABLE outbox.endpoint IS 'settings of endpoints; endpoint "default" exists without a row';
 COMMENT ON COLUMN outbox.endpoint.name IS 'logical receiver; message ids are deduplicated per endpoint';
 COMMENT ON COLUMN outbox.endpoint.concurrency IS 'optimistic or pessimistic; NULL means outbox.concurrency';
 COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its dispatch; NULL means outbox.retention';
+COMMENT ON COLUMN outbox.endpoint.record_table IS 'table of the user''s own that holds the records; NULL means ours';
+COMMENT ON COLUMN outbox.endpoint.record_columns IS 'which column of that table is what';
+COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the outside store that remembers message ids; NULL means that the records do';
 
 CREATE TABLE outbox.deferred (
 	id bigint PRIMARY KEY,

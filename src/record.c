@@ -1,70 +1,20 @@
 /*
  * record.c
- *		Looks records up and claims them.
+ *		Records: has a message been processed, and the claim that it was.
  *
- * Called by session.c. At most one committed record per endpoint and message
- * id exists within the retention, at any isolation level:
- *
- * A claim takes a momentary lock on the key, looks into every live slot, and
- * only if the key is nowhere inserts it into the current slot; then it lets
- * the lock go at once, for the row in progress now speaks for itself. If the
- * key is in progress elsewhere, the lock is released, that transaction waited
- * for, and the claim begun again. (Insert first and look afterwards would
- * deadlock two racers in different slots.)
- *
- * Looks use a dirty snapshot: it sees what is in progress, works the same at
- * every isolation level, and takes no predicate locks, so transactions about
- * different messages never give each other 40001.
+ * Called by session.c, wait.c and restore.c. It names records and knows where
+ * an endpoint keeps them; how they are looked up and claimed there is the
+ * business of record_ring.c. At most one committed record per endpoint and
+ * message id exists within the retention, at any isolation level.
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
-#include "access/xact.h"
-#include "executor/tuptable.h"
 #include "mb/pg_wchar.h"
-#include "miscadmin.h"
-#include "port/pg_bswap.h"
-#include "storage/bufmgr.h"
-#include "storage/lmgr.h"
-#include "storage/lock.h"
-#include "utils/builtins.h"
-#include "utils/fmgroids.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "src/append.h"
-#include "src/compat.h"
 #include "src/record.h"
-#include "src/relations.h"
+#include "src/record_ring.h"
 #include "src/unique_id.h"
-
-/* Columns of record_N. */
-enum
-{
-	COL_KEY = 1,
-	COL_TX,
-	COL_ENDPOINT,
-	COL_MSGID,
-	NCOLUMNS = COL_MSGID
-};
-
-/*
- * Class of our advisory locks. PostgreSQL's own functions use 1 and 2, so no
- * user can take one of ours.
- */
-#define KEY_LOCK_CLASS	0x0b0c
-
-static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
-static RecordLook look_into(int slot, const RecordName *name);
-static RecordLook look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *memo);
-static bool has_expired(const Slot *slot, int64 retention);
-static bool others_are_quiet(const Ring *ring);
-static void insert(Relation table, int slot, const pg_uuid_t *key,
-				   const char *endpoint, const char *msgid);
-static void lock_key(const pg_uuid_t *key, LOCKTAG *tag);
-static void check_age(const RecordName *name);
 
 /* Names the record of a message; strings are copied into the current context. */
 void
@@ -81,77 +31,29 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 }
 
 /*
- * Looks whether a message has a record, without waiting for anybody. If memo
- * is not NULL it notes what a claim later need not look at again.
+ * Looks whether a message has a record, without waiting for another
+ * transaction. If memo is not NULL it notes what a claim later need not look
+ * at again.
  */
 RecordLook
 record_look(const RecordName *name, RecordMemo *memo)
 {
-	for (;;)
-	{
-		Rings		rings;
-		RecordLook	look;
-
-		/* What is noted must be noted before the look. */
-		rings_read(&rings);
-		if (memo)
-		{
-			memo->generation = rings.generation;
-			memo->others_were_quiet = others_are_quiet(&rings.ring[RING_RECORD]);
-		}
-
-		look = look_everywhere(name, &rings);
-		if (look.fate != RECORD_ABSENT || rings_generation() == rings.generation)
-			return look;
-	}
+	return record_ring_look(name, memo);
 }
 
 /*
- * Claims a message for this transaction.
+ * Claims a message for this transaction; memo is what record_look() noted, or
+ * NULL.
  *
  * Returns RECORD_ABSENT if it was not claimed before, and now is; otherwise
  * RECORD_COMMITTED and who has it. Waits for transactions that have claimed it
  * and are still in progress. Raises 40001 if this transaction is older than
- * the retention: what it looked at may have been forgotten meanwhile.
- *
- * Takes RowExclusiveLock on the current slot to the end of the transaction,
- * and for a moment the lock on the key.
+ * the retention.
  */
 RecordLook
 record_claim(const RecordName *name, const RecordMemo *memo)
 {
-	for (;;)
-	{
-		LOCKTAG		tag;
-		Rings		rings;
-		Relation	table;
-		RecordLook	look;
-		int			slot;
-
-		lock_key(&name->key, &tag);
-		table = ring_open_current(RING_RECORD, &slot);
-		rings_read(&rings);
-		look = look_unless_known(name, &rings, memo);
-
-		if (look.fate == RECORD_ABSENT && rings_generation() == rings.generation)
-		{
-			check_age(name);
-			insert(table, slot, &name->key, name->endpoint, name->msgid);
-			table_close(table, NoLock);
-			LockRelease(&tag, ExclusiveLock, false);
-			return look;
-		}
-
-		table_close(table, NoLock);
-		LockRelease(&tag, ExclusiveLock, false);
-		if (look.fate == RECORD_COMMITTED)
-			return look;
-		if (look.fate == RECORD_IN_PROGRESS)
-			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
-
-		/* What begin saw is too old now. */
-		memo = NULL;
-	}
+	return record_ring_claim(name, memo);
 }
 
 /*
@@ -168,124 +70,5 @@ record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 		.retention = PG_INT64_MAX
 	};
 
-	(void) record_claim(&name, NULL);
-}
-
-/*
- * A claim whose begin has looked at all slots, and found them free of writers
- * but for the current one, need look into that one only; unless anything has
- * changed since. The current slot is locked by now, so it cannot become quiet
- * and go away.
- */
-static RecordLook
-look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *memo)
-{
-	if (memo && memo->others_were_quiet && memo->generation == rings->generation)
-		return look_into(rings->ring[RING_RECORD].current, name);
-	return look_everywhere(name, rings);
-}
-
-static RecordLook
-look_everywhere(const RecordName *name, const Rings *rings)
-{
-	const Ring *ring = &rings->ring[RING_RECORD];
-	RecordLook	look = {.fate = RECORD_ABSENT};
-
-	for (int n = 0; n < ring->nslots && look.fate == RECORD_ABSENT; n++)
-	{
-		if (slot_is_live(&ring->slots[n]) && !has_expired(&ring->slots[n], name->retention))
-			look = look_into(n, name);
-	}
-	return look;
-}
-
-/* Looks into one slot. Locks are released at once. */
-static RecordLook
-look_into(int slot, const RecordName *name)
-{
-	const SlotRelations *relations = &relations_enter()->slots[RING_RECORD][slot];
-	Relation	table = table_open(relations->table, AccessShareLock);
-	RecordLook	look = {.fate = RECORD_ABSENT};
-
-	if (RelationGetNumberOfBlocks(table) > 0)
-	{
-		Relation	index = index_open(relations->index, AccessShareLock);
-		TupleTableSlot *row = table_slot_create(table, NULL);
-		SnapshotData dirty;
-		ScanKeyData key;
-		IndexScanDesc scan;
-
-		InitDirtySnapshot(dirty);
-		ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&name->key));
-		scan = compat_index_beginscan(table, index, &dirty, 1);
-		index_rescan(scan, &key, 1, NULL, 0);
-		if (index_getnext_slot(scan, ForwardScanDirection, row))
-		{
-			bool		isnull;
-
-			look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
-			look.xmin = TransactionIdIsValid(dirty.xmin) ? dirty.xmin :
-				XidFromFullTransactionId(look.tx);
-			look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-		}
-		index_endscan(scan);
-		ExecDropSingleTupleTableSlot(row);
-		index_close(index, AccessShareLock);
-	}
-	table_close(table, AccessShareLock);
-	return look;
-}
-
-/* An endpoint with a shorter retention than others has its records forgotten earlier. */
-static bool
-has_expired(const Slot *slot, int64 retention)
-{
-	return slot->published_at != 0 &&
-		GetCurrentTimestamp() - slot->published_at > retention;
-}
-
-static bool
-others_are_quiet(const Ring *ring)
-{
-	for (int n = 0; n < ring->nslots; n++)
-	{
-		if (ring->slots[n].state == SLOT_SEALED)
-			return false;
-	}
-	return true;
-}
-
-static void
-insert(Relation table, int slot, const pg_uuid_t *key, const char *endpoint, const char *msgid)
-{
-	Datum		values[NCOLUMNS];
-	bool		isnull[NCOLUMNS] = {0};
-
-	values[COL_KEY - 1] = UUIDPGetDatum(key);
-	values[COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
-	values[COL_ENDPOINT - 1] = CStringGetTextDatum(endpoint);
-	values[COL_MSGID - 1] = CStringGetTextDatum(msgid);
-	append_row(table, relations_enter()->slots[RING_RECORD][slot].index, COL_KEY,
-			   UNIQUE_CHECK_YES, values, isnull);
-}
-
-static void
-lock_key(const pg_uuid_t *key, LOCKTAG *tag)
-{
-	uint32		halves[2];
-
-	memcpy(halves, key->data, sizeof(halves));
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, halves[0], halves[1], KEY_LOCK_CLASS);
-	(void) LockAcquire(tag, ExclusiveLock, false, false);
-}
-
-static void
-check_age(const RecordName *name)
-{
-	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not claim message \"%s\" of endpoint \"%s\"", name->msgid, name->endpoint),
-				 errdetail("The transaction is older than the retention of the endpoint."),
-				 errhint("Retry the transaction.")));
+	(void) record_ring_claim(&name, NULL);
 }

@@ -1,0 +1,14 @@
+/*
+ * record_ring.h
+ *		The ring of record tables: where records are kept unless an endpoint has
+ *		a table of its own.
+ */
+#ifndef OUTBOX_RECORD_RING_H
+#define OUTBOX_RECORD_RING_H
+
+#include "src/record.h"
+
+extern RecordLook record_ring_look(const RecordName *name, RecordMemo *memo);
+extern RecordLook record_ring_claim(const RecordName *name, const RecordMemo *memo);
+
+#endif							/* OUTBOX_RECORD_RING_H */
