@@ -12,6 +12,8 @@ OBJS       = \
 	src/deferred.o \
 	src/endpoint.o \
 	src/entry.o \
+	src/filter.o \
+	src/history.o \
 	src/log.o \
 	src/outbox.o \
 	src/record.o \
@@ -38,9 +40,12 @@ OBJS       = \
 	bgworker/deferral.o \
 	bgworker/destination.o \
 	bgworker/dispatcher.o \
+	bgworker/filter_builder.o \
 	bgworker/instance.o \
+	bgworker/key_run.o \
 	bgworker/launcher.o \
 	bgworker/lease.o \
+	bgworker/packing.o \
 	bgworker/position.o \
 	bgworker/publisher.o \
 	bgworker/transaction.o

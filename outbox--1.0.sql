@@ -41,23 +41,29 @@ INSERT INTO outbox.instance
 	WHERE d.datname = current_database();
 
 CREATE TABLE outbox.ring (
-	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record'])),
+	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
 	slot integer NOT NULL,
-	state text NOT NULL CHECK (state = ANY (ARRAY['empty', 'current', 'sealed', 'quiet', 'retired'])),
+	state text NOT NULL CHECK (state = ANY (ARRAY['empty', 'current', 'sealed', 'filling', 'quiet', 'retired'])),
 	generation bigint NOT NULL,
 	since timestamptz NOT NULL,
 	tx xid8 NOT NULL,
 	published_at timestamptz,
+	packed_into integer,
+	level integer NOT NULL DEFAULT 0,
+	keys bigint NOT NULL DEFAULT 0,
 	PRIMARY KEY (ring, slot)
 );
-COMMENT ON TABLE outbox.ring IS 'state of each slot of the two rings of tables';
-COMMENT ON COLUMN outbox.ring.ring IS 'log or record';
-COMMENT ON COLUMN outbox.ring.slot IS 'number of the slot: its tables are log_N and window_N, or record_N';
-COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), quiet (no writer is left), retired (readers skip it), empty';
+COMMENT ON TABLE outbox.ring IS 'state of each slot of the rings of tables';
+COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that were packed)';
+COMMENT ON COLUMN outbox.ring.slot IS 'number of the slot: its tables are log_N and window_N, record_N, or history_N';
+COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: readers do not look yet), quiet (no writer is left), retired (readers skip it), empty';
 COMMENT ON COLUMN outbox.ring.generation IS 'grows with every change of any slot; this row changed last at that generation';
 COMMENT ON COLUMN outbox.ring.since IS 'when the slot came into this state';
 COMMENT ON COLUMN outbox.ring.tx IS 'transaction that brought it there';
 COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet slot was first seen with all its messages in Redis';
+COMMENT ON COLUMN outbox.ring.packed_into IS 'history slot that the keys of this one are copied into; NULL: none';
+COMMENT ON COLUMN outbox.ring.level IS 'history: how often what it holds was merged';
+COMMENT ON COLUMN outbox.ring.keys IS 'history: how many keys it holds';
 
 CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
@@ -137,7 +143,8 @@ COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
 DO $$
 DECLARE
 	log_slots CONSTANT integer := 4;
-	record_slots CONSTANT integer := 8;
+	record_slots CONSTANT integer := 12;
+	history_slots CONSTANT integer := 24;
 	no_vacuum CONSTANT text := 'WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)';
 BEGIN
 	FOR n IN 0 .. log_slots - 1 LOOP
@@ -194,21 +201,34 @@ BEGIN
 			CREATE TABLE outbox.record_%1$s (
 				key uuid PRIMARY KEY,
 				tx xid8 NOT NULL,
-				endpoint text NOT NULL,
-				msgid text NOT NULL
+				endpoint text,
+				msgid text
 			) %2$s;
 			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, slot %1$s';
 			COMMENT ON COLUMN outbox.record_%1$s.key IS 'hash of endpoint and msgid';
 			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it';
-			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message';
-			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message';
+			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, for it was packed when it was dumped';
+			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message; NULL as well';
+		$sql$, n, no_vacuum);
+	END LOOP;
+
+	FOR n IN 0 .. history_slots - 1 LOOP
+		EXECUTE format($sql$
+			CREATE TABLE outbox.history_%1$s (
+				first_key uuid PRIMARY KEY,
+				keys bytea NOT NULL
+			) %2$s;
+			ALTER TABLE outbox.history_%1$s ALTER keys SET STORAGE PLAIN;
+			COMMENT ON TABLE outbox.history_%1$s IS 'records that were packed, slot %1$s';
+			COMMENT ON COLUMN outbox.history_%1$s.first_key IS 'first of the keys in this row';
+			COMMENT ON COLUMN outbox.history_%1$s.keys IS 'keys of records, 16 bytes each, in ascending order';
 		$sql$, n, no_vacuum);
 	END LOOP;
 
 	INSERT INTO outbox.ring (ring, slot, state, generation, since, tx)
-		SELECT r.ring, s.slot, CASE s.slot WHEN 0 THEN 'current' ELSE 'empty' END, 1,
+		SELECT r.ring, s.slot, CASE WHEN s.slot = 0 AND r.ring <> 'history' THEN 'current' ELSE 'empty' END, 1,
 			now(), pg_current_xact_id()
-		FROM (VALUES ('log', log_slots), ('record', record_slots)) r (ring, slots),
+		FROM (VALUES ('log', log_slots), ('record', record_slots), ('history', history_slots)) r (ring, slots),
 			LATERAL generate_series(0, r.slots - 1) s (slot);
 END
 $$;
@@ -627,7 +647,7 @@ COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when it is tried again';
 COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
-COMMENT ON VIEW outbox.records IS 'messages remembered as processed';
+COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were packed are remembered too, but not shown';
 COMMENT ON COLUMN outbox.records.endpoint IS 'endpoint that processed the message';
 COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
 COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it';
@@ -665,7 +685,7 @@ DECLARE
 BEGIN
 	FOR slot_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|deferred)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|history_[0-9]+|deferred)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);

@@ -31,12 +31,15 @@
 
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
+#include "bgworker/filter_builder.h"
+#include "bgworker/packing.h"
 #include "bgworker/destination.h"
 #include "bgworker/instance.h"
 #include "bgworker/position.h"
 #include "bgworker/publisher.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/filter.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -46,6 +49,7 @@
 #define PAUSE_MS			1	/* between windows under load */
 #define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
 #define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
+#define ROUND_MS			1000	/* between rounds of cleanup while slots fill */
 #define FIRST_RETRY_MS		20
 #define LAST_RETRY_MS		400 /* Redis is found again within a second */
 
@@ -67,6 +71,9 @@ static uint32 wakeups_seen;		/* before we looked for work last */
 static TimestampTz last_look;	/* for windows while Redis is away */
 static TimestampTz last_cleanup;
 static uint64 cleanups_answered;
+static TimestampTz last_round;
+static int64 last_round_window; /* newest window then */
+static bool round_changed;		/* something, so another one may do more */
 
 static void set_up_process(Oid database);
 static void force_settings(void);
@@ -89,10 +96,12 @@ static void redis_failed(void);
 static void lease_is_held(void);
 static void redis_is_up(void);
 static void redis_works(void);
-static void keep_house(bool busy);
+static bool keep_house(bool busy);
 static void note_position(void);
 static bool cleanup_is_asked_for(void);
+static bool round_is_due(void);
 static void clean_up(void);
+static bool run_round(bool may_expire);
 static void wait_for_work(void);
 static long ms_until(TimestampTz when);
 static long ms_until_next(TimestampTz last, int interval);
@@ -130,7 +139,7 @@ outbox_dispatcher_main(Datum database)
 		/* What was opened now may have been enqueued after such a change. */
 		reload_if_changed();
 		busy |= publish();
-		keep_house(busy);
+		busy |= keep_house(busy);
 		attend_to_refusal();
 		if (!busy)
 			wait_for_work();
@@ -304,6 +313,8 @@ leave(Farewell farewell)
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	if (farewell == FAREWELL_NO_EXTENSION && extension_is_there())
 		farewell = FAREWELL_ASKED;
+	if (farewell == FAREWELL_NO_EXTENSION)
+		filters_forget_all(shared);
 	pg_atomic_write_u32(&shared->farewell, farewell);
 	proc_exit(0);
 }
@@ -522,8 +533,11 @@ redis_works(void)
 	last_contact = GetCurrentTimestamp();
 }
 
-/* What is done when there is nothing to publish, or by the clock. */
-static void
+/*
+ * What is done when there is nothing to publish, or by the clock. Says whether
+ * there is more of it.
+ */
+static bool
 keep_house(bool busy)
 {
 	TimestampTz now = GetCurrentTimestamp();
@@ -542,6 +556,9 @@ keep_house(bool busy)
 	if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
+	else if (round_is_due())
+		(void) run_round(false);
+	return packing_step() | filter_builder_step();
 }
 
 /*
@@ -561,13 +578,22 @@ cleanup_is_asked_for(void)
 	return pg_atomic_read_u64(&shared->cleanups_asked) != cleanups_answered;
 }
 
+/* Whether a slot is full, or what the last round began may go on. */
+static bool
+round_is_due(void)
+{
+	if (ms_until_next(last_round, ROUND_MS) > 0)
+		return false;
+	last_round = GetCurrentTimestamp();
+	return round_changed || position.opened.number != last_round_window || cleanup_is_due();
+}
+
 static void
 clean_up(void)
 {
 	uint64		asked = pg_atomic_read_u64(&shared->cleanups_asked);
-	bool		may_empty = publisher_is_connected() && position.sent >= position.published;
 
-	if (!cleanup_run(&position, may_empty))
+	if (!run_round(true))
 		return;
 	last_cleanup = GetCurrentTimestamp();
 	cleanups_answered = asked;
@@ -576,6 +602,20 @@ clean_up(void)
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u64(&shared->cleanups_done, asked);
 	ConditionVariableBroadcast(&shared->progress);
+}
+
+static bool
+run_round(bool may_expire)
+{
+	CleanupLimits limits = {
+		.may_empty = publisher_is_connected() && position.sent >= position.published,
+		.may_expire = may_expire
+	};
+
+	last_round = GetCurrentTimestamp();
+	last_round_window = position.opened.number;
+	packing_wake();
+	return cleanup_run(&position, &limits, &round_changed);
 }
 
 /* Sleeps until woken by a commit, or until something is due. */

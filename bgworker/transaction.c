@@ -20,9 +20,12 @@
 
 #include "bgworker/transaction.h"
 #include "src/relations.h"
+#include "src/ring.h"
 
 static Oid	extension;			/* that this process works for */
 static bool refused;
+
+static void set_synchronous_commit(const char *value);
 
 /*
  * Begins a transaction with a new snapshot. False if the extension is not
@@ -91,9 +94,25 @@ transaction_commit(void)
 void
 transaction_commit_local(void)
 {
-	/* A source below PGC_S_SESSION would not be undone at the end. */
-	(void) set_config_option("synchronous_commit", "local",
-							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	set_synchronous_commit("local");
+	transaction_commit();
+}
+
+/* Commits without waiting for the disk: for what a later commit makes count. */
+void
+transaction_commit_async(void)
+{
+	set_synchronous_commit("off");
+	transaction_commit();
+}
+
+/* Makes committed changes of outbox.ring known to all sessions. */
+void
+transaction_tell_rings(void)
+{
+	if (!transaction_begin("telling of a slot's state"))
+		return;
+	rings_reload();
 	transaction_commit();
 }
 
@@ -114,4 +133,13 @@ transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const
 	rows = (int64) SPI_processed;
 	SPI_finish();
 	return rows;
+}
+
+/* For the open transaction. */
+static void
+set_synchronous_commit(const char *value)
+{
+	/* A source below PGC_S_SESSION would not be undone at the end. */
+	(void) set_config_option("synchronous_commit", value,
+							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }

@@ -67,8 +67,8 @@ FROM outbox.log_:log_slot WHERE dest = 'restored' ORDER BY id;
 ROLLBACK;
 
 -- The triggers fire in a subscriber and in a restore with triggers disabled, too.
-SELECT substring(tgrelid::regclass::text FROM '^outbox[.](log|record)_[0-9]$') AS ring, tgenabled, count(*)
-FROM pg_trigger WHERE tgname = 'redirect_restored' AND tgrelid::regclass::text ~ '(log|record)_' GROUP BY 1, 2 ORDER BY 1;
+SELECT substring(tgrelid::regclass::text FROM '^outbox[.](log|record|history)_[0-9]+$') AS ring, tgenabled, count(*)
+FROM pg_trigger WHERE tgname = 'redirect_restored' AND tgrelid::regclass::text ~ '(log|record|history)_' GROUP BY 1, 2 ORDER BY 1;
 -- What another outbox notes for itself is not applied here at all.
 SELECT tgrelid::regclass, tgenabled FROM pg_trigger WHERE tgname = 'refuse_replicated' ORDER BY tgrelid::regclass::text COLLATE "C";
 BEGIN;

@@ -58,7 +58,7 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 
 /*
  * Writes a restored record, unless the key is there already; like a claim, but
- * of any age.
+ * of any age. Endpoint and msgid are NULL for one that was packed.
  */
 void
 record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)

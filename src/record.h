@@ -31,7 +31,8 @@ typedef enum RecordFate
 typedef struct RecordLook
 {
 	RecordFate	fate;
-	FullTransactionId tx;		/* that claimed it, unless absent */
+	FullTransactionId tx;		/* that claimed it, unless absent; invalid:
+								 * not known, for it is packed */
 	TransactionId xmin;			/* the same or a subtransaction of it */
 } RecordLook;
 

@@ -15,6 +15,9 @@
  * Looks use a dirty snapshot: it sees what is in progress, works the same at
  * every isolation level, and takes no predicate locks, so transactions about
  * different messages never give each other 40001.
+ *
+ * What has been packed is looked for in the history, and filters tell of most
+ * slots that they need not be looked into.
  */
 #include "postgres.h"
 
@@ -35,6 +38,8 @@
 
 #include "src/append.h"
 #include "src/compat.h"
+#include "src/filter.h"
+#include "src/history.h"
 #include "src/record_ring.h"
 #include "src/relations.h"
 
@@ -57,6 +62,7 @@ enum
 static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
 static RecordLook look_into(int slot, const RecordName *name);
 static RecordLook look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *memo);
+static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Slot *slot, int64 retention);
 static bool others_are_quiet(const Ring *ring);
 static void insert(Relation table, int slot, const pg_uuid_t *key,
@@ -152,18 +158,36 @@ look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *
 	return look_everywhere(name, rings);
 }
 
+/*
+ * Records first, then the history: a slot that was packed between the two
+ * looks is found in one of them, or the generation has changed.
+ */
 static RecordLook
 look_everywhere(const RecordName *name, const Rings *rings)
 {
-	const Ring *ring = &rings->ring[RING_RECORD];
 	RecordLook	look = {.fate = RECORD_ABSENT};
+	Absence		absence;
 
-	for (int n = 0; n < ring->nslots && look.fate == RECORD_ABSENT; n++)
+	filters_probe(rings, &name->key, &absence);
+	for (int n = 0; n < rings->ring[RING_RECORD].nslots && look.fate == RECORD_ABSENT; n++)
 	{
-		if (slot_is_live(&ring->slots[n]) && !has_expired(&ring->slots[n], name->retention))
+		if (may_hold(rings, RING_RECORD, n, name, &absence))
 			look = look_into(n, name);
 	}
+	for (int n = 0; n < rings->ring[RING_HISTORY].nslots && look.fate == RECORD_ABSENT; n++)
+	{
+		if (may_hold(rings, RING_HISTORY, n, name, &absence) && history_contains(n, &name->key))
+			look.fate = RECORD_COMMITTED;
+	}
 	return look;
+}
+
+static bool
+may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence)
+{
+	const Slot *slot = &rings->ring[kind].slots[n];
+
+	return slot_is_live(slot) && !absence_certain(absence, kind, n) && !has_expired(slot, name->retention);
 }
 
 /* Looks into one slot. Locks are released at once. */
@@ -230,8 +254,10 @@ insert(Relation table, int slot, const pg_uuid_t *key, const char *endpoint, con
 
 	values[COL_KEY - 1] = UUIDPGetDatum(key);
 	values[COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
-	values[COL_ENDPOINT - 1] = CStringGetTextDatum(endpoint);
-	values[COL_MSGID - 1] = CStringGetTextDatum(msgid);
+	isnull[COL_ENDPOINT - 1] = endpoint == NULL;
+	values[COL_ENDPOINT - 1] = endpoint ? CStringGetTextDatum(endpoint) : (Datum) 0;
+	isnull[COL_MSGID - 1] = msgid == NULL;
+	values[COL_MSGID - 1] = msgid ? CStringGetTextDatum(msgid) : (Datum) 0;
 	append_row(table, relations_enter()->slots[RING_RECORD][slot].index, COL_KEY,
 			   UNIQUE_CHECK_YES, values, isnull);
 }

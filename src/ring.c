@@ -4,10 +4,11 @@
  *
  *	   empty --> current --> sealed --> quiet --> retired --> empty
  *	         (1)         (1)        (2)       (3)         (4)
+ *	   empty --> filling -----------> quiet		(history)
  *
  * (1) another slot becomes current; needs no lock. (2) a ShareLock that was
  * granted at once proved that no writer is left. (3) what it holds has been
- * published and has outlived its time; from the commit of this step on,
+ * published and has outlived its time, or is in the history now; from the commit of this step on,
  * readers skip it. (4) truncated, in a later transaction.
  *
  * The table outbox.ring is the truth and only the dispatcher changes it (see
@@ -45,11 +46,14 @@ enum
 	COL_GENERATION,
 	COL_SINCE,
 	COL_TX,
-	COL_PUBLISHED_AT
+	COL_PUBLISHED_AT,
+	COL_PACKED_INTO,
+	COL_LEVEL,
+	COL_KEYS
 };
 
-static const char *const ring_names[RING_KINDS] = {"log", "record"};
-static const char *const state_names[] = {"empty", "current", "sealed", "quiet", "retired"};
+static const char *const ring_names[RING_KINDS] = {"log", "record", "history"};
+static const char *const state_names[] = {"empty", "current", "sealed", "filling", "quiet", "retired"};
 
 static bool copy_shared(const Relations *relations, Rings *rings);
 static void load(const Relations *relations, Rings *rings);
@@ -59,7 +63,7 @@ static void publish(const Relations *relations, const Rings *rings);
 static int	index_of(const char *name, const char *const *names, int n);
 
 /*
- * Reads both rings: from shared memory, or from the table where there is no
+ * Reads all rings: from shared memory, or from the table where there is no
  * valid copy. On a standby always from the table, for there nobody would
  * notice that a copy has become old.
  */
@@ -82,6 +86,19 @@ rings_generation(void)
 
 	rings_read(&rings);
 	return rings.generation;
+}
+
+/* The generation that sessions know of; for workers, which need no transaction for it. */
+int64
+rings_shared_generation(void)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		generation;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	generation = shared->rings.generation;
+	LWLockRelease(shared->lock);
+	return generation;
 }
 
 /*
@@ -223,6 +240,9 @@ load_row(TupleTableSlot *row, Rings *rings)
 	slot->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
 	if (!row->tts_isnull[COL_PUBLISHED_AT - 1])
 		slot->published_at = DatumGetTimestampTz(COLUMN(COL_PUBLISHED_AT));
+	slot->packed_into = row->tts_isnull[COL_PACKED_INTO - 1] ? -1 : DatumGetInt32(COLUMN(COL_PACKED_INTO));
+	slot->level = DatumGetInt32(COLUMN(COL_LEVEL));
+	slot->keys = DatumGetInt64(COLUMN(COL_KEYS));
 	rings->generation = Max(rings->generation, DatumGetInt64(COLUMN(COL_GENERATION)));
 #undef COLUMN
 
@@ -236,7 +256,8 @@ check_loaded(const Relations *relations, const Rings *rings)
 {
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
-		if (rings->ring[kind].nslots != relations->nslots[kind] || rings->ring[kind].current < 0)
+		if (rings->ring[kind].nslots != relations->nslots[kind] ||
+			(rings->ring[kind].current < 0 && kind != RING_HISTORY))
 			elog(ERROR, "outbox.ring does not describe the %s tables", ring_names[kind]);
 	}
 }

@@ -190,7 +190,8 @@ static void
 refuse_claimed(const RecordName *name, const RecordLook *winner)
 {
 	count_duplicate();
-	if (IsolationUsesXactSnapshot() && XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot()))
+	if (IsolationUsesXactSnapshot() &&
+		(!TransactionIdIsValid(winner->xmin) || XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot())))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not serialize access due to a concurrent claim"),

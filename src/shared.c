@@ -42,6 +42,7 @@ shared_request(void)
 {
 	RequestAddinShmemSpace(sizeof(SharedState));
 	RequestNamedLWLockTranche(TRANCHE, MAX_DATABASES + 1);
+	filter_request();
 }
 
 /* Creates or finds the memory; for the shmem_startup_hook. */
@@ -65,6 +66,7 @@ shared_startup(void)
 			ConditionVariableInit(&state->databases[i].progress);
 		}
 	}
+	filter_startup(GetNamedLWLockTranche(TRANCHE)->lock.tranche);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -120,6 +122,7 @@ shared_find(Oid database, bool create)
 void
 shared_forget(DatabaseShared *shared)
 {
+	filters_forget_all(shared);
 	LWLockAcquire(state->lock, LW_EXCLUSIVE);
 	shared->database = InvalidOid;
 	LWLockRelease(state->lock);
@@ -178,6 +181,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	shared->database = database;
 	shared->extension = InvalidOid;
 	memset(&shared->rings, 0, sizeof(shared->rings));
+	memset(&shared->filters, 0, sizeof(shared->filters));
 	memset(&shared->report, 0, sizeof(shared->report));
 	shared->report.published = -1;
 	pg_atomic_init_u32(&shared->dispatcher, 0);

@@ -10,6 +10,7 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
+#include "src/filter.h"
 #include "src/ring.h"
 
 typedef enum DispatcherState
@@ -69,6 +70,7 @@ typedef struct DatabaseShared
 	Oid			extension;		/* that rings belong to; InvalidOid = none
 								 * loaded */
 	Rings		rings;
+	Filters		filters;		/* of slots that are quiet */
 
 	DispatcherReport report;
 

@@ -390,6 +390,8 @@ show_records(ReturnSetInfo *result, int slot, const Slot *state)
 
 		CHECK_FOR_INTERRUPTS();
 		slot_getallattrs(row);
+		isnull[0] = row->tts_isnull[2];
+		isnull[1] = row->tts_isnull[3];
 		values[0] = row->tts_values[2];
 		values[1] = row->tts_values[3];
 		values[2] = row->tts_values[1];

@@ -172,7 +172,10 @@ is_published(const pg_uuid_t *key, FullTransactionId tx, bool *is_dead)
 
 	if (!window_published(&window))
 		return false;
-	if (!snapshot_value_sees(window.snapshot, tx) && log_carries(tx, key))
+
+	/* What is packed was published before. */
+	if (FullTransactionIdIsValid(tx) &&
+		!snapshot_value_sees(window.snapshot, tx) && log_carries(tx, key))
 		return false;
 
 	search.published = window.snapshot;
