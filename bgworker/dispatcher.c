@@ -267,7 +267,7 @@ load_instance(void)
 	if (instance.is_copy)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
-		position_skip_before(&position, instance.copied);
+		position_skip_foreign(&position);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
