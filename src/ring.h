@@ -17,7 +17,7 @@ typedef enum RingKind
 } RingKind;
 
 #define RING_KINDS	2
-#define MAX_SLOTS	16
+#define MAX_SLOTS	8			/* the script makes no more of either kind */
 
 typedef enum SlotState
 {
