@@ -153,6 +153,7 @@ BEGIN
 				id bigint NOT NULL,
 				tx xid8 NOT NULL,
 				at timestamptz NOT NULL,
+				database oid NOT NULL,
 				key uuid,
 				message_id text NOT NULL,
 				dest text NOT NULL,
@@ -166,6 +167,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.id IS 'order of the calls';
 			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
 			COMMENT ON COLUMN outbox.log_%1$s.at IS 'when it was enqueued';
+			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was enqueued in; a copy by TEMPLATE leaves what is not its own to its original';
 			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
 			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see';
 			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination';

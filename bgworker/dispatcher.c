@@ -276,7 +276,7 @@ load_instance(void)
 	if (instance.is_copy)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
-		position_skip_before(&position, instance.copied);
+		position_skip_foreign(&position);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
@@ -641,11 +641,17 @@ wait_for_work(void)
 	if ((int64) pg_atomic_read_u64(&shared->leave_until) > now)
 		ms = Min(ms, ATTEND_MS);
 
-	/* Some wait since then may have swallowed the latch, but not the count. */
-	if (pg_atomic_read_u32(&shared->wakeups) != wakeups_seen)
-		return;
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
-	ResetLatch(MyLatch);
+	/*
+	 * Who commits after we are said to be asleep sets the latch; who did so
+	 * before is in the count.
+	 */
+	(void) pg_atomic_exchange_u32(&shared->asleep, 1);
+	if (pg_atomic_read_u32(&shared->wakeups) == wakeups_seen)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
+		ResetLatch(MyLatch);
+	}
+	pg_atomic_write_u32(&shared->asleep, 0);
 }
 
 static long

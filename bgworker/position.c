@@ -44,6 +44,14 @@
 /* What the fence holds before anything was sent, but for the connection. */
 #define NO_FENCE	"none"
 
+/* Transactions that have written messages of our own. */
+typedef struct OwnTransactions
+{
+	FullTransactionId *txs;
+	uint32		n;
+	uint32		size;
+} OwnTransactions;
+
 /* The mark in Redis: how far the dispatcher got. */
 typedef struct Fence
 {
@@ -58,6 +66,7 @@ static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
 static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
 static bool collect_row(TupleTableSlot *row, int slot, void *arg);
+static bool note_own(TupleTableSlot *row, int slot, void *arg);
 static int	compare_rows(const void *a, const void *b);
 static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
@@ -90,17 +99,23 @@ position_load(Position *position, int64 first_window)
 }
 
 /*
- * Puts all transactions older than `tx` behind us for good without sending
- * anything, in the open transaction; for a copy whose original sends it.
+ * Puts behind us for good, without sending it, all that was committed in other
+ * databases; for a copy whose original sends it. Needs an open transaction.
+ *
+ * The window that is appended ends before those that were committed here: its
+ * snapshot takes them for being still in progress. So they are found like any
+ * other transaction that ends later than younger ones.
  */
 void
-position_skip_before(Position *position, FullTransactionId tx)
+position_skip_foreign(Position *position)
 {
 	WindowRows	none = {0};
-	SnapshotValue snapshot = {.xmin = tx, .xmax = tx};
+	OwnTransactions own = {.size = FIRST_SIZE};
+	SnapshotValue *now = snapshot_value_now();
 
-	SET_VARSIZE(&snapshot, sizeof(snapshot));
-	append_window(position, &snapshot, &none);
+	own.txs = palloc(own.size * sizeof(FullTransactionId));
+	log_scan(GetActiveSnapshot(), position->looked, now, note_own, &own);
+	append_window(position, snapshot_value_without(now, own.txs, own.n), &none);
 	position->first_window = position->opened.number;
 	all_is_published(position);
 }
@@ -350,6 +365,25 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	rows->n++;
 	if (rows->oldest == 0 || at < rows->oldest)
 		rows->oldest = at;
+	return true;
+}
+
+/* Rows of one transaction mostly come one after another. */
+static bool
+note_own(TupleTableSlot *row, int slot, void *arg)
+{
+	OwnTransactions *own = arg;
+	FullTransactionId tx = log_row_tx(row);
+
+	if (!log_row_is_own(row) ||
+		(own->n > 0 && FullTransactionIdEquals(own->txs[own->n - 1], tx)))
+		return true;
+	if (own->n == own->size)
+	{
+		own->size *= 2;
+		own->txs = repalloc_huge(own->txs, own->size * sizeof(FullTransactionId));
+	}
+	own->txs[own->n++] = tx;
 	return true;
 }
 

@@ -47,7 +47,7 @@ typedef struct Position
 } Position;
 
 extern void position_load(Position *position, int64 first_window);
-extern void position_skip_before(Position *position, FullTransactionId tx);
+extern void position_skip_foreign(Position *position);
 extern bool position_open_window(Position *position);
 extern bool position_close(Position *position);
 extern void position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size);

@@ -37,6 +37,7 @@ enum
 	COL_ID = 1,
 	COL_TX,
 	COL_AT,
+	COL_DATABASE,
 	COL_KEY,
 	COL_MESSAGE_ID,
 	COL_DEST,
@@ -103,6 +104,7 @@ log_append(const Message *message)
 	values[COL_ID - 1] = Int64GetDatum(message->id);
 	values[COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
 	values[COL_AT - 1] = TimestampTzGetDatum(message->at);
+	values[COL_DATABASE - 1] = ObjectIdGetDatum(MyDatabaseId);
 	values[COL_KEY - 1] = UUIDPGetDatum(&message->key);
 	values[COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
 	values[COL_DEST - 1] = PointerGetDatum(message->dest);
@@ -214,6 +216,24 @@ log_row_id(TupleTableSlot *row)
 	bool		isnull;
 
 	return DatumGetInt64(slot_getattr(row, COL_ID, &isnull));
+}
+
+/* The top-level transaction that enqueued a row. */
+FullTransactionId
+log_row_tx(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
+}
+
+/* Whether a row was enqueued in this database, and not in one that it is a copy of. */
+bool
+log_row_is_own(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetObjectId(slot_getattr(row, COL_DATABASE, &isnull)) == MyDatabaseId;
 }
 
 /* When a row was enqueued. */
@@ -338,11 +358,8 @@ read_matching(SlotScan *scan, ScanKey keys, int nkeys)
 	index_rescan(scan->scan, two, 2, NULL, 0);
 	while (index_getnext_slot(scan->scan, ForwardScanDirection, scan->row))
 	{
-		bool		isnull;
-		FullTransactionId tx = DatumGetFullTransactionId(slot_getattr(scan->row, COL_TX, &isnull));
-
 		CHECK_FOR_INTERRUPTS();
-		if (scan->upto && !snapshot_value_sees(scan->upto, tx))
+		if (scan->upto && !snapshot_value_sees(scan->upto, log_row_tx(scan->row)))
 			continue;
 		if (!scan->reader(scan->row, scan->slot, scan->arg))
 			return false;

@@ -196,33 +196,29 @@ look_into(int slot, const RecordName *name)
 {
 	const SlotRelations *relations = &relations_enter()->slots[RING_RECORD][slot];
 	Relation	table = table_open(relations->table, AccessShareLock);
+	Relation	index = index_open(relations->index, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
 	RecordLook	look = {.fate = RECORD_ABSENT};
+	SnapshotData dirty;
+	ScanKeyData key;
+	IndexScanDesc scan;
 
-	if (RelationGetNumberOfBlocks(table) > 0)
+	InitDirtySnapshot(dirty);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&name->key));
+	scan = compat_index_beginscan(table, index, &dirty, 1);
+	index_rescan(scan, &key, 1, NULL, 0);
+	if (index_getnext_slot(scan, ForwardScanDirection, row))
 	{
-		Relation	index = index_open(relations->index, AccessShareLock);
-		TupleTableSlot *row = table_slot_create(table, NULL);
-		SnapshotData dirty;
-		ScanKeyData key;
-		IndexScanDesc scan;
+		bool		isnull;
 
-		InitDirtySnapshot(dirty);
-		ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&name->key));
-		scan = compat_index_beginscan(table, index, &dirty, 1);
-		index_rescan(scan, &key, 1, NULL, 0);
-		if (index_getnext_slot(scan, ForwardScanDirection, row))
-		{
-			bool		isnull;
-
-			look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
-			look.xmin = TransactionIdIsValid(dirty.xmin) ? dirty.xmin :
-				XidFromFullTransactionId(look.tx);
-			look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-		}
-		index_endscan(scan);
-		ExecDropSingleTupleTableSlot(row);
-		index_close(index, AccessShareLock);
+		look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
+		look.xmin = TransactionIdIsValid(dirty.xmin) ? dirty.xmin :
+			XidFromFullTransactionId(look.tx);
+		look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
 	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
 	table_close(table, AccessShareLock);
 	return look;
 }

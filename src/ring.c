@@ -16,7 +16,8 @@
  * ever loaded from what has been committed, and a commit is visible to others
  * only after it is on disk, so the copy never announces a slot that a crash
  * could take back. Each change raises the generation; a copy is replaced by a
- * newer generation only, or when the extension was created anew.
+ * newer generation only, or when the extension was created anew. Each process
+ * keeps what it read last, until a counter says that the copy was replaced.
  *
  * A writer locks the slot that it believes to be current and then looks again:
  * if it still is, the lock keeps the slot from becoming quiet until the
@@ -37,6 +38,8 @@
 #include "src/ring.h"
 #include "src/shared.h"
 
+#define NO_VERSION	PG_UINT64_MAX
+
 /* Columns of outbox.ring. */
 enum
 {
@@ -55,7 +58,13 @@ enum
 static const char *const ring_names[RING_KINDS] = {"log", "record", "history"};
 static const char *const state_names[] = {"empty", "current", "sealed", "filling", "quiet", "retired"};
 
-static bool copy_shared(const Relations *relations, Rings *rings);
+/* What this process read last. */
+static Rings known;
+static Oid	known_extension;	/* that it belongs to */
+static uint64 known_version = NO_VERSION;
+
+static const Rings *look(void);
+static bool take_shared(const Relations *relations);
 static void load(const Relations *relations, Rings *rings);
 static void load_row(TupleTableSlot *row, Rings *rings);
 static void check_loaded(const Relations *relations, const Rings *rings);
@@ -70,22 +79,14 @@ static int	index_of(const char *name, const char *const *names, int n);
 void
 rings_read(Rings *rings)
 {
-	const Relations *relations = relations_enter();
-
-	if (copy_shared(relations, rings))
-		return;
-	load(relations, rings);
-	publish(relations, rings);
+	*rings = *look();
 }
 
 /* The generation of the rings now. */
 int64
 rings_generation(void)
 {
-	Rings		rings;
-
-	rings_read(&rings);
-	return rings.generation;
+	return look()->generation;
 }
 
 /* The generation that sessions know of; for workers, which need no transaction for it. */
@@ -124,28 +125,19 @@ rings_reload(void)
 Relation
 ring_open_current(RingKind kind, int *slot)
 {
-	const Relations *relations = relations_enter();
-	Rings		rings;
-	int			current;
-
-	rings_read(&rings);
 	for (;;)
 	{
-		Relation	table;
-
-		current = rings.ring[kind].current;
-		table = table_open(relations->slots[kind][current].table, RowExclusiveLock);
+		int			current = look()->ring[kind].current;
+		Relation	table = table_open(relations_enter()->slots[kind][current].table, RowExclusiveLock);
 
 		/* A change after this look waits for us before it takes effect. */
-		rings_read(&rings);
-		if (rings.ring[kind].current == current)
+		if (look()->ring[kind].current == current)
 		{
 			if (slot)
 				*slot = current;
 			return table;
 		}
 		table_close(table, RowExclusiveLock);
-		relations = relations_enter();
 	}
 }
 
@@ -163,20 +155,45 @@ slot_state_name(SlotState state)
 	return state_names[state];
 }
 
+/* The rings of this moment; good until the next look. */
+static const Rings *
+look(void)
+{
+	const Relations *relations = relations_enter();
+	Rings		rings;
+
+	if (!take_shared(relations))
+	{
+		load(relations, &rings);
+		publish(relations, &rings);
+		known = rings;
+		known_version = NO_VERSION;
+	}
+	return &known;
+}
+
+/*
+ * Brings what is known up to the copy in shared memory; false if that is not
+ * of our extension. Whoever holds a lock that a change has to wait for sees
+ * here all changes that did not wait: hence the barrier.
+ */
 static bool
-copy_shared(const Relations *relations, Rings *rings)
+take_shared(const Relations *relations)
 {
 	DatabaseShared *shared = shared_mine();
-	bool		valid;
 
 	if (shared == NULL || RecoveryInProgress())
 		return false;
-	LWLockAcquire(shared->lock, LW_SHARED);
-	valid = shared->extension == relations->extension;
-	if (valid)
-		*rings = shared->rings;
-	LWLockRelease(shared->lock);
-	return valid;
+	pg_memory_barrier();
+	if (pg_atomic_read_u64(&shared->rings_version) != known_version)
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		known = shared->rings;
+		known_extension = shared->extension;
+		known_version = pg_atomic_read_u64(&shared->rings_version);
+		LWLockRelease(shared->lock);
+	}
+	return known_extension == relations->extension;
 }
 
 /* Replaces the shared copy by a newer one. */
@@ -193,6 +210,7 @@ publish(const Relations *relations, const Rings *rings)
 	{
 		shared->rings = *rings;
 		shared->extension = relations->extension;
+		pg_atomic_fetch_add_u64(&shared->rings_version, 1);
 	}
 	LWLockRelease(shared->lock);
 }

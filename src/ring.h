@@ -18,7 +18,7 @@ typedef enum RingKind
 } RingKind;
 
 #define RING_KINDS	3
-#define MAX_SLOTS	24
+#define MAX_SLOTS	24			/* the script makes no more of any kind */
 
 typedef enum SlotState
 {

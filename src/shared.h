@@ -71,12 +71,15 @@ typedef struct DatabaseShared
 								 * loaded */
 	Rings		rings;
 	Filters		filters;		/* of slots that are quiet */
+	pg_atomic_uint64 rings_version; /* grows when the two above change */
 
 	DispatcherReport report;
 
 	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
 	pg_atomic_uint32 wakeups;	/* counts them: latches are reset by all kinds
 								 * of waits */
+	pg_atomic_uint32 asleep;	/* 1 = it looks at the count only when its
+								 * latch is set */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */
 	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
 	pg_atomic_uint64 leave_until;	/* TimestampTz: somebody needs the
@@ -109,5 +112,6 @@ extern DatabaseShared *shared_at(int i);
 extern void shared_set_launcher(bool present);
 extern void shared_wake_launcher(void);
 extern void shared_wake_dispatcher(DatabaseShared *shared);
+extern void shared_tell_dispatcher(DatabaseShared *shared);
 
 #endif							/* OUTBOX_SHARED_H */

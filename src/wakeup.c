@@ -72,7 +72,7 @@ at_transaction_end(XactEvent event, void *arg)
 			{
 				if (reload)
 					pg_atomic_write_u32(&wake->reload, 1);
-				shared_wake_dispatcher(wake);
+				shared_tell_dispatcher(wake);
 			}
 			if (wake_launcher)
 				shared_wake_launcher();
