@@ -75,10 +75,13 @@ demo:
 bench:
 	@bench/run
 
+bench-dedup:
+	@bench/dedup
+
 torture:
 	@t/torture/run
 
 model:
 	@model/run
 
-.PHONY: test demo bench torture model
+.PHONY: test demo bench bench-dedup torture model
