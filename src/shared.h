@@ -71,7 +71,7 @@ typedef struct DatabaseShared
 								 * loaded */
 	Rings		rings;
 	Filters		filters;		/* of slots that are quiet */
-	pg_atomic_uint64 rings_version; /* grows when the two above change */
+	pg_atomic_uint64 rings_version; /* grows when extension or rings change */
 
 	DispatcherReport report;
 
