@@ -65,6 +65,16 @@ COMMENT ON COLUMN outbox.ring.packed_into IS 'history slot that the keys of this
 COMMENT ON COLUMN outbox.ring.level IS 'history: how often what it holds was merged';
 COMMENT ON COLUMN outbox.ring.keys IS 'history: how many keys it holds';
 
+CREATE TABLE outbox.packed (
+	slot integer NOT NULL,
+	endpoint text,
+	records bigint NOT NULL
+);
+COMMENT ON TABLE outbox.packed IS 'how many records of each endpoint were packed into a slot of the history';
+COMMENT ON COLUMN outbox.packed.slot IS 'slot of the history';
+COMMENT ON COLUMN outbox.packed.endpoint IS 'endpoint; NULL: not known, for they were packed when they were dumped';
+COMMENT ON COLUMN outbox.packed.records IS 'how many records';
+
 CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
 	concurrency text,
@@ -666,7 +676,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|packed|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);

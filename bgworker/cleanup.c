@@ -58,6 +58,7 @@ static bool retire(RingKind kind, int n);
 static int64 share_of_time(RingKind kind);
 static bool is_full(RingKind kind, const Ring *ring);
 static bool empty(RingKind kind, int n, const Slot *slot);
+static void forget_packed(int slot);
 static bool is_needed_by_dump(Oid table, const Slot *slot);
 static bool lock_to_empty(const SlotRelations *relations, RingKind kind);
 static bool lock_with_toast(Oid relation);
@@ -282,6 +283,8 @@ empty(RingKind kind, int n, const Slot *slot)
 			deferral_forget_slot(n);
 		else if (slot->packed_into < 0)
 			records = kind == RING_RECORD ? count_rows(copy.table) : slot->keys;
+		if (kind == RING_HISTORY)
+			forget_packed(n);
 		truncate_slot(&copy, kind);
 		change_state(kind, n, SLOT_EMPTY);
 	}
@@ -289,6 +292,13 @@ empty(RingKind kind, int n, const Slot *slot)
 	transaction_tell_rings();
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, records);
 	return true;
+}
+
+static void
+forget_packed(int slot)
+{
+	(void) transaction_execute("DELETE FROM outbox.packed WHERE slot = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(slot)}, NULL);
 }
 
 /*

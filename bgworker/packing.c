@@ -74,6 +74,7 @@ static int	compare_published(const void *a, const void *b, void *arg);
 static int	choose_target(const Ring *history, int *nempty);
 static bool is_used(Oid table);
 static void begin(const Merge *merge);
+static void count_endpoints(const Merge *merge);
 static bool proceed(const Merge *merge);
 static int64 count_keys(Relation table, int last_row);
 static bool merge_rows(const Merge *merge, Relation table, int *last_row);
@@ -283,6 +284,26 @@ begin(const Merge *merge)
 								   3, (Oid[]) {TEXTOID, INT4OID, INT4OID},
 								   (Datum[]) {CStringGetTextDatum(ring_name(merge->kind)),
 								   Int32GetDatum(merge->sources[i]), Int32GetDatum(merge->target)}, NULL);
+	count_endpoints(merge);
+}
+
+/* Keys do not tell of their endpoint: how many each has is noted while it is known. */
+static void
+count_endpoints(const Merge *merge)
+{
+	if (merge->kind == RING_HISTORY)
+	{
+		(void) transaction_execute("INSERT INTO outbox.packed SELECT $1, p.endpoint, sum(p.records) "
+								   "FROM outbox.packed p JOIN outbox.ring r USING (slot) "
+								   "WHERE r.ring = 'history' AND r.packed_into = $1 GROUP BY p.endpoint",
+								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+		return;
+	}
+	for (int i = 0; i < merge->n; i++)
+		(void) transaction_execute(psprintf("INSERT INTO outbox.packed "
+											"SELECT $1, endpoint, count(*) FROM outbox.record_%d GROUP BY endpoint",
+											merge->sources[i]),
+								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
 }
 
 /* (2), and (3) when all is merged: then it returns false. */
