@@ -35,6 +35,7 @@ OBJS       = \
 	src/wait.o \
 	src/wakeup.o \
 	src/window.o \
+	bgworker/blocked.o \
 	bgworker/chunk.o \
 	bgworker/cleanup.o \
 	bgworker/deferral.o \
@@ -78,10 +79,13 @@ bench:
 bench-dedup:
 	@bench/dedup
 
+bench-fairness:
+	@bench/fairness
+
 torture:
 	@t/torture/run
 
 model:
 	@model/run
 
-.PHONY: test demo bench bench-dedup torture model
+.PHONY: test demo bench bench-dedup bench-fairness torture model

@@ -172,19 +172,26 @@ chunk_send(RedisLink *link)
 }
 
 /*
- * Sets a row aside that Redis refused; on disk when this returns. False if the
- * extension is being dropped.
+ * Sets rows aside that Redis refused, all for the same reason; on disk, all of
+ * them or none, when this returns. Those that wait behind another one of their
+ * destination have not been tried. False if the extension is being dropped.
  */
 bool
-chunk_defer_row(const WindowRows *window, int64 row, const char *error)
+chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char *error)
 {
 	PageReader	page = {0};
-	Message		message;
 
-	if (!transaction_begin("deferring a message"))
+	if (!transaction_begin("deferring messages"))
 		return false;
-	fetch(&page, &window->rows[row], &message);
-	deferral_refused(&message, window->rows[row].slot, error);
+	for (int i = 0; i < n; i++)
+	{
+		const LogRow *row = &window->rows[rows[i]];
+		Message		message;
+
+		fetch(&page, row, &message);
+		if (!deferral_leaves_out(&message) && !deferral_keeps_back(&message, row->slot))
+			deferral_refused(&message, row->slot, error);
+	}
 	close_page(&page);
 	transaction_commit();
 	return true;

@@ -190,7 +190,10 @@ force_settings(void)
 		{"lock_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"session_replication_role", "origin"},
-		{"row_security", "off"}
+		{"row_security", "off"},
+
+		/* Plans of ours are made once, maybe while a table is still empty. */
+		{"enable_seqscan", "off"}
 	};
 
 	for (int i = 0; i < lengthof(settings); i++)

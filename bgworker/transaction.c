@@ -135,6 +135,28 @@ transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const
 	return rows;
 }
 
+/*
+ * Runs a statement that is planned once, when it is run first; the same holds
+ * for it. To be called between SPI_connect() and SPI_finish(), where its rows
+ * are in SPI_tuptable. Returns how many there are, or were touched.
+ */
+int64
+transaction_run(Statement *statement, Datum *values, const char *nulls)
+{
+	int			result;
+
+	if (statement->plan == NULL)
+	{
+		statement->plan = SPI_prepare(statement->sql, statement->nargs, statement->types);
+		if (statement->plan == NULL || SPI_keepplan(statement->plan) != 0)
+			elog(ERROR, "could not prepare \"%s\"", statement->sql);
+	}
+	result = SPI_execute_plan(statement->plan, values, nulls, false, 0);
+	if (result < 0)
+		elog(ERROR, "could not execute \"%s\": %s", statement->sql, SPI_result_code_string(result));
+	return (int64) SPI_processed;
+}
+
 /* For the open transaction. */
 static void
 set_synchronous_commit(const char *value)

@@ -54,6 +54,8 @@ typedef struct DispatcherReport
 								 * not known yet */
 	bool		paused;			/* all of it, by outbox_pause() */
 	int64		deferred;		/* messages waiting in outbox.deferred */
+	int64		deferred_settled;	/* those of them that no unpublished
+									 * window holds */
 	int64		scheduled;
 	int64		dead;
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =

@@ -186,7 +186,7 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 	count_unopened(&newest, &unopened);
 
 	backlog->windows = newest.number - published.number;
-	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred;
+	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred_settled;
 	if (backlog->windows > 0 && window_fetch(published.number + 1, &first))
 		backlog->oldest = first.oldest;
 	if (backlog->oldest == 0)
