@@ -103,6 +103,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 	chunk->next = row;
 	chunk_fence_after(chunk, window, chunk->n, chunk->fence);
 
+	deferral_write();
 	close_page(&page);
 	MemoryContextSwitchTo(caller);
 	transaction_commit();
@@ -192,6 +193,7 @@ chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char 
 		if (!deferral_leaves_out(&message) && !deferral_keeps_back(&message, row->slot))
 			deferral_refused(&message, row->slot, error);
 	}
+	deferral_write();
 	close_page(&page);
 	transaction_commit();
 	return true;
