@@ -38,6 +38,7 @@
 #include "bgworker/position.h"
 #include "bgworker/publisher.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/filter.h"
 #include "src/relations.h"
@@ -84,6 +85,7 @@ static void load_state(void);
 static void begin_at_start(void);
 static void load_instance(void);
 static void attend(void);
+static void say_goodbye(void);
 static void leave(Farewell farewell) pg_attribute_noreturn();
 static bool extension_is_there(void);
 static bool database_is_wanted(void);
@@ -295,7 +297,7 @@ static void
 attend(void)
 {
 	if (ProcDiePending)
-		publisher_release();
+		say_goodbye();
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -307,9 +309,23 @@ attend(void)
 		leave(FAREWELL_ASKED);
 }
 
+/* For a clean stop: whoever publishes next need not wait, nor do anything again. */
+static void
+say_goodbye(void)
+{
+	publisher_release();
+
+	/* It cannot wait, and we must not die in the midst of it. */
+	HOLD_INTERRUPTS();
+	position_close_at_once(&position);
+	RESUME_INTERRUPTS();
+}
+
 static void
 leave(Farewell farewell)
 {
+	if (farewell == FAREWELL_ASKED)
+		say_goodbye();
 	publisher_release();
 
 	/* A commit that still took us for alive may have created the extension. */
@@ -398,11 +414,11 @@ look_for_messages(void)
 
 	if (!publisher_is_connected() && redis_is_down && ms_until_next(last_look, outbox_poll_interval) > 0)
 		return false;
-	last_look = GetCurrentTimestamp();
+	last_look = clock_now();
 
 	/* Looping at once would take a fifth of the callers' throughput. */
 	if (position.opened_at != 0 &&
-		GetCurrentTimestamp() - position.opened_at < PAUSE_MS * INT64CONST(1000))
+		clock_now() - position.opened_at < PAUSE_MS * INT64CONST(1000))
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event());
 
 	if (position_is_caught_up(&position) && publisher_is_connected() && !destination_all_paused())
@@ -473,7 +489,7 @@ try_to_connect(void)
 static void
 redis_failed(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	ereport(DEBUG1, (errmsg_internal("outbox: %s", publisher_error())));
 	next_try = TimestampTzPlusMilliseconds(now, retry_ms / 2 + pg_prng_uint64_range(&pg_global_prng_state, 0, retry_ms / 2));
@@ -500,7 +516,7 @@ lease_is_held(void)
 					  errdetail("Lease: %s.", publisher_error())));
 	lease_is_foreign = true;
 	redis_is_down = true;
-	next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LAST_RETRY_MS);
+	next_try = TimestampTzPlusMilliseconds(clock_now(), LAST_RETRY_MS);
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.redis = REDIS_UP;
@@ -513,7 +529,7 @@ lease_is_held(void)
 static void
 redis_is_up(void)
 {
-	last_contact = GetCurrentTimestamp();
+	last_contact = clock_now();
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.redis = REDIS_UP;
 	shared->report.redis_error[0] = '\0';
@@ -533,7 +549,7 @@ redis_works(void)
 	lease_is_foreign = false;
 	redis_is_down = false;
 	retry_ms = 0;
-	last_contact = GetCurrentTimestamp();
+	last_contact = clock_now();
 }
 
 /*
@@ -543,7 +559,7 @@ redis_works(void)
 static bool
 keep_house(bool busy)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (!busy && position_is_caught_up(&position) && position.opened.published < position.published &&
 		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
@@ -598,10 +614,10 @@ clean_up(void)
 
 	if (!run_round(true))
 		return;
-	last_cleanup = GetCurrentTimestamp();
+	last_cleanup = clock_now();
 	cleanups_answered = asked;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.last_cleanup = last_cleanup;
+	shared->report.last_cleanup = GetCurrentTimestamp();
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u64(&shared->cleanups_done, asked);
 	ConditionVariableBroadcast(&shared->progress);
@@ -626,7 +642,7 @@ static void
 wait_for_work(void)
 {
 	long		ms = outbox_poll_interval;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (outbox_dispatch)
 	{
@@ -660,7 +676,7 @@ wait_for_work(void)
 static long
 ms_until(TimestampTz when)
 {
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+	return TimestampDifferenceMilliseconds(clock_now(), when);
 }
 
 /* How long until what is done every `interval` ms is due again. */

@@ -31,7 +31,9 @@
 
 #include "bgworker/position.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/log.h"
+#include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
 #include "src/unique_id.h"
@@ -174,6 +176,27 @@ position_close(Position *position)
 	return true;
 }
 
+/*
+ * The same at a stop: without waiting for anybody, be it for a lock or for a
+ * standby, and so maybe not at all. The fence stays where it is: it may name a
+ * window older than this one, but none that a standby lacks.
+ */
+void
+position_close_at_once(Position *position)
+{
+	WindowRows	none = {0};
+	Rings		rings;
+
+	if (!position_is_caught_up(position) || position->opened.published >= position->published ||
+		!transaction_begin("noting the position"))
+		return;
+	rings_read(&rings);
+	if (ConditionalLockRelationOid(relations_enter()->slots[RING_LOG][rings.ring[RING_LOG].current].window, RowExclusiveLock))
+		append_window(position, position->looked, &none);
+	transaction_commit_local();
+	all_is_published(position);
+}
+
 /* The same fence in the name of another connection. */
 void
 position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size)
@@ -307,7 +330,7 @@ append_window(Position *position, const SnapshotValue *snapshot, WindowRows *row
 
 	keep_window(&position->opened, &window);
 	keep_snapshot(&position->looked, snapshot);
-	position->opened_at = window.opened_at;
+	position->opened_at = clock_now();
 	rows->number = window.number;
 	rows->uuid = window.uuid;
 }

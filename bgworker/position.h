@@ -41,8 +41,8 @@ typedef struct Position
 	int64		first_window;	/* where a replay begins at the earliest */
 	int64		resume_after;	/* message of window sent + 1 up to which Redis
 								 * has it; 0 = nothing */
-	TimestampTz opened_at;		/* when the last window was opened, as told by
-								 * our clock */
+	TimestampTz opened_at;		/* when the last window was opened, by
+								 * clock_now() */
 	WindowRows	rows;
 } Position;
 
@@ -50,6 +50,7 @@ extern void position_load(Position *position, int64 first_window);
 extern void position_skip_foreign(Position *position);
 extern bool position_open_window(Position *position);
 extern bool position_close(Position *position);
+extern void position_close_at_once(Position *position);
 extern void position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size);
 extern void position_resume(Position *position, const char *fence);
 extern void position_advance(Position *position);

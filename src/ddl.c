@@ -22,6 +22,7 @@
 #include "tcop/utility.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/ddl.h"
 #include "src/relations.h"
@@ -136,7 +137,7 @@ ask_to_leave(const char *database)
 	if (shared == NULL)
 		return;
 	pg_atomic_write_u64(&shared->leave_until,
-						TimestampTzPlusMilliseconds(GetCurrentTimestamp(), HINT_MS));
+						TimestampTzPlusMilliseconds(clock_now(), HINT_MS));
 	if (pg_atomic_read_u32(&shared->dispatcher) != 0)
 		shared_wake_dispatcher(shared);
 }

@@ -25,6 +25,7 @@
 #include "utils/timestamp.h"
 
 #include "src/append.h"
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/log.h"
 #include "src/relations.h"
@@ -145,7 +146,7 @@ log_check_size(void)
 {
 	static TimestampTz looked;
 	static int64 size;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (outbox_max_log_size == 0)
 		return;

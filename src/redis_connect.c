@@ -11,6 +11,7 @@
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/redis_connect.h"
 #include "src/redis_url.h"
 #include "src/settings.h"
@@ -28,7 +29,7 @@ redis_connect(RedisLink *link)
 {
 	RedisUrl	url;
 	const char *reason;
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_connect_timeout);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
 
 	if (!redis_url_parse(outbox_redis_url, &url, &reason))
 	{

@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/redis_link.h"
 #include "src/resolver.h"
@@ -344,13 +345,13 @@ wait_for(RedisLink *link, int events, TimestampTz deadline)
 static long
 milliseconds_left(TimestampTz deadline)
 {
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+	return TimestampDifferenceMilliseconds(clock_now(), deadline);
 }
 
 static TimestampTz
 deadline_after(int ms)
 {
-	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+	return TimestampTzPlusMilliseconds(clock_now(), ms);
 }
 
 static uint32

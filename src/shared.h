@@ -84,7 +84,7 @@ typedef struct DatabaseShared
 								 * latch is set */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */
 	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
-	pg_atomic_uint64 leave_until;	/* TimestampTz: somebody needs the
+	pg_atomic_uint64 leave_until;	/* by clock_now(): somebody needs the
 									 * database until then */
 	pg_atomic_uint32 restart;	/* 1 = settings of the database changed */
 	pg_atomic_uint32 reload;	/* 1 = destinations or deferred messages were

@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/deferred.h"
 #include "src/endpoint.h"
@@ -95,7 +96,7 @@ Datum
 outbox_cleanup(PG_FUNCTION_ARGS)
 {
 	DatabaseShared *shared = require_shared();
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CLEANUP_TIMEOUT_MS);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), CLEANUP_TIMEOUT_MS);
 	uint64		removed;
 	uint64		wanted;
 
@@ -143,7 +144,7 @@ wait_name(FunctionCallInfo fcinfo)
 static TimestampTz
 wait_deadline(FunctionCallInfo fcinfo)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 	TimestampTz deadline;
 
 	if (PG_ARGISNULL(2))
@@ -212,7 +213,7 @@ find_waiting(const Deferred *row, void *arg)
 static bool
 sleep_until(DatabaseShared *shared, TimestampTz deadline)
 {
-	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+	long		left = TimestampDifferenceMilliseconds(clock_now(), deadline);
 
 	CHECK_FOR_INTERRUPTS();
 	if (left <= 0)
