@@ -5,10 +5,12 @@ Three things, for each number of refusing destinations:
 first       all of them are written to in one transaction, then `good`: how long
             does that one message take?
 throughput  four clients at full speed: messages a second that arrive in `good`,
-            until the last one is there
+            until the last one is there; and how much of the dispatcher's CPU
+            each of them takes with all that is done for the others meanwhile
 latency     200 transactions a second: from the return of COMMIT until a blocked
             XREAD has the message; refused messages are tried again meanwhile
 """
+import os
 import re
 import statistics
 import subprocess
@@ -76,13 +78,19 @@ class Case:
              "-D", f"others={self.others}", *options, "fairness"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
+    def cpu(self):
+        """Seconds of CPU that the dispatcher has used."""
+        pid = self.connection.execute("SELECT dispatcher_pid FROM outbox.status").fetchone()[0]
+        with open(f"/proc/{pid}/stat") as stat:
+            return sum(int(ticks) for ticks in stat.read().rsplit(")", 1)[1].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+
     def throughput(self, seconds):
-        start = time.monotonic()
+        start, before = time.monotonic(), self.cpu()
         out, _ = self.load("-c", str(CLIENTS), "-j", "1", "-T", str(seconds)).communicate(SCRIPT)
         count = int(re.search(r"actually processed: (\d+)", out).group(1))
         while self.redis.xlen("good") < count:
             time.sleep(0.005)
-        return count / (time.monotonic() - start)
+        return count / (time.monotonic() - start), (self.cpu() - before) / count * 1e6
 
     def latency(self, seconds):
         number = seconds * 50
@@ -117,15 +125,15 @@ class Case:
 def measure(host, socket, refusing, seconds):
     with Case(host, socket, refusing) as case:
         first = case.first()
-        throughput = case.throughput(seconds)
+        throughput, cpu = case.throughput(seconds)
         delays = case.latency(seconds)
-    return first, throughput, delays[len(delays) // 2] * 1e6, delays[len(delays) * 99 // 100] * 1e6
+    return first, throughput, cpu, delays[len(delays) // 2] * 1e6, delays[len(delays) * 99 // 100] * 1e6
 
 
 def show(label, refusing, values, base):
-    first, throughput, p50, p99 = values
+    first, throughput, cpu, p50, p99 = values
     print(f"{label}, {refusing:5} refuse: first after {first:6.3f} s, {throughput:6.0f} messages/s ({throughput / base[1]:.2f}), "
-          f"latency p50 {p50:5.0f} us ({p50 / base[2]:.2f}), p99 {p99:6.0f} us", flush=True)
+          f"CPU {cpu:3.0f} us each, latency p50 {p50:5.0f} us ({p50 / base[3]:.2f}), p99 {p99:6.0f} us", flush=True)
 
 
 def main(host, socket, rounds, seconds):

@@ -42,6 +42,7 @@
 #include "bgworker/deferral.h"
 #include "bgworker/destination.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/deferred.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -50,6 +51,14 @@
 #define RETURN_LIMIT	1000
 #define PROBE_LIMIT		100
 #define RETURN_BYTES	1048576
+
+/*
+ * Probes that are refused may take one part in so many of our time: with
+ * thousands of destinations that refuse there is always one due. How long they
+ * took is not believed beyond a limit: Redis may have been away meanwhile.
+ */
+#define PROBE_SHARE		10
+#define LONGEST_ROUND	(500 * INT64CONST(1000))
 
 /* Returns the first messages of a query to the log, as many as have RETURN_BYTES. */
 #define RETURN_FIRST_OF(due) \
@@ -108,6 +117,9 @@ static int64 scheduled;			/* how many there are */
 static int64 dead;
 static int64 settled;			/* how many wait that no unpublished window
 								 * holds */
+static TimestampTz probes_began;	/* by clock_now(); 0 = none is under way */
+static bool probe_refused;
+static TimestampTz next_probes; /* by clock_now(): none before */
 
 static void block_paused(const char *dest);
 static void load_waiting(void);
@@ -118,6 +130,7 @@ static bool must_wait(const Message *message);
 static void keep(const Message *message, int slot, DeferredState state,
 				 int attempts, TimestampTz next_at, const char *error);
 static TimestampTz next_attempt(int attempts);
+static void note_probes_ended(void);
 static int64 probe_due(TimestampTz now);
 static int64 drain(void);
 static int64 release_scheduled(void);
@@ -207,6 +220,7 @@ deferral_refused(const Message *message, int slot, const char *error)
 	blocked = blocked_open(dest);
 	if (attempts == 1 && blocked->waiting == 0)
 		ereport(LOG, (errmsg("outbox: destination \"%s\" refuses messages: %s", dest, error)));
+	probe_refused |= attempts > 1;
 
 	if (attempts >= outbox_max_attempts)
 	{
@@ -286,6 +300,7 @@ deferral_window_published(void)
 {
 	Blocked    *blocked;
 
+	note_probes_ended();
 	while ((blocked = blocked_next_probing()) != NULL)
 	{
 		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages", blocked->dest)));
@@ -309,7 +324,8 @@ deferral_ms_until_due(void)
 		return ms;
 	now = GetCurrentTimestamp();
 	if (blocked)
-		ms = TimestampDifferenceMilliseconds(now, blocked->due);
+		ms = Max(TimestampDifferenceMilliseconds(now, blocked->due),
+				 TimestampDifferenceMilliseconds(clock_now(), next_probes));
 	if (scheduled_due != 0)
 		ms = Min(ms, TimestampDifferenceMilliseconds(now, scheduled_due));
 	return ms;
@@ -460,6 +476,18 @@ next_attempt(int attempts)
 	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), (int64) delay);
 }
 
+/* If any was refused, those that are due next wait for a while. */
+static void
+note_probes_ended(void)
+{
+	TimestampTz now = clock_now();
+
+	if (probes_began == 0)
+		return;
+	next_probes = probe_refused ? now + (PROBE_SHARE - 1) * Min(now - probes_began, LONGEST_ROUND) : 0;
+	probes_began = 0;
+}
+
 /* Returns the heads that are due, as probes, and notes which ones are first then. */
 static int64
 probe_due(TimestampTz now)
@@ -469,6 +497,8 @@ probe_due(TimestampTz now)
 	int			n = 0;
 	int64		returned;
 
+	if (clock_now() < next_probes)
+		return 0;
 	while (n < PROBE_LIMIT && (chosen[n] = blocked_next_due()) != NULL && chosen[n]->due <= now)
 	{
 		blocked_take(chosen[n]);
@@ -477,6 +507,8 @@ probe_due(TimestampTz now)
 	}
 	if (n == 0)
 		return 0;
+	probes_began = clock_now();
+	probe_refused = false;
 	returned = return_rows(&return_probes,
 						   (Datum[]) {PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
 						   note_probe, NULL);
