@@ -29,6 +29,7 @@
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/deferred.h"
 #include "src/entry.h"
 #include "src/relations.h"
 #include "src/settings.h"
@@ -103,7 +104,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 	chunk->next = row;
 	chunk_fence_after(chunk, window, chunk->n, chunk->fence);
 
-	deferral_write();
+	deferred_end_append();
 	close_page(&page);
 	MemoryContextSwitchTo(caller);
 	transaction_commit();
@@ -193,7 +194,7 @@ chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char 
 		if (!deferral_leaves_out(&message) && !deferral_keeps_back(&message, row->slot))
 			deferral_refused(&message, row->slot, error);
 	}
-	deferral_write();
+	deferred_end_append();
 	close_page(&page);
 	transaction_commit();
 	return true;

@@ -81,30 +81,14 @@ static Statement return_scheduled = {
 	1, {INT4OID}
 };
 
-/* What is kept in one transaction is written in one go, as an array for each column. */
-static const Oid kept_types[] = {
-	INT8OID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, JSONBOID,
-	BYTEAOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID
+/* Writes a message anew that has a tombstone; its original is a younger one then. */
+static Statement keep_again = {
+	"UPDATE outbox.deferred SET log_slot = $2, state = $3, returned_tx = NULL, "
+	"attempts = greatest(attempts, $4), next_at = $5, last_error = coalesce($6, last_error), "
+	"first_attempt = coalesce(first_attempt, CASE WHEN $6 IS NOT NULL THEN clock_timestamp() END), "
+	"last_attempt = CASE WHEN $6 IS NOT NULL THEN clock_timestamp() ELSE last_attempt END WHERE id = $1",
+	6, {INT8OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID}
 };
-#define KEPT_COLUMNS	lengthof(kept_types)
-
-/* One that comes back replaces its tombstone, and has a younger original then. */
-static Statement write_kept = {
-	"INSERT INTO outbox.deferred AS d (id, key, message_id, dest, cause, at, headers, body, "
-	"log_slot, state, attempts, next_at, last_error, first_attempt, last_attempt) "
-	"SELECT k.*, CASE WHEN k.error IS NOT NULL THEN clock_timestamp() END, "
-	"CASE WHEN k.error IS NOT NULL THEN clock_timestamp() END "
-	"FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) "
-	"AS k (id, key, message_id, dest, cause, at, headers, body, log_slot, state, attempts, next_at, error) "
-	"ON CONFLICT (id) DO UPDATE SET log_slot = excluded.log_slot, state = excluded.state, returned_tx = NULL, "
-	"attempts = greatest(d.attempts, excluded.attempts), next_at = excluded.next_at, "
-	"last_error = coalesce(excluded.last_error, d.last_error), "
-	"first_attempt = coalesce(d.first_attempt, excluded.first_attempt), "
-	"last_attempt = coalesce(excluded.last_attempt, d.last_attempt)",
-	13, {INT8ARRAYOID, UUIDARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TEXTARRAYOID, TIMESTAMPTZARRAYOID, JSONBARRAYOID,
-	BYTEAARRAYOID, INT4ARRAYOID, TEXTARRAYOID, INT4ARRAYOID, TIMESTAMPTZARRAYOID, TEXTARRAYOID}
-};
-static ArrayBuildState *kept[13];	/* not written yet; kept[0] NULL = nothing is */
 
 static Statement find_head = {
 	"SELECT id, next_at, at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
@@ -168,8 +152,8 @@ deferral_leaves_out(const Message *message)
 
 /*
  * Keeps a message back if it is not to be sent now: it is scheduled, or must
- * wait behind another one. The caller calls deferral_write() and commits, with
- * a flush, before it sends any chunk whose fence passes the message.
+ * wait behind another one. The caller ends with deferred_end_append() and
+ * commits, with a flush, before it sends any chunk whose fence passes the message.
  */
 bool
 deferral_keeps_back(const Message *message, int slot)
@@ -239,27 +223,6 @@ deferral_refused(const Message *message, int slot, const char *error)
 	blocked->state = BLOCKED_WAITING;
 	blocked_file(blocked);
 	report(error);
-}
-
-/*
- * Writes what was kept in the open transaction. To be called in the memory
- * context in which it was kept.
- */
-void
-deferral_write(void)
-{
-	Datum		columns[KEPT_COLUMNS];
-
-	if (kept[0] == NULL)
-		return;
-	for (int i = 0; i < KEPT_COLUMNS; i++)
-	{
-		columns[i] = makeArrayResult(kept[i], CurrentMemoryContext);
-		kept[i] = NULL;
-	}
-	SPI_connect();
-	(void) transaction_run(&write_kept, columns, NULL);
-	SPI_finish();
 }
 
 /*
@@ -434,35 +397,27 @@ must_wait(const Message *message)
 		(blocked->paused || (blocked->waiting > 0 && blocked->head < message->id));
 }
 
-/* Notes the row of a message, for deferral_write(). */
+/* Writes the row of a message. */
 static void
 keep(const Message *message, int slot, DeferredState state,
 	 int attempts, TimestampTz next_at, const char *error)
 {
-	Datum		values[] = {
-		Int64GetDatum(message->id),
-		UUIDPGetDatum(&message->key),
-		PointerGetDatum(message->message_id),
-		PointerGetDatum(message->dest),
-		PointerGetDatum(message->cause),
-		TimestampTzGetDatum(message->at),
-		PointerGetDatum(message->headers),
-		PointerGetDatum(message->body),
-		Int32GetDatum(slot),
-		CStringGetTextDatum(deferred_state_name(state)),
-		Int32GetDatum(attempts),
-		TimestampTzGetDatum(next_at),
-		error ? CStringGetTextDatum(error) : (Datum) 0
-	};
-	bool		isnull[KEPT_COLUMNS] = {
-		[1] = !message->has_key,
-		[4] = message->cause == NULL,
-		[6] = message->headers == NULL,
-		[12] = error == NULL
-	};
+	FullTransactionId ignored;
+	int			before;
 
-	for (int i = 0; i < KEPT_COLUMNS; i++)
-		kept[i] = accumArrayResult(kept[i], values[i], isnull[i], kept_types[i], CurrentMemoryContext);
+	if (deferred_find(message->id, &ignored, &before))
+	{
+		SPI_connect();
+		(void) transaction_run(&keep_again,
+							   (Datum[]) {
+								   Int64GetDatum(message->id), Int32GetDatum(slot),
+								   CStringGetTextDatum(deferred_state_name(state)), Int32GetDatum(attempts),
+								   TimestampTzGetDatum(next_at), error ? CStringGetTextDatum(error) : (Datum) 0
+							   }, error ? NULL : "     n");
+		SPI_finish();
+	}
+	else
+		deferred_append(message, slot, state, attempts, next_at, error);
 }
 
 /* Doubles the delay with each attempt; the jitter keeps many from coming at once. */
