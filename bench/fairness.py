@@ -130,21 +130,29 @@ def measure(host, socket, refusing, seconds):
     return first, throughput, cpu, delays[len(delays) // 2] * 1e6, delays[len(delays) * 99 // 100] * 1e6
 
 
-def show(label, refusing, values, base):
+def show(label, refusing, values, ratios):
     first, throughput, cpu, p50, p99 = values
-    print(f"{label}, {refusing:5} refuse: first after {first:6.3f} s, {throughput:6.0f} messages/s ({throughput / base[1]:.2f}), "
-          f"CPU {cpu:3.0f} us each, latency p50 {p50:5.0f} us ({p50 / base[3]:.2f}), p99 {p99:6.0f} us", flush=True)
+    print(f"{label}, {refusing:5} refuse: first after {first:6.3f} s, {throughput:6.0f} messages/s ({ratios[1]:.2f}), "
+          f"CPU {cpu:3.0f} us each, latency p50 {p50:5.0f} us ({ratios[3]:.2f}), p99 {p99:6.0f} us", flush=True)
+
+
+def medians(rows):
+    return [statistics.median(column) for column in zip(*rows)]
 
 
 def main(host, socket, rounds, seconds):
+    """Ratios are to the case 0 of the same round: the machine may be slower in another."""
     results = {refusing: [] for refusing in CASES}
+    ratios = {refusing: [] for refusing in CASES}
     for n in range(rounds):
-        for refusing in CASES[n % len(CASES):] + CASES[:n % len(CASES)]:
+        turn = n % len(CASES)
+        for refusing in CASES[turn:] + CASES[:turn]:
             results[refusing].append(measure(host, socket, refusing, seconds))
-            show(f"round {n + 1}", refusing, results[refusing][-1], results[0][-1] if results[0] else results[refusing][-1])
-    medians = {refusing: [statistics.median(column) for column in zip(*results[refusing])] for refusing in CASES}
+        for refusing in CASES:
+            ratios[refusing].append([value / base for value, base in zip(results[refusing][-1], results[0][-1])])
+            show(f"round {n + 1}", refusing, results[refusing][-1], ratios[refusing][-1])
     for refusing in CASES:
-        show("median ", refusing, medians[refusing], medians[0])
+        show("median ", refusing, medians(results[refusing]), medians(ratios[refusing]))
 
 
 if __name__ == "__main__":
