@@ -603,7 +603,7 @@ round_is_due(void)
 {
 	if (ms_until_next(last_round, ROUND_MS) > 0)
 		return false;
-	last_round = GetCurrentTimestamp();
+	last_round = clock_now();
 	return round_changed || position.opened.number != last_round_window || cleanup_is_due();
 }
 
@@ -631,7 +631,7 @@ run_round(bool may_expire)
 		.may_expire = may_expire
 	};
 
-	last_round = GetCurrentTimestamp();
+	last_round = clock_now();
 	last_round_window = position.opened.number;
 	packing_wake();
 	return cleanup_run(&position, &limits, &round_changed);

@@ -16,7 +16,7 @@ typedef enum Refusal
 } Refusal;
 
 /* A statement that is run often: planned once. */
-#define STATEMENT_ARGS	13
+#define STATEMENT_ARGS	6
 
 typedef struct Statement
 {
