@@ -132,6 +132,7 @@ outbox_dispatcher_main(Datum database)
 		if (!outbox_dispatch)
 		{
 			report_state(DISPATCHER_OFF);
+			position_close_at_once(&position);
 			wait_for_work();
 			continue;
 		}
@@ -195,7 +196,8 @@ force_settings(void)
 		{"row_security", "off"},
 
 		/* Plans of ours are made once, maybe while a table is still empty. */
-		{"enable_seqscan", "off"}
+		{"enable_seqscan", "off"},
+		{"jit", "off"}
 	};
 
 	for (int i = 0; i < lengthof(settings); i++)

@@ -177,7 +177,7 @@ position_close(Position *position)
 }
 
 /*
- * The same at a stop: without waiting for anybody, be it for a lock or for a
+ * The same when we stop publishing: without waiting for anybody, be it for a lock or for a
  * standby, and so maybe not at all. The fence stays where it is: it may name a
  * window older than this one, but none that a standby lacks.
  */

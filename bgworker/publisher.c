@@ -78,7 +78,7 @@ static bool give_way(Delivery *delivery);
 static bool send_chunk(Delivery *delivery);
 static bool read_verdict(Delivery *delivery);
 static bool judge(Delivery *delivery, redisReply *reply);
-static bool read_refused(Delivery *delivery, const redisReply *places);
+static bool read_refused(Delivery *delivery, int added, const redisReply *places);
 static void chunk_is_done(Delivery *delivery);
 static bool set_aside(Delivery *delivery, int added, const char *error);
 static bool drain_behind(Delivery *delivery);
@@ -507,7 +507,7 @@ judge(Delivery *delivery, redisReply *reply)
 		if (reply->element[1]->type == REDIS_REPLY_STRING)
 		{
 			strlcpy(error, reply->element[1]->str, sizeof(error));
-			if (!read_refused(delivery, reply->element[2]))
+			if (!read_refused(delivery, added, reply->element[2]))
 				added = -1;
 		}
 	}
@@ -532,9 +532,12 @@ judge(Delivery *delivery, redisReply *reply)
 	return true;
 }
 
-/* Notes which rows of the oldest chunk were refused. False: that makes no sense. */
+/*
+ * Notes which rows of the oldest chunk were refused, the first one right after
+ * those that were added. False: that makes no sense.
+ */
 static bool
-read_refused(Delivery *delivery, const redisReply *places)
+read_refused(Delivery *delivery, int added, const redisReply *places)
 {
 	const Chunk *chunk = &delivery->chunks[0];
 
@@ -546,11 +549,11 @@ read_refused(Delivery *delivery, const redisReply *places)
 	{
 		const redisReply *place = places->element[i];
 
-		if (place->type != REDIS_REPLY_INTEGER || place->integer < 0 || place->integer >= chunk->n)
+		if (place->type != REDIS_REPLY_INTEGER || place->integer < added || place->integer >= chunk->n)
 			return false;
 		delivery->rows_refused[delivery->nrefused++] = chunk->rows[place->integer];
 	}
-	return true;
+	return places->element[0]->integer == added;
 }
 
 /* The oldest chunk has been added. */
