@@ -59,7 +59,7 @@ endif
 REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
-EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o
+EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc
 
 PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
 PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
