@@ -18,7 +18,7 @@ use constant { RATE => 150, BURST => 45, CLIENTS => 3 };
 
 my $settings = <<'END';
 outbox.batch_size = 3
-outbox.retention = '4s'
+outbox.retention = '3s'
 outbox.replay_window = '1s'
 outbox.cleanup_interval = '20ms'
 outbox.retry_delay = '20ms'
