@@ -30,6 +30,7 @@
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/entry.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
 
@@ -105,6 +106,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 
 	close_page(&page);
 	MemoryContextSwitchTo(caller);
+	KILL_POINT("page_read");
 	transaction_commit();
 	MemoryContextReset(page_context);
 	return true;
@@ -186,7 +188,9 @@ chunk_defer_row(const WindowRows *window, int64 row, const char *error)
 	fetch(&page, &window->rows[row], &message);
 	deferral_refused(&message, window->rows[row].slot, error);
 	close_page(&page);
+	KILL_POINT("refusal_written");
 	transaction_commit();
+	KILL_POINT("refusal_committed");
 	return true;
 }
 

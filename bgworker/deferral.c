@@ -42,6 +42,7 @@
 #include "bgworker/destination.h"
 #include "bgworker/transaction.h"
 #include "src/deferred.h"
+#include "src/kill_point.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -143,6 +144,7 @@ deferral_keeps_back(const Message *message, int slot)
 	if (message->deliver_at > now)
 	{
 		keep(message, slot, DEFERRED_SCHEDULED, 0, message->deliver_at, NULL);
+		KILL_POINT("scheduled_written");
 		scheduled++;
 		if (scheduled_due == 0 || message->deliver_at < scheduled_due)
 			scheduled_due = message->deliver_at;
@@ -152,6 +154,7 @@ deferral_keeps_back(const Message *message, int slot)
 		Blocked    *blocked = find_blocked(message->dest);
 
 		keep(message, slot, DEFERRED_WAITING, 0, now, NULL);
+		KILL_POINT("diverted_written");
 		if (blocked->waiting++ == 0)
 			read_head(blocked);
 	}
@@ -226,7 +229,11 @@ deferral_return_due(void)
 	}
 	if (scheduled_due != 0 && scheduled_due <= now)
 		returned += return_scheduled();
+	if (returned > 0)
+		KILL_POINT("return_written");
 	transaction_commit();
+	if (returned > 0)
+		KILL_POINT("return_committed");
 	remove_unblocked();
 	report(NULL);
 	return returned > 0;
@@ -246,6 +253,7 @@ deferral_window_published(void)
 	{
 		if (blocked->state == BLOCKED_PROBING)
 		{
+			KILL_POINT("probe_passed");
 			blocked->state = BLOCKED_DRAINING;
 			ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages", blocked->dest)));
 		}

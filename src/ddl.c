@@ -24,6 +24,7 @@
 
 #include "src/compat.h"
 #include "src/ddl.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/shared.h"
 #include "src/wakeup.h"
@@ -118,6 +119,7 @@ after(Node *statement)
 			settings_changed((AlterDatabaseSetStmt *) statement);
 			break;
 		case T_TransactionStmt:
+			KILL_POINT("prepared_committed");
 			if (OidIsValid(get_extension_oid("outbox", true)))
 				wakeup_at_commit();
 			break;
