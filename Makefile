@@ -51,13 +51,18 @@ OBJS       = \
 	bgworker/publisher.o \
 	bgworker/transaction.o
 
+# make KILL_POINTS=1: for tests only, see src/kill_point.h.
+ifdef KILL_POINTS
+OBJS += src/kill_point.o
+endif
+
 # make installcheck: against a running server that preloads the library.
 REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
-EXTRA_CLEAN    = results output_iso tmp_check log
+EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc
 
-PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null)
+PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
 PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 SHLIB_LINK  = $(shell pkg-config --libs hiredis 2>/dev/null)
 

@@ -31,6 +31,7 @@
 #include "src/compat.h"
 #include "src/deferred.h"
 #include "src/entry.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
 
@@ -107,6 +108,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 	deferred_end_append();
 	close_page(&page);
 	MemoryContextSwitchTo(caller);
+	KILL_POINT("page_read");
 	transaction_commit();
 	MemoryContextReset(page_context);
 	return true;
@@ -196,7 +198,9 @@ chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char 
 	}
 	deferred_end_append();
 	close_page(&page);
+	KILL_POINT("refusal_written");
 	transaction_commit();
+	KILL_POINT("refusal_committed");
 	return true;
 }
 

@@ -35,6 +35,7 @@
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/endpoint.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -187,10 +188,14 @@ rotate(RingKind kind, const Ring *ring, const Position *position)
 			newest.published = Max(newest.published, position->published);
 			window_append(&newest, next);
 		}
+		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_written");
 	}
 	transaction_commit();
 	if (rotated)
+	{
+		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_committed");
 		transaction_tell_rings();
+	}
 	return true;
 }
 
@@ -203,16 +208,21 @@ static bool
 make_quiet(RingKind kind, int n)
 {
 	Oid			table;
+	bool		quiet;
 
 	if (!transaction_begin("sealing a slot"))
 		return false;
 	table = relations_enter()->slots[kind][n].table;
-	if (ConditionalLockRelationOid(table, ShareLock))
+	quiet = ConditionalLockRelationOid(table, ShareLock);
+	if (quiet)
 	{
 		UnlockRelationOid(table, ShareLock);
 		change_state(kind, n, SLOT_QUIET);
+		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_written");
 	}
 	transaction_commit();
+	if (quiet)
+		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_committed");
 	transaction_tell_rings();
 	return true;
 }
@@ -221,15 +231,23 @@ make_quiet(RingKind kind, int n)
 static bool
 note_published(RingKind kind, int n, FullTransactionId tx, const Position *position)
 {
+	bool		published;
+
 	if (!transaction_begin("noting what was published"))
 		return false;
-	if (position_has_published(position, tx))
+	published = position_has_published(position, tx);
+	if (published)
+	{
 		(void) transaction_execute("UPDATE outbox.ring SET published_at = clock_timestamp(), "
 								   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
 								   "WHERE ring = $1 AND slot = $2",
 								   2, (Oid[]) {TEXTOID, INT4OID},
 								   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(n)}, NULL);
+		KILL_POINT_OF_WRITTEN_RING(kind, "published_written");
+	}
 	transaction_commit();
+	if (published)
+		KILL_POINT_OF_WRITTEN_RING(kind, "published_committed");
 	transaction_tell_rings();
 	return true;
 }
@@ -240,7 +258,9 @@ retire(RingKind kind, int n)
 	if (!transaction_begin("retiring a slot"))
 		return false;
 	change_state(kind, n, SLOT_RETIRED);
+	KILL_POINT_OF_RING(kind, "retired_written");
 	transaction_commit();
+	KILL_POINT_OF_RING(kind, "retired_committed");
 	transaction_tell_rings();
 	return true;
 }
@@ -285,10 +305,15 @@ empty(RingKind kind, int n, const Slot *slot)
 			records = kind == RING_RECORD ? count_rows(copy.table) : slot->keys;
 		if (kind == RING_HISTORY)
 			forget_packed(n);
+		KILL_POINT_OF_RING(kind, "locked_to_empty");
 		truncate_slot(&copy, kind);
+		KILL_POINT_OF_RING(kind, "truncated");
 		change_state(kind, n, SLOT_EMPTY);
+		KILL_POINT_OF_RING(kind, "empty_written");
 	}
 	transaction_commit_local();
+	if (locked)
+		KILL_POINT_OF_RING(kind, "empty_committed");
 	transaction_tell_rings();
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, records);
 	return true;
@@ -350,7 +375,10 @@ truncate_slot(const SlotRelations *relations, RingKind kind)
 {
 	truncate_table(relations->table);
 	if (kind == RING_LOG)
+	{
+		KILL_POINT("windows_not_yet_truncated");
 		truncate_table(relations->window);
+	}
 }
 
 static void
@@ -368,6 +396,7 @@ truncate_table(Oid relation)
 		compat_new_files(table);
 		table_close(table, NoLock);
 	}
+	KILL_POINT("indexes_not_yet_truncated");
 	(void) compat_reindex_relation(relation, REINDEX_REL_PROCESS_TOAST, &params);
 }
 

@@ -44,6 +44,7 @@
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/deferred.h"
+#include "src/kill_point.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -167,6 +168,7 @@ deferral_keeps_back(const Message *message, int slot)
 	if (message->deliver_at > now)
 	{
 		keep(message, slot, DEFERRED_SCHEDULED, 0, message->deliver_at, NULL);
+		KILL_POINT("scheduled_written");
 		scheduled++;
 		if (scheduled_due == 0 || message->deliver_at < scheduled_due)
 			scheduled_due = message->deliver_at;
@@ -176,6 +178,7 @@ deferral_keeps_back(const Message *message, int slot)
 		Blocked    *blocked = blocked_find(message->dest);
 
 		keep(message, slot, DEFERRED_WAITING, 0, now, NULL);
+		KILL_POINT("diverted_written");
 		blocked_take(blocked);
 		add_waiting(blocked, message, now);
 		blocked_file(blocked);
@@ -241,7 +244,11 @@ deferral_return_due(void)
 	returned = probe_due(now) + drain();
 	if (scheduled_due != 0 && scheduled_due <= now)
 		returned += release_scheduled();
+	if (returned > 0)
+		KILL_POINT("return_written");
 	transaction_commit();
+	if (returned > 0)
+		KILL_POINT("return_committed");
 	settled = blocked_waiting();
 	report(NULL);
 	return returned > 0;
@@ -266,6 +273,7 @@ deferral_window_published(void)
 	note_probes_ended();
 	while ((blocked = blocked_next_probing()) != NULL)
 	{
+		KILL_POINT("probe_passed");
 		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages", blocked->dest)));
 		blocked_take(blocked);
 		blocked->state = BLOCKED_DRAINING;

@@ -41,6 +41,7 @@
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/filter.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -249,6 +250,7 @@ deregister_process(int code, Datum arg)
 static void
 load_state(void)
 {
+	KILL_POINT("dispatcher_registered");
 	begin_at_start();
 	rings_reload();
 	load_instance();
@@ -258,7 +260,9 @@ load_state(void)
 	 * synchronous standby. Waiting for something newer waits for them.
 	 */
 	(void) transaction_execute("UPDATE outbox.instance SET database = database", 0, NULL, NULL, NULL);
+	KILL_POINT("start_written");
 	transaction_commit();
+	KILL_POINT("start_committed");
 
 	begin_at_start();
 	destination_load();
@@ -453,6 +457,7 @@ publish(void)
 		published = true;
 		if (publisher_makes_progress())
 			redis_works();
+		KILL_POINT("window_advanced");
 		if (position_is_caught_up(&position))
 			deferral_window_published();
 		ConditionVariableBroadcast(&shared->progress);
@@ -591,6 +596,7 @@ note_position(void)
 {
 	if (position_close(&position) && !publisher_move_fence(&position.opened))
 		redis_failed();
+	KILL_POINT("closing_fence_moved");
 }
 
 static bool

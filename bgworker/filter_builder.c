@@ -16,6 +16,7 @@
 #include "bgworker/key_run.h"
 #include "bgworker/transaction.h"
 #include "src/filter.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 
 /* Keys that a step reads: a few milliseconds. */
@@ -95,6 +96,7 @@ begin_next(const Rings *rings)
 			slot = n;
 			has_last = false;
 			building = true;
+			KILL_POINT("filter_begun");
 			return true;
 		}
 	}
@@ -132,7 +134,9 @@ proceed(void)
 	}
 	if (run.ended)
 	{
+		KILL_POINT("filter_filled");
 		filter_publish(kind, slot);
+		KILL_POINT("filter_published");
 		building = false;
 	}
 	key_run_close(&run);

@@ -38,6 +38,7 @@
 #include "bgworker/transaction.h"
 #include "src/endpoint.h"
 #include "src/history.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 
 /* So many slots of a level are merged into one of the next. */
@@ -106,17 +107,25 @@ packing_step(void)
 	if (find_merge(&rings, &merge))
 	{
 		if (proceed(&merge))
+		{
+			KILL_POINT("merge_step_written");
 			transaction_commit_async();
+			KILL_POINT("merge_step_committed");
+		}
 		else
 		{
+			KILL_POINT("merge_end_written");
 			transaction_commit();
+			KILL_POINT("merge_end_committed");
 			transaction_tell_rings();
 		}
 	}
 	else if (choose(&rings, &merge))
 	{
 		begin(&merge);
+		KILL_POINT("merge_begin_written");
 		transaction_commit();
+		KILL_POINT("merge_begin_committed");
 		transaction_tell_rings();
 	}
 	else

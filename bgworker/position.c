@@ -32,6 +32,7 @@
 #include "bgworker/position.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
+#include "src/kill_point.h"
 #include "src/log.h"
 #include "src/relations.h"
 #include "src/settings.h"
@@ -143,8 +144,11 @@ position_open_window(Position *position)
 		return false;
 	}
 
+	KILL_POINT("messages_found");
 	append_window(position, now, &rows);
+	KILL_POINT("window_written");
 	transaction_commit();
+	KILL_POINT("window_committed");
 
 	/* Kept only if it is the next one to be sent; else it is read again. */
 	if (position->sent + 1 == position->opened.number)
@@ -171,7 +175,9 @@ position_close(Position *position)
 	if (!transaction_begin("noting the position"))
 		return false;
 	append_window(position, position->looked, &none);
+	KILL_POINT("closing_written");
 	transaction_commit();
+	KILL_POINT("closing_committed");
 	all_is_published(position);
 	return true;
 }
@@ -284,6 +290,7 @@ position_next_rows(Position *position)
 	position->rows.number = next.number;
 	position->rows.uuid = next.uuid;
 	transaction_commit();
+	KILL_POINT("window_read_again");
 	return &position->rows;
 }
 

@@ -27,6 +27,7 @@
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/kill_point.h"
 #include "src/redis_connect.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -121,8 +122,10 @@ publisher_connect(Position *position)
 	lease = look_at_lease();
 	if (lease != CONNECTION_OPEN)
 		return lease;
+	KILL_POINT("lease_looked_at");
 	if (!read_fence() || !claim_fence())
 		return CONNECTION_FAILED;
+	KILL_POINT("fence_claimed");
 	if (!transaction_begin("reading the position"))
 	{
 		(void) extension_is_dropped();
@@ -130,6 +133,7 @@ publisher_connect(Position *position)
 	}
 	position_resume(position, fence);
 	transaction_commit();
+	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
 }
 
@@ -218,6 +222,7 @@ publisher_publish_next(Position *position)
 			strikes++;
 		return false;
 	}
+	KILL_POINT("window_sent");
 	deferral_settle();
 	position_advance(position);
 	return true;
@@ -397,7 +402,10 @@ set_fence(const char *new_fence)
 	Delivery	none = {0};
 
 	chunk_make_empty(&call, new_fence, fence);
-	if (!chunk_send(redis) || !judge(&none, redis_link_receive(redis)))
+	if (!chunk_send(redis))
+		return false;
+	KILL_POINT("fence_sent");
+	if (!judge(&none, redis_link_receive(redis)))
 		return false;
 	if (new_fence != fence)
 		strlcpy(fence, new_fence, sizeof(fence));
@@ -474,11 +482,16 @@ send_chunk(Delivery *delivery)
 	delivery->fresh = Max(delivery->fresh, chunk->next);
 	if (chunk->n == 0)
 	{
+		KILL_POINT("whole_chunk_kept_back");
 		redis_link_attend(redis);
 		return true;
 	}
+	KILL_POINT("chunk_made");
 	if (!chunk_send(redis))
 		return false;
+	KILL_POINT("chunk_sent");
+	if (delivery->in_flight == 1)
+		KILL_POINT("second_chunk_sent");
 	strlcpy(fence, chunk->fence, sizeof(fence));
 	delivery->in_flight++;
 	return true;
@@ -514,6 +527,7 @@ judge(Delivery *delivery, redisReply *reply)
 	else
 		strlcpy(error, reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply", sizeof(error));
 	freeReplyObject(reply);
+	KILL_POINT("answer_read");
 
 	if (added < 0 || (error[0] != '\0' && is_server_error(error)))
 	{
@@ -528,7 +542,10 @@ judge(Delivery *delivery, redisReply *reply)
 	if (delivery->refused)
 		return set_aside(delivery, added, error);
 	if (delivery->in_flight > 0)
+	{
 		chunk_is_done(delivery);
+		KILL_POINT("chunk_done");
+	}
 	return true;
 }
 
@@ -577,8 +594,12 @@ set_aside(Delivery *delivery, int added, const char *error)
 {
 	Chunk	   *chunk = &delivery->chunks[0];
 
+	KILL_POINT("refusal_read");
+	if (added > 0)
+		KILL_POINT("refusal_amid_chunk_read");
 	if (!drain_behind(delivery))
 		return false;
+	KILL_POINT("chunks_behind_drained");
 	chunk_fence_after(chunk, delivery->window, added, fence);
 
 	if (!chunk_defer_rows(delivery->window, delivery->rows_refused, delivery->nrefused, error))

@@ -19,6 +19,7 @@
 #include "utils/snapmgr.h"
 
 #include "bgworker/transaction.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/ring.h"
 
@@ -114,6 +115,7 @@ transaction_tell_rings(void)
 		return;
 	rings_reload();
 	transaction_commit();
+	KILL_POINT("sessions_told");
 }
 
 /*

@@ -25,6 +25,7 @@
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/ddl.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/shared.h"
 #include "src/wakeup.h"
@@ -119,6 +120,7 @@ after(Node *statement)
 			settings_changed((AlterDatabaseSetStmt *) statement);
 			break;
 		case T_TransactionStmt:
+			KILL_POINT("prepared_committed");
 			if (OidIsValid(get_extension_oid("outbox", true)))
 				wakeup_at_commit();
 			break;

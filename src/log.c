@@ -27,6 +27,7 @@
 #include "src/append.h"
 #include "src/clock.h"
 #include "src/compat.h"
+#include "src/kill_point.h"
 #include "src/log.h"
 #include "src/relations.h"
 #include "src/settings.h"
@@ -120,6 +121,7 @@ log_append(const Message *message)
 
 	append_row(table, relations_enter()->slots[RING_LOG][slot].index, COL_TX,
 			   UNIQUE_CHECK_NO, values, isnull);
+	KILL_POINT("message_written");
 	table_close(table, NoLock);
 	wakeup_at_commit();
 }

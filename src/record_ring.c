@@ -40,6 +40,7 @@
 #include "src/compat.h"
 #include "src/filter.h"
 #include "src/history.h"
+#include "src/kill_point.h"
 #include "src/record_ring.h"
 #include "src/relations.h"
 
@@ -119,6 +120,7 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		int			slot;
 
 		lock_key(&name->key, &tag);
+		KILL_POINT("key_locked");
 		table = ring_open_current(RING_RECORD, &slot);
 		rings_read(&rings);
 		look = look_unless_known(name, &rings, memo);
@@ -127,8 +129,10 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		{
 			check_age(name);
 			insert(table, slot, &name->key, name->endpoint, name->msgid);
+			KILL_POINT("record_written");
 			table_close(table, NoLock);
 			LockRelease(&tag, ExclusiveLock, false);
+			KILL_POINT("record_claimed");
 			return look;
 		}
 

@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "src/kill_point.h"
 #include "src/session.h"
 #include "src/shared.h"
 
@@ -224,11 +225,17 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_PREPARE:
 			if (state && state->phase == PHASE_OPEN)
 				refuse_open_message();
+			if (state && event == XACT_EVENT_PRE_COMMIT)
+				KILL_POINT("before_commit_record");
+			if (state && event == XACT_EVENT_PRE_PREPARE)
+				KILL_POINT("before_prepare_record");
 			break;
 
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			if (state && event == XACT_EVENT_PREPARE)
+				KILL_POINT("prepared");
 			state = NULL;		/* its memory went with the transaction */
 			break;
 

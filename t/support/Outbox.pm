@@ -101,12 +101,12 @@ sub is_exactly_once
 }
 
 # Starts a server whose database "postgres" has the extension. Options: redis,
-# conf (text for postgresql.conf), init (of PostgreSQL::Test::Cluster),
-# started => 0, extension => 0.
+# conf (text for postgresql.conf), init and install_path (of
+# PostgreSQL::Test::Cluster), started => 0, extension => 0.
 sub create
 {
 	my ($class, $name, %option) = @_;
-	my $self = $class->new($name);
+	my $self = $class->new($name, install_path => $option{install_path});
 
 	$self->init(extra => [ '--encoding=UTF8', '--no-locale' ], %{ $option{init} // {} });
 	$self->append_conf('postgresql.conf', $settings);
