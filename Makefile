@@ -42,6 +42,7 @@ OBJS       = \
 	bgworker/destination.o \
 	bgworker/dispatcher.o \
 	bgworker/filter_builder.o \
+	bgworker/handover.o \
 	bgworker/instance.o \
 	bgworker/key_run.o \
 	bgworker/launcher.o \

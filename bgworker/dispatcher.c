@@ -34,6 +34,7 @@
 #include "bgworker/filter_builder.h"
 #include "bgworker/packing.h"
 #include "bgworker/destination.h"
+#include "bgworker/handover.h"
 #include "bgworker/instance.h"
 #include "bgworker/position.h"
 #include "bgworker/publisher.h"
@@ -100,6 +101,7 @@ static void lease_is_held(void);
 static void redis_is_up(void);
 static void redis_works(void);
 static bool keep_house(bool busy);
+static bool has_news_of_position(void);
 static void note_position(void);
 static bool cleanup_is_asked_for(void);
 static bool round_is_due(void);
@@ -143,6 +145,7 @@ outbox_dispatcher_main(Datum database)
 		/* What was opened now may have been enqueued after such a change. */
 		reload_if_changed();
 		busy |= publish();
+		busy |= handover_run(&position);
 		busy |= keep_house(busy);
 		attend_to_refusal();
 		if (!busy)
@@ -177,6 +180,7 @@ set_up_process(Oid database)
 	become_the_only_one();
 	register_process();
 	publisher_init(attend);
+	handover_init();
 }
 
 /* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
@@ -568,7 +572,7 @@ keep_house(bool busy)
 {
 	TimestampTz now = clock_now();
 
-	if (!busy && position_is_caught_up(&position) && position.opened.published < position.published &&
+	if (!busy && position_is_caught_up(&position) && has_news_of_position() &&
 		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position();
 
@@ -587,6 +591,14 @@ keep_house(bool busy)
 	return packing_step() | filter_builder_step();
 }
 
+/* Whether we know more of where we are than the newest window says. */
+static bool
+has_news_of_position(void)
+{
+	return position.opened.published < position.published ||
+		position.opened.handed_over < position.handed_over;
+}
+
 /*
  * Writes down on both sides that all is published: the rows that the fence
  * names are not kept for ever.
@@ -594,7 +606,7 @@ keep_house(bool busy)
 static void
 note_position(void)
 {
-	if (position_close(&position) && !publisher_move_fence(&position.opened))
+	if (position_close(&position) && !publisher_move_fence(position.opened.number, &position.opened.uuid))
 		redis_failed();
 	KILL_POINT("closing_fence_moved");
 }
@@ -660,8 +672,9 @@ wait_for_work(void)
 			ms = Min(ms, RENEW_AFTER_MS);
 		if (outbox_cleanup_interval >= 0)
 			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
-		if (position.opened.published < position.published)
+		if (has_news_of_position())
 			ms = Min(ms, CLOSE_AFTER_MS);
+		ms = Min(ms, handover_ms_until_due(&position));
 		if (publisher_is_connected() && !destination_all_paused())
 			ms = Min(ms, deferral_ms_until_due());
 	}
