@@ -587,6 +587,39 @@ AS 'MODULE_PATHNAME', 'outbox_read_records'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows';
 
+CREATE FUNCTION outbox.check_store(url text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_check_store'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.check_store(text) IS 'refuses what cannot be the URL of a deduplication store, and who may not name one';
+
+CREATE FUNCTION outbox.mask_store(url text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_mask_store'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION outbox.mask_store(text) IS 'the URL of a deduplication store without passwords';
+
+--
+-- What this database does as the deduplication store of others
+--
+CREATE FUNCTION outbox.store_contains(key uuid)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_store_contains'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_contains(uuid) IS 'whether the id of this hash is remembered here; for servers that have this database as their store';
+
+CREATE FUNCTION outbox.store_add(keys uuid[])
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_store_add'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_add(uuid[]) IS 'remembers ids by their hashes; for servers that have this database as their store';
+
+CREATE FUNCTION outbox.store_retention()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_store_retention'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_retention() IS 'how long ids are remembered here, in microseconds; for servers that have this database as their store';
+
 --
 -- Views
 --
@@ -750,6 +783,7 @@ AS $$
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
+		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
@@ -761,7 +795,7 @@ AS $$
 	UNION ALL
 	SELECT 'TABLE outbox.dead_letters' WHERE access = 'admin'
 	UNION ALL
-	SELECT 'SCHEMA outbox' WHERE access = 'monitor'
+	SELECT 'SCHEMA outbox' WHERE access IN ('monitor', 'store')
 	UNION ALL
 	SELECT 'SCHEMA @extschema@' WHERE access IN ('application', 'admin') AND '@extschema@' NOT IN ('public', 'outbox')
 	UNION ALL
@@ -783,11 +817,12 @@ BEGIN
 	kinds := CASE access
 		WHEN 'application' THEN '{application}'::text[]
 		WHEN 'monitor' THEN '{monitor}'::text[]
+		WHEN 'store' THEN '{store}'::text[]
 		WHEN 'admin' THEN '{monitor,admin}'::text[]
 	END;
 	IF kinds IS NULL THEN
 		RAISE EXCEPTION 'invalid access: "%"', access USING ERRCODE = 'invalid_parameter_value',
-			HINT = 'Use "application", "monitor" or "admin".';
+			HINT = 'Use "application", "monitor", "admin" or "store".';
 	END IF;
 	-- Schemas come last: they are kept while another kind of access needs them.
 	FOR wanted IN
@@ -797,7 +832,7 @@ BEGIN
 		ORDER BY split_part(p.object, ' ', 1) = 'SCHEMA', 1
 	LOOP
 		CONTINUE WHEN wanted.kind = 'SCHEMA' AND verb LIKE 'REVOKE%' AND EXISTS (
-			SELECT FROM unnest('{application,monitor,admin}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
+			SELECT FROM unnest('{application,monitor,admin,store}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
 			WHERE s.object = wanted.object AND f.object LIKE 'FUNCTION %'
 				AND has_function_privilege(role, substr(f.object, 10), 'EXECUTE'));
 		EXECUTE format(verb, CASE wanted.kind WHEN 'FUNCTION' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, wanted.object, role);
@@ -811,7 +846,7 @@ CREATE FUNCTION @extschema@.outbox_grant(role regrole, access text DEFAULT 'appl
 RETURNS void
 AS $$ SELECT outbox.set_access('GRANT %s ON %s TO %s', role, access) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor or admin needs';
+COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor, admin, or a server that has this database as its store, needs';
 
 CREATE FUNCTION @extschema@.outbox_revoke(role regrole, access text DEFAULT 'application')
 RETURNS void

@@ -95,17 +95,20 @@ static void attend_to_refusal(void);
 static void reload_if_changed(void);
 static bool look_for_messages(void);
 static bool publish(void);
+static void publish_meanwhile(void);
 static bool try_to_connect(void);
 static void redis_failed(void);
 static void lease_is_held(void);
 static void redis_is_up(void);
 static void redis_works(void);
 static bool keep_house(bool busy);
+static void renew_lease(void);
 static bool has_news_of_position(void);
 static void note_position(void);
 static bool cleanup_is_asked_for(void);
 static bool round_is_due(void);
 static void clean_up(void);
+static bool nothing_is_lost(void);
 static bool run_round(bool may_expire);
 static void wait_for_work(void);
 static long ms_until(TimestampTz when);
@@ -180,7 +183,7 @@ set_up_process(Oid database)
 	become_the_only_one();
 	register_process();
 	publisher_init(attend);
-	handover_init();
+	handover_init(publish_meanwhile);
 }
 
 /* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
@@ -297,6 +300,7 @@ load_instance(void)
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
 	}
 	publisher_set_instance(&instance);
+	handover_set_instance(&instance);
 }
 
 /*
@@ -471,6 +475,22 @@ publish(void)
 	return published;
 }
 
+/*
+ * What goes on while handover.c waits for a store: everything else but
+ * cleaning up. Other settings are left to the main loop.
+ */
+static void
+publish_meanwhile(void)
+{
+	attend();
+	if (settings_are_new || !outbox_dispatch)
+		return;
+	reload_if_changed();
+	(void) look_for_messages();
+	(void) publish();
+	renew_lease();
+}
+
 static bool
 try_to_connect(void)
 {
@@ -576,12 +596,8 @@ keep_house(bool busy)
 		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position();
 
-	if (!busy && publisher_is_connected() && now - last_contact > RENEW_AFTER_MS * INT64CONST(1000))
-	{
-		last_contact = now;
-		if (!publisher_renew())
-			redis_failed();
-	}
+	if (!busy)
+		renew_lease();
 
 	if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
@@ -589,6 +605,19 @@ keep_house(bool busy)
 	else if (round_is_due())
 		(void) run_round(false);
 	return packing_step() | filter_builder_step();
+}
+
+/* Says that we are still there, if nothing else has for a while. */
+static void
+renew_lease(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!publisher_is_connected() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
+		return;
+	last_contact = now;
+	if (!publisher_renew())
+		redis_failed();
 }
 
 /* Whether we know more of where we are than the newest window says. */
@@ -643,11 +672,24 @@ clean_up(void)
 	ConditionVariableBroadcast(&shared->progress);
 }
 
+/*
+ * Whether those that we told of messages and ids are there and have them still,
+ * so that we need not keep them. Where no message was ever enqueued nobody
+ * needs a Redis: the database may be the store of others.
+ */
+static bool
+nothing_is_lost(void)
+{
+	bool		redis_has_all = publisher_is_connected() && position.sent >= position.published;
+
+	return (redis_has_all || position.opened.messages == 0) && handover_is_sound(&position);
+}
+
 static bool
 run_round(bool may_expire)
 {
 	CleanupLimits limits = {
-		.may_empty = publisher_is_connected() && position.sent >= position.published,
+		.may_empty = nothing_is_lost(),
 		.may_expire = may_expire
 	};
 

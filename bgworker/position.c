@@ -38,6 +38,7 @@
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/store.h"
 #include "src/unique_id.h"
 
 #define FIRST_SIZE	1024
@@ -267,6 +268,44 @@ position_hand_over(Position *position, int64 upto)
 {
 	position->handed_over = upto;
 	hand_over_unmarked(position);
+}
+
+/*
+ * Goes back to where a store has lost what it was handed: to the window that
+ * its mark names, or, if that is not kept, the oldest one that is. Returns
+ * whether there is anything to be handed over again. Needs an open transaction.
+ */
+bool
+position_hand_over_again(Position *position, const char *mark)
+{
+	int64		oldest = window_oldest_number();
+	int64		from = oldest;
+	Window		window;
+	char		expected[STORE_MARK_BYTES];
+
+	if (sscanf(mark, "%lld ", (long long *) &from) == 1 && from > oldest && window_fetch(from, &window))
+	{
+		position_mark(&window, expected, sizeof(expected));
+		if (strcmp(mark, expected) != 0)
+			from = oldest;
+	}
+	else
+		from = oldest;
+	if (from >= position->handed_over)
+		return false;
+	position->handed_over = from;
+	position->marked = position->opened.number;
+	return true;
+}
+
+/* What is left in a store when it has all ids up to the end of a window. */
+void
+position_mark(const Window *window, char *mark, size_t size)
+{
+	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
+
+	snprintf(mark, size, "%lld %s", (long long) window->number, uuid);
+	pfree(uuid);
 }
 
 /* Notes that the window after `sent` is in Redis. */

@@ -22,5 +22,7 @@ typedef struct Endpoint
 extern void endpoint_init(void);
 extern Endpoint endpoint_get(const char *name);
 extern int64 endpoint_longest_retention(void);
+extern bool endpoint_find(const char *name, Endpoint *endpoint);
+extern void endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg);
 
 #endif							/* OUTBOX_ENDPOINT_H */

@@ -277,6 +277,8 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 						timestamptz_to_str(report->lost_before));
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
+	if (report->store_problem[0] != '\0')
+		return pstrdup(report->store_problem);
 	if (report->paused)
 		return "Everything is paused, messages wait: call outbox_resume().";
 	if (report->dead > 0)

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -41,11 +42,11 @@ typedef struct Task
 {
 	const StoreKey *keys;		/* to add, or NULL */
 	int			n;
-	const char *client;
-	const char *mark;
+	const StoreMark *mark;
 	const pg_uuid_t *key;		/* to look for, or NULL */
 	bool		found;
 	StoreReport *report;		/* to fill, or NULL */
+	const char *client;
 } Task;
 
 static Connection connections[MAX_CONNECTIONS];
@@ -58,7 +59,8 @@ static Connection *find_connection(const char *url);
 static bool open_connection(Connection *connection, StoreFailure *failure);
 static bool run(Connection *connection, Task *task, StoreFailure *failure);
 static void disconnect(Connection *connection);
-static void check_interrupts(void);
+static bool try_twice(Connection *connection, Task *task, StoreFailure *failure);
+static void attend(void);
 static void append_masked_query(StringInfo masked, const char *query);
 
 PG_FUNCTION_INFO_V1(outbox_check_store);
@@ -137,15 +139,15 @@ store_contains(const char *url, const pg_uuid_t *key)
 }
 
 /*
- * Adds ids, and then, if the store keeps marks and `mark` is not NULL, leaves
- * it there in the name of `client`. All or some may have been added when this
- * returns false; adding again is harmless. Needs no transaction.
+ * Adds ids, if the store has the mark that it must have, and leaves the next
+ * one. All or some may have been added when this returns false; adding again is
+ * harmless. Needs no transaction.
  */
 bool
-store_add(const char *url, const StoreKey *keys, int n,
-		  const char *client, const char *mark, StoreFailure *failure)
+store_add(const char *url, const StoreKey *keys, int n, const StoreMark *mark,
+		  StoreFailure *failure)
 {
-	Task		task = {.keys = keys, .n = n, .client = client, .mark = mark};
+	Task		task = {.keys = keys, .n = n, .mark = mark};
 
 	return perform(url, &task, failure);
 }
@@ -213,23 +215,39 @@ starts_with(const char *text, const char *prefix)
 	return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/*
- * Performs a task. A connection that was kept may have died meanwhile: then
- * once more on a new one, for all tasks may be repeated. Not after a timeout,
- * which would double it.
- */
+/* Performs a task; what it allocates goes with the next one. */
 static bool
 perform(const char *url, Task *task, StoreFailure *failure)
 {
+	static MemoryContext context;
 	Connection *connection = find_connection(url);
-	TimestampTz begun = GetCurrentTimestamp();
-	bool		kept;
+	MemoryContext caller;
+	bool		done;
 
 	if (connection == NULL)
 	{
 		store_fail(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
 		return false;
 	}
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "outbox store", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(context);
+	caller = MemoryContextSwitchTo(context);
+	done = try_twice(connection, task, failure);
+	MemoryContextSwitchTo(caller);
+	return done;
+}
+
+/*
+ * A connection that was kept may have died meanwhile: then once more on a new
+ * one, for all tasks may be repeated. Not after a timeout, which would double it.
+ */
+static bool
+try_twice(Connection *connection, Task *task, StoreFailure *failure)
+{
+	TimestampTz begun = GetCurrentTimestamp();
+	bool		kept;
+
 	connection->used = begun;
 	if (connection->busy)
 		disconnect(connection);
@@ -271,7 +289,7 @@ find_connection(const char *url)
 static bool
 open_connection(Connection *connection, StoreFailure *failure)
 {
-	connection->opened = connection->kind->connect(connection->url, attend_with ? attend_with : check_interrupts, failure);
+	connection->opened = connection->kind->connect(connection->url, attend, failure);
 	return connection->opened != NULL;
 }
 
@@ -288,7 +306,7 @@ run(Connection *connection, Task *task, StoreFailure *failure)
 	else if (task->report)
 		done = kind->inspect(connection->opened, task->client, task->report, failure);
 	else
-		done = kind->add(connection->opened, task->keys, task->n, task->client, task->mark, failure);
+		done = kind->add(connection->opened, task->keys, task->n, task->mark, failure);
 	connection->busy = false;
 	if (!done)
 		disconnect(connection);
@@ -304,11 +322,16 @@ disconnect(Connection *connection)
 	connection->busy = false;
 }
 
-/* What sessions attend to while they wait. */
+/* What goes on while a store is waited for. */
 static void
-check_interrupts(void)
+attend(void)
 {
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (attend_with)
+		attend_with();
 	CHECK_FOR_INTERRUPTS();
+	MemoryContextSwitchTo(caller);
 }
 
 /* Masks the values of what sounds like a secret: "?a=b&password=c". */

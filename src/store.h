@@ -25,6 +25,15 @@ typedef struct StoreFailure
 
 #define STORE_MARK_BYTES	64
 
+/* What is left in a store behind ids, if it keeps marks. */
+typedef struct StoreMark
+{
+	const char *client;			/* in whose name */
+	const char *expected;		/* is there; else nothing is added. Empty =
+								 * none */
+	const char *mark;			/* to be there; empty = as it is */
+} StoreMark;
+
 /* What a store tells about itself. */
 typedef struct StoreReport
 {
@@ -40,8 +49,8 @@ extern char *store_masked(const char *url);
 
 extern void store_attend_with(LinkAttend attend);
 extern bool store_contains(const char *url, const pg_uuid_t *key);
-extern bool store_add(const char *url, const StoreKey *keys, int n,
-					  const char *client, const char *mark, StoreFailure *failure);
+extern bool store_add(const char *url, const StoreKey *keys, int n, const StoreMark *mark,
+					  StoreFailure *failure);
 extern bool store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure);
 
 #endif							/* OUTBOX_STORE_H */

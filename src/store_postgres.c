@@ -49,8 +49,8 @@ static const char *url_problem(const char *url);
 static void *open_store(const char *url, LinkAttend attend, StoreFailure *failure);
 static void close_store(void *connection);
 static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
-static bool add(void *connection, const StoreKey *keys, int n,
-				const char *client, const char *mark, StoreFailure *failure);
+static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+				StoreFailure *failure);
 static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
 static bool read_parameters(const char *url, Parameters *parameters);
@@ -153,8 +153,8 @@ contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *fail
 
 /* One statement, so all are there or none. */
 static bool
-add(void *connection, const StoreKey *keys, int n,
-	const char *client, const char *mark, StoreFailure *failure)
+add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+	StoreFailure *failure)
 {
 	StringInfoData argument;
 	char		answer[32];

@@ -10,8 +10,8 @@
  *
  * A replica may lack what was added last: ROLE travels with each command, so a
  * master that has become a replica is noticed, too. Redis may lose its newest
- * writes when it dies. So whoever adds leaves a mark behind what it added, and
- * compares it later: what survives a crash is a prefix of what was written.
+ * writes when it dies; what survives is a prefix. So whoever adds leaves a mark
+ * behind what it added, and nothing more is added unless it is still there.
  */
 #include "postgres.h"
 
@@ -28,12 +28,32 @@
 /* More milliseconds than these Redis does not take: for ever. */
 #define MAX_MS		INT64CONST(100000000000000)
 
+/*
+ * KEYS: the mark. ARGV: its value, its new value or nothing, and then each key
+ * and its milliseconds, 0 for ever. Only the first write can be refused.
+ */
+static const char add_script[] =
+	"if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then\n"
+	"  return redis.error_reply('MARKMOVED it has lost ids')\n"
+	"end\n"
+	"for i = 3, #ARGV, 2 do\n"
+	"  if ARGV[i + 1] == '0' then\n"
+	"    redis.call('SET', ARGV[i], '1')\n"
+	"  else\n"
+	"    redis.call('SET', ARGV[i], '1', 'PX', ARGV[i + 1])\n"
+	"  end\n"
+	"end\n"
+	"if ARGV[2] ~= '' then\n"
+	"  redis.call('SET', KEYS[1], ARGV[2])\n"
+	"end\n"
+	"return redis.status_reply('OK')\n";
+
 static const char *url_problem(const char *text);
 static void *open_store(const char *text, LinkAttend attend, StoreFailure *failure);
 static void close_store(void *connection);
 static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
-static bool add(void *connection, const StoreKey *keys, int n,
-				const char *client, const char *mark, StoreFailure *failure);
+static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+				StoreFailure *failure);
 static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
 static StringInfo begin(void);
@@ -124,45 +144,35 @@ contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *fail
 	return known;
 }
 
-/* The mark comes last: where it survives, all before it has. */
+/*
+ * One script, so that nothing is added behind a mark that is not the one that
+ * must be there: else what was lost before it would be so for good.
+ */
 static bool
-add(void *connection, const StoreKey *keys, int n,
-	const char *client, const char *mark, StoreFailure *failure)
+add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+	StoreFailure *failure)
 {
 	StringInfo	out = begin();
+	char	   *name = psprintf("%s%s", MARK_PREFIX, mark->client);
 
+	put_command(out, 6 + 2 * n);
+	put_word(out, "EVAL");
+	put_word(out, add_script);
+	put_word(out, "1");
+	put_word(out, name);
+	put_word(out, mark->expected);
+	put_word(out, mark->mark);
 	for (int i = 0; i < n; i++)
 	{
 		int64		ms = Max(keys[i].retention / 1000, 1);
 		char		digits[24];
 
-		put_command(out, ms > MAX_MS ? 3 : 5);
-		put_word(out, "SET");
+		snprintf(digits, sizeof(digits), INT64_FORMAT, ms > MAX_MS ? 0 : ms);
 		put_key(out, &keys[i].key);
-		put_word(out, "1");
-		if (ms > MAX_MS)
-			continue;
-		snprintf(digits, sizeof(digits), INT64_FORMAT, ms);
-		put_word(out, "PX");
 		put_word(out, digits);
 	}
-	if (mark)
-	{
-		char	   *name = psprintf("%s%s", MARK_PREFIX, client);
-
-		put_command(out, 3);
-		put_word(out, "SET");
-		put_word(out, name);
-		put_word(out, mark);
-	}
-	if (!send_commands(connection, out, failure) || !expect_master(connection, failure))
-		return false;
-	for (int i = 0; i < n + (mark ? 1 : 0); i++)
-	{
-		if (!expect_ok(connection, failure))
-			return false;
-	}
-	return true;
+	return send_commands(connection, out, failure) && expect_master(connection, failure) &&
+		expect_ok(connection, failure);
 }
 
 /* INFO may be forbidden to us; then we know nothing against the server. */
