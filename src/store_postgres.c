@@ -345,7 +345,7 @@ ask(PostgresStore *store, const char *query, Oid type, const char *argument,
 	char *answer, size_t size, StoreFailure *failure)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_command_timeout);
-	bool		answered = false;
+	bool		answered = true;
 
 	if (!PQsendQueryParams(store->conn, query, argument ? 1 : 0, &type, &argument, NULL, NULL, 0))
 	{
@@ -363,10 +363,8 @@ ask(PostgresStore *store, const char *query, Oid type, const char *argument,
 		result = PQgetResult(store->conn);
 		if (result == NULL)
 			return answered;
-		answered = read_answer(result, answer, size, failure);
+		answered &= read_answer(result, answer, size, failure);
 		PQclear(result);
-		if (!answered)
-			return false;
 	}
 }
 
