@@ -56,6 +56,8 @@ typedef struct UsedStore
 	bool		wanted;			/* an endpoint names it still */
 	int64		retention;		/* longest one of these endpoints */
 	bool		sound;			/* it was there, and had its mark */
+	bool		refuses;		/* it could not be added to, whatever it says
+								 * of itself */
 	bool		is_away;		/* and the log says so */
 	TimestampTz next_check;
 	int			retry_ms;
@@ -248,7 +250,10 @@ check_store(UsedStore *store, Position *position)
 	}
 	if (report.keeps_marks)
 		compare_mark(store, report.mark, position);
-	store_works(store, &report);
+	store->sound = true;
+	store->next_check = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CHECK_MS);
+	if (!store->refuses)
+		store_works(store, &report);
 }
 
 /* What we left last must be there; when we have just started, whatever that was. */
@@ -293,10 +298,7 @@ store_works(UsedStore *store, const StoreReport *report)
 	if (store->is_away)
 		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" can be used again", masked)));
 	store->is_away = false;
-	store->sound = true;
 	store->retry_ms = 0;
-	store->next_check = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CHECK_MS);
-
 	store->problem[0] = '\0';
 	if (report->evicts)
 		snprintf(store->problem, sizeof(store->problem),
@@ -420,10 +422,14 @@ add_to_store(UsedStore *store, const char *mark)
 
 		if (!store_add(store->url, store->keys + done, n, &marks, &failure))
 		{
+			store->refuses = true;
 			store_failed(store, &failure);
 			return false;
 		}
 	}
+	if (store->refuses)
+		store->next_check = 0;
+	store->refuses = false;
 	strlcpy(store->mark, mark, sizeof(store->mark));
 	return true;
 }
