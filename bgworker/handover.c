@@ -37,6 +37,7 @@
 
 #include "bgworker/handover.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/endpoint.h"
 #include "src/log.h"
 #include "src/shared.h"
@@ -150,7 +151,7 @@ handover_is_sound(const Position *position)
 long
 handover_ms_until_due(const Position *position)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 	long		ms = CHECK_MS;
 
 	if (position->handed_over < position->published && all_stores_are_sound())
@@ -171,7 +172,7 @@ list_stores(void)
 	endpoint_each(use_store, NULL);
 	transaction_commit();
 	forget_unused();
-	next_listing = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CHECK_MS);
+	next_listing = TimestampTzPlusMilliseconds(clock_now(), CHECK_MS);
 }
 
 static void
@@ -226,7 +227,7 @@ forget_unused(void)
 static void
 check_stores(Position *position)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (next_listing <= now)
 		list_stores();
@@ -251,7 +252,7 @@ check_store(UsedStore *store, Position *position)
 	if (report.keeps_marks)
 		compare_mark(store, report.mark, position);
 	store->sound = true;
-	store->next_check = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CHECK_MS);
+	store->next_check = TimestampTzPlusMilliseconds(clock_now(), CHECK_MS);
 	if (!store->refuses)
 		store_works(store, &report);
 }
@@ -286,7 +287,7 @@ store_failed(UsedStore *store, const StoreFailure *failure)
 	store->is_away = true;
 	store->sound = false;
 	store->retry_ms = store->retry_ms == 0 ? FIRST_RETRY_MS : Min(store->retry_ms * 2, LAST_RETRY_MS);
-	store->next_check = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), store->retry_ms);
+	store->next_check = TimestampTzPlusMilliseconds(clock_now(), store->retry_ms);
 	report_problems();
 }
 

@@ -16,6 +16,7 @@
 #include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/record.h"
 #include "src/record_ring.h"
 #include "src/settings.h"
@@ -52,7 +53,10 @@ record_look(const RecordName *name, RecordMemo *memo)
 	RecordLook	look;
 
 	if (memo)
+	{
 		memo->looked_at = GetCurrentTimestamp();
+		memo->looked_at_clock = clock_now();
+	}
 	look = record_ring_look(name, memo);
 	if (look.fate != RECORD_COMMITTED && is_in_store(name))
 		return (RecordLook) {.fate = RECORD_COMMITTED};
@@ -92,12 +96,15 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 /*
  * Whether somebody may have let a record go since the look that the memo is
  * of: that happens outbox.replay_window after the id was added to the store,
- * at the earliest. Half of it is a margin for clocks.
+ * at the earliest. That goes by the wall clock, which may be set; half of it is
+ * a margin.
  */
 static bool
 is_late(const RecordMemo *memo)
 {
-	return GetCurrentTimestamp() - memo->looked_at >= outbox_replay_window * USECS_PER_SEC / 2;
+	int64		limit = outbox_replay_window * USECS_PER_SEC / 2;
+
+	return GetCurrentTimestamp() - memo->looked_at >= limit || clock_now() - memo->looked_at_clock >= limit;
 }
 
 /* Raises an error if that cannot be found out. */

@@ -46,7 +46,8 @@ typedef struct RecordLook
  */
 typedef struct RecordMemo
 {
-	TimestampTz looked_at;		/* when the look began */
+	TimestampTz looked_at;		/* when the look began, by the wall clock */
+	TimestampTz looked_at_clock;	/* and by one that nobody sets */
 	bool		others_were_quiet;
 	int64		generation;
 } RecordMemo;

@@ -21,6 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/settings.h"
 #include "src/store_kind.h"
 
@@ -245,7 +246,7 @@ perform(const char *url, Task *task, StoreFailure *failure)
 static bool
 try_twice(Connection *connection, Task *task, StoreFailure *failure)
 {
-	TimestampTz begun = GetCurrentTimestamp();
+	TimestampTz begun = clock_now();
 	bool		kept;
 
 	connection->used = begun;
@@ -256,7 +257,7 @@ try_twice(Connection *connection, Task *task, StoreFailure *failure)
 		return false;
 	if (run(connection, task, failure))
 		return true;
-	if (!kept || TimestampDifferenceExceeds(begun, GetCurrentTimestamp(), outbox_command_timeout))
+	if (!kept || TimestampDifferenceExceeds(begun, clock_now(), outbox_command_timeout))
 		return false;
 	return open_connection(connection, failure) && run(connection, task, failure);
 }

@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/resolver.h"
 #include "src/settings.h"
@@ -95,7 +96,7 @@ url_problem(const char *url)
 static void *
 open_store(const char *url, LinkAttend attend, StoreFailure *failure)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_connect_timeout);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
 	Parameters	parameters = {0};
 	PostgresStore *store;
 	volatile bool connected = false;
@@ -344,7 +345,7 @@ static bool
 ask(PostgresStore *store, const char *query, Oid type, const char *argument,
 	char *answer, size_t size, StoreFailure *failure)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_command_timeout);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_command_timeout);
 	bool		answered = true;
 
 	if (!PQsendQueryParams(store->conn, query, argument ? 1 : 0, &type, &argument, NULL, NULL, 0))
