@@ -20,7 +20,8 @@
  * mark behind them, which is compared with each addition and every few seconds.
  * If it is not the one that we left, nothing is added behind it, but what the
  * log still has after it is added again first; and nothing is emptied unless
- * all stores are there and have their mark.
+ * all stores are there, and have had their marks for as long as a session may
+ * rely on a look of its own (record.c): it may have looked while ids were lost.
  *
  * No transaction is open while a store is waited for; the dispatcher publishes
  * meanwhile.
@@ -39,7 +40,9 @@
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/endpoint.h"
+#include "src/kill_point.h"
 #include "src/log.h"
+#include "src/settings.h"
 #include "src/shared.h"
 #include "src/store.h"
 
@@ -81,6 +84,8 @@ static MemoryContext batch_context;
 static UsedStore *stores;		/* in TopMemoryContext */
 static char client[37];			/* in whose name marks are left */
 static TimestampTz next_listing;	/* of the stores that are used */
+static bool making_up;			/* ids are added again that a store has lost */
+static TimestampTz settled_at;	/* when we began, or had made that up */
 
 static void list_stores(void);
 static void use_store(const Endpoint *endpoint, void *arg);
@@ -97,6 +102,7 @@ static bool sort_marker(TupleTableSlot *row, int slot, void *arg);
 static void add_key(UsedStore *store, const pg_uuid_t *key, int64 retention);
 static bool add_to_stores(const Batch *batch);
 static bool add_to_store(UsedStore *store, const char *mark);
+static bool has_settled(void);
 static bool all_stores_are_sound(void);
 
 /*
@@ -131,10 +137,31 @@ handover_run(Position *position)
 
 	check_stores(position);
 	if (position->handed_over >= position->published || !all_stores_are_sound() ||
-		!read_batch(&batch, position) || !add_to_stores(&batch))
+		!read_batch(&batch, position))
 		return false;
+	KILL_POINT("markers_read");
+	if (!add_to_stores(&batch))
+		return false;
+	KILL_POINT("ids_added");
 	position_hand_over(position, batch.upto);
+	if (making_up && position->handed_over >= position->published)
+	{
+		making_up = false;
+		settled_at = clock_now();
+	}
 	return true;
+}
+
+/* Whether it has been long enough since a store had lost ids, if one may. */
+static bool
+has_settled(void)
+{
+	bool		may_lose = false;
+
+	for (UsedStore *store = stores; store; store = store->next)
+		may_lose |= store->knows_mark;
+	return !may_lose ||
+		clock_now() - settled_at >= outbox_replay_window * USECS_PER_SEC;
 }
 
 /*
@@ -144,7 +171,8 @@ handover_run(Position *position)
 bool
 handover_is_sound(const Position *position)
 {
-	return position->handed_over >= position->published && next_listing != 0 && all_stores_are_sound();
+	return position->handed_over >= position->published && next_listing != 0 &&
+		all_stores_are_sound() && has_settled();
 }
 
 /* How long until handover_run() has something to do. */
@@ -261,14 +289,20 @@ check_store(UsedStore *store, Position *position)
 static void
 compare_mark(UsedStore *store, const char *mark, Position *position)
 {
+	bool		lost;
+
 	if (store->knows_mark && strcmp(mark, store->mark) == 0)
 		return;
 	if (!transaction_begin("reading the position"))
 		return;
-	if (position_hand_over_again(position, mark) && store->knows_mark)
+	lost = position_hand_over_again(position, mark);
+	if (lost && store->knows_mark)
 		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
 							 store_masked(store->url), (long long) position->handed_over)));
 	transaction_commit();
+	making_up |= lost;
+	if (!store->knows_mark)
+		settled_at = clock_now();
 	strlcpy(store->mark, mark, sizeof(store->mark));
 	store->knows_mark = true;
 }
