@@ -30,7 +30,12 @@ OBJS       = \
 	src/session.o \
 	src/settings.o \
 	src/shared.o \
+	src/socket_wait.o \
 	src/status.o \
+	src/store.o \
+	src/store_postgres.o \
+	src/store_redis.o \
+	src/store_server.o \
 	src/unique_id.o \
 	src/wait.o \
 	src/wakeup.o \
@@ -42,6 +47,7 @@ OBJS       = \
 	bgworker/destination.o \
 	bgworker/dispatcher.o \
 	bgworker/filter_builder.o \
+	bgworker/handover.o \
 	bgworker/instance.o \
 	bgworker/key_run.o \
 	bgworker/launcher.o \
@@ -62,9 +68,9 @@ ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
 EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc
 
-PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
+PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null) -I$(libpq_srcdir) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
 PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK  = $(shell pkg-config --libs hiredis 2>/dev/null)
+SHLIB_LINK  = $(shell pkg-config --libs hiredis 2>/dev/null) $(libpq)
 
 PG_CONFIG ?= pg_config
 PGXS      := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)

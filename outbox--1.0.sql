@@ -166,7 +166,7 @@ BEGIN
 				database oid NOT NULL,
 				key uuid,
 				message_id text NOT NULL,
-				dest text NOT NULL,
+				dest text,
 				cause text,
 				headers jsonb,
 				body bytea NOT NULL,
@@ -179,9 +179,9 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.at IS 'when it was enqueued';
 			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was enqueued in; a copy by TEMPLATE leaves what is not its own to its original';
 			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
-			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see';
-			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination';
-			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it';
+			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; of a marker: endpoint';
+			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: a marker, which says that an endpoint has processed a message';
+			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it; of a marker: message that was processed';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
 			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'not to be sent before';
@@ -193,6 +193,7 @@ BEGIN
 				snapshot pg_snapshot NOT NULL,
 				opened_at timestamptz NOT NULL,
 				published bigint NOT NULL,
+				handed_over bigint NOT NULL,
 				messages bigint NOT NULL,
 				oldest timestamptz
 			) %2$s;
@@ -203,8 +204,9 @@ BEGIN
 			COMMENT ON COLUMN outbox.window_%1$s.snapshot IS 'where it ends; it begins where the window before ends';
 			COMMENT ON COLUMN outbox.window_%1$s.opened_at IS 'when it was opened';
 			COMMENT ON COLUMN outbox.window_%1$s.published IS 'newest window known to be in Redis when this row was written';
+			COMMENT ON COLUMN outbox.window_%1$s.handed_over IS 'newest window known to have had its markers handed on when this row was written';
 			COMMENT ON COLUMN outbox.window_%1$s.messages IS 'messages in all windows up to the end of this one';
-			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message was enqueued';
+			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message or marker was enqueued';
 		$sql$, n, no_vacuum);
 	END LOOP;
 
@@ -246,8 +248,8 @@ END
 $$;
 
 -- Window 0 ends before every transaction that can have written a message.
-INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, messages)
-	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0);
+INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, handed_over, messages)
+	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0, 0);
 
 --
 -- Functions for applications
@@ -549,6 +551,12 @@ AS 'MODULE_PATHNAME', 'outbox_is_pending'
 LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.is_pending(xid8) IS 'whether messages of that transaction are not yet known to be in Redis; pg_dump takes these';
 
+CREATE FUNCTION outbox.is_to_hand_over(tx xid8)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_is_to_hand_over'
+LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.is_to_hand_over(xid8) IS 'whether markers of that transaction are not yet known to have been handed on; pg_dump takes these';
+
 CREATE FUNCTION outbox.wake_launcher()
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_wake_launcher'
@@ -578,6 +586,39 @@ RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_read_records'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows';
+
+CREATE FUNCTION outbox.check_store(url text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_check_store'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.check_store(text) IS 'refuses what cannot be the URL of a deduplication store, and who may not name one';
+
+CREATE FUNCTION outbox.mask_store(url text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_mask_store'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION outbox.mask_store(text) IS 'the URL of a deduplication store without passwords';
+
+--
+-- What this database does as the deduplication store of others
+--
+CREATE FUNCTION outbox.store_contains(key uuid)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_store_contains'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_contains(uuid) IS 'whether the id of this hash is remembered here; for servers that have this database as their store';
+
+CREATE FUNCTION outbox.store_add(keys uuid[])
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_store_add'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_add(uuid[]) IS 'remembers ids by their hashes; for servers that have this database as their store';
+
+CREATE FUNCTION outbox.store_retention()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_store_retention'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_retention() IS 'how long ids are remembered here, in microseconds; for servers that have this database as their store';
 
 --
 -- Views
@@ -704,7 +745,7 @@ BEGIN
 		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
 		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
 		PERFORM pg_extension_config_dump(slot_table, CASE
-			WHEN slot_table::text LIKE '%log%' THEN format('WHERE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %1$s.id AND (d.state <> ''returned'' OR d.returned_tx <> %1$s.tx))',
+			WHEN slot_table::text LIKE '%log%' THEN format('WHERE CASE WHEN dest IS NULL THEN outbox.is_to_hand_over(tx) ELSE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %1$s.id AND (d.state <> ''returned'' OR d.returned_tx <> %1$s.tx)) END',
 				split_part(slot_table::text, '.', 2))
 			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
 			ELSE '' END);
@@ -742,6 +783,7 @@ AS $$
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
+		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
@@ -753,7 +795,7 @@ AS $$
 	UNION ALL
 	SELECT 'TABLE outbox.dead_letters' WHERE access = 'admin'
 	UNION ALL
-	SELECT 'SCHEMA outbox' WHERE access = 'monitor'
+	SELECT 'SCHEMA outbox' WHERE access IN ('monitor', 'store')
 	UNION ALL
 	SELECT 'SCHEMA @extschema@' WHERE access IN ('application', 'admin') AND '@extschema@' NOT IN ('public', 'outbox')
 	UNION ALL
@@ -775,11 +817,12 @@ BEGIN
 	kinds := CASE access
 		WHEN 'application' THEN '{application}'::text[]
 		WHEN 'monitor' THEN '{monitor}'::text[]
+		WHEN 'store' THEN '{store}'::text[]
 		WHEN 'admin' THEN '{monitor,admin}'::text[]
 	END;
 	IF kinds IS NULL THEN
 		RAISE EXCEPTION 'invalid access: "%"', access USING ERRCODE = 'invalid_parameter_value',
-			HINT = 'Use "application", "monitor" or "admin".';
+			HINT = 'Use "application", "monitor", "admin" or "store".';
 	END IF;
 	-- Schemas come last: they are kept while another kind of access needs them.
 	FOR wanted IN
@@ -789,7 +832,7 @@ BEGIN
 		ORDER BY split_part(p.object, ' ', 1) = 'SCHEMA', 1
 	LOOP
 		CONTINUE WHEN wanted.kind = 'SCHEMA' AND verb LIKE 'REVOKE%' AND EXISTS (
-			SELECT FROM unnest('{application,monitor,admin}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
+			SELECT FROM unnest('{application,monitor,admin,store}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
 			WHERE s.object = wanted.object AND f.object LIKE 'FUNCTION %'
 				AND has_function_privilege(role, substr(f.object, 10), 'EXECUTE'));
 		EXECUTE format(verb, CASE wanted.kind WHEN 'FUNCTION' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, wanted.object, role);
@@ -803,7 +846,7 @@ CREATE FUNCTION @extschema@.outbox_grant(role regrole, access text DEFAULT 'appl
 RETURNS void
 AS $$ SELECT outbox.set_access('GRANT %s ON %s TO %s', role, access) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor or admin needs';
+COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor, admin, or a server that has this database as its store, needs';
 
 CREATE FUNCTION @extschema@.outbox_revoke(role regrole, access text DEFAULT 'application')
 RETURNS void

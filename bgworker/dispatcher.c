@@ -34,6 +34,7 @@
 #include "bgworker/filter_builder.h"
 #include "bgworker/packing.h"
 #include "bgworker/destination.h"
+#include "bgworker/handover.h"
 #include "bgworker/instance.h"
 #include "bgworker/position.h"
 #include "bgworker/publisher.h"
@@ -94,16 +95,20 @@ static void attend_to_refusal(void);
 static void reload_if_changed(void);
 static bool look_for_messages(void);
 static bool publish(void);
+static void publish_meanwhile(void);
 static bool try_to_connect(void);
 static void redis_failed(void);
 static void lease_is_held(void);
 static void redis_is_up(void);
 static void redis_works(void);
 static bool keep_house(bool busy);
+static void renew_lease(void);
+static bool has_news_of_position(void);
 static void note_position(void);
 static bool cleanup_is_asked_for(void);
 static bool round_is_due(void);
 static void clean_up(void);
+static bool nothing_is_lost(void);
 static bool run_round(bool may_expire);
 static void wait_for_work(void);
 static long ms_until(TimestampTz when);
@@ -143,6 +148,7 @@ outbox_dispatcher_main(Datum database)
 		/* What was opened now may have been enqueued after such a change. */
 		reload_if_changed();
 		busy |= publish();
+		busy |= handover_run(&position);
 		busy |= keep_house(busy);
 		attend_to_refusal();
 		if (!busy)
@@ -177,6 +183,7 @@ set_up_process(Oid database)
 	become_the_only_one();
 	register_process();
 	publisher_init(attend);
+	handover_init(publish_meanwhile);
 }
 
 /* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
@@ -293,6 +300,7 @@ load_instance(void)
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
 	}
 	publisher_set_instance(&instance);
+	handover_set_instance(&instance);
 }
 
 /*
@@ -467,6 +475,22 @@ publish(void)
 	return published;
 }
 
+/*
+ * What goes on while handover.c waits for a store: everything else but
+ * cleaning up. Other settings are left to the main loop.
+ */
+static void
+publish_meanwhile(void)
+{
+	attend();
+	if (settings_are_new || !outbox_dispatch)
+		return;
+	reload_if_changed();
+	(void) look_for_messages();
+	(void) publish();
+	renew_lease();
+}
+
 static bool
 try_to_connect(void)
 {
@@ -568,16 +592,12 @@ keep_house(bool busy)
 {
 	TimestampTz now = clock_now();
 
-	if (!busy && position_is_caught_up(&position) && position.opened.published < position.published &&
+	if (!busy && position_is_caught_up(&position) && has_news_of_position() &&
 		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position();
 
-	if (!busy && publisher_is_connected() && now - last_contact > RENEW_AFTER_MS * INT64CONST(1000))
-	{
-		last_contact = now;
-		if (!publisher_renew())
-			redis_failed();
-	}
+	if (!busy)
+		renew_lease();
 
 	if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
@@ -587,6 +607,27 @@ keep_house(bool busy)
 	return packing_step() | filter_builder_step();
 }
 
+/* Says that we are still there, if nothing else has for a while. */
+static void
+renew_lease(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!publisher_is_connected() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
+		return;
+	last_contact = now;
+	if (!publisher_renew())
+		redis_failed();
+}
+
+/* Whether we know more of where we are than the newest window says. */
+static bool
+has_news_of_position(void)
+{
+	return position.opened.published < position.published ||
+		position.opened.handed_over < position.handed_over;
+}
+
 /*
  * Writes down on both sides that all is published: the rows that the fence
  * names are not kept for ever.
@@ -594,7 +635,7 @@ keep_house(bool busy)
 static void
 note_position(void)
 {
-	if (position_close(&position) && !publisher_move_fence(&position.opened))
+	if (position_close(&position) && !publisher_move_fence(position.opened.number, &position.opened.uuid))
 		redis_failed();
 	KILL_POINT("closing_fence_moved");
 }
@@ -631,11 +672,24 @@ clean_up(void)
 	ConditionVariableBroadcast(&shared->progress);
 }
 
+/*
+ * Whether those that we told of messages and ids are there and have them still,
+ * so that we need not keep them. Where no message was ever enqueued nobody
+ * needs a Redis: the database may be the store of others.
+ */
+static bool
+nothing_is_lost(void)
+{
+	bool		redis_has_all = publisher_is_connected() && position.sent >= position.published;
+
+	return (redis_has_all || position.opened.messages == 0) && handover_is_sound(&position);
+}
+
 static bool
 run_round(bool may_expire)
 {
 	CleanupLimits limits = {
-		.may_empty = publisher_is_connected() && position.sent >= position.published,
+		.may_empty = nothing_is_lost(),
 		.may_expire = may_expire
 	};
 
@@ -660,8 +714,9 @@ wait_for_work(void)
 			ms = Min(ms, RENEW_AFTER_MS);
 		if (outbox_cleanup_interval >= 0)
 			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
-		if (position.opened.published < position.published)
+		if (has_news_of_position())
 			ms = Min(ms, CLOSE_AFTER_MS);
+		ms = Min(ms, handover_ms_until_due(&position));
 		if (publisher_is_connected() && !destination_all_paused())
 			ms = Min(ms, deferral_ms_until_due());
 	}

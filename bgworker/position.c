@@ -16,7 +16,8 @@
  *
  * Where we are is told by the fence in Redis. `published` in the rows of the
  * window tables is what was known when they were written: it never runs ahead,
- * so expiry and the views rely on it.
+ * so expiry and the views rely on it. The same goes for `handed_over`, which
+ * tells how far handover.c got with the markers of what is published.
  */
 #include "postgres.h"
 
@@ -37,6 +38,7 @@
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/store.h"
 #include "src/unique_id.h"
 
 #define FIRST_SIZE	1024
@@ -75,6 +77,7 @@ static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
 static void resume_from_oldest(Position *position);
 static int64 oldest_to_replay(const Position *position);
+static void hand_over_unmarked(Position *position);
 static void report_published(const Position *position);
 
 /*
@@ -94,6 +97,8 @@ position_load(Position *position, int64 first_window)
 	/* What has been emptied had been published, whatever the row says. */
 	position->published = Max(newest.published, window_oldest_number());
 	position->sent = position->published;
+	position->handed_over = Min(Max(newest.handed_over, window_oldest_number()), position->published);
+	position->marked = newest.number;
 	position->touched = newest.number;
 	position->first_window = first_window;
 	position->resume_after = 0;
@@ -137,7 +142,7 @@ position_open_window(Position *position)
 		return false;
 	now = snapshot_value_now();
 	collect(&rows, position->looked, now);
-	if (rows.n == 0)
+	if (rows.n == 0 && rows.markers == 0)
 	{
 		keep_snapshot(&position->looked, now);
 		transaction_commit();
@@ -149,6 +154,8 @@ position_open_window(Position *position)
 	KILL_POINT("window_written");
 	transaction_commit();
 	KILL_POINT("window_committed");
+	if (rows.markers > 0)
+		position->marked = position->opened.number;
 
 	/* Kept only if it is the next one to be sent; else it is read again. */
 	if (position->sent + 1 == position->opened.number)
@@ -157,7 +164,7 @@ position_open_window(Position *position)
 			pfree(position->rows.rows);
 		position->rows = rows;
 	}
-	else
+	else if (rows.rows)
 		pfree(rows.rows);
 	return true;
 }
@@ -243,6 +250,7 @@ position_resume(Position *position, const char *fence_text)
 			position->resume_after = fence.last_id;
 		}
 		position->published = Max(position->published, position->sent);
+		hand_over_unmarked(position);
 	}
 	else if (fence.number < window_oldest_number())
 		resume_from_oldest(position);
@@ -254,6 +262,52 @@ position_resume(Position *position, const char *fence_text)
 	report_published(position);
 }
 
+/* Notes that the markers of all windows up to this one have been handed on. */
+void
+position_hand_over(Position *position, int64 upto)
+{
+	position->handed_over = upto;
+	hand_over_unmarked(position);
+}
+
+/*
+ * Goes back to where a store has lost what it was handed: to the window that
+ * its mark names, or, if that is not kept, the oldest one that is. Returns
+ * whether there is anything to be handed over again. Needs an open transaction.
+ */
+bool
+position_hand_over_again(Position *position, const char *mark)
+{
+	int64		oldest = window_oldest_number();
+	int64		from = oldest;
+	Window		window;
+	char		expected[STORE_MARK_BYTES];
+
+	if (sscanf(mark, "%lld ", (long long *) &from) == 1 && from > oldest && window_fetch(from, &window))
+	{
+		position_mark(&window, expected, sizeof(expected));
+		if (strcmp(mark, expected) != 0)
+			from = oldest;
+	}
+	else
+		from = oldest;
+	if (from >= position->handed_over)
+		return false;
+	position->handed_over = from;
+	position->marked = position->opened.number;
+	return true;
+}
+
+/* What is left in a store when it has all ids up to the end of a window. */
+void
+position_mark(const Window *window, char *mark, size_t size)
+{
+	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
+
+	snprintf(mark, size, "%lld %s", (long long) window->number, uuid);
+	pfree(uuid);
+}
+
 /* Notes that the window after `sent` is in Redis. */
 void
 position_advance(Position *position)
@@ -263,6 +317,7 @@ position_advance(Position *position)
 	if (position->sent > position->published)
 	{
 		position->published = position->sent;
+		hand_over_unmarked(position);
 		report_published(position);
 	}
 }
@@ -296,16 +351,17 @@ position_next_rows(Position *position)
 
 /*
  * Whether all messages of all transactions up to `tx` that had ended when it
- * committed are in Redis. `tx` must be one of the dispatcher's own.
+ * committed are in Redis, and their markers handed on. `tx` must be one of the
+ * dispatcher's own.
  */
 bool
 position_has_published(const Position *position, FullTransactionId tx)
 {
 	Window		window;
 
-	if (position->published == position->opened.number)
+	if (position->handed_over == position->opened.number)
 		return snapshot_value_sees(position->looked, tx);
-	return window_fetch(position->published, &window) &&
+	return window_fetch(position->handed_over, &window) &&
 		snapshot_value_sees(window.snapshot, tx);
 }
 
@@ -313,6 +369,7 @@ static void
 all_is_published(Position *position)
 {
 	position->sent = position->published = position->opened.number;
+	hand_over_unmarked(position);
 	report_published(position);
 }
 
@@ -321,12 +378,15 @@ static void
 append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows)
 {
 	Rings		rings;
+	bool		is_empty = rows->n == 0 && rows->markers == 0;
+	bool		all_handed_over = position->handed_over == position->opened.number;
 	Window		window = {
 		.number = position->opened.number + 1,
 		.tx = GetTopFullTransactionId(),
 		.snapshot = (SnapshotValue *) snapshot,
 		.opened_at = GetCurrentTimestamp(),
-		.published = rows->n == 0 ? position->opened.number + 1 : position->published,
+		.published = is_empty ? position->opened.number + 1 : position->published,
+		.handed_over = is_empty && all_handed_over ? position->opened.number + 1 : position->handed_over,
 		.messages = position->opened.messages + rows->n,
 		.oldest = rows->oldest
 	};
@@ -379,6 +439,13 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	WindowRows *rows = arg;
 	TimestampTz at = log_row_at(row);
 
+	if (rows->oldest == 0 || at < rows->oldest)
+		rows->oldest = at;
+	if (log_row_is_marker(row))
+	{
+		rows->markers++;
+		return true;
+	}
 	if (rows->rows == NULL)
 	{
 		rows->size = FIRST_SIZE;
@@ -393,8 +460,6 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	rows->rows[rows->n].tid = row->tts_tid;
 	rows->rows[rows->n].slot = slot;
 	rows->n++;
-	if (rows->oldest == 0 || at < rows->oldest)
-		rows->oldest = at;
 	return true;
 }
 
@@ -483,6 +548,14 @@ static int64
 oldest_to_replay(const Position *position)
 {
 	return Min(Max(window_oldest_number(), position->first_window), position->published);
+}
+
+/* Windows without markers need nobody to hand them on. */
+static void
+hand_over_unmarked(Position *position)
+{
+	if (position->marked <= position->handed_over)
+		position->handed_over = position->published;
 }
 
 static void

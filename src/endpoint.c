@@ -2,8 +2,8 @@
  * endpoint.c
  *		Reads the settings of endpoints, and remembers them.
  *
- * Called by outbox_begin() for its endpoint and by cleanup for the longest
- * retention. All endpoints are read at once into a cache of this backend; a
+ * Called by outbox_begin() for its endpoint, by cleanup for the longest
+ * retention, and by handover.c for who is to be told. All endpoints are read at once into a cache of this backend; a
  * trigger on the table, outbox_endpoint_changed(), sends the invalidation that
  * empties it, so a restored dump counts as much as outbox_alter_endpoint().
  */
@@ -31,7 +31,10 @@ enum
 {
 	COL_NAME = 1,
 	COL_CONCURRENCY,
-	COL_RETENTION
+	COL_RETENTION,
+	COL_RECORD_TABLE,
+	COL_RECORD_COLUMNS,
+	COL_DEDUP_STORE
 };
 
 /* A row of outbox.endpoint; what is NULL there falls back on a setting. */
@@ -41,6 +44,8 @@ typedef struct EndpointRow
 	bool		has_concurrency;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds, 0 = none of its own */
+	Oid			record_table;
+	char	   *dedup_store;
 } EndpointRow;
 
 static MemoryContext cache;		/* NULL = not loaded */
@@ -49,6 +54,7 @@ static int	nrows;
 static Oid	cached_relation;
 static bool stale;
 
+static Endpoint settle(const EndpointRow *row, const char *name);
 static void load(void);
 static void load_row(TupleTableSlot *slot, EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
@@ -71,31 +77,46 @@ endpoint_init(void)
 Endpoint
 endpoint_get(const char *name)
 {
-	Endpoint	endpoint = {
-		.name = (char *) name,
-		.concurrency = (Concurrency) outbox_concurrency,
-		.retention = outbox_retention * USECS_PER_SEC
-	};
+	Endpoint	endpoint;
+
+	if (!endpoint_find(name, &endpoint))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("endpoint \"%s\" does not exist", name),
+				 errhint("An administrator can create it with outbox_create_endpoint().")));
+	return endpoint;
+}
+
+/* The same; false if there is no such endpoint. */
+bool
+endpoint_find(const char *name, Endpoint *endpoint)
+{
+	static const EndpointRow none;
 
 	load();
 	for (int i = 0; i < nrows; i++)
 	{
 		if (strcmp(rows[i].name, name) == 0)
 		{
-			if (rows[i].has_concurrency)
-				endpoint.concurrency = rows[i].concurrency;
-			if (rows[i].retention > 0)
-				endpoint.retention = rows[i].retention;
-			return endpoint;
+			*endpoint = settle(&rows[i], name);
+			return true;
 		}
 	}
+	*endpoint = settle(&none, name);
+	return strcmp(name, "default") == 0;
+}
 
-	if (strcmp(name, "default") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("endpoint \"%s\" does not exist", name),
-				 errhint("An administrator can create it with outbox_create_endpoint().")));
-	return endpoint;
+/* Visits all endpoints that have settings. What is visited must not wait. */
+void
+endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
+{
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		Endpoint	endpoint = settle(&rows[i], rows[i].name);
+
+		visit(&endpoint, arg);
+	}
 }
 
 /* The longest time that any record must be remembered, in microseconds. */
@@ -121,6 +142,19 @@ outbox_endpoint_changed(PG_FUNCTION_ARGS)
 						"outbox.endpoint_changed")));
 	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
 	return PointerGetDatum(NULL);
+}
+
+/* A row's settings, with those of the server where it has none. */
+static Endpoint
+settle(const EndpointRow *row, const char *name)
+{
+	return (Endpoint) {
+		.name = (char *) name,
+		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
+		.retention = row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC,
+		.record_table = row->record_table,
+		.dedup_store = row->dedup_store
+	};
 }
 
 static void
@@ -186,6 +220,14 @@ load_row(TupleTableSlot *slot, EndpointRow *row)
 	value = slot_getattr(slot, COL_RETENTION, &isnull);
 	if (!isnull)
 		row->retention = interval_to_microseconds(DatumGetIntervalP(value));
+
+	value = slot_getattr(slot, COL_RECORD_TABLE, &isnull);
+	if (!isnull)
+		row->record_table = DatumGetObjectId(value);
+
+	value = slot_getattr(slot, COL_DEDUP_STORE, &isnull);
+	if (!isnull)
+		row->dedup_store = TextDatumGetCString(value);
 }
 
 /* As everywhere in PostgreSQL a month counts 30 days here. */

@@ -14,10 +14,15 @@ typedef struct Endpoint
 	char	   *name;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds */
+	Oid			record_table;	/* or InvalidOid */
+	char	   *dedup_store;	/* URL, or NULL; good until the next
+								 * endpoint_get() */
 } Endpoint;
 
 extern void endpoint_init(void);
 extern Endpoint endpoint_get(const char *name);
 extern int64 endpoint_longest_retention(void);
+extern bool endpoint_find(const char *name, Endpoint *endpoint);
+extern void endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg);
 
 #endif							/* OUTBOX_ENDPOINT_H */

@@ -4,7 +4,11 @@
  *
  * Called by session.c, wait.c and restore.c. It names records and knows where
  * an endpoint keeps them; how they are looked up and claimed there is the
- * business of record_ring.c. At most one committed record per endpoint and
+ * business of record_ring.c. An endpoint may have a store outside that remembers
+ * its ids when their records are gone (store.c). Records are looked at first and
+ * the store second, for an id goes to the store before its record goes; and
+ * whoever claims long after its look looks into the store once more, when its
+ * own record is there already. At most one committed record per endpoint and
  * message id exists within the retention, at any isolation level.
  */
 #include "postgres.h"
@@ -12,9 +16,15 @@
 #include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/record.h"
 #include "src/record_ring.h"
+#include "src/settings.h"
+#include "src/store.h"
 #include "src/unique_id.h"
+
+static bool is_late(const RecordMemo *memo);
+static bool is_in_store(const RecordName *name);
 
 /* Names the record of a message; strings are copied into the current context. */
 void
@@ -28,6 +38,8 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	name->endpoint = pstrdup(endpoint->name);
 	name->msgid = pstrdup(msgid);
 	name->retention = endpoint->retention;
+	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
+	name->has_marker = OidIsValid(endpoint->record_table) || endpoint->dedup_store != NULL;
 }
 
 /*
@@ -38,7 +50,17 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 RecordLook
 record_look(const RecordName *name, RecordMemo *memo)
 {
-	return record_ring_look(name, memo);
+	RecordLook	look;
+
+	if (memo)
+	{
+		memo->looked_at = GetCurrentTimestamp();
+		memo->looked_at_clock = clock_now();
+	}
+	look = record_ring_look(name, memo);
+	if (look.fate != RECORD_COMMITTED && is_in_store(name))
+		return (RecordLook) {.fate = RECORD_COMMITTED};
+	return look;
 }
 
 /*
@@ -53,7 +75,43 @@ record_look(const RecordName *name, RecordMemo *memo)
 RecordLook
 record_claim(const RecordName *name, const RecordMemo *memo)
 {
-	return record_ring_claim(name, memo);
+	RecordMemo	own;
+	RecordLook	look;
+
+	if (name->dedup_store == NULL)
+		return record_ring_claim(name, memo);
+	if (memo == NULL)
+	{
+		look = record_look(name, &own);
+		if (look.fate == RECORD_COMMITTED)
+			return look;
+		memo = &own;
+	}
+	look = record_ring_claim(name, memo);
+	if (look.fate == RECORD_ABSENT && is_late(memo) && is_in_store(name))
+		return (RecordLook) {.fate = RECORD_COMMITTED};
+	return look;
+}
+
+/*
+ * Whether somebody may have let a record go since the look that the memo is
+ * of: that happens outbox.replay_window after the id was added to the store,
+ * at the earliest. That goes by the wall clock, which may be set; half of it is
+ * a margin.
+ */
+static bool
+is_late(const RecordMemo *memo)
+{
+	int64		limit = outbox_replay_window * USECS_PER_SEC / 2;
+
+	return GetCurrentTimestamp() - memo->looked_at >= limit || clock_now() - memo->looked_at_clock >= limit;
+}
+
+/* Raises an error if that cannot be found out. */
+static bool
+is_in_store(const RecordName *name)
+{
+	return name->dedup_store && store_contains(name->dedup_store, &name->key);
 }
 
 /*

@@ -18,6 +18,9 @@ typedef struct RecordName
 	char	   *msgid;
 	pg_uuid_t	key;			/* hash of both */
 	int64		retention;		/* microseconds */
+	char	   *dedup_store;	/* URL, or NULL */
+	bool		has_marker;		/* others than the ring are told of the record:
+								 * it has a marker in the log */
 } RecordName;
 
 /* What a look for a record found. */
@@ -38,10 +41,13 @@ typedef struct RecordLook
 
 /*
  * What a look proved, so that a later claim need not look everywhere again:
- * at this generation every slot but the current one was free of writers.
+ * at this generation every slot but the current one was free of writers, and
+ * at this time a store did not have the id.
  */
 typedef struct RecordMemo
 {
+	TimestampTz looked_at;		/* when the look began, by the wall clock */
+	TimestampTz looked_at_clock;	/* and by one that nobody sets */
 	bool		others_were_quiet;
 	int64		generation;
 } RecordMemo;

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "src/kill_point.h"
+#include "src/log.h"
 #include "src/session.h"
 #include "src/shared.h"
 
@@ -153,6 +154,8 @@ session_commit(void)
 			refuse_claimed(&session->name, &look);
 		session->claimed = true;
 	}
+	if (session->phase == PHASE_OPEN && session->name.has_marker)
+		log_append_marker(&session->name.key, session->name.endpoint, session->name.msgid);
 	session->phase = PHASE_IDLE;
 	return session->messages;
 }

@@ -48,6 +48,7 @@ typedef struct DispatcherReport
 	RedisState	redis;
 	char		redis_error[256];
 	char		redis_warning[256]; /* a setting of Redis that endangers us */
+	char		store_problem[512]; /* what is wrong with a deduplication store */
 	TimestampTz lost_before;	/* Redis went back further than the log: what
 								 * is older may be missing there; 0 = no */
 	int64		published;		/* newest window known to be in Redis; -1 =

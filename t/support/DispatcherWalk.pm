@@ -44,7 +44,7 @@ CREATE FUNCTION work(client int, step text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	name text := client || ' ' || nextval('numbers');
 BEGIN
-	PERFORM outbox_begin('m ' || name);
+	PERFORM outbox_begin('m ' || name, 'stored');
 	FOR k IN 1..3 LOOP
 		PERFORM post('orders', name || ' ' || k || ' ' || step);
 		PERFORM post('flaky', name || ' ' || k || ' ' || step);
@@ -56,7 +56,7 @@ END;
 $$;
 CREATE FUNCTION claim(id text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	IF outbox_begin(id) THEN
+	IF outbox_begin(id, 'stored') THEN
 		INSERT INTO claimed VALUES (id);
 		PERFORM post('claims', id);
 		PERFORM outbox_commit();
@@ -106,6 +106,7 @@ sub new
 	my $node = create_with_kill_points('main', redis => $redis, conf => $settings);
 
 	$node->sql($functions);
+	$node->sql("INSERT INTO outbox.endpoint (name, dedup_store) VALUES ('stored', '" . $redis->url . "')");
 	return bless { node => $node, redis => $redis }, $class;
 }
 

@@ -120,6 +120,17 @@ sub create
 	return $self;
 }
 
+# Where it listens; Redis.pm has the same.
+sub socket { return $_[0]->host . '/.s.PGSQL.' . $_[0]->port; }
+
+# Its URL as a deduplication store, for a role; behind a proxy if one is given.
+sub store_url
+{
+	my ($self, $role, $proxy) = @_;
+	return "postgresql://$role\@127.0.0.1:" . $proxy->port . '/postgres?sslmode=disable' if $proxy;
+	return "postgresql://$role\@/postgres?host=" . $self->host . '&port=' . $self->port;
+}
+
 # Runs SQL that must succeed and returns its output.
 sub sql
 {
