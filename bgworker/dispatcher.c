@@ -235,6 +235,7 @@ register_process(void)
 	shared->report.redis = REDIS_UNKNOWN;
 	shared->report.redis_error[0] = '\0';
 	shared->report.redis_warning[0] = '\0';
+	shared->report.store_problem[0] = '\0';
 	shared->report.lost_before = 0;
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
