@@ -95,6 +95,12 @@ foreach my $name (@settings)
 {
 	my $default = $default{$name} =~ s/`//gr;
 
+	# This one cannot be set in a session. Nobody has set it here.
+	if ($name eq 'outbox.filter_memory')
+	{
+		is($node->sql("SHOW $name"), $default =~ s/ //r, "the default of $name is '$default'");
+		next;
+	}
 	is($node->sql("SET $name = '$default'; SELECT setting = boot_val FROM pg_settings WHERE name = '$name'"),
 		't', "the default of $name is '$default'");
 }
