@@ -15,7 +15,7 @@ our @EXPORT = qw(claimed fill is_at_rest is_new live_keys packed_slots prepare s
 our $small_slots = <<'END';
 outbox.record_slot_size = '64kB'
 outbox.cleanup_interval = '100ms'
-outbox.retention = '1 hour'
+outbox.retention = '1h'
 END
 
 # Creates what the others need. Ids are m1, m2, ...; padding makes them longer.
