@@ -179,6 +179,9 @@ class Given:
         self.taken.append((min(choice, len(options) - 1), len(options)))
         return [options[self.taken[-1][0]]]
 
+    def pause(self, running):
+        return None
+
     def following(self):
         """The choices of the next schedule, depth first; None when there is none."""
         taken = list(self.taken)
@@ -190,13 +193,22 @@ class Given:
 
 
 class Random:
-    """Takes any; now and then two at the same moment."""
+    """Takes any; now and then two at the same moment, or stops one in the middle of its step."""
 
-    def __init__(self, generator, together=0.1):
+    TOGETHER = 0.1
+    PAUSED = 0.2
+    LATEST = 0.0008  # seconds after which a step is stopped
+
+    def __init__(self, generator):
         self.generator = generator
-        self.together = together
 
     def __call__(self, options):
-        if len(options) > 1 and self.generator.random() < self.together:
+        if len(options) > 1 and self.generator.random() < self.TOGETHER:
             return self.generator.sample(options, 2)
         return [self.generator.choice(options)]
+
+    def pause(self, running):
+        """Which of those that are in the middle of a step is stopped, and how much later; or None."""
+        if running and self.generator.random() < self.PAUSED:
+            return self.generator.choice(running), self.generator.uniform(0, self.LATEST)
+        return None

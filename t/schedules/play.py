@@ -8,6 +8,9 @@ The rule, whatever the order of the steps:
     no worker meets an error but where it says that it may.
 """
 
+import os
+import signal
+import threading
 import time
 
 from plan import HOUSE, OPTIMISTIC, ISOLATIONS, reduced
@@ -41,6 +44,15 @@ $$
 """
 
 STILL_NEW = "SELECT CASE WHEN outbox_begin(%s, concurrency => 'pessimistic') THEN outbox_commit() >= 0 ELSE false END"
+
+PAUSE = 0.01  # seconds
+
+
+def proceed(pid):
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        pass  # it was killed meanwhile
 
 
 class Worker:
@@ -96,6 +108,7 @@ class Play:
                 break
             for actor in self.chooser(options):
                 self.act(actor)
+                self.pause()
         for worker in self.workers:
             if worker.session:
                 self.pool.append(worker.session)
@@ -159,6 +172,20 @@ class Play:
         worker.running = None
         worker.plan.clear()
         self.tell(worker.number, "crash")
+
+    def pause(self):
+        """Stops a process wherever it is, for so long that another one may do the same meanwhile."""
+        paused = self.chooser.pause([worker for worker in self.workers if worker.running])
+        if paused is None:
+            return
+        worker, delay = paused
+        until = time.monotonic() + delay
+        while time.monotonic() < until:
+            pass  # sleeping is not as precise
+        pid = worker.session.pid
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(PAUSE, proceed, (pid,)).start()
+        self.tell(worker.number, "paused")
 
     def settle(self):
         """Until each worker has been answered, or waits for another."""
