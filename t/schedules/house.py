@@ -29,6 +29,7 @@ class House:
         self.conninfo = conninfo
         self.retention = retention  # seconds
         self.done = {}  # how often each step was
+        self.usual_time = 0.0005  # seconds that a claim takes that waits for nobody
         self.connect()
 
     def connect(self):

@@ -195,9 +195,8 @@ class Given:
 class Random:
     """Takes any; now and then two at the same moment, or stops one in the middle of its step."""
 
-    TOGETHER = 0.1
-    PAUSED = 0.2
-    LATEST = 0.0008  # seconds after which a step is stopped
+    TOGETHER = 0.2
+    PAUSED = 0.4
 
     def __init__(self, generator):
         self.generator = generator
@@ -208,7 +207,7 @@ class Random:
         return [self.generator.choice(options)]
 
     def pause(self, running):
-        """Which of those that are in the middle of a step is stopped, and how much later; or None."""
+        """Which of those that are in the middle of a step is stopped, and where in it (0 to 1); or None."""
         if running and self.generator.random() < self.PAUSED:
-            return self.generator.choice(running), self.generator.uniform(0, self.LATEST)
+            return self.generator.choice(running), self.generator.random()
         return None

@@ -45,7 +45,8 @@ $$
 
 STILL_NEW = "SELECT CASE WHEN outbox_begin(%s, concurrency => 'pessimistic') THEN outbox_commit() >= 0 ELSE false END"
 
-PAUSE = 0.01  # seconds
+CLAIMS = ("begin", "seal")
+PAUSE = 0.01  # seconds that a process is stopped
 
 
 def proceed(pid):
@@ -66,6 +67,7 @@ class Worker:
         self.failed = False  # its transaction is aborted
         self.claims = []  # messages it has sealed, as new ones: (message, when)
         self.started = False
+        self.has_waited = False  # longer than the step takes
 
     @property
     def next(self):
@@ -175,16 +177,21 @@ class Play:
 
     def pause(self):
         """Stops a process wherever it is, for so long that another one may do the same meanwhile."""
-        paused = self.chooser.pause([worker for worker in self.workers if worker.running])
+        claiming = [worker for worker in self.workers if worker.running and worker.running[0] in CLAIMS]
+        paused = self.chooser.pause(claiming)
         if paused is None:
             return
-        worker, delay = paused
-        until = time.monotonic() + delay
+        worker, place = paused
+        until = time.monotonic() + place * self.house.usual_time
         while time.monotonic() < until:
             pass  # sleeping is not as precise
         pid = worker.session.pid
-        os.kill(pid, signal.SIGSTOP)
+        try:
+            os.kill(pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            return  # the server has died
         threading.Timer(PAUSE, proceed, (pid,)).start()
+        worker.has_waited = True
         self.tell(worker.number, "paused")
 
     def settle(self):
@@ -195,14 +202,17 @@ class Play:
                 if answer := worker.session.poll(0.0005):
                     self.answered(worker, answer)
             running = [worker for worker in running if worker.running]
-            if self.options() and all(self.is_blocked(worker) for worker in running):
+            blocked = [worker for worker in running if self.is_blocked(worker)]
+            if running and len(blocked) == len(running) and self.options():
                 return
             if time.monotonic() > deadline:
                 raise Stuck(f"worker {running[0].number} does not come to an end with {running[0].running}")
 
     def is_blocked(self, worker):
         pids = [other.session.pid for other in self.workers if other.session and other is not worker]
-        return self.house.is_blocked(worker.session.pid, pids)
+        is_blocked = self.house.is_blocked(worker.session.pid, pids)
+        worker.has_waited |= is_blocked
+        return is_blocked
 
     #
     # What a worker is told
@@ -210,6 +220,9 @@ class Play:
     def answered(self, worker, answer):
         what, message, before, sent_at = worker.running
         worker.running = None
+        if what in CLAIMS and not worker.has_waited:
+            self.house.usual_time += 0.1 * (time.monotonic() - sent_at - self.house.usual_time)
+        worker.has_waited = False
         self.tell(worker.number, f"{what}{' m%d' % message if message else ''} {answer}")
         if answer.sqlstate == Answer.LOST:
             self.lost(worker)
