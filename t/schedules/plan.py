@@ -108,10 +108,11 @@ def three_workers():
 def two_waiters():
     """Two wait for a third, which gives up: both claim at the same moment."""
     for isolation in ISOLATIONS:
+        claimed = 1 + (isolation != ISOLATIONS[0])
+        waiter = Programme((1,), PESSIMISTIC, isolation)
         for ending in ("abort", "crash"):
             for house in ((), ("rotate",)):
-                endings = (ending, "commit", "commit")
-                yield Case("two waiters", tuple(Programme((1,), PESSIMISTIC, isolation, how) for how in endings), house)
+                yield Case("two waiters", (Programme((1,), PESSIMISTIC, isolation, ending, claimed), waiter, waiter), house)
 
 
 def ring_moves_on():

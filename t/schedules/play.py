@@ -130,8 +130,8 @@ class Play:
         )
 
     def is_too_early(self, what):
-        """Before anything was committed nothing expires."""
-        return what == "expire" and any(worker.plan for worker in self.workers) and not any(self.committed.values())
+        """What takes long is of no use before anything was committed."""
+        return what in ("expire", "pack much") and any(worker.plan for worker in self.workers) and not any(self.committed.values())
 
     def act(self, actor):
         if actor == HOUSE:
