@@ -64,8 +64,8 @@ class Worker:
         self.session = None
         self.running = None  # step that was sent and has not been answered
         self.is_duplicate = False
-        self.failed = False  # its transaction is aborted
-        self.claims = []  # messages it has sealed, as new ones: (message, when)
+        self.begun_at = None
+        self.claims = []  # messages it has sealed, as new ones: (message, when it was told that it is new)
         self.started = False
         self.has_waited = False  # longer than the step takes
 
@@ -84,7 +84,7 @@ class Play:
         self.workers = [Worker(n, programme) for n, programme in enumerate(case.workers)]
         self.house_plan = list(case.house)
         self.messages = sorted({message for worker in case.workers for message in worker.messages})
-        self.committed = {message: [] for message in self.messages}  # → (commit begun, claim was there)
+        self.committed = {message: [] for message in self.messages}  # → (when commit was sent, when begin had said that it is new)
         self.said_duplicate = set()
         self.story = []
         self.faults = []
@@ -233,11 +233,11 @@ class Play:
             worker.plan.clear()
         elif what == "begin":
             self.begun(worker, message, before, answer.value == "t")
-        elif what == "seal" and not worker.is_duplicate:
-            worker.claims.append((message, time.monotonic()))
+        elif what == "seal":
+            worker.claims.append((message, worker.begun_at))
         elif what == "commit":
-            for claimed, at in worker.claims:
-                self.committed[claimed].append((sent_at, at))
+            for claimed, begun_at in worker.claims:
+                self.committed[claimed].append((sent_at, begun_at))
 
     def lost(self, worker):
         worker.session.close()
@@ -248,6 +248,7 @@ class Play:
 
     def begun(self, worker, message, before, is_new):
         worker.is_duplicate = not is_new
+        worker.begun_at = time.monotonic()
         if not is_new:
             self.said_duplicate.add(message)
         elif before and not self.may_expire():
@@ -290,9 +291,9 @@ class Play:
 
     def compare_times(self, message, processed):
         processed = sorted(processed)
-        for (commit, _), (_, claim) in zip(processed, processed[1:]):
-            if not self.may_expire() or claim - commit < self.house.retention:
-                self.fault(f"m{message} was processed again {claim - commit:.3f} s after it had been processed")
+        for (commit, _), (_, begun) in zip(processed, processed[1:]):
+            if not self.may_expire() or begun - commit < self.house.retention:
+                self.fault(f"m{message} was begun again {begun - commit:.3f} s after it had been processed")
 
     def deliver_again(self, message, name, was_processed):
         before = self.rows(name)
