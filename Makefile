@@ -38,6 +38,7 @@ OBJS       = \
 	bgworker/deferral.o \
 	bgworker/destination.o \
 	bgworker/dispatcher.o \
+	bgworker/handover.o \
 	bgworker/instance.o \
 	bgworker/launcher.o \
 	bgworker/lease.o \

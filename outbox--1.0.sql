@@ -148,7 +148,7 @@ BEGIN
 				at timestamptz NOT NULL,
 				key uuid,
 				message_id text NOT NULL,
-				dest text NOT NULL,
+				dest text,
 				cause text,
 				headers jsonb,
 				body bytea NOT NULL,
@@ -160,9 +160,9 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
 			COMMENT ON COLUMN outbox.log_%1$s.at IS 'when it was enqueued';
 			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
-			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see';
-			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination';
-			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it';
+			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; of a marker: endpoint';
+			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: a marker, which says that an endpoint has processed a message';
+			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it; of a marker: message that was processed';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
 			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'not to be sent before';
@@ -174,6 +174,7 @@ BEGIN
 				snapshot pg_snapshot NOT NULL,
 				opened_at timestamptz NOT NULL,
 				published bigint NOT NULL,
+				handed_over bigint NOT NULL,
 				messages bigint NOT NULL,
 				oldest timestamptz
 			) %2$s;
@@ -184,8 +185,9 @@ BEGIN
 			COMMENT ON COLUMN outbox.window_%1$s.snapshot IS 'where it ends; it begins where the window before ends';
 			COMMENT ON COLUMN outbox.window_%1$s.opened_at IS 'when it was opened';
 			COMMENT ON COLUMN outbox.window_%1$s.published IS 'newest window known to be in Redis when this row was written';
+			COMMENT ON COLUMN outbox.window_%1$s.handed_over IS 'newest window known to have had its markers handed on when this row was written';
 			COMMENT ON COLUMN outbox.window_%1$s.messages IS 'messages in all windows up to the end of this one';
-			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message was enqueued';
+			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message or marker was enqueued';
 		$sql$, n, no_vacuum);
 	END LOOP;
 
@@ -214,8 +216,8 @@ END
 $$;
 
 -- Window 0 ends before every transaction that can have written a message.
-INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, messages)
-	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0);
+INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, handed_over, messages)
+	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0, 0);
 
 --
 -- Functions for applications
@@ -517,6 +519,12 @@ AS 'MODULE_PATHNAME', 'outbox_is_pending'
 LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.is_pending(xid8) IS 'whether messages of that transaction are not yet known to be in Redis; pg_dump takes these';
 
+CREATE FUNCTION outbox.is_to_hand_over(tx xid8)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_is_to_hand_over'
+LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.is_to_hand_over(xid8) IS 'whether markers of that transaction are not yet known to have been handed on; pg_dump takes these';
+
 CREATE FUNCTION outbox.wake_launcher()
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_wake_launcher'
@@ -672,7 +680,7 @@ BEGIN
 		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
 		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
 		PERFORM pg_extension_config_dump(slot_table, CASE
-			WHEN slot_table::text LIKE '%log%' THEN format('WHERE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %1$s.id AND (d.state <> ''returned'' OR d.returned_tx <> %1$s.tx))',
+			WHEN slot_table::text LIKE '%log%' THEN format('WHERE CASE WHEN dest IS NULL THEN outbox.is_to_hand_over(tx) ELSE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %1$s.id AND (d.state <> ''returned'' OR d.returned_tx <> %1$s.tx)) END',
 				split_part(slot_table::text, '.', 2))
 			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
 			ELSE '' END);

@@ -154,9 +154,9 @@ chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fen
 
 /* The value of the fence at the end of a window without messages. */
 void
-chunk_fence_of_empty_window(char *fence, const ScriptCall *call, const Window *window)
+chunk_fence_of_empty_window(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid)
 {
-	int			length = write_prefix(fence, call, window->number, &window->uuid);
+	int			length = write_prefix(fence, call, number, uuid);
 
 	snprintf(fence + length, FENCE_BYTES - length, "0");
 }

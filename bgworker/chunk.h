@@ -38,7 +38,7 @@ extern bool chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *w
 extern void chunk_make_empty(const ScriptCall *call, const char *new_fence, const char *fence);
 extern void chunk_make_release(const ScriptCall *call);
 extern bool chunk_send(RedisLink *link);
-extern void chunk_fence_of_empty_window(char *fence, const ScriptCall *call, const Window *window);
+extern void chunk_fence_of_empty_window(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid);
 extern void chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fence);
 
 extern bool chunk_defer_row(const WindowRows *window, int64 row, const char *error);

@@ -156,6 +156,7 @@ rotate(RingKind kind, const Ring *ring, const Position *position)
 			Window		newest = position->opened;
 
 			newest.published = Max(newest.published, position->published);
+			newest.handed_over = Max(newest.handed_over, position->handed_over);
 			window_append(&newest, next);
 		}
 	}

@@ -32,6 +32,7 @@
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
 #include "bgworker/destination.h"
+#include "bgworker/handover.h"
 #include "bgworker/instance.h"
 #include "bgworker/position.h"
 #include "bgworker/publisher.h"
@@ -90,6 +91,7 @@ static void lease_is_held(void);
 static void redis_is_up(void);
 static void redis_works(void);
 static void keep_house(bool busy);
+static bool has_news_of_position(void);
 static void note_position(void);
 static bool cleanup_is_asked_for(void);
 static void clean_up(void);
@@ -130,6 +132,7 @@ outbox_dispatcher_main(Datum database)
 		/* What was opened now may have been enqueued after such a change. */
 		reload_if_changed();
 		busy |= publish();
+		busy |= handover_run(&position);
 		keep_house(busy);
 		attend_to_refusal();
 		if (!busy)
@@ -164,6 +167,7 @@ set_up_process(Oid database)
 	become_the_only_one();
 	register_process();
 	publisher_init(attend);
+	handover_init();
 }
 
 /* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
@@ -528,7 +532,7 @@ keep_house(bool busy)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (!busy && position_is_caught_up(&position) && position.opened.published < position.published &&
+	if (!busy && position_is_caught_up(&position) && has_news_of_position() &&
 		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position();
 
@@ -544,6 +548,14 @@ keep_house(bool busy)
 		clean_up();
 }
 
+/* Whether we know more of where we are than the newest window says. */
+static bool
+has_news_of_position(void)
+{
+	return position.opened.published < position.published ||
+		position.opened.handed_over < position.handed_over;
+}
+
 /*
  * Writes down on both sides that all is published: the rows that the fence
  * names are not kept for ever.
@@ -551,7 +563,7 @@ keep_house(bool busy)
 static void
 note_position(void)
 {
-	if (position_close(&position) && !publisher_move_fence(&position.opened))
+	if (position_close(&position) && !publisher_move_fence(position.opened.number, &position.opened.uuid))
 		redis_failed();
 }
 
@@ -593,8 +605,9 @@ wait_for_work(void)
 			ms = Min(ms, RENEW_AFTER_MS);
 		if (outbox_cleanup_interval >= 0)
 			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
-		if (position.opened.published < position.published)
+		if (has_news_of_position())
 			ms = Min(ms, CLOSE_AFTER_MS);
+		ms = Min(ms, handover_ms_until_due(&position));
 		if (publisher_is_connected() && !destination_all_paused())
 			ms = Min(ms, deferral_ms_until_due());
 	}

@@ -16,7 +16,8 @@
  *
  * Where we are is told by the fence in Redis. `published` in the rows of the
  * window tables is what was known when they were written: it never runs ahead,
- * so expiry and the views rely on it.
+ * so expiry and the views rely on it. The same goes for `handed_over`, which
+ * tells how far handover.c got with the markers of what is published.
  */
 #include "postgres.h"
 
@@ -63,6 +64,7 @@ static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
 static void resume_from_oldest(Position *position);
 static int64 oldest_to_replay(const Position *position);
+static void hand_over_unmarked(Position *position);
 static void report_published(const Position *position);
 
 /*
@@ -82,6 +84,8 @@ position_load(Position *position, int64 first_window)
 	/* What has been emptied had been published, whatever the row says. */
 	position->published = Max(newest.published, window_oldest_number());
 	position->sent = position->published;
+	position->handed_over = Min(Max(newest.handed_over, window_oldest_number()), position->published);
+	position->marked = newest.number;
 	position->touched = newest.number;
 	position->first_window = first_window;
 	position->resume_after = 0;
@@ -119,7 +123,7 @@ position_open_window(Position *position)
 		return false;
 	now = snapshot_value_now();
 	collect(&rows, position->looked, now);
-	if (rows.n == 0)
+	if (rows.n == 0 && rows.markers == 0)
 	{
 		keep_snapshot(&position->looked, now);
 		transaction_commit();
@@ -128,6 +132,8 @@ position_open_window(Position *position)
 
 	append_window(position, now, &rows);
 	transaction_commit();
+	if (rows.markers > 0)
+		position->marked = position->opened.number;
 
 	/* Kept only if it is the next one to be sent; else it is read again. */
 	if (position->sent + 1 == position->opened.number)
@@ -136,7 +142,7 @@ position_open_window(Position *position)
 			pfree(position->rows.rows);
 		position->rows = rows;
 	}
-	else
+	else if (rows.rows)
 		pfree(rows.rows);
 	return true;
 }
@@ -199,6 +205,7 @@ position_resume(Position *position, const char *fence_text)
 			position->resume_after = fence.last_id;
 		}
 		position->published = Max(position->published, position->sent);
+		hand_over_unmarked(position);
 	}
 	else if (fence.number < window_oldest_number())
 		resume_from_oldest(position);
@@ -210,6 +217,14 @@ position_resume(Position *position, const char *fence_text)
 	report_published(position);
 }
 
+/* Notes that the markers of all windows up to this one have been handed on. */
+void
+position_hand_over(Position *position, int64 upto)
+{
+	position->handed_over = upto;
+	hand_over_unmarked(position);
+}
+
 /* Notes that the window after `sent` is in Redis. */
 void
 position_advance(Position *position)
@@ -219,6 +234,7 @@ position_advance(Position *position)
 	if (position->sent > position->published)
 	{
 		position->published = position->sent;
+		hand_over_unmarked(position);
 		report_published(position);
 	}
 }
@@ -251,16 +267,17 @@ position_next_rows(Position *position)
 
 /*
  * Whether all messages of all transactions up to `tx` that had ended when it
- * committed are in Redis. `tx` must be one of the dispatcher's own.
+ * committed are in Redis, and their markers handed on. `tx` must be one of the
+ * dispatcher's own.
  */
 bool
 position_has_published(const Position *position, FullTransactionId tx)
 {
 	Window		window;
 
-	if (position->published == position->opened.number)
+	if (position->handed_over == position->opened.number)
 		return snapshot_value_sees(position->looked, tx);
-	return window_fetch(position->published, &window) &&
+	return window_fetch(position->handed_over, &window) &&
 		snapshot_value_sees(window.snapshot, tx);
 }
 
@@ -268,6 +285,7 @@ static void
 all_is_published(Position *position)
 {
 	position->sent = position->published = position->opened.number;
+	hand_over_unmarked(position);
 	report_published(position);
 }
 
@@ -276,12 +294,15 @@ static void
 append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows)
 {
 	Rings		rings;
+	bool		is_empty = rows->n == 0 && rows->markers == 0;
+	bool		all_handed_over = position->handed_over == position->opened.number;
 	Window		window = {
 		.number = position->opened.number + 1,
 		.tx = GetTopFullTransactionId(),
 		.snapshot = (SnapshotValue *) snapshot,
 		.opened_at = GetCurrentTimestamp(),
-		.published = rows->n == 0 ? position->opened.number + 1 : position->published,
+		.published = is_empty ? position->opened.number + 1 : position->published,
+		.handed_over = is_empty && all_handed_over ? position->opened.number + 1 : position->handed_over,
 		.messages = position->opened.messages + rows->n,
 		.oldest = rows->oldest
 	};
@@ -334,6 +355,13 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	WindowRows *rows = arg;
 	TimestampTz at = log_row_at(row);
 
+	if (rows->oldest == 0 || at < rows->oldest)
+		rows->oldest = at;
+	if (log_row_is_marker(row))
+	{
+		rows->markers++;
+		return true;
+	}
 	if (rows->rows == NULL)
 	{
 		rows->size = FIRST_SIZE;
@@ -348,8 +376,6 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	rows->rows[rows->n].tid = row->tts_tid;
 	rows->rows[rows->n].slot = slot;
 	rows->n++;
-	if (rows->oldest == 0 || at < rows->oldest)
-		rows->oldest = at;
 	return true;
 }
 
@@ -419,6 +445,14 @@ static int64
 oldest_to_replay(const Position *position)
 {
 	return Min(Max(window_oldest_number(), position->first_window), position->published);
+}
+
+/* Windows without markers need nobody to hand them on. */
+static void
+hand_over_unmarked(Position *position)
+{
+	if (position->marked <= position->handed_over)
+		position->handed_over = position->published;
 }
 
 static void

@@ -25,6 +25,8 @@ typedef struct WindowRows
 	LogRow	   *rows;
 	int64		n;
 	int64		size;
+	int64		markers;		/* how many of these it holds; they are not
+								 * among the rows */
 	TimestampTz oldest;
 } WindowRows;
 
@@ -36,6 +38,9 @@ typedef struct Position
 	int64		published;		/* newest window known to be in Redis */
 	int64		sent;			/* newest window sent on this way; behind
 								 * published while a loss of Redis is made up */
+	int64		handed_over;	/* newest window whose markers are known to
+								 * have been handed on; not beyond published */
+	int64		marked;			/* no window after this one holds a marker */
 	int64		touched;		/* newest window of which anything may have
 								 * been sent or set aside before */
 	int64		first_window;	/* where a replay begins at the earliest */
@@ -53,6 +58,7 @@ extern bool position_close(Position *position);
 extern void position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size);
 extern void position_resume(Position *position, const char *fence);
 extern void position_advance(Position *position);
+extern void position_hand_over(Position *position, int64 upto);
 extern WindowRows *position_next_rows(Position *position);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 

@@ -173,11 +173,11 @@ publisher_renew(void)
 
 /* Puts the fence to the end of a window without messages. */
 bool
-publisher_move_fence(const Window *window)
+publisher_move_fence(int64 number, const pg_uuid_t *uuid)
 {
 	char		moved[FENCE_BYTES];
 
-	chunk_fence_of_empty_window(moved, &call, window);
+	chunk_fence_of_empty_window(moved, &call, number, uuid);
 	return set_fence(moved);
 }
 
@@ -193,6 +193,14 @@ publisher_publish_next(Position *position)
 
 	if (delivery.window == NULL)
 		return extension_is_dropped();
+	if (delivery.window->n == 0)
+	{
+		/* Markers only. The fence must not stay at a window that is not kept. */
+		if (!publisher_move_fence(delivery.window->number, &delivery.window->uuid))
+			return false;
+		position_advance(position);
+		return true;
+	}
 	delivery.next = first_row_after(delivery.window, position->resume_after);
 	delivery.fresh = delivery.window->number > position->touched ? 0 : delivery.window->n;
 	position->touched = Max(position->touched, delivery.window->number);

@@ -25,7 +25,7 @@ extern bool publisher_makes_progress(void);
 extern const char *publisher_error(void);
 extern const char *publisher_warning(void);
 extern bool publisher_renew(void);
-extern bool publisher_move_fence(const Window *window);
+extern bool publisher_move_fence(int64 number, const pg_uuid_t *uuid);
 extern bool publisher_publish_next(Position *position);
 
 #endif							/* OUTBOX_PUBLISHER_H */

@@ -31,7 +31,10 @@ enum
 {
 	COL_NAME = 1,
 	COL_CONCURRENCY,
-	COL_RETENTION
+	COL_RETENTION,
+	COL_RECORD_TABLE,
+	COL_RECORD_COLUMNS,
+	COL_DEDUP_STORE
 };
 
 /* A row of outbox.endpoint; what is NULL there falls back on a setting. */
@@ -41,6 +44,8 @@ typedef struct EndpointRow
 	bool		has_concurrency;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds, 0 = none of its own */
+	Oid			record_table;
+	char	   *dedup_store;
 } EndpointRow;
 
 static MemoryContext cache;		/* NULL = not loaded */
@@ -86,6 +91,8 @@ endpoint_get(const char *name)
 				endpoint.concurrency = rows[i].concurrency;
 			if (rows[i].retention > 0)
 				endpoint.retention = rows[i].retention;
+			endpoint.record_table = rows[i].record_table;
+			endpoint.dedup_store = rows[i].dedup_store;
 			return endpoint;
 		}
 	}
@@ -186,6 +193,14 @@ load_row(TupleTableSlot *slot, EndpointRow *row)
 	value = slot_getattr(slot, COL_RETENTION, &isnull);
 	if (!isnull)
 		row->retention = interval_to_microseconds(DatumGetIntervalP(value));
+
+	value = slot_getattr(slot, COL_RECORD_TABLE, &isnull);
+	if (!isnull)
+		row->record_table = DatumGetObjectId(value);
+
+	value = slot_getattr(slot, COL_DEDUP_STORE, &isnull);
+	if (!isnull)
+		row->dedup_store = TextDatumGetCString(value);
 }
 
 /* As everywhere in PostgreSQL a month counts 30 days here. */

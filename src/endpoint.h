@@ -14,6 +14,9 @@ typedef struct Endpoint
 	char	   *name;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds */
+	Oid			record_table;	/* or InvalidOid */
+	char	   *dedup_store;	/* URL, or NULL; good until the next
+								 * endpoint_get() */
 } Endpoint;
 
 extern void endpoint_init(void);

@@ -8,6 +8,10 @@
  *
  * Ids do not commit in order, so nothing may be read by "id greater than the
  * last one": what is new is what one snapshot sees and an earlier one does not.
+ *
+ * Besides messages the log holds markers: rows without dest that say that a
+ * message has been processed. They are never sent; windows carry them to
+ * bgworker/handover.c. All who read rows must tell them from messages.
  */
 #include "postgres.h"
 
@@ -111,6 +115,7 @@ log_append(const Message *message)
 	values[COL_BODY - 1] = PointerGetDatum(message->body);
 	values[COL_DELIVER_AT - 1] = TimestampTzGetDatum(message->deliver_at);
 	isnull[COL_KEY - 1] = !message->has_key;
+	isnull[COL_DEST - 1] = message->dest == NULL;
 	isnull[COL_CAUSE - 1] = message->cause == NULL;
 	isnull[COL_HEADERS - 1] = message->headers == NULL;
 	isnull[COL_DELIVER_AT - 1] = message->deliver_at == 0;
@@ -119,6 +124,27 @@ log_append(const Message *message)
 			   UNIQUE_CHECK_NO, values, isnull);
 	table_close(table, NoLock);
 	wakeup_at_commit();
+}
+
+/*
+ * Appends a marker: endpoint has processed msgid, and those who are told of it
+ * outside of the record ring (a table of the user's, a store) are yet to be.
+ * Part of the caller's transaction, as log_append().
+ */
+void
+log_append_marker(const pg_uuid_t *key, const char *endpoint, const char *msgid)
+{
+	Message		marker = {
+		.id = log_next_id(),
+		.at = GetCurrentTimestamp(),
+		.has_key = true,
+		.key = *key,
+		.message_id = cstring_to_text(endpoint),
+		.cause = cstring_to_text(msgid),
+		.body = (bytea *) cstring_to_text("")
+	};
+
+	log_append(&marker);
 }
 
 /* Bytes of all slots on disk, indexes and TOAST included. */
@@ -162,7 +188,7 @@ log_check_size(void)
 }
 
 /*
- * Reads the messages that `upto` sees and `after` does not, in no particular
+ * Reads the messages and markers that `upto` sees and `after` does not, in no particular
  * order. `visible` tells which rows are committed: it must see at least what
  * `upto` sees. Locks are released at once.
  */
@@ -207,6 +233,13 @@ log_carries(FullTransactionId tx, const pg_uuid_t *key)
 	return search.found;
 }
 
+/* Whether a row is a marker and not a message. */
+bool
+log_row_is_marker(TupleTableSlot *row)
+{
+	return slot_attisnull(row, COL_DEST);
+}
+
 /* The id of a row. */
 int64
 log_row_id(TupleTableSlot *row)
@@ -242,7 +275,7 @@ log_row_message(TupleTableSlot *row, Message *message)
 	if (message->has_key)
 		message->key = *DatumGetUUIDP(COLUMN(COL_KEY));
 	message->message_id = DatumGetTextPP(COLUMN(COL_MESSAGE_ID));
-	message->dest = DatumGetTextPP(COLUMN(COL_DEST));
+	message->dest = ISNULL(COL_DEST) ? NULL : DatumGetTextPP(COLUMN(COL_DEST));
 	message->cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
 	message->headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
 	message->body = (bytea *) DatumGetPointer(COLUMN(COL_BODY));
@@ -357,7 +390,7 @@ match_key(TupleTableSlot *row, int slot, void *arg)
 	bool		isnull;
 	Datum		key = slot_getattr(row, COL_KEY, &isnull);
 
-	search->found = !isnull &&
+	search->found = !isnull && !log_row_is_marker(row) &&
 		memcmp(DatumGetUUIDP(key), search->key, sizeof(pg_uuid_t)) == 0;
 	return !search->found;
 }

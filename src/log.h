@@ -21,7 +21,7 @@ typedef struct Message
 	bool		has_key;		/* whether it belongs to a record */
 	pg_uuid_t	key;
 	text	   *message_id;
-	text	   *dest;
+	text	   *dest;			/* NULL = a marker, see log_append_marker() */
 	text	   *cause;			/* or NULL */
 	Jsonb	   *headers;		/* or NULL */
 	bytea	   *body;			/* maybe still out of line */
@@ -33,6 +33,7 @@ typedef bool (*LogReader) (TupleTableSlot *row, int slot, void *arg);
 
 extern int64 log_next_id(void);
 extern void log_append(const Message *message);
+extern void log_append_marker(const pg_uuid_t *key, const char *endpoint, const char *msgid);
 extern int64 log_size(void);
 extern void log_check_size(void);
 
@@ -40,6 +41,7 @@ extern void log_scan(Snapshot visible, const SnapshotValue *after, const Snapsho
 					 LogReader reader, void *arg);
 extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
 
+extern bool log_row_is_marker(TupleTableSlot *row);
 extern int64 log_row_id(TupleTableSlot *row);
 extern TimestampTz log_row_at(TupleTableSlot *row);
 extern void log_row_message(TupleTableSlot *row, Message *message);

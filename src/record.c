@@ -28,6 +28,7 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	name->endpoint = pstrdup(endpoint->name);
 	name->msgid = pstrdup(msgid);
 	name->retention = endpoint->retention;
+	name->has_marker = OidIsValid(endpoint->record_table) || endpoint->dedup_store != NULL;
 }
 
 /*

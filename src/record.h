@@ -18,6 +18,8 @@ typedef struct RecordName
 	char	   *msgid;
 	pg_uuid_t	key;			/* hash of both */
 	int64		retention;		/* microseconds */
+	bool		has_marker;		/* others than the ring are told of the record:
+								 * it has a marker in the log */
 } RecordName;
 
 /* What a look for a record found. */

@@ -85,6 +85,8 @@ replay_slot(Oid table, const Wanted *wanted)
 		Message		message;
 
 		CHECK_FOR_INTERRUPTS();
+		if (log_row_is_marker(row))
+			continue;
 		MemoryContextReset(per_row);
 		log_row_message(row, &message);
 		if (!is_wanted(&message, wanted))

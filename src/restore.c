@@ -26,6 +26,7 @@
 #include "src/shared.h"
 #include "src/wakeup.h"
 
+static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *));
 static bool is_dispatcher(void);
 static bool is_incomplete(TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
@@ -34,6 +35,7 @@ static void restore_record(TupleTableSlot *row);
 PG_FUNCTION_INFO_V1(outbox_redirect_restored);
 PG_FUNCTION_INFO_V1(outbox_refuse_replicated);
 PG_FUNCTION_INFO_V1(outbox_is_pending);
+PG_FUNCTION_INFO_V1(outbox_is_to_hand_over);
 PG_FUNCTION_INFO_V1(outbox_wake_launcher);
 PG_FUNCTION_INFO_V1(outbox_delivery_changed);
 
@@ -96,21 +98,14 @@ outbox_refuse_replicated(PG_FUNCTION_ARGS)
 Datum
 outbox_is_pending(PG_FUNCTION_ARGS)
 {
-	Window	   *published = fcinfo->flinfo->fn_extra;
+	return ended_after(fcinfo, window_published_in);
+}
 
-	if (published == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
-
-		published = palloc0(sizeof(Window));
-		if (!window_published_in(GetActiveSnapshot(), published))
-			published->snapshot = NULL;
-		MemoryContextSwitchTo(caller);
-		fcinfo->flinfo->fn_extra = published;
-	}
-	PG_RETURN_BOOL(published->snapshot == NULL ||
-				   !snapshot_value_sees(published->snapshot,
-										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
+/* outbox.is_to_hand_over(tx): the same for the markers of a transaction. */
+Datum
+outbox_is_to_hand_over(PG_FUNCTION_ARGS)
+{
+	return ended_after(fcinfo, window_handed_over_in);
 }
 
 /* outbox.wake_launcher(): called by the extension's script, however it is run. */
@@ -133,6 +128,27 @@ outbox_delivery_changed(PG_FUNCTION_ARGS)
 	if (!is_dispatcher())
 		wakeup_reload_at_commit();
 	return PointerGetDatum(NULL);
+}
+
+/* Whether a transaction had not ended when the window ended that was read. */
+static Datum
+ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
+{
+	Window	   *window = fcinfo->flinfo->fn_extra;
+
+	if (window == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+
+		window = palloc0(sizeof(Window));
+		if (!read_window(GetActiveSnapshot(), window))
+			window->snapshot = NULL;
+		MemoryContextSwitchTo(caller);
+		fcinfo->flinfo->fn_extra = window;
+	}
+	PG_RETURN_BOOL(window->snapshot == NULL ||
+				   !snapshot_value_sees(window->snapshot,
+										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
 }
 
 static bool

@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "src/log.h"
 #include "src/session.h"
 #include "src/shared.h"
 
@@ -152,6 +153,8 @@ session_commit(void)
 			refuse_claimed(&session->name, &look);
 		session->claimed = true;
 	}
+	if (session->phase == PHASE_OPEN && session->name.has_marker)
+		log_append_marker(&session->name.key, session->name.endpoint, session->name.msgid);
 	session->phase = PHASE_IDLE;
 	return session->messages;
 }

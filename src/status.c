@@ -43,6 +43,7 @@
 typedef struct Unopened
 {
 	int64		messages;
+	int64		rows;			/* markers included */
 	int64		lowest_id;
 	TimestampTz oldest;
 	bool		complete;		/* counting did not reach its limit */
@@ -187,7 +188,7 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 
 	backlog->windows = newest.number - published.number;
 	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred;
-	if (backlog->windows > 0 && window_fetch(published.number + 1, &first))
+	if (newest.messages > published.messages && window_fetch(published.number + 1, &first))
 		backlog->oldest = first.oldest;
 	if (backlog->oldest == 0)
 		backlog->oldest = unopened.oldest;
@@ -213,11 +214,15 @@ count_message(TupleTableSlot *row, int slot, void *arg)
 	Unopened   *unopened = arg;
 	TimestampTz at = log_row_at(row);
 
-	unopened->messages++;
+	unopened->rows++;
 	unopened->lowest_id = Min(unopened->lowest_id, log_row_id(row));
+	unopened->complete = unopened->rows < COUNT_LIMIT;
+	if (log_row_is_marker(row))
+		return unopened->complete;
+
+	unopened->messages++;
 	if (unopened->oldest == 0 || at < unopened->oldest)
 		unopened->oldest = at;
-	unopened->complete = unopened->messages < COUNT_LIMIT;
 	return unopened->complete;
 }
 
@@ -331,6 +336,8 @@ show_message(TupleTableSlot *row, int slot, void *arg)
 	PendingRows *rows = arg;
 	Message		message;
 
+	if (log_row_is_marker(row))
+		return true;
 	log_row_message(row, &message);
 	put_message(rows->result, &message, NULL);
 	return ++rows->count < PENDING_LIMIT;

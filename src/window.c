@@ -36,6 +36,7 @@ enum
 	COL_SNAPSHOT,
 	COL_OPENED_AT,
 	COL_PUBLISHED,
+	COL_HANDED_OVER,
 	COL_MESSAGES,
 	COL_OLDEST,
 	NCOLUMNS = COL_OLDEST
@@ -142,6 +143,7 @@ window_append(const Window *window, int slot)
 	values[COL_SNAPSHOT - 1] = PointerGetDatum(window->snapshot);
 	values[COL_OPENED_AT - 1] = TimestampTzGetDatum(window->opened_at);
 	values[COL_PUBLISHED - 1] = Int64GetDatum(window->published);
+	values[COL_HANDED_OVER - 1] = Int64GetDatum(window->handed_over);
 	values[COL_MESSAGES - 1] = Int64GetDatum(window->messages);
 	values[COL_OLDEST - 1] = TimestampTzGetDatum(window->oldest);
 	isnull[COL_OLDEST - 1] = window->oldest == 0;
@@ -179,6 +181,14 @@ bool
 window_published_in(Snapshot snapshot, Window *window)
 {
 	return newest(snapshot, window) && fetch(window->published, snapshot, window);
+}
+
+/* The same for the newest window whose markers have been handed on. */
+bool
+window_handed_over_in(Snapshot snapshot, Window *window)
+{
+	return newest(snapshot, window) &&
+		fetch(Min(window->published, window->handed_over), snapshot, window);
 }
 
 static bool
@@ -257,6 +267,7 @@ copy_row(TupleTableSlot *row, Window *window)
 	window->snapshot = (SnapshotValue *) PG_DETOAST_DATUM_COPY(COLUMN(COL_SNAPSHOT));
 	window->opened_at = DatumGetTimestampTz(COLUMN(COL_OPENED_AT));
 	window->published = DatumGetInt64(COLUMN(COL_PUBLISHED));
+	window->handed_over = DatumGetInt64(COLUMN(COL_HANDED_OVER));
 	window->messages = DatumGetInt64(COLUMN(COL_MESSAGES));
 	window->oldest = row->tts_isnull[COL_OLDEST - 1] ? 0 : DatumGetTimestampTz(COLUMN(COL_OLDEST));
 #undef COLUMN

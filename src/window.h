@@ -30,6 +30,7 @@ typedef struct Window
 	SnapshotValue *snapshot;
 	TimestampTz opened_at;
 	int64		published;
+	int64		handed_over;	/* newest window whose markers were handed on */
 	int64		messages;		/* in all windows up to the end of this one */
 	TimestampTz oldest;			/* 0 = it holds no message */
 } Window;
@@ -45,5 +46,6 @@ extern void window_append(const Window *window, int slot);
 
 extern bool window_published(Window *window);
 extern bool window_published_in(Snapshot snapshot, Window *window);
+extern bool window_handed_over_in(Snapshot snapshot, Window *window);
 
 #endif							/* OUTBOX_WINDOW_H */
