@@ -11,11 +11,16 @@ OBJS       = \
 	src/ddl.o \
 	src/deferred.o \
 	src/endpoint.o \
+	src/endpoint_admin.o \
 	src/entry.o \
 	src/log.o \
 	src/outbox.o \
+	src/owner.o \
 	src/record.o \
+	src/record_check.o \
+	src/record_mapping.o \
 	src/record_ring.o \
+	src/record_table.o \
 	src/redis_connect.o \
 	src/redis_link.o \
 	src/redis_url.o \

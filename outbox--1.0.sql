@@ -63,7 +63,7 @@ CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
 	concurrency text,
 	retention interval,
-	record_table regclass,
+	record_table regclass UNIQUE,
 	record_columns jsonb,
 	dedup_store text
 );
@@ -297,81 +297,25 @@ COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, text) IS 'sends 
 --
 -- Functions for administrators
 --
-CREATE FUNCTION outbox.check_endpoint(name text, concurrency text, retention interval)
+CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
+	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL)
 RETURNS void
-AS $$
-BEGIN
-	IF name IS NULL THEN
-		RAISE EXCEPTION 'endpoint name must not be null' USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-	IF name = '' THEN
-		RAISE EXCEPTION 'endpoint name must not be empty' USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	IF octet_length(name) > 1024 THEN
-		RAISE EXCEPTION 'endpoint name is too long' USING ERRCODE = 'string_data_right_truncation',
-			DETAIL = 'An endpoint name may have 1024 bytes.';
-	END IF;
-	IF concurrency NOT IN ('optimistic', 'pessimistic') THEN
-		RAISE EXCEPTION 'invalid concurrency: "%"', concurrency USING ERRCODE = 'invalid_parameter_value',
-			HINT = 'Use "optimistic" or "pessimistic".';
-	END IF;
-	IF retention <= interval '0' THEN
-		RAISE EXCEPTION 'retention must be greater than zero' USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-END
-$$
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION outbox.check_endpoint(text, text, interval) IS 'refuses invalid settings of an endpoint';
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text) IS 'creates an endpoint; NULL means the setting of the same name, and records in our own tables';
 
-CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
+	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL, reset text[] DEFAULT NULL)
 RETURNS void
-AS $$
-BEGIN
-	PERFORM outbox.check_endpoint(name, concurrency, retention);
-	INSERT INTO outbox.endpoint AS e VALUES (name, concurrency, retention);
-EXCEPTION WHEN unique_violation THEN
-	RAISE EXCEPTION 'endpoint "%" already exists', name USING ERRCODE = 'duplicate_object',
-		HINT = 'Use outbox_alter_endpoint() to change its settings.';
-END
-$$
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval) IS 'creates an endpoint; NULL means the setting of the same name';
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval, regclass, jsonb, text, text[]) IS 'changes settings of an endpoint: what is NULL stays as it is, what is in reset falls back on its default';
 
-CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text, force boolean DEFAULT false)
 RETURNS void
-AS $$
-BEGIN
-	PERFORM outbox.check_endpoint(name, concurrency, retention);
-	IF name = 'default' THEN
-		INSERT INTO outbox.endpoint AS e VALUES (name, concurrency, retention)
-			ON CONFLICT ON CONSTRAINT endpoint_pkey DO UPDATE
-			SET concurrency = excluded.concurrency, retention = excluded.retention;
-		RETURN;
-	END IF;
-	UPDATE outbox.endpoint e
-		SET concurrency = outbox_alter_endpoint.concurrency, retention = outbox_alter_endpoint.retention
-		WHERE e.name = outbox_alter_endpoint.name;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'endpoint "%" does not exist', name USING ERRCODE = 'undefined_object';
-	END IF;
-END
-$$
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval) IS 'sets all settings of an endpoint; NULL means the setting of the same name';
-
-CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text)
-RETURNS void
-AS $$
-BEGIN
-	PERFORM outbox.check_endpoint(name, NULL, NULL);
-	DELETE FROM outbox.endpoint e WHERE e.name = outbox_drop_endpoint.name;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'endpoint "%" does not exist', name USING ERRCODE = 'undefined_object';
-	END IF;
-END
-$$
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text) IS 'drops an endpoint; its records live on until they expire';
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text, boolean) IS 'drops an endpoint, if all its messages are sent or by force; its records live on until they expire';
 
 CREATE FUNCTION @extschema@.outbox_cleanup()
 RETURNS bigint

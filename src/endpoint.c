@@ -44,7 +44,7 @@ typedef struct EndpointRow
 	bool		has_concurrency;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds, 0 = none of its own */
-	Oid			record_table;
+	RecordMapping mapping;
 	char	   *dedup_store;
 } EndpointRow;
 
@@ -56,6 +56,7 @@ static bool stale;
 
 static void load(void);
 static void load_row(TupleTableSlot *slot, EndpointRow *row);
+static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
 static int64 interval_to_microseconds(const Interval *interval);
 static void forget_on_change(Datum arg, Oid relation);
 
@@ -71,7 +72,8 @@ endpoint_init(void)
 /*
  * The settings of an endpoint, those it does not have of its own taken from
  * outbox.concurrency and outbox.retention. The name in the result is the one
- * passed in. Raises 42704 if there is no such endpoint.
+ * passed in; other strings live until the next call. Raises 42704 if there is
+ * no such endpoint.
  */
 Endpoint
 endpoint_get(const char *name)
@@ -91,7 +93,7 @@ endpoint_get(const char *name)
 				endpoint.concurrency = rows[i].concurrency;
 			if (rows[i].retention > 0)
 				endpoint.retention = rows[i].retention;
-			endpoint.record_table = rows[i].record_table;
+			endpoint.mapping = rows[i].mapping;
 			endpoint.dedup_store = rows[i].dedup_store;
 			return endpoint;
 		}
@@ -103,6 +105,28 @@ endpoint_get(const char *name)
 				 errmsg("endpoint \"%s\" does not exist", name),
 				 errhint("An administrator can create it with outbox_create_endpoint().")));
 	return endpoint;
+}
+
+/* The endpoints whose records are in tables of the user's own, palloc'd. */
+List *
+endpoint_with_tables(void)
+{
+	List	   *endpoints = NIL;
+
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		Endpoint   *endpoint;
+
+		if (!OidIsValid(rows[i].mapping.table))
+			continue;
+		endpoint = palloc(sizeof(Endpoint));
+		*endpoint = endpoint_get(rows[i].name);
+		endpoint->name = pstrdup(rows[i].name);
+		record_mapping_copy(&endpoint->mapping, &rows[i].mapping);
+		endpoints = lappend(endpoints, endpoint);
+	}
+	return endpoints;
 }
 
 /* The longest time that any record must be remembered, in microseconds. */
@@ -196,11 +220,20 @@ load_row(TupleTableSlot *slot, EndpointRow *row)
 
 	value = slot_getattr(slot, COL_RECORD_TABLE, &isnull);
 	if (!isnull)
-		row->record_table = DatumGetObjectId(value);
+		load_mapping(slot, DatumGetObjectId(value), &row->mapping);
 
 	value = slot_getattr(slot, COL_DEDUP_STORE, &isnull);
 	if (!isnull)
 		row->dedup_store = TextDatumGetCString(value);
+}
+
+static void
+load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping)
+{
+	bool		isnull;
+	Datum		columns = slot_getattr(slot, COL_RECORD_COLUMNS, &isnull);
+
+	record_mapping_read(mapping, table, isnull ? NULL : DatumGetJsonbP(columns));
 }
 
 /* As everywhere in PostgreSQL a month counts 30 days here. */

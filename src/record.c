@@ -4,7 +4,7 @@
  *
  * Called by session.c, wait.c and restore.c. It names records and knows where
  * an endpoint keeps them; how they are looked up and claimed there is the
- * business of record_ring.c. At most one committed record per endpoint and
+ * business of record_ring.c and record_table.c. At most one committed record per endpoint and
  * message id exists within the retention, at any isolation level.
  */
 #include "postgres.h"
@@ -14,21 +14,33 @@
 
 #include "src/record.h"
 #include "src/record_ring.h"
+#include "src/record_table.h"
 #include "src/unique_id.h"
 
-/* Names the record of a message; strings are copied into the current context. */
+/* Makes the key of a record: of the UTF-8 forms, so that it survives a change of encoding. */
+void
+record_key_make(const char *endpoint, const char *msgid, pg_uuid_t *key)
+{
+	char	   *endpoint8 = pg_server_to_any(endpoint, strlen(endpoint), PG_UTF8);
+	char	   *msgid8 = pg_server_to_any(msgid, strlen(msgid), PG_UTF8);
+
+	unique_id_hash(endpoint8, strlen(endpoint8), msgid8, strlen(msgid8), key);
+}
+
+/*
+ * Names the record of a message; strings are copied into the current context.
+ * Raises an error if the endpoint's own table cannot be used.
+ */
 void
 record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 {
-	/* The key is of the UTF-8 form, so that it survives a change of encoding. */
-	char	   *endpoint8 = pg_server_to_any(endpoint->name, strlen(endpoint->name), PG_UTF8);
-	char	   *msgid8 = pg_server_to_any(msgid, strlen(msgid), PG_UTF8);
-
-	unique_id_hash(endpoint8, strlen(endpoint8), msgid8, strlen(msgid8), &name->key);
 	name->endpoint = pstrdup(endpoint->name);
-	name->msgid = pstrdup(msgid);
+	name->msgid = OidIsValid(endpoint->mapping.table) ?
+		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
 	name->retention = endpoint->retention;
-	name->has_marker = OidIsValid(endpoint->record_table) || endpoint->dedup_store != NULL;
+	record_mapping_copy(&name->mapping, &endpoint->mapping);
+	record_key_make(name->endpoint, name->msgid, &name->key);
+	name->has_marker = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
 }
 
 /*
@@ -39,6 +51,8 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 RecordLook
 record_look(const RecordName *name, RecordMemo *memo)
 {
+	if (OidIsValid(name->mapping.table))
+		return record_table_look(name);
 	return record_ring_look(name, memo);
 }
 
@@ -54,6 +68,8 @@ record_look(const RecordName *name, RecordMemo *memo)
 RecordLook
 record_claim(const RecordName *name, const RecordMemo *memo)
 {
+	if (OidIsValid(name->mapping.table))
+		return record_table_claim(name);
 	return record_ring_claim(name, memo);
 }
 

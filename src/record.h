@@ -18,6 +18,7 @@ typedef struct RecordName
 	char	   *msgid;
 	pg_uuid_t	key;			/* hash of both */
 	int64		retention;		/* microseconds */
+	RecordMapping mapping;		/* table of the user's own, if it has one */
 	bool		has_marker;		/* others than the ring are told of the record:
 								 * it has a marker in the log */
 } RecordName;
@@ -33,8 +34,10 @@ typedef enum RecordFate
 typedef struct RecordLook
 {
 	RecordFate	fate;
-	FullTransactionId tx;		/* that claimed it, unless absent */
-	TransactionId xmin;			/* the same or a subtransaction of it */
+	FullTransactionId tx;		/* that claimed it, if the ring has it */
+	TransactionId xmin;			/* the same or a subtransaction of it; in a
+								 * table of the user's own, that wrote it last */
+	bool		dispatched;		/* in such a table: marked as dispatched */
 } RecordLook;
 
 /*
@@ -47,6 +50,7 @@ typedef struct RecordMemo
 	int64		generation;
 } RecordMemo;
 
+extern void record_key_make(const char *endpoint, const char *msgid, pg_uuid_t *key);
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_claim(const RecordName *name, const RecordMemo *memo);

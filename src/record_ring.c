@@ -61,8 +61,6 @@ static bool has_expired(const Slot *slot, int64 retention);
 static bool others_are_quiet(const Ring *ring);
 static void insert(Relation table, int slot, const pg_uuid_t *key,
 				   const char *endpoint, const char *msgid);
-static void lock_key(const pg_uuid_t *key, LOCKTAG *tag);
-static void check_age(const RecordName *name);
 
 /*
  * Looks whether a message has a record, without waiting for anybody. If memo
@@ -112,14 +110,14 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		RecordLook	look;
 		int			slot;
 
-		lock_key(&name->key, &tag);
+		record_ring_lock_key(&name->key, &tag);
 		table = ring_open_current(RING_RECORD, &slot);
 		rings_read(&rings);
 		look = look_unless_known(name, &rings, memo);
 
 		if (look.fate == RECORD_ABSENT && rings_generation() == rings.generation)
 		{
-			check_age(name);
+			record_ring_check_age(name);
 			insert(table, slot, &name->key, name->endpoint, name->msgid);
 			table_close(table, NoLock);
 			LockRelease(&tag, ExclusiveLock, false);
@@ -236,8 +234,9 @@ insert(Relation table, int slot, const pg_uuid_t *key, const char *endpoint, con
 			   UNIQUE_CHECK_YES, values, isnull);
 }
 
-static void
-lock_key(const pg_uuid_t *key, LOCKTAG *tag)
+/* Takes the momentary lock on a key; whoever claims anywhere holds it. */
+void
+record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag)
 {
 	uint32		halves[2];
 
@@ -246,8 +245,12 @@ lock_key(const pg_uuid_t *key, LOCKTAG *tag)
 	(void) LockAcquire(tag, ExclusiveLock, false, false);
 }
 
-static void
-check_age(const RecordName *name)
+/*
+ * Raises 40001 if this transaction is older than the retention: what it looked
+ * at may have been forgotten meanwhile.
+ */
+void
+record_ring_check_age(const RecordName *name)
 {
 	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
 		ereport(ERROR,

@@ -69,7 +69,6 @@ static void read_backlog(Backlog *backlog, const DispatcherReport *report);
 static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int slot, void *arg);
 static int64 last_message_id(void);
-static SnapshotValue *snapshot_of_now(void);
 static char *find_problem(const DispatcherReport *report, const Backlog *backlog);
 static const char *dispatcher_state_name(DispatcherState state);
 static const char *redis_state_name(RedisState state);
@@ -137,7 +136,7 @@ outbox_read_pending(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	/* In the order in which a message may move meanwhile: none is missed. */
 	if (window_published(&published))
-		log_scan(SnapshotSelf, published.snapshot, snapshot_of_now(), show_message, &rows);
+		log_scan(SnapshotSelf, published.snapshot, snapshot_value_latest(), show_message, &rows);
 	if (rows.count < PENDING_LIMIT)
 		deferred_scan(show_deferred, &rows);
 	return (Datum) 0;
@@ -203,7 +202,7 @@ count_unopened(const Window *newest, Unopened *unopened)
 	memset(unopened, 0, sizeof(*unopened));
 	unopened->complete = true;
 	unopened->lowest_id = PG_INT64_MAX;
-	log_scan(SnapshotSelf, newest->snapshot, snapshot_of_now(), count_message, unopened);
+	log_scan(SnapshotSelf, newest->snapshot, snapshot_value_latest(), count_message, unopened);
 	if (!unopened->complete)
 		unopened->messages = Max(COUNT_LIMIT, last_message_id() - unopened->lowest_id + 1);
 }
@@ -242,18 +241,6 @@ last_message_id(void)
 	ExecDropSingleTupleTableSlot(row);
 	table_close(sequence, AccessShareLock);
 	return last;
-}
-
-/* The snapshot of this moment, whatever the isolation level. */
-static SnapshotValue *
-snapshot_of_now(void)
-{
-	SnapshotValue *now;
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	now = snapshot_value_now();
-	PopActiveSnapshot();
-	return now;
 }
 
 /* One sentence about the worst that is wrong; NULL if all is well. */
