@@ -5,6 +5,8 @@
 #ifndef OUTBOX_RECORD_TABLE_H
 #define OUTBOX_RECORD_TABLE_H
 
+#include "storage/lockdefs.h"
+
 #include "src/record.h"
 #include "src/record_check.h"
 
