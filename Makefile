@@ -10,6 +10,7 @@ OBJS       = \
 	src/append.o \
 	src/ddl.o \
 	src/deferred.o \
+	src/duplicates.o \
 	src/endpoint.o \
 	src/endpoint_admin.o \
 	src/entry.o \
@@ -21,6 +22,7 @@ OBJS       = \
 	src/record_mapping.o \
 	src/record_ring.o \
 	src/record_table.o \
+	src/record_view.o \
 	src/redis_connect.o \
 	src/redis_link.o \
 	src/redis_url.o \

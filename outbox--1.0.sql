@@ -499,6 +499,14 @@ AS 'MODULE_PATHNAME', 'outbox_read_records'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows';
 
+CREATE FUNCTION outbox.read_endpoints(
+	OUT name text, OUT concurrency text, OUT retention interval,
+	OUT records bigint, OUT duplicates bigint, OUT oldest_record timestamptz, OUT size bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_read_endpoints'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.read_endpoints() IS 'what the view outbox.endpoints shows';
+
 --
 -- Views
 --
@@ -582,9 +590,27 @@ CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed';
 COMMENT ON COLUMN outbox.records.endpoint IS 'endpoint that processed the message';
 COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
-COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it';
-COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record';
-COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet';
+COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it; NULL: it is in a table of the user''s own';
+COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record; NULL: it is in a table of the user''s own';
+COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet; in a table of the user''s own: dispatched, or not dispatched';
+
+-- A password may be in a URL before the host, or after a question mark.
+CREATE VIEW outbox.endpoints AS
+	SELECT r.name, r.concurrency, r.retention, e.record_table,
+		regexp_replace(regexp_replace(e.dedup_store, '^([^:]+://[^:@/]*):[^@]*@', '\1:***@'),
+			'([?&](password|sslpassword)=)[^&]*', '\1***', 'gi') AS dedup_store,
+		r.records, r.duplicates, r.oldest_record, r.size
+	FROM outbox.read_endpoints() r LEFT JOIN outbox.endpoint e ON e.name = r.name;
+COMMENT ON VIEW outbox.endpoints IS 'endpoints: their settings, defaults filled in, and what is remembered for them';
+COMMENT ON COLUMN outbox.endpoints.name IS 'name';
+COMMENT ON COLUMN outbox.endpoints.concurrency IS 'optimistic or pessimistic';
+COMMENT ON COLUMN outbox.endpoints.retention IS 'how long a record outlives its dispatch';
+COMMENT ON COLUMN outbox.endpoints.record_table IS 'table of the user''s own that holds the records; NULL: ours do';
+COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'outside store that remembers message ids, without its password; NULL: none';
+COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large table of the user''s own an estimate';
+COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
+COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'when the retention of its oldest record began, or the slot that holds it did; NULL: none is dispatched';
+COMMENT ON COLUMN outbox.endpoints.size IS 'bytes on disk; where several endpoints share a table, its share';
 
 --
 -- Logical replication: a publication of all tables includes ours, but each
@@ -662,13 +688,13 @@ AS $$
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
-		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
+		WHEN 'monitor' THEN '{read_status,read_pending,read_records,read_endpoints}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
 	END)
 	UNION ALL
 	SELECT format('TABLE outbox.%s', v)
-	FROM unnest('{status,destinations,pending,records}'::text[]) v
+	FROM unnest('{status,destinations,pending,records,endpoints}'::text[]) v
 	WHERE access = 'monitor'
 	UNION ALL
 	SELECT 'TABLE outbox.dead_letters' WHERE access = 'admin'

@@ -54,6 +54,7 @@ static int	nrows;
 static Oid	cached_relation;
 static bool stale;
 
+static Endpoint *copy_of(const char *name);
 static void load(void);
 static void load_row(TupleTableSlot *slot, EndpointRow *row);
 static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
@@ -107,26 +108,43 @@ endpoint_get(const char *name)
 	return endpoint;
 }
 
-/* The endpoints whose records are in tables of the user's own, palloc'd. */
+/* All endpoints, palloc'd with their strings; "default" may have no row. */
 List *
-endpoint_with_tables(void)
+endpoint_list(void)
 {
 	List	   *endpoints = NIL;
+	bool		has_default = false;
 
 	load();
 	for (int i = 0; i < nrows; i++)
 	{
-		Endpoint   *endpoint;
-
-		if (!OidIsValid(rows[i].mapping.table))
-			continue;
-		endpoint = palloc(sizeof(Endpoint));
-		*endpoint = endpoint_get(rows[i].name);
-		endpoint->name = pstrdup(rows[i].name);
-		record_mapping_copy(&endpoint->mapping, &rows[i].mapping);
-		endpoints = lappend(endpoints, endpoint);
+		endpoints = lappend(endpoints, copy_of(rows[i].name));
+		has_default |= strcmp(rows[i].name, "default") == 0;
 	}
-	return endpoints;
+	return has_default ? endpoints : lappend(endpoints, copy_of("default"));
+}
+
+/*
+ * Raises 40001 if the records of an endpoint are not kept any more where
+ * `mapping` says.
+ */
+void
+endpoint_check_mapping(const char *name, const RecordMapping *mapping)
+{
+	RecordMapping now = {0};
+
+	AcceptInvalidationMessages();
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		if (strcmp(rows[i].name, name) == 0)
+			now = rows[i].mapping;
+	}
+	if (!record_mapping_equal(&now, mapping))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("endpoint \"%s\" has another record table since the message was opened", name),
+				 errhint("Retry the transaction.")));
 }
 
 /* The longest time that any record must be remembered, in microseconds. */
@@ -152,6 +170,19 @@ outbox_endpoint_changed(PG_FUNCTION_ARGS)
 						"outbox.endpoint_changed")));
 	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
 	return PointerGetDatum(NULL);
+}
+
+static Endpoint *
+copy_of(const char *name)
+{
+	Endpoint   *copy = palloc(sizeof(Endpoint));
+	Endpoint	endpoint = endpoint_get(name);
+
+	*copy = endpoint;
+	copy->name = pstrdup(name);
+	record_mapping_copy(&copy->mapping, &endpoint.mapping);
+	copy->dedup_store = endpoint.dedup_store ? pstrdup(endpoint.dedup_store) : NULL;
+	return copy;
 }
 
 static void

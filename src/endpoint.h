@@ -23,7 +23,8 @@ typedef struct Endpoint
 
 extern void endpoint_init(void);
 extern Endpoint endpoint_get(const char *name);
-extern List *endpoint_with_tables(void);
+extern List *endpoint_list(void);
+extern void endpoint_check_mapping(const char *name, const RecordMapping *mapping);
 extern int64 endpoint_longest_retention(void);
 
 #endif							/* OUTBOX_ENDPOINT_H */

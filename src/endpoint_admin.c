@@ -74,6 +74,8 @@ static void check_retention(const Interval *retention);
 static void check_record_table(const Settings *settings, bool by_caller);
 static void check_caller_owns(Oid table);
 static const char **read_reset(FunctionCallInfo fcinfo, const Settings *settings);
+static void warn_of_forgotten(const Settings *before, const Settings *row);
+static bool read_row(const char *name, Settings *row);
 static bool store_new(const Settings *settings);
 static bool store_changed(const Settings *settings, const char **reset, Settings *row);
 static void store_default(void);
@@ -116,6 +118,7 @@ Datum
 outbox_alter_endpoint(PG_FUNCTION_ARGS)
 {
 	Settings	settings;
+	Settings	before;
 	Settings	row;
 	const char **reset;
 	char	   *name;
@@ -126,10 +129,12 @@ outbox_alter_endpoint(PG_FUNCTION_ARGS)
 	name = TextDatumGetCString(settings.values[ARG_NAME]);
 	if (strcmp(name, "default") == 0)
 		store_default();
-	if (!store_changed(&settings, reset, &row))
+	if (!read_row(name, &before) || !store_changed(&settings, reset, &row))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("endpoint \"%s\" does not exist", name)));
+	if (reset[ARG_RECORD_TABLE] || !settings.isnull[ARG_RECORD_TABLE])
+		warn_of_forgotten(&before, &row);
 	check_record_table(&row, !settings.isnull[ARG_RECORD_TABLE] || !settings.isnull[ARG_RECORD_COLUMNS]);
 	PG_RETURN_VOID();
 }
@@ -303,6 +308,32 @@ read_reset(FunctionCallInfo fcinfo, const Settings *settings)
 	return reset;
 }
 
+/* Ids in a table that the endpoint has no more are not looked for any more. */
+static void
+warn_of_forgotten(const Settings *before, const Settings *row)
+{
+	char	   *table;
+
+	if (before->isnull[ARG_RECORD_TABLE] ||
+		(!row->isnull[ARG_RECORD_TABLE] && row->values[ARG_RECORD_TABLE] == before->values[ARG_RECORD_TABLE]))
+		return;
+	table = get_rel_name(DatumGetObjectId(before->values[ARG_RECORD_TABLE]));
+	if (table)
+		ereport(WARNING,
+				(errmsg("endpoint \"%s\" no longer knows the message ids in table \"%s\"",
+						TextDatumGetCString(row->values[ARG_NAME]), table),
+				 errdetail("Such a message is processed again if it is delivered again.")));
+}
+
+static bool
+read_row(const char *name, Settings *row)
+{
+	Settings	settings = {.values = {CStringGetTextDatum(name)}};
+
+	return execute_as_owner("SELECT name, concurrency, retention, record_table, record_columns, dedup_store"
+							" FROM outbox.endpoint WHERE name = $1 FOR UPDATE", 1, &settings, row) > 0;
+}
+
 /* False if there is such an endpoint already. */
 static bool
 store_new(const Settings *settings)
@@ -443,7 +474,10 @@ match_message(TupleTableSlot *row, int slot, void *arg)
 	Message		message;
 
 	log_row_message(row, &message);
-	search->found = belongs_to(&message, search->endpoint);
+	if (log_row_is_marker(row))
+		search->found = strcmp(text_to_cstring(message.message_id), search->endpoint) == 0;
+	else
+		search->found = belongs_to(&message, search->endpoint);
 	return !search->found;
 }
 

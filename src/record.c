@@ -52,7 +52,14 @@ RecordLook
 record_look(const RecordName *name, RecordMemo *memo)
 {
 	if (OidIsValid(name->mapping.table))
-		return record_table_look(name);
+	{
+		RecordLook	look = record_table_look(name);
+
+		if (look.fate != RECORD_ABSENT)
+			return look;
+	}
+
+	/* The endpoint may have had records here before it got a table. */
 	return record_ring_look(name, memo);
 }
 

@@ -14,6 +14,6 @@ extern RecordLook record_ring_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_ring_claim(const RecordName *name, const RecordMemo *memo);
 
 extern void record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag);
-extern void record_ring_check_age(const RecordName *name);
+extern void record_ring_check_claim(const RecordName *name);
 
 #endif							/* OUTBOX_RECORD_RING_H */

@@ -5,10 +5,11 @@
  * Called by record.c for endpoints that have a record_table. It gives the same
  * promises as record_ring.c, and by the same means: a momentary lock on the
  * key, a look with a dirty snapshot, and only then the insert. But this table
- * is not ours alone. Its owner's own statements may insert an id at the same
+ * is not ours alone. The owner's own statements may insert an id at the same
  * moment, so the insert can still meet a duplicate: it runs in a
  * subtransaction, and then all begins again. And its rows are updated, so a
- * look can miss one that moves meanwhile.
+ * look can miss one that moves meanwhile. The claim also looks into the ring,
+ * where the endpoint may have had its records before it got the table.
  *
  * Looks run no code of the user's. The insert does (triggers, defaults), with
  * the rights of the table's owner and no others; see owner.c.
@@ -125,8 +126,10 @@ record_table_claim(const RecordName *name)
 		record_ring_lock_key(&name->key, &tag);
 		look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
 		if (look.fate == RECORD_ABSENT)
+			look = record_ring_look(name, NULL);
+		if (look.fate == RECORD_ABSENT)
 		{
-			record_ring_check_age(name);
+			record_ring_check_claim(name);
 			inserted = insert(entry, name);
 		}
 		LockRelease(&tag, ExclusiveLock, false);
@@ -151,6 +154,13 @@ record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE m
 
 	*shape = open_known(endpoint, mapping, mode, &table)->shape;
 	return table;
+}
+
+/* The qualified name of a table, quoted for a statement. */
+const char *
+record_table_name(Oid table)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), get_rel_name(table));
 }
 
 static KnownTable *
@@ -359,8 +369,7 @@ insert_plan(KnownTable *entry)
 	if (entry->insert)
 		return entry->insert;
 	sql = psprintf("INSERT INTO %s (%s, %s) VALUES ($1, false) RETURNING %s OPERATOR(pg_catalog.=) $1 AND NOT %s",
-				   quote_qualified_identifier(get_namespace_name(get_rel_namespace(entry->oid)),
-											  get_rel_name(entry->oid)),
+				   record_table_name(entry->oid),
 				   id, quote_identifier(entry->mapping.dispatched),
 				   id, quote_identifier(entry->mapping.dispatched));
 	entry->insert = SPI_prepare(sql, 1, &entry->shape.id_type);

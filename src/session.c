@@ -20,9 +20,9 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "src/duplicates.h"
 #include "src/log.h"
 #include "src/session.h"
-#include "src/shared.h"
 
 typedef enum Phase
 {
@@ -48,7 +48,6 @@ static SessionState *state;
 static SessionState *writable_state(void);
 static void open_message(SessionState *session, const Endpoint *endpoint, const char *msgid);
 static void refuse_claimed(const RecordName *name, const RecordLook *winner);
-static void count_duplicate(void);
 static void at_transaction_end(XactEvent event, void *arg);
 static void at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
 								  SubTransactionId parent, void *arg);
@@ -92,7 +91,7 @@ session_begin(const Endpoint *endpoint, const char *msgid)
 	if (look.fate == RECORD_COMMITTED)
 	{
 		session->phase = PHASE_DUPLICATE;
-		count_duplicate();
+		duplicates_count(session->name.endpoint);
 		return false;
 	}
 	session->phase = PHASE_OPEN;
@@ -192,7 +191,7 @@ open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
 static void
 refuse_claimed(const RecordName *name, const RecordLook *winner)
 {
-	count_duplicate();
+	duplicates_count(name->endpoint);
 	if (IsolationUsesXactSnapshot() && XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot()))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -206,15 +205,6 @@ refuse_claimed(const RecordName *name, const RecordLook *winner)
 					   name->msgid, name->endpoint),
 			 errhint("Roll back; when the message is delivered again, outbox_begin() returns false."),
 			 err_generic_string(PG_DIAG_CONSTRAINT_NAME, "outbox_record_claimed")));
-}
-
-static void
-count_duplicate(void)
-{
-	DatabaseShared *shared = shared_mine();
-
-	if (shared)
-		pg_atomic_fetch_add_u64(&shared->duplicates, 1);
 }
 
 static void

@@ -61,6 +61,15 @@ typedef struct DispatcherReport
 	TimestampTz last_cleanup;
 } DispatcherReport;
 
+/* Endpoints of a database that have a counter of their own. */
+#define COUNTED_ENDPOINTS	64
+
+typedef struct EndpointCounter
+{
+	pg_atomic_uint64 endpoint;	/* hash of its name, 0 = free */
+	pg_atomic_uint64 duplicates;
+} EndpointCounter;
+
 typedef struct DatabaseShared
 {
 	Oid			database;		/* InvalidOid = free; guarded by shared_lock() */
@@ -84,7 +93,8 @@ typedef struct DatabaseShared
 								 * changed by others */
 
 	pg_atomic_uint64 sent;
-	pg_atomic_uint64 duplicates;
+	pg_atomic_uint64 duplicates;	/* of all endpoints */
+	EndpointCounter counters[COUNTED_ENDPOINTS];
 
 	pg_atomic_uint64 cleanups_asked;
 	pg_atomic_uint64 cleanups_done;

@@ -28,6 +28,7 @@
 #include "src/compat.h"
 #include "src/deferred.h"
 #include "src/log.h"
+#include "src/record_view.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -155,6 +156,7 @@ outbox_read_records(PG_FUNCTION_ARGS)
 		if (slot_is_live(&rings.ring[RING_RECORD].slots[n]))
 			show_records((ReturnSetInfo *) fcinfo->resultinfo, n, &rings.ring[RING_RECORD].slots[n]);
 	}
+	record_view_tables((ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }
 
