@@ -40,6 +40,7 @@ OBJS       = \
 	src/wait.o \
 	src/wakeup.o \
 	src/window.o \
+	bgworker/bookkeeping.o \
 	bgworker/chunk.o \
 	bgworker/cleanup.o \
 	bgworker/deferral.o \

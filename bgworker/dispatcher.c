@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/bookkeeping.h"
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
 #include "bgworker/destination.h"
@@ -67,6 +68,8 @@ static TimestampTz last_contact;	/* with Redis */
 static uint32 wakeups_seen;		/* before we looked for work last */
 static TimestampTz last_look;	/* for windows while Redis is away */
 static TimestampTz last_cleanup;
+static bool is_cleaning;		/* records expire in tables of users' own */
+static uint64 cleanups_seen;	/* when that round began */
 static uint64 cleanups_answered;
 
 static void set_up_process(Oid database);
@@ -95,6 +98,7 @@ static bool has_news_of_position(void);
 static void note_position(void);
 static bool cleanup_is_asked_for(void);
 static void clean_up(void);
+static void go_on_cleaning_up(void);
 static void wait_for_work(void);
 static long ms_until(TimestampTz when);
 static long ms_until_next(TimestampTz last, int interval);
@@ -216,6 +220,7 @@ register_process(void)
 	shared->report.redis_error[0] = '\0';
 	shared->report.redis_warning[0] = '\0';
 	shared->report.lost_before = 0;
+	shared->report.handover_error[0] = '\0';
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
@@ -543,7 +548,9 @@ keep_house(bool busy)
 			redis_failed();
 	}
 
-	if (cleanup_is_asked_for() ||
+	if (is_cleaning)
+		go_on_cleaning_up();
+	else if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
 }
@@ -582,11 +589,25 @@ clean_up(void)
 	if (!cleanup_run(&position, may_empty))
 		return;
 	last_cleanup = GetCurrentTimestamp();
-	cleanups_answered = asked;
+	cleanups_answered = cleanups_seen = asked;
+	is_cleaning = true;
+	if (may_empty)
+		bookkeeping_begin_expiry();
+	go_on_cleaning_up();
+}
+
+/* A round may take long, so messages are sent between its steps. */
+static void
+go_on_cleaning_up(void)
+{
+	if (bookkeeping_expire())
+		return;
+	is_cleaning = false;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.last_cleanup = last_cleanup;
+	strlcpy(shared->report.expiry_error, bookkeeping_expiry_error(), sizeof(shared->report.expiry_error));
 	LWLockRelease(shared->lock);
-	pg_atomic_write_u64(&shared->cleanups_done, asked);
+	pg_atomic_write_u64(&shared->cleanups_done, cleanups_seen);
 	ConditionVariableBroadcast(&shared->progress);
 }
 
@@ -615,7 +636,7 @@ wait_for_work(void)
 		ms = Min(ms, ATTEND_MS);
 
 	/* Some wait since then may have swallowed the latch, but not the count. */
-	if (pg_atomic_read_u32(&shared->wakeups) != wakeups_seen)
+	if (is_cleaning || pg_atomic_read_u32(&shared->wakeups) != wakeups_seen)
 		return;
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
 	ResetLatch(MyLatch);

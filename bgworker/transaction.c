@@ -97,6 +97,26 @@ transaction_commit_local(void)
 	transaction_commit();
 }
 
+/* Commits without waiting for the disk: for what may be done again. */
+void
+transaction_commit_later(void)
+{
+	(void) set_config_option("synchronous_commit", "off",
+							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	transaction_commit();
+}
+
+/* Rolls back, after an error that was caught. */
+void
+transaction_abort(void)
+{
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(TopMemoryContext);
+	CHECK_FOR_INTERRUPTS();
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
 /*
  * Runs a statement in the open transaction and returns how many rows it
  * touched. Names in it must be qualified: search_path is pg_catalog.

@@ -19,6 +19,8 @@ extern bool transaction_begin(const char *activity);
 extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
 extern void transaction_commit_local(void);
+extern void transaction_commit_later(void);
+extern void transaction_abort(void);
 
 extern int64 transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls);
 

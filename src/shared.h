@@ -58,6 +58,10 @@ typedef struct DispatcherReport
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
 									 * none waits */
 	char		deferred_error[256];	/* last refusal of a destination */
+	char		handover_error[256];	/* why processed messages cannot be
+										 * handed on */
+	char		expiry_error[256];	/* why expired records of a user's own
+									 * table cannot be deleted */
 	TimestampTz last_cleanup;
 } DispatcherReport;
 

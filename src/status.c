@@ -266,6 +266,10 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 						timestamptz_to_str(report->lost_before));
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
+	if (report->handover_error[0] != '\0')
+		return psprintf("Processed messages cannot be handed on, the log keeps them: %s", report->handover_error);
+	if (report->expiry_error[0] != '\0')
+		return psprintf("Expired records cannot be deleted: %s", report->expiry_error);
 	if (report->paused)
 		return "Everything is paused, messages wait: call outbox_resume().";
 	if (report->dead > 0)
