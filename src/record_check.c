@@ -29,7 +29,8 @@
 #include "src/relations.h"
 
 static void check_kind(Relation table);
-static void check_statements(Relation table);
+static void check_rules(Relation table);
+static void check_triggers(Relation table);
 static void check_columns(Relation table, const RecordMapping *mapping, RecordShape *shape);
 static AttrNumber find_column(Relation table, const char *name, const char *type);
 static void check_type(Relation table, AttrNumber column, bool fits, const char *types);
@@ -49,13 +50,14 @@ void
 record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
 	check_kind(table);
-	check_statements(table);
+	check_rules(table);
 	memset(shape, 0, sizeof(*shape));
 	shape->owner = table->rd_rel->relowner;
 	check_columns(table, mapping, shape);
 	check_other_columns(table, shape);
 	find_unique_index(table, mapping, shape);
 	check_cleanup_index(table, mapping, shape);
+	check_triggers(table);
 }
 
 /* Only a plain table is one thing with one unique index, and survives a crash. */
@@ -88,12 +90,10 @@ check_kind(Relation table)
 		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partition of another table.", NULL);
 }
 
-/* Nothing may turn what we write into something else, or put it off. */
+/* Nothing may turn what we write into something else, or hide it from us. */
 static void
-check_statements(Relation table)
+check_rules(Relation table)
 {
-	TriggerDesc *triggers = table->trigdesc;
-
 	if (table->rd_rules != NULL)
 		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "It has rules.",
 			   "Drop them, or use another table.");
@@ -101,6 +101,14 @@ check_statements(Relation table)
 		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 			   "Its row-level security would bind its owner too.",
 			   psprintf("ALTER TABLE %s NO FORCE ROW LEVEL SECURITY;", name_of(table)));
+}
+
+/* What is put off to the end of the transaction cannot run with the owner's rights only. */
+static void
+check_triggers(Relation table)
+{
+	TriggerDesc *triggers = table->trigdesc;
+
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
 		if (triggers->triggers[i].tgdeferrable)
@@ -148,6 +156,7 @@ find_column(Relation table, const char *name, const char *type)
 	if (column <= 0)
 		refuse(table, ERRCODE_UNDEFINED_COLUMN,
 			   psprintf("It has no column \"%s\".", name),
+			   column < 0 ? NULL :
 			   psprintf("Name another one in record_columns, or: ALTER TABLE %s ADD COLUMN %s %s;",
 						name_of(table), quote_identifier(name), type));
 	return column;

@@ -55,6 +55,7 @@ typedef struct KnownTable
 } KnownTable;
 
 static HTAB *known;				/* by oid; NULL = empty */
+static bool inserting;			/* triggers of the user's may be running */
 
 static KnownTable *open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table);
 static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
@@ -154,6 +155,13 @@ record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE m
 
 	*shape = open_known(endpoint, mapping, mode, &table)->shape;
 	return table;
+}
+
+/* Whether a record is being inserted: then it is a trigger of its table that calls. */
+bool
+record_table_is_inserting(void)
+{
+	return inserting;
 }
 
 /* The qualified name of a table, quoted for a statement. */
@@ -306,17 +314,20 @@ insert(KnownTable *entry, const RecordName *name)
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool inserted = true;
 
+	inserting = true;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
 		insert_as_owner(entry, name);
 		ReleaseCurrentSubTransaction();
+		inserting = false;
 	}
 	PG_CATCH();
 	{
 		ErrorData  *error;
 
+		inserting = false;
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();

@@ -16,6 +16,7 @@ extern RecordLook record_table_look(const RecordName *name);
 extern RecordLook record_table_claim(const RecordName *name);
 
 extern Relation record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, RecordShape *shape);
+extern bool record_table_is_inserting(void);
 extern const char *record_table_name(Oid table);
 
 #endif							/* OUTBOX_RECORD_TABLE_H */

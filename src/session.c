@@ -22,6 +22,7 @@
 
 #include "src/duplicates.h"
 #include "src/log.h"
+#include "src/record_table.h"
 #include "src/session.h"
 
 typedef enum Phase
@@ -165,6 +166,11 @@ writable_state(void)
 	SubTransactionId mine = GetCurrentSubTransactionId();
 	SessionState *copy;
 
+	/* We are in the middle of a change already. */
+	if (record_table_is_inserting())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a trigger of a record table must not use the outbox")));
 	if (state && state->subtransaction == mine)
 		return state;
 
