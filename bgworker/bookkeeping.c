@@ -56,7 +56,8 @@ typedef struct Expiry
 typedef struct Work
 {
 	const Endpoint *endpoint;
-	Relation	table;			/* NULL = somebody has locked it */
+	Relation	table;
+	bool		is_locked;		/* by somebody, so nothing was done */
 	RecordShape shape;
 	char	  **msgids;			/* to be marked */
 	int			nmsgids;
@@ -94,7 +95,7 @@ bookkeeping_mark(const char *endpoint, char **msgids, int n)
 
 	if (!attempt(mark, &work, endpoint, "marking records"))
 		return MARKING_FAILED;
-	return work.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
+	return work.is_locked || work.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
 }
 
 /* Begins a round of expiry: all endpoints that have such tables. */
@@ -224,15 +225,13 @@ find_endpoint(const char *name)
 	return NULL;
 }
 
-/* False, and all rows count as left, if somebody has locked the table. */
+/* False if somebody has locked the table. */
 static bool
 open_table(Work *work)
 {
-	if (!ConditionalLockRelationOid(work->endpoint->mapping.table, RowExclusiveLock))
-	{
-		work->rows = 1;
+	work->is_locked = !ConditionalLockRelationOid(work->endpoint->mapping.table, RowExclusiveLock);
+	if (work->is_locked)
 		return false;
-	}
 	work->table = record_table_open(work->endpoint->name, &work->endpoint->mapping, NoLock, &work->shape);
 	return true;
 }
