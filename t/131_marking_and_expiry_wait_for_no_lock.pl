@@ -113,4 +113,20 @@ ok($node->wait_until_sent, 'all is sent');
 eventually { unmarked() eq '' } '... and marked';
 is($redis->count('load'), $node->sql(q{SELECT count(*) FROM inbox WHERE message_id LIKE 'load%'}), '... and as many messages as records');
 
+# The owner inserts ids at the same moment: that is a duplicate and never an error.
+foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
+{
+	my $id = "'$level ' || :n / 200";
+	my $owner = $node->start_load(clients => 4, seconds => 3,
+		scripts => ["\\set n random(1, 1000000)\nINSERT INTO inbox VALUES ($id, true, now()) ON CONFLICT DO NOTHING;\n"]);
+	my $ours = $node->start_load(clients => 4, seconds => 3, scripts => [ <<END ]);
+\\set n random(1, 1000000)
+BEGIN ISOLATION LEVEL $level;
+SELECT outbox_begin($id, 'own', 'pessimistic');
+SELECT outbox_commit();
+COMMIT;
+END
+	ok($owner->finish && $ours->finish, "the owner may insert ids, too: $level") or diag $ours->{error};
+}
+
 done_testing();
