@@ -114,19 +114,21 @@ eventually { unmarked() eq '' } '... and marked';
 is($redis->count('load'), $node->sql(q{SELECT count(*) FROM inbox WHERE message_id LIKE 'load%'}), '... and as many messages as records');
 
 # The owner inserts ids at the same moment: that is a duplicate and never an error.
+$node->sql('CREATE SEQUENCE turn');
 foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 {
-	my $id = "'$level ' || :n / 200";
-	my $owner = $node->start_load(clients => 4, seconds => 3,
-		scripts => ["\\set n random(1, 1000000)\nINSERT INTO inbox VALUES ($id, true, now()) ON CONFLICT DO NOTHING;\n"]);
-	my $ours = $node->start_load(clients => 4, seconds => 3, scripts => [ <<END ]);
-\\set n random(1, 1000000)
+	my $draw = "SELECT nextval('turn') / 8 AS n \\gset\n";
+	my $owner = $node->start_load(clients => 4, seconds => 4,
+		scripts => ["${draw}INSERT INTO inbox VALUES ('$level ' || :n, true, now()) ON CONFLICT DO NOTHING;\n"]);
+	my $ours = $node->start_load(clients => 4, seconds => 4, scripts => [ <<END ]);
+$draw
 BEGIN ISOLATION LEVEL $level;
-SELECT outbox_begin($id, 'own', 'pessimistic');
+SELECT outbox_begin('$level ' || :n, 'own', 'pessimistic');
 SELECT outbox_commit();
 COMMIT;
 END
-	ok($owner->finish && $ours->finish, "the owner may insert ids, too: $level") or diag $ours->{error};
+	my @ended = ($owner->finish, $ours->finish);
+	ok($ended[0] && $ended[1], "the owner may insert ids, too: $level") or diag $ours->{error};
 }
 
 done_testing();
