@@ -14,6 +14,8 @@ OBJS       = \
 	src/endpoint.o \
 	src/endpoint_admin.o \
 	src/entry.o \
+	src/filter.o \
+	src/history.o \
 	src/log.o \
 	src/outbox.o \
 	src/owner.o \
@@ -35,34 +37,49 @@ OBJS       = \
 	src/session.o \
 	src/settings.o \
 	src/shared.o \
+	src/socket_wait.o \
 	src/status.o \
+	src/store.o \
+	src/store_postgres.o \
+	src/store_redis.o \
+	src/store_server.o \
 	src/unique_id.o \
 	src/wait.o \
 	src/wakeup.o \
 	src/window.o \
+	bgworker/blocked.o \
 	bgworker/bookkeeping.o \
 	bgworker/chunk.o \
 	bgworker/cleanup.o \
 	bgworker/deferral.o \
 	bgworker/destination.o \
 	bgworker/dispatcher.o \
+	bgworker/filter_builder.o \
 	bgworker/handover.o \
 	bgworker/instance.o \
+	bgworker/key_run.o \
 	bgworker/launcher.o \
 	bgworker/lease.o \
+	bgworker/marking.o \
+	bgworker/packing.o \
 	bgworker/position.o \
 	bgworker/publisher.o \
 	bgworker/transaction.o
+
+# make KILL_POINTS=1: for tests only, see src/kill_point.h.
+ifdef KILL_POINTS
+OBJS += src/kill_point.o
+endif
 
 # make installcheck: against a running server that preloads the library.
 REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
-EXTRA_CLEAN    = results output_iso tmp_check log
+EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc
 
-PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null)
+PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null) -I$(libpq_srcdir) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
 PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK  = $(shell pkg-config --libs hiredis 2>/dev/null)
+SHLIB_LINK  = $(shell pkg-config --libs hiredis 2>/dev/null) $(libpq)
 
 PG_CONFIG ?= pg_config
 PGXS      := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
@@ -79,10 +96,16 @@ demo:
 bench:
 	@bench/run
 
+bench-dedup:
+	@bench/dedup
+
+bench-fairness:
+	@bench/fairness
+
 torture:
 	@t/torture/run
 
 model:
 	@model/run
 
-.PHONY: test demo bench torture model
+.PHONY: test demo bench bench-dedup bench-fairness torture model

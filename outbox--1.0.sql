@@ -41,23 +41,39 @@ INSERT INTO outbox.instance
 	WHERE d.datname = current_database();
 
 CREATE TABLE outbox.ring (
-	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record'])),
+	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
 	slot integer NOT NULL,
-	state text NOT NULL CHECK (state = ANY (ARRAY['empty', 'current', 'sealed', 'quiet', 'retired'])),
+	state text NOT NULL CHECK (state = ANY (ARRAY['empty', 'current', 'sealed', 'filling', 'quiet', 'retired'])),
 	generation bigint NOT NULL,
 	since timestamptz NOT NULL,
 	tx xid8 NOT NULL,
 	published_at timestamptz,
+	packed_into integer,
+	level integer NOT NULL DEFAULT 0,
+	keys bigint NOT NULL DEFAULT 0,
 	PRIMARY KEY (ring, slot)
 );
-COMMENT ON TABLE outbox.ring IS 'state of each slot of the two rings of tables';
-COMMENT ON COLUMN outbox.ring.ring IS 'log or record';
-COMMENT ON COLUMN outbox.ring.slot IS 'number of the slot: its tables are log_N and window_N, or record_N';
-COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), quiet (no writer is left), retired (readers skip it), empty';
+COMMENT ON TABLE outbox.ring IS 'state of each slot of the rings of tables';
+COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that were packed)';
+COMMENT ON COLUMN outbox.ring.slot IS 'number of the slot: its tables are log_N and window_N, record_N, or history_N';
+COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: readers do not look yet), quiet (no writer is left), retired (readers skip it), empty';
 COMMENT ON COLUMN outbox.ring.generation IS 'grows with every change of any slot; this row changed last at that generation';
 COMMENT ON COLUMN outbox.ring.since IS 'when the slot came into this state';
 COMMENT ON COLUMN outbox.ring.tx IS 'transaction that brought it there';
 COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet slot was first seen with all its messages in Redis';
+COMMENT ON COLUMN outbox.ring.packed_into IS 'history slot that the keys of this one are copied into; NULL: none';
+COMMENT ON COLUMN outbox.ring.level IS 'history: how often what it holds was merged';
+COMMENT ON COLUMN outbox.ring.keys IS 'history: how many keys it holds';
+
+CREATE TABLE outbox.packed (
+	slot integer NOT NULL,
+	endpoint text,
+	records bigint NOT NULL
+);
+COMMENT ON TABLE outbox.packed IS 'how many records of each endpoint were packed into a slot of the history';
+COMMENT ON COLUMN outbox.packed.slot IS 'slot of the history';
+COMMENT ON COLUMN outbox.packed.endpoint IS 'endpoint; NULL: not known, for they were packed when they were dumped';
+COMMENT ON COLUMN outbox.packed.records IS 'how many records';
 
 CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
@@ -137,7 +153,8 @@ COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
 DO $$
 DECLARE
 	log_slots CONSTANT integer := 4;
-	record_slots CONSTANT integer := 8;
+	record_slots CONSTANT integer := 12;
+	history_slots CONSTANT integer := 24;
 	no_vacuum CONSTANT text := 'WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)';
 BEGIN
 	FOR n IN 0 .. log_slots - 1 LOOP
@@ -146,6 +163,7 @@ BEGIN
 				id bigint NOT NULL,
 				tx xid8 NOT NULL,
 				at timestamptz NOT NULL,
+				database oid NOT NULL,
 				key uuid,
 				message_id text NOT NULL,
 				dest text,
@@ -159,6 +177,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.id IS 'order of the calls';
 			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
 			COMMENT ON COLUMN outbox.log_%1$s.at IS 'when it was enqueued';
+			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was enqueued in; a copy by TEMPLATE leaves what is not its own to its original';
 			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
 			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; of a marker: endpoint';
 			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: a marker, which says that an endpoint has processed a message';
@@ -196,21 +215,34 @@ BEGIN
 			CREATE TABLE outbox.record_%1$s (
 				key uuid PRIMARY KEY,
 				tx xid8 NOT NULL,
-				endpoint text NOT NULL,
-				msgid text NOT NULL
+				endpoint text,
+				msgid text
 			) %2$s;
 			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, slot %1$s';
 			COMMENT ON COLUMN outbox.record_%1$s.key IS 'hash of endpoint and msgid';
 			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it';
-			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message';
-			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message';
+			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, for it was packed when it was dumped';
+			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message; NULL as well';
+		$sql$, n, no_vacuum);
+	END LOOP;
+
+	FOR n IN 0 .. history_slots - 1 LOOP
+		EXECUTE format($sql$
+			CREATE TABLE outbox.history_%1$s (
+				first_key uuid PRIMARY KEY,
+				keys bytea NOT NULL
+			) %2$s;
+			ALTER TABLE outbox.history_%1$s ALTER keys SET STORAGE PLAIN;
+			COMMENT ON TABLE outbox.history_%1$s IS 'records that were packed, slot %1$s';
+			COMMENT ON COLUMN outbox.history_%1$s.first_key IS 'first of the keys in this row';
+			COMMENT ON COLUMN outbox.history_%1$s.keys IS 'keys of records, 16 bytes each, in ascending order';
 		$sql$, n, no_vacuum);
 	END LOOP;
 
 	INSERT INTO outbox.ring (ring, slot, state, generation, since, tx)
-		SELECT r.ring, s.slot, CASE s.slot WHEN 0 THEN 'current' ELSE 'empty' END, 1,
+		SELECT r.ring, s.slot, CASE WHEN s.slot = 0 AND r.ring <> 'history' THEN 'current' ELSE 'empty' END, 1,
 			now(), pg_current_xact_id()
-		FROM (VALUES ('log', log_slots), ('record', record_slots)) r (ring, slots),
+		FROM (VALUES ('log', log_slots), ('record', record_slots), ('history', history_slots)) r (ring, slots),
 			LATERAL generate_series(0, r.slots - 1) s (slot);
 END
 $$;
@@ -507,6 +539,39 @@ AS 'MODULE_PATHNAME', 'outbox_read_endpoints'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_endpoints() IS 'what the view outbox.endpoints shows';
 
+CREATE FUNCTION outbox.check_store(url text)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_check_store'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.check_store(text) IS 'refuses what cannot be the URL of a deduplication store, and who may not name one';
+
+CREATE FUNCTION outbox.mask_store(url text)
+RETURNS text
+AS 'MODULE_PATHNAME', 'outbox_mask_store'
+LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION outbox.mask_store(text) IS 'the URL of a deduplication store without passwords';
+
+--
+-- What this database does as the deduplication store of others
+--
+CREATE FUNCTION outbox.store_contains(key uuid)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_store_contains'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_contains(uuid) IS 'whether the id of this hash is remembered here; for servers that have this database as their store';
+
+CREATE FUNCTION outbox.store_add(keys uuid[])
+RETURNS integer
+AS 'MODULE_PATHNAME', 'outbox_store_add'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_add(uuid[]) IS 'remembers ids by their hashes; for servers that have this database as their store';
+
+CREATE FUNCTION outbox.store_retention()
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'outbox_store_retention'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_retention() IS 'how long ids are remembered here, in microseconds; for servers that have this database as their store';
+
 --
 -- Views
 --
@@ -587,18 +652,16 @@ COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when it is tried again';
 COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
-COMMENT ON VIEW outbox.records IS 'messages remembered as processed';
+COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were packed are remembered too, but not shown';
 COMMENT ON COLUMN outbox.records.endpoint IS 'endpoint that processed the message';
 COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
 COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it; NULL: it is in a table of the user''s own';
 COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record; NULL: it is in a table of the user''s own';
 COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet; in a table of the user''s own: dispatched, or not dispatched';
 
--- A password may be in a URL before the host, or after a question mark.
 CREATE VIEW outbox.endpoints AS
 	SELECT r.name, r.concurrency, r.retention, e.record_table,
-		regexp_replace(regexp_replace(e.dedup_store, '^([^:]+://[^:@/]*):[^@]*@', '\1:***@'),
-			'([?&](password|sslpassword)=)[^&]*', '\1***', 'gi') AS dedup_store,
+		outbox.mask_store(e.dedup_store) AS dedup_store,
 		r.records, r.duplicates, r.oldest_record, r.size
 	FROM outbox.read_endpoints() r LEFT JOIN outbox.endpoint e ON e.name = r.name;
 COMMENT ON VIEW outbox.endpoints IS 'endpoints: their settings, defaults filled in, and what is remembered for them';
@@ -622,7 +685,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|packed|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);
@@ -643,7 +706,7 @@ DECLARE
 BEGIN
 	FOR slot_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|deferred)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|history_[0-9]+|deferred)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);
@@ -688,6 +751,7 @@ AS $$
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
+		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_pending,read_records,read_endpoints}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
@@ -699,7 +763,7 @@ AS $$
 	UNION ALL
 	SELECT 'TABLE outbox.dead_letters' WHERE access = 'admin'
 	UNION ALL
-	SELECT 'SCHEMA outbox' WHERE access = 'monitor'
+	SELECT 'SCHEMA outbox' WHERE access IN ('monitor', 'store')
 	UNION ALL
 	SELECT 'SCHEMA @extschema@' WHERE access IN ('application', 'admin') AND '@extschema@' NOT IN ('public', 'outbox')
 	UNION ALL
@@ -721,11 +785,12 @@ BEGIN
 	kinds := CASE access
 		WHEN 'application' THEN '{application}'::text[]
 		WHEN 'monitor' THEN '{monitor}'::text[]
+		WHEN 'store' THEN '{store}'::text[]
 		WHEN 'admin' THEN '{monitor,admin}'::text[]
 	END;
 	IF kinds IS NULL THEN
 		RAISE EXCEPTION 'invalid access: "%"', access USING ERRCODE = 'invalid_parameter_value',
-			HINT = 'Use "application", "monitor" or "admin".';
+			HINT = 'Use "application", "monitor", "admin" or "store".';
 	END IF;
 	-- Schemas come last: they are kept while another kind of access needs them.
 	FOR wanted IN
@@ -735,7 +800,7 @@ BEGIN
 		ORDER BY split_part(p.object, ' ', 1) = 'SCHEMA', 1
 	LOOP
 		CONTINUE WHEN wanted.kind = 'SCHEMA' AND verb LIKE 'REVOKE%' AND EXISTS (
-			SELECT FROM unnest('{application,monitor,admin}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
+			SELECT FROM unnest('{application,monitor,admin,store}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
 			WHERE s.object = wanted.object AND f.object LIKE 'FUNCTION %'
 				AND has_function_privilege(role, substr(f.object, 10), 'EXECUTE'));
 		EXECUTE format(verb, CASE wanted.kind WHEN 'FUNCTION' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, wanted.object, role);
@@ -749,7 +814,7 @@ CREATE FUNCTION @extschema@.outbox_grant(role regrole, access text DEFAULT 'appl
 RETURNS void
 AS $$ SELECT outbox.set_access('GRANT %s ON %s TO %s', role, access) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor or admin needs';
+COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor, admin, or a server that has this database as its store, needs';
 
 CREATE FUNCTION @extschema@.outbox_revoke(role regrole, access text DEFAULT 'application')
 RETURNS void

@@ -196,7 +196,7 @@ attempt(WorkFunction function, Work *work, const char *endpoint, const char *act
 			end_time_limit();
 			table_close(work->table, NoLock);
 		}
-		transaction_commit_later();
+		transaction_commit_async();
 	}
 	PG_CATCH();
 	{

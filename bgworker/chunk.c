@@ -29,7 +29,9 @@
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/deferred.h"
 #include "src/entry.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
 
@@ -103,8 +105,10 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 	chunk->next = row;
 	chunk_fence_after(chunk, window, chunk->n, chunk->fence);
 
+	deferred_end_append();
 	close_page(&page);
 	MemoryContextSwitchTo(caller);
+	KILL_POINT("page_read");
 	transaction_commit();
 	MemoryContextReset(page_context);
 	return true;
@@ -172,21 +176,31 @@ chunk_send(RedisLink *link)
 }
 
 /*
- * Sets a row aside that Redis refused; on disk when this returns. False if the
- * extension is being dropped.
+ * Sets rows aside that Redis refused, all for the same reason; on disk, all of
+ * them or none, when this returns. Those that wait behind another one of their
+ * destination have not been tried. False if the extension is being dropped.
  */
 bool
-chunk_defer_row(const WindowRows *window, int64 row, const char *error)
+chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char *error)
 {
 	PageReader	page = {0};
-	Message		message;
 
-	if (!transaction_begin("deferring a message"))
+	if (!transaction_begin("deferring messages"))
 		return false;
-	fetch(&page, &window->rows[row], &message);
-	deferral_refused(&message, window->rows[row].slot, error);
+	for (int i = 0; i < n; i++)
+	{
+		const LogRow *row = &window->rows[rows[i]];
+		Message		message;
+
+		fetch(&page, row, &message);
+		if (!deferral_leaves_out(&message) && !deferral_keeps_back(&message, row->slot))
+			deferral_refused(&message, row->slot, error);
+	}
+	deferred_end_append();
 	close_page(&page);
+	KILL_POINT("refusal_written");
 	transaction_commit();
+	KILL_POINT("refusal_committed");
 	return true;
 }
 

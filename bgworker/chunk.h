@@ -41,6 +41,6 @@ extern bool chunk_send(RedisLink *link);
 extern void chunk_fence_of_empty_window(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid);
 extern void chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fence);
 
-extern bool chunk_defer_row(const WindowRows *window, int64 row, const char *error);
+extern bool chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char *error);
 
 #endif							/* OUTBOX_CHUNK_H */

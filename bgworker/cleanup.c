@@ -1,6 +1,6 @@
 /*
  * cleanup.c
- *		Moves the slots of both rings through their states (see src/ring.c).
+ *		Moves the slots of all rings through their states (see src/ring.c).
  *
  * Called by the dispatcher, by the clock or when outbox_cleanup() asks. Each
  * step is one short transaction that changes one row of outbox.ring, and only
@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -34,6 +35,7 @@
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/endpoint.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -49,30 +51,50 @@
 /* A count of more blocks than these is estimated from the first ones. */
 #define COUNTED_BLOCKS	4096
 
-static bool step(RingKind kind, int n, const Slot *slot, const Position *position, bool may_empty);
+static bool step(RingKind kind, int n, const Slot *slot, const Position *position, const CleanupLimits *limits);
 static bool rotate(RingKind kind, const Ring *ring, const Position *position);
 static bool make_quiet(RingKind kind, int n);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static bool retire(RingKind kind, int n);
-static bool empty(RingKind kind, int n);
+static int64 share_of_time(RingKind kind);
+static bool is_full(RingKind kind, const Ring *ring);
+static bool empty(RingKind kind, int n, const Slot *slot);
+static void forget_packed(int slot);
+static bool is_needed_by_dump(Oid table, const Slot *slot);
 static bool lock_to_empty(const SlotRelations *relations, RingKind kind);
 static bool lock_with_toast(Oid relation);
 static void truncate_slot(const SlotRelations *relations, RingKind kind);
 static void truncate_table(Oid relation);
 static void change_state(RingKind kind, int n, SlotState state);
-static void tell_sessions(void);
 static int64 time_to_live(RingKind kind);
-static bool is_used(Oid table);
+static bool is_used(RingKind kind, int n);
+static BlockNumber blocks_of(RingKind kind, int n);
 static int64 count_rows(Oid table);
 
+/* Whether records have filled their slot: then a round has something to do. */
+bool
+cleanup_is_due(void)
+{
+	Rings		rings;
+	bool		due;
+
+	if (!transaction_begin("measuring a slot"))
+		return false;
+	rings_read(&rings);
+	due = is_full(RING_RECORD, &rings.ring[RING_RECORD]);
+	transaction_commit();
+	return due;
+}
+
 /*
- * One round: every slot goes as far as it can. Nothing is emptied unless
- * may_empty: not while Redis is away, nor while a loss of it is made up. False
- * if the extension is being dropped.
+ * One round: every slot goes as far as it can, within the limits. False if the
+ * extension is being dropped. Sets *changed if any slot changed its state.
  */
 bool
-cleanup_run(Position *position, bool may_empty)
+cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 {
+	int64		generation = rings_shared_generation();
+
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
 		Rings		rings;
@@ -91,7 +113,7 @@ cleanup_run(Position *position, bool may_empty)
 			for (SlotState before = SLOT_CURRENT; before != ring->slots[n].state;)
 			{
 				before = ring->slots[n].state;
-				if (!step((RingKind) kind, n, &ring->slots[n], position, may_empty) ||
+				if (!step((RingKind) kind, n, &ring->slots[n], position, limits) ||
 					!transaction_begin("cleaning up"))
 					return false;
 				rings_read(&rings);
@@ -99,17 +121,19 @@ cleanup_run(Position *position, bool may_empty)
 			}
 		}
 	}
+	*changed = rings_shared_generation() != generation;
 	return true;
 }
 
 /* Brings one slot into its next state if it may go there. */
 static bool
-step(RingKind kind, int n, const Slot *slot, const Position *position, bool may_empty)
+step(RingKind kind, int n, const Slot *slot, const Position *position, const CleanupLimits *limits)
 {
 	switch (slot->state)
 	{
 		case SLOT_EMPTY:
 		case SLOT_CURRENT:
+		case SLOT_FILLING:
 			return true;
 
 		case SLOT_SEALED:
@@ -118,37 +142,43 @@ step(RingKind kind, int n, const Slot *slot, const Position *position, bool may_
 		case SLOT_QUIET:
 			if (slot->published_at == 0)
 				return note_published(kind, n, slot->tx, position);
-			if (may_empty && GetCurrentTimestamp() - slot->published_at > time_to_live(kind))
+			if (limits->may_empty && limits->may_expire && slot->packed_into < 0 &&
+				GetCurrentTimestamp() - slot->published_at > time_to_live(kind))
 				return retire(kind, n);
 			return true;
 
 		case SLOT_RETIRED:
-			return may_empty ? empty(kind, n) : true;
+			return limits->may_empty || slot->packed_into >= 0 ? empty(kind, n, slot) : true;
 	}
 	return true;
 }
 
 /*
  * Makes an empty slot the current one when the current one has been written
- * for its share of the time. Needs no lock against writers, so it never starves.
+ * for its share of the time, or is full. Needs no lock against writers, so it
+ * never starves.
  */
 static bool
 rotate(RingKind kind, const Ring *ring, const Position *position)
 {
-	int64		share = time_to_live(kind) / (kind == RING_LOG ? LOG_SHARES : RECORD_SHARES);
 	int			next = 0;
 
-	if (GetCurrentTimestamp() - ring->slots[ring->current].since < share)
+	bool		is_old;
+	bool		rotated = false;
+
+	if (kind == RING_HISTORY)
 		return true;
 	while (next < ring->nslots && ring->slots[next].state != SLOT_EMPTY)
 		next++;
 	if (next == ring->nslots)
 		return true;
 
+	is_old = GetCurrentTimestamp() - ring->slots[ring->current].since >= share_of_time(kind);
 	if (!transaction_begin("rotating a ring"))
 		return false;
-	if (is_used(relations_enter()->slots[kind][ring->current].table))
+	if (is_old ? is_used(kind, ring->current) : is_full(kind, ring))
 	{
+		rotated = true;
 		change_state(kind, ring->current, SLOT_SEALED);
 		change_state(kind, next, SLOT_CURRENT);
 		if (kind == RING_LOG)
@@ -159,9 +189,14 @@ rotate(RingKind kind, const Ring *ring, const Position *position)
 			newest.handed_over = Max(newest.handed_over, position->handed_over);
 			window_append(&newest, next);
 		}
+		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_written");
 	}
 	transaction_commit();
-	tell_sessions();
+	if (rotated)
+	{
+		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_committed");
+		transaction_tell_rings();
+	}
 	return true;
 }
 
@@ -174,17 +209,22 @@ static bool
 make_quiet(RingKind kind, int n)
 {
 	Oid			table;
+	bool		quiet;
 
 	if (!transaction_begin("sealing a slot"))
 		return false;
 	table = relations_enter()->slots[kind][n].table;
-	if (ConditionalLockRelationOid(table, ShareLock))
+	quiet = ConditionalLockRelationOid(table, ShareLock);
+	if (quiet)
 	{
 		UnlockRelationOid(table, ShareLock);
 		change_state(kind, n, SLOT_QUIET);
+		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_written");
 	}
 	transaction_commit();
-	tell_sessions();
+	if (quiet)
+		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_committed");
+	transaction_tell_rings();
 	return true;
 }
 
@@ -192,16 +232,24 @@ make_quiet(RingKind kind, int n)
 static bool
 note_published(RingKind kind, int n, FullTransactionId tx, const Position *position)
 {
+	bool		published;
+
 	if (!transaction_begin("noting what was published"))
 		return false;
-	if (position_has_published(position, tx))
+	published = position_has_published(position, tx);
+	if (published)
+	{
 		(void) transaction_execute("UPDATE outbox.ring SET published_at = clock_timestamp(), "
 								   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
 								   "WHERE ring = $1 AND slot = $2",
 								   2, (Oid[]) {TEXTOID, INT4OID},
 								   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(n)}, NULL);
+		KILL_POINT_OF_WRITTEN_RING(kind, "published_written");
+	}
 	transaction_commit();
-	tell_sessions();
+	if (published)
+		KILL_POINT_OF_WRITTEN_RING(kind, "published_committed");
+	transaction_tell_rings();
 	return true;
 }
 
@@ -211,14 +259,34 @@ retire(RingKind kind, int n)
 	if (!transaction_begin("retiring a slot"))
 		return false;
 	change_state(kind, n, SLOT_RETIRED);
+	KILL_POINT_OF_RING(kind, "retired_written");
 	transaction_commit();
-	tell_sessions();
+	KILL_POINT_OF_RING(kind, "retired_committed");
+	transaction_tell_rings();
 	return true;
 }
 
-/* In a later transaction than retire(): by now all readers skip the slot. */
+/* How long a slot is written, in microseconds. */
+static int64
+share_of_time(RingKind kind)
+{
+	return time_to_live(kind) / (kind == RING_LOG ? LOG_SHARES : RECORD_SHARES);
+}
+
+/* Records go to small tables: their hashed keys touch pages at random. */
 static bool
-empty(RingKind kind, int n)
+is_full(RingKind kind, const Ring *ring)
+{
+	return kind == RING_RECORD &&
+		blocks_of(kind, ring->current) >= outbox_record_slot_size / (BLCKSZ / 1024);
+}
+
+/*
+ * In a later transaction than the one that retired it: by now all readers skip
+ * the slot.
+ */
+static bool
+empty(RingKind kind, int n, const Slot *slot)
 {
 	const SlotRelations *relations;
 	int64		records = 0;
@@ -227,22 +295,54 @@ empty(RingKind kind, int n)
 	if (!transaction_begin("emptying a slot"))
 		return false;
 	relations = &relations_enter()->slots[kind][n];
-	locked = lock_to_empty(relations, kind);
+	locked = !is_needed_by_dump(relations->table, slot) && lock_to_empty(relations, kind);
 	if (locked)
 	{
 		SlotRelations copy = *relations;
 
-		if (kind == RING_RECORD)
-			records = count_rows(copy.table);
-		else
+		if (kind == RING_LOG)
 			deferral_forget_slot(n);
+		else if (slot->packed_into < 0)
+			records = kind == RING_RECORD ? count_rows(copy.table) : slot->keys;
+		if (kind == RING_HISTORY)
+			forget_packed(n);
+		KILL_POINT_OF_RING(kind, "locked_to_empty");
 		truncate_slot(&copy, kind);
+		KILL_POINT_OF_RING(kind, "truncated");
 		change_state(kind, n, SLOT_EMPTY);
+		KILL_POINT_OF_RING(kind, "empty_written");
 	}
 	transaction_commit_local();
-	tell_sessions();
+	if (locked)
+		KILL_POINT_OF_RING(kind, "empty_committed");
+	transaction_tell_rings();
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, records);
 	return true;
+}
+
+static void
+forget_packed(int slot)
+{
+	(void) transaction_execute("DELETE FROM outbox.packed WHERE slot = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(slot)}, NULL);
+}
+
+/*
+ * A dump that has taken its snapshot but not yet its locks would find the keys
+ * of a slot that was packed neither here nor in the history.
+ */
+static bool
+is_needed_by_dump(Oid table, const Slot *slot)
+{
+	Relation	relation;
+	TransactionId horizon;
+
+	if (slot->packed_into < 0)
+		return false;
+	relation = table_open(table, AccessShareLock);
+	horizon = GetOldestNonRemovableTransactionId(relation);
+	table_close(relation, AccessShareLock);
+	return !TransactionIdPrecedes(XidFromFullTransactionId(slot->tx), horizon);
 }
 
 /* All that truncating will lock, but without waiting for any of it. */
@@ -276,7 +376,10 @@ truncate_slot(const SlotRelations *relations, RingKind kind)
 {
 	truncate_table(relations->table);
 	if (kind == RING_LOG)
+	{
+		KILL_POINT("windows_not_yet_truncated");
 		truncate_table(relations->window);
+	}
 }
 
 static void
@@ -294,6 +397,7 @@ truncate_table(Oid relation)
 		compat_new_files(table);
 		table_close(table, NoLock);
 	}
+	KILL_POINT("indexes_not_yet_truncated");
 	(void) compat_reindex_relation(relation, REINDEX_REL_PROCESS_TOAST, &params);
 }
 
@@ -301,21 +405,14 @@ static void
 change_state(RingKind kind, int n, SlotState state)
 {
 	(void) transaction_execute("UPDATE outbox.ring SET state = $3, since = clock_timestamp(), "
-							   "tx = pg_current_xact_id(), published_at = NULL, "
+							   "tx = pg_current_xact_id(), published_at = NULL, packed_into = NULL, "
+							   "level = CASE WHEN $3 = 'empty' THEN 0 ELSE level END, "
+							   "keys = CASE WHEN $3 = 'empty' THEN 0 ELSE keys END, "
 							   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
 							   "WHERE ring = $1 AND slot = $2",
 							   3, (Oid[]) {TEXTOID, INT4OID, TEXTOID},
 							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(n),
 							   CStringGetTextDatum(slot_state_name(state))}, NULL);
-}
-
-static void
-tell_sessions(void)
-{
-	if (!transaction_begin("telling of a slot's state"))
-		return;
-	rings_reload();
-	transaction_commit();
 }
 
 /* How long what a ring holds outlives its dispatch, in microseconds. */
@@ -334,13 +431,19 @@ time_to_live(RingKind kind)
 }
 
 static bool
-is_used(Oid table)
+is_used(RingKind kind, int n)
 {
-	Relation	relation = table_open(table, AccessShareLock);
-	bool		used = RelationGetNumberOfBlocks(relation) > 0;
+	return blocks_of(kind, n) > 0;
+}
 
-	table_close(relation, AccessShareLock);
-	return used;
+static BlockNumber
+blocks_of(RingKind kind, int n)
+{
+	Relation	table = table_open(relations_enter()->slots[kind][n].table, AccessShareLock);
+	BlockNumber blocks = RelationGetNumberOfBlocks(table);
+
+	table_close(table, AccessShareLock);
+	return blocks;
 }
 
 /* Counts the records of a slot; a large one's by the density of its beginning. */

@@ -21,93 +21,118 @@
  * original is emptied: whoever reads a window again leaves out the originals,
  * and sends the row that was returned last.
  *
- * In memory there is one entry for each destination that must not be sent to.
- * The table is the truth; the entries are read from it when the dispatcher
- * starts, and when somebody else has changed it.
+ * In memory there is one entry for each destination that must not be sent to
+ * (blocked.c). The table is the truth; the entries are read from it when the
+ * dispatcher starts, and when somebody else has changed it.
  */
 #include "postgres.h"
 
 #include <math.h>
 
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "common/pg_prng.h"
 #include "executor/spi.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/blocked.h"
 #include "bgworker/deferral.h"
 #include "bgworker/destination.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/deferred.h"
+#include "src/kill_point.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
-/* Messages returned in one transaction, and bytes after which no further one is. */
+/* Returned in one transaction: messages; probes; bytes after which no further one is. */
 #define RETURN_LIMIT	1000
-#define RETURN_BYTES	(1024 * 1024)
+#define PROBE_LIMIT		100
+#define RETURN_BYTES	1048576
 
-/* What becomes of a destination that has refused a message. */
-typedef enum BlockedState
-{
-	BLOCKED_WAITING,			/* until the head is due */
-	BLOCKED_PROBING,			/* the head was returned, its window is under
-								 * way */
-	BLOCKED_DRAINING			/* the probe went through: return the rest */
-} BlockedState;
+/*
+ * Probes that are refused may take one part in so many of our time: with
+ * thousands of destinations that refuse there is always one due. How long they
+ * took is not believed beyond a limit: Redis may have been away meanwhile.
+ */
+#define PROBE_SHARE		10
+#define LONGEST_ROUND	(500 * INT64CONST(1000))
 
-typedef struct Blocked
-{
-	char		dest[DEST_BYTES + 1];	/* hash key */
-	BlockedState state;
-	bool		paused;			/* by outbox_pause(): nothing is due */
-	int64		waiting;		/* how many wait */
-	int64		head;			/* lowest id of them */
-	TimestampTz due;			/* when the head is to be tried again */
-	TimestampTz at;				/* when the head was enqueued */
-} Blocked;
+/* Returns the first messages of a query to the log, as many as have RETURN_BYTES. */
+#define RETURN_FIRST_OF(due) \
+	"UPDATE outbox.deferred d SET state = 'returned', returned_tx = pg_current_xact_id() " \
+	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
+	"FROM (SELECT id, octet_length(body) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
+	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
+	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body"
 
-static MemoryContext context;
-static HTAB *all_blocked;
+static Statement return_probes = {
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id"),
+	1, {INT8ARRAYOID}
+};
+static Statement return_waiting = {
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2"),
+	2, {TEXTOID, INT4OID}
+};
+static Statement return_scheduled = {
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_at <= clock_timestamp() ORDER BY next_at LIMIT $1"),
+	1, {INT4OID}
+};
+
+/* Writes a message anew that has a tombstone; its original is a younger one then. */
+static Statement keep_again = {
+	"UPDATE outbox.deferred SET log_slot = $2, state = $3, returned_tx = NULL, "
+	"attempts = greatest(attempts, $4), next_at = $5, last_error = coalesce($6, last_error), "
+	"first_attempt = coalesce(first_attempt, CASE WHEN $6 IS NOT NULL THEN clock_timestamp() END), "
+	"last_attempt = CASE WHEN $6 IS NOT NULL THEN clock_timestamp() ELSE last_attempt END WHERE id = $1",
+	6, {INT8OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID}
+};
+
+static Statement find_head = {
+	"SELECT id, next_at, at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
+	1, {TEXTOID}
+};
+
 static TimestampTz scheduled_due;	/* when the next scheduled message is; 0 =
 									 * there is none */
 static int64 scheduled;			/* how many there are */
 static int64 dead;
+static int64 settled;			/* how many wait that no unpublished window
+								 * holds */
+static TimestampTz probes_began;	/* by clock_now(); 0 = none is under way */
+static bool probe_refused;
+static TimestampTz next_probes; /* by clock_now(): none before */
 
-static Blocked *find_blocked(const text *dest);
-static Blocked *get_blocked(const char *dest);
 static void block_paused(const char *dest);
 static void load_waiting(void);
 static void load_counts(void);
 static void read_head(Blocked *blocked);
+static void add_waiting(Blocked *blocked, const Message *message, TimestampTz due);
 static bool must_wait(const Message *message);
-static void remove_unblocked(void);
 static void keep(const Message *message, int slot, DeferredState state,
 				 int attempts, TimestampTz next_at, const char *error);
 static TimestampTz next_attempt(int attempts);
-static int64 return_waiting(Blocked *blocked, int limit);
-static int64 return_scheduled(void);
-static int64 return_rows(const char *query, int nargs, Oid *types, Datum *values);
-static void return_row(HeapTuple row, TupleDesc columns);
+static void note_probes_ended(void);
+static int64 probe_due(TimestampTz now);
+static int64 drain(void);
+static int64 release_scheduled(void);
+static int64 return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message), int64 *bytes);
+static void return_row(HeapTuple row, TupleDesc columns, Message *message);
+static void note_probe(const Message *message);
 static void report(const char *error);
 
 /* Reads what is kept, and who is paused. Needs an open transaction. */
 void
 deferral_load(void)
 {
-	HASHCTL		control = {.keysize = DEST_BYTES + 1, .entrysize = sizeof(Blocked)};
-
-	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "outbox deferral", ALLOCSET_SMALL_SIZES);
-	MemoryContextReset(context);
-	control.hcxt = context;
-	all_blocked = hash_create("outbox blocked destinations", 16, &control,
-							  HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	blocked_reset();
 	load_waiting();
 	destination_each_paused(block_paused);
 	load_counts();
+	settled = blocked_waiting();
 	report(NULL);
 }
 
@@ -128,8 +153,8 @@ deferral_leaves_out(const Message *message)
 
 /*
  * Keeps a message back if it is not to be sent now: it is scheduled, or must
- * wait behind another one. The caller commits, with a flush, before it sends
- * any chunk whose fence passes the message.
+ * wait behind another one. The caller ends with deferred_end_append() and
+ * commits, with a flush, before it sends any chunk whose fence passes the message.
  */
 bool
 deferral_keeps_back(const Message *message, int slot)
@@ -143,17 +168,20 @@ deferral_keeps_back(const Message *message, int slot)
 	if (message->deliver_at > now)
 	{
 		keep(message, slot, DEFERRED_SCHEDULED, 0, message->deliver_at, NULL);
+		KILL_POINT("scheduled_written");
 		scheduled++;
 		if (scheduled_due == 0 || message->deliver_at < scheduled_due)
 			scheduled_due = message->deliver_at;
 	}
 	else if (must_wait(message))
 	{
-		Blocked    *blocked = find_blocked(message->dest);
+		Blocked    *blocked = blocked_find(message->dest);
 
 		keep(message, slot, DEFERRED_WAITING, 0, now, NULL);
-		if (blocked->waiting++ == 0)
-			read_head(blocked);
+		KILL_POINT("diverted_written");
+		blocked_take(blocked);
+		add_waiting(blocked, message, now);
+		blocked_file(blocked);
 	}
 	else
 		return false;
@@ -162,7 +190,7 @@ deferral_keeps_back(const Message *message, int slot)
 }
 
 /*
- * Keeps a message that Redis refused; the same holds for the commit. It is
+ * Keeps a message that Redis refused; the same holds for the caller. It is
  * tried again after a while, or is dead after outbox.max_attempts.
  */
 void
@@ -176,9 +204,10 @@ deferral_refused(const Message *message, int slot, const char *error)
 	(void) deferred_find(message->id, &ignored, &attempts);
 	attempts++;
 	destination_key(message->dest, dest);
-	blocked = get_blocked(dest);
+	blocked = blocked_open(dest);
 	if (attempts == 1 && blocked->waiting == 0)
 		ereport(LOG, (errmsg("outbox: destination \"%s\" refuses messages: %s", dest, error)));
+	probe_refused |= attempts > 1;
 
 	if (attempts >= outbox_max_attempts)
 	{
@@ -189,93 +218,87 @@ deferral_refused(const Message *message, int slot, const char *error)
 	}
 	else
 	{
-		keep(message, slot, DEFERRED_WAITING, attempts, next_attempt(attempts), error);
-		blocked->waiting++;
+		TimestampTz due = next_attempt(attempts);
+
+		keep(message, slot, DEFERRED_WAITING, attempts, due, error);
+		add_waiting(blocked, message, due);
 	}
-	read_head(blocked);
 	blocked->state = BLOCKED_WAITING;
+	blocked_file(blocked);
 	report(error);
 }
 
 /*
- * Returns to the log what is due. Only when no window is unpublished, and
- * right before the next one is opened. Says whether anything was returned.
+ * Returns to the log what is due, but not more than fits in a window that
+ * holds up the others only for a moment. Only when no window is unpublished,
+ * and right before the next one is opened. Says whether anything was returned.
  */
 bool
 deferral_return_due(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	HASH_SEQ_STATUS status;
-	Blocked    *blocked;
-	int64		returned = 0;
+	int64		returned;
 
 	if (deferral_ms_until_due() > 0 || !transaction_begin("returning deferred messages"))
 		return false;
-	hash_seq_init(&status, all_blocked);
-	while ((blocked = hash_seq_search(&status)) != NULL)
-	{
-		if (blocked->paused || blocked->waiting == 0)
-			continue;
-		if (blocked->state == BLOCKED_WAITING && blocked->due <= now)
-		{
-			returned += return_waiting(blocked, 1);
-			blocked->state = BLOCKED_PROBING;
-		}
-		else if (blocked->state == BLOCKED_DRAINING)
-			returned += return_waiting(blocked, RETURN_LIMIT);
-	}
+	returned = probe_due(now) + drain();
 	if (scheduled_due != 0 && scheduled_due <= now)
-		returned += return_scheduled();
+		returned += release_scheduled();
+	if (returned > 0)
+		KILL_POINT("return_written");
 	transaction_commit();
-	remove_unblocked();
+	if (returned > 0)
+		KILL_POINT("return_committed");
+	settled = blocked_waiting();
 	report(NULL);
 	return returned > 0;
+}
+
+/* Another window is about to count as published: what it left behind waits here. */
+void
+deferral_settle(void)
+{
+	if (settled == blocked_waiting())
+		return;
+	settled = blocked_waiting();
+	report(NULL);
 }
 
 /* Every window has been published: a probe that was under way went through. */
 void
 deferral_window_published(void)
 {
-	HASH_SEQ_STATUS status;
 	Blocked    *blocked;
 
-	if (hash_get_num_entries(all_blocked) == 0)
-		return;
-	hash_seq_init(&status, all_blocked);
-	while ((blocked = hash_seq_search(&status)) != NULL)
+	note_probes_ended();
+	while ((blocked = blocked_next_probing()) != NULL)
 	{
-		if (blocked->state == BLOCKED_PROBING)
-		{
-			blocked->state = BLOCKED_DRAINING;
-			ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages", blocked->dest)));
-		}
+		KILL_POINT("probe_passed");
+		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages", blocked->dest)));
+		blocked_take(blocked);
+		blocked->state = BLOCKED_DRAINING;
+		blocked_file(blocked);
 	}
-	remove_unblocked();
 }
 
 /* How long until deferral_return_due() has something to do. */
 long
 deferral_ms_until_due(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	const Blocked *blocked = blocked_next_due();
 	long		ms = PG_INT32_MAX;
-	HASH_SEQ_STATUS status;
-	Blocked    *blocked;
+	TimestampTz now;
 
-	if (scheduled_due != 0)
-		ms = TimestampDifferenceMilliseconds(now, scheduled_due);
-	if (hash_get_num_entries(all_blocked) == 0)
+	if (blocked_draining() > 0)
+		return 0;
+	if (blocked == NULL && scheduled_due == 0)
 		return ms;
-	hash_seq_init(&status, all_blocked);
-	while ((blocked = hash_seq_search(&status)) != NULL)
-	{
-		if (blocked->paused || blocked->waiting == 0)
-			continue;
-		if (blocked->state == BLOCKED_DRAINING)
-			ms = 0;
-		else if (blocked->state == BLOCKED_WAITING)
-			ms = Min(ms, TimestampDifferenceMilliseconds(now, blocked->due));
-	}
+	now = GetCurrentTimestamp();
+	if (blocked)
+		ms = Max(TimestampDifferenceMilliseconds(now, blocked->due),
+				 TimestampDifferenceMilliseconds(clock_now(), next_probes));
+	if (scheduled_due != 0)
+		ms = Min(ms, TimestampDifferenceMilliseconds(now, scheduled_due));
 	return ms;
 }
 
@@ -287,63 +310,36 @@ deferral_forget_slot(int slot)
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(slot)}, NULL);
 }
 
-static Blocked *
-find_blocked(const text *dest)
-{
-	char		key[DEST_BYTES + 1];
-
-	if (hash_get_num_entries(all_blocked) == 0)
-		return NULL;
-	destination_key(dest, key);
-	return hash_search(all_blocked, key, HASH_FIND, NULL);
-}
-
-static Blocked *
-get_blocked(const char *dest)
-{
-	bool		found;
-	Blocked    *blocked = hash_search(all_blocked, dest, HASH_ENTER, &found);
-
-	if (!found)
-	{
-		blocked->state = BLOCKED_WAITING;
-		blocked->paused = false;
-		blocked->waiting = 0;
-		blocked->head = 0;
-		blocked->due = 0;
-		blocked->at = 0;
-	}
-	return blocked;
-}
-
 static void
 block_paused(const char *dest)
 {
-	get_blocked(dest)->paused = true;
+	Blocked    *blocked = blocked_open(dest);
+
+	blocked->paused = true;
+	blocked_file(blocked);
 }
 
 static void
 load_waiting(void)
 {
-	HASH_SEQ_STATUS status;
-	Blocked    *blocked;
+	SPITupleTable *rows;
+	uint64		n;
 
 	SPI_connect();
 	if (SPI_execute("SELECT dest, count(*) FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
-	for (uint64 i = 0; i < SPI_processed; i++)
+	rows = SPI_tuptable;
+	n = SPI_processed;
+	for (uint64 i = 0; i < n; i++)
 	{
-		HeapTuple	row = SPI_tuptable->vals[i];
 		bool		isnull;
+		Blocked    *blocked = blocked_open(SPI_getvalue(rows->vals[i], rows->tupdesc, 1));
 
-		blocked = get_blocked(SPI_getvalue(row, SPI_tuptable->tupdesc, 1));
-		blocked->waiting = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
+		blocked->waiting = DatumGetInt64(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
+		read_head(blocked);
+		blocked_file(blocked);
 	}
 	SPI_finish();
-
-	hash_seq_init(&status, all_blocked);
-	while ((blocked = hash_seq_search(&status)) != NULL)
-		read_head(blocked);
 }
 
 /* Counts what is scheduled and dead, and when the first one is due. */
@@ -371,13 +367,10 @@ load_counts(void)
 static void
 read_head(Blocked *blocked)
 {
+	if (blocked->waiting == 0)
+		return;
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT id, next_at, at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 "
-							  "ORDER BY id LIMIT 1",
-							  1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(blocked->dest)},
-							  NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.deferred");
-	if (SPI_processed > 0)
+	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest)}, NULL) > 0)
 	{
 		HeapTuple	row = SPI_tuptable->vals[0];
 		bool		isnull;
@@ -389,74 +382,50 @@ read_head(Blocked *blocked)
 	SPI_finish();
 }
 
+/* Another message of a destination waits, maybe before all others. */
+static void
+add_waiting(Blocked *blocked, const Message *message, TimestampTz due)
+{
+	if (blocked->waiting == 0 || message->id < blocked->head)
+	{
+		blocked->head = message->id;
+		blocked->due = due;
+		blocked->at = message->at;
+	}
+	blocked->waiting++;
+}
+
 /* Whether a message must wait behind another one, or for outbox_resume(). */
 static bool
 must_wait(const Message *message)
 {
-	Blocked    *blocked = find_blocked(message->dest);
+	const Blocked *blocked = blocked_find(message->dest);
 
 	return blocked &&
 		(blocked->paused || (blocked->waiting > 0 && blocked->head < message->id));
 }
 
-static void
-remove_unblocked(void)
-{
-	HASH_SEQ_STATUS status;
-	Blocked    *blocked;
-
-	hash_seq_init(&status, all_blocked);
-	while ((blocked = hash_seq_search(&status)) != NULL)
-	{
-		if (blocked->waiting == 0 && !blocked->paused && blocked->state != BLOCKED_PROBING)
-			(void) hash_search(all_blocked, blocked->dest, HASH_REMOVE, NULL);
-	}
-}
-
-/*
- * Writes the row of a message. One that comes back replaces its tombstone, and
- * has a younger original then.
- */
+/* Writes the row of a message. */
 static void
 keep(const Message *message, int slot, DeferredState state,
 	 int attempts, TimestampTz next_at, const char *error)
 {
-	Datum		values[] = {
-		Int64GetDatum(message->id),
-		UUIDPGetDatum(&message->key),
-		PointerGetDatum(message->message_id),
-		PointerGetDatum(message->dest),
-		PointerGetDatum(message->cause),
-		TimestampTzGetDatum(message->at),
-		PointerGetDatum(message->headers),
-		PointerGetDatum(message->body),
-		Int32GetDatum(slot),
-		CStringGetTextDatum(deferred_state_name(state)),
-		Int32GetDatum(attempts),
-		TimestampTzGetDatum(next_at),
-		error ? CStringGetTextDatum(error) : (Datum) 0
-	};
-	Oid			types[] = {
-		INT8OID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, JSONBOID,
-		BYTEAOID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID
-	};
-	char		nulls[] = "             ";
+	FullTransactionId ignored;
+	int			before;
 
-	nulls[1] = message->has_key ? ' ' : 'n';
-	nulls[4] = message->cause ? ' ' : 'n';
-	nulls[6] = message->headers ? ' ' : 'n';
-	nulls[12] = error ? ' ' : 'n';
-	(void) transaction_execute("INSERT INTO outbox.deferred AS d (id, key, message_id, dest, cause, at, headers, body, "
-							   "log_slot, state, attempts, next_at, last_error, first_attempt, last_attempt) "
-							   "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, "
-							   "CASE WHEN $13 IS NOT NULL THEN clock_timestamp() END, "
-							   "CASE WHEN $13 IS NOT NULL THEN clock_timestamp() END) "
-							   "ON CONFLICT (id) DO UPDATE SET log_slot = excluded.log_slot, state = excluded.state, returned_tx = NULL, "
-							   "attempts = greatest(d.attempts, excluded.attempts), next_at = excluded.next_at, "
-							   "last_error = coalesce(excluded.last_error, d.last_error), "
-							   "first_attempt = coalesce(d.first_attempt, excluded.first_attempt), "
-							   "last_attempt = coalesce(excluded.last_attempt, d.last_attempt)",
-							   lengthof(values), types, values, nulls);
+	if (deferred_find(message->id, &ignored, &before))
+	{
+		SPI_connect();
+		(void) transaction_run(&keep_again,
+							   (Datum[]) {
+								   Int64GetDatum(message->id), Int32GetDatum(slot),
+								   CStringGetTextDatum(deferred_state_name(state)), Int32GetDatum(attempts),
+								   TimestampTzGetDatum(next_at), error ? CStringGetTextDatum(error) : (Datum) 0
+							   }, error ? NULL : "     n");
+		SPI_finish();
+	}
+	else
+		deferred_append(message, slot, state, attempts, next_at, error);
 }
 
 /* Doubles the delay with each attempt; the jitter keeps many from coming at once. */
@@ -470,26 +439,89 @@ next_attempt(int attempts)
 	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), (int64) delay);
 }
 
-/* Returns the first messages of a destination, and notes which one is first then. */
-static int64
-return_waiting(Blocked *blocked, int limit)
+/* If any was refused, those that are due next wait for a while. */
+static void
+note_probes_ended(void)
 {
-	int64		returned = return_rows("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2",
-									   2, (Oid[]) {TEXTOID, INT4OID},
-									   (Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(limit)});
+	TimestampTz now = clock_now();
 
-	blocked->waiting -= returned;
-	read_head(blocked);
+	if (probes_began == 0)
+		return;
+	next_probes = probe_refused ? now + (PROBE_SHARE - 1) * Min(now - probes_began, LONGEST_ROUND) : 0;
+	probes_began = 0;
+}
+
+/* Returns the heads that are due, as probes, and notes which ones are first then. */
+static int64
+probe_due(TimestampTz now)
+{
+	Blocked    *chosen[PROBE_LIMIT];
+	Datum		ids[PROBE_LIMIT];
+	int			n = 0;
+	int64		returned;
+
+	if (clock_now() < next_probes)
+		return 0;
+	while (n < PROBE_LIMIT && (chosen[n] = blocked_next_due()) != NULL && chosen[n]->due <= now)
+	{
+		blocked_take(chosen[n]);
+		ids[n] = Int64GetDatum(chosen[n]->head);
+		n++;
+	}
+	if (n == 0)
+		return 0;
+	probes_began = clock_now();
+	probe_refused = false;
+	returned = return_rows(&return_probes,
+						   (Datum[]) {PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
+						   note_probe, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		if (chosen[i]->state == BLOCKED_PROBING)
+			read_head(chosen[i]);
+		blocked_file(chosen[i]);
+	}
+	return returned;
+}
+
+static void
+note_probe(const Message *message)
+{
+	Blocked    *blocked = blocked_find(message->dest);
+
+	blocked->state = BLOCKED_PROBING;
+	blocked->waiting--;
+}
+
+/* Returns the first messages of destinations that accept them again, each in its turn. */
+static int64
+drain(void)
+{
+	int64		returned = 0;
+	int64		bytes = 0;
+
+	for (int64 turns = blocked_draining(); turns > 0 && returned < RETURN_LIMIT && bytes < RETURN_BYTES; turns--)
+	{
+		Blocked    *blocked = blocked_next_draining();
+		int64		first;
+
+		blocked_take(blocked);
+		first = return_rows(&return_waiting,
+							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned)},
+							NULL, &bytes);
+		blocked->waiting -= first;
+		read_head(blocked);
+		blocked_file(blocked);
+		returned += first;
+	}
 	return returned;
 }
 
 /* Returns scheduled messages whose time has come, and notes when the next one is due. */
 static int64
-return_scheduled(void)
+release_scheduled(void)
 {
-	int64		returned = return_rows("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_at <= clock_timestamp() "
-									   "ORDER BY next_at LIMIT $1",
-									   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(RETURN_LIMIT)});
+	int64		returned = return_rows(&return_scheduled, (Datum[]) {Int32GetDatum(RETURN_LIMIT)}, NULL, NULL);
 	bool		isnull;
 	Datum		due;
 
@@ -507,46 +539,49 @@ return_scheduled(void)
 	return returned;
 }
 
-/* Returns the rows that a query names to the log. */
+/* Returns the rows that a statement names to the log; adds up their bytes. */
 static int64
-return_rows(const char *query, int nargs, Oid *types, Datum *values)
+return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message), int64 *bytes)
 {
+	SPITupleTable *rows;
 	int64		returned;
-	char	   *sql = psprintf("UPDATE outbox.deferred d SET state = 'returned', returned_tx = pg_current_xact_id() "
-							   "FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before "
-							   "FROM (SELECT id, octet_length(body) AS size, row_number() OVER () AS place FROM (%s) due) sized) first "
-							   "WHERE d.id = first.id AND first.bytes_before < %d "
-							   "RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body", query, RETURN_BYTES);
 
 	SPI_connect();
-	if (SPI_execute_with_args(sql, nargs, types, values, NULL, false, 0) != SPI_OK_UPDATE_RETURNING)
-		elog(ERROR, "could not return deferred messages");
-	returned = (int64) SPI_processed;
+	returned = transaction_run(statement, values, NULL);
+	rows = SPI_tuptable;
 	for (int64 i = 0; i < returned; i++)
-		return_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+	{
+		Message		message;
+
+		return_row(rows->vals[i], rows->tupdesc, &message);
+		if (bytes)
+			*bytes += toast_raw_datum_size(PointerGetDatum(message.body));
+		if (visit)
+			visit(&message);
+	}
 	SPI_finish();
 	return returned;
 }
 
 static void
-return_row(HeapTuple row, TupleDesc columns)
+return_row(HeapTuple row, TupleDesc columns, Message *message)
 {
-	Message		message = {0};
 	Datum		values[8];
 	bool		isnull[8];
 
+	memset(message, 0, sizeof(*message));
 	heap_deform_tuple(row, columns, values, isnull);
-	message.id = DatumGetInt64(values[0]);
-	message.has_key = !isnull[1];
-	if (message.has_key)
-		message.key = *DatumGetUUIDP(values[1]);
-	message.message_id = DatumGetTextPP(values[2]);
-	message.dest = DatumGetTextPP(values[3]);
-	message.cause = isnull[4] ? NULL : DatumGetTextPP(values[4]);
-	message.at = DatumGetTimestampTz(values[5]);
-	message.headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
-	message.body = (bytea *) DatumGetPointer(values[7]);
-	log_append(&message);
+	message->id = DatumGetInt64(values[0]);
+	message->has_key = !isnull[1];
+	if (message->has_key)
+		message->key = *DatumGetUUIDP(values[1]);
+	message->message_id = DatumGetTextPP(values[2]);
+	message->dest = DatumGetTextPP(values[3]);
+	message->cause = isnull[4] ? NULL : DatumGetTextPP(values[4]);
+	message->at = DatumGetTimestampTz(values[5]);
+	message->headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
+	message->body = (bytea *) DatumGetPointer(values[7]);
+	log_append(message);
 }
 
 /* Tells the views how much is kept, and why if that is news. */
@@ -554,27 +589,17 @@ static void
 report(const char *error)
 {
 	DatabaseShared *shared = shared_mine();
-	HASH_SEQ_STATUS status;
-	Blocked    *blocked;
-	int64		waiting = 0;
-	TimestampTz oldest = 0;
 
-	hash_seq_init(&status, all_blocked);
-	while ((blocked = hash_seq_search(&status)) != NULL)
-	{
-		waiting += blocked->waiting;
-		if (blocked->waiting > 0 && (oldest == 0 || blocked->at < oldest))
-			oldest = blocked->at;
-	}
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.paused = destination_all_paused();
-	shared->report.deferred = waiting;
-	shared->report.deferred_oldest = oldest;
+	shared->report.deferred = blocked_waiting();
+	shared->report.deferred_settled = settled;
+	shared->report.deferred_oldest = blocked_oldest();
 	shared->report.scheduled = scheduled;
 	shared->report.dead = dead;
 	if (error)
 		strlcpy(shared->report.deferred_error, error, sizeof(shared->report.deferred_error));
-	else if (waiting == 0)
+	else if (blocked_waiting() == 0)
 		shared->report.deferred_error[0] = '\0';
 	LWLockRelease(shared->lock);
 }

@@ -12,6 +12,7 @@ extern bool deferral_leaves_out(const Message *message);
 extern bool deferral_keeps_back(const Message *message, int slot);
 extern void deferral_refused(const Message *message, int slot, const char *error);
 extern bool deferral_return_due(void);
+extern void deferral_settle(void);
 extern void deferral_window_published(void);
 extern long deferral_ms_until_due(void);
 extern void deferral_forget_slot(int slot);

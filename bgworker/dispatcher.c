@@ -32,13 +32,18 @@
 #include "bgworker/bookkeeping.h"
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
+#include "bgworker/filter_builder.h"
+#include "bgworker/packing.h"
 #include "bgworker/destination.h"
 #include "bgworker/handover.h"
 #include "bgworker/instance.h"
 #include "bgworker/position.h"
 #include "bgworker/publisher.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/compat.h"
+#include "src/filter.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -48,6 +53,7 @@
 #define PAUSE_MS			1	/* between windows under load */
 #define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
 #define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
+#define ROUND_MS			1000	/* between rounds of cleanup while slots fill */
 #define FIRST_RETRY_MS		20
 #define LAST_RETRY_MS		400 /* Redis is found again within a second */
 
@@ -71,6 +77,9 @@ static TimestampTz last_cleanup;
 static bool is_cleaning;		/* records expire in tables of users' own */
 static uint64 cleanups_seen;	/* when that round began */
 static uint64 cleanups_answered;
+static TimestampTz last_round;
+static int64 last_round_window; /* newest window then */
+static bool round_changed;		/* something, so another one may do more */
 
 static void set_up_process(Oid database);
 static void force_settings(void);
@@ -81,6 +90,7 @@ static void load_state(void);
 static void begin_at_start(void);
 static void load_instance(void);
 static void attend(void);
+static void say_goodbye(void);
 static void leave(Farewell farewell) pg_attribute_noreturn();
 static bool extension_is_there(void);
 static bool database_is_wanted(void);
@@ -88,17 +98,22 @@ static void attend_to_refusal(void);
 static void reload_if_changed(void);
 static bool look_for_messages(void);
 static bool publish(void);
+static void publish_meanwhile(void);
 static bool try_to_connect(void);
 static void redis_failed(void);
 static void lease_is_held(void);
 static void redis_is_up(void);
 static void redis_works(void);
-static void keep_house(bool busy);
+static bool keep_house(bool busy);
+static void renew_lease(void);
 static bool has_news_of_position(void);
 static void note_position(void);
 static bool cleanup_is_asked_for(void);
+static bool round_is_due(void);
 static void clean_up(void);
 static void go_on_cleaning_up(void);
+static bool nothing_is_lost(void);
+static bool run_round(bool may_expire);
 static void wait_for_work(void);
 static long ms_until(TimestampTz when);
 static long ms_until_next(TimestampTz last, int interval);
@@ -127,6 +142,7 @@ outbox_dispatcher_main(Datum database)
 		if (!outbox_dispatch)
 		{
 			report_state(DISPATCHER_OFF);
+			position_close_at_once(&position);
 			wait_for_work();
 			continue;
 		}
@@ -137,7 +153,7 @@ outbox_dispatcher_main(Datum database)
 		reload_if_changed();
 		busy |= publish();
 		busy |= handover_run(&position);
-		keep_house(busy);
+		busy |= keep_house(busy);
 		attend_to_refusal();
 		if (!busy)
 			wait_for_work();
@@ -171,7 +187,7 @@ set_up_process(Oid database)
 	become_the_only_one();
 	register_process();
 	publisher_init(attend);
-	handover_init();
+	handover_init(publish_meanwhile);
 }
 
 /* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
@@ -189,7 +205,11 @@ force_settings(void)
 		{"lock_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"session_replication_role", "origin"},
-		{"row_security", "off"}
+		{"row_security", "off"},
+
+		/* Plans of ours are made once, maybe while a table is still empty. */
+		{"enable_seqscan", "off"},
+		{"jit", "off"}
 	};
 
 	for (int i = 0; i < lengthof(settings); i++)
@@ -220,7 +240,7 @@ register_process(void)
 	shared->report.redis_error[0] = '\0';
 	shared->report.redis_warning[0] = '\0';
 	shared->report.lost_before = 0;
-	shared->report.handover_error[0] = '\0';
+	shared->report.marking_error[0] = '\0';
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
@@ -242,6 +262,7 @@ deregister_process(int code, Datum arg)
 static void
 load_state(void)
 {
+	KILL_POINT("dispatcher_registered");
 	begin_at_start();
 	rings_reload();
 	load_instance();
@@ -251,7 +272,9 @@ load_state(void)
 	 * synchronous standby. Waiting for something newer waits for them.
 	 */
 	(void) transaction_execute("UPDATE outbox.instance SET database = database", 0, NULL, NULL, NULL);
+	KILL_POINT("start_written");
 	transaction_commit();
+	KILL_POINT("start_committed");
 
 	begin_at_start();
 	destination_load();
@@ -276,12 +299,13 @@ load_instance(void)
 	if (instance.is_copy)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
-		position_skip_before(&position, instance.copied);
+		position_skip_foreign(&position);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
 	}
 	publisher_set_instance(&instance);
+	handover_set_instance(&instance);
 }
 
 /*
@@ -292,7 +316,7 @@ static void
 attend(void)
 {
 	if (ProcDiePending)
-		publisher_release();
+		say_goodbye();
 	CHECK_FOR_INTERRUPTS();
 	if (ConfigReloadPending)
 	{
@@ -304,15 +328,31 @@ attend(void)
 		leave(FAREWELL_ASKED);
 }
 
+/* For a clean stop: whoever publishes next need not wait, nor do anything again. */
+static void
+say_goodbye(void)
+{
+	publisher_release();
+
+	/* It cannot wait, and we must not die in the midst of it. */
+	HOLD_INTERRUPTS();
+	position_close_at_once(&position);
+	RESUME_INTERRUPTS();
+}
+
 static void
 leave(Farewell farewell)
 {
+	if (farewell == FAREWELL_ASKED)
+		say_goodbye();
 	publisher_release();
 
 	/* A commit that still took us for alive may have created the extension. */
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	if (farewell == FAREWELL_NO_EXTENSION && extension_is_there())
 		farewell = FAREWELL_ASKED;
+	if (farewell == FAREWELL_NO_EXTENSION)
+		filters_forget_all(shared);
 	pg_atomic_write_u32(&shared->farewell, farewell);
 	proc_exit(0);
 }
@@ -393,11 +433,11 @@ look_for_messages(void)
 
 	if (!publisher_is_connected() && redis_is_down && ms_until_next(last_look, outbox_poll_interval) > 0)
 		return false;
-	last_look = GetCurrentTimestamp();
+	last_look = clock_now();
 
 	/* Looping at once would take a fifth of the callers' throughput. */
 	if (position.opened_at != 0 &&
-		GetCurrentTimestamp() - position.opened_at < PAUSE_MS * INT64CONST(1000))
+		clock_now() - position.opened_at < PAUSE_MS * INT64CONST(1000))
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event());
 
 	if (position_is_caught_up(&position) && publisher_is_connected() && !destination_all_paused())
@@ -430,6 +470,7 @@ publish(void)
 		published = true;
 		if (publisher_makes_progress())
 			redis_works();
+		KILL_POINT("window_advanced");
 		if (position_is_caught_up(&position))
 			deferral_window_published();
 		ConditionVariableBroadcast(&shared->progress);
@@ -437,6 +478,22 @@ publish(void)
 	}
 	report_state(DISPATCHER_IDLE);
 	return published;
+}
+
+/*
+ * What goes on while handover.c waits for a store: everything else but
+ * cleaning up. Other settings are left to the main loop.
+ */
+static void
+publish_meanwhile(void)
+{
+	attend();
+	if (settings_are_new || !outbox_dispatch)
+		return;
+	reload_if_changed();
+	(void) look_for_messages();
+	(void) publish();
+	renew_lease();
 }
 
 static bool
@@ -468,7 +525,7 @@ try_to_connect(void)
 static void
 redis_failed(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	ereport(DEBUG1, (errmsg_internal("outbox: %s", publisher_error())));
 	next_try = TimestampTzPlusMilliseconds(now, retry_ms / 2 + pg_prng_uint64_range(&pg_global_prng_state, 0, retry_ms / 2));
@@ -495,7 +552,7 @@ lease_is_held(void)
 					  errdetail("Lease: %s.", publisher_error())));
 	lease_is_foreign = true;
 	redis_is_down = true;
-	next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LAST_RETRY_MS);
+	next_try = TimestampTzPlusMilliseconds(clock_now(), LAST_RETRY_MS);
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.redis = REDIS_UP;
@@ -508,7 +565,7 @@ lease_is_held(void)
 static void
 redis_is_up(void)
 {
-	last_contact = GetCurrentTimestamp();
+	last_contact = clock_now();
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.redis = REDIS_UP;
 	shared->report.redis_error[0] = '\0';
@@ -528,31 +585,46 @@ redis_works(void)
 	lease_is_foreign = false;
 	redis_is_down = false;
 	retry_ms = 0;
-	last_contact = GetCurrentTimestamp();
+	last_contact = clock_now();
 }
 
-/* What is done when there is nothing to publish, or by the clock. */
-static void
+/*
+ * What is done when there is nothing to publish, or by the clock. Says whether
+ * there is more of it.
+ */
+static bool
 keep_house(bool busy)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (!busy && position_is_caught_up(&position) && has_news_of_position() &&
 		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position();
 
-	if (!busy && publisher_is_connected() && now - last_contact > RENEW_AFTER_MS * INT64CONST(1000))
-	{
-		last_contact = now;
-		if (!publisher_renew())
-			redis_failed();
-	}
+	if (!busy)
+		renew_lease();
 
 	if (is_cleaning)
 		go_on_cleaning_up();
 	else if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
+	else if (round_is_due())
+		(void) run_round(false);
+	return packing_step() | filter_builder_step() | is_cleaning;
+}
+
+/* Says that we are still there, if nothing else has for a while. */
+static void
+renew_lease(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!publisher_is_connected() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
+		return;
+	last_contact = now;
+	if (!publisher_renew())
+		redis_failed();
 }
 
 /* Whether we know more of where we are than the newest window says. */
@@ -572,6 +644,7 @@ note_position(void)
 {
 	if (position_close(&position) && !publisher_move_fence(position.opened.number, &position.opened.uuid))
 		redis_failed();
+	KILL_POINT("closing_fence_moved");
 }
 
 static bool
@@ -580,18 +653,27 @@ cleanup_is_asked_for(void)
 	return pg_atomic_read_u64(&shared->cleanups_asked) != cleanups_answered;
 }
 
+/* Whether a slot is full, or what the last round began may go on. */
+static bool
+round_is_due(void)
+{
+	if (ms_until_next(last_round, ROUND_MS) > 0)
+		return false;
+	last_round = clock_now();
+	return round_changed || position.opened.number != last_round_window || cleanup_is_due();
+}
+
 static void
 clean_up(void)
 {
 	uint64		asked = pg_atomic_read_u64(&shared->cleanups_asked);
-	bool		may_empty = publisher_is_connected() && position.sent >= position.published;
 
-	if (!cleanup_run(&position, may_empty))
+	if (!run_round(true))
 		return;
-	last_cleanup = GetCurrentTimestamp();
+	last_cleanup = clock_now();
 	cleanups_answered = cleanups_seen = asked;
 	is_cleaning = true;
-	if (may_empty)
+	if (nothing_is_lost())
 		bookkeeping_begin_expiry();
 	go_on_cleaning_up();
 }
@@ -604,11 +686,38 @@ go_on_cleaning_up(void)
 		return;
 	is_cleaning = false;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.last_cleanup = last_cleanup;
+	shared->report.last_cleanup = GetCurrentTimestamp();
 	strlcpy(shared->report.expiry_error, bookkeeping_expiry_error(), sizeof(shared->report.expiry_error));
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u64(&shared->cleanups_done, cleanups_seen);
 	ConditionVariableBroadcast(&shared->progress);
+}
+
+/*
+ * Whether those that we told of messages and ids are there and have them still,
+ * so that we need not keep them. Where no message was ever enqueued nobody
+ * needs a Redis: the database may be the store of others.
+ */
+static bool
+nothing_is_lost(void)
+{
+	bool		redis_has_all = publisher_is_connected() && position.sent >= position.published;
+
+	return (redis_has_all || position.opened.messages == 0) && handover_is_sound(&position);
+}
+
+static bool
+run_round(bool may_expire)
+{
+	CleanupLimits limits = {
+		.may_empty = nothing_is_lost(),
+		.may_expire = may_expire
+	};
+
+	last_round = clock_now();
+	last_round_window = position.opened.number;
+	packing_wake();
+	return cleanup_run(&position, &limits, &round_changed);
 }
 
 /* Sleeps until woken by a commit, or until something is due. */
@@ -616,7 +725,7 @@ static void
 wait_for_work(void)
 {
 	long		ms = outbox_poll_interval;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (outbox_dispatch)
 	{
@@ -635,17 +744,23 @@ wait_for_work(void)
 	if ((int64) pg_atomic_read_u64(&shared->leave_until) > now)
 		ms = Min(ms, ATTEND_MS);
 
-	/* Some wait since then may have swallowed the latch, but not the count. */
-	if (is_cleaning || pg_atomic_read_u32(&shared->wakeups) != wakeups_seen)
-		return;
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
-	ResetLatch(MyLatch);
+	/*
+	 * Who commits after we are said to be asleep sets the latch; who did so
+	 * before is in the count.
+	 */
+	(void) pg_atomic_exchange_u32(&shared->asleep, 1);
+	if (pg_atomic_read_u32(&shared->wakeups) == wakeups_seen)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
+		ResetLatch(MyLatch);
+	}
+	pg_atomic_write_u32(&shared->asleep, 0);
 }
 
 static long
 ms_until(TimestampTz when)
 {
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+	return TimestampDifferenceMilliseconds(clock_now(), when);
 }
 
 /* How long until what is done every `interval` ms is due again. */

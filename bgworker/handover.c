@@ -11,268 +11,468 @@
  * place.
  *
  * Everything here may happen twice: how far we got is noted like `published`
- * in the rows of windows, and never runs ahead.
+ * in the rows of windows.
  *
  *	 died before all are told	the markers are read again, all are told again
  *	 after it, before the note	the same
+ *
+ * A store may lose its newest ids, as Redis does when it dies. So it is left a
+ * mark behind them, which is compared with each addition and every few seconds.
+ * If it is not the one that we left, nothing is added behind it, but what the
+ * log still has after it is added again first; and nothing is emptied unless
+ * all stores are there and have their mark.
+ *
+ * No transaction is open while a store is waited for; the dispatcher publishes
+ * meanwhile.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "executor/tuptable.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/bookkeeping.h"
 #include "bgworker/handover.h"
+#include "bgworker/marking.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/endpoint.h"
 #include "src/log.h"
 #include "src/shared.h"
+#include "src/store.h"
 
-/* Windows that are handed on at once when we are behind. */
-#define MAX_WINDOWS		64
+#define MAX_WINDOWS		64		/* handed on at once when we are behind */
+#define MAX_KEYS		1000	/* added in one round trip */
+#define CHECK_MS		3000	/* between two looks at the marks */
+#define FIRST_RETRY_MS	50
+#define LAST_RETRY_MS	2000
 
-/* Markers that are told at once. */
-#define MAX_MARKERS		10000
-
-/* What a marker says: the endpoint has processed the message. */
-typedef struct Marker
+/* A store that some endpoint names. */
+typedef struct UsedStore
 {
-	pg_uuid_t	key;
-	char	   *endpoint;
-	char	   *msgid;
-} Marker;
+	struct UsedStore *next;
+	char	   *url;
+	bool		wanted;			/* an endpoint names it still */
+	int64		retention;		/* longest one of these endpoints */
+	bool		sound;			/* it was there, and had its mark */
+	bool		refuses;		/* it could not be added to, whatever it says
+								 * of itself */
+	bool		is_away;		/* and the log says so */
+	TimestampTz next_check;
+	int			retry_ms;
+	char		problem[512];	/* for outbox.status; empty = none */
+	bool		knows_mark;
+	char		mark[STORE_MARK_BYTES]; /* that must be there */
+	StoreKey   *keys;			/* of the batch; in its context */
+	int			n;
+	int			size;
+} UsedStore;
 
-/* The markers of the windows to be handed on next, by endpoint. */
+/* The markers of the windows to be handed on next. */
 typedef struct Batch
 {
 	int64		upto;			/* newest window of these */
-	int64		n;
-	int64		size;
-	Marker	   *markers;
+	char		mark[STORE_MARK_BYTES];
 } Batch;
 
-/* With as many put aside, no more windows are read. */
-#define MAX_ASIDE		10000
-
-/* How long until what was put aside is tried again. */
-#define FIRST_RETRY_MS	100
-#define LAST_RETRY_MS	5000
-
-static MemoryContext context;	/* of the batch */
-static MemoryContext aside_context;
-static Batch aside;				/* what could not be told; in aside_context */
+static MemoryContext batch_context;
+static UsedStore *stores;		/* in TopMemoryContext */
+static char client[37];			/* in whose name marks are left */
+static TimestampTz next_listing;	/* of the stores that are used */
 static int64 told;				/* newest window that is dealt with but for
-								 * what was put aside */
-static TimestampTz next_try;	/* of what was put aside */
-static int	retry_ms;
+								 * what marking.c has put aside; 0 = unknown */
 
-static bool has_more(const Position *position, int64 from);
+static void list_stores(void);
+static void use_store(const Endpoint *endpoint, void *arg);
+static UsedStore *find_store(const char *url);
+static void forget_unused(void);
+static void check_stores(Position *position);
+static void check_store(UsedStore *store, Position *position);
+static void compare_mark(UsedStore *store, const char *mark, Position *position);
+static void store_failed(UsedStore *store, const StoreFailure *failure);
+static void store_works(UsedStore *store, const StoreReport *report);
+static void report_problems(void);
+static bool has_more(const Position *position);
 static bool read_batch(Batch *batch, int64 from, int64 upto);
-static bool add_marker(TupleTableSlot *row, int slot, void *arg);
-static void tell_all(const Batch *batch);
-static void tell(const Marker *markers, int n);
-static void tell_aside(void);
-static void put_aside(const Marker *markers, int n);
-static void report_error(const char *error);
-static void append(Batch *batch, const pg_uuid_t *key, const char *endpoint, const char *msgid);
-static int	compare_endpoints(const void *a, const void *b);
+static bool sort_marker(TupleTableSlot *row, int slot, void *arg);
+static void add_key(UsedStore *store, const pg_uuid_t *key, int64 retention);
+static bool add_to_stores(const Batch *batch);
+static bool add_to_store(UsedStore *store, const char *mark);
+static bool all_stores_are_sound(void);
 
-/* Prepares for use; once, when the dispatcher starts. */
+/*
+ * Prepares for use; once, when the dispatcher starts. `attend` is called while
+ * a store is waited for.
+ */
 void
-handover_init(void)
+handover_init(LinkAttend attend)
 {
-	context = AllocSetContextCreate(TopMemoryContext, "outbox handover", ALLOCSET_DEFAULT_SIZES);
+	batch_context = AllocSetContextCreate(TopMemoryContext, "outbox handover", ALLOCSET_DEFAULT_SIZES);
+	marking_init();
+	store_attend_with(attend);
+}
+
+/* In whose name we leave marks. */
+void
+handover_set_instance(const Instance *instance)
+{
+	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&instance->id)));
+
+	strlcpy(client, id, sizeof(client));
+	pfree(id);
 }
 
 /*
  * Hands on the markers of some windows that are published, if there are any
  * that have not been. Says whether it got any further.
- *
- * What somebody has locked, or whose table cannot be used, is put aside and
- * tried again. So it holds up nothing but the durable note of how far we are.
  */
 bool
 handover_run(Position *position)
 {
 	Batch		batch = {0};
-	int64		from = Max(told, position->handed_over);
+	int64		from;
 
-	if (position->handed_over >= position->published)
-		return false;
-	if (aside.n > 0 && GetCurrentTimestamp() >= next_try)
-		tell_aside();
-	if (has_more(position, from))
+	check_stores(position);
+	marking_try_again();
+	from = Max(told, position->handed_over);
+	if (has_more(position))
 	{
-		MemoryContextReset(context);
-		batch.upto = Min(position->published, from + MAX_WINDOWS);
-		if (!read_batch(&batch, from, batch.upto))
+		if (!read_batch(&batch, from, Min(position->published, from + MAX_WINDOWS)) || !add_to_stores(&batch))
 			return false;
-		tell_all(&batch);
+		marking_run();
 		told = batch.upto;
 	}
-	if (aside.n == 0)
+	if (marking_is_complete() && told > position->handed_over)
 	{
-		report_error("");
-		position_hand_over(position, Max(told, from));
+		position_hand_over(position, told);
+		ConditionVariableBroadcast(&shared_mine()->progress);
+		return true;
 	}
-	return Max(told, from) > from || aside.n == 0;
+	return told > from;
+}
+
+/* Whether there are windows that can be handed on now. */
+static bool
+has_more(const Position *position)
+{
+	return Max(told, position->handed_over) < position->published &&
+		all_stores_are_sound() && marking_has_room();
+}
+
+/*
+ * Whether all has been handed on, and those who were told still know it: then
+ * it need not be kept here. (What is put aside keeps what it needs.)
+ */
+bool
+handover_is_sound(const Position *position)
+{
+	return Max(told, position->handed_over) >= position->published && next_listing != 0 && all_stores_are_sound();
 }
 
 /* How long until handover_run() has something to do. */
 long
 handover_ms_until_due(const Position *position)
 {
-	if (position->handed_over >= position->published)
-		return PG_INT32_MAX;
-	if (has_more(position, Max(told, position->handed_over)))
+	TimestampTz now = clock_now();
+	long		ms = CHECK_MS;
+
+	if (has_more(position))
 		return 0;
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_try);
+	ms = Min(ms, marking_ms_until_due());
+	for (UsedStore *store = stores; store; store = store->next)
+		ms = Min(ms, TimestampDifferenceMilliseconds(now, store->next_check));
+	return ms;
 }
 
-static bool
-has_more(const Position *position, int64 from)
+/* Finds out which stores are used now. */
+static void
+list_stores(void)
 {
-	return from < position->published && aside.n < MAX_ASIDE;
+	if (!transaction_begin("reading endpoints"))
+		return;
+	for (UsedStore *store = stores; store; store = store->next)
+		store->wanted = false;
+	endpoint_each(use_store, NULL);
+	transaction_commit();
+	forget_unused();
+	next_listing = TimestampTzPlusMilliseconds(clock_now(), CHECK_MS);
 }
 
-/* False if the extension is being dropped. */
+static void
+use_store(const Endpoint *endpoint, void *arg)
+{
+	UsedStore  *store;
+
+	if (endpoint->dedup_store == NULL)
+		return;
+	store = find_store(endpoint->dedup_store);
+	store->retention = store->wanted ? Max(store->retention, endpoint->retention) : endpoint->retention;
+	store->wanted = true;
+}
+
+static UsedStore *
+find_store(const char *url)
+{
+	UsedStore  *store = stores;
+
+	while (store && strcmp(store->url, url) != 0)
+		store = store->next;
+	if (store == NULL)
+	{
+		store = MemoryContextAllocZero(TopMemoryContext, sizeof(UsedStore));
+		store->url = MemoryContextStrdup(TopMemoryContext, url);
+		store->next = stores;
+		stores = store;
+	}
+	return store;
+}
+
+static void
+forget_unused(void)
+{
+	for (UsedStore **link = &stores; *link;)
+	{
+		UsedStore  *store = *link;
+
+		if (store->wanted)
+		{
+			link = &store->next;
+			continue;
+		}
+		*link = store->next;
+		pfree(store->url);
+		pfree(store);
+	}
+	report_problems();
+}
+
+/* Looks at the stores whose time has come. */
+static void
+check_stores(Position *position)
+{
+	TimestampTz now = clock_now();
+
+	if (next_listing <= now)
+		list_stores();
+	for (UsedStore *store = stores; store; store = store->next)
+	{
+		if (store->next_check <= now)
+			check_store(store, position);
+	}
+}
+
+static void
+check_store(UsedStore *store, Position *position)
+{
+	StoreReport report;
+	StoreFailure failure;
+
+	if (!store_inspect(store->url, client, &report, &failure))
+	{
+		store_failed(store, &failure);
+		return;
+	}
+	if (report.keeps_marks)
+		compare_mark(store, report.mark, position);
+	store->sound = true;
+	store->next_check = TimestampTzPlusMilliseconds(clock_now(), CHECK_MS);
+	if (!store->refuses)
+		store_works(store, &report);
+}
+
+/* What we left last must be there; when we have just started, whatever that was. */
+static void
+compare_mark(UsedStore *store, const char *mark, Position *position)
+{
+	if (store->knows_mark && strcmp(mark, store->mark) == 0)
+		return;
+	if (!transaction_begin("reading the position"))
+		return;
+	told = 0;
+	if (position_hand_over_again(position, mark) && store->knows_mark)
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
+							 store_masked(store->url), (long long) position->handed_over)));
+	transaction_commit();
+	strlcpy(store->mark, mark, sizeof(store->mark));
+	store->knows_mark = true;
+}
+
+static void
+store_failed(UsedStore *store, const StoreFailure *failure)
+{
+	char	   *masked = store_masked(store->url);
+
+	snprintf(store->problem, sizeof(store->problem),
+			 "The deduplication store \"%s\" cannot be used; ids wait, and its endpoints refuse messages: %s",
+			 masked, failure->text);
+	if (!store->is_away)
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" cannot be used, ids wait: %s", masked, failure->text)));
+	pfree(masked);
+	store->is_away = true;
+	store->sound = false;
+	store->retry_ms = store->retry_ms == 0 ? FIRST_RETRY_MS : Min(store->retry_ms * 2, LAST_RETRY_MS);
+	store->next_check = TimestampTzPlusMilliseconds(clock_now(), store->retry_ms);
+	report_problems();
+}
+
+static void
+store_works(UsedStore *store, const StoreReport *report)
+{
+	char	   *masked = store_masked(store->url);
+
+	if (store->is_away)
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" can be used again", masked)));
+	store->is_away = false;
+	store->retry_ms = 0;
+	store->problem[0] = '\0';
+	if (report->evicts)
+		snprintf(store->problem, sizeof(store->problem),
+				 "The deduplication store \"%s\" may forget ids when its memory is full: set its maxmemory-policy to noeviction.",
+				 masked);
+	else if (report->retention != 0 && report->retention < store->retention)
+		snprintf(store->problem, sizeof(store->problem),
+				 "The deduplication store \"%s\" forgets ids after %lld s, but an endpoint wants them for %lld s: raise outbox.retention there.",
+				 masked, (long long) (report->retention / USECS_PER_SEC), (long long) (store->retention / USECS_PER_SEC));
+	pfree(masked);
+	report_problems();
+}
+
+/* Tells the view of the first store that has a problem. */
+static void
+report_problems(void)
+{
+	DatabaseShared *shared = shared_mine();
+	const char *problem = "";
+
+	for (UsedStore *store = stores; store; store = store->next)
+	{
+		if (store->problem[0] != '\0')
+			problem = store->problem;
+	}
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	strlcpy(shared->report.store_problem, problem, sizeof(shared->report.store_problem));
+	LWLockRelease(shared->lock);
+}
+
+/*
+ * Reads the markers of the next windows; gives each store its keys, and
+ * marking.c its messages. False
+ * if the extension is being dropped.
+ */
 static bool
 read_batch(Batch *batch, int64 from, int64 upto)
 {
 	Window		before;
 	Window		last;
 
+	for (UsedStore *store = stores; store; store = store->next)
+	{
+		store->keys = NULL;
+		store->n = store->size = 0;
+	}
+	MemoryContextReset(batch_context);
+	marking_begin();
+
 	if (!transaction_begin("reading markers"))
 		return false;
+	batch->upto = upto;
 	if (!window_fetch(from, &before) || !window_fetch(upto, &last))
 		elog(ERROR, "window %lld is missing", (long long) from);
-	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, add_marker, batch);
+	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, sort_marker, NULL);
+	position_mark(&last, batch->mark, sizeof(batch->mark));
 	transaction_commit();
-	if (batch->n > 1)
-		qsort(batch->markers, batch->n, sizeof(Marker), compare_endpoints);
 	return true;
 }
 
-/* A LogReader. */
+/*
+ * A LogReader. What an endpoint that has been dropped has left concerns nobody.
+ * One that has been altered this very moment is listed here first.
+ */
 static bool
-add_marker(TupleTableSlot *row, int slot, void *arg)
+sort_marker(TupleTableSlot *row, int slot, void *arg)
 {
-	MemoryContext caller;
-	Message		message;
+	Message		marker;
+	Endpoint	endpoint;
 
 	if (!log_row_is_marker(row))
 		return true;
-	log_row_message(row, &message);
-	caller = MemoryContextSwitchTo(context);
-	append(arg, &message.key, text_to_cstring(message.message_id), text_to_cstring(message.cause));
-	MemoryContextSwitchTo(caller);
+	log_row_message(row, &marker);
+	if (!endpoint_find(text_to_cstring(marker.message_id), &endpoint))
+		return true;
+	if (endpoint.dedup_store)
+		add_key(find_store(endpoint.dedup_store), &marker.key, endpoint.retention);
+	if (OidIsValid(endpoint.mapping.table))
+		marking_add(text_to_cstring(marker.message_id), text_to_cstring(marker.cause));
 	return true;
 }
 
-/* Tells all that is in a batch, endpoint by endpoint. */
 static void
-tell_all(const Batch *batch)
+add_key(UsedStore *store, const pg_uuid_t *key, int64 retention)
 {
-	int64		first = 0;
-
-	for (int64 i = 1; i <= batch->n; i++)
+	if (store->n == store->size)
 	{
-		if (i < batch->n && i - first < MAX_MARKERS &&
-			strcmp(batch->markers[i].endpoint, batch->markers[first].endpoint) == 0)
-			continue;
-		tell(&batch->markers[first], (int) (i - first));
-		first = i;
+		store->size = store->size ? store->size * 2 : 64;
+		store->keys = store->keys ?
+			repalloc_huge(store->keys, store->size * sizeof(StoreKey)) :
+			MemoryContextAlloc(batch_context, store->size * sizeof(StoreKey));
 	}
+	store->keys[store->n].key = *key;
+	store->keys[store->n].retention = retention;
+	store->n++;
 }
 
-/* Tells some markers of one endpoint. */
-static void
-tell(const Marker *markers, int n)
+static bool
+add_to_stores(const Batch *batch)
 {
-	char	  **msgids = MemoryContextAlloc(context, n * sizeof(char *));
-
-	for (int i = 0; i < n; i++)
-		msgids[i] = markers[i].msgid;
-	switch (bookkeeping_mark(markers[0].endpoint, msgids, n))
+	for (UsedStore *store = stores; store; store = store->next)
 	{
-		case MARKING_DONE:
-			break;
-		case MARKING_FAILED:
-			report_error(bookkeeping_error());
-			put_aside(markers, n);
-			break;
-		case MARKING_INCOMPLETE:
-			put_aside(markers, n);
-			break;
+		if (store->n > 0 && !add_to_store(store, batch->mark))
+			return false;
 	}
-	pfree(msgids);
+	return true;
 }
 
-/* Tries again what was put aside; what fails again is put aside anew. */
-static void
-tell_aside(void)
+/* Adds the keys of the batch; the next mark goes with the last of them. */
+static bool
+add_to_store(UsedStore *store, const char *mark)
 {
-	Batch		again = aside;
-	MemoryContext old = aside_context;
+	StoreFailure failure;
 
-	memset(&aside, 0, sizeof(aside));
-	aside_context = NULL;
-	tell_all(&again);
-	MemoryContextDelete(old);
-
-	retry_ms = aside.n == 0 ? 0 : Min(Max(retry_ms * 2, FIRST_RETRY_MS), LAST_RETRY_MS);
-	next_try = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), retry_ms);
-}
-
-static void
-put_aside(const Marker *markers, int n)
-{
-	MemoryContext caller;
-
-	if (aside_context == NULL)
-		aside_context = AllocSetContextCreate(TopMemoryContext, "outbox markers put aside", ALLOCSET_DEFAULT_SIZES);
-	caller = MemoryContextSwitchTo(aside_context);
-	for (int i = 0; i < n; i++)
-		append(&aside, &markers[i].key, pstrdup(markers[i].endpoint), pstrdup(markers[i].msgid));
-	MemoryContextSwitchTo(caller);
-}
-
-/* Tells status, and the log if it is news; "" = all is well. */
-static void
-report_error(const char *error)
-{
-	DatabaseShared *shared = shared_mine();
-
-	if (strcmp(shared->report.handover_error, error) == 0)
-		return;
-	if (error[0] != '\0')
-		ereport(LOG, (errmsg("outbox: processed messages cannot be handed on: %s", error)));
-	else
-		ereport(LOG, (errmsg("outbox: processed messages can be handed on again")));
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	strlcpy(shared->report.handover_error, error, sizeof(shared->report.handover_error));
-	LWLockRelease(shared->lock);
-}
-
-/* The batch's array grows in the current context. */
-static void
-append(Batch *batch, const pg_uuid_t *key, const char *endpoint, const char *msgid)
-{
-	if (batch->n == batch->size)
+	if (!store->sound)
 	{
-		batch->size = batch->size ? batch->size * 2 : 64;
-		batch->markers = batch->markers ?
-			repalloc_huge(batch->markers, batch->size * sizeof(Marker)) :
-			palloc(batch->size * sizeof(Marker));
+		store->next_check = 0;
+		return false;
 	}
-	batch->markers[batch->n++] = (Marker) {*key, (char *) endpoint, (char *) msgid};
+	for (int done = 0; done < store->n; done += MAX_KEYS)
+	{
+		int			n = Min(store->n - done, MAX_KEYS);
+		bool		is_last = done + n == store->n;
+		StoreMark	marks = {.client = client, .expected = store->mark, .mark = is_last ? mark : ""};
+
+		if (!store_add(store->url, store->keys + done, n, &marks, &failure))
+		{
+			store->refuses = true;
+			store_failed(store, &failure);
+			return false;
+		}
+	}
+	if (store->refuses)
+		store->next_check = 0;
+	store->refuses = false;
+	strlcpy(store->mark, mark, sizeof(store->mark));
+	return true;
 }
 
-static int
-compare_endpoints(const void *a, const void *b)
+static bool
+all_stores_are_sound(void)
 {
-	return strcmp(((const Marker *) a)->endpoint, ((const Marker *) b)->endpoint);
+	for (UsedStore *store = stores; store; store = store->next)
+	{
+		if (!store->sound)
+			return false;
+	}
+	return true;
 }

@@ -7,11 +7,8 @@
  * whose original is alive gets an id of its own and sends nothing that the
  * original will send. If the original is gone, the copy goes on in its place.
  *
- * Which messages are the original's? While a database is copied nobody is
- * connected to it, so all its transactions are older than the one that created
- * the copy, and those in the copy are younger. That one is the xmin of the
- * copy's row in pg_database. (ALTER DATABASE or GRANT before the first start of
- * a dispatcher would make it look younger than it is.)
+ * Each message names the database that it was enqueued in: position.c tells by
+ * that which are the original's.
  */
 #include "postgres.h"
 
@@ -22,8 +19,6 @@
 
 #include "bgworker/instance.h"
 #include "bgworker/transaction.h"
-
-static FullTransactionId widen(TransactionId xid);
 
 /*
  * Reads who we are. If this is a copy whose original is gone it takes over the
@@ -40,7 +35,7 @@ instance_load(Instance *instance)
 
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT i.id, i.first_window, i.database = d.oid, "
-							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), d.xmin, i.publisher "
+							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher "
 							  "FROM outbox.instance i, pg_database d WHERE d.oid = $1",
 							  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)},
 							  NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
@@ -51,9 +46,8 @@ instance_load(Instance *instance)
 	instance->first_window = DatumGetInt64(SPI_getbinval(row, columns, 2, &isnull));
 	is_ours = DatumGetBool(SPI_getbinval(row, columns, 3, &isnull));
 	original_lives = DatumGetBool(SPI_getbinval(row, columns, 4, &isnull));
-	instance->copied = widen(DatumGetTransactionId(SPI_getbinval(row, columns, 5, &isnull)));
-	(void) SPI_getbinval(row, columns, 6, &isnull);
-	strlcpy(instance->publisher, isnull ? "" : SPI_getvalue(row, columns, 6), sizeof(instance->publisher));
+	(void) SPI_getbinval(row, columns, 5, &isnull);
+	strlcpy(instance->publisher, isnull ? "" : SPI_getvalue(row, columns, 5), sizeof(instance->publisher));
 	SPI_finish();
 
 	instance->is_copy = !is_ours && original_lives;
@@ -82,16 +76,4 @@ instance_publish_as(Instance *instance, const char *publisher)
 	strlcpy(instance->publisher, publisher, sizeof(instance->publisher));
 	(void) transaction_execute("UPDATE outbox.instance SET publisher = $1",
 							   1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(publisher)}, NULL);
-}
-
-/* The xid was handed out before, so it is below the next one. */
-static FullTransactionId
-widen(TransactionId xid)
-{
-	FullTransactionId next = ReadNextFullTransactionId();
-	uint32		epoch = EpochFromFullTransactionId(next);
-
-	if (xid > XidFromFullTransactionId(next))
-		epoch--;
-	return FullTransactionIdFromEpochAndXid(epoch, xid);
 }

@@ -5,7 +5,6 @@
 #ifndef OUTBOX_INSTANCE_H
 #define OUTBOX_INSTANCE_H
 
-#include "access/transam.h"
 #include "utils/uuid.h"
 
 #include "bgworker/lease.h"
@@ -17,7 +16,6 @@ typedef struct Instance
 	char		publisher[LEASE_OWNER_BYTES];	/* who published last; empty =
 												 * nobody has yet */
 	bool		is_copy;		/* of a database that still lives */
-	FullTransactionId copied;	/* what is older is the original's to send */
 } Instance;
 
 extern void instance_load(Instance *instance);

@@ -33,6 +33,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/outbox.h"
 #include "src/shared.h"
@@ -205,7 +206,7 @@ look_after(int i)
 			return IDLE_MS;
 
 		/* One that hangs (at the gate, say) must not keep others waiting. */
-		if (!TimestampDifferenceExceeds(child->started, GetCurrentTimestamp(), HANGING_MS))
+		if (!TimestampDifferenceExceeds(child->started, clock_now(), HANGING_MS))
 			starting++;
 		return STARTING_MS;
 	}
@@ -218,7 +219,7 @@ look_after(int i)
 static void
 bury(Child *child, DatabaseShared *shared)
 {
-	bool		healthy = TimestampDifferenceExceeds(child->started, GetCurrentTimestamp(), HEALTHY_MS);
+	bool		healthy = TimestampDifferenceExceeds(child->started, clock_now(), HEALTHY_MS);
 
 	pfree(child->handle);
 	child->handle = NULL;
@@ -239,7 +240,7 @@ bury(Child *child, DatabaseShared *shared)
 				child->backoff_ms = FIRST_BACKOFF_MS;
 			else
 				child->backoff_ms = Min(child->backoff_ms * 2, LAST_BACKOFF_MS);
-			child->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), child->backoff_ms);
+			child->not_before = TimestampTzPlusMilliseconds(clock_now(), child->backoff_ms);
 			pg_atomic_write_u32(&shared->wanted, 1);
 			break;
 	}
@@ -338,14 +339,14 @@ start(Child *child)
 					 errhint("Raise \"max_worker_processes\".")));
 	}
 	no_slot = !registered;
-	child->started = GetCurrentTimestamp();
+	child->started = clock_now();
 	return registered;
 }
 
 static long
 ms_until(TimestampTz when)
 {
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), when);
+	return TimestampDifferenceMilliseconds(clock_now(), when);
 }
 
 static uint32

@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/lease.h"
+#include "src/clock.h"
 #include "src/settings.h"
 
 static char owner[LEASE_OWNER_BYTES];
@@ -71,7 +72,7 @@ lease_value(void)
 bool
 lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (current && !is_owned_by_us(current))
 	{

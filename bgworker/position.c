@@ -32,9 +32,13 @@
 
 #include "bgworker/position.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/kill_point.h"
 #include "src/log.h"
+#include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/store.h"
 #include "src/unique_id.h"
 
 #define FIRST_SIZE	1024
@@ -44,6 +48,14 @@
 
 /* What the fence holds before anything was sent, but for the connection. */
 #define NO_FENCE	"none"
+
+/* Transactions that have written messages of our own. */
+typedef struct OwnTransactions
+{
+	FullTransactionId *txs;
+	uint32		n;
+	uint32		size;
+} OwnTransactions;
 
 /* The mark in Redis: how far the dispatcher got. */
 typedef struct Fence
@@ -59,6 +71,7 @@ static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
 static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
 static bool collect_row(TupleTableSlot *row, int slot, void *arg);
+static bool note_own(TupleTableSlot *row, int slot, void *arg);
 static int	compare_rows(const void *a, const void *b);
 static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
@@ -94,17 +107,23 @@ position_load(Position *position, int64 first_window)
 }
 
 /*
- * Puts all transactions older than `tx` behind us for good without sending
- * anything, in the open transaction; for a copy whose original sends it.
+ * Puts behind us for good, without sending it, all that was committed in other
+ * databases; for a copy whose original sends it. Needs an open transaction.
+ *
+ * The window that is appended ends before those that were committed here: its
+ * snapshot takes them for being still in progress. So they are found like any
+ * other transaction that ends later than younger ones.
  */
 void
-position_skip_before(Position *position, FullTransactionId tx)
+position_skip_foreign(Position *position)
 {
 	WindowRows	none = {0};
-	SnapshotValue snapshot = {.xmin = tx, .xmax = tx};
+	OwnTransactions own = {.size = FIRST_SIZE};
+	SnapshotValue *now = snapshot_value_now();
 
-	SET_VARSIZE(&snapshot, sizeof(snapshot));
-	append_window(position, &snapshot, &none);
+	own.txs = palloc(own.size * sizeof(FullTransactionId));
+	log_scan(GetActiveSnapshot(), position->looked, now, note_own, &own);
+	append_window(position, snapshot_value_without(now, own.txs, own.n), &none);
 	position->first_window = position->opened.number;
 	all_is_published(position);
 }
@@ -130,8 +149,11 @@ position_open_window(Position *position)
 		return false;
 	}
 
+	KILL_POINT("messages_found");
 	append_window(position, now, &rows);
+	KILL_POINT("window_written");
 	transaction_commit();
+	KILL_POINT("window_committed");
 	if (rows.markers > 0)
 		position->marked = position->opened.number;
 
@@ -160,9 +182,32 @@ position_close(Position *position)
 	if (!transaction_begin("noting the position"))
 		return false;
 	append_window(position, position->looked, &none);
+	KILL_POINT("closing_written");
 	transaction_commit();
+	KILL_POINT("closing_committed");
 	all_is_published(position);
 	return true;
+}
+
+/*
+ * The same when we stop publishing: without waiting for anybody, be it for a lock or for a
+ * standby, and so maybe not at all. The fence stays where it is: it may name a
+ * window older than this one, but none that a standby lacks.
+ */
+void
+position_close_at_once(Position *position)
+{
+	WindowRows	none = {0};
+	Rings		rings;
+
+	if (!position_is_caught_up(position) || position->opened.published >= position->published ||
+		!transaction_begin("noting the position"))
+		return;
+	rings_read(&rings);
+	if (ConditionalLockRelationOid(relations_enter()->slots[RING_LOG][rings.ring[RING_LOG].current].window, RowExclusiveLock))
+		append_window(position, position->looked, &none);
+	transaction_commit_local();
+	all_is_published(position);
 }
 
 /* The same fence in the name of another connection. */
@@ -225,6 +270,44 @@ position_hand_over(Position *position, int64 upto)
 	hand_over_unmarked(position);
 }
 
+/*
+ * Goes back to where a store has lost what it was handed: to the window that
+ * its mark names, or, if that is not kept, the oldest one that is. Returns
+ * whether there is anything to be handed over again. Needs an open transaction.
+ */
+bool
+position_hand_over_again(Position *position, const char *mark)
+{
+	int64		oldest = window_oldest_number();
+	int64		from = oldest;
+	Window		window;
+	char		expected[STORE_MARK_BYTES];
+
+	if (sscanf(mark, "%lld ", (long long *) &from) == 1 && from > oldest && window_fetch(from, &window))
+	{
+		position_mark(&window, expected, sizeof(expected));
+		if (strcmp(mark, expected) != 0)
+			from = oldest;
+	}
+	else
+		from = oldest;
+	if (from >= position->handed_over)
+		return false;
+	position->handed_over = from;
+	position->marked = position->opened.number;
+	return true;
+}
+
+/* What is left in a store when it has all ids up to the end of a window. */
+void
+position_mark(const Window *window, char *mark, size_t size)
+{
+	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
+
+	snprintf(mark, size, "%lld %s", (long long) window->number, uuid);
+	pfree(uuid);
+}
+
 /* Notes that the window after `sent` is in Redis. */
 void
 position_advance(Position *position)
@@ -262,6 +345,7 @@ position_next_rows(Position *position)
 	position->rows.number = next.number;
 	position->rows.uuid = next.uuid;
 	transaction_commit();
+	KILL_POINT("window_read_again");
 	return &position->rows;
 }
 
@@ -313,7 +397,7 @@ append_window(Position *position, const SnapshotValue *snapshot, WindowRows *row
 
 	keep_window(&position->opened, &window);
 	keep_snapshot(&position->looked, snapshot);
-	position->opened_at = window.opened_at;
+	position->opened_at = clock_now();
 	rows->number = window.number;
 	rows->uuid = window.uuid;
 }
@@ -376,6 +460,25 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	rows->rows[rows->n].tid = row->tts_tid;
 	rows->rows[rows->n].slot = slot;
 	rows->n++;
+	return true;
+}
+
+/* Rows of one transaction mostly come one after another. */
+static bool
+note_own(TupleTableSlot *row, int slot, void *arg)
+{
+	OwnTransactions *own = arg;
+	FullTransactionId tx = log_row_tx(row);
+
+	if (!log_row_is_own(row) ||
+		(own->n > 0 && FullTransactionIdEquals(own->txs[own->n - 1], tx)))
+		return true;
+	if (own->n == own->size)
+	{
+		own->size *= 2;
+		own->txs = repalloc_huge(own->txs, own->size * sizeof(FullTransactionId));
+	}
+	own->txs[own->n++] = tx;
 	return true;
 }
 

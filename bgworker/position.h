@@ -46,19 +46,22 @@ typedef struct Position
 	int64		first_window;	/* where a replay begins at the earliest */
 	int64		resume_after;	/* message of window sent + 1 up to which Redis
 								 * has it; 0 = nothing */
-	TimestampTz opened_at;		/* when the last window was opened, as told by
-								 * our clock */
+	TimestampTz opened_at;		/* when the last window was opened, by
+								 * clock_now() */
 	WindowRows	rows;
 } Position;
 
 extern void position_load(Position *position, int64 first_window);
-extern void position_skip_before(Position *position, FullTransactionId tx);
+extern void position_skip_foreign(Position *position);
 extern bool position_open_window(Position *position);
 extern bool position_close(Position *position);
+extern void position_close_at_once(Position *position);
 extern void position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size);
 extern void position_resume(Position *position, const char *fence);
 extern void position_advance(Position *position);
 extern void position_hand_over(Position *position, int64 upto);
+extern bool position_hand_over_again(Position *position, const char *mark);
+extern void position_mark(const Window *window, char *mark, size_t size);
 extern WindowRows *position_next_rows(Position *position);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 

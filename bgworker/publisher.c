@@ -6,8 +6,10 @@
  * the next is made while one is under way. No transaction is open while we
  * wait for Redis.
  *
- * Verdicts: all added: go on. One refused: it goes to deferral.c, chunks behind
- * it have failed the compare, and the window goes on after it. Anything else
+ * Verdicts: all added: go on. One refused: it goes to deferral.c, together with
+ * all of its chunk that are refused alike; chunks behind it have failed the
+ * compare, and the window goes on after it, with one chunk at a time until one
+ * passes. Anything else
  * concerns the server or the link: close it; whoever connects next reads the
  * fence, which tells what has arrived. No error is ever success.
  */
@@ -19,11 +21,13 @@
 #include "utils/memutils.h"
 
 #include "bgworker/chunk.h"
+#include "bgworker/deferral.h"
 #include "bgworker/lease.h"
 #include "bgworker/publisher.h"
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/kill_point.h"
 #include "src/redis_connect.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -42,8 +46,11 @@ typedef struct Delivery
 	int64		fresh;			/* first row that nobody has looked at before */
 	int			batch_size;		/* that the chunks have room for; the setting
 								 * may change meanwhile */
+	bool		refused;		/* something in the chunk before was */
 	int			in_flight;
 	Chunk		chunks[CHUNKS_IN_FLIGHT];	/* oldest first */
+	int64	   *rows_refused;	/* room for a chunk's */
+	int			nrefused;
 } Delivery;
 
 static RedisLink *redis;
@@ -64,12 +71,16 @@ static bool set_fence(const char *new_fence);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
 static int64 first_row_after(const WindowRows *window, int64 id);
+static void make_room(Delivery *delivery);
 static void set_chunk_size(Delivery *delivery, int size);
+static int	chunks_allowed(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
 static bool give_way(Delivery *delivery);
 static bool send_chunk(Delivery *delivery);
 static bool read_verdict(Delivery *delivery);
 static bool judge(Delivery *delivery, redisReply *reply);
+static bool read_refused(Delivery *delivery, int added, const redisReply *places);
+static void chunk_is_done(Delivery *delivery);
 static bool set_aside(Delivery *delivery, int added, const char *error);
 static bool drain_behind(Delivery *delivery);
 static bool is_server_error(const char *error);
@@ -111,8 +122,10 @@ publisher_connect(Position *position)
 	lease = look_at_lease();
 	if (lease != CONNECTION_OPEN)
 		return lease;
+	KILL_POINT("lease_looked_at");
 	if (!read_fence() || !claim_fence())
 		return CONNECTION_FAILED;
+	KILL_POINT("fence_claimed");
 	if (!transaction_begin("reading the position"))
 	{
 		(void) extension_is_dropped();
@@ -120,6 +133,7 @@ publisher_connect(Position *position)
 	}
 	position_resume(position, fence);
 	transaction_commit();
+	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
 }
 
@@ -188,8 +202,7 @@ publisher_move_fence(int64 number, const pg_uuid_t *uuid)
 bool
 publisher_publish_next(Position *position)
 {
-	static int64 *row_numbers[CHUNKS_IN_FLIGHT];
-	Delivery delivery = {.window = position_next_rows(position)};
+	Delivery	delivery = {.window = position_next_rows(position)};
 
 	if (delivery.window == NULL)
 		return extension_is_dropped();
@@ -205,13 +218,7 @@ publisher_publish_next(Position *position)
 	delivery.fresh = delivery.window->number > position->touched ? 0 : delivery.window->n;
 	position->touched = Max(position->touched, delivery.window->number);
 	delivery.batch_size = outbox_batch_size;
-	for (int i = 0; i < CHUNKS_IN_FLIGHT; i++)
-	{
-		row_numbers[i] = row_numbers[i] == NULL ?
-			MemoryContextAlloc(TopMemoryContext, delivery.batch_size * sizeof(int64)) :
-			repalloc(row_numbers[i], delivery.batch_size * sizeof(int64));
-		delivery.chunks[i].rows = row_numbers[i];
-	}
+	make_room(&delivery);
 	set_chunk_size(&delivery, strikes >= STRIKES_TO_SUSPECT ? 1 : delivery.batch_size);
 
 	if (strikes >= STRIKES_TO_DEFER && !give_way(&delivery))
@@ -223,8 +230,29 @@ publisher_publish_next(Position *position)
 			strikes++;
 		return false;
 	}
+	KILL_POINT("window_sent");
+	deferral_settle();
 	position_advance(position);
 	return true;
+}
+
+/* Gives all chunks arrays that a whole batch fits in; they are kept for the next window. */
+static void
+make_room(Delivery *delivery)
+{
+	static int64 *room;
+	static int	size;
+
+	if (size != delivery->batch_size)
+	{
+		size = delivery->batch_size;
+		if (room)
+			pfree(room);
+		room = MemoryContextAlloc(TopMemoryContext, (CHUNKS_IN_FLIGHT + 1) * size * sizeof(int64));
+	}
+	for (int i = 0; i < CHUNKS_IN_FLIGHT; i++)
+		delivery->chunks[i].rows = room + i * size;
+	delivery->rows_refused = room + CHUNKS_IN_FLIGHT * size;
 }
 
 static void
@@ -234,23 +262,33 @@ set_chunk_size(Delivery *delivery, int size)
 		delivery->chunks[i].size = size;
 }
 
+/*
+ * How many chunks may be under way. Behind a refusal there are often more, and
+ * what is sent behind a chunk that is refused was made in vain.
+ */
+static int
+chunks_allowed(const Delivery *delivery)
+{
+	return strikes >= STRIKES_TO_SUSPECT || delivery->refused ? 1 : CHUNKS_IN_FLIGHT;
+}
+
 static bool
 deliver(Delivery *delivery)
 {
-	int			in_flight = strikes >= STRIKES_TO_SUSPECT ? 1 : CHUNKS_IN_FLIGHT;
+	bool		one_by_one = strikes >= STRIKES_TO_SUSPECT;
 
 	while (delivery->next < delivery->window->n || delivery->in_flight > 0)
 	{
-		while (delivery->in_flight < in_flight && delivery->next < delivery->window->n)
+		while (delivery->in_flight < chunks_allowed(delivery) && delivery->next < delivery->window->n)
 		{
 			if (!send_chunk(delivery))
 				return false;
 		}
 		if (delivery->in_flight > 0 && !read_verdict(delivery))
 			return false;
-		if (strikes == 0 && in_flight < CHUNKS_IN_FLIGHT)
+		if (one_by_one && strikes == 0)
 		{
-			in_flight = CHUNKS_IN_FLIGHT;
+			one_by_one = false;
 			set_chunk_size(delivery, delivery->batch_size);
 		}
 	}
@@ -271,7 +309,7 @@ give_way(Delivery *delivery)
 		return true;
 	strikes = 0;
 	strlcpy(error, redis_link_error(redis), sizeof(error));
-	if (!chunk_defer_row(delivery->window, delivery->next, error))
+	if (!chunk_defer_rows(delivery->window, &delivery->next, 1, error))
 		return extension_is_dropped();
 	delivery->next++;
 	return true;
@@ -372,7 +410,10 @@ set_fence(const char *new_fence)
 	Delivery	none = {0};
 
 	chunk_make_empty(&call, new_fence, fence);
-	if (!chunk_send(redis) || !judge(&none, redis_link_receive(redis)))
+	if (!chunk_send(redis))
+		return false;
+	KILL_POINT("fence_sent");
+	if (!judge(&none, redis_link_receive(redis)))
 		return false;
 	if (new_fence != fence)
 		strlcpy(fence, new_fence, sizeof(fence));
@@ -449,11 +490,16 @@ send_chunk(Delivery *delivery)
 	delivery->fresh = Max(delivery->fresh, chunk->next);
 	if (chunk->n == 0)
 	{
+		KILL_POINT("whole_chunk_kept_back");
 		redis_link_attend(redis);
 		return true;
 	}
+	KILL_POINT("chunk_made");
 	if (!chunk_send(redis))
 		return false;
+	KILL_POINT("chunk_sent");
+	if (delivery->in_flight == 1)
+		KILL_POINT("second_chunk_sent");
 	strlcpy(fence, chunk->fence, sizeof(fence));
 	delivery->in_flight++;
 	return true;
@@ -475,16 +521,21 @@ judge(Delivery *delivery, redisReply *reply)
 
 	if (reply == NULL)
 		return false;
-	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
 		reply->element[0]->type == REDIS_REPLY_INTEGER)
 	{
 		added = (int) reply->element[0]->integer;
 		if (reply->element[1]->type == REDIS_REPLY_STRING)
+		{
 			strlcpy(error, reply->element[1]->str, sizeof(error));
+			if (!read_refused(delivery, added, reply->element[2]))
+				added = -1;
+		}
 	}
 	else
 		strlcpy(error, reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply", sizeof(error));
 	freeReplyObject(reply);
+	KILL_POINT("answer_read");
 
 	if (added < 0 || (error[0] != '\0' && is_server_error(error)))
 	{
@@ -495,36 +546,73 @@ judge(Delivery *delivery, redisReply *reply)
 	count_sent(added);
 	if (added > 0 || error[0] != '\0')
 		strikes = 0;
-	if (error[0] != '\0')
+	delivery->refused = error[0] != '\0';
+	if (delivery->refused)
 		return set_aside(delivery, added, error);
 	if (delivery->in_flight > 0)
 	{
-		Chunk		done = delivery->chunks[0];
-
-		delivery->in_flight--;
-		memmove(&delivery->chunks[0], &delivery->chunks[1], sizeof(Chunk) * (CHUNKS_IN_FLIGHT - 1));
-		delivery->chunks[CHUNKS_IN_FLIGHT - 1] = done;	/* its array is free */
+		chunk_is_done(delivery);
+		KILL_POINT("chunk_done");
 	}
 	return true;
 }
 
 /*
+ * Notes which rows of the oldest chunk were refused, the first one right after
+ * those that were added. False: that makes no sense.
+ */
+static bool
+read_refused(Delivery *delivery, int added, const redisReply *places)
+{
+	const Chunk *chunk = &delivery->chunks[0];
+
+	delivery->nrefused = 0;
+	if (delivery->in_flight == 0 || places->type != REDIS_REPLY_ARRAY ||
+		places->elements == 0 || places->elements > chunk->n)
+		return false;
+	for (size_t i = 0; i < places->elements; i++)
+	{
+		const redisReply *place = places->element[i];
+
+		if (place->type != REDIS_REPLY_INTEGER || place->integer < added || place->integer >= chunk->n)
+			return false;
+		delivery->rows_refused[delivery->nrefused++] = chunk->rows[place->integer];
+	}
+	return places->element[0]->integer == added;
+}
+
+/* The oldest chunk has been added. */
+static void
+chunk_is_done(Delivery *delivery)
+{
+	Chunk		done = delivery->chunks[0];
+
+	delivery->in_flight--;
+	memmove(&delivery->chunks[0], &delivery->chunks[1], sizeof(Chunk) * (CHUNKS_IN_FLIGHT - 1));
+	delivery->chunks[CHUNKS_IN_FLIGHT - 1] = done;	/* its array is free */
+}
+
+/*
  * The message after the first `added` ones of the oldest chunk was refused:
- * keeps it elsewhere, and goes on behind it.
+ * keeps it elsewhere, with those behind it that are refused alike, and goes on
+ * behind it.
  */
 static bool
 set_aside(Delivery *delivery, int added, const char *error)
 {
 	Chunk	   *chunk = &delivery->chunks[0];
-	int64		row = chunk->rows[added];
 
+	KILL_POINT("refusal_read");
+	if (added > 0)
+		KILL_POINT("refusal_amid_chunk_read");
 	if (!drain_behind(delivery))
 		return false;
+	KILL_POINT("chunks_behind_drained");
 	chunk_fence_after(chunk, delivery->window, added, fence);
 
-	if (!chunk_defer_row(delivery->window, row, error))
+	if (!chunk_defer_rows(delivery->window, delivery->rows_refused, delivery->nrefused, error))
 		return extension_is_dropped();
-	delivery->next = row + 1;
+	delivery->next = delivery->rows_refused[0] + 1;
 	delivery->in_flight = 0;
 	return true;
 }

@@ -14,8 +14,13 @@
  * value up to the message id, or all of it if there are no messages; 3 value of the lease; 4 its life in ms; then for
  * each message its id in the log, its stream, the length to trim that to (0 =
  * do not), the number of its fields and values, and these.
- * Returns how many messages were added, and the error of the next one if it
- * failed.
+ * Returns how many messages were added, the error of the next one if it failed
+ * (or false), and a list of the places in this chunk of all that are refused alike:
+ * that one, and those behind it whose streams refuse for the same reason. They
+ * are not tried, for nothing may be added behind a message that failed. A key
+ * of another type tells by its type; any other reason is asked for by an XADD
+ * with the id 0-0, which is checked like any XADD and never adds. So all that a
+ * chunk's destinations refuse is known, and kept elsewhere, in one step.
  *
  * The lease is written first, plainly: only the first write of a script can
  * meet "out of memory", "read only", MISCONF and NOREPLICAS, and only a
@@ -36,20 +41,40 @@ static const char publish_script[] =
 "  return redis.error_reply('" SCRIPT_LEASE_LOST " ' .. lease)\n"
 "end\n"
 "redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])\n"
-"local added, last, failure, at = 0, false, false, 5\n"
+"local added, last, failure, refused, known, at, place = 0, false, false, {}, {}, 5, 0\n"
+"local function refuses_alike(stream)\n"
+"  if known[stream] == nil then\n"
+"    if string.match(failure, '^WRONGTYPE') then\n"
+"      local kind = redis.pcall('TYPE', stream).ok\n"
+"      known[stream] = kind ~= nil and kind ~= 'none' and kind ~= 'stream'\n"
+"    else\n"
+"      local reply = redis.pcall('XADD', stream, 'NOMKSTREAM', '0-0', 'no', 'entry')\n"
+"      known[stream] = type(reply) == 'table' and reply.err == failure\n"
+"    end\n"
+"  end\n"
+"  return known[stream]\n"
+"end\n"
 "while at <= #ARGV do\n"
 "  local from, to, reply = at + 4, at + 3 + ARGV[at + 3]\n"
-"  if ARGV[at + 2] == '0' then\n"
-"    reply = redis.pcall('XADD', ARGV[at + 1], '*', unpack(ARGV, from, to))\n"
+"  if failure then\n"
+"    if refuses_alike(ARGV[at + 1]) then refused[#refused + 1] = place end\n"
 "  else\n"
-"    reply = redis.pcall('XADD', ARGV[at + 1], 'MAXLEN', '~', ARGV[at + 2], '*', unpack(ARGV, from, to))\n"
+"    if ARGV[at + 2] == '0' then\n"
+"      reply = redis.pcall('XADD', ARGV[at + 1], '*', unpack(ARGV, from, to))\n"
+"    else\n"
+"      reply = redis.pcall('XADD', ARGV[at + 1], 'MAXLEN', '~', ARGV[at + 2], '*', unpack(ARGV, from, to))\n"
+"    end\n"
+"    if type(reply) == 'table' and reply.err then\n"
+"      failure, refused[1] = reply.err, place\n"
+"    else\n"
+"      added, last = added + 1, ARGV[at]\n"
+"    end\n"
 "  end\n"
-"  if type(reply) == 'table' and reply.err then failure = reply.err break end\n"
-"  added, last, at = added + 1, ARGV[at], to + 1\n"
+"  at, place = to + 1, place + 1\n"
 "end\n"
 "if last then redis.call('SET', KEYS[1], ARGV[2] .. last)\n"
 "elseif #ARGV == 4 then redis.call('SET', KEYS[1], ARGV[2]) end\n"
-"return {added, failure}\n";
+"return {added, failure, refused}\n";
 
 /* Gives the lease back. KEYS: the lease. ARGV: its value, if it is still ours. */
 static const char release_script[] =

@@ -19,10 +19,14 @@
 #include "utils/snapmgr.h"
 
 #include "bgworker/transaction.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
+#include "src/ring.h"
 
 static Oid	extension;			/* that this process works for */
 static bool refused;
+
+static void set_synchronous_commit(const char *value);
 
 /*
  * Begins a transaction with a new snapshot. False if the extension is not
@@ -91,18 +95,7 @@ transaction_commit(void)
 void
 transaction_commit_local(void)
 {
-	/* A source below PGC_S_SESSION would not be undone at the end. */
-	(void) set_config_option("synchronous_commit", "local",
-							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
-	transaction_commit();
-}
-
-/* Commits without waiting for the disk: for what may be done again. */
-void
-transaction_commit_later(void)
-{
-	(void) set_config_option("synchronous_commit", "off",
-							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+	set_synchronous_commit("local");
 	transaction_commit();
 }
 
@@ -115,6 +108,25 @@ transaction_abort(void)
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/* Commits without waiting for the disk: for what a later commit makes count. */
+void
+transaction_commit_async(void)
+{
+	set_synchronous_commit("off");
+	transaction_commit();
+}
+
+/* Makes committed changes of outbox.ring known to all sessions. */
+void
+transaction_tell_rings(void)
+{
+	if (!transaction_begin("telling of a slot's state"))
+		return;
+	rings_reload();
+	transaction_commit();
+	KILL_POINT("sessions_told");
 }
 
 /*
@@ -134,4 +146,35 @@ transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const
 	rows = (int64) SPI_processed;
 	SPI_finish();
 	return rows;
+}
+
+/*
+ * Runs a statement that is planned once, when it is run first; the same holds
+ * for it. To be called between SPI_connect() and SPI_finish(), where its rows
+ * are in SPI_tuptable. Returns how many there are, or were touched.
+ */
+int64
+transaction_run(Statement *statement, Datum *values, const char *nulls)
+{
+	int			result;
+
+	if (statement->plan == NULL)
+	{
+		statement->plan = SPI_prepare(statement->sql, statement->nargs, statement->types);
+		if (statement->plan == NULL || SPI_keepplan(statement->plan) != 0)
+			elog(ERROR, "could not prepare \"%s\"", statement->sql);
+	}
+	result = SPI_execute_plan(statement->plan, values, nulls, false, 0);
+	if (result < 0)
+		elog(ERROR, "could not execute \"%s\": %s", statement->sql, SPI_result_code_string(result));
+	return (int64) SPI_processed;
+}
+
+/* For the open transaction. */
+static void
+set_synchronous_commit(const char *value)
+{
+	/* A source below PGC_S_SESSION would not be undone at the end. */
+	(void) set_config_option("synchronous_commit", value,
+							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }

@@ -15,13 +15,26 @@ typedef enum Refusal
 	REFUSAL_ANOTHER				/* it was dropped and created anew */
 } Refusal;
 
+/* A statement that is run often: planned once. */
+#define STATEMENT_ARGS	6
+
+typedef struct Statement
+{
+	const char *sql;
+	int			nargs;
+	Oid			types[STATEMENT_ARGS];
+	struct _SPI_plan *plan;		/* NULL at first */
+} Statement;
+
 extern bool transaction_begin(const char *activity);
 extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
 extern void transaction_commit_local(void);
-extern void transaction_commit_later(void);
 extern void transaction_abort(void);
+extern void transaction_commit_async(void);
+extern void transaction_tell_rings(void);
 
 extern int64 transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls);
+extern int64 transaction_run(Statement *statement, Datum *values, const char *nulls);
 
 #endif							/* OUTBOX_TRANSACTION_H */

@@ -745,7 +745,7 @@ inline chunk_send()
 
 /*
  * set_aside(): after drain_behind(). The fence is back at the message before;
- * chunk_defer_row() keeps the refused one and commits.
+ * chunk_defer_rows() keeps the refused ones and commits.
  */
 inline set_aside()
 {
@@ -757,14 +757,26 @@ inline set_aside()
 		:: else
 		fi
 	}
-	/* deferral_refused() */
+	/* deferral_refused(); those of D behind it in the chunk are refused alike */
 #ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
 	uncommitted = ID(n);
 #else
-	waiting = waiting | BIT(ID(n));
-	returned_tx[ID(n)] = 0;
+	last = n;
+	for (i : 1 .. PLACES) {
+		if
+		:: HAS(flying[0].rows, i) && i >= n && IS_D(ID(i)) ->
+			waiting = waiting | BIT(ID(i));
+			returned_tx[ID(i)] = 0;
+			last = i
+		:: else
+		fi
+	}
 	flush();
 	blocked = BLOCKED_WAITING;
+#ifdef GOES_ON_BEHIND_LAST_REFUSED
+	n = last;
+#endif
+	last = 0;
 #endif
 	is_due = false;
 	next = n + 1;
@@ -959,8 +971,8 @@ publish:
 			:: atomic { made.rows != 0 && !link_is_up -> clear_chunk(made); disconnect() }; goto look
 			fi
 
-		/* read_verdict(), when all that can be in flight is */
-		:: !(in_flight < IN_FLIGHT && next <= PLACES && (rows >> (next - 1)) != 0) && in_flight > 0 ->
+		/* read_verdict(), when all that may be in flight is: chunks_allowed() says how many */
+		:: in_flight > 0 ->
 			if
 			:: d_step { link_is_up && answer[0] == ADDED ->
 				copy_chunk(flying[0], flying[1]);

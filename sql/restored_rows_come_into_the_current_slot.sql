@@ -10,16 +10,16 @@ SELECT (:log_slot + 2) % 4 AS other_log, (:record_slot + 3) % 8 AS other_record 
 
 -- as pg_restore does, while the message cannot have been sent yet
 BEGIN;
-INSERT INTO outbox.log_:other_log (id, tx, at, key, message_id, dest, cause, headers, body)
-	VALUES (100, '1', '2020-01-02 03:04:05+00', '00000000-0000-0000-0000-0000000000aa', 'restored-1', 'restored', 'cause', '{"h": 1}', '\x00ff');
-COPY outbox.log_:other_log (id, tx, at, key, message_id, dest, cause, headers, body) FROM stdin;
-101	1	2020-01-02 03:04:06+00	\N	restored-2	restored	\N	\N	
+INSERT INTO outbox.log_:other_log (id, tx, at, database, key, message_id, dest, cause, headers, body)
+	VALUES (100, '1', '2020-01-02 03:04:05+00', 1, '00000000-0000-0000-0000-0000000000aa', 'restored-1', 'restored', 'cause', '{"h": 1}', '\x00ff');
+COPY outbox.log_:other_log (id, tx, at, database, key, message_id, dest, cause, headers, body) FROM stdin;
+101	1	2020-01-02 03:04:06+00	1	\N	restored-2	restored	\N	\N	
 \.
-INSERT INTO outbox.log_:log_slot (id, tx, at, message_id, dest, body)
-	VALUES (102, '1', '2020-01-02 03:04:07+00', 'restored-3', 'restored', repeat('large', 100000)::bytea);
+INSERT INTO outbox.log_:log_slot (id, tx, at, database, message_id, dest, body)
+	VALUES (102, '1', '2020-01-02 03:04:07+00', 1, 'restored-3', 'restored', repeat('large', 100000)::bytea);
 SELECT count(*) AS left_there FROM outbox.log_:other_log WHERE dest = 'restored';
 -- with the transaction of the restore, or they would never be found; the rest as it was
-SELECT id, tx = pg_current_xact_id() AS of_this_transaction, extract(epoch FROM at) AS at, key, message_id, dest, cause, headers, length(body)
+SELECT id, tx = pg_current_xact_id() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AS of_this_transaction, extract(epoch FROM at) AS at, key, message_id, dest, cause, headers, length(body)
 FROM outbox.log_:log_slot WHERE dest = 'restored' ORDER BY id;
 SELECT outbox.is_pending(tx) FROM outbox.log_:log_slot WHERE dest = 'restored';
 ROLLBACK;
@@ -67,13 +67,13 @@ FROM outbox.log_:log_slot WHERE dest = 'restored' ORDER BY id;
 ROLLBACK;
 
 -- The triggers fire in a subscriber and in a restore with triggers disabled, too.
-SELECT substring(tgrelid::regclass::text FROM '^outbox[.](log|record)_[0-9]$') AS ring, tgenabled, count(*)
-FROM pg_trigger WHERE tgname = 'redirect_restored' AND tgrelid::regclass::text ~ '(log|record)_' GROUP BY 1, 2 ORDER BY 1;
+SELECT substring(tgrelid::regclass::text FROM '^outbox[.](log|record|history)_[0-9]+$') AS ring, tgenabled, count(*)
+FROM pg_trigger WHERE tgname = 'redirect_restored' AND tgrelid::regclass::text ~ '(log|record|history)_' GROUP BY 1, 2 ORDER BY 1;
 -- What another outbox notes for itself is not applied here at all.
 SELECT tgrelid::regclass, tgenabled FROM pg_trigger WHERE tgname = 'refuse_replicated' ORDER BY tgrelid::regclass::text COLLATE "C";
 BEGIN;
 SET LOCAL session_replication_role = replica;
-INSERT INTO outbox.log_:other_log (id, tx, at, message_id, dest, body) VALUES (103, '1', now(), 'restored-4', 'restored', '');
+INSERT INTO outbox.log_:other_log (id, tx, at, database, message_id, dest, body) VALUES (103, '1', now(), 1, 'restored-4', 'restored', '');
 SELECT count(*) AS left_there FROM outbox.log_:other_log WHERE dest = 'restored';
 ROLLBACK;
 

@@ -10,7 +10,6 @@
 
 #include "access/heapam.h"
 #include "access/xact.h"
-#include "catalog/index.h"
 
 #include "src/append.h"
 
@@ -19,7 +18,8 @@
  *
  * The caller holds RowExclusiveLock on the table. With UNIQUE_CHECK_YES a
  * second row of the same key is a 23505 that names the index; callers look
- * before, so that it never comes to that.
+ * before, so that it never comes to that. There is no IndexInfo: a B-tree on
+ * a column has no use for one.
  */
 void
 append_row(Relation table, Oid index, AttrNumber key,
@@ -27,13 +27,11 @@ append_row(Relation table, Oid index, AttrNumber key,
 {
 	HeapTuple	row = heap_form_tuple(RelationGetDescr(table), values, isnull);
 	Relation	index_relation = index_open(index, RowExclusiveLock);
-	IndexInfo  *info = BuildIndexInfo(index_relation);
 
 	heap_insert(table, row, GetCurrentCommandId(true), 0, NULL);
 	index_insert(index_relation, &values[key - 1], &isnull[key - 1], &row->t_self,
-				 table, unique, false, info);
+				 table, unique, false, NULL);
 
 	index_close(index_relation, NoLock);
-	pfree(info);
 	heap_freetuple(row);
 }

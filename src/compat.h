@@ -32,6 +32,15 @@
 	index_beginscan(heap, index, snapshot, nkeys, 0)
 #endif
 
+/* 16 can leave out indexes that do not summarize. */
+#if PG_VERSION_NUM >= 160000
+#define compat_insert_index_tuples(indexes, row, estate) \
+	ExecInsertIndexTuples(indexes, row, estate, false, false, NULL, NIL, false)
+#else
+#define compat_insert_index_tuples(indexes, row, estate) \
+	ExecInsertIndexTuples(indexes, row, estate, false, false, NULL, NIL)
+#endif
+
 /* 17 moved the number of a process out of PGPROC. */
 #if PG_VERSION_NUM < 170000
 #define MyProcNumber (MyProc->pgprocno)

@@ -22,8 +22,10 @@
 #include "tcop/utility.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/ddl.h"
+#include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/shared.h"
 #include "src/wakeup.h"
@@ -118,6 +120,7 @@ after(Node *statement)
 			settings_changed((AlterDatabaseSetStmt *) statement);
 			break;
 		case T_TransactionStmt:
+			KILL_POINT("prepared_committed");
 			if (OidIsValid(get_extension_oid("outbox", true)))
 				wakeup_at_commit();
 			break;
@@ -136,7 +139,7 @@ ask_to_leave(const char *database)
 	if (shared == NULL)
 		return;
 	pg_atomic_write_u64(&shared->leave_until,
-						TimestampTzPlusMilliseconds(GetCurrentTimestamp(), HINT_MS));
+						TimestampTzPlusMilliseconds(clock_now(), HINT_MS));
 	if (pg_atomic_read_u32(&shared->dispatcher) != 0)
 		shared_wake_dispatcher(shared);
 }

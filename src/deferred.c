@@ -1,14 +1,17 @@
 /*
  * deferred.c
- *		Reads outbox.deferred.
+ *		Reads outbox.deferred, and appends to it.
  *
- * For sessions (outbox_wait(), the views) and for the dispatcher. Only the dispatcher writes the table: see bgworker/deferral.c.
+ * Sessions read (outbox_wait(), the views), and so does the dispatcher. Only
+ * the dispatcher writes the table: see bgworker/deferral.c.
  */
 #include "postgres.h"
 
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -36,8 +39,22 @@ enum
 	COL_RETURNED_TX,
 	COL_ATTEMPTS,
 	COL_NEXT_AT,
-	COL_LAST_ERROR
+	COL_LAST_ERROR,
+	COL_FIRST_ATTEMPT,
+	COL_LAST_ATTEMPT,
+	NCOLUMNS = COL_LAST_ATTEMPT
 };
+
+/* The table while rows are appended to it. */
+typedef struct Appender
+{
+	Relation	table;			/* NULL = none are */
+	EState	   *estate;
+	ResultRelInfo *indexes;
+	TupleTableSlot *row;
+} Appender;
+
+static Appender appender;
 
 /* Rows that an index finds for one value. */
 typedef struct IndexLook
@@ -51,6 +68,7 @@ typedef struct IndexLook
 
 static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
 
+static void begin_append(void);
 static void begin_look(IndexLook *look, Oid index, RegProcedure equals, Datum value);
 static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
@@ -119,6 +137,76 @@ deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 	}
 	end_look(&look);
 	return found;
+}
+
+/*
+ * Appends a row, in the open transaction. There must be none for the message.
+ * Most messages for a destination that refuses come here, so it is done without
+ * planning a statement; triggers, which are for rows that come by SQL, do not
+ * fire. deferred_end_append() must follow in the same transaction.
+ */
+void
+deferred_append(const Message *message, int log_slot, DeferredState state,
+				int attempts, TimestampTz next_at, const char *error)
+{
+	TupleTableSlot *row;
+	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
+
+	if (appender.table == NULL)
+		begin_append();
+	row = ExecClearTuple(appender.row);
+	memset(row->tts_isnull, false, NCOLUMNS);
+#define SET(col, value) (row->tts_values[(col) - 1] = (value))
+#define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))
+	SET(COL_ID, Int64GetDatum(message->id));
+	SET_UNLESS(COL_KEY, !message->has_key, UUIDPGetDatum(&message->key));
+	SET(COL_MESSAGE_ID, PointerGetDatum(message->message_id));
+	SET(COL_DEST, PointerGetDatum(message->dest));
+	SET_UNLESS(COL_CAUSE, message->cause == NULL, PointerGetDatum(message->cause));
+	SET(COL_AT, TimestampTzGetDatum(message->at));
+	SET_UNLESS(COL_HEADERS, message->headers == NULL, PointerGetDatum(message->headers));
+	SET(COL_BODY, PointerGetDatum(message->body));
+	SET(COL_LOG_SLOT, Int32GetDatum(log_slot));
+	SET(COL_STATE, CStringGetTextDatum(deferred_state_name(state)));
+	SET_UNLESS(COL_RETURNED_TX, true, (Datum) 0);
+	SET(COL_ATTEMPTS, Int32GetDatum(attempts));
+	SET(COL_NEXT_AT, TimestampTzGetDatum(next_at));
+	SET_UNLESS(COL_LAST_ERROR, error == NULL, CStringGetTextDatum(error));
+	SET_UNLESS(COL_FIRST_ATTEMPT, error == NULL, now);
+	SET_UNLESS(COL_LAST_ATTEMPT, error == NULL, now);
+#undef SET
+#undef SET_UNLESS
+	ExecStoreVirtualTuple(row);
+	simple_table_tuple_insert(appender.table, row);
+	(void) compat_insert_index_tuples(appender.indexes, row, appender.estate);
+	ResetPerTupleExprContext(appender.estate);
+}
+
+/* Closes what deferred_append() has opened, if it was called. */
+void
+deferred_end_append(void)
+{
+	if (appender.table == NULL)
+		return;
+	ExecCloseIndices(appender.indexes);
+	ExecDropSingleTupleTableSlot(appender.row);
+	FreeExecutorState(appender.estate);
+	table_close(appender.table, NoLock);
+	memset(&appender, 0, sizeof(appender));
+
+	/* What was appended is to be seen by statements that follow. */
+	CommandCounterIncrement();
+}
+
+static void
+begin_append(void)
+{
+	appender.table = table_open(relations_enter()->deferred, RowExclusiveLock);
+	appender.estate = CreateExecutorState();
+	appender.indexes = makeNode(ResultRelInfo);
+	InitResultRelInfo(appender.indexes, appender.table, 1, NULL, 0);
+	ExecOpenIndices(appender.indexes, false);
+	appender.row = table_slot_create(appender.table, NULL);
 }
 
 static void

@@ -34,6 +34,9 @@ typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
 extern void deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
+extern void deferred_append(const Message *message, int log_slot, DeferredState state,
+							int attempts, TimestampTz next_at, const char *error);
+extern void deferred_end_append(void);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);
 extern const char *deferred_state_name(DeferredState state);
 

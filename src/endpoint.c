@@ -2,8 +2,8 @@
  * endpoint.c
  *		Reads the settings of endpoints, and remembers them.
  *
- * Called by outbox_begin() for its endpoint and by cleanup for the longest
- * retention. All endpoints are read at once into a cache of this backend; a
+ * Called by outbox_begin() for its endpoint, by cleanup for the longest
+ * retention, and by handover.c for who is to be told. All endpoints are read at once into a cache of this backend; a
  * trigger on the table, outbox_endpoint_changed(), sends the invalidation that
  * empties it, so a restored dump counts as much as outbox_alter_endpoint().
  */
@@ -55,6 +55,7 @@ static Oid	cached_relation;
 static bool stale;
 
 static Endpoint *copy_of(const char *name);
+static Endpoint settle(const EndpointRow *row, const char *name);
 static void load(void);
 static void load_row(TupleTableSlot *slot, EndpointRow *row);
 static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
@@ -79,33 +80,46 @@ endpoint_init(void)
 Endpoint
 endpoint_get(const char *name)
 {
-	Endpoint	endpoint = {
-		.name = (char *) name,
-		.concurrency = (Concurrency) outbox_concurrency,
-		.retention = outbox_retention * USECS_PER_SEC
-	};
+	Endpoint	endpoint;
+
+	if (!endpoint_find(name, &endpoint))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("endpoint \"%s\" does not exist", name),
+				 errhint("An administrator can create it with outbox_create_endpoint().")));
+	return endpoint;
+}
+
+/* The same; false if there is no such endpoint. */
+bool
+endpoint_find(const char *name, Endpoint *endpoint)
+{
+	static const EndpointRow none;
 
 	load();
 	for (int i = 0; i < nrows; i++)
 	{
 		if (strcmp(rows[i].name, name) == 0)
 		{
-			if (rows[i].has_concurrency)
-				endpoint.concurrency = rows[i].concurrency;
-			if (rows[i].retention > 0)
-				endpoint.retention = rows[i].retention;
-			endpoint.mapping = rows[i].mapping;
-			endpoint.dedup_store = rows[i].dedup_store;
-			return endpoint;
+			*endpoint = settle(&rows[i], name);
+			return true;
 		}
 	}
+	*endpoint = settle(&none, name);
+	return strcmp(name, "default") == 0;
+}
 
-	if (strcmp(name, "default") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("endpoint \"%s\" does not exist", name),
-				 errhint("An administrator can create it with outbox_create_endpoint().")));
-	return endpoint;
+/* Visits all endpoints that have settings. What is visited must not wait. */
+void
+endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
+{
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		Endpoint	endpoint = settle(&rows[i], rows[i].name);
+
+		visit(&endpoint, arg);
+	}
 }
 
 /* All endpoints, palloc'd with their strings; "default" may have no row. */
@@ -183,6 +197,19 @@ copy_of(const char *name)
 	record_mapping_copy(&copy->mapping, &endpoint.mapping);
 	copy->dedup_store = endpoint.dedup_store ? pstrdup(endpoint.dedup_store) : NULL;
 	return copy;
+}
+
+/* A row's settings, with those of the server where it has none. */
+static Endpoint
+settle(const EndpointRow *row, const char *name)
+{
+	return (Endpoint) {
+		.name = (char *) name,
+		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
+		.retention = row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC,
+		.mapping = row->mapping,
+		.dedup_store = row->dedup_store
+	};
 }
 
 static void

@@ -26,5 +26,7 @@ extern Endpoint endpoint_get(const char *name);
 extern List *endpoint_list(void);
 extern void endpoint_check_mapping(const char *name, const RecordMapping *mapping);
 extern int64 endpoint_longest_retention(void);
+extern bool endpoint_find(const char *name, Endpoint *endpoint);
+extern void endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg);
 
 #endif							/* OUTBOX_ENDPOINT_H */

@@ -31,6 +31,7 @@
 #include "src/record_check.h"
 #include "src/relations.h"
 #include "src/settings.h"
+#include "src/store.h"
 #include "src/window.h"
 
 #define MAX_NAME_BYTES	1024
@@ -210,11 +211,8 @@ check_settings(const Settings *settings)
 	}
 	if (!settings->isnull[ARG_RETENTION])
 		check_retention(DatumGetIntervalP(settings->values[ARG_RETENTION]));
-	if (!settings->isnull[ARG_DEDUP_STORE] &&
-		VARSIZE_ANY_EXHDR(DatumGetTextPP(settings->values[ARG_DEDUP_STORE])) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("dedup_store must not be empty")));
+	if (!settings->isnull[ARG_DEDUP_STORE])
+		store_check(TextDatumGetCString(settings->values[ARG_DEDUP_STORE]));
 }
 
 static void

@@ -29,7 +29,9 @@
 #include "utils/timestamp.h"
 
 #include "src/append.h"
+#include "src/clock.h"
 #include "src/compat.h"
+#include "src/kill_point.h"
 #include "src/log.h"
 #include "src/relations.h"
 #include "src/settings.h"
@@ -41,6 +43,7 @@ enum
 	COL_ID = 1,
 	COL_TX,
 	COL_AT,
+	COL_DATABASE,
 	COL_KEY,
 	COL_MESSAGE_ID,
 	COL_DEST,
@@ -107,6 +110,7 @@ log_append(const Message *message)
 	values[COL_ID - 1] = Int64GetDatum(message->id);
 	values[COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
 	values[COL_AT - 1] = TimestampTzGetDatum(message->at);
+	values[COL_DATABASE - 1] = ObjectIdGetDatum(MyDatabaseId);
 	values[COL_KEY - 1] = UUIDPGetDatum(&message->key);
 	values[COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
 	values[COL_DEST - 1] = PointerGetDatum(message->dest);
@@ -122,6 +126,7 @@ log_append(const Message *message)
 
 	append_row(table, relations_enter()->slots[RING_LOG][slot].index, COL_TX,
 			   UNIQUE_CHECK_NO, values, isnull);
+	KILL_POINT("message_written");
 	table_close(table, NoLock);
 	wakeup_at_commit();
 }
@@ -169,7 +174,7 @@ log_check_size(void)
 {
 	static TimestampTz looked;
 	static int64 size;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (outbox_max_log_size == 0)
 		return;
@@ -247,6 +252,24 @@ log_row_id(TupleTableSlot *row)
 	bool		isnull;
 
 	return DatumGetInt64(slot_getattr(row, COL_ID, &isnull));
+}
+
+/* The top-level transaction that enqueued a row. */
+FullTransactionId
+log_row_tx(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
+}
+
+/* Whether a row was enqueued in this database, and not in one that it is a copy of. */
+bool
+log_row_is_own(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetObjectId(slot_getattr(row, COL_DATABASE, &isnull)) == MyDatabaseId;
 }
 
 /* When a row was enqueued. */
@@ -371,11 +394,8 @@ read_matching(SlotScan *scan, ScanKey keys, int nkeys)
 	index_rescan(scan->scan, two, 2, NULL, 0);
 	while (index_getnext_slot(scan->scan, ForwardScanDirection, scan->row))
 	{
-		bool		isnull;
-		FullTransactionId tx = DatumGetFullTransactionId(slot_getattr(scan->row, COL_TX, &isnull));
-
 		CHECK_FOR_INTERRUPTS();
-		if (scan->upto && !snapshot_value_sees(scan->upto, tx))
+		if (scan->upto && !snapshot_value_sees(scan->upto, log_row_tx(scan->row)))
 			continue;
 		if (!scan->reader(scan->row, scan->slot, scan->arg))
 			return false;

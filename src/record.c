@@ -4,7 +4,11 @@
  *
  * Called by session.c, wait.c and restore.c. It names records and knows where
  * an endpoint keeps them; how they are looked up and claimed there is the
- * business of record_ring.c and record_table.c. At most one committed record per endpoint and
+ * business of record_ring.c and record_table.c. An endpoint may have a store outside that remembers
+ * its ids when their records are gone (store.c). Records are looked at first and
+ * the store second, for an id goes to the store before its record goes; and
+ * whoever claims long after its look looks into the store once more, when its
+ * own record is there already. At most one committed record per endpoint and
  * message id exists within the retention, at any isolation level.
  */
 #include "postgres.h"
@@ -12,10 +16,18 @@
 #include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/record.h"
 #include "src/record_ring.h"
 #include "src/record_table.h"
+#include "src/settings.h"
+#include "src/store.h"
 #include "src/unique_id.h"
+
+static RecordLook look(const RecordName *name, RecordMemo *memo);
+static RecordLook claim(const RecordName *name, const RecordMemo *memo);
+static bool is_late(const RecordMemo *memo);
+static bool is_in_store(const RecordName *name);
 
 /* Makes the key of a record: of the UTF-8 forms, so that it survives a change of encoding. */
 void
@@ -39,6 +51,7 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
 	name->retention = endpoint->retention;
 	record_mapping_copy(&name->mapping, &endpoint->mapping);
+	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
 	record_key_make(name->endpoint, name->msgid, &name->key);
 	name->has_marker = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
 }
@@ -51,16 +64,17 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 RecordLook
 record_look(const RecordName *name, RecordMemo *memo)
 {
-	if (OidIsValid(name->mapping.table))
+	RecordLook	found;
+
+	if (memo)
 	{
-		RecordLook	look = record_table_look(name);
-
-		if (look.fate != RECORD_ABSENT)
-			return look;
+		memo->looked_at = GetCurrentTimestamp();
+		memo->looked_at_clock = clock_now();
 	}
-
-	/* The endpoint may have had records here before it got a table. */
-	return record_ring_look(name, memo);
+	found = look(name, memo);
+	if (found.fate != RECORD_COMMITTED && is_in_store(name))
+		return (RecordLook) {.fate = RECORD_COMMITTED};
+	return found;
 }
 
 /*
@@ -75,14 +89,72 @@ record_look(const RecordName *name, RecordMemo *memo)
 RecordLook
 record_claim(const RecordName *name, const RecordMemo *memo)
 {
+	RecordMemo	own;
+	RecordLook	found;
+
+	if (name->dedup_store == NULL)
+		return claim(name, memo);
+	if (memo == NULL)
+	{
+		found = record_look(name, &own);
+		if (found.fate == RECORD_COMMITTED)
+			return found;
+		memo = &own;
+	}
+	found = claim(name, memo);
+	if (found.fate == RECORD_ABSENT && is_late(memo) && is_in_store(name))
+		return (RecordLook) {.fate = RECORD_COMMITTED};
+	return found;
+}
+
+/* Looks where the endpoint keeps its records. */
+static RecordLook
+look(const RecordName *name, RecordMemo *memo)
+{
+	if (OidIsValid(name->mapping.table))
+	{
+		RecordLook	found = record_table_look(name);
+
+		if (found.fate != RECORD_ABSENT)
+			return found;
+	}
+
+	/* It may have had records here before it got a table. */
+	return record_ring_look(name, memo);
+}
+
+static RecordLook
+claim(const RecordName *name, const RecordMemo *memo)
+{
 	if (OidIsValid(name->mapping.table))
 		return record_table_claim(name);
 	return record_ring_claim(name, memo);
 }
 
 /*
+ * Whether somebody may have let a record go since the look that the memo is
+ * of: that happens outbox.replay_window after the id was added to the store,
+ * at the earliest. That goes by the wall clock, which may be set; half of it is
+ * a margin.
+ */
+static bool
+is_late(const RecordMemo *memo)
+{
+	int64		limit = outbox_replay_window * USECS_PER_SEC / 2;
+
+	return GetCurrentTimestamp() - memo->looked_at >= limit || clock_now() - memo->looked_at_clock >= limit;
+}
+
+/* Raises an error if that cannot be found out. */
+static bool
+is_in_store(const RecordName *name)
+{
+	return name->dedup_store && store_contains(name->dedup_store, &name->key);
+}
+
+/*
  * Writes a restored record, unless the key is there already; like a claim, but
- * of any age.
+ * of any age. Endpoint and msgid are NULL for one that was packed.
  */
 void
 record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)

@@ -19,6 +19,7 @@ typedef struct RecordName
 	pg_uuid_t	key;			/* hash of both */
 	int64		retention;		/* microseconds */
 	RecordMapping mapping;		/* table of the user's own, if it has one */
+	char	   *dedup_store;	/* URL, or NULL */
 	bool		has_marker;		/* others than the ring are told of the record:
 								 * it has a marker in the log */
 } RecordName;
@@ -34,18 +35,24 @@ typedef enum RecordFate
 typedef struct RecordLook
 {
 	RecordFate	fate;
-	FullTransactionId tx;		/* that claimed it, if the ring has it */
+	FullTransactionId tx;		/* that claimed it; invalid: not known, for it
+								 * is packed, in a store, or in a table of the
+								 * user's own */
 	TransactionId xmin;			/* the same or a subtransaction of it; in a
 								 * table of the user's own, that wrote it last */
+	bool		in_table;		/* of the user's own */
 	bool		dispatched;		/* in such a table: marked as dispatched */
 } RecordLook;
 
 /*
  * What a look proved, so that a later claim need not look everywhere again:
- * at this generation every slot but the current one was free of writers.
+ * at this generation every slot but the current one was free of writers, and
+ * at this time a store did not have the id.
  */
 typedef struct RecordMemo
 {
+	TimestampTz looked_at;		/* when the look began, by the wall clock */
+	TimestampTz looked_at_clock;	/* and by one that nobody sets */
 	bool		others_were_quiet;
 	int64		generation;
 } RecordMemo;

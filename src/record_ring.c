@@ -15,6 +15,9 @@
  * Looks use a dirty snapshot: it sees what is in progress, works the same at
  * every isolation level, and takes no predicate locks, so transactions about
  * different messages never give each other 40001.
+ *
+ * What has been packed is looked for in the history, and filters tell of most
+ * slots that they need not be looked into.
  */
 #include "postgres.h"
 
@@ -35,6 +38,9 @@
 
 #include "src/append.h"
 #include "src/compat.h"
+#include "src/filter.h"
+#include "src/history.h"
+#include "src/kill_point.h"
 #include "src/record_ring.h"
 #include "src/relations.h"
 
@@ -57,6 +63,7 @@ enum
 static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
 static RecordLook look_into(int slot, const RecordName *name);
 static RecordLook look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *memo);
+static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Slot *slot, int64 retention);
 static bool others_are_quiet(const Ring *ring);
 static void insert(Relation table, int slot, const pg_uuid_t *key,
@@ -111,6 +118,7 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		int			slot;
 
 		record_ring_lock_key(&name->key, &tag);
+		KILL_POINT("key_locked");
 		table = ring_open_current(RING_RECORD, &slot);
 		rings_read(&rings);
 		look = look_unless_known(name, &rings, memo);
@@ -119,8 +127,10 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		{
 			record_ring_check_claim(name);
 			insert(table, slot, &name->key, name->endpoint, name->msgid);
+			KILL_POINT("record_written");
 			table_close(table, NoLock);
 			LockRelease(&tag, ExclusiveLock, false);
+			KILL_POINT("record_claimed");
 			return look;
 		}
 
@@ -150,18 +160,36 @@ look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *
 	return look_everywhere(name, rings);
 }
 
+/*
+ * Records first, then the history: a slot that was packed between the two
+ * looks is found in one of them, or the generation has changed.
+ */
 static RecordLook
 look_everywhere(const RecordName *name, const Rings *rings)
 {
-	const Ring *ring = &rings->ring[RING_RECORD];
 	RecordLook	look = {.fate = RECORD_ABSENT};
+	Absence		absence;
 
-	for (int n = 0; n < ring->nslots && look.fate == RECORD_ABSENT; n++)
+	filters_probe(rings, &name->key, &absence);
+	for (int n = 0; n < rings->ring[RING_RECORD].nslots && look.fate == RECORD_ABSENT; n++)
 	{
-		if (slot_is_live(&ring->slots[n]) && !has_expired(&ring->slots[n], name->retention))
+		if (may_hold(rings, RING_RECORD, n, name, &absence))
 			look = look_into(n, name);
 	}
+	for (int n = 0; n < rings->ring[RING_HISTORY].nslots && look.fate == RECORD_ABSENT; n++)
+	{
+		if (may_hold(rings, RING_HISTORY, n, name, &absence) && history_contains(n, &name->key))
+			look.fate = RECORD_COMMITTED;
+	}
 	return look;
+}
+
+static bool
+may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence)
+{
+	const Slot *slot = &rings->ring[kind].slots[n];
+
+	return slot_is_live(slot) && !absence_certain(absence, kind, n) && !has_expired(slot, name->retention);
 }
 
 /* Looks into one slot. Locks are released at once. */
@@ -170,33 +198,29 @@ look_into(int slot, const RecordName *name)
 {
 	const SlotRelations *relations = &relations_enter()->slots[RING_RECORD][slot];
 	Relation	table = table_open(relations->table, AccessShareLock);
+	Relation	index = index_open(relations->index, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
 	RecordLook	look = {.fate = RECORD_ABSENT};
+	SnapshotData dirty;
+	ScanKeyData key;
+	IndexScanDesc scan;
 
-	if (RelationGetNumberOfBlocks(table) > 0)
+	InitDirtySnapshot(dirty);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&name->key));
+	scan = compat_index_beginscan(table, index, &dirty, 1);
+	index_rescan(scan, &key, 1, NULL, 0);
+	if (index_getnext_slot(scan, ForwardScanDirection, row))
 	{
-		Relation	index = index_open(relations->index, AccessShareLock);
-		TupleTableSlot *row = table_slot_create(table, NULL);
-		SnapshotData dirty;
-		ScanKeyData key;
-		IndexScanDesc scan;
+		bool		isnull;
 
-		InitDirtySnapshot(dirty);
-		ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&name->key));
-		scan = compat_index_beginscan(table, index, &dirty, 1);
-		index_rescan(scan, &key, 1, NULL, 0);
-		if (index_getnext_slot(scan, ForwardScanDirection, row))
-		{
-			bool		isnull;
-
-			look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
-			look.xmin = TransactionIdIsValid(dirty.xmin) ? dirty.xmin :
-				XidFromFullTransactionId(look.tx);
-			look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-		}
-		index_endscan(scan);
-		ExecDropSingleTupleTableSlot(row);
-		index_close(index, AccessShareLock);
+		look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
+		look.xmin = TransactionIdIsValid(dirty.xmin) ? dirty.xmin :
+			XidFromFullTransactionId(look.tx);
+		look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
 	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
 	table_close(table, AccessShareLock);
 	return look;
 }
@@ -228,8 +252,10 @@ insert(Relation table, int slot, const pg_uuid_t *key, const char *endpoint, con
 
 	values[COL_KEY - 1] = UUIDPGetDatum(key);
 	values[COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
-	values[COL_ENDPOINT - 1] = CStringGetTextDatum(endpoint);
-	values[COL_MSGID - 1] = CStringGetTextDatum(msgid);
+	isnull[COL_ENDPOINT - 1] = endpoint == NULL;
+	values[COL_ENDPOINT - 1] = endpoint ? CStringGetTextDatum(endpoint) : (Datum) 0;
+	isnull[COL_MSGID - 1] = msgid == NULL;
+	values[COL_MSGID - 1] = msgid ? CStringGetTextDatum(msgid) : (Datum) 0;
 	append_row(table, relations_enter()->slots[RING_RECORD][slot].index, COL_KEY,
 			   UNIQUE_CHECK_YES, values, isnull);
 }

@@ -300,6 +300,7 @@ take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, Transac
 	look->fate = TransactionIdIsValid(in_progress) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
 	look->xmin = TransactionIdIsValid(in_progress) ? in_progress :
 		DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
+	look->in_table = true;
 	look->dispatched = DatumGetBool(slot_getattr(row, shape->dispatched, &isnull)) && !isnull;
 }
 

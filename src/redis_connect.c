@@ -1,6 +1,7 @@
 /*
  * redis_connect.c
- *		Connects to the Redis that outbox.redis_url names, and logs in.
+ *		Connects to the Redis that outbox.redis_url or another URL names, and
+ *		logs in.
  *
  * Called by whoever needs Redis, for each new connection. If the URL names
  * sentinels they are asked, one after the other, who is master; and since what
@@ -11,8 +12,8 @@
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/redis_connect.h"
-#include "src/redis_url.h"
 #include "src/settings.h"
 
 static bool connect_to_master(RedisLink *link, RedisUrl *url, TimestampTz deadline);
@@ -28,18 +29,30 @@ redis_connect(RedisLink *link)
 {
 	RedisUrl	url;
 	const char *reason;
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), outbox_connect_timeout);
 
+	redis_link_close(link);
 	if (!redis_url_parse(outbox_redis_url, &url, &reason))
 	{
 		redis_link_fail(link, "outbox.redis_url is invalid");
 		return false;
 	}
-	if (url.path[0] != '\0')
-		return redis_link_dial_path(link, url.path, deadline) && log_in(link, &url);
-	if (url.master[0] != '\0')
-		return connect_to_master(link, &url, deadline);
-	return redis_link_dial(link, url.nodes[0].host, url.nodes[0].port, deadline) && log_in(link, &url);
+	if (outbox_redis_password_file[0] != '\0' &&
+		!read_password(link, url.password, sizeof(url.password)))
+		return false;
+	return redis_connect_to(link, &url);
+}
+
+/* Connects and logs in as a URL says; false with the link's error. */
+bool
+redis_connect_to(RedisLink *link, RedisUrl *url)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+
+	if (url->path[0] != '\0')
+		return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
+	if (url->master[0] != '\0')
+		return connect_to_master(link, url, deadline);
+	return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, deadline) && log_in(link, url);
 }
 
 /* Any sentinel will do; the error is that of the last one that was asked. */
@@ -100,9 +113,6 @@ log_in(RedisLink *link, RedisUrl *url)
 {
 	char		db[16];
 
-	if (outbox_redis_password_file[0] != '\0' &&
-		!read_password(link, url->password, sizeof(url->password)))
-		return false;
 	if (url->password[0] != '\0')
 	{
 		const char *auth[] = {"AUTH", url->user, url->password};

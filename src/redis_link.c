@@ -7,9 +7,6 @@
  * our latch and the socket together. Failure is a result here, never an error:
  * the text is in redis_link_error(). A link that failed is closed and must be
  * opened anew; nobody knows then what Redis has done with what was sent.
- *
- * What the dispatcher must remember: waiting here resets the latch, so before
- * it sleeps it has to look for work once more.
  */
 #include "postgres.h"
 
@@ -22,12 +19,13 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/redis_link.h"
 #include "src/resolver.h"
 #include "src/settings.h"
+#include "src/socket_wait.h"
 
-#define SLICE_MS		100		/* between two calls of attend */
 #define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
 
 struct RedisLink
@@ -45,7 +43,6 @@ static bool await_connection(RedisLink *link, TimestampTz deadline);
 static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
 static int	wait_for(RedisLink *link, int events, TimestampTz deadline);
-static long milliseconds_left(TimestampTz deadline);
 static TimestampTz deadline_after(int ms);
 static uint32 wait_event(void);
 
@@ -323,34 +320,13 @@ read_some(RedisLink *link)
 static int
 wait_for(RedisLink *link, int events, TimestampTz deadline)
 {
-	for (;;)
-	{
-		long		left = milliseconds_left(deadline);
-		int			ready;
-
-		if (left <= 0)
-			return 0;
-		ready = WaitLatchOrSocket(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | events,
-								  link->redis->fd, Min(left, SLICE_MS), wait_event());
-		if (ready & WL_LATCH_SET)
-			ResetLatch(MyLatch);
-		if (ready & (WL_LATCH_SET | WL_TIMEOUT))
-			link->attend();
-		if (ready & events)
-			return ready & events;
-	}
-}
-
-static long
-milliseconds_left(TimestampTz deadline)
-{
-	return TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event());
 }
 
 static TimestampTz
 deadline_after(int ms)
 {
-	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+	return TimestampTzPlusMilliseconds(clock_now(), ms);
 }
 
 static uint32

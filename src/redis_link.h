@@ -9,13 +9,9 @@
 
 #include "datatype/timestamp.h"
 
-typedef struct RedisLink RedisLink;
+#include "src/socket_wait.h"
 
-/*
- * Called at least every 100 ms while the link waits. It handles interrupts and
- * whatever else the process must attend to, and need not return.
- */
-typedef void (*LinkAttend) (void);
+typedef struct RedisLink RedisLink;
 
 extern RedisLink *redis_link_create(LinkAttend attend);
 extern void redis_link_free(RedisLink *link);

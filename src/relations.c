@@ -31,7 +31,7 @@ static uint64 cache_version;	/* counts the times it was emptied */
 
 static bool resolve(Relations *relations);
 static bool look_up(Relations *relations);
-static int	resolve_ring(Oid schema, const char *table, const char *index, SlotRelations *slots);
+static int	resolve_ring(Oid schema, const char *table, const char *index, bool has_windows, SlotRelations *slots);
 static Oid	find(Oid schema, const char *format, int slot);
 static void forget_on_change(Datum arg, Oid relation);
 static bool is_ours(Oid relation);
@@ -141,9 +141,11 @@ look_up(Relations *relations)
 	relations->deferred_key_index = get_relname_relid("deferred_key_idx", schema);
 	relations->message_id_seq = get_relname_relid("message_id_seq", schema);
 	relations->nslots[RING_LOG] =
-		resolve_ring(schema, "log_%d", "log_%d_tx_idx", relations->slots[RING_LOG]);
+		resolve_ring(schema, "log_%d", "log_%d_tx_idx", true, relations->slots[RING_LOG]);
 	relations->nslots[RING_RECORD] =
-		resolve_ring(schema, "record_%d", "record_%d_pkey", relations->slots[RING_RECORD]);
+		resolve_ring(schema, "record_%d", "record_%d_pkey", false, relations->slots[RING_RECORD]);
+	relations->nslots[RING_HISTORY] =
+		resolve_ring(schema, "history_%d", "history_%d_pkey", false, relations->slots[RING_HISTORY]);
 
 	/* While CREATE EXTENSION is at work some are not there yet. */
 	return OidIsValid(relations->message_id_seq) &&
@@ -152,15 +154,18 @@ look_up(Relations *relations)
 
 /* Finds the slots of a ring: as many as there are tables of the name. */
 static int
-resolve_ring(Oid schema, const char *table, const char *index, SlotRelations *slots)
+resolve_ring(Oid schema, const char *table, const char *index, bool has_windows, SlotRelations *slots)
 {
 	int			n = 0;
 
 	while (n < MAX_SLOTS && OidIsValid(slots[n].table = find(schema, table, n)))
 	{
 		slots[n].index = find(schema, index, n);
-		slots[n].window = find(schema, "window_%d", n);
-		slots[n].window_index = find(schema, "window_%d_pkey", n);
+		if (has_windows)
+		{
+			slots[n].window = find(schema, "window_%d", n);
+			slots[n].window_index = find(schema, "window_%d_pkey", n);
+		}
 		n++;
 	}
 	return n;

@@ -17,6 +17,7 @@
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/resolver.h"
 
@@ -78,7 +79,7 @@ ask(const char *host, TimestampTz deadline, void (*attend) (void), struct addrin
 
 	while ((result = gai_error(&request)) == EAI_INPROGRESS)
 	{
-		if (GetCurrentTimestamp() >= deadline)
+		if (clock_now() >= deadline)
 			return "timed out";
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLICE_MS, PG_WAIT_EXTENSION);
 		attend();

@@ -20,6 +20,7 @@
 
 #include "src/compat.h"
 #include "src/deferred.h"
+#include "src/history.h"
 #include "src/log.h"
 #include "src/record.h"
 #include "src/relations.h"
@@ -30,6 +31,7 @@ static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot,
 static bool is_dispatcher(void);
 static bool is_incomplete(TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
+static void restore_packed(TupleTableSlot *row);
 static void restore_record(TupleTableSlot *row);
 
 PG_FUNCTION_INFO_V1(outbox_redirect_restored);
@@ -198,16 +200,38 @@ restore_row(Oid relation, TupleTableSlot *row)
 			return;
 		}
 	}
+	for (int n = 0; n < relations->nslots[RING_HISTORY]; n++)
+	{
+		if (relation == relations->slots[RING_HISTORY][n].table)
+		{
+			restore_packed(row);
+			return;
+		}
+	}
 	restore_record(row);
+}
+
+/* What was packed starts again as ordinary records of which only the key is known. */
+static void
+restore_packed(TupleTableSlot *row)
+{
+	int			n;
+	const pg_uuid_t *keys = history_row_keys(row, &n);
+
+	for (int i = 0; i < n; i++)
+		record_append(&keys[i], NULL, NULL);
 }
 
 static void
 restore_record(TupleTableSlot *row)
 {
 	bool		isnull;
+	bool		endpoint_is_null;
+	bool		msgid_is_null;
 	pg_uuid_t  *key = DatumGetUUIDP(slot_getattr(row, 1, &isnull));
-	char	   *endpoint = TextDatumGetCString(slot_getattr(row, 3, &isnull));
-	char	   *msgid = TextDatumGetCString(slot_getattr(row, 4, &isnull));
+	Datum		endpoint = slot_getattr(row, 3, &endpoint_is_null);
+	Datum		msgid = slot_getattr(row, 4, &msgid_is_null);
 
-	record_append(key, endpoint, msgid);
+	record_append(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
+				  msgid_is_null ? NULL : TextDatumGetCString(msgid));
 }

@@ -4,10 +4,11 @@
  *
  *	   empty --> current --> sealed --> quiet --> retired --> empty
  *	         (1)         (1)        (2)       (3)         (4)
+ *	   empty --> filling -----------> quiet		(history)
  *
  * (1) another slot becomes current; needs no lock. (2) a ShareLock that was
  * granted at once proved that no writer is left. (3) what it holds has been
- * published and has outlived its time; from the commit of this step on,
+ * published and has outlived its time, or is in the history now; from the commit of this step on,
  * readers skip it. (4) truncated, in a later transaction.
  *
  * The table outbox.ring is the truth and only the dispatcher changes it (see
@@ -15,7 +16,8 @@
  * ever loaded from what has been committed, and a commit is visible to others
  * only after it is on disk, so the copy never announces a slot that a crash
  * could take back. Each change raises the generation; a copy is replaced by a
- * newer generation only, or when the extension was created anew.
+ * newer generation only, or when the extension was created anew. Each process
+ * keeps what it read last, until a counter says that the copy was replaced.
  *
  * A writer locks the slot that it believes to be current and then looks again:
  * if it still is, the lock keeps the slot from becoming quiet until the
@@ -36,6 +38,8 @@
 #include "src/ring.h"
 #include "src/shared.h"
 
+#define NO_VERSION	PG_UINT64_MAX
+
 /* Columns of outbox.ring. */
 enum
 {
@@ -45,13 +49,22 @@ enum
 	COL_GENERATION,
 	COL_SINCE,
 	COL_TX,
-	COL_PUBLISHED_AT
+	COL_PUBLISHED_AT,
+	COL_PACKED_INTO,
+	COL_LEVEL,
+	COL_KEYS
 };
 
-static const char *const ring_names[RING_KINDS] = {"log", "record"};
-static const char *const state_names[] = {"empty", "current", "sealed", "quiet", "retired"};
+static const char *const ring_names[RING_KINDS] = {"log", "record", "history"};
+static const char *const state_names[] = {"empty", "current", "sealed", "filling", "quiet", "retired"};
 
-static bool copy_shared(const Relations *relations, Rings *rings);
+/* What this process read last. */
+static Rings known;
+static Oid	known_extension;	/* that it belongs to */
+static uint64 known_version = NO_VERSION;
+
+static const Rings *look(void);
+static bool take_shared(const Relations *relations);
 static void load(const Relations *relations, Rings *rings);
 static void load_row(TupleTableSlot *row, Rings *rings);
 static void check_loaded(const Relations *relations, const Rings *rings);
@@ -59,29 +72,34 @@ static void publish(const Relations *relations, const Rings *rings);
 static int	index_of(const char *name, const char *const *names, int n);
 
 /*
- * Reads both rings: from shared memory, or from the table where there is no
+ * Reads all rings: from shared memory, or from the table where there is no
  * valid copy. On a standby always from the table, for there nobody would
  * notice that a copy has become old.
  */
 void
 rings_read(Rings *rings)
 {
-	const Relations *relations = relations_enter();
-
-	if (copy_shared(relations, rings))
-		return;
-	load(relations, rings);
-	publish(relations, rings);
+	*rings = *look();
 }
 
 /* The generation of the rings now. */
 int64
 rings_generation(void)
 {
-	Rings		rings;
+	return look()->generation;
+}
 
-	rings_read(&rings);
-	return rings.generation;
+/* The generation that sessions know of; for workers, which need no transaction for it. */
+int64
+rings_shared_generation(void)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		generation;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	generation = shared->rings.generation;
+	LWLockRelease(shared->lock);
+	return generation;
 }
 
 /*
@@ -107,28 +125,19 @@ rings_reload(void)
 Relation
 ring_open_current(RingKind kind, int *slot)
 {
-	const Relations *relations = relations_enter();
-	Rings		rings;
-	int			current;
-
-	rings_read(&rings);
 	for (;;)
 	{
-		Relation	table;
-
-		current = rings.ring[kind].current;
-		table = table_open(relations->slots[kind][current].table, RowExclusiveLock);
+		int			current = look()->ring[kind].current;
+		Relation	table = table_open(relations_enter()->slots[kind][current].table, RowExclusiveLock);
 
 		/* A change after this look waits for us before it takes effect. */
-		rings_read(&rings);
-		if (rings.ring[kind].current == current)
+		if (look()->ring[kind].current == current)
 		{
 			if (slot)
 				*slot = current;
 			return table;
 		}
 		table_close(table, RowExclusiveLock);
-		relations = relations_enter();
 	}
 }
 
@@ -146,20 +155,45 @@ slot_state_name(SlotState state)
 	return state_names[state];
 }
 
+/* The rings of this moment; good until the next look. */
+static const Rings *
+look(void)
+{
+	const Relations *relations = relations_enter();
+	Rings		rings;
+
+	if (!take_shared(relations))
+	{
+		load(relations, &rings);
+		publish(relations, &rings);
+		known = rings;
+		known_version = NO_VERSION;
+	}
+	return &known;
+}
+
+/*
+ * Brings what is known up to the copy in shared memory; false if that is not
+ * of our extension. Whoever holds a lock that a change has to wait for sees
+ * here all changes that did not wait: hence the barrier.
+ */
 static bool
-copy_shared(const Relations *relations, Rings *rings)
+take_shared(const Relations *relations)
 {
 	DatabaseShared *shared = shared_mine();
-	bool		valid;
 
 	if (shared == NULL || RecoveryInProgress())
 		return false;
-	LWLockAcquire(shared->lock, LW_SHARED);
-	valid = shared->extension == relations->extension;
-	if (valid)
-		*rings = shared->rings;
-	LWLockRelease(shared->lock);
-	return valid;
+	pg_memory_barrier();
+	if (pg_atomic_read_u64(&shared->rings_version) != known_version)
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		known = shared->rings;
+		known_extension = shared->extension;
+		known_version = pg_atomic_read_u64(&shared->rings_version);
+		LWLockRelease(shared->lock);
+	}
+	return known_extension == relations->extension;
 }
 
 /* Replaces the shared copy by a newer one. */
@@ -176,6 +210,7 @@ publish(const Relations *relations, const Rings *rings)
 	{
 		shared->rings = *rings;
 		shared->extension = relations->extension;
+		pg_atomic_fetch_add_u64(&shared->rings_version, 1);
 	}
 	LWLockRelease(shared->lock);
 }
@@ -223,6 +258,9 @@ load_row(TupleTableSlot *row, Rings *rings)
 	slot->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
 	if (!row->tts_isnull[COL_PUBLISHED_AT - 1])
 		slot->published_at = DatumGetTimestampTz(COLUMN(COL_PUBLISHED_AT));
+	slot->packed_into = row->tts_isnull[COL_PACKED_INTO - 1] ? -1 : DatumGetInt32(COLUMN(COL_PACKED_INTO));
+	slot->level = DatumGetInt32(COLUMN(COL_LEVEL));
+	slot->keys = DatumGetInt64(COLUMN(COL_KEYS));
 	rings->generation = Max(rings->generation, DatumGetInt64(COLUMN(COL_GENERATION)));
 #undef COLUMN
 
@@ -236,7 +274,8 @@ check_loaded(const Relations *relations, const Rings *rings)
 {
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
-		if (rings->ring[kind].nslots != relations->nslots[kind] || rings->ring[kind].current < 0)
+		if (rings->ring[kind].nslots != relations->nslots[kind] ||
+			(rings->ring[kind].current < 0 && kind != RING_HISTORY))
 			elog(ERROR, "outbox.ring does not describe the %s tables", ring_names[kind]);
 	}
 }

@@ -1,6 +1,6 @@
 /*
  * ring.h
- *		The two rings of tables, and the states of their slots.
+ *		The rings of tables, and the states of their slots.
  */
 #ifndef OUTBOX_RING_H
 #define OUTBOX_RING_H
@@ -13,17 +13,19 @@
 typedef enum RingKind
 {
 	RING_LOG,
-	RING_RECORD
+	RING_RECORD,
+	RING_HISTORY				/* records that were packed */
 } RingKind;
 
-#define RING_KINDS	2
-#define MAX_SLOTS	16
+#define RING_KINDS	3
+#define MAX_SLOTS	24			/* the script makes no more of any kind */
 
 typedef enum SlotState
 {
 	SLOT_EMPTY,
 	SLOT_CURRENT,
 	SLOT_SEALED,
+	SLOT_FILLING,
 	SLOT_QUIET,
 	SLOT_RETIRED
 } SlotState;
@@ -35,23 +37,28 @@ typedef struct Slot
 	FullTransactionId tx;		/* transaction that brought it there */
 	TimestampTz published_at;	/* quiet: when all its messages were first
 								 * seen in Redis; 0 = not yet */
+	int			packed_into;	/* history slot that its keys go to; -1 = none */
+	int			level;			/* history: how often merged */
+	int64		keys;			/* history: how many */
 } Slot;
 
 typedef struct Ring
 {
 	int			nslots;
-	int			current;
+	int			current;		/* -1 for the history, which is never written by
+								 * sessions */
 	Slot		slots[MAX_SLOTS];
 } Ring;
 
 typedef struct Rings
 {
-	int64		generation;		/* of both; grows with every change */
+	int64		generation;		/* of all; grows with every change */
 	Ring		ring[RING_KINDS];
 } Rings;
 
 extern void rings_read(Rings *rings);
 extern int64 rings_generation(void);
+extern int64 rings_shared_generation(void);
 extern void rings_reload(void);
 extern Relation ring_open_current(RingKind kind, int *slot);
 

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "src/duplicates.h"
+#include "src/kill_point.h"
 #include "src/log.h"
 #include "src/record_table.h"
 #include "src/session.h"
@@ -198,7 +199,8 @@ static void
 refuse_claimed(const RecordName *name, const RecordLook *winner)
 {
 	duplicates_count(name->endpoint);
-	if (IsolationUsesXactSnapshot() && XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot()))
+	if (IsolationUsesXactSnapshot() &&
+		(!TransactionIdIsValid(winner->xmin) || XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot())))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not serialize access due to a concurrent claim"),
@@ -222,11 +224,17 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_PRE_PREPARE:
 			if (state && state->phase == PHASE_OPEN)
 				refuse_open_message();
+			if (state && event == XACT_EVENT_PRE_COMMIT)
+				KILL_POINT("before_commit_record");
+			if (state && event == XACT_EVENT_PRE_PREPARE)
+				KILL_POINT("before_prepare_record");
 			break;
 
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			if (state && event == XACT_EVENT_PREPARE)
+				KILL_POINT("prepared");
 			state = NULL;		/* its memory went with the transaction */
 			break;
 

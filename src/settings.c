@@ -10,6 +10,7 @@
 
 #include <limits.h>
 
+#include "miscadmin.h"
 #include "utils/guc.h"
 
 #include "src/redis_url.h"
@@ -22,6 +23,8 @@ int			outbox_takeover_delay;
 char	   *outbox_endpoint;
 int			outbox_concurrency;
 int			outbox_retention;
+int			outbox_record_slot_size;
+int			outbox_filter_memory;
 int			outbox_cleanup_interval;
 int			outbox_poll_interval;
 int			outbox_batch_size;
@@ -164,6 +167,17 @@ define_retention_settings(void)
 							"How long a record outlives the dispatch of its messages.",
 							NULL, &outbox_retention, 7 * 24 * 3600, 1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.record_slot_size",
+							"Size of a table of records from which on another one is written.",
+							"A small one keeps the pages that are written few. What is full is packed.",
+							&outbox_record_slot_size, 4096, 64, 1024 * 1024,
+							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("outbox.filter_memory",
+								"Shared memory for filters, which tell that a message id is new without a look at the disk.",
+								"Two bytes for each id that is remembered. Without them a look takes longer.",
+								&outbox_filter_memory, 64 * 1024, 0, MAX_KILOBYTES,
+								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.cleanup_interval",
 							"How often expiry runs; -1 disables it.",
 							NULL, &outbox_cleanup_interval, 60000, -1, INT_MAX,

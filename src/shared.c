@@ -42,6 +42,7 @@ shared_request(void)
 {
 	RequestAddinShmemSpace(sizeof(SharedState));
 	RequestNamedLWLockTranche(TRANCHE, MAX_DATABASES + 1);
+	filter_request();
 }
 
 /* Creates or finds the memory; for the shmem_startup_hook. */
@@ -65,6 +66,7 @@ shared_startup(void)
 			ConditionVariableInit(&state->databases[i].progress);
 		}
 	}
+	filter_startup(GetNamedLWLockTranche(TRANCHE)->lock.tranche);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -120,6 +122,7 @@ shared_find(Oid database, bool create)
 void
 shared_forget(DatabaseShared *shared)
 {
+	filters_forget_all(shared);
 	LWLockAcquire(state->lock, LW_EXCLUSIVE);
 	shared->database = InvalidOid;
 	LWLockRelease(state->lock);
@@ -172,16 +175,40 @@ shared_wake_dispatcher(DatabaseShared *shared)
 	shared_wake_launcher();
 }
 
+/*
+ * The same for messages that were committed: a dispatcher that is at work is
+ * not disturbed, for it compares the count before it sleeps. Setting a latch
+ * is a system call, and for a process that waits for Redis also a switch.
+ */
+void
+shared_tell_dispatcher(DatabaseShared *shared)
+{
+	if (pg_atomic_read_u32(&shared->dispatcher) == 0)
+	{
+		shared_wake_dispatcher(shared);
+		return;
+	}
+
+	/* Both sides write, then read; so one of them notices the other. */
+	pg_atomic_fetch_add_u32(&shared->wakeups, 1);
+	if (pg_atomic_read_u32(&shared->asleep) != 0 &&
+		pg_atomic_exchange_u32(&shared->asleep, 0) != 0)
+		set_latch_of(pg_atomic_read_u32(&shared->dispatcher));
+}
+
 static void
 entry_init(DatabaseShared *shared, Oid database)
 {
 	shared->database = database;
 	shared->extension = InvalidOid;
 	memset(&shared->rings, 0, sizeof(shared->rings));
+	memset(&shared->filters, 0, sizeof(shared->filters));
+	pg_atomic_init_u64(&shared->rings_version, 0);
 	memset(&shared->report, 0, sizeof(shared->report));
 	shared->report.published = -1;
 	pg_atomic_init_u32(&shared->dispatcher, 0);
 	pg_atomic_init_u32(&shared->wakeups, 0);
+	pg_atomic_init_u32(&shared->asleep, 0);
 	pg_atomic_init_u32(&shared->farewell, FAREWELL_NONE);
 	pg_atomic_init_u32(&shared->wanted, 0);
 	pg_atomic_init_u64(&shared->leave_until, 0);

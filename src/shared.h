@@ -10,6 +10,7 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
+#include "src/filter.h"
 #include "src/ring.h"
 
 typedef enum DispatcherState
@@ -47,19 +48,22 @@ typedef struct DispatcherReport
 	RedisState	redis;
 	char		redis_error[256];
 	char		redis_warning[256]; /* a setting of Redis that endangers us */
+	char		store_problem[512]; /* what is wrong with a deduplication store */
 	TimestampTz lost_before;	/* Redis went back further than the log: what
 								 * is older may be missing there; 0 = no */
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
 	bool		paused;			/* all of it, by outbox_pause() */
 	int64		deferred;		/* messages waiting in outbox.deferred */
+	int64		deferred_settled;	/* those of them that no unpublished
+									 * window holds */
 	int64		scheduled;
 	int64		dead;
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
 									 * none waits */
 	char		deferred_error[256];	/* last refusal of a destination */
-	char		handover_error[256];	/* why processed messages cannot be
-										 * handed on */
+	char		marking_error[256]; /* why processed messages cannot be
+									 * marked */
 	char		expiry_error[256];	/* why expired records of a user's own
 									 * table cannot be deleted */
 	TimestampTz last_cleanup;
@@ -82,15 +86,19 @@ typedef struct DatabaseShared
 	Oid			extension;		/* that rings belong to; InvalidOid = none
 								 * loaded */
 	Rings		rings;
+	Filters		filters;		/* of slots that are quiet */
+	pg_atomic_uint64 rings_version; /* grows when extension or rings change */
 
 	DispatcherReport report;
 
 	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
 	pg_atomic_uint32 wakeups;	/* counts them: latches are reset by all kinds
 								 * of waits */
+	pg_atomic_uint32 asleep;	/* 1 = it looks at the count only when its
+								 * latch is set */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */
 	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
-	pg_atomic_uint64 leave_until;	/* TimestampTz: somebody needs the
+	pg_atomic_uint64 leave_until;	/* by clock_now(): somebody needs the
 									 * database until then */
 	pg_atomic_uint32 restart;	/* 1 = settings of the database changed */
 	pg_atomic_uint32 reload;	/* 1 = destinations or deferred messages were
@@ -121,5 +129,6 @@ extern DatabaseShared *shared_at(int i);
 extern void shared_set_launcher(bool present);
 extern void shared_wake_launcher(void);
 extern void shared_wake_dispatcher(DatabaseShared *shared);
+extern void shared_tell_dispatcher(DatabaseShared *shared);
 
 #endif							/* OUTBOX_SHARED_H */

@@ -188,7 +188,7 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 	count_unopened(&newest, &unopened);
 
 	backlog->windows = newest.number - published.number;
-	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred;
+	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred_settled;
 	if (newest.messages > published.messages && window_fetch(published.number + 1, &first))
 		backlog->oldest = first.oldest;
 	if (backlog->oldest == 0)
@@ -266,8 +266,10 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 						timestamptz_to_str(report->lost_before));
 	if (report->redis_warning[0] != '\0')
 		return pstrdup(report->redis_warning);
-	if (report->handover_error[0] != '\0')
-		return psprintf("Processed messages cannot be handed on, the log keeps them: %s", report->handover_error);
+	if (report->store_problem[0] != '\0')
+		return pstrdup(report->store_problem);
+	if (report->marking_error[0] != '\0')
+		return psprintf("Processed messages cannot be marked, the log keeps them: %s", report->marking_error);
 	if (report->expiry_error[0] != '\0')
 		return psprintf("Expired records cannot be deleted: %s", report->expiry_error);
 	if (report->paused)
@@ -390,6 +392,8 @@ show_records(ReturnSetInfo *result, int slot, const Slot *state)
 
 		CHECK_FOR_INTERRUPTS();
 		slot_getallattrs(row);
+		isnull[0] = row->tts_isnull[2];
+		isnull[1] = row->tts_isnull[3];
 		values[0] = row->tts_values[2];
 		values[1] = row->tts_values[3];
 		values[2] = row->tts_values[1];

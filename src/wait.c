@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/deferred.h"
 #include "src/endpoint.h"
@@ -96,7 +97,7 @@ Datum
 outbox_cleanup(PG_FUNCTION_ARGS)
 {
 	DatabaseShared *shared = require_shared();
-	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CLEANUP_TIMEOUT_MS);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), CLEANUP_TIMEOUT_MS);
 	uint64		removed;
 	uint64		wanted;
 
@@ -144,7 +145,7 @@ wait_name(FunctionCallInfo fcinfo)
 static TimestampTz
 wait_deadline(FunctionCallInfo fcinfo)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 	TimestampTz deadline;
 
 	if (PG_ARGISNULL(2))
@@ -183,9 +184,9 @@ is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 }
 
 /*
- * Whether what a record carries is in Redis or deferred. One in a table of the
- * user's own does not say which transaction it is of, but whether it has been
- * marked, or else it is gone by now.
+ * Whether what a record carries is in Redis or deferred. What is packed or in a
+ * store was published before. One in a table of the user's own says whether it
+ * has been marked, or else it is gone by now.
  */
 static bool
 is_sent(const RecordName *name, const RecordLook *look, const Window *published)
@@ -194,6 +195,8 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 
 	if (FullTransactionIdIsValid(look->tx))
 		return snapshot_value_sees(published->snapshot, look->tx) || !log_carries(look->tx, &name->key);
+	if (!look->in_table)
+		return true;
 	now = record_look(name, NULL);
 	return now.fate != RECORD_COMMITTED || now.dispatched;
 }
@@ -226,7 +229,7 @@ find_waiting(const Deferred *row, void *arg)
 static bool
 sleep_until(DatabaseShared *shared, TimestampTz deadline)
 {
-	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+	long		left = TimestampDifferenceMilliseconds(clock_now(), deadline);
 
 	CHECK_FOR_INTERRUPTS();
 	if (left <= 0)

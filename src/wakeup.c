@@ -16,6 +16,7 @@
 
 #include "access/xact.h"
 
+#include "src/kill_point.h"
 #include "src/wakeup.h"
 
 static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
@@ -70,9 +71,11 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 			if (wake != NULL)
 			{
+				KILL_POINT("committed");
 				if (reload)
 					pg_atomic_write_u32(&wake->reload, 1);
-				shared_wake_dispatcher(wake);
+				shared_tell_dispatcher(wake);
+				KILL_POINT("dispatcher_told");
 			}
 			if (wake_launcher)
 				shared_wake_launcher();

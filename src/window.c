@@ -80,6 +80,35 @@ snapshot_value_copy(const SnapshotValue *snapshot)
 	return copy;
 }
 
+/*
+ * A palloc'd copy that takes some transactions for being still in progress.
+ * They are below the snapshot's xmax; the same one may be named repeatedly.
+ */
+SnapshotValue *
+snapshot_value_without(const SnapshotValue *snapshot, const FullTransactionId *txs, uint32 ntxs)
+{
+	Size		size = offsetof(SnapshotValue, xip) +
+		((Size) snapshot->nxip + ntxs) * sizeof(FullTransactionId);
+	SnapshotValue *result = palloc(size);
+	uint32		n = 0;
+
+	*result = *snapshot;
+	memcpy(result->xip, snapshot->xip, snapshot->nxip * sizeof(FullTransactionId));
+	memcpy(result->xip + snapshot->nxip, txs, ntxs * sizeof(FullTransactionId));
+	qsort(result->xip, snapshot->nxip + ntxs, sizeof(FullTransactionId), compare_tx);
+	for (uint32 i = 0; i < snapshot->nxip + ntxs; i++)
+	{
+		if (n == 0 || !FullTransactionIdEquals(result->xip[n - 1], result->xip[i]))
+			result->xip[n++] = result->xip[i];
+	}
+
+	result->nxip = n;
+	if (n > 0 && FullTransactionIdPrecedes(result->xip[0], result->xmin))
+		result->xmin = result->xip[0];
+	SET_VARSIZE(result, offsetof(SnapshotValue, xip) + (Size) n * sizeof(FullTransactionId));
+	return result;
+}
+
 /* Whether a transaction had ended when the snapshot was taken. */
 bool
 snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx)

@@ -38,6 +38,8 @@ typedef struct Window
 extern SnapshotValue *snapshot_value_now(void);
 extern SnapshotValue *snapshot_value_latest(void);
 extern SnapshotValue *snapshot_value_copy(const SnapshotValue *snapshot);
+extern SnapshotValue *snapshot_value_without(const SnapshotValue *snapshot,
+											 const FullTransactionId *txs, uint32 ntxs);
 extern bool snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx);
 
 extern bool window_fetch(int64 number, Window *window);

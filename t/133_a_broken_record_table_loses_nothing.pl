@@ -57,7 +57,7 @@ sub others_go_on
 handle_and_break('a1', 'ALTER TABLE hers.inbox RENAME COLUMN dispatched TO done');
 like($node->sql_error(q{SELECT outbox_begin('a1', 'own')}), qr/^42703: table "hers.inbox" cannot hold the records/, 'begin refuses a table without its column');
 like($node->sql_error(q{SELECT outbox_begin('a2', 'own', 'pessimistic')}), qr/^42703/, '... in both modes');
-eventually { $node->status('problem') =~ /cannot be handed on.*endpoint "own".*no column "dispatched"/ } 'status says what is wrong';
+eventually { $node->status('problem') =~ /cannot be marked.*endpoint "own".*no column "dispatched"/ } 'status says what is wrong';
 others_go_on('o1');
 $node->sql('ALTER TABLE hers.inbox RENAME COLUMN done TO dispatched');
 eventually { unmarked() eq '' } 'mended, all is marked';

@@ -101,12 +101,12 @@ sub is_exactly_once
 }
 
 # Starts a server whose database "postgres" has the extension. Options: redis,
-# conf (text for postgresql.conf), init (of PostgreSQL::Test::Cluster),
-# started => 0, extension => 0.
+# conf (text for postgresql.conf), init and install_path (of
+# PostgreSQL::Test::Cluster), started => 0, extension => 0.
 sub create
 {
 	my ($class, $name, %option) = @_;
-	my $self = $class->new($name);
+	my $self = $class->new($name, install_path => $option{install_path});
 
 	$self->init(extra => [ '--encoding=UTF8', '--no-locale' ], %{ $option{init} // {} });
 	$self->append_conf('postgresql.conf', $settings);
@@ -118,6 +118,17 @@ sub create
 	$self->start;
 	$self->sql('CREATE EXTENSION outbox') if $option{extension} // 1;
 	return $self;
+}
+
+# Where it listens; Redis.pm has the same.
+sub socket { return $_[0]->host . '/.s.PGSQL.' . $_[0]->port; }
+
+# Its URL as a deduplication store, for a role; behind a proxy if one is given.
+sub store_url
+{
+	my ($self, $role, $proxy) = @_;
+	return "postgresql://$role\@127.0.0.1:" . $proxy->port . '/postgres?sslmode=disable' if $proxy;
+	return "postgresql://$role\@/postgres?host=" . $self->host . '&port=' . $self->port;
 }
 
 # Runs SQL that must succeed and returns its output.

@@ -1,5 +1,6 @@
-# A TCP proxy before a Redis server that delivers late, loses an answer or cuts
-# a connection: what a network does to a dispatcher. It is a process of its own.
+# A TCP proxy before a server (whatever says its socket: a Redis, or an Outbox)
+# that delivers late, loses an answer or cuts a connection: what a network does
+# to a dispatcher. It is a process of its own.
 #
 # What it does begins with the first packet that contains a given text; packets
 # and connections without it pass untouched. Connections are numbered from 1.
@@ -22,7 +23,7 @@ my $owner = $$;
 
 sub new
 {
-	my ($class, $redis) = @_;
+	my ($class, $server) = @_;
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
 	my $listener = IO::Socket::INET->new(
 		LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 10, ReuseAddr => 1)
@@ -34,7 +35,7 @@ sub new
 	{
 		$SIG{TERM} = $SIG{INT} = 'DEFAULT';
 		close $ours;
-		eval { serve($listener, $theirs, $redis->socket); 1 } or print STDERR "proxy: $@";
+		eval { serve($listener, $theirs, $server->socket); 1 } or print STDERR "proxy: $@";
 		POSIX::_exit(0);
 	}
 	close $theirs;
@@ -44,6 +45,7 @@ sub new
 	return $self;
 }
 
+sub port { return $_[0]->{port}; }
 sub url { return "redis://127.0.0.1:$_[0]->{port}"; }
 
 # Keeps back what a connection sends, from the packet with $text on, also after

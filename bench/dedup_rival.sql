@@ -1,0 +1,4 @@
+\set id random(1000000000, 9000000000000000)
+BEGIN;
+INSERT INTO processed_messages (id) VALUES ('w' || :id) ON CONFLICT DO NOTHING;
+COMMIT;

@@ -1,0 +1,143 @@
+/*
+ * filter_builder.c
+ *		Builds the filters of slots that have none.
+ *
+ * Called by the dispatcher between windows, one bounded step at a time: after a
+ * slot became quiet or was packed, and for all of them after a restart.
+ * Meanwhile looks go to the slot itself.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+#include "bgworker/filter_builder.h"
+#include "bgworker/key_run.h"
+#include "bgworker/transaction.h"
+#include "src/filter.h"
+#include "src/kill_point.h"
+#include "src/relations.h"
+
+/* Keys that a step reads: a few milliseconds. */
+#define STEP_KEYS		20000
+
+/* The least that a row of records takes in its table, but for a few bytes. */
+#define RECORD_BYTES	64
+
+/* The slot whose filter is being built. */
+static bool building;
+static RingKind kind;
+static int	slot;
+static uint64 tag;
+static pg_uuid_t last;
+static bool has_last;
+
+static int64 looked_at = -1;	/* generation at which nothing was left to do */
+
+static bool is_still_there(const Rings *rings);
+static bool begin_next(const Rings *rings);
+static int64 count_keys(RingKind of, int n, const Slot *state);
+static void proceed(void);
+
+/*
+ * One step, if there is anything to do. True: there is more to do at once.
+ * Opens and ends a transaction of its own.
+ */
+bool
+filter_builder_step(void)
+{
+	Rings		rings;
+
+	if (!building && rings_shared_generation() == looked_at)
+		return false;
+	if (!transaction_begin("building a filter"))
+		return false;
+
+	rings_read(&rings);
+	filters_forget_stale(&rings);
+	if (building && !is_still_there(&rings))
+	{
+		filter_abandon();
+		building = false;
+	}
+	if (building || begin_next(&rings))
+		proceed();
+	else
+		looked_at = rings.generation;
+	transaction_commit();
+	return true;
+}
+
+static bool
+is_still_there(const Rings *rings)
+{
+	const Slot *state = &rings->ring[kind].slots[slot];
+
+	return state->state == SLOT_QUIET && U64FromFullTransactionId(state->tx) == tag;
+}
+
+/* Chooses a slot without a filter, if there is memory for one. */
+static bool
+begin_next(const Rings *rings)
+{
+	for (int k = RING_RECORD; k < RING_KINDS; k++)
+	{
+		for (int n = 0; n < rings->ring[k].nslots; n++)
+		{
+			const Slot *state = &rings->ring[k].slots[n];
+
+			if (state->state != SLOT_QUIET || filter_is_there((RingKind) k, n, state))
+				continue;
+			tag = U64FromFullTransactionId(state->tx);
+			if (!filter_begin(tag, count_keys((RingKind) k, n, state)))
+				continue;
+			kind = (RingKind) k;
+			slot = n;
+			has_last = false;
+			building = true;
+			KILL_POINT("filter_begun");
+			return true;
+		}
+	}
+	return false;
+}
+
+/* How many keys a slot has, at most. */
+static int64
+count_keys(RingKind of, int n, const Slot *state)
+{
+	Relation	table;
+	int64		bytes;
+
+	if (of == RING_HISTORY)
+		return state->keys;
+	table = table_open(relations_enter()->slots[of][n].table, AccessShareLock);
+	bytes = (int64) RelationGetNumberOfBlocks(table) * BLCKSZ;
+	table_close(table, AccessShareLock);
+	return bytes / RECORD_BYTES;
+}
+
+static void
+proceed(void)
+{
+	KeyRun		run;
+	int			n = 0;
+
+	key_run_open(&run, kind, slot, has_last ? &last : NULL);
+	for (; n < STEP_KEYS && !run.ended; n++)
+	{
+		filter_add(&run.key);
+		last = run.key;
+		has_last = true;
+		key_run_advance(&run);
+	}
+	if (run.ended)
+	{
+		KILL_POINT("filter_filled");
+		filter_publish(kind, slot);
+		KILL_POINT("filter_published");
+		building = false;
+	}
+	key_run_close(&run);
+}

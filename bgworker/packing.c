@@ -1,0 +1,447 @@
+/*
+ * packing.c
+ *		Merges slots of records, and of the history, into one of the history.
+ *
+ * Called by the dispatcher between windows, one bounded step at a time. What is
+ * remembered must stay small on disk and in few slots: a full slot of records
+ * takes over a hundred bytes for an id, a slot of the history sixteen; and each
+ * slot is one more that a look must exclude.
+ *
+ *	   sources: quiet ---------------------------> retired --> empty
+ *	   target:  empty --> filling --> ... -------> quiet
+ *				(1)		  (2)				(3)
+ *
+ * (1) sources are chosen and name their target. (2) each step merges the next
+ * keys of all sources into rows of the target; nobody else looks at it yet. (3)
+ * one transaction makes the target readable and has readers skip the sources.
+ *
+ * At every moment a key is in a slot that is read. A process that dies leaves
+ * a target that is filled up to some key, and its successor goes on after that.
+ * The steps need not be flushed: they reach the disk before (3) does.
+ *
+ * It must never take a slot whose messages are not all published, for what is
+ * packed has forgotten its transaction.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_type.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/key_run.h"
+#include "bgworker/packing.h"
+#include "bgworker/transaction.h"
+#include "src/endpoint.h"
+#include "src/history.h"
+#include "src/kill_point.h"
+#include "src/relations.h"
+
+/* So many slots of a level are merged into one of the next. */
+#define FAN_IN			6
+
+/* If no more slots of the history than these are empty, fewer must do. */
+#define EMPTY_RESERVE	2
+
+/*
+ * A record is remembered at most this share of the retention longer for being
+ * in one slot with younger ones.
+ */
+#define SPAN_SHARES		4
+
+/* Rows of the target that a step writes: a few milliseconds. */
+#define STEP_ROWS		32
+
+/* What is merged into what. */
+typedef struct Merge
+{
+	int			target;			/* slot of the history; -1 = nothing is merged */
+	RingKind	kind;			/* of the sources */
+	int			n;
+	int			sources[MAX_SLOTS];
+} Merge;
+
+static bool awake = true;		/* there may be something to do */
+
+static bool find_merge(const Rings *rings, Merge *merge);
+static bool choose(const Rings *rings, Merge *merge);
+static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
+static int	candidates(const Ring *ring, int level, int *slots);
+static int	compare_published(const void *a, const void *b, void *arg);
+static int	choose_target(const Ring *history, int *nempty);
+static bool is_used(Oid table);
+static void begin(const Merge *merge);
+static void count_endpoints(const Merge *merge);
+static bool proceed(const Merge *merge);
+static int64 count_keys(Relation table, int last_row);
+static bool merge_rows(const Merge *merge, Relation table, int *last_row);
+static int	least(KeyRun *runs, int n);
+static bool last_key(Relation table, int slot, pg_uuid_t *key);
+static void finish(const Merge *merge, int64 keys);
+
+/* There may be something to merge: slots became quiet or were published. */
+void
+packing_wake(void)
+{
+	awake = true;
+}
+
+/*
+ * One step, if there is anything to do. True: there is more to do at once.
+ * Opens and ends transactions of its own.
+ */
+bool
+packing_step(void)
+{
+	Rings		rings;
+	Merge		merge;
+
+	if (!awake || !transaction_begin("packing records"))
+		return false;
+
+	rings_read(&rings);
+	if (find_merge(&rings, &merge))
+	{
+		if (proceed(&merge))
+		{
+			KILL_POINT("merge_step_written");
+			transaction_commit_async();
+			KILL_POINT("merge_step_committed");
+		}
+		else
+		{
+			KILL_POINT("merge_end_written");
+			transaction_commit();
+			KILL_POINT("merge_end_committed");
+			transaction_tell_rings();
+		}
+	}
+	else if (choose(&rings, &merge))
+	{
+		begin(&merge);
+		KILL_POINT("merge_begin_written");
+		transaction_commit();
+		KILL_POINT("merge_begin_committed");
+		transaction_tell_rings();
+	}
+	else
+	{
+		transaction_commit();
+		awake = false;
+	}
+	return awake;
+}
+
+/* The merge that is under way. */
+static bool
+find_merge(const Rings *rings, Merge *merge)
+{
+	memset(merge, 0, sizeof(*merge));
+	merge->target = -1;
+	for (int n = 0; n < rings->ring[RING_HISTORY].nslots; n++)
+	{
+		if (rings->ring[RING_HISTORY].slots[n].state == SLOT_FILLING)
+			merge->target = n;
+	}
+	for (int kind = RING_RECORD; kind < RING_KINDS && merge->target >= 0; kind++)
+	{
+		for (int n = 0; n < rings->ring[kind].nslots; n++)
+		{
+			const Slot *slot = &rings->ring[kind].slots[n];
+
+			if (slot->state == SLOT_QUIET && slot->packed_into == merge->target)
+			{
+				merge->kind = (RingKind) kind;
+				merge->sources[merge->n++] = n;
+			}
+		}
+	}
+	return merge->target >= 0;
+}
+
+/* What to merge next: the lowest level that has enough slots. */
+static bool
+choose(const Rings *rings, Merge *merge)
+{
+	const Ring *history = &rings->ring[RING_HISTORY];
+	int64		span = endpoint_longest_retention() / SPAN_SHARES;
+	int			nempty;
+	int			levels = 0;
+
+	memset(merge, 0, sizeof(*merge));
+	merge->target = choose_target(history, &nempty);
+	if (merge->target < 0)
+		return false;
+
+	merge->kind = RING_RECORD;
+	if (choose_level(&rings->ring[RING_RECORD], 0, FAN_IN, span, merge))
+		return true;
+
+	merge->kind = RING_HISTORY;
+	for (int n = 0; n < history->nslots; n++)
+		levels = Max(levels, history->slots[n].level);
+	for (int level = 1; level <= levels; level++)
+	{
+		if (choose_level(history, level, nempty > EMPTY_RESERVE ? FAN_IN : 2, span, merge))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Takes the oldest slots of a level: enough of them, or fewer if their time is
+ * up, for the one that follows was published too long after the first.
+ */
+static bool
+choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge)
+{
+	int			slots[MAX_SLOTS];
+	int			n = candidates(ring, level, slots);
+
+	for (int first = 0; first < n; first++)
+	{
+		TimestampTz until = ring->slots[slots[first]].published_at + span;
+		int			end = first;
+
+		while (end < n && end - first < FAN_IN && ring->slots[slots[end]].published_at <= until)
+			end++;
+		if (end == n && end - first < enough)
+			return false;		/* its time is not up yet */
+		if (end - first >= 2)
+		{
+			merge->n = end - first;
+			memcpy(merge->sources, slots + first, merge->n * sizeof(int));
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The slots that could be merged, the oldest first; returns how many. */
+static int
+candidates(const Ring *ring, int level, int *slots)
+{
+	int			n = 0;
+
+	for (int i = 0; i < ring->nslots; i++)
+	{
+		const Slot *slot = &ring->slots[i];
+
+		if (slot->state == SLOT_QUIET && slot->published_at != 0 && slot->level == level)
+			slots[n++] = i;
+	}
+	qsort_arg(slots, n, sizeof(int), compare_published, (void *) ring);
+	return n;
+}
+
+static int
+compare_published(const void *a, const void *b, void *arg)
+{
+	const Ring *ring = arg;
+	TimestampTz at_a = ring->slots[*(const int *) a].published_at;
+	TimestampTz at_b = ring->slots[*(const int *) b].published_at;
+
+	return at_a < at_b ? -1 : at_a > at_b;
+}
+
+/* A slot of the history that nothing is in, -1 if there is none. */
+static int
+choose_target(const Ring *history, int *nempty)
+{
+	int			target = -1;
+
+	*nempty = 0;
+	for (int n = 0; n < history->nslots; n++)
+	{
+		if (history->slots[n].state == SLOT_EMPTY)
+		{
+			(*nempty)++;
+			if (target < 0 && !is_used(relations_enter()->slots[RING_HISTORY][n].table))
+				target = n;
+		}
+	}
+	return target;
+}
+
+static bool
+is_used(Oid table)
+{
+	Relation	relation = table_open(table, AccessShareLock);
+	bool		used = RelationGetNumberOfBlocks(relation) > 0;
+
+	table_close(relation, AccessShareLock);
+	return used;
+}
+
+/* (1) */
+static void
+begin(const Merge *merge)
+{
+	(void) transaction_execute("UPDATE outbox.ring SET state = 'filling', since = clock_timestamp(), "
+							   "tx = pg_current_xact_id(), "
+							   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
+							   "WHERE ring = 'history' AND slot = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+	for (int i = 0; i < merge->n; i++)
+		(void) transaction_execute("UPDATE outbox.ring SET packed_into = $3, "
+								   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
+								   "WHERE ring = $1 AND slot = $2",
+								   3, (Oid[]) {TEXTOID, INT4OID, INT4OID},
+								   (Datum[]) {CStringGetTextDatum(ring_name(merge->kind)),
+								   Int32GetDatum(merge->sources[i]), Int32GetDatum(merge->target)}, NULL);
+	count_endpoints(merge);
+}
+
+/* Keys do not tell of their endpoint: how many each has is noted while it is known. */
+static void
+count_endpoints(const Merge *merge)
+{
+	if (merge->kind == RING_HISTORY)
+	{
+		(void) transaction_execute("INSERT INTO outbox.packed SELECT $1, p.endpoint, sum(p.records) "
+								   "FROM outbox.packed p JOIN outbox.ring r USING (slot) "
+								   "WHERE r.ring = 'history' AND r.packed_into = $1 GROUP BY p.endpoint",
+								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+		return;
+	}
+	for (int i = 0; i < merge->n; i++)
+		(void) transaction_execute(psprintf("INSERT INTO outbox.packed "
+											"SELECT $1, endpoint, count(*) FROM outbox.record_%d GROUP BY endpoint",
+											merge->sources[i]),
+								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+}
+
+/* (2), and (3) when all is merged: then it returns false. */
+static bool
+proceed(const Merge *merge)
+{
+	Relation	table = table_open(relations_enter()->slots[RING_HISTORY][merge->target].table, RowExclusiveLock);
+	int			last_row = 0;
+	bool		more = merge_rows(merge, table, &last_row);
+
+	if (!more)
+		finish(merge, count_keys(table, last_row));
+	table_close(table, NoLock);
+	return more;
+}
+
+/*
+ * A row fills a page. If the last step found nothing left to write, the last
+ * row is a full one.
+ */
+static int64
+count_keys(Relation table, int last_row)
+{
+	int64		rows = RelationGetNumberOfBlocks(table);
+
+	if (rows == 0)
+		return 0;
+	return (rows - 1) * HISTORY_KEYS + (last_row > 0 ? last_row : HISTORY_KEYS);
+}
+
+/*
+ * Writes the next rows of the target. Returns whether there are more; if not,
+ * the keys of the last row are counted in *last_row.
+ */
+static bool
+merge_rows(const Merge *merge, Relation table, int *last_row)
+{
+	KeyRun	   *runs = palloc(merge->n * sizeof(KeyRun));
+	pg_uuid_t  *keys = palloc(HISTORY_KEYS * sizeof(pg_uuid_t));
+	pg_uuid_t	last;
+	bool		has_last = last_key(table, merge->target, &last);
+	int			rows = 0;
+	int			n = 0;
+	int			from;
+
+	for (int i = 0; i < merge->n; i++)
+		key_run_open(&runs[i], merge->kind, merge->sources[i], has_last ? &last : NULL);
+
+	while (rows < STEP_ROWS && (from = least(runs, merge->n)) >= 0)
+	{
+		/* One that had expired may have been claimed once more. */
+		if (!has_last || key_compare(&runs[from].key, &last) != 0)
+		{
+			last = keys[n++] = runs[from].key;
+			has_last = true;
+		}
+		key_run_advance(&runs[from]);
+		if (n == HISTORY_KEYS)
+		{
+			history_append(table, merge->target, keys, n);
+			rows++;
+			*last_row = n;
+			n = 0;
+		}
+	}
+	from = least(runs, merge->n);
+	if (from < 0 && n > 0)
+	{
+		history_append(table, merge->target, keys, n);
+		*last_row = n;
+	}
+
+	for (int i = 0; i < merge->n; i++)
+		key_run_close(&runs[i]);
+	return from >= 0;
+}
+
+/* The run that stands at the least key, -1 if all have ended. */
+static int
+least(KeyRun *runs, int n)
+{
+	int			found = -1;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!runs[i].ended && (found < 0 || key_compare(&runs[i].key, &runs[found].key) < 0))
+			found = i;
+	}
+	return found;
+}
+
+/* The greatest key of the target; false if it is empty. */
+static bool
+last_key(Relation table, int slot, pg_uuid_t *key)
+{
+	Relation	index = index_open(relations_enter()->slots[RING_HISTORY][slot].index, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	pg_uuid_t	highest;
+	bool		found;
+
+	memset(&highest, 0xff, sizeof(highest));
+	found = history_row_before(table, index, &highest, row);
+	if (found)
+	{
+		int			n;
+		const pg_uuid_t *keys = history_row_keys(row, &n);
+
+		*key = keys[n - 1];
+	}
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
+	return found;
+}
+
+/* (3) */
+static void
+finish(const Merge *merge, int64 keys)
+{
+	(void) transaction_execute("UPDATE outbox.ring r SET state = 'quiet', since = clock_timestamp(), "
+							   "tx = pg_current_xact_id(), published_at = s.published_at, level = s.level + 1, keys = $2, "
+							   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
+							   "FROM (SELECT max(published_at) AS published_at, max(level) AS level "
+							   "FROM outbox.ring WHERE packed_into = $1 AND state = 'quiet') s "
+							   "WHERE r.ring = 'history' AND r.slot = $1",
+							   2, (Oid[]) {INT4OID, INT8OID},
+							   (Datum[]) {Int32GetDatum(merge->target), Int64GetDatum(keys)}, NULL);
+	(void) transaction_execute("UPDATE outbox.ring SET state = 'retired', since = clock_timestamp(), "
+							   "tx = pg_current_xact_id(), published_at = NULL, "
+							   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
+							   "WHERE packed_into = $1 AND state = 'quiet'",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+}

@@ -1,0 +1,291 @@
+/*
+ * filter.c
+ *		Bloom filters: which slots certainly do not hold a key.
+ *
+ * A new message id is in no slot, so each look would have to visit them all.
+ * The filter of a slot that is quiet, and so never changes, tells most of that
+ * in one access to memory. It is a help only: where there is none, or its tag
+ * is not that of the slot, the slot is looked into.
+ *
+ * Blocked Bloom filter: a key has all its bits in one line of the processor's
+ * cache (Putze, Sanders, Singler: Cache-, hash- and space-efficient Bloom
+ * filters, 2007). Keys are hashes already: their first half chooses the line,
+ * their second half the bits.
+ *
+ * The memory of all filters of the server is reserved at its start
+ * (outbox.filter_memory). PostgreSQL's dsa.c hands out pieces of it, to
+ * dispatchers only; sessions find a piece by its offset. A filter is built in
+ * private and published when it is whole; readers probe under the lock of their
+ * database, and memory is given back only after a filter was withdrawn under
+ * that lock.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/shmem.h"
+#include "utils/dsa.h"
+#include "utils/memutils.h"
+
+#include "src/filter.h"
+#include "src/settings.h"
+#include "src/shared.h"
+
+#define LINE_BITS		512		/* 64 bytes */
+#define LINE_WORDS		(LINE_BITS / 64)
+#define BITS_PER_KEY	16
+#define BITS_SET		7		/* 9 bits of the hash for each */
+
+static char *memory;			/* NULL = there is none */
+static dsa_area *area;			/* dispatchers only */
+
+static Size memory_size(void);
+static void attach(void);
+static dsa_pointer to_dsa(Size offset);
+static uint64 *line_of(const SlotFilter *filter, const pg_uuid_t *key);
+static uint64 half(const pg_uuid_t *key, int which);
+static bool line_holds(const uint64 *line, const pg_uuid_t *key);
+static bool is_for(const SlotFilter *filter, const Slot *slot);
+static void withdraw(struct DatabaseShared *shared, SlotFilter *filter);
+
+/* Reserves the memory; for the shmem_request_hook. */
+void
+filter_request(void)
+{
+	RequestAddinShmemSpace(memory_size());
+}
+
+/*
+ * Creates or finds the memory; for the shmem_startup_hook, under
+ * AddinShmemInitLock. Its locks are of the tranche.
+ */
+void
+filter_startup(int tranche)
+{
+	bool		found;
+	dsa_area   *created;
+
+	if (memory_size() == 0)
+		return;
+	memory = ShmemInitStruct("outbox filters", memory_size(), &found);
+	if (found)
+		return;
+
+	/* Never more than this, and never given back: it lives with the server. */
+	created = dsa_create_in_place(memory, memory_size(), tranche, NULL);
+	dsa_set_size_limit(created, memory_size());
+	dsa_pin(created);
+	dsa_detach(created);
+}
+
+/*
+ * Tells which slots certainly do not hold a key. Slots of the rings as given:
+ * a filter that is of another time of a slot is not asked.
+ */
+void
+filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
+{
+	DatabaseShared *shared = shared_mine();
+
+	memset(absence, 0, sizeof(*absence));
+	if (memory == NULL || shared == NULL)
+		return;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int kind = RING_RECORD; kind < RING_KINDS; kind++)
+	{
+		const Ring *ring = &rings->ring[kind];
+
+		for (int n = 0; n < ring->nslots; n++)
+		{
+			const SlotFilter *filter = &shared->filters.slots[kind][n];
+
+			if (is_for(filter, &ring->slots[n]) && !line_holds(line_of(filter, key), key))
+				absence->slots[kind] |= 1U << n;
+		}
+	}
+	LWLockRelease(shared->lock);
+}
+
+/*
+ * Begins a filter for so many keys, for the slot that has this tag. False if
+ * there is no memory for it.
+ */
+bool
+filter_begin(uint64 tag, int64 keys)
+{
+	DatabaseShared *shared = shared_mine();
+	uint64		lines = Max(1, keys * BITS_PER_KEY / LINE_BITS);
+	dsa_pointer piece;
+	char	   *address;
+
+	if (memory == NULL)
+		return false;
+	attach();
+	filter_abandon();
+	piece = dsa_allocate_extended(area, lines * LINE_BITS / 8,
+								  DSA_ALLOC_HUGE | DSA_ALLOC_NO_OOM | DSA_ALLOC_ZERO);
+	if (!DsaPointerIsValid(piece))
+		return false;
+	address = dsa_get_address(area, piece);
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->filters.building.tag = tag;
+	shared->filters.building.offset = address - memory;
+	shared->filters.building.lines = lines;
+	LWLockRelease(shared->lock);
+	return true;
+}
+
+/* Adds a key to the filter that was begun. */
+void
+filter_add(const pg_uuid_t *key)
+{
+	uint64	   *line = line_of(&shared_mine()->filters.building, key);
+	uint64		bits = half(key, 1);
+
+	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
+		line[(bits >> 6) % LINE_WORDS] |= UINT64CONST(1) << (bits & 63);
+}
+
+/* Gives the filter that was begun, and has all keys now, to a slot. */
+void
+filter_publish(RingKind kind, int slot)
+{
+	DatabaseShared *shared = shared_mine();
+	SlotFilter *filter = &shared->filters.slots[kind][slot];
+
+	withdraw(shared, filter);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	*filter = shared->filters.building;
+	shared->filters.building.lines = 0;
+	LWLockRelease(shared->lock);
+}
+
+/* Gives up the filter that was begun, by us or by a predecessor, if any. */
+void
+filter_abandon(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	withdraw(shared, &shared->filters.building);
+}
+
+/* Whether a slot has its filter. */
+bool
+filter_is_there(RingKind kind, int slot, const Slot *state)
+{
+	return is_for(&shared_mine()->filters.slots[kind][slot], state);
+}
+
+/* Frees the filters of slots that have become something else. */
+void
+filters_forget_stale(const Rings *rings)
+{
+	DatabaseShared *shared = shared_mine();
+
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		for (int n = 0; n < MAX_SLOTS; n++)
+		{
+			if (!is_for(&shared->filters.slots[kind][n], &rings->ring[kind].slots[n]))
+				withdraw(shared, &shared->filters.slots[kind][n]);
+		}
+	}
+}
+
+/* Frees all filters of a database; for one whose dispatcher or outbox is gone. */
+void
+filters_forget_all(DatabaseShared *shared)
+{
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		for (int n = 0; n < MAX_SLOTS; n++)
+			withdraw(shared, &shared->filters.slots[kind][n]);
+	}
+	withdraw(shared, &shared->filters.building);
+}
+
+static Size
+memory_size(void)
+{
+	Size		size = (Size) outbox_filter_memory * 1024;
+
+	return size == 0 ? 0 : Max(size, dsa_minimum_size() + 1024 * 1024);
+}
+
+static void
+attach(void)
+{
+	MemoryContext caller;
+
+	if (area != NULL)
+		return;
+	caller = MemoryContextSwitchTo(TopMemoryContext);
+	area = dsa_attach_in_place(memory, NULL);
+	dsa_pin_mapping(area);
+	MemoryContextSwitchTo(caller);
+}
+
+/* The area is one piece, so what dsa.c calls a pointer is the offset in it. */
+static dsa_pointer
+to_dsa(Size offset)
+{
+	Assert(dsa_get_address(area, (dsa_pointer) offset) == memory + offset);
+	return (dsa_pointer) offset;
+}
+
+static uint64 *
+line_of(const SlotFilter *filter, const pg_uuid_t *key)
+{
+	/* The upper half of a product spreads evenly over any number of lines. */
+	uint64		line = ((half(key, 0) >> 32) * filter->lines) >> 32;
+
+	return (uint64 *) (memory + filter->offset) + line * LINE_WORDS;
+}
+
+static uint64
+half(const pg_uuid_t *key, int which)
+{
+	uint64		result;
+
+	memcpy(&result, key->data + which * sizeof(result), sizeof(result));
+	return result;
+}
+
+static bool
+line_holds(const uint64 *line, const pg_uuid_t *key)
+{
+	uint64		bits = half(key, 1);
+
+	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
+	{
+		if ((line[(bits >> 6) % LINE_WORDS] & (UINT64CONST(1) << (bits & 63))) == 0)
+			return false;
+	}
+	return true;
+}
+
+static bool
+is_for(const SlotFilter *filter, const Slot *slot)
+{
+	return filter->lines > 0 && slot->state == SLOT_QUIET &&
+		filter->tag == U64FromFullTransactionId(slot->tx);
+}
+
+/* No reader holds the lock when a filter is taken from where they find it. */
+static void
+withdraw(DatabaseShared *shared, SlotFilter *filter)
+{
+	Size		offset = filter->offset;
+	bool		was_there;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	was_there = filter->lines > 0;
+	filter->lines = 0;
+	LWLockRelease(shared->lock);
+	if (was_there)
+	{
+		attach();
+		dsa_free(area, to_dsa(offset));
+	}
+}

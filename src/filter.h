@@ -1,0 +1,59 @@
+/*
+ * filter.h
+ *		Bloom filters: which slots certainly do not hold a key.
+ */
+#ifndef OUTBOX_FILTER_H
+#define OUTBOX_FILTER_H
+
+#include "utils/uuid.h"
+
+#include "src/ring.h"
+
+/* The filter of one slot; of no slot if lines is 0. */
+typedef struct SlotFilter
+{
+	uint64		tag;			/* transaction that made the slot quiet: a
+								 * filter is of the keys it had then, for ever */
+	Size		offset;			/* of its memory */
+	uint64		lines;
+} SlotFilter;
+
+/* The filters of a database; guarded by its lock. */
+typedef struct Filters
+{
+	SlotFilter	slots[RING_KINDS][MAX_SLOTS];
+	SlotFilter	building;		/* known to nobody yet but the dispatcher, and
+								 * here so that its successor can free it */
+} Filters;
+
+/* For each ring, one bit for each slot that certainly does not hold a key. */
+typedef struct Absence
+{
+	uint32		slots[RING_KINDS];
+} Absence;
+
+struct DatabaseShared;
+
+StaticAssertDecl(MAX_SLOTS <= 32, "the bits of an Absence");
+
+extern void filter_request(void);
+extern void filter_startup(int tranche);
+
+extern void filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence);
+
+extern bool filter_begin(uint64 tag, int64 keys);
+extern void filter_add(const pg_uuid_t *key);
+extern void filter_publish(RingKind kind, int slot);
+extern void filter_abandon(void);
+extern bool filter_is_there(RingKind kind, int slot, const Slot *state);
+extern void filters_forget_stale(const Rings *rings);
+extern void filters_forget_all(struct DatabaseShared *shared);
+
+/* Whether the filter of a slot says that it does not hold the key. */
+static inline bool
+absence_certain(const Absence *absence, RingKind kind, int slot)
+{
+	return (absence->slots[kind] & (1U << slot)) != 0;
+}
+
+#endif							/* OUTBOX_FILTER_H */

@@ -1,0 +1,217 @@
+# A store that cannot be reached, hangs, or is a replica is an error to the
+# caller, never "not found"; it can be cancelled, and shows no password.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Proxy;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+my $redis_store = Redis->new(tcp => 1);
+my $server = Outbox->create('store', init => { allows_streaming => 1 },
+	conf => "outbox.redis_url = 'redis://127.0.0.1:1'\nlisten_addresses = '127.0.0.1'");
+$server->sql(q{CREATE ROLE shard LOGIN PASSWORD 'sw0rdfish'; SELECT outbox_grant('shard', 'store')});
+PostgreSQL::Test::Utils::append_to_file($server->data_dir . '/pg_hba.new', "host all all 127.0.0.1/32 scram-sha-256\nlocal all all trust\nlocal replication all trust\n");
+rename $server->data_dir . '/pg_hba.new', $server->data_dir . '/pg_hba.conf' or die "rename: $!";
+$server->reload;
+$redis_store->command('CONFIG', 'SET', 'requirepass', 'sw0rdfish');
+$redis_store->log_in_with('sw0rdfish');
+
+$node->sql(q{INSERT INTO outbox.endpoint (name) VALUES ('sales')});
+my $port = $server->port;
+
+# From now on the endpoint has this store.
+sub use_store
+{
+	my ($url) = @_;
+	$node->sql("UPDATE outbox.endpoint SET dedup_store = '$url'");
+	return;
+}
+
+sub begin_in { return "BEGIN; SELECT outbox_begin('never seen', 'sales'" . ($_[0] // '') . '); ROLLBACK'; }
+
+# Begin fails in both modes with this SQLSTATE and text.
+sub fails
+{
+	my ($url, $error, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	use_store($url);
+	like($node->sql_error(begin_in()), $error, $name);
+	like($node->sql_error(begin_in(", 'pessimistic'")), $error, '... in both modes');
+	return;
+}
+
+sub works
+{
+	my ($url, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	use_store($url);
+	is($node->sql(begin_in()), 't', $name);
+	return;
+}
+
+my $good_redis = $redis_store->tcp_url(':sw0rdfish@');
+my $good_postgres = "postgresql://shard:sw0rdfish\@127.0.0.1:$port/postgres";
+
+works($good_redis, 'a Redis with a password');
+works("redis://:sw0rdfish\@localhost:" . $redis_store->port . '/2', '... by name, and another database of it');
+works($good_postgres, 'a PostgreSQL with a password');
+works("postgres://shard\@localhost,127.0.0.1:$port,$port/postgres?password=sw0rdfish", '... by name, one of several');
+works($server->store_url('shard'), '... by a unix socket');
+
+fails('redis://127.0.0.1:1', qr/^08006: could not look into the deduplication store: could not connect/, 'a Redis that is not there');
+fails('unix:///nowhere', qr/^08006: .*could not connect/, '... or its socket');
+fails('redis://nowhere.invalid', qr/^08006: .*could not look up the host/, '... or its name');
+fails($redis_store->tcp_url(':w0rdfish@'), qr/^08006: .*could not log in/, 'a wrong password');
+fails('postgresql://127.0.0.1:1/postgres', qr/^08006: .*Connection refused/, 'a PostgreSQL that is not there');
+fails('postgresql://nowhere.invalid/postgres', qr/^08006: .*could not look up the host/, '... or its name');
+fails("postgresql://shard:w0rdfish\@127.0.0.1:$port/postgres", qr/^08006: .*password authentication failed/, 'a wrong password');
+fails($server->store_url('shard') =~ s/postgres\?/template1?/r, qr/^55000: .*does not have this extension/, 'a database without the extension');
+$server->sql('CREATE ROLE stranger LOGIN');
+fails($server->store_url('stranger'), qr/^(42501|55000): /, 'a role without the privilege');
+$redis_store->command('ACL', 'SETUSER', 'limited', 'on', '>x', '~*', '+@all', '-role');
+fails($redis_store->tcp_url('limited:x@'), qr/^08006: .*NOPERM/, 'a Redis that does not say whether it is a replica');
+
+#
+# Replicas may lack what was added last.
+#
+my $replica = Redis->new;
+$replica->command('CONFIG', 'SET', 'masterauth', 'sw0rdfish');
+works($replica->url, 'a master');
+my $session = $node->session;
+like($session->query(begin_in()), qr/^t$/m, '... also in another session');
+$replica->command('REPLICAOF', '127.0.0.1', $redis_store->port);
+like($node->sql_error(begin_in()), qr/^55000: .*replica/, 'that has become a replica');
+unlike($session->query(begin_in()), qr/^t$/m, '... which a session notices whose connection is open');
+$replica->command('REPLICAOF', 'NO', 'ONE');
+like($session->query(begin_in()), qr/^t$/m, '... and that it is a master again');
+
+$server->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($server, 'backup', has_streaming => 1);
+$standby->start;
+fails("postgresql://shard\@/postgres?host=" . $standby->host . '&port=' . $standby->port, qr/^55000: .*standby/, 'a standby');
+$server->sql('ALTER DATABASE postgres SET default_transaction_read_only = on');
+fails($server->store_url('shard'), qr/^55000: .*read-only/, 'a database that is read-only');
+$server->sql('BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT');
+
+#
+# A store that hangs: the time is limited, and one may give up earlier.
+#
+$redis_store->pause;
+use_store($good_redis);
+my $took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms/, 'a Redis that hangs'); };
+cmp_ok($took, '<', 5, '... is not waited for long');
+$took = seconds { like($node->sql_error("SET statement_timeout = '200ms'; " . begin_in()), qr/^57014/, '... and can be cancelled'); };
+cmp_ok($took, '<', 1, '... at once');
+$redis_store->resume;
+works($good_redis, '... it goes on');
+
+# The session that gave up finds its answer and no older one.
+my $proxy = Proxy->new($redis_store);
+use_store($proxy->url =~ s{//}{//:sw0rdfish\@}r);
+like($session->query(begin_in()), qr/^t$/m, 'through a slow network');
+$proxy->hold('EXISTS');
+$session->query("SET statement_timeout = '200ms'");
+unlike($session->query(begin_in()), qr/^[tf]$/m, '... a session gives up');
+$proxy->pass;
+$session->query('RESET statement_timeout');
+like($session->query(begin_in()), qr/^t$/m, '... and asks again on a new connection');
+my $opened = $proxy->opened;
+like($session->query(begin_in()), qr/^t$/m, '... which it keeps') foreach 1 .. 3;
+is($proxy->opened, $opened, '... for all that follow');
+$redis_store->command('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+like($session->query(begin_in()), qr/^t$/m, 'a connection that was lost meanwhile is none to the caller');
+
+my $pg_proxy = Proxy->new($server);
+$server->sql(q{SELECT 1});
+use_store($server->store_url('shard', $pg_proxy));
+like($session->query(begin_in()), qr/^t$/m, 'the same for a PostgreSQL');
+$pg_proxy->hold('store_contains');
+$session->query("SET statement_timeout = '200ms'");
+$took = seconds { unlike($session->query(begin_in()), qr/^[tf]$/m, '... a session gives up') };
+cmp_ok($took, '<', 1, '... at once');
+$session->query('RESET statement_timeout');
+$took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms/, '... or its time is up') };
+cmp_ok($took, '<', 5, '... soon');
+$pg_proxy->pass;
+like($session->query(begin_in()), qr/^t$/m, '... and asks again on a new connection');
+$opened = $pg_proxy->opened;
+like($session->query(begin_in()), qr/^t$/m, '... which it keeps') foreach 1 .. 3;
+is($pg_proxy->opened, $opened, '... for all that follow');
+$server->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shard'});
+like($session->query(begin_in()), qr/^t$/m, 'a connection that was ended meanwhile is none to the caller');
+
+# Savepoints and PL/pgSQL may catch the error.
+$redis_store->pause;
+use_store($good_redis);
+$node->sql(<<'SQL');
+DO $$
+BEGIN
+	FOR i IN 1 .. 3 LOOP
+		BEGIN
+			PERFORM outbox_begin('never seen', 'sales');
+		EXCEPTION WHEN connection_failure THEN
+			NULL;
+		END;
+	END LOOP;
+	PERFORM outbox_begin('another', 'default');
+	PERFORM outbox_commit();
+END
+$$;
+SQL
+pass('an error may be caught');
+$redis_store->resume;
+$session->quit;
+
+#
+# What is refused when it is set, and who may see what.
+#
+foreach my $case (
+	[ 'http://:sw0rdfish@127.0.0.1', qr/scheme/ ],
+	[ 'redis://:sw0rdfish@127.0.0.1:x', qr/port/ ],
+	[ 'postgresql://a:sw0rdfish@%zz/b', qr/not a valid URL/ ],
+	[ 'postgresql://a:sw0rdfish%zz@b', qr/not a valid URL/ ],
+	[ 'postgresql://a:sw0rdfish@b?nonsense=1', qr/not a valid URL/ ])
+{
+	my ($url, $reason) = @$case;
+	my ($status, undef, $error) = $node->psql('postgres', "SELECT outbox.check_store('$url')");
+	isnt($status, 0, "refused: $url");
+	like($error, $reason, '... with the reason');
+	unlike($error =~ s/^.*LINE 1.*$//mr, qr/sw0rdfish/, '... without the password');
+}
+is($node->sql("SELECT outbox.check_store('$_')"), '', "accepted: $_")
+  foreach $good_redis, $good_postgres, 'redis+sentinel://h1,h2/m', 'unix:///a', 'postgresql://%2Fvar%2Frun/db';
+$node->sql(q{CREATE ROLE admin LOGIN; SELECT outbox_grant('admin', 'admin'); GRANT EXECUTE ON FUNCTION outbox.check_store TO admin});
+like($node->sql_error("SELECT outbox.check_store('redis://a')", 'postgres', extra_params => [ '-U', 'admin' ]), qr/^42501/, 'only a superuser names one');
+$node->sql(q{CREATE FUNCTION trap() RETURNS void LANGUAGE sql SECURITY DEFINER AS $$ SELECT outbox.check_store('redis://a') $$; GRANT USAGE ON SCHEMA outbox TO admin});
+like($node->sql_error('SELECT trap()', 'postgres', extra_params => [ '-U', 'admin' ]), qr/^42501/, '... also by a function of one');
+
+foreach my $case (
+	[ 'redis://:sw0rdfish@h:1/2', 'redis://:***@h:1/2' ],
+	[ 'redis://user:sw0rdfish@h', 'redis://user:***@h' ],
+	[ 'redis://user@h', 'redis://user@h' ],
+	[ 'redis://h', 'redis://h' ],
+	[ 'redis://u:sw0rd@fish@h', 'redis://u:***@h' ],
+	[ 'redis+sentinel://:sw0rdfish@h1:1,h2/m', 'redis+sentinel://:***@h1:1,h2/m' ],
+	[ 'unix:///a/b', 'unix:///a/b' ],
+	[ 'postgresql://u:sw0rdfish@h1,h2:5/db?sslmode=require', 'postgresql://u:***@h1,h2:5/db?sslmode=require' ],
+	[ 'postgresql://h/db?user=u&password=sw0rdfish&sslpassword=sw0rdfish&port=1', 'postgresql://h/db?user=u&password=***&sslpassword=***&port=1' ],
+	[ 'postgresql://?p%61ssword=sw0rdfish', 'postgresql://?p%61ssword=***' ])
+{
+	is($node->sql("SELECT outbox.mask_store('$case->[0]')"), $case->[1], "shown as $case->[1]");
+}
+
+# Statements are the only thing in which it may be seen.
+my $log = join "\n", grep { !/STATEMENT: / } split /\n/, $node->log_since(0);
+unlike($log, qr/w0rdfish/, 'the log shows no password');
+like($log, qr/\Qdeduplication store "redis:\/\/:***\E@/, '... but which store it is about');
+unlike($node->sql_error(begin_in()) . $node->status('problem'), qr/w0rdfish/, 'nor does an error or a view');
+
+done_testing();

@@ -1,0 +1,152 @@
+# A store that is away or hangs stops no message: the dispatcher publishes on,
+# says what is wrong, goes when it must, lets nothing expire, and hands the ids
+# over when the store is back. Who claims long after it looked looks again.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Proxy;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $redis_store = Redis->new;
+my $node = Outbox->create('main', redis => $redis, extension => 0, conf => <<'END');
+outbox.retention = '1s'
+outbox.replay_window = '1s'
+outbox.cleanup_interval = '100ms'
+outbox.command_timeout = '20s'
+END
+my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'\noutbox.retention = '1h'");
+$server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
+
+my %url = (redis => $redis_store->url, postgresql => $server->store_url('shard', my $proxy = Proxy->new($server)));
+my $n = 0;
+
+# Handles a message of an endpoint, with an outgoing one.
+sub process
+{
+	my ($database, $msgid, $endpoint) = @_;
+	$node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); SELECT outbox_enqueue('$database', '$msgid'); SELECT outbox_commit(); COMMIT", $database);
+	return;
+}
+
+sub records
+{
+	my ($database) = @_;
+	return $node->sql('SELECT count(*) FROM outbox.records', $database);
+}
+
+# The server has a store that hangs, and that comes back.
+my %hang = (
+	redis => sub { $redis_store->pause; },
+	postgresql => sub { $proxy->hold('SELECT outbox'); });
+my %recover = (
+	redis => sub { $redis_store->resume; },
+	postgresql => sub { $proxy->pass; $proxy->release($_) foreach 1 .. $proxy->opened; });
+
+sub create
+{
+	my ($kind) = @_;
+	$node->sql("CREATE DATABASE $kind");
+	$node->sql("CREATE EXTENSION outbox; INSERT INTO outbox.endpoint (name, retention, dedup_store) VALUES ('sales', '1 s', '$url{$kind}'), ('plain', NULL, NULL)", $kind);
+	eventually { $node->status("redis_state = 'up' AND problem IS NULL", $kind) eq 't' } "$kind: a database with a store";
+	return;
+}
+
+foreach my $kind (sort keys %url)
+{
+	create($kind);
+	process($kind, 'first', 'sales');
+	eventually { records($kind) == 0 } 'what is handed over expires';
+
+	# A message is begun before the store hangs and committed after.
+	my $session = $node->session($kind);
+	$session->query("BEGIN; SELECT outbox_begin('m1', 'sales'); SELECT outbox_enqueue('$kind', 'm1')");
+	$hang{$kind}->();
+	$session->query("SELECT outbox_commit(); COMMIT");
+	$session->quit;
+	eventually { $redis->count($kind) == 2 } 'the store hangs: its message is sent';
+	foreach my $i (1 .. 20)
+	{
+		process($kind, "plain $i", 'plain');
+	}
+	my $took = seconds { eventually { $redis->count($kind) == 22 } '... and those of others' };
+	cmp_ok($took, '<', 10, '... without waiting for the store');
+	is($node->status('pending', $kind), 0, '... nothing is pending');
+	is($node->sql("SELECT outbox_wait('plain 20', 'plain', '10 s')", $kind), 't', '... and outbox_wait() knows');
+
+	# Nothing expires meanwhile.
+	my $until = $node->sql("SELECT clock_timestamp() + interval '4 s'");
+	$node->poll_query_until('postgres', "SELECT clock_timestamp() > '$until'");
+	is(records($kind), 21, 'long after the retention all records are there');
+	is($node->sql("BEGIN; SELECT outbox_begin('m1', 'sales'); ROLLBACK", $kind), 'f', '... so it is a duplicate');
+	$recover{$kind}->();
+	eventually { records($kind) == 0 } 'the store is back: ids are handed over, and then records expire';
+	is($node->status('problem IS NULL', $kind), 't', '... and there is no problem');
+
+	# Away for good.
+	$node->sql("UPDATE outbox.endpoint SET dedup_store = '" . ($kind eq 'redis' ? 'redis://:secret@127.0.0.1:1' : 'postgresql://u:secret@127.0.0.1:1/db') . "' WHERE name = 'sales'", $kind);
+	eventually { $node->status("problem LIKE 'The deduplication store \"%:***\@127.0.0.1:1%\" cannot be used; ids wait%'", $kind) eq 't' }
+	'a store that is not there shows in outbox.status';
+	is($node->status("problem LIKE '%secret%'", $kind), 'f', '... without the password');
+	is($node->sql("SELECT outbox_cleanup()", $kind), 0, '... outbox_cleanup() answers');
+	$node->sql("UPDATE outbox.endpoint SET dedup_store = '$url{$kind}' WHERE name = 'sales'", $kind);
+	eventually { $node->status('problem IS NULL', $kind) eq 't' } 'the right one again';
+
+	# Whoever needs the database gets it though the store hangs.
+	$hang{$kind}->();
+	sleep 4;	# so that the dispatcher asks for its mark
+	$took = seconds { $node->sql("DROP DATABASE $kind") };
+	cmp_ok($took, '<', 5, 'DROP DATABASE while the store hangs');
+	$recover{$kind}->();
+}
+
+# A fast shutdown does not wait either.
+create('redis');
+process('redis', 'm', 'sales');
+$hang{redis}->();
+sleep 4;
+my $took = seconds { $node->stop('fast') };
+cmp_ok($took, '<', 10, 'a fast shutdown while the store hangs');
+$recover{redis}->();
+$node->start;
+eventually { records('redis') == 0 } 'the next one hands over what is left';
+
+# A Redis that may evict.
+$redis_store->command('CONFIG', 'SET', 'maxmemory', '100mb');
+$redis_store->command('CONFIG', 'SET', 'maxmemory-policy', 'volatile-lru');
+eventually { $node->status("problem LIKE '%may forget ids when its memory is full: set its maxmemory-policy to noeviction.'", 'redis') eq 't' }
+'outbox.status warns of a store that may evict ids';
+$redis_store->command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
+eventually { $node->status('problem IS NULL', 'redis') eq 't' } '... until it does not';
+
+# A full one refuses ids; nothing is lost.
+my $session = $node->session('redis');
+$session->query("BEGIN; SELECT outbox_begin('when full', 'sales')");
+$redis_store->command('CONFIG', 'SET', 'maxmemory', '1');
+$session->query('SELECT outbox_commit(); COMMIT');
+eventually { $node->status("problem LIKE '%OOM%'", 'redis') eq 't' } 'a store that is full shows, too';
+is(records('redis'), 1, '... the record stays');
+$redis_store->command('CONFIG', 'SET', 'maxmemory', '0');
+eventually { records('redis') == 0 } '... until there is room';
+
+#
+# Look early, claim late: meanwhile another shard has processed the message.
+#
+$node->sql('CREATE DATABASE other');
+$node->sql("CREATE EXTENSION outbox; INSERT INTO outbox.endpoint (name, retention, dedup_store) VALUES ('sales', '1 h', '$url{redis}')", 'other');
+$node->sql("UPDATE outbox.endpoint SET retention = '1 h' WHERE name = 'sales'", 'redis');
+$session->query("BEGIN; SELECT outbox_begin('late', 'sales'); SELECT outbox_enqueue('redis', 'late')");
+process('other', 'late', 'sales');
+eventually { $node->sql("BEGIN; SELECT outbox_begin('late', 'sales'); ROLLBACK", 'redis') eq 'f' } 'another shard has processed a message that is open here';
+my $until = $node->sql("SELECT clock_timestamp() + interval '1 s'");
+$node->poll_query_until('postgres', "SELECT clock_timestamp() > '$until'");
+$session->query("\\set VERBOSITY verbose\nSELECT outbox_commit()");
+like($session->{stderr}, qr/23505.*already been processed/, 'a late claim finds it');
+$session->query('ROLLBACK');
+is(scalar(grep { $_ eq 'late' } $redis->bodies('redis')), 0, '... and sends nothing');
+$session->quit;
+
+done_testing();

@@ -1,0 +1,254 @@
+# Lets the dispatcher die at one point after the other while clients commit and
+# roll back, one destination breaks and heals, and both rings go round; then
+# compares the books.
+
+package DispatcherWalk;
+
+use strict;
+use warnings FATAL => 'all';
+
+use KillPoints;
+use Outbox;
+use Redis;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+# All clients together, per second, and how many in one burst.
+use constant { RATE => 150, BURST => 45, CLIENTS => 3 };
+
+my $settings = <<'END';
+outbox.batch_size = 3
+outbox.retention = '3s'
+outbox.replay_window = '1s'
+outbox.cleanup_interval = '20ms'
+outbox.retry_delay = '20ms'
+outbox.retry_max_delay = '100ms'
+outbox.max_attempts = 1000000
+END
+
+# A message and its line in the ledger; a transaction with messages for all
+# destinations, larger than a chunk; a message that many claim, for half a
+# second, and one may: the loser gives up, as a client that gets 23505 would;
+# many records, more than are packed in one step.
+my $functions = <<'END';
+CREATE SEQUENCE numbers;
+CREATE TABLE ledger (stream text, body text);
+CREATE TABLE claimed (msgid text);
+CREATE FUNCTION post(stream text, body text, deliver_at timestamptz DEFAULT NULL) RETURNS void
+LANGUAGE sql AS $$
+INSERT INTO ledger VALUES (stream, body);
+SELECT outbox_enqueue(stream, body, deliver_at => deliver_at);
+$$;
+CREATE FUNCTION work(client int, step text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	name text := client || ' ' || nextval('numbers');
+BEGIN
+	PERFORM outbox_begin('m ' || name);
+	FOR k IN 1..3 LOOP
+		PERFORM post('orders', name || ' ' || k || ' ' || step);
+		PERFORM post('flaky', name || ' ' || k || ' ' || step);
+		PERFORM post('events', name || ' ' || k || ' ' || step);
+	END LOOP;
+	PERFORM post('later', name || ' 1 ' || step, clock_timestamp() + '30 ms');
+	PERFORM outbox_commit();
+END;
+$$;
+CREATE FUNCTION claim(id text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF outbox_begin(id) THEN
+		INSERT INTO claimed VALUES (id);
+		PERFORM post('claims', id);
+		PERFORM outbox_commit();
+	END IF;
+EXCEPTION WHEN unique_violation THEN
+	NULL;
+END;
+$$;
+CREATE FUNCTION claim_many(name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	FOR n IN 1..17000 LOOP
+		PERFORM outbox_begin(name || n);
+		PERFORM outbox_commit();
+	END LOOP;
+END;
+$$;
+END
+
+# Half of the transactions do not wait for their WAL.
+my @scripts = (<<'END', <<'END', <<'END', <<'END');
+BEGIN;
+SELECT work(:client_id, 'STEP');
+COMMIT;
+END
+BEGIN;
+SET LOCAL synchronous_commit = off;
+SELECT work(:client_id, 'STEP');
+COMMIT;
+END
+BEGIN;
+SELECT work(:client_id, 'ghost STEP');
+ROLLBACK;
+END
+BEGIN;
+SAVEPOINT s;
+SELECT post('orders', 'ghost STEP');
+ROLLBACK TO s;
+SELECT claim(floor(extract(epoch FROM clock_timestamp()) * 2)::text);
+COMMIT;
+END
+
+sub new
+{
+	my ($class) = @_;
+	my $redis = Redis->new;
+	my $node = create_with_kill_points('main', redis => $redis, conf => $settings);
+
+	$node->sql($functions);
+	return bless { node => $node, redis => $redis }, $class;
+}
+
+# Goes through all points in this manner, with a test for each.
+sub walk
+{
+	my ($self, $manner) = @_;
+	$self->die_at($_, $manner, 1) foreach kill_points('bgworker');
+	return;
+}
+
+# The same for what one dispatcher passes again and again: not at the first time
+# but later.
+sub walk_later
+{
+	my ($self, $manner) = @_;
+	$self->die_at($_, $manner, 4)
+	  foreach grep { /^(chunk|answer|return)_|^window_(?!read)/ } kill_points('bgworker');
+	return;
+}
+
+sub die_at
+{
+	my ($self, $point, $manner, $pass) = @_;
+	my $turn = 0;
+
+	arm($self->{node}, $point, $manner, $pass);
+	ok(wait_until { $self->burst("$manner $point", $turn++); fired($self->{node}) },
+		"$manner, pass $pass: $point")
+	  or return;
+	revive($self->{node}, $manner) or BAIL_OUT('the server is gone');
+	return;
+}
+
+# Some transactions, until they or somebody's life have come to their end. What
+# needs more than that gets it in later turns.
+sub burst
+{
+	my ($self, $step, $turn) = @_;
+	my $node = $self->{node};
+	my $start = time;
+	my $load;
+
+	# A new dispatcher; many records; a pause, in which the window is closed.
+	$turn %= 4;
+	$node->psql('postgres', "ALTER DATABASE postgres SET outbox.poll_interval = '100ms'") if $turn == 1;
+	$node->psql('postgres', "SELECT claim_many('$step ' || clock_timestamp())") if $turn == 2;
+	if ($turn == 3)
+	{
+		usleep(20_000) until fired($node) or time > $start + 1.5;
+		return;
+	}
+
+	$self->break_flaky;
+	$load = $node->start_load(clients => CLIENTS, transactions => BURST / CLIENTS,
+		scripts => [ map { s/STEP/$step/r } @scripts ], args => [ '--rate', RATE ]);
+	while ($load->is_running and not fired($node))
+	{
+		usleep(10_000);
+		$self->heal_flaky if time > $start + BURST / RATE / 2;
+	}
+	$load->finish;
+	$self->heal_flaky;
+	return;
+}
+
+# The stream gives way to a string, and comes back. Nothing gets in between.
+sub break_flaky
+{
+	my ($self) = @_;
+	$self->{redis}->command('EVAL', <<'END', 2, 'flaky', 'flaky aside') unless $self->{broken}++;
+if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('RENAME', KEYS[1], KEYS[2]) end
+redis.call('SET', KEYS[1], 'no stream')
+END
+	return;
+}
+
+sub heal_flaky
+{
+	my ($self) = @_;
+	$self->{redis}->command('EVAL', <<'END', 2, 'flaky', 'flaky aside') if delete $self->{broken};
+redis.call('DEL', KEYS[1])
+if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[1]) end
+END
+	return;
+}
+
+# Tests that what committed is there once and in order, and nothing else is.
+sub books_agree
+{
+	my ($self) = @_;
+	my ($node, $redis) = @$self{ 'node', 'redis' };
+
+	eventually { $node->status('pending = 0 AND deferred = 0 AND scheduled = 0 AND problem IS NULL') eq 't' }
+	'all is sent';
+	foreach my $stream ('orders', 'events', 'flaky', 'later', 'claims')
+	{
+		my @ledger = split /\n/, $node->sql("SELECT body FROM ledger WHERE stream = '$stream'");
+		is_exactly_once([ $redis->bodies($stream) ], \@ledger, "$stream: what committed is there, once");
+	}
+	foreach my $stream ('orders', 'events', 'flaky')
+	{
+		is($self->overtaken($stream), '', "$stream: in order");
+	}
+	is($node->sql('SELECT count(*) - count(DISTINCT msgid) FROM claimed'), 0, 'no message was claimed twice');
+	is($node->sql('SELECT count(*) - count(DISTINCT (endpoint, msgid)) FROM outbox.records'), 0,
+		'... nor has two records');
+	return;
+}
+
+# The first message in a stream that comes after a later one of its client.
+sub overtaken
+{
+	my ($self, $stream) = @_;
+	my %last;
+
+	foreach my $body ($self->{redis}->bodies($stream))
+	{
+		my ($client, $number, $part) = split / /, $body;
+		my $place = $number * 10 + $part;
+
+		return $body if $place <= ($last{$client} // 0);
+		$last{$client} = $place;
+	}
+	return '';
+}
+
+# Tests that most slots are written again.
+sub rings_go_round
+{
+	my ($self) = @_;
+	my %current = (log => {}, record => {});
+
+	eventually
+	{
+		$self->burst('after', 0);
+		foreach (split /\n/, $self->{node}->sql(q{SELECT ring, slot FROM outbox.ring WHERE state = 'current'}))
+		{
+			my ($ring, $slot) = split /\|/;
+			$current{$ring}{$slot} = 1;
+		}
+		keys %{ $current{log} } >= 3 and keys %{ $current{record} } >= 4;
+	}
+	'both rings go round';
+	return;
+}
+
+1;
