@@ -48,6 +48,9 @@
 #define RECORD_SHARES	6
 #define LOG_SHARES		2
 
+/* A dump has its locks within this time, or waits for one: microseconds. */
+#define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
+
 /* A count of more blocks than these is estimated from the first ones. */
 #define COUNTED_BLOCKS	4096
 
@@ -61,6 +64,7 @@ static bool is_full(RingKind kind, const Ring *ring);
 static bool empty(RingKind kind, int n, const Slot *slot);
 static void forget_packed(int slot);
 static bool is_needed_by_dump(Oid table, const Slot *slot);
+static bool somebody_waits_with_snapshot_before(FullTransactionId tx);
 static bool lock_to_empty(const SlotRelations *relations, RingKind kind);
 static bool lock_with_toast(Oid relation);
 static void truncate_slot(const SlotRelations *relations, RingKind kind);
@@ -329,7 +333,9 @@ forget_packed(int slot)
 
 /*
  * A dump that has taken its snapshot but not yet its locks would find the keys
- * of a slot that was packed neither here nor in the history.
+ * of a slot that was packed neither here nor in the history. Whoever has held an
+ * older snapshot for long without waiting for a lock is no such dump, and must
+ * not hold up the ring.
  */
 static bool
 is_needed_by_dump(Oid table, const Slot *slot)
@@ -342,7 +348,18 @@ is_needed_by_dump(Oid table, const Slot *slot)
 	relation = table_open(table, AccessShareLock);
 	horizon = GetOldestNonRemovableTransactionId(relation);
 	table_close(relation, AccessShareLock);
-	return !TransactionIdPrecedes(XidFromFullTransactionId(slot->tx), horizon);
+	if (TransactionIdPrecedes(XidFromFullTransactionId(slot->tx), horizon))
+		return false;
+	return GetCurrentTimestamp() - slot->since < DUMP_GRACE || somebody_waits_with_snapshot_before(slot->tx);
+}
+
+static bool
+somebody_waits_with_snapshot_before(FullTransactionId tx)
+{
+	return transaction_execute("SELECT FROM pg_stat_activity "
+							   "WHERE datname = current_database() AND wait_event_type = 'Lock' "
+							   "AND age(backend_xmin) >= age($1::xid)",
+							   1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
 }
 
 /* All that truncating will lock, but without waiting for any of it. */

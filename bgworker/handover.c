@@ -20,7 +20,8 @@
  * mark behind them, which is compared with each addition and every few seconds.
  * If it is not the one that we left, nothing is added behind it, but what the
  * log still has after it is added again first; and nothing is emptied unless
- * all stores are there and have their mark.
+ * all stores are there, and have had their marks for as long as a session may
+ * rely on a look of its own (record.c): it may have looked while ids were lost.
  *
  * No transaction is open while a store is waited for; the dispatcher publishes
  * meanwhile.
@@ -40,7 +41,9 @@
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/endpoint.h"
+#include "src/kill_point.h"
 #include "src/log.h"
+#include "src/settings.h"
 #include "src/shared.h"
 #include "src/store.h"
 
@@ -84,6 +87,8 @@ static char client[37];			/* in whose name marks are left */
 static TimestampTz next_listing;	/* of the stores that are used */
 static int64 told;				/* newest window that is dealt with but for
 								 * what marking.c has put aside; 0 = unknown */
+static bool making_up;			/* ids are added again that a store has lost */
+static TimestampTz settled_at;	/* when we began, or had made that up */
 
 static void list_stores(void);
 static void use_store(const Endpoint *endpoint, void *arg);
@@ -101,6 +106,7 @@ static bool sort_marker(TupleTableSlot *row, int slot, void *arg);
 static void add_key(UsedStore *store, const pg_uuid_t *key, int64 retention);
 static bool add_to_stores(const Batch *batch);
 static bool add_to_store(UsedStore *store, const char *mark);
+static bool has_settled(void);
 static bool all_stores_are_sound(void);
 
 /*
@@ -140,10 +146,20 @@ handover_run(Position *position)
 	from = Max(told, position->handed_over);
 	if (has_more(position))
 	{
-		if (!read_batch(&batch, from, Min(position->published, from + MAX_WINDOWS)) || !add_to_stores(&batch))
+		if (!read_batch(&batch, from, Min(position->published, from + MAX_WINDOWS)))
 			return false;
+		KILL_POINT("markers_read");
+		if (!add_to_stores(&batch))
+			return false;
+		KILL_POINT("ids_added");
 		marking_run();
+		KILL_POINT("records_marked");
 		told = batch.upto;
+		if (making_up && told >= position->published)
+		{
+			making_up = false;
+			settled_at = clock_now();
+		}
 	}
 	if (marking_is_complete() && told > position->handed_over)
 	{
@@ -162,6 +178,18 @@ has_more(const Position *position)
 		all_stores_are_sound() && marking_has_room();
 }
 
+/* Whether it has been long enough since a store had lost ids, if one may. */
+static bool
+has_settled(void)
+{
+	bool		may_lose = false;
+
+	for (UsedStore *store = stores; store; store = store->next)
+		may_lose |= store->knows_mark;
+	return !may_lose ||
+		clock_now() - settled_at >= outbox_replay_window * USECS_PER_SEC;
+}
+
 /*
  * Whether all has been handed on, and those who were told still know it: then
  * it need not be kept here. (What is put aside keeps what it needs.)
@@ -169,7 +197,8 @@ has_more(const Position *position)
 bool
 handover_is_sound(const Position *position)
 {
-	return Max(told, position->handed_over) >= position->published && next_listing != 0 && all_stores_are_sound();
+	return Max(told, position->handed_over) >= position->published && next_listing != 0 &&
+		all_stores_are_sound() && has_settled();
 }
 
 /* How long until handover_run() has something to do. */
@@ -287,15 +316,21 @@ check_store(UsedStore *store, Position *position)
 static void
 compare_mark(UsedStore *store, const char *mark, Position *position)
 {
+	bool		lost;
+
 	if (store->knows_mark && strcmp(mark, store->mark) == 0)
 		return;
 	if (!transaction_begin("reading the position"))
 		return;
+	lost = position_hand_over_again(position, mark) || position->handed_over < told;
 	told = 0;
-	if (position_hand_over_again(position, mark) && store->knows_mark)
+	if (lost && store->knows_mark)
 		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
 							 store_masked(store->url), (long long) position->handed_over)));
 	transaction_commit();
+	making_up |= lost;
+	if (!store->knows_mark)
+		settled_at = clock_now();
 	strlcpy(store->mark, mark, sizeof(store->mark));
 	store->knows_mark = true;
 }

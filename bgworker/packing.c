@@ -72,7 +72,8 @@ static bool choose(const Rings *rings, Merge *merge);
 static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
 static int	candidates(const Ring *ring, int level, int *slots);
 static int	compare_published(const void *a, const void *b, void *arg);
-static int	choose_target(const Ring *history, int *nempty);
+static int	enough(const Ring *ring, int reserve);
+static int	choose_target(const Ring *history);
 static bool is_used(Oid table);
 static void begin(const Merge *merge);
 static void count_endpoints(const Merge *merge);
@@ -169,16 +170,15 @@ choose(const Rings *rings, Merge *merge)
 {
 	const Ring *history = &rings->ring[RING_HISTORY];
 	int64		span = endpoint_longest_retention() / SPAN_SHARES;
-	int			nempty;
 	int			levels = 0;
 
 	memset(merge, 0, sizeof(*merge));
-	merge->target = choose_target(history, &nempty);
+	merge->target = choose_target(history);
 	if (merge->target < 0)
 		return false;
 
 	merge->kind = RING_RECORD;
-	if (choose_level(&rings->ring[RING_RECORD], 0, FAN_IN, span, merge))
+	if (choose_level(&rings->ring[RING_RECORD], 0, enough(&rings->ring[RING_RECORD], 0), span, merge))
 		return true;
 
 	merge->kind = RING_HISTORY;
@@ -186,7 +186,7 @@ choose(const Rings *rings, Merge *merge)
 		levels = Max(levels, history->slots[n].level);
 	for (int level = 1; level <= levels; level++)
 	{
-		if (choose_level(history, level, nempty > EMPTY_RESERVE ? FAN_IN : 2, span, merge))
+		if (choose_level(history, level, enough(history, EMPTY_RESERVE), span, merge))
 			return true;
 	}
 	return false;
@@ -248,23 +248,28 @@ compare_published(const void *a, const void *b, void *arg)
 	return at_a < at_b ? -1 : at_a > at_b;
 }
 
+/* How many slots are enough for a merge: fewer if no more than `reserve` are empty. */
+static int
+enough(const Ring *ring, int reserve)
+{
+	int			nempty = 0;
+
+	for (int n = 0; n < ring->nslots; n++)
+		nempty += ring->slots[n].state == SLOT_EMPTY;
+	return nempty > reserve ? FAN_IN : 2;
+}
+
 /* A slot of the history that nothing is in, -1 if there is none. */
 static int
-choose_target(const Ring *history, int *nempty)
+choose_target(const Ring *history)
 {
-	int			target = -1;
-
-	*nempty = 0;
 	for (int n = 0; n < history->nslots; n++)
 	{
-		if (history->slots[n].state == SLOT_EMPTY)
-		{
-			(*nempty)++;
-			if (target < 0 && !is_used(relations_enter()->slots[RING_HISTORY][n].table))
-				target = n;
-		}
+		if (history->slots[n].state == SLOT_EMPTY &&
+			!is_used(relations_enter()->slots[RING_HISTORY][n].table))
+			return n;
 	}
-	return target;
+	return -1;
 }
 
 static bool

@@ -172,7 +172,7 @@ SELECT outbox_begin('moves-1', 'moves');
 -- passwords of stores are not shown
 SELECT outbox_alter_endpoint('moves', dedup_store => 'redis://user:secret@127.0.0.1:1/0');
 SELECT dedup_store FROM outbox.endpoints WHERE name = 'moves';
-SELECT outbox_alter_endpoint('moves', dedup_store => 'postgresql://user:secret@h/db?sslmode=require&password=secret&x=1');
+SELECT outbox_alter_endpoint('moves', dedup_store => 'postgresql://user:secret@h/db?sslmode=require&password=secret');
 SELECT dedup_store FROM outbox.endpoints WHERE name = 'moves';
 SELECT outbox_alter_endpoint('moves', dedup_store => 'postgresql://h/db');
 SELECT dedup_store FROM outbox.endpoints WHERE name = 'moves';

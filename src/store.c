@@ -180,8 +180,12 @@ store_check(const char *url)
 {
 	const char *problem = store_url_problem(url);
 
-	/* Whoever may name a server can have ours connect to it, as its own user. */
-	if (!superuser())
+	/*
+	 * Whoever may name a server can have ours connect to it, as its own user.
+	 * So neither a function of a superuser's will do, nor a superuser who calls
+	 * somebody else's.
+	 */
+	if (!superuser() || !superuser_arg(GetOuterUserId()))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("must be superuser to name a deduplication store")));

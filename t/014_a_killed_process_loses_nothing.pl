@@ -28,7 +28,7 @@ END
 
 sub is_up
 {
-	return $node->psql('postgres', 'SELECT 1') == 0;
+	return $node->answers;
 }
 
 # Kills something in the middle of the load and waits until the server is back.

@@ -61,7 +61,7 @@ is(waiting(), $next, 'a cancel does not end the wait');
 is($redis->count('d'), 1, '... nor sends anything');
 
 kill 'KILL', $next;
-wait_until { $node->psql('postgres', 'SELECT 1') == 0 };
+wait_until { $node->answers };
 $pid = waiting();
 isnt($pid, $next, 'killed, it has a successor');
 is($redis->count('d'), 1, '... which waits');

@@ -56,7 +56,7 @@ $redis->pause;
 $node->sql("VACUUM FULL $_") foreach log_tables();
 kill 'KILL', $node->dispatcher;
 $redis->resume;
-eventually { $node->psql('postgres', 'SELECT 1') == 0 } 'the server is back after a crash';
+eventually { $node->answers } 'the server is back after a crash';
 eventually { $redis->count('d') >= $sent } 'a window whose dispatcher was killed is sent to its end';
 ok($node->wait_until_sent, '... for good');
 is(join(' ', $redis->bodies('d')), join(' ', 1 .. $sent), '... in order, none lost, none twice');

@@ -88,7 +88,7 @@ foreach my $round (1 .. 10)
 	my $pid = process('dispatcher');
 	kill 'KILL', $pid if $pid;
 	$load->stop;
-	wait_until { $node->psql('postgres', 'SELECT 1') == 0 };
+	wait_until { $node->answers };
 }
 toggle() if $broken;
 ok($node->wait_until_sent, 'after ten times kill -9 everything is sent');

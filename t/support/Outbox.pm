@@ -186,6 +186,15 @@ sub wait_until_sent
 	return $self->poll_query_until($database // 'postgres', 'SELECT pending = 0 FROM outbox.status');
 }
 
+# Whether the server takes connections. While it dies, writing to psql may fail, too.
+sub answers
+{
+	my ($self) = @_;
+	my $status = eval { $self->psql('postgres', 'SELECT 1') };
+
+	return defined $status && $status == 0;
+}
+
 # The dispatchers of a database, by process id.
 sub dispatchers
 {

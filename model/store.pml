@@ -1,0 +1,386 @@
+/*
+ * store.pml
+ *		Promela model of the decoupled deduplication store: an id moves from its
+ *		record to the store while others look for it.
+ *
+ * DELIVERIES copies of one incoming message are processed, at the same time or
+ * one after the other; the dispatcher publishes, hands the id over, and lets the
+ * record go; the store loses its newest writes, goes away, comes back, forgets
+ * what is old. The ring itself is one variable here: record.pml is about it.
+ * Each step carries the name of the C function that it stands for. Every read
+ * of shared state and every change of it is a step of its own, so that anything
+ * may come between. A broken variant is chosen by defining its name.
+ *
+ * Time is a clock of few ticks, the replay window WINDOW of them, and the
+ * retention RETENTION.
+ */
+#ifndef DELIVERIES
+#define DELIVERIES	2
+#endif
+#ifndef TICKS
+#define TICKS		6
+#endif
+#ifndef LOSSES
+#define LOSSES		0			/* times that the store loses a suffix */
+#endif
+#ifndef KILLS
+#define KILLS		0			/* of the dispatcher */
+#endif
+#ifndef ABSENCES
+#define ABSENCES	0			/* times that the store is away */
+#endif
+#ifndef ABORTS
+#define ABORTS		1			/* 1: transactions may roll back */
+#endif
+
+#define WINDOW		2
+#define RETENTION	3
+
+/* The note of a look is too old from this age on: half of the window. */
+#define LATE		1
+
+byte now;
+
+/* ------------------------------------------------------------------------
+ * The record: in the ring of this database. And what windows know of it.
+ * ------------------------------------------------------------------------ */
+
+#define ABSENT		0
+#define IN_PROGRESS	1
+#define COMMITTED	2
+
+byte record = ABSENT;
+bool marker;					/* the log still has the marker */
+bool published;					/* the window is in Redis */
+byte published_at;
+
+/* ------------------------------------------------------------------------
+ * The store: the id, and the mark of the newest window that was handed over.
+ * 1 is the window of our id, 2 a later one.
+ * ------------------------------------------------------------------------ */
+
+bool in_store;
+byte mark;
+bool away;
+bool was_added;
+byte added_at;
+
+/* ------------------------------------------------------------------------
+ * The dispatcher's own state; what is on disk survives it.
+ * ------------------------------------------------------------------------ */
+
+byte expected;					/* the mark that must be there */
+bool handed_over;
+byte settled_at;				/* when we began, or lost ids were added again */
+bool noted;						/* on disk: published_at of the slot */
+byte noted_at;
+bool later_window;				/* another one has been handed over */
+
+/* ------------------------------------------------------------------------
+ * The rule: processed once as long as it must be remembered. And the id is at
+ * every moment in one place at least.
+ * ------------------------------------------------------------------------ */
+
+bool processed;
+
+#define IS_FORGOTTEN	(was_added && now > added_at + RETENTION)
+
+active proctype monitor()
+{
+end:
+	atomic {
+		processed && record != COMMITTED && !in_store && !IS_FORGOTTEN ->
+		assert(false);			/* the id is nowhere */
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * A delivery of the message: session.c, record.c
+ * ------------------------------------------------------------------------ */
+
+/* record_ring_look() */
+inline look_at_record()
+{
+	if
+	:: atomic { record == COMMITTED -> goto duplicate }
+	:: atomic { record != COMMITTED -> skip }
+	fi
+}
+
+/* is_in_store(): an error is no answer. */
+inline look_into_store()
+{
+	if
+#ifdef AWAY_IS_ABSENT
+	:: atomic { away -> skip }
+#else
+	:: atomic { away -> goto failed }
+#endif
+	:: atomic { !away && in_store -> assert(published); goto duplicate }
+	:: atomic { !away && !in_store -> skip }
+	fi
+}
+
+/*
+ * The note of the time stands before the second look: earlier, as in the code,
+ * is only safer.
+ */
+inline record_look()
+{
+#ifdef STORE_FIRST
+	look_into_store();
+	looked_at = now;
+	look_at_record()
+#else
+	look_at_record();
+	looked_at = now;
+	look_into_store()
+#endif
+}
+
+inline late_look()
+{
+	if
+	:: atomic { now - looked_at >= LATE -> skip }
+		look_into_store()
+	:: atomic { now - looked_at < LATE -> skip }
+	fi
+}
+
+/* record_claim() */
+inline record_claim()
+{
+#ifdef SECOND_LOOK_BEFORE_CLAIM
+	late_look();
+#endif
+	/* record_ring_claim(), with check_age() */
+	if
+	:: atomic { record == COMMITTED -> goto duplicate }
+	:: atomic { record == ABSENT && now > begun + RETENTION -> goto failed }
+	:: atomic { record == ABSENT && now <= begun + RETENTION -> record = IN_PROGRESS; claimed = true }
+	fi;
+#if !defined(NO_SECOND_LOOK) && !defined(SECOND_LOOK_BEFORE_CLAIM)
+	late_look()
+#endif
+}
+
+proctype delivery()
+{
+	byte begun;
+	byte looked_at;
+	bool claimed;
+
+	begun = now;
+	record_look();
+	if
+	:: record_claim();			/* pessimistic: begin claims */
+		skip					/* the handler */
+	:: skip;					/* optimistic: commit does */
+		record_claim()
+	fi;
+
+	if
+	:: atomic {					/* COMMIT, with a marker in the log */
+			claimed ->
+			assert(!processed || IS_FORGOTTEN);
+			if
+			:: !processed ->
+				processed = true;
+				record = COMMITTED;
+				marker = true
+			:: else ->			/* remembered long enough: the story ends here */
+				record = ABSENT
+			fi;
+			claimed = false
+		}
+#if ABORTS
+	:: skip;
+		goto failed
+#endif
+	fi;
+	goto done;
+
+failed:
+duplicate:
+	atomic {
+		if
+		:: claimed -> record = ABSENT; claimed = false
+		:: else -> skip
+		fi
+	}
+done:
+	skip
+}
+
+/* ------------------------------------------------------------------------
+ * The dispatcher
+ * ------------------------------------------------------------------------ */
+
+/* publisher_publish_next() */
+inline publish()
+{
+	atomic { published = true; published_at = now }
+}
+
+/* store_add(): the script compares the mark. */
+inline add_to_store()
+{
+	atomic {
+		if
+		:: mark == expected ->
+			in_store = true;
+			if
+			:: was_added -> settled_at = now
+			:: else -> was_added = true
+			fi;
+			added_at = now;
+			if
+			:: mark < 1 -> mark = 1
+			:: else -> skip
+			fi;
+			expected = mark;
+			handed_over = true
+		:: else -> compare_mark()
+		fi
+	}
+}
+
+/* check_store(), position_hand_over_again() */
+inline compare_mark()
+{
+	if
+	:: mark == expected -> skip
+	:: else ->
+		expected = mark;
+		if
+		:: mark < 1 -> handed_over = false
+		:: else -> skip
+		fi
+	fi
+}
+
+/* Another window, with ids of other messages. */
+inline hand_over_later_window()
+{
+	atomic {
+		if
+#ifdef NO_COMPARE
+		:: true ->
+#else
+		:: mark == expected ->
+#endif
+			mark = 2;
+			expected = 2;
+			later_window = true
+#ifndef NO_COMPARE
+		:: else -> compare_mark()
+#endif
+		fi
+	}
+}
+
+#ifdef ADD_BEFORE_PUBLISH
+#define MAY_ADD		(!handed_over && record == COMMITTED && marker && !away)
+#else
+#define MAY_ADD		(!handed_over && record == COMMITTED && marker && published && !away)
+#endif
+
+/* note_published(): position_has_published() looks at what was handed over. */
+#ifdef LET_GO_BEFORE_ADD
+#define MAY_NOTE	(published && !noted)
+#define IS_SOUND	true
+#else
+#define MAY_NOTE	(published && handed_over && !noted)
+#ifdef NO_WAIT_AFTER_LOSS
+#define HAS_SETTLED	true
+#else
+#define HAS_SETTLED	(now >= settled_at + WINDOW)
+#endif
+#ifdef NO_CHECK
+#define IS_SOUND	handed_over
+#else
+#define IS_SOUND	(handed_over && !away && mark == expected && HAS_SETTLED)	/* handover_is_sound() */
+#endif
+#endif
+
+#ifdef NO_REPLAY_WINDOW
+#define IS_OLD		true
+#else
+#define IS_OLD		(now >= noted_at + WINDOW)
+#endif
+
+active proctype dispatcher()
+{
+	byte kills;
+
+end:
+	do
+	:: atomic { record == COMMITTED && !published -> publish() }
+	:: MAY_ADD ->
+		if
+		:: MAY_ADD -> add_to_store()
+		:: else -> skip
+		fi
+	:: atomic { MAY_NOTE -> noted = true; noted_at = now }
+	:: atomic { handed_over && !later_window && !away -> hand_over_later_window() }
+#ifndef NO_CHECK
+	:: atomic { was_added && !away && mark != expected -> compare_mark() }
+#endif
+		/* retire(), and the log's slot goes as well */
+	:: atomic { noted && record == COMMITTED && IS_OLD && IS_SOUND -> record = ABSENT; marker = false }
+	:: atomic { kills < KILLS ->
+			kills++;
+			settled_at = now;
+			/* The successor: position_load(), and the mark that it finds. */
+			if
+			:: away -> handed_over = false; expected = mark
+			:: else ->
+				expected = mark;
+				handed_over = noted && mark >= 1
+			fi
+		}
+	od
+}
+
+/* ------------------------------------------------------------------------
+ * Time, and what happens to the store
+ * ------------------------------------------------------------------------ */
+
+active proctype clock()
+{
+	do
+	:: now < TICKS -> now++
+	:: now == TICKS -> break
+	od
+}
+
+active proctype fate()
+{
+	byte losses, absences;
+
+end:
+	do
+		/* A suffix that is younger than the replay window: of later ids, or all. */
+	:: atomic { losses < LOSSES && was_added && now < added_at + WINDOW ->
+			losses++;
+			in_store = false;
+			mark = 0
+		}
+	:: atomic { losses < LOSSES && mark == 2 -> losses++; mark = 1 }
+	:: atomic { absences < ABSENCES && !away -> absences++; away = true }
+	:: atomic { away -> away = false }
+		/* Keys expire, or records of the other database. */
+	:: atomic { in_store && IS_FORGOTTEN -> in_store = false }
+	od
+}
+
+init {
+	byte n;
+
+	atomic {
+		do
+		:: n < DELIVERIES -> run delivery(); n++
+		:: else -> break
+		od
+	}
+}
