@@ -105,7 +105,10 @@ bench-fairness:
 torture:
 	@t/torture/run
 
+schedules:
+	@t/schedules/run
+
 model:
 	@model/run
 
-.PHONY: test demo bench bench-dedup bench-fairness torture model
+.PHONY: test demo bench bench-dedup bench-fairness torture schedules model

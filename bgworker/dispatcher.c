@@ -239,6 +239,7 @@ register_process(void)
 	shared->report.redis = REDIS_UNKNOWN;
 	shared->report.redis_error[0] = '\0';
 	shared->report.redis_warning[0] = '\0';
+	shared->report.store_problem[0] = '\0';
 	shared->report.lost_before = 0;
 	shared->report.marking_error[0] = '\0';
 	LWLockRelease(shared->lock);

@@ -23,20 +23,24 @@
 
 #define SLICE_MS	10			/* between two looks whether it has an answer */
 
+/* Who is attended to meanwhile may want an address, too, but we have one request. */
+static bool asking;
+
 static const char *ask(const char *host, TimestampTz deadline, void (*attend) (void),
 					   struct addrinfo **found);
 static void add_addresses(const struct addrinfo *found, Addresses *addresses);
 
 /*
  * Finds the addresses of a host, numeric ones at once. Returns NULL, or why
- * there is none. Calls `attend` while it waits; that may raise an error.
+ * there is none. Calls `attend` while it waits; that may raise an error, and a
+ * call from in there fails.
  */
 const char *
 resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Addresses *addresses)
 {
 	struct addrinfo *found = NULL;
 	unsigned char ignored[sizeof(struct in6_addr)];
-	const char *failure;
+	const char *volatile failure = NULL;
 
 	addresses->n = 0;
 	if (inet_pton(AF_INET, host, ignored) == 1 || inet_pton(AF_INET6, host, ignored) == 1)
@@ -44,7 +48,18 @@ resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Add
 		strlcpy(addresses->text[addresses->n++], host, INET6_ADDRSTRLEN);
 		return NULL;
 	}
-	failure = ask(host, deadline, attend, &found);
+	if (asking)
+		return "another host is being looked up";
+	asking = true;
+	PG_TRY();
+	{
+		failure = ask(host, deadline, attend, &found);
+	}
+	PG_FINALLY();
+	{
+		asking = false;
+	}
+	PG_END_TRY();
 	if (failure)
 		return failure;
 	add_addresses(found, addresses);

@@ -1,0 +1,34 @@
+# Schedules made by chance, of two and three workers with two messages, while the
+# ring of records rotates, is packed and expires, and workers and server die:
+# each message is processed once and sent once, no id is lost. See t/schedules.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename;
+use IPC::Run;
+use Outbox;
+use PostgreSQL::Test::Utils ();
+use Redis;
+use Test::More;
+
+my $python = Outbox::python() or plan skip_all => 'no python3 with psycopg and redis';
+my $folder = dirname(__FILE__) . '/schedules';
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => PostgreSQL::Test::Utils::slurp_file("$folder/postgresql.conf"));
+
+local $ENV{SCHEDULES} = 400;
+my @schedules = ($python, "$folder/schedules.py", $node->connstr('postgres') . ' user=' . $node->sql('SELECT current_user'), $redis->socket);
+my $output = '';
+my $run = IPC::Run::start(\@schedules, '<', \undef, '>&', \$output, IPC::Run::timeout(270));
+my $succeeded = eval { $run->finish };
+my $reason = $@;
+
+$run->kill_kill if $reason;
+is($reason, '', 'it comes to an end');
+ok($succeeded, '... a good one');
+like($output, qr/^SCHEDULES_SEED=\d+$/m, '... that can be had again');
+like($output, qr/^\d+ schedules, 0 against the rule, 0 differences in the books$/m, '... all by the rule') or diag $output;
+note $output;
+
+done_testing();

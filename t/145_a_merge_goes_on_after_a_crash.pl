@@ -1,0 +1,138 @@
+# The dispatcher or the server dies before, in the middle of, and between the
+# steps of a merge: its successor goes on, nothing is forgotten meanwhile, and in
+# the end each key is kept once.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Packing;
+use Redis;
+use Test::More;
+
+# Six slots are merged in three steps.
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<"END");
+$Packing::small_slots
+outbox.record_slot_size = '400kB'
+restart_after_crash = on
+END
+my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
+
+prepare($node);
+
+# Kills a process of the server as soon as a merge has written so many pages.
+$node->sql(<<'END');
+CREATE PROCEDURE kill_in_merge(victim integer, pages integer) LANGUAGE plpgsql AS $$
+DECLARE
+	target integer;
+BEGIN
+	LOOP
+		SELECT slot INTO target FROM outbox.ring WHERE ring = 'history' AND state = 'filling'
+			AND pg_relation_size(('outbox.history_' || slot)::regclass) >= pages * 8192;
+		EXIT WHEN FOUND;
+		COMMIT;
+		PERFORM pg_sleep(0.001);
+	END LOOP;
+	EXECUTE format('COPY (SELECT 1) TO PROGRAM %L', 'kill -KILL ' || victim);
+END;
+$$;
+END
+
+sub is_filling
+{
+	return $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring = 'history' AND state = 'filling'});
+}
+
+sub waiters
+{
+	return $node->sql(q{SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted AND locktype = 'relation'});
+}
+
+# A session that wants to lock the history against the steps of a merge.
+sub locker
+{
+	my $session = $node->session;
+	$session->query_until(qr/locking/, "\\echo locking\nBEGIN;\nLOCK TABLE $tables IN SHARE MODE;\n\\echo locked\n");
+	return $session;
+}
+
+# Has a merge begin and make so many steps; then it waits for a lock of the
+# session that is returned.
+sub merge_held_after
+{
+	my ($steps) = @_;
+	my $holder = locker();
+
+	fill($node, 6);
+	wait_until { is_filling() && waiters() } or die 'no merge begins';
+	for (my $step = 0; $step < $steps; $step++)
+	{
+		# The dispatcher gets the lock before whoever asks after it.
+		my $next = locker();
+		wait_until { waiters() == 2 } or die 'the second session does not wait';
+		$holder->quit;
+		wait_until { is_filling() ? waiters() == 1 : waiters() == 0 } or die 'no step is made';
+		$holder = $next;
+	}
+	return $holder;
+}
+
+sub is_up { return $node->psql('postgres', 'SELECT 1') == 0; }
+
+sub goes_on
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	eventually { is_up() } "$name: the server is there";
+	is(unknown($node, 1, claimed($node), every => 20), 0, '... nothing is forgotten');
+	eventually { is_at_rest($node) } '... the merge goes on';
+	is(live_keys($node), claimed($node), '... each key is kept once');
+	return;
+}
+
+# Pages of the slot that is being filled.
+sub pages
+{
+	return $node->sql(<<'END');
+SELECT coalesce(max(pg_relation_size(('outbox.history_' || slot)::regclass)), 0) / 8192
+FROM outbox.ring WHERE ring = 'history' AND state = 'filling'
+END
+}
+
+my %crashes = (
+	'dispatcher killed' => sub { kill 'KILL', $node->dispatcher },
+	'immediate stop' => sub { $node->stop('immediate'); $node->start },
+	'fast stop' => sub { $node->stop('fast'); $node->start },
+);
+
+# Crashes, after so many steps.
+foreach (['dispatcher killed', 0], [ 'immediate stop', 0 ], [ 'dispatcher killed', 1 ], [ 'immediate stop', 2 ], [ 'fast stop', 1 ])
+{
+	my ($name, $steps) = @$_;
+	my $holder = merge_held_after($steps);
+
+	is(pages(), $steps * 32, "a merge has made $steps steps");
+	$crashes{$name}->();
+	$holder->quit;
+	goes_on($name);
+}
+
+# Kills in the middle of a step, or of the transaction that ends the merge.
+foreach ([ 'dispatcher', 1 ], [ 'postmaster', 50 ], [ 'dispatcher', 66 ])
+{
+	my ($name, $pages) = @$_;
+	my $victim = $name eq 'dispatcher' ? $node->dispatcher : $node->{_pid};
+	my $killer = $node->session;
+
+	$killer->query_until(qr/waiting/, "\\echo waiting\nCALL kill_in_merge($victim, $pages);\n");
+	$node->psql('postgres', 'CALL fill(6)');
+	$killer->quit;
+	$node->start_after_kill if $name eq 'postmaster';
+	goes_on("$name killed at page $pages");
+}
+is(unknown($node, 1, claimed($node)), 0, 'in the end each message is known');
+is(unknown($node, claimed($node) + 1, claimed($node) + 1000), 1000, '... and no other');
+
+done_testing();

@@ -1,0 +1,151 @@
+# Filters spare looks into slots that do not hold an id. Where they are missing
+# (after a restart, without memory, with too little of it) looks are as right as
+# with them; they are built in the background, and give back their memory.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Packing;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => $Packing::small_slots);
+prepare($node);
+
+# How many slots there are that a look must exclude, beside the one that is
+# written; filters are for these.
+sub others
+{
+	my ($database) = @_;
+	return $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring <> 'log' AND state = 'quiet'}, $database);
+}
+
+# How many of these slots were looked into for each of 100 new ids, or for the
+# claim that followed.
+sub slots_looked_into
+{
+	my ($database) = @_;
+	my $count = q{SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_indexes s JOIN outbox.ring r
+		ON s.relname = r.ring || '_' || r.slot WHERE r.ring <> 'log' AND r.state = 'quiet'};
+	my $before = $node->sql($count, $database);
+	my $new = unknown($node, 1_000_000_000, 1_000_000_099, database => $database);
+
+	$new == 100 or die 'new ids are not new';
+	return ($node->sql($count, $database) - $before) / 100;
+}
+
+sub is_right
+{
+	my ($name, %option) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	is(unknown($node, 1, claimed($node, $option{database}), %option), 0, "$name: what was claimed is known");
+	is(unknown($node, 2_000_000_000, 2_000_000_099, %option), 100, '... and nothing else');
+	return;
+}
+
+# Filters for all slots: one look in 2000 or so finds its bits set by chance.
+sub has_filters
+{
+	my ($name, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return eventually { slots_looked_into($database) < 0.1 } "$name (" . others($database) . ' slots)';
+}
+
+fill($node, 9);
+eventually { is_at_rest($node) } 'some records are packed, some wait for that';
+cmp_ok(scalar(packed_slots($node)), '==', 1, '... in one slot');
+cmp_ok(others(), '>=', 4, '... beside those of records');
+has_filters('a new id is looked for in none of the slots that are quiet');
+is_right('with filters');
+
+# Nobody builds filters while dispatch is off.
+$node->append_conf('postgresql.conf', 'outbox.dispatch = off');
+$node->restart;
+cmp_ok(slots_looked_into(), '>=', others(), 'after a restart there are no filters');
+is_right('without filters');
+$node->set('outbox.dispatch' => 'on');
+is_right('while they are built');
+has_filters('they are built in the background');
+is_right('with filters again');
+
+$node->append_conf('postgresql.conf', "outbox.filter_memory = 0");
+$node->restart;
+fill($node, 4);
+eventually { is_at_rest($node) } 'without memory for filters, records are packed';
+cmp_ok(slots_looked_into(), '>=', others(), '... and looked for in all slots');
+is_right('without memory');
+
+#
+# Ids of 1000 characters fill slots whose filters are large: a megabyte, which is
+# the least, has room for seven or so.
+#
+$node->append_conf('postgresql.conf', <<'END');
+outbox.filter_memory = '1MB'
+outbox.record_slot_size = '4MB'
+END
+$node->restart;
+
+sub create_database
+{
+	my ($database) = @_;
+	$node->sql("CREATE DATABASE $database");
+	$node->sql('CREATE EXTENSION outbox', $database);
+	prepare($node, $database, 1000);
+	return;
+}
+
+sub fill_large
+{
+	my ($database) = @_;
+	fill($node, 5, $database);
+	wait_until { is_at_rest($node, $database) } or die 'slots do not come to rest';
+	return;
+}
+
+# There would be room for one time only, were the memory not given back.
+foreach my $time (1 .. 3)
+{
+	create_database('mayfly');
+	fill_large('mayfly');
+	has_filters("filters of a database, time $time", 'mayfly');
+	$node->sql('DROP DATABASE mayfly');
+}
+create_database('phoenix');
+foreach my $time (1 .. 3)
+{
+	fill_large('phoenix');
+	has_filters("filters of an extension, time $time", 'phoenix');
+	$node->sql('DROP EXTENSION outbox; TRUNCATE claimed; CREATE EXTENSION outbox', 'phoenix');
+}
+$node->sql('DROP DATABASE phoenix');
+
+create_database('changing');
+foreach my $time (1 .. 3)
+{
+	fill_large('changing');
+	has_filters("filters of slots, time $time", 'changing');
+	$node->set('outbox.retention' => '1s');
+	eventually { $node->sql('SELECT outbox_cleanup()', 'changing'); others('changing') == 0 } '... which expire';
+	$node->set('outbox.retention' => '1h');
+}
+
+$node->sql('DROP DATABASE changing');
+
+# Two at a time, and there is room for one and a half.
+create_database($_) foreach 'first', 'second';
+fill_large($_) foreach 'first', 'second';
+eventually
+{
+	my $looks = slots_looked_into('first') + slots_looked_into('second');
+	my $all = others('first') + others('second');
+	$looks > 0.9 && $looks < $all - 2
+}
+'with too little memory some slots have filters, others have not';
+is_right("with too little memory, in $_", database => $_) foreach 'first', 'second';
+$node->sql('DROP DATABASE first');
+has_filters('what is given back is used by another database', 'second');
+
+done_testing();

@@ -1,0 +1,153 @@
+# A dump whose snapshot is older than the packing of a slot, and whose locks are
+# younger, finds every key: so do one in the middle of a merge, one of what was
+# restored from another, a copy by TEMPLATE and pg_upgrade.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Packing;
+use PostgreSQL::Test::Utils;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => $Packing::small_slots);
+my $folder = PostgreSQL::Test::Utils::tempdir();
+my $database = 'restored0';
+prepare($node);
+
+# Dumps a database and restores it into a new one, which is returned.
+sub restore
+{
+	my ($name, $source, @options) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$database++;
+	$node->command_ok([ 'pg_dump', @options, '--file', "$folder/$database", $node->connstr($source) ], "$name: pg_dump");
+	$node->sql("CREATE DATABASE $database");
+	$node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', "$folder/out", '-f', "$folder/$database", $node->connstr($database) ],
+		'... restored');
+	return $database;
+}
+
+# Looks whether a database remembers these ids and no more.
+sub remembers
+{
+	my ($upto, $in) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	is(unknown($node, 1, $upto, database => $in), 0, '... all that was claimed is known');
+	is(unknown($node, $upto + 1, $upto + 100, database => $in), 100, '... and nothing else');
+	is(live_keys($node, $in), $upto, '... and kept once');
+	return;
+}
+
+sub slots
+{
+	my ($ring, $state) = @_;
+	return $node->sql("SELECT count(*) FROM outbox.ring WHERE ring = '$ring' AND state = '$state'");
+}
+
+sub blocks_of_retired
+{
+	return $node->sql(<<'END');
+SELECT count(*) FROM outbox.ring
+WHERE ring = 'record' AND state = 'retired' AND pg_relation_size(('outbox.record_' || slot)::regclass) > 0
+END
+}
+
+#
+# The snapshot of a dump that has not got any further yet.
+#
+fill($node, 5);
+eventually { is_at_rest($node) } 'five slots are full';
+is(scalar(packed_slots($node)), 0, '... and not packed yet');
+my $dump = $node->session;
+my $snapshot = $dump->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()');
+my $then = claimed($node);
+fill($node, 1);
+eventually { slots('history', 'quiet') == 1 && slots('record', 'retired') == 6 } 'they are packed while a dump holds its snapshot';
+$node->sql('SELECT outbox_cleanup()') foreach 1 .. 3;
+is(blocks_of_retired(), 6, '... and not emptied');
+
+my $old = restore('with that snapshot', 'postgres', "--snapshot=$snapshot");
+remembers($then, $old);
+remembers(claimed($node), restore('with a new snapshot', 'postgres'));
+
+# There are twelve slots. When no more are empty the last one grows.
+fill($node, 5);
+eventually { slots('record', 'empty') == 0 } 'all slots of records are in use';
+my $current = $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'});
+$node->sql("DO 'BEGIN PERFORM claim(@{[ claimed($node) + 1 ]}, @{[ claimed($node) + 3000 ]}); INSERT INTO claimed VALUES (@{[ claimed($node) + 3000 ]}); END'");
+$node->sql('SELECT outbox_cleanup()') foreach 1 .. 3;
+is($node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'}), $current, '... the last one grows');
+is(blocks_of_retired(), 6, '... those that the dump may need stay');
+remembers($then, restore('with the old snapshot', 'postgres', "--snapshot=$snapshot"));
+is(unknown($node, 1, claimed($node)), 0, 'meanwhile nothing is forgotten');
+$dump->query_safe('COMMIT');
+$dump->quit;
+eventually { blocks_of_retired() == 0 && is_at_rest($node) } 'when the dump has ended its slots are emptied';
+eventually { $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'}) ne $current } '... and the ring turns';
+remembers(claimed($node), 'postgres');
+
+#
+# In the middle of a merge, which waits for a lock.
+#
+$node->sql(q{ALTER SYSTEM SET outbox.record_slot_size = '400kB'});
+$node->reload;
+fill($node, 1) until $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring = 'record' AND state = 'quiet'}) == 5 && is_at_rest($node);
+my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
+my $filling = q{SELECT 'outbox.history_' || slot FROM outbox.ring WHERE ring = 'history' AND state = 'filling'};
+my @holders = map { $node->session } 1 .. 2;
+$holders[0]->query_safe("BEGIN; LOCK TABLE $tables IN SHARE MODE");
+fill($node, 1);
+eventually { $node->sql($filling) ne '' } 'a merge has begun';
+my $target = $node->sql($filling);
+$holders[1]->query_until(qr/locking/, "\\echo locking\nBEGIN;\nLOCK TABLE $target IN SHARE MODE;\n");
+eventually { $node->sql('SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted') == 2 } '... and waits';
+$holders[0]->query_safe('COMMIT');
+eventually { $node->sql("SELECT count(*) FROM $target") > 0 && $node->sql('SELECT count(*) FROM pg_locks WHERE NOT granted') == 1 }
+'... has made a step, and waits again';
+is($node->sql($filling), $target, '... in the middle');
+remembers(claimed($node), restore('in the middle of a merge', 'postgres'));
+$_->quit foreach @holders;
+
+#
+# What was packed comes back as records that have forgotten their names.
+#
+eventually { is_at_rest($node) } 'the merge ends';
+my $first = restore('of packed records', 'postgres');
+remembers(claimed($node), $first);
+cmp_ok($node->sql('SELECT count(*) FROM outbox.records WHERE msgid IS NULL AND endpoint IS NULL', $first), '>', 1000, '... some of which have no name');
+remembers(claimed($node), restore('of what was restored', $first));
+fill($node, 8, $first);
+eventually { is_at_rest($node, $first) && packed_slots($node, $first) } 'what was restored is packed again';
+remembers(claimed($node, $first), $first);
+
+#
+# Whole copies.
+#
+$node->sql("CREATE DATABASE copy TEMPLATE $first");
+remembers(claimed($node, $first), 'copy');
+fill($node, 8, 'copy');
+eventually { is_at_rest($node, 'copy') } 'a copy packs';
+remembers(claimed($node, 'copy'), 'copy');
+
+$node->sql("DROP DATABASE restored$_") foreach 2 .. substr($database, 8);
+my $upgraded = Outbox->create('new', redis => $redis, conf => $Packing::small_slots, started => 0);
+my $bin = $node->config_data('--bindir');
+my $packed = packed_slots($node);
+$node->stop;
+chdir $folder or die "chdir: $!";
+command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $node->data_dir, '-D', $upgraded->data_dir,
+		'-s', $node->host, '-p', $node->port, '-P', $upgraded->port ], 'pg_upgrade');
+$node = $upgraded;
+$node->start;
+remembers(claimed($node), 'postgres');
+is(scalar(packed_slots($node)), $packed, '... packed as it was');
+fill($node, 8);
+eventually { is_at_rest($node) } '... and packing goes on';
+remembers(claimed($node), 'postgres');
+
+done_testing();

@@ -1,0 +1,188 @@
+# What docs/deduplication.md and docs/from-nservicebus.md tell the reader to type
+# works as written: SQL returns what it says, the consumer in Python makes one
+# invoice for each order whatever dies, ids of an older outbox stay known. What
+# the pages name exists: functions, settings, views, tests and headings.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename;
+use IPC::Run;
+use Outbox;
+use Page;
+use PostgreSQL::Test::Utils ();
+use Redis;
+use Test::More;
+use Text::ParseWords;
+
+my $root = dirname(__FILE__) . '/..';
+my @names = ('docs/deduplication.md', 'docs/from-nservicebus.md');
+my %page = map { $_ => read_page("$root/$_") } @names;
+my $redis = Redis->new;
+my $store = Redis->new(tcp => 1);
+my $node = Outbox->create('main', redis => $redis);
+
+#
+# What the pages name.
+#
+my %function = map { $_ => 1 } split /\n/, $node->sql(q{SELECT DISTINCT proname FROM pg_proc WHERE proname ~ '^outbox_'});
+my %object = map { $_ => 1 } split /\n/, $node->sql(<<'END');
+SELECT name FROM pg_settings WHERE name LIKE 'outbox.%'
+UNION SELECT 'outbox.' || relname FROM pg_class WHERE relnamespace = 'outbox'::regnamespace
+UNION SELECT 'outbox.status.' || attname FROM pg_attribute WHERE attrelid = 'outbox.status'::regclass
+END
+
+# The headings of a page, as links name them.
+sub anchors
+{
+	my ($text) = @_;
+	return map { lc =~ s/[^\w\s-]//gr =~ s/\s+/-/gr } $text =~ /^#+ (.*?)\s*$/mg;
+}
+
+foreach my $name (@names)
+{
+	my @called = $page{$name} =~ /\b(outbox_\w+)(?=[(`])/g;
+	is_deeply([ grep { !$function{$_} && $_ ne 'outbox_record_claimed' } @called ], [], "$name names no function that there is not");
+	my @named = $page{$name} =~ /`(outbox\.[a-z_.]+)/g;
+	is_deeply([ grep { !$object{$_} } @named ], [], '... and no setting or view');
+	my @files = $page{$name} =~ m{`((?:t|sql|specs)/[^`]+\.\w+)`}g;
+	is_deeply([ grep { !-e "$root/$_" } @files ], [], '... and no test');
+
+	foreach my $link ($page{$name} =~ /\]\(([^)]+)\)/g)
+	{
+		my ($file, $anchor) = split /#/, $link;
+		my $target = $file ne '' ? "docs/$file" : $name;
+		my $exists = -e "$root/$target";
+		my %anchor = map { $_ => 1 } defined $anchor && $exists ? anchors(read_page("$root/$target")) : ();
+		ok($exists && (!defined $anchor || $anchor{$anchor}), "... links to what is there: $link");
+	}
+}
+
+#
+# docs/deduplication.md
+#
+my $program = PostgreSQL::Test::Utils::tempdir() . '/invoicing.py';
+
+# Does what a block says.
+sub follow
+{
+	my ($language, $text) = @_;
+
+	$node->wait_until_sent;
+	$text =~ s/127\.0\.0\.1:6379/'127.0.0.1:' . $store->port/e;
+	if ($language eq 'sql') { type_into_psql($node, $text); }
+	elsif ($language eq 'python') { PostgreSQL::Test::Utils::append_to_file($program, $text); }
+	elsif ($language eq 'sh')
+	{
+		foreach my $command (split /\n/, $text)
+		{
+			my ($client, @words) = shellwords($command);
+			is($client, 'redis-cli', "a command for redis-cli: $command");
+			unlike($redis->cli(@words), qr/^[A-Z]{2,} (?!\d)/, '... it takes it');
+		}
+	}
+	else { fail("a block of \"$language\" is followed"); }
+	return;
+}
+
+# Whether an endpoint takes a message for a duplicate.
+sub is_duplicate
+{
+	my ($msgid, $endpoint) = @_;
+	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); ROLLBACK") eq 'f';
+}
+
+follow(@$_) foreach blocks($page{'docs/deduplication.md'});
+is($redis->count('invoices'), 1, 'what the page did by hand is in its stream');
+is($node->sql(q{SELECT string_agg(id, ' ') FROM processed}), 'invoice-1', '... and in the table by hand');
+$node->sql(q{INSERT INTO inbox (ref, done, done_at) VALUES ('order-16', true, now())});
+ok(is_duplicate('order-16', 'shop'), 'a row of one\'s own makes a duplicate');
+$node->sql(q{DELETE FROM inbox WHERE ref = 'order-16'});
+ok(!is_duplicate('order-16', 'shop'), '... without it the message is new');
+$node->sql(q{BEGIN; SELECT outbox_begin('sale-1', 'sales'), outbox_commit(); COMMIT});
+eventually { $store->cli('-n', 1, 'KEYS', 'outbox:dedup:*') =~ /^outbox:dedup:/m } 'the endpoint with a store has it remember its ids';
+
+# The consumer. It is known to be dead after a moment here, and not a minute.
+SKIP:
+{
+	my $python = python() or skip 'no python3 with psycopg and redis', 9;
+	my $text = read_page($program);
+	ok($text =~ s/^(ABANDONED = )60_000\b/${1}200/m, 'a consumer is given up after some time');
+	unlink $program;
+	PostgreSQL::Test::Utils::append_to_file($program, $text);
+
+	my $start = sub {
+		my ($name) = @_;
+		return IPC::Run::start([ $python, $program, $node->connstr('postgres'), $redis->url, $name ], '<', \undef);
+	};
+
+	# One is killed in the midst of its work: somebody holds it up there.
+	my $holder = $node->session;
+	$holder->query_safe('BEGIN; LOCK TABLE invoices IN SHARE MODE');
+	$node->sql(q{SELECT outbox_enqueue('orders', jsonb_build_object('order', i, 'amount', i), message_id => 'order-' || i) FROM generate_series(2, 300) i});
+	my $victim = $start->('victim');
+	ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity
+		WHERE query LIKE 'INSERT INTO invoices%' AND wait_event_type = 'Lock'}), 'a consumer handles a message');
+	$victim->signal('KILL');
+	eval { $victim->finish };
+	$holder->query_safe('COMMIT');
+	$holder->quit;
+
+	# Redis has lost its newest writes, and they were sent again: new entries, same ids.
+	$node->wait_until_sent;
+	foreach my $entry (($redis->entries('orders'))[ -50 .. -1 ])
+	{
+		$redis->command('XADD', 'orders', '*', map { $_ => $entry->{$_} } 'id', 'time', 'body');
+	}
+	my @consumers = map { $start->($_) } 'one', 'two';
+	eventually
+	{
+		my ($group) = map { {@$_} } @{ $redis->command('XINFO', 'GROUPS', 'orders') };
+		$group->{pending} == 0 && $group->{lag} == 0
+	}
+	'one is killed, two others read and acknowledge everything';
+	foreach my $consumer (@consumers)
+	{
+		$consumer->signal('KILL');
+		eval { $consumer->finish };
+	}
+	my $all = [ 1 .. 300 ];
+	is_exactly_once([ split /\n/, $node->sql('SELECT order_id FROM invoices') ], $all, 'there is one invoice for each order');
+	is($node->sql('SELECT sum(amount) FROM invoices'), 40 + 300 * 301 / 2 - 1, '... with its amount');
+	$node->wait_until_sent;
+	is_exactly_once([ map { /(\d+)/ } $redis->bodies('invoices') ], $all, '... and one message');
+	is($node->sql(q{SELECT duplicates >= 51 FROM outbox.endpoints WHERE name = 'invoicing'}), 't', '... the duplicates are counted');
+}
+
+#
+# docs/from-nservicebus.md: two endpoints with tables of an older outbox.
+#
+foreach my $endpoint ('Billing', 'Shipping')
+{
+	$node->sql(<<"END");
+CREATE TABLE "${endpoint}OutboxData" ("MessageId" varchar(200) PRIMARY KEY, "Dispatched" boolean NOT NULL DEFAULT false,
+	"DispatchedAt" timestamp, "PersistenceVersion" varchar(23), "Operations" jsonb NOT NULL);
+CREATE INDEX ON "${endpoint}OutboxData" ("DispatchedAt" ASC NULLS LAST);
+CREATE INDEX ON "${endpoint}OutboxData" ("Dispatched");
+INSERT INTO "${endpoint}OutboxData" SELECT 'old-' || i, true, now() AT TIME ZONE 'UTC' - i * interval '1 day', '9', '[]' FROM generate_series(1, 20) i;
+END
+}
+follow(@$_) foreach blocks($page{'docs/from-nservicebus.md'});
+foreach my $endpoint ('Billing', 'Shipping')
+{
+	ok(is_duplicate("old-$_", $endpoint), "$endpoint knows what was processed before: old-$_") foreach 1, 13;
+	ok(!is_duplicate('new-1', $endpoint), '... and nothing else');
+	$node->sql("BEGIN; SELECT outbox_begin('new-1', '$endpoint'), outbox_enqueue('d', '$endpoint'), outbox_commit(); COMMIT");
+	is($node->sql("SELECT outbox_wait('new-1', '$endpoint')"), 't', '... it processes new ones');
+	ok(is_duplicate('new-1', $endpoint), '... once');
+}
+is($node->sql(q{SELECT "Dispatched", "DispatchedAt" > now() AT TIME ZONE 'UTC' - interval '1 hour', "Operations" FROM "BillingOutboxData" WHERE "MessageId" = 'new-1'}),
+	't|t|[]', 'the table that was kept has its new id, marked');
+is($node->sql('SELECT outbox_cleanup() > 0'), 't', 'and loses those that are too old');
+is($node->sql('SELECT min("DispatchedAt") > now() AT TIME ZONE \'UTC\' - interval \'14 days\' FROM "BillingOutboxData"'), 't', '... and no others');
+my ($copy) = grep { /OutboxData/ } map { $_->[1] =~ s/Shipping/Billing/gr } grep { $_->[1] =~ /^DO/ } blocks($page{'docs/from-nservicebus.md'});
+$node->sql("BEGIN; SELECT outbox_alter_endpoint('Billing', reset => '{record_table}');\n$copy; COMMIT; DROP TABLE \"BillingOutboxData\"");
+ok(is_duplicate($_, 'Billing'), "the endpoint goes on to our own tables, and knows $_") foreach 'old-1', 'old-13', 'new-1';
+ok(!is_duplicate('old-20', 'Billing'), '... but not what had expired');
+
+done_testing();

@@ -1,0 +1,214 @@
+"""What is played: cases, and the order in which their steps are taken.
+
+A case says what each worker does and what happens to the ring of records
+meanwhile. A schedule is one order of its steps. Which steps are possible is
+only known as it is played, for a worker may have to wait for another; so a
+schedule is a list of choices among what is possible at each point.
+"""
+
+import dataclasses
+import itertools
+
+ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+OPTIMISTIC, PESSIMISTIC = "optimistic", "pessimistic"
+MODES = [OPTIMISTIC, PESSIMISTIC]
+
+HOUSE = "house"  # the actor that rotates, packs, expires and kills
+
+# Steps that touch nothing that another worker looks at.
+LOCAL = ("handle", "enqueue")
+
+
+@dataclasses.dataclass(frozen=True)
+class Programme:
+    """One transaction of a worker: it processes these messages, and ends like this after so many steps."""
+
+    messages: tuple  # numbers
+    mode: str
+    isolation: str
+    ending: str = "commit"  # or abort, crash
+    steps: int = 99  # before it ends so
+
+    def plan(self):
+        """Its steps as (what, message) in their order."""
+        plan = []
+        # A snapshot that is older than begin counts only where it is kept.
+        if self.isolation != ISOLATIONS[0]:
+            plan.append(("open", None))
+        for message in self.messages:
+            plan += [(what, message) for what in ("begin", "handle", "enqueue", "seal")]
+        return [*plan[: self.steps], (self.ending, None)]
+
+    def __str__(self):
+        parts = ",".join(f"m{message}" for message in self.messages)
+        end = self.ending if self.steps == 99 else f"{self.ending} after {self.steps}"
+        return f"{parts} {self.mode} {self.isolation.lower()} {end}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    family: str
+    workers: tuple  # of Programme
+    house: tuple = ()  # steps of the house
+
+    def __str__(self):
+        return f"{self.family}: " + " | ".join(map(str, self.workers + (self.house and (" ".join(self.house),) or ())))
+
+
+def families():
+    """All cases, by family."""
+    return {
+        "two copies": list(two_copies()),
+        "two messages": list(two_messages()),
+        "three workers": list(three_workers()),
+        "two waiters": list(two_waiters()),
+        "ring moves on": list(ring_moves_on()),
+        "large slots": list(large_slots()),
+        "server dies": list(server_dies()),
+        "records expire": list(records_expire()),
+    }
+
+
+def two_copies():
+    """Two workers have the same message; each may end in any way after any step."""
+    for isolation in ISOLATIONS:
+        first = isolation != ISOLATIONS[0]
+        endings = [("commit", 99)] + [(how, n) for how in ("abort", "crash") for n in range(1 + first, 5 + first)]
+        every = [Programme((1,), mode, isolation, *ending) for mode in MODES for ending in endings]
+        for pair in itertools.combinations_with_replacement(every, 2):
+            yield Case("two copies", pair)
+
+
+def two_messages():
+    """One transaction may process both, in either order: that can deadlock."""
+    for isolation in ISOLATIONS:
+        for mode in MODES:
+            every = [
+                Programme(messages, mode, isolation, ending)
+                for messages in ((1,), (2,), (1, 2), (2, 1))
+                for ending in ("commit", "abort", "crash")
+            ]
+            for pair in itertools.combinations_with_replacement(every, 2):
+                if {1, 2} == set(pair[0].messages + pair[1].messages):
+                    yield Case("two messages", pair)
+
+
+def three_workers():
+    works = [((1,), (1,), (1,)), ((1,), (1,), (2,)), ((1, 2), (2, 1), (1,)), ((1, 2), (1,), (2,))]
+    for isolation in ISOLATIONS:
+        for modes in itertools.combinations_with_replacement(MODES, 3):
+            for work in works:
+                for endings in itertools.product(("commit", "abort", "crash"), repeat=3):
+                    yield Case(
+                        "three workers",
+                        tuple(map(Programme, work, modes, [isolation] * 3, endings)),
+                    )
+
+
+def two_waiters():
+    """Two wait for a third, which gives up: both claim at the same moment."""
+    for isolation in ISOLATIONS:
+        claimed = 1 + (isolation != ISOLATIONS[0])
+        waiter = Programme((1,), PESSIMISTIC, isolation)
+        for ending in ("abort", "crash"):
+            for house in ((), ("rotate",)):
+                yield Case("two waiters", (Programme((1,), PESSIMISTIC, isolation, ending, claimed), waiter, waiter), house)
+
+
+def ring_moves_on():
+    """The slots of records rotate and are packed between the steps of the workers."""
+    houses = [("rotate",), ("pack",), ("rotate", "rotate"), ("rotate", "pack"), ("pack", "rotate")]
+    works = [((1,), (1,)), ((1, 2), (1,)), ((1,), (1,), (1,)), ((1,), (2,), (1,))]
+    for work in works:
+        for isolation in ISOLATIONS:
+            for modes in itertools.combinations_with_replacement(MODES, len(work)):
+                for endings in [("commit",), ("abort", "commit"), ("crash", "commit")]:
+                    for house in houses:
+                        workers = zip(work, modes, itertools.repeat(isolation), (*endings, "commit", "commit"))
+                        yield Case("ring moves on", tuple(Programme(*worker) for worker in workers), house)
+
+
+def large_slots():
+    """More keys are packed than in one step of the dispatcher."""
+    for modes in itertools.product(MODES, repeat=2):
+        for house in [("pack much",), ("rotate", "pack much"), ("pack much", "rotate")]:
+            yield Case("large slots", tuple(Programme((n,), mode, ISOLATIONS[0]) for n, mode in zip((1, 2), modes)), house)
+
+
+def server_dies():
+    """A process of the server is killed, and all of it recovers."""
+    for modes in itertools.combinations_with_replacement(MODES, 2):
+        for isolation in ISOLATIONS:
+            for house in [("kill",), ("rotate", "kill"), ("pack", "kill")]:
+                yield Case("server dies", tuple(Programme((1,), mode, isolation) for mode in modes), house)
+
+
+def records_expire():
+    for modes in itertools.combinations_with_replacement(MODES, 2):
+        for isolation in ISOLATIONS:
+            for house in [("expire",), ("rotate", "expire")]:
+                yield Case("records expire", tuple(Programme((1,), mode, isolation) for mode in modes), house)
+
+
+def reduced(options, next_steps, started, programmes, house_is_done):
+    """Leaves out of the possible actors those that lead to nothing new.
+
+    Workers with the same programme are the same: of those that have not
+    started the first one does. And where only workers are left, the order of
+    local steps makes no difference.
+    """
+    kept = []
+    for actor in options:
+        if actor != HOUSE and not started[actor]:
+            if any(programmes[other] == programmes[actor] and not started[other] for other in range(actor)):
+                continue
+        kept.append(actor)
+    local = [actor for actor in kept if actor != HOUSE and next_steps[actor] in LOCAL]
+    return local[:1] if local and house_is_done else kept
+
+
+class Given:
+    """Takes the choices of a list, and the first possible one after its end; notes what it took of how many."""
+
+    def __init__(self, choices=()):
+        self.choices = choices
+        self.taken = []
+
+    def __call__(self, options):
+        position = len(self.taken)
+        choice = self.choices[position] if position < len(self.choices) else 0
+        self.taken.append((min(choice, len(options) - 1), len(options)))
+        return [options[self.taken[-1][0]]]
+
+    def pause(self, running):
+        return None
+
+    def following(self):
+        """The choices of the next schedule, depth first; None when there is none."""
+        taken = list(self.taken)
+        while taken:
+            choice, n = taken.pop()
+            if choice + 1 < n:
+                return [made for made, _ in taken] + [choice + 1]
+        return None
+
+
+class Random:
+    """Takes any; now and then two at the same moment, or stops one in the middle of its step."""
+
+    TOGETHER = 0.2
+    PAUSED = 0.4
+
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __call__(self, options):
+        if len(options) > 1 and self.generator.random() < self.TOGETHER:
+            return self.generator.sample(options, 2)
+        return [self.generator.choice(options)]
+
+    def pause(self, running):
+        """Which of those that are in the middle of a step is stopped, and where in it (0 to 1); or None."""
+        if running and self.generator.random() < self.PAUSED:
+            return self.generator.choice(running), self.generator.random()
+        return None
