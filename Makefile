@@ -10,14 +10,21 @@ OBJS       = \
 	src/append.o \
 	src/ddl.o \
 	src/deferred.o \
+	src/duplicates.o \
 	src/endpoint.o \
+	src/endpoint_admin.o \
 	src/entry.o \
 	src/filter.o \
 	src/history.o \
 	src/log.o \
 	src/outbox.o \
+	src/owner.o \
 	src/record.o \
+	src/record_check.o \
+	src/record_mapping.o \
 	src/record_ring.o \
+	src/record_table.o \
+	src/record_view.o \
 	src/redis_connect.o \
 	src/redis_link.o \
 	src/redis_url.o \
@@ -41,6 +48,7 @@ OBJS       = \
 	src/wakeup.o \
 	src/window.o \
 	bgworker/blocked.o \
+	bgworker/bookkeeping.o \
 	bgworker/chunk.o \
 	bgworker/cleanup.o \
 	bgworker/deferral.o \
@@ -52,6 +60,7 @@ OBJS       = \
 	bgworker/key_run.o \
 	bgworker/launcher.o \
 	bgworker/lease.o \
+	bgworker/marking.o \
 	bgworker/packing.o \
 	bgworker/position.o \
 	bgworker/publisher.o \

@@ -79,7 +79,7 @@ CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
 	concurrency text,
 	retention interval,
-	record_table regclass,
+	record_table regclass UNIQUE,
 	record_columns jsonb,
 	dedup_store text
 );
@@ -329,81 +329,25 @@ COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, text) IS 'sends 
 --
 -- Functions for administrators
 --
-CREATE FUNCTION outbox.check_endpoint(name text, concurrency text, retention interval)
+CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
+	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL)
 RETURNS void
-AS $$
-BEGIN
-	IF name IS NULL THEN
-		RAISE EXCEPTION 'endpoint name must not be null' USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-	IF name = '' THEN
-		RAISE EXCEPTION 'endpoint name must not be empty' USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	IF octet_length(name) > 1024 THEN
-		RAISE EXCEPTION 'endpoint name is too long' USING ERRCODE = 'string_data_right_truncation',
-			DETAIL = 'An endpoint name may have 1024 bytes.';
-	END IF;
-	IF concurrency NOT IN ('optimistic', 'pessimistic') THEN
-		RAISE EXCEPTION 'invalid concurrency: "%"', concurrency USING ERRCODE = 'invalid_parameter_value',
-			HINT = 'Use "optimistic" or "pessimistic".';
-	END IF;
-	IF retention <= interval '0' THEN
-		RAISE EXCEPTION 'retention must be greater than zero' USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-END
-$$
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION outbox.check_endpoint(text, text, interval) IS 'refuses invalid settings of an endpoint';
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text) IS 'creates an endpoint; NULL means the setting of the same name, and records in our own tables';
 
-CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
+	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL, reset text[] DEFAULT NULL)
 RETURNS void
-AS $$
-BEGIN
-	PERFORM outbox.check_endpoint(name, concurrency, retention);
-	INSERT INTO outbox.endpoint AS e VALUES (name, concurrency, retention);
-EXCEPTION WHEN unique_violation THEN
-	RAISE EXCEPTION 'endpoint "%" already exists', name USING ERRCODE = 'duplicate_object',
-		HINT = 'Use outbox_alter_endpoint() to change its settings.';
-END
-$$
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval) IS 'creates an endpoint; NULL means the setting of the same name';
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval, regclass, jsonb, text, text[]) IS 'changes settings of an endpoint: what is NULL stays as it is, what is in reset falls back on its default';
 
-CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text, force boolean DEFAULT false)
 RETURNS void
-AS $$
-BEGIN
-	PERFORM outbox.check_endpoint(name, concurrency, retention);
-	IF name = 'default' THEN
-		INSERT INTO outbox.endpoint AS e VALUES (name, concurrency, retention)
-			ON CONFLICT ON CONSTRAINT endpoint_pkey DO UPDATE
-			SET concurrency = excluded.concurrency, retention = excluded.retention;
-		RETURN;
-	END IF;
-	UPDATE outbox.endpoint e
-		SET concurrency = outbox_alter_endpoint.concurrency, retention = outbox_alter_endpoint.retention
-		WHERE e.name = outbox_alter_endpoint.name;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'endpoint "%" does not exist', name USING ERRCODE = 'undefined_object';
-	END IF;
-END
-$$
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval) IS 'sets all settings of an endpoint; NULL means the setting of the same name';
-
-CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text)
-RETURNS void
-AS $$
-BEGIN
-	PERFORM outbox.check_endpoint(name, NULL, NULL);
-	DELETE FROM outbox.endpoint e WHERE e.name = outbox_drop_endpoint.name;
-	IF NOT FOUND THEN
-		RAISE EXCEPTION 'endpoint "%" does not exist', name USING ERRCODE = 'undefined_object';
-	END IF;
-END
-$$
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text) IS 'drops an endpoint; its records live on until they expire';
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text, boolean) IS 'drops an endpoint, if all its messages are sent or by force; its records live on until they expire';
 
 CREATE FUNCTION @extschema@.outbox_cleanup()
 RETURNS bigint
@@ -587,6 +531,14 @@ AS 'MODULE_PATHNAME', 'outbox_read_records'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows';
 
+CREATE FUNCTION outbox.read_endpoints(
+	OUT name text, OUT concurrency text, OUT retention interval,
+	OUT records bigint, OUT duplicates bigint, OUT oldest_record timestamptz, OUT size bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_read_endpoints'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.read_endpoints() IS 'what the view outbox.endpoints shows';
+
 CREATE FUNCTION outbox.check_store(url text)
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_check_store'
@@ -703,9 +655,25 @@ CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were packed are remembered too, but not shown';
 COMMENT ON COLUMN outbox.records.endpoint IS 'endpoint that processed the message';
 COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
-COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it';
-COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record';
-COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet';
+COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it; NULL: it is in a table of the user''s own';
+COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record; NULL: it is in a table of the user''s own';
+COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet; in a table of the user''s own: dispatched, or not dispatched';
+
+CREATE VIEW outbox.endpoints AS
+	SELECT r.name, r.concurrency, r.retention, e.record_table,
+		outbox.mask_store(e.dedup_store) AS dedup_store,
+		r.records, r.duplicates, r.oldest_record, r.size
+	FROM outbox.read_endpoints() r LEFT JOIN outbox.endpoint e ON e.name = r.name;
+COMMENT ON VIEW outbox.endpoints IS 'endpoints: their settings, defaults filled in, and what is remembered for them';
+COMMENT ON COLUMN outbox.endpoints.name IS 'name';
+COMMENT ON COLUMN outbox.endpoints.concurrency IS 'optimistic or pessimistic';
+COMMENT ON COLUMN outbox.endpoints.retention IS 'how long a record outlives its dispatch';
+COMMENT ON COLUMN outbox.endpoints.record_table IS 'table of the user''s own that holds the records; NULL: ours do';
+COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'outside store that remembers message ids, without its password; NULL: none';
+COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large table of the user''s own an estimate';
+COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
+COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'when the retention of its oldest record began, or the slot that holds it did; NULL: none is dispatched';
+COMMENT ON COLUMN outbox.endpoints.size IS 'bytes on disk; where several endpoints share a table, its share';
 
 --
 -- Logical replication: a publication of all tables includes ours, but each
@@ -784,13 +752,13 @@ AS $$
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
 		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
-		WHEN 'monitor' THEN '{read_status,read_pending,read_records}'::name[]
+		WHEN 'monitor' THEN '{read_status,read_pending,read_records,read_endpoints}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
 	END)
 	UNION ALL
 	SELECT format('TABLE outbox.%s', v)
-	FROM unnest('{status,destinations,pending,records}'::text[]) v
+	FROM unnest('{status,destinations,pending,records,endpoints}'::text[]) v
 	WHERE access = 'monitor'
 	UNION ALL
 	SELECT 'TABLE outbox.dead_letters' WHERE access = 'admin'

@@ -29,6 +29,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/bookkeeping.h"
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
 #include "bgworker/filter_builder.h"
@@ -73,6 +74,8 @@ static TimestampTz last_contact;	/* with Redis */
 static uint32 wakeups_seen;		/* before we looked for work last */
 static TimestampTz last_look;	/* for windows while Redis is away */
 static TimestampTz last_cleanup;
+static bool is_cleaning;		/* records expire in tables of users' own */
+static uint64 cleanups_seen;	/* when that round began */
 static uint64 cleanups_answered;
 static TimestampTz last_round;
 static int64 last_round_window; /* newest window then */
@@ -108,6 +111,7 @@ static void note_position(void);
 static bool cleanup_is_asked_for(void);
 static bool round_is_due(void);
 static void clean_up(void);
+static void go_on_cleaning_up(void);
 static bool nothing_is_lost(void);
 static bool run_round(bool may_expire);
 static void wait_for_work(void);
@@ -237,6 +241,7 @@ register_process(void)
 	shared->report.redis_warning[0] = '\0';
 	shared->report.store_problem[0] = '\0';
 	shared->report.lost_before = 0;
+	shared->report.marking_error[0] = '\0';
 	LWLockRelease(shared->lock);
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
@@ -600,12 +605,14 @@ keep_house(bool busy)
 	if (!busy)
 		renew_lease();
 
-	if (cleanup_is_asked_for() ||
+	if (is_cleaning)
+		go_on_cleaning_up();
+	else if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
 	else if (round_is_due())
 		(void) run_round(false);
-	return packing_step() | filter_builder_step();
+	return packing_step() | filter_builder_step() | is_cleaning;
 }
 
 /* Says that we are still there, if nothing else has for a while. */
@@ -665,11 +672,25 @@ clean_up(void)
 	if (!run_round(true))
 		return;
 	last_cleanup = clock_now();
-	cleanups_answered = asked;
+	cleanups_answered = cleanups_seen = asked;
+	is_cleaning = true;
+	if (nothing_is_lost())
+		bookkeeping_begin_expiry();
+	go_on_cleaning_up();
+}
+
+/* A round may take long, so messages are sent between its steps. */
+static void
+go_on_cleaning_up(void)
+{
+	if (bookkeeping_expire())
+		return;
+	is_cleaning = false;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.last_cleanup = GetCurrentTimestamp();
+	strlcpy(shared->report.expiry_error, bookkeeping_expiry_error(), sizeof(shared->report.expiry_error));
 	LWLockRelease(shared->lock);
-	pg_atomic_write_u64(&shared->cleanups_done, asked);
+	pg_atomic_write_u64(&shared->cleanups_done, cleanups_seen);
 	ConditionVariableBroadcast(&shared->progress);
 }
 

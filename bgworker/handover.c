@@ -37,6 +37,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/handover.h"
+#include "bgworker/marking.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/endpoint.h"
@@ -84,6 +85,8 @@ static MemoryContext batch_context;
 static UsedStore *stores;		/* in TopMemoryContext */
 static char client[37];			/* in whose name marks are left */
 static TimestampTz next_listing;	/* of the stores that are used */
+static int64 told;				/* newest window that is dealt with but for
+								 * what marking.c has put aside; 0 = unknown */
 static bool making_up;			/* ids are added again that a store has lost */
 static TimestampTz settled_at;	/* when we began, or had made that up */
 
@@ -97,7 +100,8 @@ static void compare_mark(UsedStore *store, const char *mark, Position *position)
 static void store_failed(UsedStore *store, const StoreFailure *failure);
 static void store_works(UsedStore *store, const StoreReport *report);
 static void report_problems(void);
-static bool read_batch(Batch *batch, const Position *position);
+static bool has_more(const Position *position);
+static bool read_batch(Batch *batch, int64 from, int64 upto);
 static bool sort_marker(TupleTableSlot *row, int slot, void *arg);
 static void add_key(UsedStore *store, const pg_uuid_t *key, int64 retention);
 static bool add_to_stores(const Batch *batch);
@@ -113,6 +117,7 @@ void
 handover_init(LinkAttend attend)
 {
 	batch_context = AllocSetContextCreate(TopMemoryContext, "outbox handover", ALLOCSET_DEFAULT_SIZES);
+	marking_init();
 	store_attend_with(attend);
 }
 
@@ -134,22 +139,43 @@ bool
 handover_run(Position *position)
 {
 	Batch		batch = {0};
+	int64		from;
 
 	check_stores(position);
-	if (position->handed_over >= position->published || !all_stores_are_sound() ||
-		!read_batch(&batch, position))
-		return false;
-	KILL_POINT("markers_read");
-	if (!add_to_stores(&batch))
-		return false;
-	KILL_POINT("ids_added");
-	position_hand_over(position, batch.upto);
-	if (making_up && position->handed_over >= position->published)
+	marking_try_again();
+	from = Max(told, position->handed_over);
+	if (has_more(position))
 	{
-		making_up = false;
-		settled_at = clock_now();
+		if (!read_batch(&batch, from, Min(position->published, from + MAX_WINDOWS)))
+			return false;
+		KILL_POINT("markers_read");
+		if (!add_to_stores(&batch))
+			return false;
+		KILL_POINT("ids_added");
+		marking_run();
+		KILL_POINT("records_marked");
+		told = batch.upto;
+		if (making_up && told >= position->published)
+		{
+			making_up = false;
+			settled_at = clock_now();
+		}
 	}
-	return true;
+	if (marking_is_complete() && told > position->handed_over)
+	{
+		position_hand_over(position, told);
+		ConditionVariableBroadcast(&shared_mine()->progress);
+		return true;
+	}
+	return told > from;
+}
+
+/* Whether there are windows that can be handed on now. */
+static bool
+has_more(const Position *position)
+{
+	return Max(told, position->handed_over) < position->published &&
+		all_stores_are_sound() && marking_has_room();
 }
 
 /* Whether it has been long enough since a store had lost ids, if one may. */
@@ -166,12 +192,12 @@ has_settled(void)
 
 /*
  * Whether all has been handed on, and those who were told still know it: then
- * it need not be kept here.
+ * it need not be kept here. (What is put aside keeps what it needs.)
  */
 bool
 handover_is_sound(const Position *position)
 {
-	return position->handed_over >= position->published && next_listing != 0 &&
+	return Max(told, position->handed_over) >= position->published && next_listing != 0 &&
 		all_stores_are_sound() && has_settled();
 }
 
@@ -182,8 +208,9 @@ handover_ms_until_due(const Position *position)
 	TimestampTz now = clock_now();
 	long		ms = CHECK_MS;
 
-	if (position->handed_over < position->published && all_stores_are_sound())
+	if (has_more(position))
 		return 0;
+	ms = Min(ms, marking_ms_until_due());
 	for (UsedStore *store = stores; store; store = store->next)
 		ms = Min(ms, TimestampDifferenceMilliseconds(now, store->next_check));
 	return ms;
@@ -295,7 +322,8 @@ compare_mark(UsedStore *store, const char *mark, Position *position)
 		return;
 	if (!transaction_begin("reading the position"))
 		return;
-	lost = position_hand_over_again(position, mark);
+	lost = position_hand_over_again(position, mark) || position->handed_over < told;
+	told = 0;
 	if (lost && store->knows_mark)
 		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
 							 store_masked(store->url), (long long) position->handed_over)));
@@ -365,11 +393,12 @@ report_problems(void)
 }
 
 /*
- * Reads the markers of the next windows, and gives each store its keys. False
+ * Reads the markers of the next windows; gives each store its keys, and
+ * marking.c its messages. False
  * if the extension is being dropped.
  */
 static bool
-read_batch(Batch *batch, const Position *position)
+read_batch(Batch *batch, int64 from, int64 upto)
 {
 	Window		before;
 	Window		last;
@@ -380,12 +409,13 @@ read_batch(Batch *batch, const Position *position)
 		store->n = store->size = 0;
 	}
 	MemoryContextReset(batch_context);
+	marking_begin();
 
 	if (!transaction_begin("reading markers"))
 		return false;
-	batch->upto = Min(position->published, position->handed_over + MAX_WINDOWS);
-	if (!window_fetch(position->handed_over, &before) || !window_fetch(batch->upto, &last))
-		elog(ERROR, "window %lld is missing", (long long) position->handed_over);
+	batch->upto = upto;
+	if (!window_fetch(from, &before) || !window_fetch(upto, &last))
+		elog(ERROR, "window %lld is missing", (long long) from);
 	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, sort_marker, NULL);
 	position_mark(&last, batch->mark, sizeof(batch->mark));
 	transaction_commit();
@@ -409,6 +439,8 @@ sort_marker(TupleTableSlot *row, int slot, void *arg)
 		return true;
 	if (endpoint.dedup_store)
 		add_key(find_store(endpoint.dedup_store), &marker.key, endpoint.retention);
+	if (OidIsValid(endpoint.mapping.table))
+		marking_add(text_to_cstring(marker.message_id), text_to_cstring(marker.cause));
 	return true;
 }
 

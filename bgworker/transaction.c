@@ -105,6 +105,17 @@ transaction_commit_local(void)
 	transaction_commit();
 }
 
+/* Rolls back, after an error that was caught. */
+void
+transaction_abort(void)
+{
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(TopMemoryContext);
+	CHECK_FOR_INTERRUPTS();
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
 /* Commits without waiting for the disk: for what a later commit makes count. */
 void
 transaction_commit_async(void)

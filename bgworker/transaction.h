@@ -30,6 +30,7 @@ extern bool transaction_begin(const char *activity);
 extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
 extern void transaction_commit_local(void);
+extern void transaction_abort(void);
 extern void transaction_commit_async(void);
 extern void transaction_tell_rings(void);
 

@@ -30,13 +30,31 @@ SELECT outbox_create_endpoint('bad', retention => 'soon');
 \echo :SQLSTATE
 SELECT count(*) FROM outbox.endpoint WHERE name = 'bad';
 
--- ALTER sets all settings: what it is not given means the default again
+-- ALTER changes what it is given, and leaves the rest
 SELECT outbox_alter_endpoint('plain', 'pessimistic', '1 day');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
 SELECT outbox_alter_endpoint('plain', retention => '3 days');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
 SELECT outbox_alter_endpoint('plain');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
+-- what is reset falls back on its default
+SELECT outbox_alter_endpoint('plain', reset => '{concurrency}');
+SELECT * FROM outbox.endpoint WHERE name = 'plain';
+SELECT outbox_alter_endpoint('plain', concurrency => 'optimistic', reset => '{retention}');
+SELECT * FROM outbox.endpoint WHERE name = 'plain';
+SELECT outbox_alter_endpoint('plain', reset => '{concurrency,retention,record_table,record_columns,dedup_store}');
+SELECT * FROM outbox.endpoint WHERE name = 'plain';
+SELECT outbox_alter_endpoint('plain', 'optimistic', reset => '{concurrency}');
+\echo :SQLSTATE
+SELECT outbox_alter_endpoint('plain', reset => '{name}');
+\echo :SQLSTATE
+SELECT outbox_alter_endpoint('plain', reset => '{NULL}');
+\echo :SQLSTATE
+SELECT outbox_alter_endpoint('plain', reset => '{}');
+SELECT outbox_create_endpoint('bad', dedup_store => '');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', record_columns => '{"message_id": "ref"}');
+\echo :SQLSTATE
 SELECT outbox_alter_endpoint('nowhere', 'optimistic');
 \echo :SQLSTATE
 SELECT outbox_alter_endpoint(NULL, 'optimistic');
@@ -64,6 +82,8 @@ SELECT outbox_drop_endpoint('');
 \echo :SQLSTATE
 SELECT outbox_drop_endpoint(NULL);
 \echo :SQLSTATE
+SELECT outbox_drop_endpoint('full', NULL);
+\echo :SQLSTATE
 
 -- created and used in one transaction, and gone with it
 BEGIN;
@@ -86,6 +106,21 @@ SELECT outbox_drop_endpoint('full');
 SELECT outbox_commit();
 COMMIT;
 SELECT endpoint, msgid FROM outbox.records WHERE msgid = 'endpoint-1';
+
+-- with messages that are not sent yet
+SELECT outbox_create_endpoint('busy'), outbox_create_endpoint('other');
+SELECT outbox_pause('endpoint-test');
+BEGIN;
+SELECT outbox_begin('endpoint-2', 'busy'), outbox_enqueue('endpoint-test', 'x') IS NOT NULL AS enqueued, outbox_commit();
+COMMIT;
+SELECT outbox_drop_endpoint('other');
+SELECT outbox_drop_endpoint('busy');
+\echo :SQLSTATE
+SELECT count(*) FROM outbox.endpoint WHERE name = 'busy';
+SELECT outbox_drop_endpoint('busy', force => true);
+SELECT count(*) FROM outbox.endpoint WHERE name = 'busy';
+SELECT count(*) FROM outbox.pending WHERE cause = 'endpoint-2';
+SELECT outbox_resume('endpoint-test');
 
 SELECT outbox_drop_endpoint('short'), outbox_drop_endpoint('  spaces and "quotes" ');
 SELECT count(*) FROM outbox.endpoint;

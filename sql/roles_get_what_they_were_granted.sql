@@ -115,6 +115,7 @@ SELECT count(*) FROM outbox.dead_letters;
 \echo :SQLSTATE
 SELECT count(*) FROM outbox.destinations WHERE dest = 'nowhere';
 SELECT endpoint, msgid FROM outbox.records WHERE msgid LIKE 'grant-%' ORDER BY 2;
+SELECT name FROM outbox.endpoints WHERE name = 'default';
 SELECT * FROM pg_temp.tables_within_reach();
 SELECT outbox_begin('grant-3');
 \echo :SQLSTATE

@@ -9,6 +9,7 @@
 #define OUTBOX_COMPAT_H
 
 #include "access/genam.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
@@ -74,8 +75,10 @@
 /* 16 merged the tests for ownership. */
 #if PG_VERSION_NUM >= 160000
 #define compat_owns_extension(extension) object_ownercheck(ExtensionRelationId, extension, GetUserId())
+#define compat_owns_table(table) object_ownercheck(RelationRelationId, table, GetUserId())
 #else
 #define compat_owns_extension(extension) pg_extension_ownercheck(extension, GetUserId())
+#define compat_owns_table(table) pg_class_ownercheck(table, GetUserId())
 #endif
 
 #endif							/* OUTBOX_COMPAT_H */

@@ -44,7 +44,7 @@ typedef struct EndpointRow
 	bool		has_concurrency;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds, 0 = none of its own */
-	Oid			record_table;
+	RecordMapping mapping;
 	char	   *dedup_store;
 } EndpointRow;
 
@@ -54,9 +54,11 @@ static int	nrows;
 static Oid	cached_relation;
 static bool stale;
 
+static Endpoint *copy_of(const char *name);
 static Endpoint settle(const EndpointRow *row, const char *name);
 static void load(void);
 static void load_row(TupleTableSlot *slot, EndpointRow *row);
+static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
 static int64 interval_to_microseconds(const Interval *interval);
 static void forget_on_change(Datum arg, Oid relation);
 
@@ -72,7 +74,8 @@ endpoint_init(void)
 /*
  * The settings of an endpoint, those it does not have of its own taken from
  * outbox.concurrency and outbox.retention. The name in the result is the one
- * passed in. Raises 42704 if there is no such endpoint.
+ * passed in; other strings live until the next call. Raises 42704 if there is
+ * no such endpoint.
  */
 Endpoint
 endpoint_get(const char *name)
@@ -119,6 +122,45 @@ endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
 	}
 }
 
+/* All endpoints, palloc'd with their strings; "default" may have no row. */
+List *
+endpoint_list(void)
+{
+	List	   *endpoints = NIL;
+	bool		has_default = false;
+
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		endpoints = lappend(endpoints, copy_of(rows[i].name));
+		has_default |= strcmp(rows[i].name, "default") == 0;
+	}
+	return has_default ? endpoints : lappend(endpoints, copy_of("default"));
+}
+
+/*
+ * Raises 40001 if the records of an endpoint are not kept any more where
+ * `mapping` says.
+ */
+void
+endpoint_check_mapping(const char *name, const RecordMapping *mapping)
+{
+	RecordMapping now = {0};
+
+	AcceptInvalidationMessages();
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		if (strcmp(rows[i].name, name) == 0)
+			now = rows[i].mapping;
+	}
+	if (!record_mapping_equal(&now, mapping))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("endpoint \"%s\" has another record table since the message was opened", name),
+				 errhint("Retry the transaction.")));
+}
+
 /* The longest time that any record must be remembered, in microseconds. */
 int64
 endpoint_longest_retention(void)
@@ -144,6 +186,19 @@ outbox_endpoint_changed(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
+static Endpoint *
+copy_of(const char *name)
+{
+	Endpoint   *copy = palloc(sizeof(Endpoint));
+	Endpoint	endpoint = endpoint_get(name);
+
+	*copy = endpoint;
+	copy->name = pstrdup(name);
+	record_mapping_copy(&copy->mapping, &endpoint.mapping);
+	copy->dedup_store = endpoint.dedup_store ? pstrdup(endpoint.dedup_store) : NULL;
+	return copy;
+}
+
 /* A row's settings, with those of the server where it has none. */
 static Endpoint
 settle(const EndpointRow *row, const char *name)
@@ -152,7 +207,7 @@ settle(const EndpointRow *row, const char *name)
 		.name = (char *) name,
 		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
 		.retention = row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC,
-		.record_table = row->record_table,
+		.mapping = row->mapping,
 		.dedup_store = row->dedup_store
 	};
 }
@@ -223,11 +278,20 @@ load_row(TupleTableSlot *slot, EndpointRow *row)
 
 	value = slot_getattr(slot, COL_RECORD_TABLE, &isnull);
 	if (!isnull)
-		row->record_table = DatumGetObjectId(value);
+		load_mapping(slot, DatumGetObjectId(value), &row->mapping);
 
 	value = slot_getattr(slot, COL_DEDUP_STORE, &isnull);
 	if (!isnull)
 		row->dedup_store = TextDatumGetCString(value);
+}
+
+static void
+load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping)
+{
+	bool		isnull;
+	Datum		columns = slot_getattr(slot, COL_RECORD_COLUMNS, &isnull);
+
+	record_mapping_read(mapping, table, isnull ? NULL : DatumGetJsonbP(columns));
 }
 
 /* As everywhere in PostgreSQL a month counts 30 days here. */

@@ -6,7 +6,9 @@
 #define OUTBOX_ENDPOINT_H
 
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 
+#include "src/record_mapping.h"
 #include "src/settings.h"
 
 typedef struct Endpoint
@@ -14,13 +16,15 @@ typedef struct Endpoint
 	char	   *name;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds */
-	Oid			record_table;	/* or InvalidOid */
-	char	   *dedup_store;	/* URL, or NULL; good until the next
-								 * endpoint_get() */
+	RecordMapping mapping;		/* table of the user's own for its records */
+	char	   *dedup_store;	/* URL, or NULL; like the names in mapping good
+								 * until the next endpoint_get() */
 } Endpoint;
 
 extern void endpoint_init(void);
 extern Endpoint endpoint_get(const char *name);
+extern List *endpoint_list(void);
+extern void endpoint_check_mapping(const char *name, const RecordMapping *mapping);
 extern int64 endpoint_longest_retention(void);
 extern bool endpoint_find(const char *name, Endpoint *endpoint);
 extern void endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg);

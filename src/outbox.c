@@ -17,6 +17,7 @@
 #include "src/ddl.h"
 #include "src/endpoint.h"
 #include "src/outbox.h"
+#include "src/record_table.h"
 #include "src/relations.h"
 #include "src/session.h"
 #include "src/settings.h"
@@ -44,6 +45,7 @@ _PG_init(void)
 
 	relations_init();
 	endpoint_init();
+	record_table_init();
 	session_init();
 	wakeup_init();
 	if (process_shared_preload_libraries_in_progress)

@@ -4,7 +4,7 @@
  *
  * Called by session.c, wait.c and restore.c. It names records and knows where
  * an endpoint keeps them; how they are looked up and claimed there is the
- * business of record_ring.c. An endpoint may have a store outside that remembers
+ * business of record_ring.c and record_table.c. An endpoint may have a store outside that remembers
  * its ids when their records are gone (store.c). Records are looked at first and
  * the store second, for an id goes to the store before its record goes; and
  * whoever claims long after its look looks into the store once more, when its
@@ -19,27 +19,41 @@
 #include "src/clock.h"
 #include "src/record.h"
 #include "src/record_ring.h"
+#include "src/record_table.h"
 #include "src/settings.h"
 #include "src/store.h"
 #include "src/unique_id.h"
 
+static RecordLook look(const RecordName *name, RecordMemo *memo);
+static RecordLook claim(const RecordName *name, const RecordMemo *memo);
 static bool is_late(const RecordMemo *memo);
 static bool is_in_store(const RecordName *name);
 
-/* Names the record of a message; strings are copied into the current context. */
+/* Makes the key of a record: of the UTF-8 forms, so that it survives a change of encoding. */
+void
+record_key_make(const char *endpoint, const char *msgid, pg_uuid_t *key)
+{
+	char	   *endpoint8 = pg_server_to_any(endpoint, strlen(endpoint), PG_UTF8);
+	char	   *msgid8 = pg_server_to_any(msgid, strlen(msgid), PG_UTF8);
+
+	unique_id_hash(endpoint8, strlen(endpoint8), msgid8, strlen(msgid8), key);
+}
+
+/*
+ * Names the record of a message; strings are copied into the current context.
+ * Raises an error if the endpoint's own table cannot be used.
+ */
 void
 record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 {
-	/* The key is of the UTF-8 form, so that it survives a change of encoding. */
-	char	   *endpoint8 = pg_server_to_any(endpoint->name, strlen(endpoint->name), PG_UTF8);
-	char	   *msgid8 = pg_server_to_any(msgid, strlen(msgid), PG_UTF8);
-
-	unique_id_hash(endpoint8, strlen(endpoint8), msgid8, strlen(msgid8), &name->key);
 	name->endpoint = pstrdup(endpoint->name);
-	name->msgid = pstrdup(msgid);
+	name->msgid = OidIsValid(endpoint->mapping.table) ?
+		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
 	name->retention = endpoint->retention;
+	record_mapping_copy(&name->mapping, &endpoint->mapping);
 	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
-	name->has_marker = OidIsValid(endpoint->record_table) || endpoint->dedup_store != NULL;
+	record_key_make(name->endpoint, name->msgid, &name->key);
+	name->has_marker = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
 }
 
 /*
@@ -50,17 +64,17 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 RecordLook
 record_look(const RecordName *name, RecordMemo *memo)
 {
-	RecordLook	look;
+	RecordLook	found;
 
 	if (memo)
 	{
 		memo->looked_at = GetCurrentTimestamp();
 		memo->looked_at_clock = clock_now();
 	}
-	look = record_ring_look(name, memo);
-	if (look.fate != RECORD_COMMITTED && is_in_store(name))
+	found = look(name, memo);
+	if (found.fate != RECORD_COMMITTED && is_in_store(name))
 		return (RecordLook) {.fate = RECORD_COMMITTED};
-	return look;
+	return found;
 }
 
 /*
@@ -76,21 +90,45 @@ RecordLook
 record_claim(const RecordName *name, const RecordMemo *memo)
 {
 	RecordMemo	own;
-	RecordLook	look;
+	RecordLook	found;
 
 	if (name->dedup_store == NULL)
-		return record_ring_claim(name, memo);
+		return claim(name, memo);
 	if (memo == NULL)
 	{
-		look = record_look(name, &own);
-		if (look.fate == RECORD_COMMITTED)
-			return look;
+		found = record_look(name, &own);
+		if (found.fate == RECORD_COMMITTED)
+			return found;
 		memo = &own;
 	}
-	look = record_ring_claim(name, memo);
-	if (look.fate == RECORD_ABSENT && is_late(memo) && is_in_store(name))
+	found = claim(name, memo);
+	if (found.fate == RECORD_ABSENT && is_late(memo) && is_in_store(name))
 		return (RecordLook) {.fate = RECORD_COMMITTED};
-	return look;
+	return found;
+}
+
+/* Looks where the endpoint keeps its records. */
+static RecordLook
+look(const RecordName *name, RecordMemo *memo)
+{
+	if (OidIsValid(name->mapping.table))
+	{
+		RecordLook	found = record_table_look(name);
+
+		if (found.fate != RECORD_ABSENT)
+			return found;
+	}
+
+	/* It may have had records here before it got a table. */
+	return record_ring_look(name, memo);
+}
+
+static RecordLook
+claim(const RecordName *name, const RecordMemo *memo)
+{
+	if (OidIsValid(name->mapping.table))
+		return record_table_claim(name);
+	return record_ring_claim(name, memo);
 }
 
 /*

@@ -18,6 +18,7 @@ typedef struct RecordName
 	char	   *msgid;
 	pg_uuid_t	key;			/* hash of both */
 	int64		retention;		/* microseconds */
+	RecordMapping mapping;		/* table of the user's own, if it has one */
 	char	   *dedup_store;	/* URL, or NULL */
 	bool		has_marker;		/* others than the ring are told of the record:
 								 * it has a marker in the log */
@@ -34,9 +35,13 @@ typedef enum RecordFate
 typedef struct RecordLook
 {
 	RecordFate	fate;
-	FullTransactionId tx;		/* that claimed it, unless absent; invalid:
-								 * not known, for it is packed */
-	TransactionId xmin;			/* the same or a subtransaction of it */
+	FullTransactionId tx;		/* that claimed it; invalid: not known, for it
+								 * is packed, in a store, or in a table of the
+								 * user's own */
+	TransactionId xmin;			/* the same or a subtransaction of it; in a
+								 * table of the user's own, that wrote it last */
+	bool		in_table;		/* of the user's own */
+	bool		dispatched;		/* in such a table: marked as dispatched */
 } RecordLook;
 
 /*
@@ -52,6 +57,7 @@ typedef struct RecordMemo
 	int64		generation;
 } RecordMemo;
 
+extern void record_key_make(const char *endpoint, const char *msgid, pg_uuid_t *key);
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_claim(const RecordName *name, const RecordMemo *memo);

@@ -68,8 +68,6 @@ static bool has_expired(const Slot *slot, int64 retention);
 static bool others_are_quiet(const Ring *ring);
 static void insert(Relation table, int slot, const pg_uuid_t *key,
 				   const char *endpoint, const char *msgid);
-static void lock_key(const pg_uuid_t *key, LOCKTAG *tag);
-static void check_age(const RecordName *name);
 
 /*
  * Looks whether a message has a record, without waiting for anybody. If memo
@@ -119,7 +117,7 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		RecordLook	look;
 		int			slot;
 
-		lock_key(&name->key, &tag);
+		record_ring_lock_key(&name->key, &tag);
 		KILL_POINT("key_locked");
 		table = ring_open_current(RING_RECORD, &slot);
 		rings_read(&rings);
@@ -127,7 +125,7 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 
 		if (look.fate == RECORD_ABSENT && rings_generation() == rings.generation)
 		{
-			check_age(name);
+			record_ring_check_claim(name);
 			insert(table, slot, &name->key, name->endpoint, name->msgid);
 			KILL_POINT("record_written");
 			table_close(table, NoLock);
@@ -262,8 +260,9 @@ insert(Relation table, int slot, const pg_uuid_t *key, const char *endpoint, con
 			   UNIQUE_CHECK_YES, values, isnull);
 }
 
-static void
-lock_key(const pg_uuid_t *key, LOCKTAG *tag)
+/* Takes the momentary lock on a key; whoever claims anywhere holds it. */
+void
+record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag)
 {
 	uint32		halves[2];
 
@@ -272,9 +271,19 @@ lock_key(const pg_uuid_t *key, LOCKTAG *tag)
 	(void) LockAcquire(tag, ExclusiveLock, false, false);
 }
 
-static void
-check_age(const RecordName *name)
+/*
+ * Raises 40001 if this transaction is older than the retention: what it looked
+ * at may have been forgotten meanwhile. And if the endpoint has got another
+ * place for its records since begin: then others look there. Called with the
+ * lock on the key, so whoever gets it next has the new settings or sees us.
+ */
+void
+record_ring_check_claim(const RecordName *name)
 {
+	/* A record that is being restored goes into the ring in any case. */
+	if (name->retention == PG_INT64_MAX)
+		return;
+	endpoint_check_mapping(name->endpoint, &name->mapping);
 	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

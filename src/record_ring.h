@@ -6,9 +6,14 @@
 #ifndef OUTBOX_RECORD_RING_H
 #define OUTBOX_RECORD_RING_H
 
+#include "storage/lock.h"
+
 #include "src/record.h"
 
 extern RecordLook record_ring_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_ring_claim(const RecordName *name, const RecordMemo *memo);
+
+extern void record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag);
+extern void record_ring_check_claim(const RecordName *name);
 
 #endif							/* OUTBOX_RECORD_RING_H */

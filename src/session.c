@@ -20,10 +20,11 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "src/duplicates.h"
 #include "src/kill_point.h"
 #include "src/log.h"
+#include "src/record_table.h"
 #include "src/session.h"
-#include "src/shared.h"
 
 typedef enum Phase
 {
@@ -49,7 +50,6 @@ static SessionState *state;
 static SessionState *writable_state(void);
 static void open_message(SessionState *session, const Endpoint *endpoint, const char *msgid);
 static void refuse_claimed(const RecordName *name, const RecordLook *winner);
-static void count_duplicate(void);
 static void at_transaction_end(XactEvent event, void *arg);
 static void at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
 								  SubTransactionId parent, void *arg);
@@ -93,7 +93,7 @@ session_begin(const Endpoint *endpoint, const char *msgid)
 	if (look.fate == RECORD_COMMITTED)
 	{
 		session->phase = PHASE_DUPLICATE;
-		count_duplicate();
+		duplicates_count(session->name.endpoint);
 		return false;
 	}
 	session->phase = PHASE_OPEN;
@@ -167,6 +167,11 @@ writable_state(void)
 	SubTransactionId mine = GetCurrentSubTransactionId();
 	SessionState *copy;
 
+	/* We are in the middle of a change already. */
+	if (record_table_is_inserting())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a trigger of a record table must not use the outbox")));
 	if (state && state->subtransaction == mine)
 		return state;
 
@@ -193,7 +198,7 @@ open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
 static void
 refuse_claimed(const RecordName *name, const RecordLook *winner)
 {
-	count_duplicate();
+	duplicates_count(name->endpoint);
 	if (IsolationUsesXactSnapshot() &&
 		(!TransactionIdIsValid(winner->xmin) || XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot())))
 		ereport(ERROR,
@@ -208,15 +213,6 @@ refuse_claimed(const RecordName *name, const RecordLook *winner)
 					   name->msgid, name->endpoint),
 			 errhint("Roll back; when the message is delivered again, outbox_begin() returns false."),
 			 err_generic_string(PG_DIAG_CONSTRAINT_NAME, "outbox_record_claimed")));
-}
-
-static void
-count_duplicate(void)
-{
-	DatabaseShared *shared = shared_mine();
-
-	if (shared)
-		pg_atomic_fetch_add_u64(&shared->duplicates, 1);
 }
 
 static void

@@ -216,6 +216,11 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u32(&shared->reload, 0);
 	pg_atomic_init_u64(&shared->sent, 0);
 	pg_atomic_init_u64(&shared->duplicates, 0);
+	for (int i = 0; i < COUNTED_ENDPOINTS; i++)
+	{
+		pg_atomic_init_u64(&shared->counters[i].endpoint, 0);
+		pg_atomic_init_u64(&shared->counters[i].duplicates, 0);
+	}
 	pg_atomic_init_u64(&shared->cleanups_asked, 0);
 	pg_atomic_init_u64(&shared->cleanups_done, 0);
 	pg_atomic_init_u64(&shared->records_removed, 0);

@@ -62,8 +62,21 @@ typedef struct DispatcherReport
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
 									 * none waits */
 	char		deferred_error[256];	/* last refusal of a destination */
+	char		marking_error[256]; /* why processed messages cannot be
+									 * marked */
+	char		expiry_error[256];	/* why expired records of a user's own
+									 * table cannot be deleted */
 	TimestampTz last_cleanup;
 } DispatcherReport;
+
+/* Endpoints of a database that have a counter of their own. */
+#define COUNTED_ENDPOINTS	64
+
+typedef struct EndpointCounter
+{
+	pg_atomic_uint64 endpoint;	/* hash of its name, 0 = free */
+	pg_atomic_uint64 duplicates;
+} EndpointCounter;
 
 typedef struct DatabaseShared
 {
@@ -92,7 +105,8 @@ typedef struct DatabaseShared
 								 * changed by others */
 
 	pg_atomic_uint64 sent;
-	pg_atomic_uint64 duplicates;
+	pg_atomic_uint64 duplicates;	/* of all endpoints */
+	EndpointCounter counters[COUNTED_ENDPOINTS];
 
 	pg_atomic_uint64 cleanups_asked;
 	pg_atomic_uint64 cleanups_done;

@@ -28,6 +28,7 @@
 #include "src/compat.h"
 #include "src/deferred.h"
 #include "src/log.h"
+#include "src/record_view.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -69,7 +70,6 @@ static void read_backlog(Backlog *backlog, const DispatcherReport *report);
 static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int slot, void *arg);
 static int64 last_message_id(void);
-static SnapshotValue *snapshot_of_now(void);
 static char *find_problem(const DispatcherReport *report, const Backlog *backlog);
 static const char *dispatcher_state_name(DispatcherState state);
 static const char *redis_state_name(RedisState state);
@@ -137,7 +137,7 @@ outbox_read_pending(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	/* In the order in which a message may move meanwhile: none is missed. */
 	if (window_published(&published))
-		log_scan(SnapshotSelf, published.snapshot, snapshot_of_now(), show_message, &rows);
+		log_scan(SnapshotSelf, published.snapshot, snapshot_value_latest(), show_message, &rows);
 	if (rows.count < PENDING_LIMIT)
 		deferred_scan(show_deferred, &rows);
 	return (Datum) 0;
@@ -156,6 +156,7 @@ outbox_read_records(PG_FUNCTION_ARGS)
 		if (slot_is_live(&rings.ring[RING_RECORD].slots[n]))
 			show_records((ReturnSetInfo *) fcinfo->resultinfo, n, &rings.ring[RING_RECORD].slots[n]);
 	}
+	record_view_tables((ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }
 
@@ -203,7 +204,7 @@ count_unopened(const Window *newest, Unopened *unopened)
 	memset(unopened, 0, sizeof(*unopened));
 	unopened->complete = true;
 	unopened->lowest_id = PG_INT64_MAX;
-	log_scan(SnapshotSelf, newest->snapshot, snapshot_of_now(), count_message, unopened);
+	log_scan(SnapshotSelf, newest->snapshot, snapshot_value_latest(), count_message, unopened);
 	if (!unopened->complete)
 		unopened->messages = Max(COUNT_LIMIT, last_message_id() - unopened->lowest_id + 1);
 }
@@ -244,18 +245,6 @@ last_message_id(void)
 	return last;
 }
 
-/* The snapshot of this moment, whatever the isolation level. */
-static SnapshotValue *
-snapshot_of_now(void)
-{
-	SnapshotValue *now;
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	now = snapshot_value_now();
-	PopActiveSnapshot();
-	return now;
-}
-
 /* One sentence about the worst that is wrong; NULL if all is well. */
 static char *
 find_problem(const DispatcherReport *report, const Backlog *backlog)
@@ -279,6 +268,10 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 		return pstrdup(report->redis_warning);
 	if (report->store_problem[0] != '\0')
 		return pstrdup(report->store_problem);
+	if (report->marking_error[0] != '\0')
+		return psprintf("Processed messages cannot be marked, the log keeps them: %s", report->marking_error);
+	if (report->expiry_error[0] != '\0')
+		return psprintf("Expired records cannot be deleted: %s", report->expiry_error);
 	if (report->paused)
 		return "Everything is paused, messages wait: call outbox_resume().";
 	if (report->dead > 0)

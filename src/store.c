@@ -174,14 +174,18 @@ store_fail(StoreFailure *failure, int sqlstate, const char *format,...)
 	va_end(args);
 }
 
-/* outbox.check_store(url): refuses what cannot be the URL of a store */
-Datum
-outbox_check_store(PG_FUNCTION_ARGS)
+/* Raises an error if that cannot be the URL of a store, or the caller may not name one. */
+void
+store_check(const char *url)
 {
-	const char *problem = store_url_problem(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	const char *problem = store_url_problem(url);
 
-	/* Whoever may name a server can have ours connect to it, as its own user. */
-	if (!superuser_arg(GetOuterUserId()))
+	/*
+	 * Whoever may name a server can have ours connect to it, as its own user.
+	 * So neither a function of a superuser's will do, nor a superuser who calls
+	 * somebody else's.
+	 */
+	if (!superuser() || !superuser_arg(GetOuterUserId()))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("must be superuser to name a deduplication store")));
@@ -190,6 +194,13 @@ outbox_check_store(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid URL of a deduplication store"),
 				 errdetail("%s", problem)));
+}
+
+/* outbox.check_store(url) */
+Datum
+outbox_check_store(PG_FUNCTION_ARGS)
+{
+	store_check(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	PG_RETURN_VOID();
 }
 

@@ -45,7 +45,8 @@ typedef struct KeySearch
 
 static RecordName wait_name(FunctionCallInfo fcinfo);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
-static bool is_published(const pg_uuid_t *key, FullTransactionId tx, bool *is_dead);
+static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
+static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
 static bool find_waiting(const Deferred *row, void *arg);
 static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
 static bool dispatch_is_off(DatabaseShared *shared);
@@ -82,7 +83,7 @@ outbox_wait(PG_FUNCTION_ARGS)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(turn);
 
-		published = is_published(&name.key, look.tx, &is_dead);
+		published = is_published(&name, &look, &is_dead);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(turn);
 	} while (!published && !is_dead && sleep_until(shared, deadline));
@@ -166,23 +167,38 @@ wait_deadline(FunctionCallInfo fcinfo)
  * that a message of it has been given up.
  */
 static bool
-is_published(const pg_uuid_t *key, FullTransactionId tx, bool *is_dead)
+is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 {
 	Window		window;
 	KeySearch	search = {0};
 
 	if (!window_published(&window))
 		return false;
-
-	/* What is packed was published before. */
-	if (FullTransactionIdIsValid(tx) &&
-		!snapshot_value_sees(window.snapshot, tx) && log_carries(tx, key))
+	if (!is_sent(name, look, &window))
 		return false;
 
 	search.published = window.snapshot;
-	deferred_scan_record(key, find_waiting, &search);
+	deferred_scan_record(&name->key, find_waiting, &search);
 	*is_dead = search.is_dead;
 	return !search.waits;
+}
+
+/*
+ * Whether what a record carries is in Redis or deferred. What is packed or in a
+ * store was published before. One in a table of the user's own says whether it
+ * has been marked, or else it is gone by now.
+ */
+static bool
+is_sent(const RecordName *name, const RecordLook *look, const Window *published)
+{
+	RecordLook	now;
+
+	if (FullTransactionIdIsValid(look->tx))
+		return snapshot_value_sees(published->snapshot, look->tx) || !log_carries(look->tx, &name->key);
+	if (!look->in_table)
+		return true;
+	now = record_look(name, NULL);
+	return now.fate != RECORD_COMMITTED || now.dispatched;
 }
 
 static bool

@@ -58,6 +58,18 @@ snapshot_value_now(void)
 	return (SnapshotValue *) DatumGetPointer(DirectFunctionCall1(pg_current_snapshot, (Datum) 0));
 }
 
+/* The snapshot of this moment, palloc'd, whatever the isolation level. */
+SnapshotValue *
+snapshot_value_latest(void)
+{
+	SnapshotValue *latest;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	latest = snapshot_value_now();
+	PopActiveSnapshot();
+	return latest;
+}
+
 /* A palloc'd copy. */
 SnapshotValue *
 snapshot_value_copy(const SnapshotValue *snapshot)

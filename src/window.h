@@ -36,6 +36,7 @@ typedef struct Window
 } Window;
 
 extern SnapshotValue *snapshot_value_now(void);
+extern SnapshotValue *snapshot_value_latest(void);
 extern SnapshotValue *snapshot_value_copy(const SnapshotValue *snapshot);
 extern SnapshotValue *snapshot_value_without(const SnapshotValue *snapshot,
 											 const FullTransactionId *txs, uint32 ntxs);

@@ -76,7 +76,7 @@ foreach my $line (section($readme, '## Functions') =~ /^\| `(outbox_\w+\(.*?\)) 
 	my $wanted = $node->sql(qq{SELECT pg_get_function_arguments(oid) FROM pg_proc WHERE proname = '$name'});
 
 	# Of functions with several types for one argument, README.md names none.
-	$wanted =~ s/::\w+( with time zone)?//g;
+	$wanted =~ s/::\w+(?:\[\]| with time zone)?//g;
 	$wanted =~ s/timestamp with time zone/timestamptz/g;
 	$wanted =~ s/'00:00:30'/'30 s'/;
 	$wanted =~ s/\bbody \w+/body/;

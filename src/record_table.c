@@ -1,0 +1,430 @@
+/*
+ * record_table.c
+ *		Looks records up in a table of the user's own, and claims them there.
+ *
+ * Called by record.c for endpoints that have a record_table. It gives the same
+ * promises as record_ring.c, and by the same means: a momentary lock on the
+ * key, a look with a dirty snapshot, and only then the insert. But this table
+ * is not ours alone. The owner's own statements may insert an id at the same
+ * moment, so the insert can still meet a duplicate: it runs in a
+ * subtransaction, and then all begins again. And its rows are updated, so a
+ * look can miss one that moves meanwhile. The claim also looks into the ring,
+ * where the endpoint may have had its records before it got the table.
+ *
+ * Looks run no code of the user's. The insert does (triggers, defaults), with
+ * the rights of the table's owner and no others; see owner.c.
+ *
+ * A table that was altered is checked again before it is used, once per change.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/uuid.h"
+
+#include "src/compat.h"
+#include "src/owner.h"
+#include "src/record_ring.h"
+#include "src/record_table.h"
+
+/* A table that was checked, and not changed since. */
+typedef struct KnownTable
+{
+	Oid			oid;			/* the key in the hash table */
+	bool		valid;
+	MemoryContext context;		/* of what follows; NULL = nothing */
+	RecordMapping mapping;
+	RecordShape shape;
+	SPIPlanPtr	insert;			/* or NULL */
+} KnownTable;
+
+static HTAB *known;				/* by oid; NULL = empty */
+static bool inserting;			/* triggers of the user's may be running */
+
+static KnownTable *open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table);
+static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
+static RecordLook look_into(Relation table, const RecordShape *shape, Datum id);
+static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
+static void start_scan(IndexScanDesc scan, Relation index, Datum id);
+static void take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, TransactionId in_progress);
+static bool insert(KnownTable *entry, const RecordName *name);
+static void insert_as_owner(KnownTable *entry, const RecordName *name);
+static SPIPlanPtr insert_plan(KnownTable *entry);
+static bool is_duplicate(const ErrorData *error, const RecordShape *shape);
+static Datum id_of(const RecordShape *shape, const char *msgid);
+static void forget_on_change(Datum arg, Oid relation);
+
+/* Registers the invalidation callback; once, by _PG_init. */
+void
+record_table_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
+}
+
+/*
+ * An id as the endpoint's table spells it, palloc'd: a column of type uuid
+ * takes several spellings for the same. Raises the errors of
+ * record_table_open(), and 22P02 if the id is not of the column's type.
+ */
+char *
+record_table_canonical(const Endpoint *endpoint, const char *msgid)
+{
+	RecordShape shape;
+
+	table_close(record_table_open(endpoint->name, &endpoint->mapping, AccessShareLock, &shape),
+				AccessShareLock);
+	if (shape.id_type == TEXTOID)
+		return pstrdup(msgid);
+	return DatumGetCString(DirectFunctionCall1(uuid_out, id_of(&shape, msgid)));
+}
+
+/* Looks whether a message has a record, without waiting for another transaction. */
+RecordLook
+record_table_look(const RecordName *name)
+{
+	Relation	table;
+	KnownTable *entry = open_known(name->endpoint, &name->mapping, AccessShareLock, &table);
+	RecordLook	look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+
+	table_close(table, AccessShareLock);
+	return look;
+}
+
+/*
+ * Claims a message for this transaction, as record_ring_claim() does.
+ *
+ * Takes RowExclusiveLock on the table to the end of the transaction, before it
+ * takes the lock on the key, so that nobody waits for the key because somebody
+ * alters the table.
+ */
+RecordLook
+record_table_claim(const RecordName *name)
+{
+	for (;;)
+	{
+		LOCKTAG		tag;
+		Relation	table;
+		KnownTable *entry = open_known(name->endpoint, &name->mapping, RowExclusiveLock, &table);
+		RecordLook	look;
+		bool		inserted = false;
+
+		record_ring_lock_key(&name->key, &tag);
+		look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+		if (look.fate == RECORD_ABSENT)
+			look = record_ring_look(name, NULL);
+		if (look.fate == RECORD_ABSENT)
+		{
+			record_ring_check_claim(name);
+			inserted = insert(entry, name);
+		}
+		LockRelease(&tag, ExclusiveLock, false);
+		table_close(table, NoLock);
+
+		if (inserted || look.fate == RECORD_COMMITTED)
+			return look;
+		if (look.fate == RECORD_IN_PROGRESS)
+			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
+	}
+}
+
+/*
+ * Opens the table of an endpoint and tells what is known of it; for those that
+ * do more with it than this file. Raises 42P01 if it was dropped, and the errors
+ * of record_check() if it does not fit any more.
+ */
+Relation
+record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, RecordShape *shape)
+{
+	Relation	table;
+
+	*shape = open_known(endpoint, mapping, mode, &table)->shape;
+	return table;
+}
+
+/* Whether a record is being inserted: then it is a trigger of its table that calls. */
+bool
+record_table_is_inserting(void)
+{
+	return inserting;
+}
+
+/* The qualified name of a table, quoted for a statement. */
+const char *
+record_table_name(Oid table)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), get_rel_name(table));
+}
+
+static KnownTable *
+open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table)
+{
+	KnownTable *entry;
+	bool		found;
+
+	*table = try_relation_open(mapping->table, mode);
+	if (*table == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("record table of endpoint \"%s\" does not exist", endpoint),
+				 errhint("An administrator can name another one with outbox_alter_endpoint().")));
+
+	if (known == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(KnownTable)};
+
+		known = hash_create("outbox record tables", 8, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	entry = hash_search(known, &mapping->table, HASH_ENTER, &found);
+	if (!found)
+		memset((char *) entry + sizeof(Oid), 0, sizeof(KnownTable) - sizeof(Oid));
+	if (!entry->valid || !record_mapping_equal(&entry->mapping, mapping))
+		check_again(entry, mapping, *table);
+	return entry;
+}
+
+/* Checks a table that is new to us or has changed, and forgets its old plan. */
+static void
+check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
+{
+	MemoryContext caller;
+
+	if (entry->insert)
+		SPI_freeplan(entry->insert);
+	entry->insert = NULL;
+	if (entry->context)
+		MemoryContextDelete(entry->context);
+	entry->context = NULL;
+
+	/* What changes while we look invalidates the entry again. */
+	entry->valid = true;
+	PG_TRY();
+	{
+		record_check(table, mapping, &entry->shape);
+	}
+	PG_CATCH();
+	{
+		entry->valid = false;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	entry->context = AllocSetContextCreate(TopMemoryContext, "outbox record table", ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(entry->context);
+	record_mapping_copy(&entry->mapping, mapping);
+	MemoryContextSwitchTo(caller);
+}
+
+/*
+ * Looks until it can be believed. Between the moment when the index is read and
+ * that when its row is, the row may be updated: then its new version is in the
+ * index by now, and one more entry is found than before.
+ */
+static RecordLook
+look_into(Relation table, const RecordShape *shape, Datum id)
+{
+	RecordLook	look;
+	int			before;
+	int			entries = 0;
+
+	do
+	{
+		before = entries;
+		look = (RecordLook) {.fate = RECORD_ABSENT};
+		entries = scan_index(table, shape, id, &look);
+	} while (look.fate != RECORD_COMMITTED && entries != before);
+	return look;
+}
+
+/* Looks once; returns how many entries of the index were followed. */
+static int
+scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look)
+{
+	Relation	index = index_open(shape->index, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	int			entries = 0;
+	SnapshotData dirty;
+	IndexScanDesc scan;
+
+	InitDirtySnapshot(dirty);
+	scan = compat_index_beginscan(table, index, &dirty, 1);
+	start_scan(scan, index, id);
+	while (look->fate != RECORD_COMMITTED && index_getnext_tid(scan, ForwardScanDirection) != NULL)
+	{
+		entries++;
+		if (index_fetch_heap(scan, row))
+			take_in(look, shape, row, dirty.xmin);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
+	return entries;
+}
+
+static void
+start_scan(IndexScanDesc scan, Relation index, Datum id)
+{
+	Oid			type = index->rd_opcintype[0];
+	Oid			equal = get_opfamily_member(index->rd_opfamily[0], type, type, BTEqualStrategyNumber);
+	ScanKeyData key;
+
+	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[0], get_opcode(equal), id);
+	index_rescan(scan, &key, 1, NULL, 0);
+}
+
+/*
+ * Takes in one version of a row. If its inserter is in progress another version
+ * may still be committed: that of a row which is being updated.
+ */
+static void
+take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, TransactionId in_progress)
+{
+	bool		isnull;
+
+	look->fate = TransactionIdIsValid(in_progress) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
+	look->xmin = TransactionIdIsValid(in_progress) ? in_progress :
+		DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
+	look->in_table = true;
+	look->dispatched = DatumGetBool(slot_getattr(row, shape->dispatched, &isnull)) && !isnull;
+}
+
+/*
+ * Inserts the record; false if a statement of somebody else's has inserted it
+ * since we looked.
+ */
+static bool
+insert(KnownTable *entry, const RecordName *name)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool inserted = true;
+
+	inserting = true;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		insert_as_owner(entry, name);
+		ReleaseCurrentSubTransaction();
+		inserting = false;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		inserting = false;
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(caller);
+		CurrentResourceOwner = owner;
+		if (!is_duplicate(error, &entry->shape))
+			ReThrowError(error);
+		FreeErrorData(error);
+		inserted = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	return inserted;
+}
+
+static void
+insert_as_owner(KnownTable *entry, const RecordName *name)
+{
+	Datum		id = id_of(&entry->shape, name->msgid);
+	bool		isnull = false;
+	bool		as_given;
+	OwnerRights before;
+
+	owner_rights_take(&before, entry->shape.owner);
+	SPI_connect();
+	if (SPI_execute_plan(insert_plan(entry), &id, NULL, false, 0) != SPI_OK_INSERT_RETURNING)
+		elog(ERROR, "could not insert a record");
+	as_given = SPI_processed == 1 &&
+		DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) && !isnull;
+	SPI_finish();
+	owner_rights_return(&before);
+
+	if (!as_given)
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("record of message \"%s\" of endpoint \"%s\" was not stored as it was given",
+						name->msgid, name->endpoint),
+				 errdetail("A trigger or the type of a column of table \"%s\" prevented it.",
+						   get_rel_name(entry->oid))));
+}
+
+static SPIPlanPtr
+insert_plan(KnownTable *entry)
+{
+	const char *id = quote_identifier(entry->mapping.message_id);
+	char	   *sql;
+
+	if (entry->insert)
+		return entry->insert;
+	sql = psprintf("INSERT INTO %s (%s, %s) VALUES ($1, false) RETURNING %s OPERATOR(pg_catalog.=) $1 AND NOT %s",
+				   record_table_name(entry->oid),
+				   id, quote_identifier(entry->mapping.dispatched),
+				   id, quote_identifier(entry->mapping.dispatched));
+	entry->insert = SPI_prepare(sql, 1, &entry->shape.id_type);
+	if (entry->insert == NULL)
+		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+	SPI_keepplan(entry->insert);
+	return entry->insert;
+}
+
+/* Whether an error says that the id is there already. */
+static bool
+is_duplicate(const ErrorData *error, const RecordShape *shape)
+{
+	char	   *index = get_rel_name(shape->index);
+
+	return error->sqlerrcode == ERRCODE_UNIQUE_VIOLATION && index && error->constraint_name &&
+		strcmp(error->constraint_name, index) == 0;
+}
+
+static Datum
+id_of(const RecordShape *shape, const char *msgid)
+{
+	if (shape->id_type == UUIDOID)
+		return DirectFunctionCall1(uuid_in, CStringGetDatum(msgid));
+	return CStringGetTextDatum(msgid);
+}
+
+static void
+forget_on_change(Datum arg, Oid relation)
+{
+	HASH_SEQ_STATUS scan;
+	KnownTable *entry;
+
+	if (known == NULL)
+		return;
+	if (relation != InvalidOid)
+	{
+		entry = hash_search(known, &relation, HASH_FIND, NULL);
+		if (entry)
+			entry->valid = false;
+		return;
+	}
+	hash_seq_init(&scan, known);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		entry->valid = false;
+}

@@ -1,0 +1,22 @@
+/*
+ * record_table.h
+ *		Records in a table of the user's own.
+ */
+#ifndef OUTBOX_RECORD_TABLE_H
+#define OUTBOX_RECORD_TABLE_H
+
+#include "storage/lockdefs.h"
+
+#include "src/record.h"
+#include "src/record_check.h"
+
+extern void record_table_init(void);
+extern char *record_table_canonical(const Endpoint *endpoint, const char *msgid);
+extern RecordLook record_table_look(const RecordName *name);
+extern RecordLook record_table_claim(const RecordName *name);
+
+extern Relation record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, RecordShape *shape);
+extern bool record_table_is_inserting(void);
+extern const char *record_table_name(Oid table);
+
+#endif							/* OUTBOX_RECORD_TABLE_H */

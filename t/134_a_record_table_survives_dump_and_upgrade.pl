@@ -1,0 +1,94 @@
+# A dump and pg_upgrade carry along that an endpoint keeps its records in a table
+# of the user's own, and what is still to be marked there.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use PostgreSQL::Test::Utils;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $conf = "outbox.takeover_delay = '1s'\noutbox.redis_data_loss = resume";
+my $old = Outbox->create('old', redis => $redis, conf => $conf);
+my $new = Outbox->create('new', redis => $redis, conf => $conf, started => 0);
+my $bin = $old->config_data('--bindir');
+my $folder = PostgreSQL::Test::Utils::tempdir();
+
+$old->sql(<<'END');
+CREATE SCHEMA shop;
+CREATE TABLE shop."In Box" (n bigserial PRIMARY KEY, ref text UNIQUE, done boolean, done_at timestamptz);
+CREATE INDEX ON shop."In Box" (done_at);
+SELECT outbox_create_endpoint('shop', 'pessimistic', '2 days', 'shop."In Box"', '{"message_id": "ref", "dispatched": "done", "dispatched_at": "done_at"}');
+END
+
+sub handle
+{
+	my ($node, $msgid, $database) = @_;
+	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', 'shop'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT", $database);
+}
+
+sub check
+{
+	my ($node, $database) = @_;
+	is($node->sql(q{SELECT name, concurrency, retention, record_table, records FROM outbox.endpoints WHERE name = 'shop'}, $database),
+		'shop|pessimistic|2 days|shop."In Box"|2', "the endpoint is there in $database");
+	is($node->sql(q{SELECT outbox_begin('m1', 'shop'), outbox_begin('m2', 'shop')}, $database), 'f|f', '... and knows its ids');
+	is($node->sql(q{SELECT ref, done FROM shop."In Box" ORDER BY 1}, $database), "m1|t\nm2|f", '... of which one is still to be marked');
+	return;
+}
+
+sub check_later
+{
+	my ($node, $database) = @_;
+	is($node->sql(q{SELECT outbox_wait('m2', 'shop')}, $database), 't', "what was not marked is in $database");
+	handle($node, 'm3', $database);
+	is($node->sql(q{SELECT outbox_wait('m3', 'shop')}, $database), 't', '... and what comes now');
+	is($node->sql(q{SELECT count(*) FROM shop."In Box" WHERE done AND done_at > now() - interval '10 minutes'}, $database), 3, 'the table says so');
+	is($node->status('problem IS NULL', $database), 't', 'nothing is wrong');
+	return;
+}
+
+handle($old, 'm1');
+is($old->sql(q{SELECT outbox_wait('m1', 'shop')}), 't', 'one message is sent');
+$old->sql('SELECT pg_sleep(1.5)');
+$redis->stop;
+handle($old, 'm2');
+
+$old->command_ok([ 'pg_dump', '--format=custom', '--file', "$folder/dump", $old->connstr('postgres') ], 'pg_dump');
+$old->sql('CREATE DATABASE restored');
+$old->command_ok([ 'pg_restore', '--exit-on-error', '--jobs=2', '--dbname', $old->connstr('restored'), "$folder/dump" ], 'pg_restore');
+check($old, 'restored');
+isnt($old->sql('SELECT record_table::oid FROM outbox.endpoint', 'restored'), $old->sql('SELECT record_table::oid FROM outbox.endpoint'), 'it is another table');
+
+# The dispatcher is there before the indexes are.
+$old->sql('CREATE DATABASE slow');
+$old->command_ok([ 'pg_restore', '--exit-on-error', '--section=pre-data', '--section=data', '--dbname', $old->connstr('slow'), "$folder/dump" ],
+	'pg_restore without indexes');
+like($old->sql_error(q{SELECT outbox_begin('m1', 'shop')}, 'slow'), qr/^55000/, 'the endpoint cannot be used before its indexes are there');
+$redis->start;
+check_later($old, 'restored');
+eventually { $old->status('problem', 'slow') =~ /unique index/ } 'status says so';
+$redis->stop;
+$old->command_ok([ 'pg_restore', '--exit-on-error', '--section=post-data', '--dbname', $old->connstr('slow'), "$folder/dump" ], '... and the indexes');
+$redis->start;
+check_later($old, 'slow');
+
+# The original: what waits there is carried over by pg_upgrade.
+eventually { $old->sql(q{SELECT done FROM shop."In Box" WHERE ref = 'm2'}) eq 't' } 'the original marks its own';
+$redis->stop;
+handle($old, 'm4');
+$old->stop;
+chdir PostgreSQL::Test::Utils::tempdir() or die "chdir: $!";
+command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $old->data_dir, '-D', $new->data_dir,
+		'-s', $old->host, '-p', $old->port, '-P', $new->port ], 'pg_upgrade');
+$new->start;
+is($new->sql(q{SELECT outbox_begin('m2', 'shop'), outbox_begin('m4', 'shop')}), 'f|f', 'ids are known after pg_upgrade');
+is($new->sql(q{SELECT done FROM shop."In Box" WHERE ref = 'm4'}), 'f', '... one is to be marked');
+$redis->start;
+is($new->sql(q{SELECT outbox_wait('m4', 'shop')}), 't', '... and is');
+is(scalar(grep { $_ eq 'm4' } $redis->bodies('d')), 1, 'its message was sent once');
+is($new->status('problem IS NULL'), 't', 'nothing is wrong');
+
+done_testing();
