@@ -597,6 +597,7 @@ static bool
 keep_house(bool busy)
 {
 	TimestampTz now = clock_now();
+	bool		more;
 
 	if (!busy && position_is_caught_up(&position) && has_news_of_position() &&
 		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
@@ -612,7 +613,9 @@ keep_house(bool busy)
 		clean_up();
 	else if (round_is_due())
 		(void) run_round(false);
-	return packing_step() | filter_builder_step() | is_cleaning;
+	more = packing_step();
+	more |= filter_builder_step();
+	return more || is_cleaning;
 }
 
 /* Says that we are still there, if nothing else has for a while. */

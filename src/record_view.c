@@ -35,9 +35,6 @@
 #include "src/relations.h"
 #include "src/ring.h"
 
-/* A count of more blocks than these is estimated from the first ones. */
-#define COUNTED_BLOCKS	1024
-
 /* Name of an endpoint as a key of a hash table. */
 #define MAX_NAME_BYTES	1024
 
