@@ -51,15 +51,13 @@
 /* A dump has its locks within this time, or waits for one: microseconds. */
 #define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
 
-/* A count of more blocks than these is estimated from the first ones. */
-#define COUNTED_BLOCKS	4096
-
 static bool step(RingKind kind, int n, const Slot *slot, const Position *position, const CleanupLimits *limits);
 static bool rotate(RingKind kind, const Ring *ring, const Position *position);
 static bool make_quiet(RingKind kind, int n);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static bool retire(RingKind kind, int n);
 static int64 share_of_time(RingKind kind);
+static bool holds_packed(const Ring *ring);
 static bool is_full(RingKind kind, const Ring *ring);
 static bool empty(RingKind kind, int n, const Slot *slot);
 static void forget_packed(int slot);
@@ -72,10 +70,12 @@ static void truncate_table(Oid relation);
 static void change_state(RingKind kind, int n, SlotState state);
 static int64 time_to_live(RingKind kind);
 static bool is_used(RingKind kind, int n);
-static BlockNumber blocks_of(RingKind kind, int n);
 static int64 count_rows(Oid table);
 
-/* Whether records have filled their slot: then a round has something to do. */
+/*
+ * Whether a round has something to do that cannot wait: records have filled
+ * their slot, or one that was packed could not be emptied yet.
+ */
 bool
 cleanup_is_due(void)
 {
@@ -85,7 +85,8 @@ cleanup_is_due(void)
 	if (!transaction_begin("measuring a slot"))
 		return false;
 	rings_read(&rings);
-	due = is_full(RING_RECORD, &rings.ring[RING_RECORD]);
+	due = is_full(RING_RECORD, &rings.ring[RING_RECORD]) ||
+		holds_packed(&rings.ring[RING_RECORD]) || holds_packed(&rings.ring[RING_HISTORY]);
 	transaction_commit();
 	return due;
 }
@@ -277,12 +278,35 @@ share_of_time(RingKind kind)
 	return time_to_live(kind) / (kind == RING_LOG ? LOG_SHARES : RECORD_SHARES);
 }
 
-/* Records go to small tables: their hashed keys touch pages at random. */
+static bool
+holds_packed(const Ring *ring)
+{
+	for (int n = 0; n < ring->nslots; n++)
+	{
+		if (ring->slots[n].state == SLOT_RETIRED && ring->slots[n].packed_into >= 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Records go to small tables: their hashed keys touch pages at random. When
+ * slots become scarce, for nothing is published or an old snapshot keeps what
+ * was packed, each is made twice as large as the one before: so the rest lasts.
+ */
 static bool
 is_full(RingKind kind, const Ring *ring)
 {
-	return kind == RING_RECORD &&
-		blocks_of(kind, ring->current) >= outbox_record_slot_size / (BLCKSZ / 1024);
+	int64		limit = outbox_record_slot_size / (BLCKSZ / 1024);
+	int			used = 0;
+
+	if (kind != RING_RECORD)
+		return false;
+	for (int n = 0; n < ring->nslots; n++)
+		used += ring->slots[n].state != SLOT_EMPTY;
+	if (used > ring->nslots / 2)
+		limit <<= used - ring->nslots / 2;
+	return slot_blocks(kind, ring->current) >= limit;
 }
 
 /*
@@ -450,17 +474,7 @@ time_to_live(RingKind kind)
 static bool
 is_used(RingKind kind, int n)
 {
-	return blocks_of(kind, n) > 0;
-}
-
-static BlockNumber
-blocks_of(RingKind kind, int n)
-{
-	Relation	table = table_open(relations_enter()->slots[kind][n].table, AccessShareLock);
-	BlockNumber blocks = RelationGetNumberOfBlocks(table);
-
-	table_close(table, AccessShareLock);
-	return blocks;
+	return slot_blocks(kind, n) > 0;
 }
 
 /* Counts the records of a slot; a large one's by the density of its beginning. */

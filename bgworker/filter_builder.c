@@ -8,10 +8,6 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "storage/bufmgr.h"
-#include "utils/rel.h"
-
 #include "bgworker/filter_builder.h"
 #include "bgworker/key_run.h"
 #include "bgworker/transaction.h"
@@ -21,9 +17,6 @@
 
 /* Keys that a step reads: a few milliseconds. */
 #define STEP_KEYS		20000
-
-/* The least that a row of records takes in its table, but for a few bytes. */
-#define RECORD_BYTES	64
 
 /* The slot whose filter is being built. */
 static bool building;
@@ -37,7 +30,6 @@ static int64 looked_at = -1;	/* generation at which nothing was left to do */
 
 static bool is_still_there(const Rings *rings);
 static bool begin_next(const Rings *rings);
-static int64 count_keys(RingKind of, int n, const Slot *state);
 static void proceed(void);
 
 /*
@@ -58,7 +50,7 @@ filter_builder_step(void)
 	filters_forget_stale(&rings);
 	if (building && !is_still_there(&rings))
 	{
-		filter_abandon();
+		filter_abandon(FILTER_OF_SLOT);
 		building = false;
 	}
 	if (building || begin_next(&rings))
@@ -90,7 +82,7 @@ begin_next(const Rings *rings)
 			if (state->state != SLOT_QUIET || filter_is_there((RingKind) k, n, state))
 				continue;
 			tag = U64FromFullTransactionId(state->tx);
-			if (!filter_begin(tag, count_keys((RingKind) k, n, state)))
+			if (!filter_begin(FILTER_OF_SLOT, slot_count_keys((RingKind) k, n, state)))
 				continue;
 			kind = (RingKind) k;
 			slot = n;
@@ -103,21 +95,6 @@ begin_next(const Rings *rings)
 	return false;
 }
 
-/* How many keys a slot has, at most. */
-static int64
-count_keys(RingKind of, int n, const Slot *state)
-{
-	Relation	table;
-	int64		bytes;
-
-	if (of == RING_HISTORY)
-		return state->keys;
-	table = table_open(relations_enter()->slots[of][n].table, AccessShareLock);
-	bytes = (int64) RelationGetNumberOfBlocks(table) * BLCKSZ;
-	table_close(table, AccessShareLock);
-	return bytes / RECORD_BYTES;
-}
-
 static void
 proceed(void)
 {
@@ -127,7 +104,7 @@ proceed(void)
 	key_run_open(&run, kind, slot, has_last ? &last : NULL);
 	for (; n < STEP_KEYS && !run.ended; n++)
 	{
-		filter_add(&run.key);
+		filter_add(FILTER_OF_SLOT, &run.key);
 		last = run.key;
 		has_last = true;
 		key_run_advance(&run);
@@ -135,7 +112,7 @@ proceed(void)
 	if (run.ended)
 	{
 		KILL_POINT("filter_filled");
-		filter_publish(kind, slot);
+		filter_publish(FILTER_OF_SLOT, kind, slot, tag);
 		KILL_POINT("filter_published");
 		building = false;
 	}

@@ -11,6 +11,7 @@
 #include "access/genam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "miscadmin.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -62,7 +63,10 @@ void
 key_run_advance(KeyRun *run)
 {
 	if (run->next >= run->nkeys)
+	{
+		CHECK_FOR_INTERRUPTS();
 		next_row(run);
+	}
 	if (!run->ended)
 		run->key = run->keys[run->next++];
 }

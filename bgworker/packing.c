@@ -21,11 +21,15 @@
  *
  * It must never take a slot whose messages are not all published, for what is
  * packed has forgotten its transaction.
+ *
+ * The target's filter is built on the way. If we did not begin the merge
+ * ourselves that is left to filter_builder.c.
  */
 #include "postgres.h"
 
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
@@ -37,6 +41,7 @@
 #include "bgworker/packing.h"
 #include "bgworker/transaction.h"
 #include "src/endpoint.h"
+#include "src/filter.h"
 #include "src/history.h"
 #include "src/kill_point.h"
 #include "src/relations.h"
@@ -66,7 +71,11 @@ typedef struct Merge
 } Merge;
 
 static bool awake = true;		/* there may be something to do */
+static bool filtering;			/* keys go into a filter, too: since we began
+								 * the merge ourselves */
 
+static void begin_merge(const Rings *rings, const Merge *merge);
+static void continue_merge(const Merge *merge);
 static bool find_merge(const Rings *rings, Merge *merge);
 static bool choose(const Rings *rings, Merge *merge);
 static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
@@ -74,7 +83,6 @@ static int	candidates(const Ring *ring, int level, int *slots);
 static int	compare_published(const void *a, const void *b, void *arg);
 static int	enough(const Ring *ring, int reserve);
 static int	choose_target(const Ring *history);
-static bool is_used(Oid table);
 static void begin(const Merge *merge);
 static void count_endpoints(const Merge *merge);
 static bool proceed(const Merge *merge);
@@ -106,35 +114,54 @@ packing_step(void)
 
 	rings_read(&rings);
 	if (find_merge(&rings, &merge))
-	{
-		if (proceed(&merge))
-		{
-			KILL_POINT("merge_step_written");
-			transaction_commit_async();
-			KILL_POINT("merge_step_committed");
-		}
-		else
-		{
-			KILL_POINT("merge_end_written");
-			transaction_commit();
-			KILL_POINT("merge_end_committed");
-			transaction_tell_rings();
-		}
-	}
+		continue_merge(&merge);
 	else if (choose(&rings, &merge))
-	{
-		begin(&merge);
-		KILL_POINT("merge_begin_written");
-		transaction_commit();
-		KILL_POINT("merge_begin_committed");
-		transaction_tell_rings();
-	}
+		begin_merge(&rings, &merge);
 	else
 	{
 		transaction_commit();
 		awake = false;
 	}
 	return awake;
+}
+
+static void
+begin_merge(const Rings *rings, const Merge *merge)
+{
+	int64		keys = 0;
+
+	for (int i = 0; i < merge->n; i++)
+		keys += slot_count_keys(merge->kind, merge->sources[i], &rings->ring[merge->kind].slots[merge->sources[i]]);
+	filtering = filter_begin(FILTER_OF_MERGE, keys);
+	begin(merge);
+	KILL_POINT("merge_begin_written");
+	transaction_commit();
+	KILL_POINT("merge_begin_committed");
+	transaction_tell_rings();
+}
+
+static void
+continue_merge(const Merge *merge)
+{
+	uint64		tag;
+
+	if (proceed(merge))
+	{
+		KILL_POINT("merge_step_written");
+		transaction_commit_async();
+		KILL_POINT("merge_step_committed");
+		return;
+	}
+	KILL_POINT("merge_end_written");
+	tag = U64FromFullTransactionId(GetTopFullTransactionId());
+	transaction_commit();
+	KILL_POINT("merge_end_committed");
+
+	/* The filter is there before anybody looks into the target. */
+	if (filtering)
+		filter_publish(FILTER_OF_MERGE, RING_HISTORY, merge->target, tag);
+	filtering = false;
+	transaction_tell_rings();
 }
 
 /* The merge that is under way. */
@@ -266,20 +293,10 @@ choose_target(const Ring *history)
 	for (int n = 0; n < history->nslots; n++)
 	{
 		if (history->slots[n].state == SLOT_EMPTY &&
-			!is_used(relations_enter()->slots[RING_HISTORY][n].table))
+			slot_blocks(RING_HISTORY, n) == 0)
 			return n;
 	}
 	return -1;
-}
-
-static bool
-is_used(Oid table)
-{
-	Relation	relation = table_open(table, AccessShareLock);
-	bool		used = RelationGetNumberOfBlocks(relation) > 0;
-
-	table_close(relation, AccessShareLock);
-	return used;
 }
 
 /* (1) */
@@ -301,7 +318,10 @@ begin(const Merge *merge)
 	count_endpoints(merge);
 }
 
-/* Keys do not tell of their endpoint: how many each has is noted while it is known. */
+/*
+ * Keys do not tell of their endpoint: how many each has is noted while it is
+ * known. A slot that has grown large is estimated from its beginning.
+ */
 static void
 count_endpoints(const Merge *merge)
 {
@@ -314,10 +334,15 @@ count_endpoints(const Merge *merge)
 		return;
 	}
 	for (int i = 0; i < merge->n; i++)
+	{
+		BlockNumber blocks = slot_blocks(RING_RECORD, merge->sources[i]);
+
 		(void) transaction_execute(psprintf("INSERT INTO outbox.packed "
-											"SELECT $1, endpoint, count(*) FROM outbox.record_%d GROUP BY endpoint",
-											merge->sources[i]),
+											"SELECT $1, endpoint, (count(*) * %f)::bigint FROM outbox.record_%d "
+											"WHERE ctid < '(%u,0)' GROUP BY endpoint",
+											Max(1.0, (double) blocks / COUNTED_BLOCKS), merge->sources[i], COUNTED_BLOCKS),
 								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+	}
 }
 
 /* (2), and (3) when all is merged: then it returns false. */
@@ -373,6 +398,8 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 		{
 			last = keys[n++] = runs[from].key;
 			has_last = true;
+			if (filtering)
+				filter_add(FILTER_OF_MERGE, &last);
 		}
 		key_run_advance(&runs[from]);
 		if (n == HISTORY_KEYS)

@@ -25,6 +25,7 @@
 
 static Oid	extension;			/* that this process works for */
 static bool refused;
+static bool untold;				/* outbox.ring was changed */
 
 static void set_synchronous_commit(const char *value);
 
@@ -50,6 +51,11 @@ transaction_begin(const char *activity)
 		return false;
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
+	if (untold)
+	{
+		untold = false;
+		rings_reload();
+	}
 	pgstat_report_activity(STATE_RUNNING, activity);
 	return true;
 }
@@ -118,14 +124,16 @@ transaction_commit_async(void)
 	transaction_commit();
 }
 
-/* Makes committed changes of outbox.ring known to all sessions. */
+/*
+ * Makes committed changes of outbox.ring known to all sessions: now or, if no
+ * transaction can begin, by the next one that can.
+ */
 void
 transaction_tell_rings(void)
 {
-	if (!transaction_begin("telling of a slot's state"))
-		return;
-	rings_reload();
-	transaction_commit();
+	untold = true;
+	if (transaction_begin("telling of a slot's state"))
+		transaction_commit();
 	KILL_POINT("sessions_told");
 }
 

@@ -107,11 +107,10 @@ filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
 }
 
 /*
- * Begins a filter for so many keys, for the slot that has this tag. False if
- * there is no memory for it.
+ * Begins a filter for so many keys. False if there is no memory for it.
  */
 bool
-filter_begin(uint64 tag, int64 keys)
+filter_begin(FilterUse use, int64 keys)
 {
 	DatabaseShared *shared = shared_mine();
 	uint64		lines = Max(1, keys * BITS_PER_KEY / LINE_BITS);
@@ -121,7 +120,7 @@ filter_begin(uint64 tag, int64 keys)
 	if (memory == NULL)
 		return false;
 	attach();
-	filter_abandon();
+	filter_abandon(use);
 	piece = dsa_allocate_extended(area, lines * LINE_BITS / 8,
 								  DSA_ALLOC_HUGE | DSA_ALLOC_NO_OOM | DSA_ALLOC_ZERO);
 	if (!DsaPointerIsValid(piece))
@@ -129,45 +128,45 @@ filter_begin(uint64 tag, int64 keys)
 	address = dsa_get_address(area, piece);
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->filters.building.tag = tag;
-	shared->filters.building.offset = address - memory;
-	shared->filters.building.lines = lines;
+	shared->filters.building[use].offset = address - memory;
+	shared->filters.building[use].lines = lines;
 	LWLockRelease(shared->lock);
 	return true;
 }
 
 /* Adds a key to the filter that was begun. */
 void
-filter_add(const pg_uuid_t *key)
+filter_add(FilterUse use, const pg_uuid_t *key)
 {
-	uint64	   *line = line_of(&shared_mine()->filters.building, key);
+	uint64	   *line = line_of(&shared_mine()->filters.building[use], key);
 	uint64		bits = half(key, 1);
 
 	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
 		line[(bits >> 6) % LINE_WORDS] |= UINT64CONST(1) << (bits & 63);
 }
 
-/* Gives the filter that was begun, and has all keys now, to a slot. */
+/* Gives the filter that was begun, and has all keys now, to the slot with this tag. */
 void
-filter_publish(RingKind kind, int slot)
+filter_publish(FilterUse use, RingKind kind, int slot, uint64 tag)
 {
 	DatabaseShared *shared = shared_mine();
 	SlotFilter *filter = &shared->filters.slots[kind][slot];
 
 	withdraw(shared, filter);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	*filter = shared->filters.building;
-	shared->filters.building.lines = 0;
+	*filter = shared->filters.building[use];
+	filter->tag = tag;
+	shared->filters.building[use].lines = 0;
 	LWLockRelease(shared->lock);
 }
 
 /* Gives up the filter that was begun, by us or by a predecessor, if any. */
 void
-filter_abandon(void)
+filter_abandon(FilterUse use)
 {
 	DatabaseShared *shared = shared_mine();
 
-	withdraw(shared, &shared->filters.building);
+	withdraw(shared, &shared->filters.building[use]);
 }
 
 /* Whether a slot has its filter. */
@@ -202,7 +201,8 @@ filters_forget_all(DatabaseShared *shared)
 		for (int n = 0; n < MAX_SLOTS; n++)
 			withdraw(shared, &shared->filters.slots[kind][n]);
 	}
-	withdraw(shared, &shared->filters.building);
+	for (int use = 0; use < FILTER_USES; use++)
+		withdraw(shared, &shared->filters.building[use]);
 }
 
 static Size

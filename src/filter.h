@@ -18,12 +18,22 @@ typedef struct SlotFilter
 	uint64		lines;
 } SlotFilter;
 
+/* What a filter is being built for. */
+typedef enum FilterUse
+{
+	FILTER_OF_SLOT,				/* one that has none */
+	FILTER_OF_MERGE				/* the target, while it is filled */
+} FilterUse;
+
+#define FILTER_USES	2
+
 /* The filters of a database; guarded by its lock. */
 typedef struct Filters
 {
 	SlotFilter	slots[RING_KINDS][MAX_SLOTS];
-	SlotFilter	building;		/* known to nobody yet but the dispatcher, and
-								 * here so that its successor can free it */
+	SlotFilter	building[FILTER_USES];	/* known to nobody yet but the
+										 * dispatcher, and here so that its
+										 * successor can free them */
 } Filters;
 
 /* For each ring, one bit for each slot that certainly does not hold a key. */
@@ -41,10 +51,10 @@ extern void filter_startup(int tranche);
 
 extern void filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence);
 
-extern bool filter_begin(uint64 tag, int64 keys);
-extern void filter_add(const pg_uuid_t *key);
-extern void filter_publish(RingKind kind, int slot);
-extern void filter_abandon(void);
+extern bool filter_begin(FilterUse use, int64 keys);
+extern void filter_add(FilterUse use, const pg_uuid_t *key);
+extern void filter_publish(FilterUse use, RingKind kind, int slot, uint64 tag);
+extern void filter_abandon(FilterUse use);
 extern bool filter_is_there(RingKind kind, int slot, const Slot *state);
 extern void filters_forget_stale(const Rings *rings);
 extern void filters_forget_all(struct DatabaseShared *shared);

@@ -30,6 +30,7 @@
 #include "access/tableam.h"
 #include "access/xlog.h"
 #include "executor/tuptable.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -39,6 +40,9 @@
 #include "src/shared.h"
 
 #define NO_VERSION	PG_UINT64_MAX
+
+/* The least that a row of records takes in its table, but for a few bytes. */
+#define RECORD_BYTES	64
 
 /* Columns of outbox.ring. */
 enum
@@ -139,6 +143,26 @@ ring_open_current(RingKind kind, int *slot)
 		}
 		table_close(table, RowExclusiveLock);
 	}
+}
+
+/* The size of a slot's table. */
+BlockNumber
+slot_blocks(RingKind kind, int slot)
+{
+	Relation	table = table_open(relations_enter()->slots[kind][slot].table, AccessShareLock);
+	BlockNumber blocks = RelationGetNumberOfBlocks(table);
+
+	table_close(table, AccessShareLock);
+	return blocks;
+}
+
+/* How many keys a slot of records or of the history has, at most. */
+int64
+slot_count_keys(RingKind kind, int n, const Slot *slot)
+{
+	if (kind == RING_HISTORY)
+		return slot->keys;
+	return (int64) slot_blocks(kind, n) * BLCKSZ / RECORD_BYTES;
 }
 
 /* How a ring is called in outbox.ring. */

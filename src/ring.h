@@ -7,8 +7,12 @@
 
 #include "access/transam.h"
 #include "datatype/timestamp.h"
+#include "storage/block.h"
 #include "utils/relcache.h"
 #include "utils/xid8.h"
+
+/* A count of the rows of more blocks than these is estimated from the first ones. */
+#define COUNTED_BLOCKS	4096
 
 typedef enum RingKind
 {
@@ -61,6 +65,9 @@ extern int64 rings_generation(void);
 extern int64 rings_shared_generation(void);
 extern void rings_reload(void);
 extern Relation ring_open_current(RingKind kind, int *slot);
+
+extern BlockNumber slot_blocks(RingKind kind, int slot);
+extern int64 slot_count_keys(RingKind kind, int n, const Slot *slot);
 
 extern const char *ring_name(RingKind kind);
 extern const char *slot_state_name(SlotState state);
