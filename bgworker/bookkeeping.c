@@ -69,7 +69,7 @@ typedef struct Work
 typedef void (*WorkFunction) (Work *work);
 
 static MemoryContext context;	/* of the round of expiry */
-static List *round;				/* of Expiry */
+static List *expiries;				/* of Expiry */
 static char error_text[256];
 static char expiry_error[256];	/* of this round, or the last one */
 
@@ -107,7 +107,7 @@ bookkeeping_begin_expiry(void)
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox bookkeeping", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(context);
-	round = NIL;
+	expiries = NIL;
 	expiry_error[0] = '\0';
 	if (!transaction_begin("reading endpoints"))
 		return;
@@ -122,7 +122,7 @@ bookkeeping_begin_expiry(void)
 
 			expiry->endpoint = pstrdup(endpoint->name);
 			expiry->from = DT_NOBEGIN;
-			round = lappend(round, expiry);
+			expiries = lappend(expiries, expiry);
 		}
 		MemoryContextSwitchTo(caller);
 	}
@@ -139,9 +139,9 @@ bookkeeping_expire(void)
 	Expiry	   *expiry;
 	Work		work = {0};
 
-	if (round == NIL)
+	if (expiries == NIL)
 		return false;
-	expiry = linitial(round);
+	expiry = linitial(expiries);
 	work.from = expiry->from;
 	if (!attempt(delete_expired, &work, expiry->endpoint, "deleting expired records"))
 	{
@@ -152,9 +152,9 @@ bookkeeping_expire(void)
 	if (work.rows >= EXPIRY_BATCH)
 		expiry->from = work.upto;
 	else
-		round = list_delete_first(round);
+		expiries = list_delete_first(expiries);
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, work.rows);
-	return round != NIL;
+	return expiries != NIL;
 }
 
 /* What went wrong in the last round of expiry; "" = nothing. */

@@ -289,24 +289,12 @@ holds_packed(const Ring *ring)
 	return false;
 }
 
-/*
- * Records go to small tables: their hashed keys touch pages at random. When
- * slots become scarce, for nothing is published or an old snapshot keeps what
- * was packed, each is made twice as large as the one before: so the rest lasts.
- */
+/* Records go to small tables: their hashed keys touch pages at random. */
 static bool
 is_full(RingKind kind, const Ring *ring)
 {
-	int64		limit = outbox_record_slot_size / (BLCKSZ / 1024);
-	int			used = 0;
-
-	if (kind != RING_RECORD)
-		return false;
-	for (int n = 0; n < ring->nslots; n++)
-		used += ring->slots[n].state != SLOT_EMPTY;
-	if (used > ring->nslots / 2)
-		limit <<= used - ring->nslots / 2;
-	return slot_blocks(kind, ring->current) >= limit;
+	return kind == RING_RECORD &&
+		slot_blocks(kind, ring->current) >= outbox_record_slot_size / (BLCKSZ / 1024);
 }
 
 /*

@@ -35,6 +35,9 @@
 #include "src/relations.h"
 #include "src/ring.h"
 
+/* A count of more blocks than these is estimated from the first ones. */
+#define READ_BLOCKS	1024
+
 /* Name of an endpoint as a key of a hash table. */
 #define MAX_NAME_BYTES	1024
 
@@ -284,14 +287,14 @@ count_table(Relation table)
 	int64		rows = 0;
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, row) &&
-		   ItemPointerGetBlockNumber(&row->tts_tid) < COUNTED_BLOCKS)
+		   ItemPointerGetBlockNumber(&row->tts_tid) < READ_BLOCKS)
 	{
 		CHECK_FOR_INTERRUPTS();
 		rows++;
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
-	return blocks > COUNTED_BLOCKS ? rows * blocks / COUNTED_BLOCKS : rows;
+	return blocks > READ_BLOCKS ? rows * blocks / READ_BLOCKS : rows;
 }
 
 /* When the first was marked of those that are still there; 0 = none is. */
