@@ -45,7 +45,7 @@ foreach my $name (@names)
 	is_deeply([ grep { !$function{$_} && $_ ne 'outbox_record_claimed' } @called ], [], "$name names no function that there is not");
 	my @named = $page{$name} =~ /`(outbox\.[a-z_.]+)/g;
 	is_deeply([ grep { !$object{$_} } @named ], [], '... and no setting or view');
-	my @files = $page{$name} =~ m{`((?:t|sql|specs)/[^`]+\.\w+)`}g;
+	my @files = $page{$name} =~ m{`((?:t|sql|specs|model)/[^`]+\.\w+)`}g;
 	is_deeply([ grep { !-e "$root/$_" } @files ], [], '... and no test');
 
 	foreach my $link ($page{$name} =~ /\]\(([^)]+)\)/g)
