@@ -20,7 +20,9 @@ my @names = ('docs/deduplication.md', 'docs/from-nservicebus.md');
 my %page = map { $_ => read_page("$root/$_") } @names;
 my $redis = Redis->new;
 my $store = Redis->new(tcp => 1);
-my $node = Outbox->create('main', redis => $redis);
+
+# Where there is a store, nothing expires before this time has passed.
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.replay_window = '1s'");
 
 #
 # What the pages name.
