@@ -122,7 +122,7 @@ is(join(' ', @columns),
 type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } blocks($monitoring);
 
 # Roles, and the way out.
-$node->sql('CREATE ROLE shop; CREATE ROLE prometheus; CREATE ROLE operator');
+$node->sql('CREATE ROLE shop; CREATE ROLE prometheus; CREATE ROLE operator; CREATE ROLE shard');
 type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } blocks(section($readme, '### Roles')), blocks(section($readme, '## Uninstall'));
 is($node->sql(q{SELECT count(*) FROM pg_namespace WHERE nspname = 'outbox'}), 0, 'nothing is left');
 
