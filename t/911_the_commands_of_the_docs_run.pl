@@ -20,7 +20,9 @@ my @names = ('docs/deduplication.md', 'docs/from-nservicebus.md');
 my %page = map { $_ => read_page("$root/$_") } @names;
 my $redis = Redis->new;
 my $store = Redis->new(tcp => 1);
-my $node = Outbox->create('main', redis => $redis);
+
+# Where there is a store, nothing expires before this time has passed.
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.replay_window = '1s'");
 
 #
 # What the pages name.
@@ -45,7 +47,7 @@ foreach my $name (@names)
 	is_deeply([ grep { !$function{$_} && $_ ne 'outbox_record_claimed' } @called ], [], "$name names no function that there is not");
 	my @named = $page{$name} =~ /`(outbox\.[a-z_.]+)/g;
 	is_deeply([ grep { !$object{$_} } @named ], [], '... and no setting or view');
-	my @files = $page{$name} =~ m{`((?:t|sql|specs)/[^`]+\.\w+)`}g;
+	my @files = $page{$name} =~ m{`((?:t|sql|specs|model)/[^`]+\.\w+)`}g;
 	is_deeply([ grep { !-e "$root/$_" } @files ], [], '... and no test');
 
 	foreach my $link ($page{$name} =~ /\]\(([^)]+)\)/g)
