@@ -29,6 +29,7 @@
 
 #include "src/duplicates.h"
 #include "src/endpoint.h"
+#include "src/moment.h"
 #include "src/owner.h"
 #include "src/record_table.h"
 #include "src/record_view.h"
@@ -62,6 +63,7 @@ typedef struct TableUse
 static HTAB *create_totals(void);
 static Remembered *total_of(HTAB *totals, const char *name);
 static void add_slot(HTAB *totals, int slot, const Slot *state);
+static void add_packed_slot(HTAB *totals, int slot, const Slot *state);
 static int64 count_slot(HTAB *totals, Oid table);
 static void share_slot(HTAB *totals, Oid table, int64 rows, TimestampTz since);
 static void put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals);
@@ -92,6 +94,11 @@ outbox_read_endpoints(PG_FUNCTION_ARGS)
 	{
 		if (slot_is_live(&rings.ring[RING_RECORD].slots[n]))
 			add_slot(totals, n, &rings.ring[RING_RECORD].slots[n]);
+	}
+	for (int n = 0; n < rings.ring[RING_HISTORY].nslots; n++)
+	{
+		if (slot_is_live(&rings.ring[RING_HISTORY].slots[n]))
+			add_packed_slot(totals, n, &rings.ring[RING_HISTORY].slots[n]);
 	}
 	foreach(cell, endpoints)
 		put_endpoint((ReturnSetInfo *) fcinfo->resultinfo, lfirst(cell), totals);
@@ -147,6 +154,32 @@ add_slot(HTAB *totals, int slot, const Slot *state)
 	int64		rows = count_slot(totals, table);
 
 	share_slot(totals, table, rows, state->published_at != 0 ? state->published_at : state->since);
+}
+
+/* Adds the records of a slot of the history: outbox.packed tells how many. */
+static void
+add_packed_slot(HTAB *totals, int slot, const Slot *state)
+{
+	Relation	packed = table_open(relations_enter()->packed, AccessShareLock);
+	Snapshot	snapshot = moment_begin();
+	TupleTableSlot *row = table_slot_create(packed, NULL);
+	TableScanDesc scan = table_beginscan(packed, snapshot, 0, NULL);
+	int64		rows = 0;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		slot_getallattrs(row);
+		if (DatumGetInt32(row->tts_values[0]) != slot)
+			continue;
+		rows += DatumGetInt64(row->tts_values[2]);
+		if (!row->tts_isnull[1])
+			total_of(totals, TextDatumGetCString(row->tts_values[1]))->in_slot += DatumGetInt64(row->tts_values[2]);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	moment_end(snapshot);
+	table_close(packed, AccessShareLock);
+	share_slot(totals, relations_enter()->slots[RING_HISTORY][slot].table, rows, state->published_at);
 }
 
 static int64

@@ -135,6 +135,7 @@ look_up(Relations *relations)
 	relations->instance = get_relname_relid("instance", schema);
 	relations->ring = get_relname_relid("ring", schema);
 	relations->endpoint = get_relname_relid("endpoint", schema);
+	relations->packed = get_relname_relid("packed", schema);
 	relations->destination = get_relname_relid("destination", schema);
 	relations->deferred = get_relname_relid("deferred", schema);
 	relations->deferred_index = get_relname_relid("deferred_pkey", schema);

@@ -22,6 +22,7 @@ typedef struct Relations
 	Oid			instance;
 	Oid			ring;
 	Oid			endpoint;
+	Oid			packed;
 	Oid			destination;
 	Oid			deferred;
 	Oid			deferred_index; /* on id */
