@@ -17,7 +17,7 @@ my $folder = dirname(__FILE__) . '/schedules';
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => PostgreSQL::Test::Utils::slurp_file("$folder/postgresql.conf"));
 
-local $ENV{SCHEDULES} = 400;
+local $ENV{SCHEDULES} = 320;
 my @schedules = ($python, "$folder/schedules.py", $node->connstr('postgres') . ' user=' . $node->sql('SELECT current_user'), $redis->socket);
 my $output = '';
 my $run = IPC::Run::start(\@schedules, '<', \undef, '>&', \$output, IPC::Run::timeout(270));

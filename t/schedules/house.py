@@ -60,6 +60,7 @@ class House:
             "pack": self.pack,
             "pack much": lambda: self.pack(MUCH),
             "expire": self.expire,
+            "half expire": lambda: self.expire(0.5),
             "kill": self.kill,
         }[what]()
         self.done[what] = self.done.get(what, 0) + 1
@@ -104,10 +105,10 @@ class House:
             time.sleep(0.01 if turn > 10 else 0)
         raise Stuck(f"nothing is packed: {self.ring()}")
 
-    def expire(self):
-        """What was sent before has outlived its retention."""
+    def expire(self, share=1.3):
+        """What was sent before has outlived its retention, or this share of it."""
         self.clean_up()
-        until = time.monotonic() + 1.3 * self.retention
+        until = time.monotonic() + share * self.retention
         while time.monotonic() < until:
             self.clean_up()
             time.sleep(0.05)
