@@ -11,7 +11,10 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => $Packing::small_slots);
+my $node = Outbox->create('main', redis => $redis, conf => <<"END");
+$Packing::small_slots
+outbox.record_slot_size = '400kB'
+END
 prepare($node);
 
 # How many slots there are that a look must exclude, beside the one that is
@@ -41,12 +44,12 @@ sub is_right
 	my ($name, %option) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	is(unknown($node, 1, claimed($node, $option{database}), %option), 0, "$name: what was claimed is known");
+	is(unknown($node, 1, claimed($node, $option{database}), every => 3, %option), 0, "$name: what was claimed is known");
 	is(unknown($node, 2_000_000_000, 2_000_000_099, %option), 100, '... and nothing else');
 	return;
 }
 
-# Filters for all slots: one look in 2000 or so finds its bits set by chance.
+# Filters for all slots; building the larger ones takes several steps. One look in 2000 or so finds its bits set by chance.
 sub has_filters
 {
 	my ($name, $database) = @_;
@@ -113,14 +116,13 @@ foreach my $time (1 .. 3)
 	has_filters("filters of a database, time $time", 'mayfly');
 	$node->sql('DROP DATABASE mayfly');
 }
-create_database('phoenix');
 foreach my $time (1 .. 3)
 {
-	fill_large('phoenix');
-	has_filters("filters of an extension, time $time", 'phoenix');
-	$node->sql('DROP EXTENSION outbox; TRUNCATE claimed; CREATE EXTENSION outbox', 'phoenix');
+	create_database("leaving$time");
+	fill_large("leaving$time");
+	has_filters("filters of an extension, time $time", "leaving$time");
+	$node->sql('DROP EXTENSION outbox', "leaving$time");
 }
-$node->sql('DROP DATABASE phoenix');
 
 create_database('changing');
 foreach my $time (1 .. 3)

@@ -12,7 +12,8 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => $Packing::small_slots);
+my $conf = "$Packing::small_slots\noutbox.takeover_delay = '1s'\n";
+my $node = Outbox->create('main', redis => $redis, conf => $conf);
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my $database = 'restored0';
 prepare($node);
@@ -37,7 +38,7 @@ sub remembers
 	my ($upto, $in) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	is(unknown($node, 1, $upto, database => $in), 0, '... all that was claimed is known');
+	is(unknown($node, 1, $upto, database => $in, every => 7), 0, '... all that was claimed is known');
 	is(unknown($node, $upto + 1, $upto + 100, database => $in), 100, '... and nothing else');
 	is(live_keys($node, $in), $upto, '... and kept once');
 	return;
@@ -82,7 +83,7 @@ my $current = $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AN
 $node->sql("DO 'BEGIN PERFORM claim(@{[ claimed($node) + 1 ]}, @{[ claimed($node) + 3000 ]}); INSERT INTO claimed VALUES (@{[ claimed($node) + 3000 ]}); END'");
 $node->sql('SELECT outbox_cleanup()') foreach 1 .. 3;
 is($node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'}), $current, '... the last one grows');
-is(blocks_of_retired(), 6, '... those that the dump may need stay');
+cmp_ok(blocks_of_retired(), '>=', 6, '... those that the dump may need stay');
 remembers($then, restore('with the old snapshot', 'postgres', "--snapshot=$snapshot"));
 is(unknown($node, 1, claimed($node)), 0, 'meanwhile nothing is forgotten');
 $dump->query_safe('COMMIT');
@@ -135,7 +136,7 @@ eventually { is_at_rest($node, 'copy') } 'a copy packs';
 remembers(claimed($node, 'copy'), 'copy');
 
 $node->sql("DROP DATABASE restored$_") foreach 2 .. substr($database, 8);
-my $upgraded = Outbox->create('new', redis => $redis, conf => $Packing::small_slots, started => 0);
+my $upgraded = Outbox->create('new', redis => $redis, conf => $conf, started => 0);
 my $bin = $node->config_data('--bindir');
 my $packed = packed_slots($node);
 $node->stop;

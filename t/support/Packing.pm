@@ -42,7 +42,8 @@ BEGIN
 END;
 \$\$;
 
--- Claims new ids, a hundred in a transaction, until so many slots are full.
+-- Claims new ids, a hundred in a transaction, until so many slots are full; they
+-- grow larger where slots are scarce.
 CREATE PROCEDURE fill(slots integer) LANGUAGE plpgsql AS \$\$
 DECLARE
 	current integer;
@@ -51,15 +52,15 @@ DECLARE
 BEGIN
 	FOR s IN 1 .. slots LOOP
 		SELECT slot INTO current FROM outbox.ring WHERE ring = 'record' AND state = 'current';
-		WHILE pg_relation_size('outbox.record_' || current) < full_size LOOP
+		WHILE EXISTS (SELECT FROM outbox.ring WHERE ring = 'record' AND slot = current AND state = 'current') LOOP
 			PERFORM claim(last + 1, last + 100);
 			last := last + 100;
 			INSERT INTO claimed VALUES (last);
 			COMMIT;
-		END LOOP;
-		WHILE EXISTS (SELECT FROM outbox.ring WHERE ring = 'record' AND slot = current AND state = 'current') LOOP
-			PERFORM outbox_cleanup();
-			COMMIT;
+			IF pg_relation_size('outbox.record_' || current) >= full_size THEN
+				PERFORM outbox_cleanup();
+				COMMIT;
+			END IF;
 		END LOOP;
 	END LOOP;
 END;
