@@ -35,6 +35,7 @@
 
 #include "src/clock.h"
 #include "src/compat.h"
+#include "src/filter.h"
 #include "src/outbox.h"
 #include "src/shared.h"
 
@@ -181,7 +182,10 @@ forget_dropped(void)
 		if (OidIsValid(shared->database) && children[i].handle == NULL &&
 			pg_atomic_read_u32(&shared->dispatcher) == 0 &&
 			get_database_name(shared->database) == NULL)
+		{
+			filters_forget_all(shared);
 			shared_forget(shared);
+		}
 	}
 }
 

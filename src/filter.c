@@ -35,9 +35,31 @@
 #define BITS_PER_KEY	16
 #define BITS_SET		7		/* 9 bits of the hash for each */
 
+#define TRANCHE			"outbox filters"
+
+/* The filter of one slot; of no slot if lines is 0. */
+typedef struct SlotFilter
+{
+	uint64		tag;			/* transaction that made the slot quiet: a
+								 * filter is of the keys it had then, for ever */
+	Size		offset;			/* of its memory */
+	uint64		lines;
+} SlotFilter;
+
+/* The filters of a database; guarded by its lock. */
+typedef struct Filters
+{
+	SlotFilter	slots[RING_KINDS][MAX_SLOTS];
+	SlotFilter	building[FILTER_USES];	/* known to nobody yet but the
+										 * dispatcher, and here so that its
+										 * successor can free them */
+} Filters;
+
+static Filters *filters;		/* one for each entry of shared.c */
 static char *memory;			/* NULL = there is none */
 static dsa_area *area;			/* dispatchers only */
 
+static Filters *filters_of(const DatabaseShared *shared);
 static Size memory_size(void);
 static void attach(void);
 static dsa_pointer to_dsa(Size offset);
@@ -45,36 +67,42 @@ static uint64 *line_of(const SlotFilter *filter, const pg_uuid_t *key);
 static uint64 half(const pg_uuid_t *key, int which);
 static bool line_holds(const uint64 *line, const pg_uuid_t *key);
 static bool is_for(const SlotFilter *filter, const Slot *slot);
-static void withdraw(struct DatabaseShared *shared, SlotFilter *filter);
+static void withdraw(DatabaseShared *shared, SlotFilter *filter);
 
 /* Reserves the memory; for the shmem_request_hook. */
 void
 filter_request(void)
 {
+	if (memory_size() == 0)
+		return;
 	RequestAddinShmemSpace(memory_size());
+	RequestAddinShmemSpace(shared_capacity() * sizeof(Filters));
+	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
-/*
- * Creates or finds the memory; for the shmem_startup_hook, under
- * AddinShmemInitLock. Its locks are of the tranche.
- */
+/* Creates or finds the memory; for the shmem_startup_hook. */
 void
-filter_startup(int tranche)
+filter_startup(void)
 {
 	bool		found;
 	dsa_area   *created;
 
 	if (memory_size() == 0)
 		return;
-	memory = ShmemInitStruct("outbox filters", memory_size(), &found);
-	if (found)
-		return;
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	filters = ShmemInitStruct("outbox filters", shared_capacity() * sizeof(Filters), &found);
+	memory = ShmemInitStruct("outbox filter memory", memory_size(), &found);
+	if (!found)
+	{
+		memset(filters, 0, shared_capacity() * sizeof(Filters));
 
-	/* Never more than this, and never given back: it lives with the server. */
-	created = dsa_create_in_place(memory, memory_size(), tranche, NULL);
-	dsa_set_size_limit(created, memory_size());
-	dsa_pin(created);
-	dsa_detach(created);
+		/* Never more than this, and never given back: it lives with the server. */
+		created = dsa_create_in_place(memory, memory_size(), GetNamedLWLockTranche(TRANCHE)->lock.tranche, NULL);
+		dsa_set_size_limit(created, memory_size());
+		dsa_pin(created);
+		dsa_detach(created);
+	}
+	LWLockRelease(AddinShmemInitLock);
 }
 
 /*
@@ -97,7 +125,7 @@ filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
 
 		for (int n = 0; n < ring->nslots; n++)
 		{
-			const SlotFilter *filter = &shared->filters.slots[kind][n];
+			const SlotFilter *filter = &filters_of(shared)->slots[kind][n];
 
 			if (is_for(filter, &ring->slots[n]) && !line_holds(line_of(filter, key), key))
 				absence->slots[kind] |= 1U << n;
@@ -128,8 +156,8 @@ filter_begin(FilterUse use, int64 keys)
 	address = dsa_get_address(area, piece);
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->filters.building[use].offset = address - memory;
-	shared->filters.building[use].lines = lines;
+	filters_of(shared)->building[use].offset = address - memory;
+	filters_of(shared)->building[use].lines = lines;
 	LWLockRelease(shared->lock);
 	return true;
 }
@@ -138,7 +166,7 @@ filter_begin(FilterUse use, int64 keys)
 void
 filter_add(FilterUse use, const pg_uuid_t *key)
 {
-	uint64	   *line = line_of(&shared_mine()->filters.building[use], key);
+	uint64	   *line = line_of(&filters_of(shared_mine())->building[use], key);
 	uint64		bits = half(key, 1);
 
 	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
@@ -150,13 +178,13 @@ void
 filter_publish(FilterUse use, RingKind kind, int slot, uint64 tag)
 {
 	DatabaseShared *shared = shared_mine();
-	SlotFilter *filter = &shared->filters.slots[kind][slot];
+	SlotFilter *filter = &filters_of(shared)->slots[kind][slot];
 
 	withdraw(shared, filter);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	*filter = shared->filters.building[use];
+	*filter = filters_of(shared)->building[use];
 	filter->tag = tag;
-	shared->filters.building[use].lines = 0;
+	filters_of(shared)->building[use].lines = 0;
 	LWLockRelease(shared->lock);
 }
 
@@ -166,14 +194,15 @@ filter_abandon(FilterUse use)
 {
 	DatabaseShared *shared = shared_mine();
 
-	withdraw(shared, &shared->filters.building[use]);
+	if (memory != NULL)
+		withdraw(shared, &filters_of(shared)->building[use]);
 }
 
 /* Whether a slot has its filter. */
 bool
 filter_is_there(RingKind kind, int slot, const Slot *state)
 {
-	return is_for(&shared_mine()->filters.slots[kind][slot], state);
+	return memory != NULL && is_for(&filters_of(shared_mine())->slots[kind][slot], state);
 }
 
 /* Frees the filters of slots that have become something else. */
@@ -182,12 +211,14 @@ filters_forget_stale(const Rings *rings)
 {
 	DatabaseShared *shared = shared_mine();
 
+	if (memory == NULL)
+		return;
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
 		for (int n = 0; n < MAX_SLOTS; n++)
 		{
-			if (!is_for(&shared->filters.slots[kind][n], &rings->ring[kind].slots[n]))
-				withdraw(shared, &shared->filters.slots[kind][n]);
+			if (!is_for(&filters_of(shared)->slots[kind][n], &rings->ring[kind].slots[n]))
+				withdraw(shared, &filters_of(shared)->slots[kind][n]);
 		}
 	}
 }
@@ -196,13 +227,21 @@ filters_forget_stale(const Rings *rings)
 void
 filters_forget_all(DatabaseShared *shared)
 {
+	if (memory == NULL)
+		return;
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
 		for (int n = 0; n < MAX_SLOTS; n++)
-			withdraw(shared, &shared->filters.slots[kind][n]);
+			withdraw(shared, &filters_of(shared)->slots[kind][n]);
 	}
 	for (int use = 0; use < FILTER_USES; use++)
-		withdraw(shared, &shared->filters.building[use]);
+		withdraw(shared, &filters_of(shared)->building[use]);
+}
+
+static Filters *
+filters_of(const DatabaseShared *shared)
+{
+	return &filters[shared_number(shared)];
 }
 
 static Size

@@ -8,15 +8,7 @@
 #include "utils/uuid.h"
 
 #include "src/ring.h"
-
-/* The filter of one slot; of no slot if lines is 0. */
-typedef struct SlotFilter
-{
-	uint64		tag;			/* transaction that made the slot quiet: a
-								 * filter is of the keys it had then, for ever */
-	Size		offset;			/* of its memory */
-	uint64		lines;
-} SlotFilter;
+#include "src/shared.h"
 
 /* What a filter is being built for. */
 typedef enum FilterUse
@@ -27,27 +19,16 @@ typedef enum FilterUse
 
 #define FILTER_USES	2
 
-/* The filters of a database; guarded by its lock. */
-typedef struct Filters
-{
-	SlotFilter	slots[RING_KINDS][MAX_SLOTS];
-	SlotFilter	building[FILTER_USES];	/* known to nobody yet but the
-										 * dispatcher, and here so that its
-										 * successor can free them */
-} Filters;
-
 /* For each ring, one bit for each slot that certainly does not hold a key. */
 typedef struct Absence
 {
 	uint32		slots[RING_KINDS];
 } Absence;
 
-struct DatabaseShared;
-
 StaticAssertDecl(MAX_SLOTS <= 32, "the bits of an Absence");
 
 extern void filter_request(void);
-extern void filter_startup(int tranche);
+extern void filter_startup(void);
 
 extern void filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence);
 
@@ -57,7 +38,7 @@ extern void filter_publish(FilterUse use, RingKind kind, int slot, uint64 tag);
 extern void filter_abandon(FilterUse use);
 extern bool filter_is_there(RingKind kind, int slot, const Slot *state);
 extern void filters_forget_stale(const Rings *rings);
-extern void filters_forget_all(struct DatabaseShared *shared);
+extern void filters_forget_all(DatabaseShared *shared);
 
 /* Whether the filter of a slot says that it does not hold the key. */
 static inline bool

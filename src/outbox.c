@@ -16,6 +16,7 @@
 
 #include "src/ddl.h"
 #include "src/endpoint.h"
+#include "src/filter.h"
 #include "src/outbox.h"
 #include "src/record_table.h"
 #include "src/relations.h"
@@ -69,6 +70,7 @@ request_shared_memory(void)
 	if (previous_shmem_request)
 		previous_shmem_request();
 	shared_request();
+	filter_request();
 }
 
 static void
@@ -77,6 +79,7 @@ start_shared_memory(void)
 	if (previous_shmem_startup)
 		previous_shmem_startup();
 	shared_startup();
+	filter_startup();
 }
 
 static void

@@ -42,7 +42,6 @@ shared_request(void)
 {
 	RequestAddinShmemSpace(sizeof(SharedState));
 	RequestNamedLWLockTranche(TRANCHE, MAX_DATABASES + 1);
-	filter_request();
 }
 
 /* Creates or finds the memory; for the shmem_startup_hook. */
@@ -66,7 +65,6 @@ shared_startup(void)
 			ConditionVariableInit(&state->databases[i].progress);
 		}
 	}
-	filter_startup(GetNamedLWLockTranche(TRANCHE)->lock.tranche);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -122,7 +120,6 @@ shared_find(Oid database, bool create)
 void
 shared_forget(DatabaseShared *shared)
 {
-	filters_forget_all(shared);
 	LWLockAcquire(state->lock, LW_EXCLUSIVE);
 	shared->database = InvalidOid;
 	LWLockRelease(state->lock);
@@ -133,6 +130,13 @@ int
 shared_capacity(void)
 {
 	return MAX_DATABASES;
+}
+
+/* Which entry that is, from 0. */
+int
+shared_number(const DatabaseShared *shared)
+{
+	return shared - state->databases;
 }
 
 /* The i-th entry, which may be free. */
@@ -202,7 +206,6 @@ entry_init(DatabaseShared *shared, Oid database)
 	shared->database = database;
 	shared->extension = InvalidOid;
 	memset(&shared->rings, 0, sizeof(shared->rings));
-	memset(&shared->filters, 0, sizeof(shared->filters));
 	pg_atomic_init_u64(&shared->rings_version, 0);
 	memset(&shared->report, 0, sizeof(shared->report));
 	shared->report.published = -1;

@@ -10,7 +10,6 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
-#include "src/filter.h"
 #include "src/ring.h"
 
 typedef enum DispatcherState
@@ -86,7 +85,6 @@ typedef struct DatabaseShared
 	Oid			extension;		/* that rings belong to; InvalidOid = none
 								 * loaded */
 	Rings		rings;
-	Filters		filters;		/* of slots that are quiet */
 	pg_atomic_uint64 rings_version; /* grows when extension or rings change */
 
 	DispatcherReport report;
@@ -125,6 +123,7 @@ extern DatabaseShared *shared_find(Oid database, bool create);
 extern void shared_forget(DatabaseShared *shared);
 extern int	shared_capacity(void);
 extern DatabaseShared *shared_at(int i);
+extern int	shared_number(const DatabaseShared *shared);
 
 extern void shared_set_launcher(bool present);
 extern void shared_wake_launcher(void);
