@@ -102,6 +102,9 @@ bench-dedup:
 bench-fairness:
 	@bench/fairness
 
+bench-large:
+	@bench/large
+
 torture:
 	@t/torture/run
 
@@ -111,4 +114,4 @@ schedules:
 model:
 	@model/run
 
-.PHONY: test demo bench bench-dedup bench-fairness torture schedules model
+.PHONY: test demo bench bench-dedup bench-fairness bench-large torture schedules model
