@@ -64,7 +64,8 @@ OBJS       = \
 	bgworker/packing.o \
 	bgworker/position.o \
 	bgworker/publisher.o \
-	bgworker/transaction.o
+	bgworker/transaction.o \
+	bgworker/window_rows.o
 
 # make KILL_POINTS=1: for tests only, see src/kill_point.h.
 ifdef KILL_POINTS
