@@ -64,7 +64,8 @@ OBJS       = \
 	bgworker/packing.o \
 	bgworker/position.o \
 	bgworker/publisher.o \
-	bgworker/transaction.o
+	bgworker/transaction.o \
+	bgworker/window_rows.o
 
 # make KILL_POINTS=1: for tests only, see src/kill_point.h.
 ifdef KILL_POINTS
@@ -102,6 +103,9 @@ bench-dedup:
 bench-fairness:
 	@bench/fairness
 
+bench-large:
+	@bench/large
+
 torture:
 	@t/torture/run
 
@@ -111,4 +115,4 @@ schedules:
 model:
 	@model/run
 
-.PHONY: test demo bench bench-dedup bench-fairness torture schedules model
+.PHONY: test demo bench bench-dedup bench-fairness bench-large torture schedules model

@@ -581,7 +581,7 @@ COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL:
 COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, paused, off, or not running';
 COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
 COMMENT ON COLUMN outbox.status.redis_error IS 'why it is down';
-COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound while some of them are being deferred, and beyond 10,000 that no window holds yet';
+COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound while some of them are being deferred, and beyond 2,000 that no window holds yet';
 COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them';
 COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
 COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';

@@ -36,7 +36,6 @@
 #include "src/settings.h"
 
 #define CHUNK_BYTES		(1024 * 1024)	/* a chunk ends when it has as many */
-#define KEPT_BUFFER		(4 * CHUNK_BYTES)
 
 /* The log slots that a page is read from; opened when first needed. */
 typedef struct PageReader
@@ -78,7 +77,7 @@ chunk_init(void)
  * False if the extension is being dropped.
  */
 bool
-chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
+chunk_make(Chunk *chunk, const ScriptCall *call, WindowRows *window,
 		   int64 first, int64 fresh, const char *fence)
 {
 	PageReader	page = {0};
@@ -97,12 +96,13 @@ chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
 	{
 		bool		taken;
 
-		if (!take_row(&page, &window->rows[row], row >= fresh, &taken))
+		if (!take_row(&page, window_rows_get(window, row), row >= fresh, &taken))
 			break;
 		if (taken)
 			chunk->rows[chunk->n++] = row;
 	}
 	chunk->next = row;
+	chunk->bytes = arguments.len;
 	chunk_fence_after(chunk, window, chunk->n, chunk->fence);
 
 	deferred_end_append();
@@ -128,7 +128,7 @@ chunk_make_empty(const ScriptCall *call, const char *new_fence, const char *fenc
 void
 chunk_make_release(const ScriptCall *call)
 {
-	resetStringInfo(&arguments);
+	redis_link_empty_buffer(&arguments);
 	narguments = 0;
 	add_string("EVAL");
 	add_string(release_script);
@@ -142,7 +142,7 @@ chunk_make_release(const ScriptCall *call)
  * "<window> <uuid> <connection> <message id>", see position_resume().
  */
 void
-chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fence)
+chunk_fence_after(const Chunk *chunk, WindowRows *window, int n, char *fence)
 {
 	if (n == 0)
 		memmove(fence, chunk->builds_on, FENCE_BYTES);
@@ -152,7 +152,7 @@ chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fen
 
 		strlcpy(prefix, chunk->fence, sizeof(prefix));
 		prefix[chunk->prefix] = '\0';
-		snprintf(fence, FENCE_BYTES, "%s%lld", prefix, (long long) window->rows[chunk->rows[n - 1]].id);
+		snprintf(fence, FENCE_BYTES, "%s%lld", prefix, (long long) window_rows_get(window, chunk->rows[n - 1])->id);
 	}
 }
 
@@ -172,7 +172,7 @@ chunk_send(RedisLink *link)
 	resetStringInfo(&header);
 	appendStringInfo(&header, "*%d\r\n", narguments);
 	return redis_link_send(link, header.data, header.len) &&
-		redis_link_send(link, arguments.data, arguments.len);
+		redis_link_send_buffer(link, &arguments);
 }
 
 /*
@@ -181,7 +181,7 @@ chunk_send(RedisLink *link)
  * destination have not been tried. False if the extension is being dropped.
  */
 bool
-chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char *error)
+chunk_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error)
 {
 	PageReader	page = {0};
 
@@ -189,7 +189,7 @@ chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char 
 		return false;
 	for (int i = 0; i < n; i++)
 	{
-		const LogRow *row = &window->rows[rows[i]];
+		const LogRow *row = window_rows_get(window, rows[i]);
 		Message		message;
 
 		fetch(&page, row, &message);
@@ -281,14 +281,7 @@ write_prefix(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t 
 static void
 begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence)
 {
-	resetStringInfo(&arguments);
-	if (arguments.maxlen > KEPT_BUFFER)
-	{
-		pfree(arguments.data);
-		arguments.data = MemoryContextAlloc(TopMemoryContext, KEPT_BUFFER);
-		arguments.maxlen = KEPT_BUFFER;
-		resetStringInfo(&arguments);
-	}
+	redis_link_empty_buffer(&arguments);
 	narguments = 0;
 	add_string("EVALSHA");
 	add_string(call->sha);

@@ -22,6 +22,7 @@ typedef struct ScriptCall
 
 typedef struct Chunk
 {
+	size_t		bytes;			/* of the command */
 	int64		next;			/* row of the window that follows it */
 	int			n;				/* messages in it */
 	int64	   *rows;			/* which rows of the window these are */
@@ -33,14 +34,14 @@ typedef struct Chunk
 } Chunk;
 
 extern void chunk_init(void);
-extern bool chunk_make(Chunk *chunk, const ScriptCall *call, const WindowRows *window,
+extern bool chunk_make(Chunk *chunk, const ScriptCall *call, WindowRows *window,
 					   int64 first, int64 fresh, const char *fence);
 extern void chunk_make_empty(const ScriptCall *call, const char *new_fence, const char *fence);
 extern void chunk_make_release(const ScriptCall *call);
 extern bool chunk_send(RedisLink *link);
 extern void chunk_fence_of_empty_window(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid);
-extern void chunk_fence_after(const Chunk *chunk, const WindowRows *window, int n, char *fence);
+extern void chunk_fence_after(const Chunk *chunk, WindowRows *window, int n, char *fence);
 
-extern bool chunk_defer_rows(const WindowRows *window, const int64 *rows, int n, const char *error);
+extern bool chunk_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error);
 
 #endif							/* OUTBOX_CHUNK_H */

@@ -12,6 +12,10 @@
  */
 #include "postgres.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
@@ -83,6 +87,7 @@ static bool round_changed;		/* something, so another one may do more */
 
 static void set_up_process(Oid database);
 static void force_settings(void);
+static void give_memory_back(void);
 static void become_the_only_one(void);
 static void register_process(void);
 static void deregister_process(int code, Datum arg);
@@ -179,6 +184,7 @@ set_up_process(Oid database)
 	}
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	force_settings();
+	give_memory_back();
 	if (shared == NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
@@ -209,13 +215,29 @@ force_settings(void)
 
 		/* Plans of ours are made once, maybe while a table is still empty. */
 		{"enable_seqscan", "off"},
-		{"jit", "off"}
+		{"jit", "off"},
+
+		/* A window that does not fit into memory must be sorted nevertheless. */
+		{"temp_file_limit", "-1"}
 	};
 
 	for (int i = 0; i < lengthof(settings); i++)
 		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 	if (COMPAT_TRANSACTION_TIMEOUT)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/*
+ * The C library would learn from the first large body that such ones are usual, and
+ * from then on keep their memory for the next one.
+ */
+static void
+give_memory_back(void)
+{
+#ifdef __GLIBC__
+	(void) mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
+	(void) mallopt(M_TRIM_THRESHOLD, 4 * 1024 * 1024);
+#endif
 }
 
 /* A launcher that was restarted may start a second one: that goes. */

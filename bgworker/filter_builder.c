@@ -11,12 +11,15 @@
 #include "bgworker/filter_builder.h"
 #include "bgworker/key_run.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/filter.h"
 #include "src/kill_point.h"
 #include "src/relations.h"
 
-/* Keys that a step reads: a few milliseconds. */
+/* Keys that a step reads at most; fewer if that takes too long, for messages wait meanwhile. */
 #define STEP_KEYS		20000
+#define STEP_US			(5 * INT64CONST(1000))
+#define KEYS_PER_LOOK	500		/* at the clock */
 
 /* The slot whose filter is being built. */
 static bool building;
@@ -99,11 +102,14 @@ static void
 proceed(void)
 {
 	KeyRun		run;
+	TimestampTz deadline = clock_now() + STEP_US;
 	int			n = 0;
 
 	key_run_open(&run, kind, slot, has_last ? &last : NULL);
 	for (; n < STEP_KEYS && !run.ended; n++)
 	{
+		if (n % KEYS_PER_LOOK == KEYS_PER_LOOK - 1 && clock_now() >= deadline)
+			break;
 		filter_add(FILTER_OF_SLOT, &run.key);
 		last = run.key;
 		has_last = true;

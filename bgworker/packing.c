@@ -40,6 +40,7 @@
 #include "bgworker/key_run.h"
 #include "bgworker/packing.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/endpoint.h"
 #include "src/filter.h"
 #include "src/history.h"
@@ -58,8 +59,12 @@
  */
 #define SPAN_SHARES		4
 
-/* Rows of the target that a step writes: a few milliseconds. */
+/*
+ * Rows of the target that a step writes at most. Where each key is on another page it
+ * ends before, with the row that is full after so long: messages wait meanwhile.
+ */
 #define STEP_ROWS		32
+#define STEP_US			(5 * INT64CONST(1000))
 
 /* What is merged into what. */
 typedef struct Merge
@@ -384,6 +389,8 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 	pg_uuid_t  *keys = palloc(HISTORY_KEYS * sizeof(pg_uuid_t));
 	pg_uuid_t	last;
 	bool		has_last = last_key(table, merge->target, &last);
+	TimestampTz deadline = clock_now() + STEP_US;
+	bool		is_late = false;
 	int			rows = 0;
 	int			n = 0;
 	int			from;
@@ -391,7 +398,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 	for (int i = 0; i < merge->n; i++)
 		key_run_open(&runs[i], merge->kind, merge->sources[i], has_last ? &last : NULL);
 
-	while (rows < STEP_ROWS && (from = least(runs, merge->n)) >= 0)
+	while (rows < STEP_ROWS && !is_late && (from = least(runs, merge->n)) >= 0)
 	{
 		/* One that had expired may have been claimed once more. */
 		if (!has_last || key_compare(&runs[from].key, &last) != 0)
@@ -406,6 +413,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 		{
 			history_append(table, merge->target, keys, n);
 			rows++;
+			is_late = clock_now() >= deadline;
 			*last_row = n;
 			n = 0;
 		}

@@ -72,7 +72,6 @@ static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
 static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
 static bool collect_row(TupleTableSlot *row, int slot, void *arg);
 static bool note_own(TupleTableSlot *row, int slot, void *arg);
-static int	compare_rows(const void *a, const void *b);
 static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
 static void resume_from_oldest(Position *position);
@@ -160,12 +159,11 @@ position_open_window(Position *position)
 	/* Kept only if it is the next one to be sent; else it is read again. */
 	if (position->sent + 1 == position->opened.number)
 	{
-		if (position->rows.rows)
-			pfree(position->rows.rows);
+		window_rows_free(&position->rows);
 		position->rows = rows;
 	}
-	else if (rows.rows)
-		pfree(rows.rows);
+	else
+		window_rows_free(&rows);
 	return true;
 }
 
@@ -235,7 +233,7 @@ position_resume(Position *position, const char *fence_text)
 	Window		window;
 
 	position->resume_after = 0;
-	position->rows.number = -1;
+	window_rows_free(&position->rows);
 	position->sent = position->published;
 
 	if (!parse_fence(fence_text, &fence))
@@ -314,6 +312,7 @@ position_advance(Position *position)
 {
 	position->sent++;
 	position->resume_after = 0;
+	window_rows_free(&position->rows);
 	if (position->sent > position->published)
 	{
 		position->published = position->sent;
@@ -324,7 +323,7 @@ position_advance(Position *position)
 
 /*
  * The messages of the window to be sent next; NULL if the extension is being
- * dropped. They are collected once and stay until the next call.
+ * dropped. They are collected once and stay until position_advance().
  */
 WindowRows *
 position_next_rows(Position *position)
@@ -338,9 +337,7 @@ position_next_rows(Position *position)
 		return NULL;
 	if (!window_fetch(position->sent, &before) || !window_fetch(position->sent + 1, &next))
 		elog(ERROR, "window %lld is missing", (long long) position->sent + 1);
-	if (position->rows.rows)
-		pfree(position->rows.rows);
-	memset(&position->rows, 0, sizeof(position->rows));
+	window_rows_free(&position->rows);
 	collect(&position->rows, before.snapshot, next.snapshot);
 	position->rows.number = next.number;
 	position->rows.uuid = next.uuid;
@@ -424,13 +421,11 @@ keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot)
 	*kept = copy;
 }
 
-/* Collects and sorts; one message takes 16 bytes until its window is sent. */
 static void
 collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto)
 {
 	log_scan(GetActiveSnapshot(), after, upto, collect_row, rows);
-	if (rows->n > 1)
-		qsort(rows->rows, rows->n, sizeof(LogRow), compare_rows);
+	window_rows_sort(rows);
 }
 
 static bool
@@ -442,24 +437,9 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	if (rows->oldest == 0 || at < rows->oldest)
 		rows->oldest = at;
 	if (log_row_is_marker(row))
-	{
 		rows->markers++;
-		return true;
-	}
-	if (rows->rows == NULL)
-	{
-		rows->size = FIRST_SIZE;
-		rows->rows = MemoryContextAllocHuge(TopMemoryContext, rows->size * sizeof(LogRow));
-	}
-	else if (rows->n == rows->size)
-	{
-		rows->size *= 2;
-		rows->rows = repalloc_huge(rows->rows, rows->size * sizeof(LogRow));
-	}
-	rows->rows[rows->n].id = log_row_id(row);
-	rows->rows[rows->n].tid = row->tts_tid;
-	rows->rows[rows->n].slot = slot;
-	rows->n++;
+	else
+		window_rows_add(rows, &(LogRow) {.id = log_row_id(row), .tid = row->tts_tid, .slot = slot});
 	return true;
 }
 
@@ -480,15 +460,6 @@ note_own(TupleTableSlot *row, int slot, void *arg)
 	}
 	own->txs[own->n++] = tx;
 	return true;
-}
-
-static int
-compare_rows(const void *a, const void *b)
-{
-	int64		left = ((const LogRow *) a)->id;
-	int64		right = ((const LogRow *) b)->id;
-
-	return left < right ? -1 : left > right;
 }
 
 static bool

@@ -5,30 +5,8 @@
 #ifndef OUTBOX_POSITION_H
 #define OUTBOX_POSITION_H
 
-#include "storage/itemptr.h"
-
+#include "bgworker/window_rows.h"
 #include "src/window.h"
-
-/* Where a message of a window lies. */
-typedef struct LogRow
-{
-	int64		id;
-	ItemPointerData tid;
-	uint16		slot;
-} LogRow;
-
-/* The messages of one window, in the order of their ids. */
-typedef struct WindowRows
-{
-	int64		number;			/* -1 = none collected */
-	pg_uuid_t	uuid;
-	LogRow	   *rows;
-	int64		n;
-	int64		size;
-	int64		markers;		/* how many of these it holds; they are not
-								 * among the rows */
-	TimestampTz oldest;
-} WindowRows;
 
 typedef struct Position
 {

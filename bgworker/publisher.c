@@ -33,6 +33,7 @@
 #include "src/shared.h"
 
 #define CHUNKS_IN_FLIGHT 2
+#define LARGE_BYTES		(8 * 1024 * 1024)	/* a chunk that has as many is alone under way */
 
 /* Failures of the link in a row without any progress, until ... */
 #define STRIKES_TO_SUSPECT	3	/* messages are sent one by one */
@@ -70,7 +71,7 @@ static bool claim_fence(void);
 static bool set_fence(const char *new_fence);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
-static int64 first_row_after(const WindowRows *window, int64 id);
+static int64 first_row_after(WindowRows *window, int64 id);
 static void make_room(Delivery *delivery);
 static void set_chunk_size(Delivery *delivery, int size);
 static int	chunks_allowed(const Delivery *delivery);
@@ -264,12 +265,16 @@ set_chunk_size(Delivery *delivery, int size)
 
 /*
  * How many chunks may be under way. Behind a refusal there are often more, and
- * what is sent behind a chunk that is refused was made in vain.
+ * what is sent behind a chunk that is refused was made in vain. And of a large one
+ * all is in memory until the socket has taken it.
  */
 static int
 chunks_allowed(const Delivery *delivery)
 {
-	return strikes >= STRIKES_TO_SUSPECT || delivery->refused ? 1 : CHUNKS_IN_FLIGHT;
+	if (strikes >= STRIKES_TO_SUSPECT || delivery->refused ||
+		(delivery->in_flight > 0 && delivery->chunks[0].bytes >= LARGE_BYTES))
+		return 1;
+	return CHUNKS_IN_FLIGHT;
 }
 
 static bool
@@ -461,7 +466,7 @@ note_publisher(void)
 }
 
 static int64
-first_row_after(const WindowRows *window, int64 id)
+first_row_after(WindowRows *window, int64 id)
 {
 	int64		low = 0;
 	int64		high = window->n;
@@ -470,7 +475,7 @@ first_row_after(const WindowRows *window, int64 id)
 	{
 		int64		middle = low + (high - low) / 2;
 
-		if (window->rows[middle].id <= id)
+		if (window_rows_get(window, middle)->id <= id)
 			low = middle + 1;
 		else
 			high = middle;

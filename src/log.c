@@ -18,6 +18,7 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
@@ -54,6 +55,12 @@ enum
 	NCOLUMNS = COL_DELIVER_AT
 };
 
+/*
+ * After so many rows in a row that are not there for us it is asked whether the
+ * rest of their transaction is worth a look.
+ */
+#define SKIP_AFTER	64
+
 /* One slot that is being read. */
 typedef struct SlotScan
 {
@@ -83,6 +90,8 @@ static bool read_new_transactions(SlotScan *scan);
 static bool read_ended_transactions(SlotScan *scan);
 static bool read_transaction(SlotScan *scan, FullTransactionId tx);
 static bool read_matching(SlotScan *scan, ScanKey keys, int nkeys);
+static bool has_ended(const SlotScan *scan, FullTransactionId tx);
+static FullTransactionId indexed_tx(const SlotScan *scan);
 static bool match_key(TupleTableSlot *row, int slot, void *arg);
 
 /* Draws the id of the next message. */
@@ -337,6 +346,7 @@ begin_slot_scan(SlotScan *scan, int slot, Snapshot visible)
 	scan->index = index_open(relations->index, AccessShareLock);
 	scan->row = table_slot_create(scan->table, NULL);
 	scan->scan = compat_index_beginscan(scan->table, scan->index, visible, 2);
+	scan->scan->xs_want_itup = true;
 	return true;
 }
 
@@ -385,22 +395,56 @@ read_transaction(SlotScan *scan, FullTransactionId tx)
 	return read_matching(scan, &key, 1);
 }
 
+/*
+ * A transaction may have written millions of rows and be still in progress, or
+ * have been rolled back: these are not read one by one. All rows of one lie side
+ * by side in the index, so the scan goes on behind them.
+ */
 static bool
 read_matching(SlotScan *scan, ScanKey keys, int nkeys)
 {
 	/* A scan has the number of keys that it was begun with: repeat the last. */
 	ScanKeyData two[2] = {keys[0], keys[nkeys - 1]};
+	int			in_vain = 0;
 
 	index_rescan(scan->scan, two, 2, NULL, 0);
-	while (index_getnext_slot(scan->scan, ForwardScanDirection, scan->row))
+	while (index_getnext_tid(scan->scan, ForwardScanDirection))
 	{
+		FullTransactionId tx = indexed_tx(scan);
+
 		CHECK_FOR_INTERRUPTS();
-		if (scan->upto && !snapshot_value_sees(scan->upto, log_row_tx(scan->row)))
-			continue;
-		if (!scan->reader(scan->row, scan->slot, scan->arg))
-			return false;
+		if (has_ended(scan, tx) && index_fetch_heap(scan->scan, scan->row))
+		{
+			in_vain = 0;
+			if (!scan->reader(scan->row, scan->slot, scan->arg))
+				return false;
+		}
+		else if (++in_vain >= SKIP_AFTER)
+		{
+			in_vain = 0;
+			if (has_ended(scan, tx) && TransactionIdDidCommit(XidFromFullTransactionId(tx)))
+				continue;		/* only a savepoint of it was rolled back */
+			ScanKeyInit(&two[0], 1, BTGreaterStrategyNumber, F_XID8GT, FullTransactionIdGetDatum(tx));
+			index_rescan(scan->scan, two, 2, NULL, 0);
+		}
 	}
 	return true;
+}
+
+/* Whether the later snapshot sees a transaction; if there is none, no matter. */
+static bool
+has_ended(const SlotScan *scan, FullTransactionId tx)
+{
+	return scan->upto == NULL || snapshot_value_sees(scan->upto, tx);
+}
+
+/* The transaction of the row that the index names now. */
+static FullTransactionId
+indexed_tx(const SlotScan *scan)
+{
+	bool		isnull;
+
+	return DatumGetFullTransactionId(index_getattr(scan->scan->xs_itup, 1, scan->scan->xs_itupdesc, &isnull));
 }
 
 static bool

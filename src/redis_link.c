@@ -27,6 +27,7 @@
 #include "src/socket_wait.h"
 
 #define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
+#define KEPT_BUFFER		(4 * 1024 * 1024)	/* what was larger is given back */
 
 struct RedisLink
 {
@@ -115,14 +116,7 @@ redis_link_close(RedisLink *link)
 		ReleaseExternalFD();
 	}
 	link->stuck = false;
-	resetStringInfo(&link->out);
-	if (link->out.maxlen > PIECE_BYTES)
-	{
-		pfree(link->out.data);
-		link->out.data = MemoryContextAlloc(TopMemoryContext, PIECE_BYTES);
-		link->out.maxlen = PIECE_BYTES;
-		resetStringInfo(&link->out);
-	}
+	redis_link_empty_buffer(&link->out);
 }
 
 /* Why the link failed last. Holds no password. */
@@ -158,10 +152,44 @@ redis_link_attend(RedisLink *link)
 bool
 redis_link_send(RedisLink *link, const char *data, size_t size)
 {
-	if (link->out.cursor == link->out.len)
-		resetStringInfo(&link->out);
 	appendBinaryStringInfo(&link->out, data, size);
 	return write_some(link);
+}
+
+/*
+ * The same for what is in a buffer of TopMemoryContext, which is empty when this returns. It is
+ * copied only if something is still to be sent before it.
+ */
+bool
+redis_link_send_buffer(RedisLink *link, StringInfo data)
+{
+	if (link->out.len > 0)
+		appendBinaryStringInfo(&link->out, data->data, data->len);
+	else
+	{
+		StringInfoData empty = link->out;
+
+		link->out = *data;
+		*data = empty;
+	}
+	redis_link_empty_buffer(data);
+	return write_some(link);
+}
+
+/* Empties a buffer of TopMemoryContext; the memory of one that has become large is given back. */
+void
+redis_link_empty_buffer(StringInfo buffer)
+{
+	if (buffer->maxlen > KEPT_BUFFER)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+
+		pfree(buffer->data);
+		initStringInfo(buffer);
+		MemoryContextSwitchTo(caller);
+	}
+	else
+		resetStringInfo(buffer);
 }
 
 /*
@@ -304,6 +332,8 @@ write_some(RedisLink *link)
 		if (link->stuck)
 			break;
 	}
+	if (link->redis && !link->stuck)
+		redis_link_empty_buffer(&link->out);
 	return link->redis != NULL;
 }
 

@@ -8,6 +8,7 @@
 #include <hiredis.h>
 
 #include "datatype/timestamp.h"
+#include "lib/stringinfo.h"
 
 #include "src/socket_wait.h"
 
@@ -24,6 +25,8 @@ extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribut
 
 extern void redis_link_attend(RedisLink *link);
 extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
+extern bool redis_link_send_buffer(RedisLink *link, StringInfo data);
+extern void redis_link_empty_buffer(StringInfo buffer);
 extern redisReply *redis_link_receive(RedisLink *link);
 extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);
 extern redisReply *redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_t *sizes);

@@ -35,7 +35,7 @@
 #include "src/window.h"
 
 /* Messages that no window holds yet are counted one by one up to here. */
-#define COUNT_LIMIT		10000
+#define COUNT_LIMIT		2000
 
 /* Rows that outbox.pending shows. */
 #define PENDING_LIMIT	1000

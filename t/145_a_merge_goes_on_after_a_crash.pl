@@ -112,7 +112,8 @@ foreach (['dispatcher killed', 0], [ 'immediate stop', 0 ], [ 'dispatcher killed
 	my ($name, $steps) = @$_;
 	my $holder = merge_held_after($steps);
 
-	is(pages(), $steps * 32, "a merge has made $steps steps");
+	my $pages = pages();
+	ok($pages >= $steps && $pages <= $steps * 32, "a merge has made $steps steps") or diag "$pages pages";
 	$crashes{$name}->();
 	$holder->quit;
 	goes_on($name);

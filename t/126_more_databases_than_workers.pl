@@ -1,0 +1,45 @@
+# Each database needs a worker. Without enough of them some databases wait, and say
+# so; those that are served are not disturbed. With enough all are served.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $number = 20;
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => 'max_worker_processes = 12', extension => 0);
+my @databases = map { "many$_" } 1 .. $number;
+
+sub served { return grep { $redis->count($_) > 0 } @databases; }
+
+my $log = $node->log_position;
+foreach my $database (@databases)
+{
+	$node->sql("CREATE DATABASE $database");
+	$node->sql('CREATE EXTENSION outbox', $database);
+	$node->sql('SELECT outbox_enqueue(current_database(), $$x$$)', $database);
+}
+eventually { $node->log_since($log) =~ /no worker slot is free/ } 'the log says that no worker slot is free';
+eventually { served() >= 8 } 'as many databases are served as there are workers';
+my %served = map { $_ => 1 } served();
+my ($waiting) = grep { !$served{$_} } @databases;
+like($node->status('problem', $waiting), qr/max_worker_processes/, 'another one says what it waits for');
+is($node->status('pending', $waiting), 1, '... with its message');
+
+my ($lucky) = sort keys %served;
+$node->sql('SELECT outbox_enqueue(current_database(), $$x$$)', $lucky);
+ok($node->wait_until_sent($lucky), 'one that is served goes on');
+
+$node->sql("DROP DATABASE $lucky");
+eventually { served() > keys %served } 'when one goes, another one is served';
+
+$node->append_conf('postgresql.conf', 'max_worker_processes = 40');
+$node->restart;
+@databases = grep { $_ ne $lucky } @databases;
+eventually { served() == $number - 1 } 'with enough workers all are served';
+is($redis->count($waiting), 1, '... and nothing was sent twice');
+
+done_testing();
