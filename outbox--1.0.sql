@@ -752,7 +752,7 @@ AS $$
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
 		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
-		WHEN 'monitor' THEN '{read_status,read_pending,read_records,read_endpoints}'::name[]
+		WHEN 'monitor' THEN '{read_status,read_pending,read_records,read_endpoints,mask_store}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
 	END)

@@ -174,6 +174,13 @@ log_size(void)
 	return size;
 }
 
+/* Whether a log of that size is one to which outbox.max_log_size adds nothing. */
+bool
+log_is_full(int64 size)
+{
+	return outbox_max_log_size != 0 && size / (1024 * 1024) >= outbox_max_log_size;
+}
+
 /*
  * Raises 53400 if the log is larger than outbox.max_log_size. Looks once a
  * second at the most: the limit is there to save the disk, not to be exact.
@@ -187,18 +194,18 @@ log_check_size(void)
 
 	if (outbox_max_log_size == 0)
 		return;
-	if (now - looked > USECS_PER_SEC || size / (1024 * 1024) >= outbox_max_log_size)
+	if (now - looked > USECS_PER_SEC || log_is_full(size))
 	{
 		size = log_size();
 		looked = now;
 	}
-	if (size / (1024 * 1024) >= outbox_max_log_size)
+	if (log_is_full(size))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the log of the outbox is full"),
 				 errdetail("It has %lld MB; \"outbox.max_log_size\" is %d MB.",
 						   (long long) (size / (1024 * 1024)), outbox_max_log_size),
-				 errhint("See outbox.status for why messages are not sent.")));
+				 errhint("The column \"problem\" of outbox.status says why.")));
 }
 
 /*

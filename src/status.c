@@ -71,6 +71,7 @@ static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int slot, void *arg);
 static int64 last_message_id(void);
 static char *find_problem(const DispatcherReport *report, const Backlog *backlog);
+static char *add_full_log(char *problem, int64 size);
 static const char *dispatcher_state_name(DispatcherState state);
 static const char *redis_state_name(RedisState state);
 static bool show_message(TupleTableSlot *row, int slot, void *arg);
@@ -92,6 +93,7 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	DispatcherReport report;
 	Backlog		backlog;
 	DatabaseShared *shared = shared_mine();
+	int64		size = log_size();
 	char	   *problem;
 	int			i = 0;
 
@@ -100,7 +102,7 @@ outbox_read_status(PG_FUNCTION_ARGS)
 
 	read_report(&report);
 	read_backlog(&backlog, &report);
-	problem = find_problem(&report, &backlog);
+	problem = add_full_log(find_problem(&report, &backlog), size);
 
 	isnull[i] = report.pid == 0;
 	values[i++] = Int32GetDatum(report.pid);
@@ -118,7 +120,7 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	values[i++] = Int64GetDatum(report.scheduled);
 	values[i++] = Int64GetDatum(report.dead);
 	values[i++] = Int64GetDatum(backlog.windows);
-	values[i++] = Int64GetDatum(log_size());
+	values[i++] = Int64GetDatum(size);
 	isnull[i] = report.last_cleanup == 0;
 	values[i++] = TimestampTzGetDatum(report.last_cleanup);
 	isnull[i] = problem == NULL;
@@ -278,11 +280,26 @@ find_problem(const DispatcherReport *report, const Backlog *backlog)
 		return psprintf("%lld messages are dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
 						(long long) report->dead);
 	if (report->deferred > 0 && report->deferred_error[0] == '\0')
-		return psprintf("%lld messages wait for a destination that is paused: call outbox_resume().", (long long) report->deferred);
+		return psprintf("%lld messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
+						(long long) report->deferred);
 	if (report->deferred > 0)
-		return psprintf("%lld messages wait for a destination that refuses them; they are retried. The last answer was: %s",
+		return psprintf("%lld messages wait for a destination that refuses them; they are retried: see outbox.destinations. The last answer was: %s",
 						(long long) report->deferred, report->deferred_error);
 	return NULL;
+}
+
+/*
+ * A full log is a problem of its own, for messages are refused; but the cause
+ * comes first, if there is one that we know.
+ */
+static char *
+add_full_log(char *problem, int64 size)
+{
+	if (!log_is_full(size) || RecoveryInProgress())
+		return problem;
+	if (problem == NULL)
+		return "The log is full, so messages are refused: raise outbox.max_log_size, or wait until outbox.replay_window has passed; a transaction that stays open keeps it full.";
+	return psprintf("%s And the log is full, so messages are refused.", problem);
 }
 
 static const char *

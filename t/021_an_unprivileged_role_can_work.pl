@@ -56,7 +56,7 @@ foreach my $role ('application', 'monitor', 'admin', 'stranger')
 }
 
 # Views and functions.
-foreach my $view ('status', 'pending', 'records')
+foreach my $view ('status', 'destinations', 'pending', 'records', 'endpoints')
 {
 	is(may('monitor', "SELECT * FROM outbox.$view"), 'yes', "a monitor reads outbox.$view");
 	is(may('admin', "SELECT * FROM outbox.$view"), 'yes', '... and an admin');

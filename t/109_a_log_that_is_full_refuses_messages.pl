@@ -50,6 +50,7 @@ cmp_ok($node->status('log_size'), '<', 16 * 1024 * 1024, '... or not much beyond
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^53400/, '... then a small one is refused as well');
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => now() + interval '1 day')}), qr/^53400/, '... or a scheduled one');
 like($node->sql_error(q{BEGIN; SELECT outbox_begin('m'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT}), qr/^53400/, '... the whole transaction');
+eventually { $node->status('problem') =~ /^Redis cannot be used.* And the log is full, so messages are refused\.$/ } '... and status names the cause and that';
 is($node->sql(q{SELECT outbox_begin('m') AND outbox_commit() = 0}), 't', 'a message that sends nothing is processed');
 is($node->sql(q{SELECT count(*) FROM outbox.records}), 1, '... and that is its first time');
 $node->restart;
@@ -62,7 +63,15 @@ is($redis->count('other'), 1, '... also beyond the limit');
 wait_until { $error = enqueue(); $error eq '' };
 is($error, '', 'when the log has been emptied messages are taken again');
 is_complete('... and sent');
+
+# What was sent stays in the log for a time, and may fill it.
+$node->set('outbox.replay_window' => '1h');
+wait_until { $error = enqueue(); $error ne '' };
+like($error, qr/^53400/, 'messages that are sent but kept for a replay fill the log, too');
+ok($node->wait_until_sent, '... though all are sent');
+like($node->status('problem'), qr/^The log is full, so messages are refused: raise outbox.max_log_size/, '... and status says so');
 $node->set('outbox.max_log_size' => '0');
+eventually { $node->status('problem') eq '' } '... until the limit is lifted';
 $redis->stop;
 is(join('', map { enqueue() } 1 .. 8), '', 'without a limit none is refused');
 $redis->start;
