@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 
 #include "src/redis_url.h"
@@ -50,6 +51,8 @@ static const struct config_enum_entry data_loss_options[] = {
 	{NULL, 0, false}
 };
 
+static const char *value_in_file(const char *name);
+static void refuse_to_start(const char *name);
 static void define_callers_settings(void);
 static void define_redis_settings(void);
 static void define_dispatch_settings(void);
@@ -57,15 +60,55 @@ static void define_retention_settings(void);
 static bool check_redis_url(char **newval, void **extra, GucSource source);
 static bool check_endpoint(char **newval, void **extra, GucSource source);
 
-/* Defines all settings and reserves their prefix. */
+/*
+ * Defines all settings and reserves their prefix.
+ *
+ * What postgresql.conf says was taken unseen until now. Where it is wrong,
+ * PostgreSQL warns and goes on with the default. That will not do for the two
+ * that tell where messages go: the server would send them to whatever Redis is
+ * at the default URL, or a copy that was meant to be silent would send. So it
+ * does not start, as with a wrong setting of PostgreSQL itself.
+ */
 void
 settings_define(void)
 {
+	const char *url = value_in_file("outbox.redis_url");
+	const char *dispatch = value_in_file("outbox.dispatch");
+	bool		ignored;
+
 	define_callers_settings();
 	define_redis_settings();
 	define_dispatch_settings();
 	define_retention_settings();
 	MarkGUCPrefixReserved("outbox");
+
+	if (url && strcmp(url, outbox_redis_url) != 0)
+		refuse_to_start("outbox.redis_url");
+	if (dispatch && !parse_bool(dispatch, &ignored))
+		refuse_to_start("outbox.dispatch");
+}
+
+/* The value that a server that starts has read, before it is checked; NULL: none, or it does not start. */
+static const char *
+value_in_file(const char *name)
+{
+	const char *value;
+
+	if (!process_shared_preload_libraries_in_progress || IsUnderPostmaster)
+		return NULL;
+	value = GetConfigOption(name, true, false);
+	return value ? pstrdup(value) : NULL;
+}
+
+/* The value is not shown: it may hold a password. */
+static void
+refuse_to_start(const char *name)
+{
+	ereport(FATAL,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for parameter \"%s\"", name),
+			 errdetail("With the default, messages might be sent where they must not go."),
+			 errhint("Correct it in the configuration, and start the server again.")));
 }
 
 /* Finds the concurrency of that name; false if there is none. */
