@@ -86,10 +86,15 @@ static const char *
 url_problem(const char *url)
 {
 	PQconninfoOption *options = PQconninfoParse(url, NULL);
+	const char *path = strchr(strstr(url, "://") + 3, '/');
 
 	if (options == NULL)
 		return "It is not a valid URL of a PostgreSQL database.";
 	PQconninfoFree(options);
+
+	/* A slash in a password would make the rest of it the name of a database. */
+	if (path && memchr(path, '@', strcspn(path, "?")))
+		return "In a password \"/\" must be written as \"%2F\", and behind the host \"@\" as \"%40\".";
 	return NULL;
 }
 

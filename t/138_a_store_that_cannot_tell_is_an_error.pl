@@ -178,7 +178,8 @@ foreach my $case (
 	[ 'redis://:sw0rdfish@127.0.0.1:x', qr/port/ ],
 	[ 'postgresql://a:sw0rdfish@%zz/b', qr/not a valid URL/ ],
 	[ 'postgresql://a:sw0rdfish%zz@b', qr/not a valid URL/ ],
-	[ 'postgresql://a:sw0rdfish@b?nonsense=1', qr/not a valid URL/ ])
+	[ 'postgresql://a:sw0rdfish@b?nonsense=1', qr/not a valid URL/ ],
+	[ 'postgresql://a:1/sw0rdfish@b/c', qr/must be written as/ ])
 {
 	my ($url, $reason) = @$case;
 	my ($status, undef, $error) = $node->psql('postgres', "SELECT outbox.check_store('$url')");
@@ -203,7 +204,13 @@ foreach my $case (
 	[ 'unix:///a/b', 'unix:///a/b' ],
 	[ 'postgresql://u:sw0rdfish@h1,h2:5/db?sslmode=require', 'postgresql://u:***@h1,h2:5/db?sslmode=require' ],
 	[ 'postgresql://h/db?user=u&password=sw0rdfish&sslpassword=sw0rdfish&port=1', 'postgresql://h/db?user=u&password=***&sslpassword=***&port=1' ],
-	[ 'postgresql://?p%61ssword=sw0rdfish', 'postgresql://?p%61ssword=***' ])
+	[ 'postgresql://?p%61ssword=sw0rdfish', 'postgresql://?p%61ssword=***' ],
+	[ 'postgresql://u:sw0rd?fish@h/db?port=1', 'postgresql://u:***@h/db?port=1' ],
+	[ 'postgresql://u?sw0rdfish@h', 'postgresql://u?***@h' ],
+	[ 'postgresql://u@h?password=sw0rdfish&port=1', 'postgresql://u@h?password=***&port=1' ],
+	[ 'postgresql://u@h&password=sw0rdfish', 'postgresql://u@h&password=***' ],
+	[ 'redis://:sw0rd?fish@h', 'redis://:***@h' ],
+	[ 'redis://:sw0rd#?a&b=fish@h/1', 'redis://:***@h/1' ])
 {
 	is($node->sql("SELECT outbox.mask_store('$case->[0]')"), $case->[1], "shown as $case->[1]");
 }
