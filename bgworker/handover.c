@@ -436,16 +436,25 @@ sort_marker(TupleTableSlot *row, int slot, void *arg)
 {
 	Message		marker;
 	Endpoint	endpoint;
+	char	   *name;
+	char	   *msgid;
 
 	if (!log_row_is_marker(row))
 		return true;
+
+	/* There may be millions of them in one transaction of ours. */
 	log_row_message(row, &marker);
-	if (!endpoint_find(text_to_cstring(marker.message_id), &endpoint))
-		return true;
-	if (endpoint.dedup_store)
-		add_key(find_store(endpoint.dedup_store), &marker.key, endpoint.retention);
-	if (OidIsValid(endpoint.mapping.table))
-		marking_add(text_to_cstring(marker.message_id), text_to_cstring(marker.cause));
+	name = text_to_cstring(marker.message_id);
+	msgid = text_to_cstring(marker.cause);
+	if (endpoint_find(name, &endpoint))
+	{
+		if (endpoint.dedup_store)
+			add_key(find_store(endpoint.dedup_store), &marker.key, endpoint.retention);
+		if (OidIsValid(endpoint.mapping.table))
+			marking_add(name, msgid);
+	}
+	pfree(name);
+	pfree(msgid);
 	return true;
 }
 
