@@ -96,7 +96,7 @@ static UsedStore *find_store(const char *url);
 static void forget_unused(void);
 static void check_stores(Position *position);
 static void check_store(UsedStore *store, Position *position);
-static void compare_mark(UsedStore *store, const char *mark, Position *position);
+static bool compare_mark(UsedStore *store, const char *mark, Position *position);
 static void store_failed(UsedStore *store, const StoreFailure *failure);
 static void store_works(UsedStore *store, const StoreReport *report);
 static void report_problems(void);
@@ -304,24 +304,28 @@ check_store(UsedStore *store, Position *position)
 		store_failed(store, &failure);
 		return;
 	}
-	if (report.keeps_marks)
-		compare_mark(store, report.mark, position);
+	if (report.keeps_marks && !compare_mark(store, report.mark, position))
+		return;
 	store->sound = true;
 	store->next_check = TimestampTzPlusMilliseconds(clock_now(), CHECK_MS);
 	if (!store->refuses)
 		store_works(store, &report);
 }
 
-/* What we left last must be there; when we have just started, whatever that was. */
-static void
+/*
+ * What we left last must be there; when we have just started, whatever that
+ * was. False if that cannot be dealt with now, for the extension is being dropped.
+ */
+static bool
 compare_mark(UsedStore *store, const char *mark, Position *position)
 {
 	bool		lost;
 
 	if (store->knows_mark && strcmp(mark, store->mark) == 0)
-		return;
+		return true;
+	store->sound = false;
 	if (!transaction_begin("reading the position"))
-		return;
+		return false;
 	lost = position_hand_over_again(position, mark) || position->handed_over < told;
 	told = 0;
 	if (lost && store->knows_mark)
@@ -333,6 +337,7 @@ compare_mark(UsedStore *store, const char *mark, Position *position)
 		settled_at = clock_now();
 	strlcpy(store->mark, mark, sizeof(store->mark));
 	store->knows_mark = true;
+	return true;
 }
 
 static void
@@ -431,16 +436,25 @@ sort_marker(TupleTableSlot *row, int slot, void *arg)
 {
 	Message		marker;
 	Endpoint	endpoint;
+	char	   *name;
+	char	   *msgid;
 
 	if (!log_row_is_marker(row))
 		return true;
+
+	/* There may be millions of them in one transaction of ours. */
 	log_row_message(row, &marker);
-	if (!endpoint_find(text_to_cstring(marker.message_id), &endpoint))
-		return true;
-	if (endpoint.dedup_store)
-		add_key(find_store(endpoint.dedup_store), &marker.key, endpoint.retention);
-	if (OidIsValid(endpoint.mapping.table))
-		marking_add(text_to_cstring(marker.message_id), text_to_cstring(marker.cause));
+	name = text_to_cstring(marker.message_id);
+	msgid = text_to_cstring(marker.cause);
+	if (endpoint_find(name, &endpoint))
+	{
+		if (endpoint.dedup_store)
+			add_key(find_store(endpoint.dedup_store), &marker.key, endpoint.retention);
+		if (OidIsValid(endpoint.mapping.table))
+			marking_add(name, msgid);
+	}
+	pfree(name);
+	pfree(msgid);
 	return true;
 }
 

@@ -28,6 +28,7 @@ typedef struct Processed
 {
 	char	   *endpoint;
 	char	   *msgid;
+	bool		failed;			/* put aside because the table cannot be used */
 } Processed;
 
 typedef struct ProcessedList
@@ -44,9 +45,11 @@ static TimestampTz next_try;	/* of what was put aside */
 static int	retry_ms;
 
 static void empty(ProcessedList *list);
-static void add(ProcessedList *list, const char *endpoint, const char *msgid);
+static void add(ProcessedList *list, const char *endpoint, const char *msgid, bool failed);
 static void mark_all(const ProcessedList *list);
 static void mark(const Processed *items, int n);
+static bool is_failing(const char *endpoint);
+static Marking mark_in_table(const Processed *items, int n);
 static void report_error(const char *error);
 static int	compare_endpoints(const void *a, const void *b);
 
@@ -69,7 +72,7 @@ marking_begin(void)
 void
 marking_add(const char *endpoint, const char *msgid)
 {
-	add(&batch, endpoint, msgid);
+	add(&batch, endpoint, msgid, false);
 }
 
 /* Marks what was added; what cannot be marked is put aside. */
@@ -133,7 +136,7 @@ empty(ProcessedList *list)
 }
 
 static void
-add(ProcessedList *list, const char *endpoint, const char *msgid)
+add(ProcessedList *list, const char *endpoint, const char *msgid, bool failed)
 {
 	MemoryContext caller = MemoryContextSwitchTo(list->context);
 
@@ -146,6 +149,7 @@ add(ProcessedList *list, const char *endpoint, const char *msgid)
 	}
 	list->items[list->n].endpoint = pstrdup(endpoint);
 	list->items[list->n].msgid = pstrdup(msgid);
+	list->items[list->n].failed = failed;
 	list->n++;
 	MemoryContextSwitchTo(caller);
 }
@@ -166,9 +170,34 @@ mark_all(const ProcessedList *list)
 	}
 }
 
-/* Marks some messages of one endpoint. */
+/*
+ * Marks some messages of one endpoint. A table that fails may take its time
+ * for that, so it gets none until the rest is tried again.
+ */
 static void
 mark(const Processed *items, int n)
+{
+	Marking		marking = is_failing(items[0].endpoint) ? MARKING_FAILED : mark_in_table(items, n);
+
+	for (int i = 0; marking != MARKING_DONE && i < n; i++)
+		add(&aside, items[i].endpoint, items[i].msgid, marking == MARKING_FAILED);
+}
+
+/* Whether something of an endpoint is aside because its table cannot be used. */
+static bool
+is_failing(const char *endpoint)
+{
+	for (int64 i = 0; i < aside.n; i++)
+	{
+		if (aside.items[i].failed && strcmp(aside.items[i].endpoint, endpoint) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* What is locked for long is told as well: the log grows. */
+static Marking
+mark_in_table(const Processed *items, int n)
 {
 	char	  **msgids = palloc(n * sizeof(char *));
 	Marking		marking;
@@ -180,8 +209,16 @@ mark(const Processed *items, int n)
 
 	if (marking == MARKING_FAILED)
 		report_error(bookkeeping_error());
-	for (int i = 0; marking != MARKING_DONE && i < n; i++)
-		add(&aside, items[i].endpoint, items[i].msgid);
+	else if (marking == MARKING_INCOMPLETE && retry_ms == LAST_RETRY_MS &&
+			 shared_mine()->report.marking_error[0] == '\0')
+	{
+		char	   *error = psprintf("records of endpoint \"%s\" stay locked, or a trigger keeps them from being changed",
+									 items[0].endpoint);
+
+		report_error(error);
+		pfree(error);
+	}
+	return marking;
 }
 
 /* Tells status, and the log if it is news; "" = all is well. */

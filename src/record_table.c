@@ -177,6 +177,11 @@ open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Re
 	KnownTable *entry;
 	bool		found;
 
+	/* The plan that is being executed must not be thrown away under it. */
+	if (inserting)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a trigger of a record table must not use the outbox")));
 	*table = try_relation_open(mapping->table, mode);
 	if (*table == NULL)
 		ereport(ERROR,
@@ -315,9 +320,9 @@ insert(KnownTable *entry, const RecordName *name)
 	ResourceOwner owner = CurrentResourceOwner;
 	volatile bool inserted = true;
 
-	inserting = true;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
+	inserting = true;
 	PG_TRY();
 	{
 		insert_as_owner(entry, name);

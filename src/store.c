@@ -16,6 +16,7 @@
 
 #include "fmgr.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -86,9 +87,9 @@ store_masked(const char *url)
 {
 	const char *scheme_end = strstr(url, "://");
 	const char *from = scheme_end ? scheme_end + 3 : url;
-	const char *end = from + strcspn(from, "/?");
+	const char *end = from + strcspn(from, "/");
 	const char *at = NULL;
-	const char *colon;
+	const char *secret = NULL;
 	StringInfoData masked;
 
 	for (const char *c = from; c < end; c++)
@@ -97,16 +98,16 @@ store_masked(const char *url)
 			at = c;
 	}
 	initStringInfo(&masked);
-	colon = at ? memchr(from, ':', at - from) : NULL;
-	if (colon)
-		appendStringInfo(&masked, "%.*s%s", (int) (colon + 1 - url), url, MASK);
-	else if (at)
-		appendBinaryStringInfo(&masked, url, at - url);
-	else
-		appendBinaryStringInfo(&masked, url, from - url);
+
+	/* A password may hold anything but a slash. */
+	if (at)
+		secret = from + strcspn(from, ":?@");
+	appendBinaryStringInfo(&masked, url, (secret ? secret : from) - url);
+	if (secret && secret < at)
+		appendStringInfo(&masked, "%c%s", *secret, MASK);
 	if (at)
 		from = at;
-	end = from + strcspn(from, "?");
+	end = from + strcspn(from, "?&");
 	appendBinaryStringInfo(&masked, from, end - from);
 	append_masked_query(&masked, end);
 	return masked.data;
@@ -172,6 +173,15 @@ store_fail(StoreFailure *failure, int sqlstate, const char *format,...)
 	va_start(args, format);
 	vsnprintf(failure->text, sizeof(failure->text), format, args);
 	va_end(args);
+
+	/* Another server's text may be in another encoding, or cut in a character. */
+	if (pg_verifymbstr(failure->text, strlen(failure->text), true))
+		return;
+	for (char *c = failure->text; *c != '\0'; c++)
+	{
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
+	}
 }
 
 /* Raises an error if that cannot be the URL of a store, or the caller may not name one. */

@@ -44,11 +44,13 @@ typedef struct Parameters
 	const char *names[MAX_OPTIONS + 1];
 	const char *values[MAX_OPTIONS + 1];
 	int			n;
+	int			naddresses;		/* that we have found; 0 = libpq is to know */
 } Parameters;
 
 static const char *url_problem(const char *url);
 static void *open_store(const char *url, LinkAttend attend, StoreFailure *failure);
 static void close_store(void *connection);
+static void hang_up(PostgresStore *store);
 static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 				StoreFailure *failure);
@@ -58,6 +60,7 @@ static bool read_parameters(const char *url, Parameters *parameters);
 static const char **find_value(Parameters *parameters, const char *name);
 static bool find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
 static char *next_item(char **list);
+static bool dial_each(PostgresStore *store, Parameters *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool dial(PostgresStore *store, const Parameters *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool await_connection(PostgresStore *store, TimestampTz deadline, StoreFailure *failure);
 static bool ask(PostgresStore *store, const char *query, Oid type, const char *argument,
@@ -86,10 +89,15 @@ static const char *
 url_problem(const char *url)
 {
 	PQconninfoOption *options = PQconninfoParse(url, NULL);
+	const char *path = strchr(strstr(url, "://") + 3, '/');
 
 	if (options == NULL)
 		return "It is not a valid URL of a PostgreSQL database.";
 	PQconninfoFree(options);
+
+	/* A slash in a password would make the rest of it the name of a database. */
+	if (path && memchr(path, '@', strcspn(path, "?")))
+		return "In a password \"/\" must be written as \"%2F\", and behind the host \"@\" as \"%40\".";
 	return NULL;
 }
 
@@ -113,7 +121,7 @@ open_store(const char *url, LinkAttend attend, StoreFailure *failure)
 	store->attend = attend;
 	PG_TRY();
 	{
-		connected = dial(store, &parameters, deadline, failure);
+		connected = dial_each(store, &parameters, deadline, failure);
 	}
 	PG_FINALLY();
 	{
@@ -127,14 +135,19 @@ open_store(const char *url, LinkAttend attend, StoreFailure *failure)
 static void
 close_store(void *connection)
 {
-	PostgresStore *store = connection;
+	hang_up(connection);
+	pfree(connection);
+}
 
+static void
+hang_up(PostgresStore *store)
+{
 	if (store->conn)
 	{
 		PQfinish(store->conn);
 		ReleaseExternalFD();
 	}
-	pfree(store);
+	store->conn = NULL;
 }
 
 static bool
@@ -225,6 +238,7 @@ find_value(Parameters *parameters, const char *name)
 /*
  * Puts addresses in the place of names: each name is repeated for each of its
  * addresses, and its port with it. libpq does not look names up that have one.
+ * A name that has none is left out if another has.
  */
 static bool
 find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
@@ -258,13 +272,10 @@ find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, 
 		if (host[0] != '\0' && host[0] != '/' && host[0] != '@')
 			problem = resolver_find(host, deadline, attend, &of_host);
 		if (problem)
-		{
 			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "could not look up the host: %s", problem);
-			return false;
-		}
-		for (int i = 0; i < of_host.n; i++)
+		for (int i = 0; problem == NULL && i < of_host.n; i++)
 		{
-			const char *separator = new_hosts.len > 0 || addresses.len > 0 || new_ports.len > 0 ? "," : "";
+			const char *separator = parameters->naddresses++ > 0 ? "," : "";
 
 			appendStringInfo(&new_hosts, "%s%s", separator, host);
 			appendStringInfo(&new_ports, "%s%s", separator, port);
@@ -274,7 +285,7 @@ find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, 
 	*hosts = new_hosts.data;
 	*ports = new_ports.data;
 	*found = addresses.data;
-	return true;
+	return parameters->naddresses > 0;
 }
 
 /* Cuts the first item off a list with commas; NULL when nothing is left. */
@@ -288,6 +299,35 @@ next_item(char **list)
 	if (comma)
 		*comma = '\0';
 	return item;
+}
+
+/*
+ * Dials one address after the other. libpq would do so, too, but not go on
+ * from one that keeps silent: each gets its share of the time that is left.
+ */
+static bool
+dial_each(PostgresStore *store, Parameters *parameters, TimestampTz deadline, StoreFailure *failure)
+{
+	const char **values[] = {
+		find_value(parameters, "host"), find_value(parameters, "port"), find_value(parameters, "hostaddr")
+	};
+	char	   *lists[lengthof(values)];
+
+	if (parameters->naddresses == 0)
+		return dial(store, parameters, deadline, failure);
+	for (int i = 0; i < lengthof(values); i++)
+		lists[i] = (char *) *values[i];
+	for (int left = parameters->naddresses; left > 0; left--)
+	{
+		TimestampTz now = clock_now();
+
+		for (int i = 0; i < lengthof(values); i++)
+			*values[i] = next_item(&lists[i]);
+		if (dial(store, parameters, now + (deadline - now) / left, failure))
+			return true;
+		hang_up(store);
+	}
+	return false;
 }
 
 static bool

@@ -123,6 +123,15 @@ $node->sql('DROP TRIGGER fail ON hers.inbox');
 eventually { unmarked() eq '' } '... and without it all is marked';
 is($node->dispatcher, $dispatcher, 'all that was the same dispatcher');
 
+# A trigger has marks ignored, without an error.
+handle_and_break('k1', q{CREATE OR REPLACE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+	CREATE TRIGGER fail BEFORE UPDATE ON hers.inbox FOR EACH ROW EXECUTE FUNCTION hers.fail()});
+others_go_on('o5');
+eventually { $node->status('problem') =~ /endpoint "own" stay locked, or a trigger/ } 'a trigger that ignores marks is noticed';
+$node->sql('DROP TRIGGER fail ON hers.inbox');
+eventually { unmarked() eq '' } '... and without it all is marked';
+eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
+
 # A policy.
 handle_and_break('g1', 'ALTER TABLE hers.inbox ENABLE ROW LEVEL SECURITY; ALTER TABLE hers.inbox FORCE ROW LEVEL SECURITY');
 like($node->sql_error(q{SELECT outbox_begin('g1', 'own')}), qr/^55000/, 'row-level security that would hide records is refused');
@@ -137,6 +146,6 @@ others_go_on('o4');
 $node->sql(q{SELECT outbox_alter_endpoint('own', reset => '{record_table}')});
 handle('h2');
 is($node->sql(q{SELECT outbox_wait('h2', 'own')}), 't', 'the endpoint can go on with our tables');
-is(scalar($redis->bodies('d')), 13, 'all messages were sent once');
+is(scalar($redis->bodies('d')), 15, 'all messages were sent once');
 
 done_testing();

@@ -4,6 +4,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use IO::Socket::INET;
 use Outbox;
 use Proxy;
 use Redis;
@@ -62,8 +63,14 @@ my $good_postgres = "postgresql://shard:sw0rdfish\@127.0.0.1:$port/postgres";
 works($good_redis, 'a Redis with a password');
 works("redis://:sw0rdfish\@localhost:" . $redis_store->port . '/2', '... by name, and another database of it');
 works($good_postgres, 'a PostgreSQL with a password');
-works("postgres://shard\@localhost,127.0.0.1:$port,$port/postgres?password=sw0rdfish", '... by name, one of several');
+works("postgres://shard\@localhost:$port,127.0.0.1:$port/postgres?password=sw0rdfish", '... by name, one of several');
 works($server->store_url('shard'), '... by a unix socket');
+
+# One of several hosts is gone, or takes the connection and keeps silent.
+my $silent = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die "listen: $!";
+works("postgresql://shard:sw0rdfish\@nowhere.invalid,127.0.0.1:$port/postgres", '... the second of two, the first has no address');
+works("postgresql://shard:sw0rdfish\@127.0.0.1:1,127.0.0.1:$port/postgres", '... or refuses');
+works("postgresql://shard:sw0rdfish\@127.0.0.1:" . $silent->sockport . ",127.0.0.1:$port/postgres?target_session_attrs=read-write", '... or keeps silent');
 
 fails('redis://127.0.0.1:1', qr/^08006: could not look into the deduplication store: could not connect/, 'a Redis that is not there');
 fails('unix:///nowhere', qr/^08006: .*could not connect/, '... or its socket');
@@ -178,7 +185,8 @@ foreach my $case (
 	[ 'redis://:sw0rdfish@127.0.0.1:x', qr/port/ ],
 	[ 'postgresql://a:sw0rdfish@%zz/b', qr/not a valid URL/ ],
 	[ 'postgresql://a:sw0rdfish%zz@b', qr/not a valid URL/ ],
-	[ 'postgresql://a:sw0rdfish@b?nonsense=1', qr/not a valid URL/ ])
+	[ 'postgresql://a:sw0rdfish@b?nonsense=1', qr/not a valid URL/ ],
+	[ 'postgresql://a:1/sw0rdfish@b/c', qr/must be written as/ ])
 {
 	my ($url, $reason) = @$case;
 	my ($status, undef, $error) = $node->psql('postgres', "SELECT outbox.check_store('$url')");
@@ -203,7 +211,13 @@ foreach my $case (
 	[ 'unix:///a/b', 'unix:///a/b' ],
 	[ 'postgresql://u:sw0rdfish@h1,h2:5/db?sslmode=require', 'postgresql://u:***@h1,h2:5/db?sslmode=require' ],
 	[ 'postgresql://h/db?user=u&password=sw0rdfish&sslpassword=sw0rdfish&port=1', 'postgresql://h/db?user=u&password=***&sslpassword=***&port=1' ],
-	[ 'postgresql://?p%61ssword=sw0rdfish', 'postgresql://?p%61ssword=***' ])
+	[ 'postgresql://?p%61ssword=sw0rdfish', 'postgresql://?p%61ssword=***' ],
+	[ 'postgresql://u:sw0rd?fish@h/db?port=1', 'postgresql://u:***@h/db?port=1' ],
+	[ 'postgresql://u?sw0rdfish@h', 'postgresql://u?***@h' ],
+	[ 'postgresql://u@h?password=sw0rdfish&port=1', 'postgresql://u@h?password=***&port=1' ],
+	[ 'postgresql://u@h&password=sw0rdfish', 'postgresql://u@h&password=***' ],
+	[ 'redis://:sw0rd?fish@h', 'redis://:***@h' ],
+	[ 'redis://:sw0rd#?a&b=fish@h/1', 'redis://:***@h/1' ])
 {
 	is($node->sql("SELECT outbox.mask_store('$case->[0]')"), $case->[1], "shown as $case->[1]");
 }

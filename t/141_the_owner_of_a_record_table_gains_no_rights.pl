@@ -1,0 +1,54 @@
+# Whoever owns a record table may have functions of his own run by others: by
+# callers, who may be superusers, and by the dispatcher. They run with his rights.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+
+# An index whose predicate calls a function: whoever reads the predicate calls it.
+$node->sql(q{CREATE ROLE mallory LOGIN; SELECT outbox_grant('mallory', 'admin'); CREATE SCHEMA hers AUTHORIZATION mallory});
+$node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);
+CREATE TABLE hers.calls (who text);
+CREATE TABLE hers.inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz, note text);
+CREATE INDEX ON hers.inbox (dispatched_at);
+CREATE FUNCTION hers.note() RETURNS void LANGUAGE sql AS 'INSERT INTO hers.calls VALUES (current_user)';
+CREATE FUNCTION hers.spy(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM hers.note(); RETURN true; END $$;
+CREATE INDEX ON hers.inbox (dispatched_at, note) WHERE hers.spy(1);
+CREATE UNIQUE INDEX ON hers.inbox (message_id) WHERE hers.spy(2);
+SELECT outbox_create_endpoint('own', record_table => 'hers.inbox');
+END
+sub callers { return $node->sql(q{SELECT string_agg(DISTINCT who, ' ' ORDER BY who) FROM hers.calls}); }
+is(callers(), 'mallory', 'a function in a predicate of an index is called');
+
+$node->sql('TRUNCATE hers.calls');
+$node->sql(q{BEGIN; SELECT outbox_begin('m1', 'own'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT});
+is(callers(), 'mallory', '... also when a superuser opens a message, with the rights of the owner');
+
+$node->sql('TRUNCATE hers.calls');
+$node->sql(q{SELECT count(*) FROM outbox.endpoints, outbox.records});
+is(callers(), 'mallory', '... when one looks at the views');
+
+$node->sql('TRUNCATE hers.calls');
+$node->sql(q{SELECT outbox_alter_endpoint('own', record_table => 'hers.inbox')});
+is(callers(), 'mallory', '... or sets the endpoint');
+
+$node->sql('TRUNCATE hers.calls');
+$node->sql(q{BEGIN; SELECT outbox_begin('m2', 'own'); SELECT outbox_commit(); COMMIT});
+eventually { $node->sql(q{SELECT count(*) FROM outbox.records WHERE endpoint = 'own' AND state = 'dispatched'}) == 2 } 'the dispatcher marks';
+is(callers(), 'mallory', '... with the rights of the owner');
+
+# A trigger that reads the table by our views, when what we know of it is out of date.
+$node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);
+CREATE FUNCTION hers.look() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN ANALYZE hers.inbox; PERFORM count(*) FROM outbox.endpoints; PERFORM count(*) FROM outbox.records; RETURN NEW; END $$;
+CREATE TRIGGER look BEFORE INSERT ON hers.inbox FOR EACH ROW EXECUTE FUNCTION hers.look();
+END
+is($node->sql(qq{SET client_min_messages = error; BEGIN; SELECT outbox_begin('m$_', 'own'), outbox_commit(); COMMIT}), 't|0', 'a trigger that looks at the views does no harm') foreach 3 .. 5;
+
+done_testing();
