@@ -729,7 +729,7 @@ nothing_is_lost(void)
 {
 	bool		redis_has_all = publisher_is_connected() && position.sent >= position.published;
 
-	return (redis_has_all || position.opened.messages == 0) && handover_is_sound(&position);
+	return (redis_has_all || position.opened.messages == 0) && handover_is_sound();
 }
 
 static bool

@@ -191,14 +191,14 @@ has_settled(void)
 }
 
 /*
- * Whether all has been handed on, and those who were told still know it: then
- * it need not be kept here. (What is put aside keeps what it needs.)
+ * Whether those who were told still know it: then it need not be kept here.
+ * What they have not been told yet keeps itself, for its slot does not count as
+ * published; and what is put aside likewise.
  */
 bool
-handover_is_sound(const Position *position)
+handover_is_sound(void)
 {
-	return Max(told, position->handed_over) >= position->published && next_listing != 0 &&
-		all_stores_are_sound() && has_settled();
+	return !making_up && next_listing != 0 && all_stores_are_sound() && has_settled();
 }
 
 /* How long until handover_run() has something to do. */
