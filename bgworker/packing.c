@@ -54,14 +54,16 @@
 #define EMPTY_RESERVE	2
 
 /*
- * A record is remembered at most this share of the retention longer for being
- * in one slot with younger ones.
+ * A record is remembered at most this share of the longest retention more for
+ * being in one slot with younger ones; twice that when such slots are merged
+ * once more.
  */
 #define SPAN_SHARES		4
 
 /*
- * Rows of the target that a step writes at most. Where each key is on another page it
- * ends before, with the row that is full after so long: messages wait meanwhile.
+ * Rows of the target that a step writes at most. Where each key is on another
+ * page it ends before, with the row that is full after so long: messages wait
+ * meanwhile.
  */
 #define STEP_ROWS		32
 #define STEP_US			(5 * INT64CONST(1000))
