@@ -74,7 +74,8 @@ static bool collect_row(TupleTableSlot *row, int slot, void *arg);
 static bool note_own(TupleTableSlot *row, int slot, void *arg);
 static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
-static void resume_from_oldest(Position *position);
+static void resume_from_oldest(Position *position, const char *reason);
+static TimestampTz note_loss(int64 number);
 static int64 oldest_to_replay(const Position *position);
 static void hand_over_unmarked(Position *position);
 static void report_published(const Position *position);
@@ -251,7 +252,7 @@ position_resume(Position *position, const char *fence_text)
 		hand_over_unmarked(position);
 	}
 	else if (fence.number < window_oldest_number())
-		resume_from_oldest(position);
+		resume_from_oldest(position, "the fence in Redis is older than the windows that are kept; going on");
 	else
 		ereport(LOG,
 				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; going on after window %lld",
@@ -488,30 +489,37 @@ resume_without_fence(Position *position)
 		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; going on after window %lld, as \"outbox.redis_data_loss\" says",
 							 (long long) position->sent)));
 	else
-	{
-		position->sent = oldest_to_replay(position);
-		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; sending all that the log still has, after window %lld",
-							 (long long) position->sent)));
-	}
+		resume_from_oldest(position, "Redis has no fence of this database; sending all that the log still has,");
 }
 
+/* Sends all that is kept, and tells what is not kept any more, if anything is not. */
 static void
-resume_from_oldest(Position *position)
+resume_from_oldest(Position *position, const char *reason)
+{
+	TimestampTz lost_before = 0;
+
+	position->sent = oldest_to_replay(position);
+	if (position->sent > position->first_window)
+		lost_before = note_loss(position->sent);
+	ereport(LOG, (errmsg("outbox: %s after window %lld", reason, (long long) position->sent),
+				  lost_before == 0 ? 0 :
+				  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
+							timestamptz_to_str(lost_before))));
+}
+
+/* Notes that all from before the end of a window may be missing in Redis; returns when that was. */
+static TimestampTz
+note_loss(int64 number)
 {
 	DatabaseShared *shared = shared_mine();
 	Window		oldest;
 
-	position->sent = oldest_to_replay(position);
-	if (!window_fetch(position->sent, &oldest))
-		elog(ERROR, "window %lld is missing", (long long) position->sent);
-	ereport(LOG, (errmsg("outbox: the fence in Redis is older than the windows that are kept; going on after window %lld",
-						 (long long) position->sent),
-				  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
-							timestamptz_to_str(oldest.opened_at))));
-
+	if (!window_fetch(number, &oldest))
+		elog(ERROR, "window %lld is missing", (long long) number);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.lost_before = oldest.opened_at;
 	LWLockRelease(shared->lock);
+	return oldest.opened_at;
 }
 
 /* The window after which all that is kept would be sent again. */
