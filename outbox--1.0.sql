@@ -70,6 +70,8 @@ CREATE TABLE outbox.packed (
 	endpoint text,
 	records bigint NOT NULL
 );
+-- DELETE needs it where a publication of all tables includes this one.
+ALTER TABLE outbox.packed REPLICA IDENTITY FULL;
 COMMENT ON TABLE outbox.packed IS 'how many records of each endpoint were packed into a slot of the history';
 COMMENT ON COLUMN outbox.packed.slot IS 'slot of the history';
 COMMENT ON COLUMN outbox.packed.endpoint IS 'endpoint; NULL: not known, for they were packed when they were dumped';
@@ -721,15 +723,24 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER endpoint_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.endpoint
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox.endpoint_changed();
+-- For each row: logical replication fires no triggers for statements.
+CREATE TRIGGER endpoint_changed AFTER INSERT OR UPDATE OR DELETE ON outbox.endpoint
+	FOR EACH ROW EXECUTE FUNCTION outbox.endpoint_changed();
 COMMENT ON TRIGGER endpoint_changed ON outbox.endpoint IS 'makes every session read the settings of endpoints again';
 ALTER TABLE outbox.endpoint ENABLE ALWAYS TRIGGER endpoint_changed;
+CREATE TRIGGER endpoint_changed_by_truncate AFTER TRUNCATE ON outbox.endpoint
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.endpoint_changed();
+COMMENT ON TRIGGER endpoint_changed_by_truncate ON outbox.endpoint IS 'makes every session read the settings of endpoints again';
+ALTER TABLE outbox.endpoint ENABLE ALWAYS TRIGGER endpoint_changed_by_truncate;
 
-CREATE TRIGGER delivery_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.destination
-	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
+CREATE TRIGGER delivery_changed AFTER INSERT OR UPDATE OR DELETE ON outbox.destination
+	FOR EACH ROW EXECUTE FUNCTION outbox.delivery_changed();
 COMMENT ON TRIGGER delivery_changed ON outbox.destination IS 'makes the dispatcher read it again';
 ALTER TABLE outbox.destination ENABLE ALWAYS TRIGGER delivery_changed;
+CREATE TRIGGER delivery_changed_by_truncate AFTER TRUNCATE ON outbox.destination
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
+COMMENT ON TRIGGER delivery_changed_by_truncate ON outbox.destination IS 'makes the dispatcher read it again';
+ALTER TABLE outbox.destination ENABLE ALWAYS TRIGGER delivery_changed_by_truncate;
 
 CREATE TRIGGER delivery_changed AFTER UPDATE ON outbox.deferred
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();

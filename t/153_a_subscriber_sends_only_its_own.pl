@@ -1,0 +1,139 @@
+# A publication of all tables sends our tables to a subscriber that has the
+# extension, too: what it is sent it drops. Both outboxes go on, each with its own
+# messages, records and rings; settings alone come along.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Packing;
+use Redis;
+use Test::More;
+
+# Slots are packed and emptied all the time.
+my $conf = "$Packing::small_slots\n" . <<'END';
+outbox.replay_window = '1s'
+outbox.retry_max_delay = '500ms'
+max_worker_processes = 40
+max_logical_replication_workers = 16
+max_sync_workers_per_subscription = 8
+max_replication_slots = 100
+max_wal_senders = 30
+wal_retrieve_retry_interval = '100ms'
+END
+my ($redis, $own_redis) = (Redis->new, Redis->new);
+my $publisher = Outbox->create('publisher', redis => $redis, init => { allows_streaming => 'logical' }, conf => "${conf}wal_level = logical\noutbox.retention = '3s'");
+my $subscriber = Outbox->create('subscriber', redis => $own_redis, conf => $conf);
+my %sent;
+
+# One transaction: a message is processed, a row of its own and a message follow.
+sub handle
+{
+	my ($node, $count) = @_;
+	my $name = $node->name;
+
+	foreach (1 .. $count)
+	{
+		my $n = ++$sent{$name};
+		$node->sql(<<END);
+BEGIN;
+SELECT outbox_begin('$name $n');
+INSERT INTO orders VALUES ('$name $n');
+SELECT outbox_enqueue('d', '$name $n', message_id => '$name $n');
+SELECT outbox_commit();
+COMMIT;
+END
+	}
+	return;
+}
+
+sub has_orders_of_publisher
+{
+	return $subscriber->sql(q{SELECT count(*) FROM orders WHERE name LIKE 'publisher %'}) == $sent{publisher};
+}
+
+# Looks whether a Redis has the messages of one server only, once and in order.
+sub has_its_own
+{
+	my ($server, $node) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $name = $node->name;
+
+	ok($node->wait_until_sent, "the $name has sent all");
+	eventually { $server->count('d') >= $sent{$name} } '... which is there';
+	is(join(', ', $server->bodies('d')), join(', ', map { "$name $_" } 1 .. $sent{$name}), '... its own, once, in order');
+	return;
+}
+
+# A ring is intact if it has one current slot and its slots go round.
+sub rings { return $_[0]->sql(q{SELECT ring, count(*), count(*) FILTER (WHERE state = 'current') FROM outbox.ring GROUP BY 1 ORDER BY 1}); }
+sub generation { return $_[0]->sql('SELECT max(generation) FROM outbox.ring'); }
+
+foreach my $node ($publisher, $subscriber)
+{
+	$node->sql('CREATE TABLE orders (name text PRIMARY KEY)');
+	handle($node, 20);
+}
+prepare($publisher);
+$subscriber->sql('CREATE TABLE claimed (upto bigint)');
+$redis->cli('SET', 'refused', 'x');
+$publisher->sql(q{SELECT outbox_enqueue('refused', 'x'), outbox_enqueue('later', 'x', deliver_at => now() + interval '1 day')});
+my $instance = $subscriber->sql('SELECT id FROM outbox.instance');
+
+# The tables are copied first, then what changes is sent.
+my $log = $subscriber->log_position;
+$publisher->sql('CREATE PUBLICATION everything FOR ALL TABLES');
+$subscriber->sql("CREATE SUBSCRIPTION mine CONNECTION '@{[ $publisher->connstr ]} dbname=postgres' PUBLICATION everything");
+handle($subscriber, 5);
+ok($subscriber->poll_query_until('postgres', q{SELECT count(*) > 50 AND bool_and(srsubstate IN ('r', 's')) FROM pg_subscription_rel}), 'all tables are copied');
+eventually { has_orders_of_publisher() } '... with those of the user';
+
+# Rings of the publisher go round, messages are refused and return.
+fill($publisher, 8);
+handle($publisher, 20);
+handle($subscriber, 20);
+$redis->cli('DEL', 'refused');
+eventually { $redis->count('refused') == 1 } 'what was refused on the publisher arrives';
+ok($publisher->poll_query_until('postgres', q{SELECT EXISTS (SELECT FROM outbox.ring WHERE ring = 'history' AND keys > 0)}), 'records of the publisher are packed');
+ok($publisher->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM outbox.packed)}), '... and expire');
+handle($publisher, 5);
+handle($subscriber, 5);
+eventually { has_orders_of_publisher() } 'the rows of the user come to the subscriber';
+
+has_its_own($redis, $publisher);
+has_its_own($own_redis, $subscriber);
+is($own_redis->count($_), 0, "the subscriber sends nothing to \"$_\"") foreach 'refused', 'later';
+is($subscriber->status('deferred, scheduled, dead'), '0|0|0', '... nor has it anything to send');
+ok(is_new($subscriber, 'publisher 1'), 'a message that the publisher processed is new to the subscriber');
+ok(!is_new($subscriber, 'subscriber 1'), '... but not its own');
+is($subscriber->sql('SELECT id FROM outbox.instance'), $instance, 'it has its name');
+is(rings($_), "history|24|0\nlog|4|1\nrecord|12|1", "the rings of the @{[ $_->name ]} are intact") foreach $publisher, $subscriber;
+is($_->status('problem IS NULL'), 't', '... nothing is wrong') foreach $publisher, $subscriber;
+unlike($_->log_since(0), qr/ERROR:|PANIC:|TRAP:/, "the @{[ $_->name ]} has no error in its log") foreach $publisher, $subscriber;
+
+# Settings are applied like rows of any table.
+$publisher->sql(q{SELECT outbox_set_destination('alias', 'renamed')});
+ok($subscriber->poll_query_until('postgres', q{SELECT stream = 'renamed' FROM outbox.destination WHERE dest = 'alias'}), 'settings of destinations come along');
+$subscriber->sql(q{SELECT outbox_enqueue('alias', 'x')});
+eventually { $own_redis->count('renamed') == 1 } '... and are heeded';
+
+# Both go round on, also after a restart.
+my $was = generation($subscriber);
+$_->restart foreach $publisher, $subscriber;
+handle($_, 10) foreach $publisher, $subscriber;
+eventually { has_orders_of_publisher() } 'replication goes on after a restart';
+has_its_own($redis, $publisher);
+has_its_own($own_redis, $subscriber);
+eventually { generation($subscriber) > $was } 'the rings of the subscriber go round';
+
+# Two rows of one name collide, as documented.
+$_->sql(q{SELECT outbox_create_endpoint('both')}) foreach $subscriber, $publisher;
+eventually { $subscriber->log_since($log) =~ /duplicate key value violates unique constraint "endpoint_pkey"/ } 'an endpoint that both create stops replication';
+handle($subscriber, 1);
+has_its_own($own_redis, $subscriber);
+$subscriber->sql(q{SELECT outbox_drop_endpoint('both')});
+eventually { $subscriber->sql(q{SELECT count(*) FROM outbox.endpoint WHERE name = 'both'}) == 1 } '... until it is dropped there';
+handle($publisher, 1);
+eventually { has_orders_of_publisher() } '... and replication goes on';
+
+done_testing();
