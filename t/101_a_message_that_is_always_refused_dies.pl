@@ -76,7 +76,8 @@ is(bodies('one') . ', ' . bodies('two'), 'one 1 one 3, two 1 two 2 two 3', '... 
 $node->set('outbox.max_attempts' => 100, 'outbox.retry_max_delay' => '200ms');
 $redis->cli('SET', 'bad', 'x');
 handle('patient', 'bad');
-eventually { $node->sql(q{SELECT attempts >= 2 FROM outbox.deferred WHERE message_id = 'id patient'}) eq 't' } 'a message has been tried';
+eventually { $node->sql(q{SELECT attempts >= 6 FROM outbox.deferred WHERE message_id = 'id patient'}) eq 't' } 'a message has been tried';
+is($node->sql(q{SELECT next_at - last_attempt BETWEEN '0.1 s' AND '1 s' FROM outbox.deferred WHERE message_id = 'id patient'}), 't', '... and outbox.retry_max_delay, not twice the last time, passes until the next attempt');
 $redis->stop;
 eventually { $node->status('redis_state') eq 'down' } 'Redis is away';
 my $attempts = $node->sql(q{SELECT attempts FROM outbox.deferred WHERE message_id = 'id patient'});
