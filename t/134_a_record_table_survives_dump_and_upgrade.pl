@@ -46,7 +46,7 @@ sub check_later
 	handle($node, 'm3', $database);
 	is($node->sql(q{SELECT outbox_wait('m3', 'shop')}, $database), 't', '... and what comes now');
 	is($node->sql(q{SELECT count(*) FROM shop."In Box" WHERE done AND done_at > now() - interval '10 minutes'}, $database), 3, 'the table says so');
-	is($node->status('problem IS NULL', $database), 't', 'nothing is wrong');
+	eventually { $node->status('problem IS NULL', $database) eq 't' } 'nothing is wrong' or diag $node->status('problem', $database);
 	return;
 }
 
