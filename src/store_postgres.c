@@ -56,9 +56,10 @@ static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *
 				StoreFailure *failure);
 static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
-static bool read_parameters(const char *url, Parameters *parameters);
+/* Not inlined: gcc would warn that their variables do not survive a longjmp. */
+static pg_noinline bool read_parameters(const char *url, Parameters *parameters);
+static pg_noinline bool find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
 static const char **find_value(Parameters *parameters, const char *name);
-static bool find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
 static char *next_item(char **list);
 static bool dial_each(PostgresStore *store, Parameters *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool dial(PostgresStore *store, const Parameters *parameters, TimestampTz deadline, StoreFailure *failure);
