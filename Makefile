@@ -78,13 +78,28 @@ ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
 EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc
 
-PG_CPPFLAGS = $(shell pkg-config --cflags hiredis 2>/dev/null) -I$(libpq_srcdir) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
-PG_CFLAGS   = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK  = $(shell pkg-config --libs hiredis 2>/dev/null) $(libpq)
+# pkg-config is asked for what is not where Debian has it.
+hiredis      = $(shell pkg-config $(1) hiredis 2>/dev/null || echo $(2))
+PG_CPPFLAGS  = $(call hiredis,--cflags,-I/usr/include/hiredis) -I$(libpq_srcdir) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
+PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+SHLIB_LINK   = $(call hiredis,--libs,-lhiredis) $(libpq)
 
-PG_CONFIG ?= pg_config
-PGXS      := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+# These build in a copy, with what they install.
+COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model
+
+# What else is asked for takes PGXS. What is missing is told in a sentence, for
+# make and the compiler only tell that it is.
+goals := $(or $(MAKECMDGOALS),all)
+ifneq ($(filter-out $(COMMANDS),$(goals)),)
+ifeq ($(PG_CONFIG),)
+PG_CONFIG := $(shell t/support/packages --pg-config)
+endif
+missing := $(shell PG_CONFIG='$(PG_CONFIG)' CC='$(if $(filter-out default,$(origin CC)),$(CC))' \
+	t/support/packages --build '$(DESTDIR)' $(goals) 2>&1)
+$(if $(missing),$(error $(patsubst %.,%,$(missing))))
+PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+endif
 
 $(OBJS): $(wildcard src/*.h bgworker/*.h)
 
@@ -115,4 +130,4 @@ schedules:
 model:
 	@model/run
 
-.PHONY: test demo bench bench-dedup bench-fairness bench-large torture schedules model
+.PHONY: $(COMMANDS)
