@@ -268,29 +268,38 @@ AS 'MODULE_PATHNAME', 'outbox_begin_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_begin(uuid, text, text) IS 'opens an incoming message: true = process it, false = duplicate, just acknowledge it';
 
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body text, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+-- message_id may be text or uuid. It is polymorphic, for with two functions a
+-- call without an id would be ambiguous; what is untyped resolves to text.
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, text, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, text, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
 
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body json, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_json'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, json, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, json, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
 
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_jsonb'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, jsonb, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, jsonb, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
 
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body bytea, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_bytea'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, bytea, jsonb, text, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, bytea, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+
+-- bodies may be text[], json[], jsonb[] or bytea[]; untyped arrays resolve to text[].
+CREATE FUNCTION @extschema@.outbox_enqueue_many(dest text, bodies anycompatiblearray, headers jsonb DEFAULT NULL, message_ids text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+RETURNS integer
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_many(text, anycompatiblearray, jsonb, text[], timestamptz) IS 'writes many outgoing messages in one call, in the order of the array; returns how many';
 
 CREATE FUNCTION @extschema@.outbox_commit()
 RETURNS integer
@@ -304,29 +313,35 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body text, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_wait(msgid uuid, endpoint text DEFAULT NULL, timeout interval DEFAULT '30 s')
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_wait_uuid'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
+
+CREATE FUNCTION @extschema@.outbox_send(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, text, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, text, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body json, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_send(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_json'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, json, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, json, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_send(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_jsonb'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, jsonb, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, jsonb, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body bytea, headers jsonb DEFAULT NULL, message_id text DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_send(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_bytea'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
 --
 -- Functions for administrators
@@ -439,6 +454,18 @@ $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_retry(text, text) IS 'tries dead messages again; NULL means all; returns how many';
 
+CREATE FUNCTION @extschema@.outbox_retry(dest text, message_id uuid)
+RETURNS bigint
+AS $$ SELECT @extschema@.outbox_retry(dest, message_id::text) $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_retry(text, uuid) IS 'tries dead messages of that id again; returns how many';
+
+CREATE FUNCTION @extschema@.outbox_retry(message_id uuid)
+RETURNS bigint
+AS $$ SELECT @extschema@.outbox_retry(NULL, message_id::text) $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_retry(uuid) IS 'tries dead messages of that id again; returns how many';
+
 CREATE FUNCTION @extschema@.outbox_discard(dest text, message_id text)
 RETURNS bigint
 AS $$
@@ -457,6 +484,12 @@ END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_discard(text, text) IS 'gives up a dead message for good; returns how many had that id';
+
+CREATE FUNCTION @extschema@.outbox_discard(dest text, message_id uuid)
+RETURNS bigint
+AS $$ SELECT @extschema@.outbox_discard(dest, message_id::text) $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_discard(text, uuid) IS 'gives up a dead message for good; returns how many had that id';
 
 CREATE FUNCTION @extschema@.outbox_replay(since timestamptz, dest text DEFAULT NULL)
 RETURNS bigint
@@ -761,7 +794,7 @@ AS $$
 		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
-		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_commit,outbox_wait,outbox_send}'::name[]
+		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_commit,outbox_wait,outbox_send}'::name[]
 		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_pending,read_records,read_endpoints,mask_store}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,

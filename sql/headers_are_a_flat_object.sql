@@ -5,7 +5,7 @@ CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
 
-SELECT outbox_enqueue('headers', 'x', '{"s": "a", "n": -1.50, "t": true, "f": false, "": "no name", "e": ""}', 'all kinds');
+SELECT outbox_enqueue('headers', 'x', '{"s": "a", "n": -1.50, "t": true, "f": false, "e": ""}', 'all kinds');
 SELECT outbox_enqueue('headers', 'x', '{}', 'none');
 SELECT outbox_enqueue('headers', 'x', NULL, 'null');
 -- jsonb keeps the last of two of the same name.
@@ -15,6 +15,8 @@ SELECT outbox_enqueue('headers', 'x', '{"ID": 1, "Body": 1, "times": 1, "caus": 
 SELECT message_id, headers FROM log WHERE dest = 'headers' ORDER BY id;
 
 SELECT outbox_enqueue('headers', 'x', '{"a": 1, "id": "mine"}');
+\echo :SQLSTATE
+SELECT outbox_enqueue('headers', 'x', '{"": "no name"}');
 \echo :SQLSTATE
 SELECT outbox_enqueue('headers', 'x', '{"time": 1}');
 \echo :SQLSTATE

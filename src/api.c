@@ -8,12 +8,16 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
@@ -31,7 +35,7 @@
 #define MAX_HEADER_BYTES (1024 * 1024)	/* of all together */
 #define RESERVED_PREFIX "outbox:"
 
-/* Arguments of outbox_enqueue(). */
+/* Arguments of outbox_enqueue(), and of outbox_enqueue_many(), where some are plural. */
 enum
 {
 	ARG_DEST,
@@ -43,24 +47,45 @@ enum
 
 static const char *const reserved_headers[] = {"id", "time", "body", "cause"};
 
-/* What is done with a message of the types that a body may have. */
-typedef Datum (*BodyUse) (FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text);
+/* The messages that outbox_enqueue_many() has been given. */
+typedef struct Batch
+{
+	text	   *dest;
+	ArrayType  *bodies;
+	Oid			body_type;
+	int			n;
+	Jsonb	   *headers;		/* of all, or NULL */
+	Jsonb	   *headers_of_each;	/* an array, or NULL */
+	ArrayType  *message_ids;	/* or NULL */
+	TimestampTz deliver_at;		/* 0 = at once */
+} Batch;
 
 static bool begin(FunctionCallInfo fcinfo, const char *msgid);
-static Datum with_text(FunctionCallInfo fcinfo, BodyUse use);
-static Datum with_jsonb(FunctionCallInfo fcinfo, BodyUse use);
-static Datum with_bytea(FunctionCallInfo fcinfo, BodyUse use);
-static Datum enqueue(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text);
-static Datum send_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text);
-static void make_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text, Message *message);
+static Datum enqueue(FunctionCallInfo fcinfo, Oid body_type);
+static Datum send_message(FunctionCallInfo fcinfo, Oid body_type);
+static void make_message(FunctionCallInfo fcinfo, Oid body_type, Message *message);
+static void append_message(Message *message);
+static void read_batch(FunctionCallInfo fcinfo, Batch *batch);
+static ArrayType *read_list(FunctionCallInfo fcinfo, int arg, const char *what, int *n);
+static Oid	read_body_type(ArrayType *bodies);
+static void read_headers_of_each(Batch *batch, Jsonb *headers);
+static void append_batch(const Batch *batch);
+static void name_position(void *arg);
+static Datum next_element(ArrayIterator elements, const char *what, int position);
+static Jsonb *headers_at(Jsonb *list, int position);
 static void check_can_write(const char *function);
 static void warn_unless_preloaded(void);
-static text *check_name(FunctionCallInfo fcinfo, int arg, const char *what);
+static text *read_name(FunctionCallInfo fcinfo, int arg, const char *what);
+static text *read_dest(FunctionCallInfo fcinfo);
+static text *read_message_id(FunctionCallInfo fcinfo);
+static TimestampTz read_deliver_at(FunctionCallInfo fcinfo);
+static text *random_message_id(void);
+static text *check_name(text *name, const char *what);
 static void check_dest(const text *dest);
 static Jsonb *check_headers(Jsonb *headers);
 static void check_header(const JsonbValue *name, const JsonbValue *value);
-static TimestampTz check_deliver_at(TimestampTz deliver_at);
-static bytea *make_body(const char *body, size_t size, bool is_text);
+static bytea *make_body(Oid type, Datum value);
+static bytea *make_body_of_bytes(const char *body, size_t size, bool is_text);
 static void check_convertible(const char *string, int length);
 
 PG_FUNCTION_INFO_V1(outbox_begin_text);
@@ -69,6 +94,7 @@ PG_FUNCTION_INFO_V1(outbox_enqueue_text);
 PG_FUNCTION_INFO_V1(outbox_enqueue_json);
 PG_FUNCTION_INFO_V1(outbox_enqueue_jsonb);
 PG_FUNCTION_INFO_V1(outbox_enqueue_bytea);
+PG_FUNCTION_INFO_V1(outbox_enqueue_many);
 PG_FUNCTION_INFO_V1(outbox_send_text);
 PG_FUNCTION_INFO_V1(outbox_send_json);
 PG_FUNCTION_INFO_V1(outbox_send_jsonb);
@@ -79,7 +105,7 @@ PG_FUNCTION_INFO_V1(outbox_commit);
 Datum
 outbox_begin_text(PG_FUNCTION_ARGS)
 {
-	text	   *msgid = check_name(fcinfo, 0, "msgid");
+	text	   *msgid = read_name(fcinfo, 0, "msgid");
 
 	PG_RETURN_BOOL(begin(fcinfo, text_to_cstring(msgid)));
 }
@@ -89,7 +115,7 @@ Datum
 outbox_begin_uuid(PG_FUNCTION_ARGS)
 {
 	if (PG_ARGISNULL(0))
-		(void) check_name(fcinfo, 0, "msgid");
+		(void) read_name(fcinfo, 0, "msgid");
 	PG_RETURN_BOOL(begin(fcinfo, DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)))));
 }
 
@@ -97,50 +123,66 @@ outbox_begin_uuid(PG_FUNCTION_ARGS)
 Datum
 outbox_enqueue_text(PG_FUNCTION_ARGS)
 {
-	return with_text(fcinfo, enqueue);
+	return enqueue(fcinfo, TEXTOID);
 }
 
 Datum
 outbox_enqueue_json(PG_FUNCTION_ARGS)
 {
-	return with_text(fcinfo, enqueue);
+	return enqueue(fcinfo, JSONOID);
 }
 
 Datum
 outbox_enqueue_jsonb(PG_FUNCTION_ARGS)
 {
-	return with_jsonb(fcinfo, enqueue);
+	return enqueue(fcinfo, JSONBOID);
 }
 
 Datum
 outbox_enqueue_bytea(PG_FUNCTION_ARGS)
 {
-	return with_bytea(fcinfo, enqueue);
+	return enqueue(fcinfo, BYTEAOID);
+}
+
+/*
+ * outbox_enqueue_many(dest, bodies, headers, message_ids, deliver_at): all or
+ * none in one call, for a query that enqueues row by row does so only with the
+ * rows that its caller fetches.
+ */
+Datum
+outbox_enqueue_many(PG_FUNCTION_ARGS)
+{
+	Batch		batch;
+
+	check_can_write("outbox_enqueue_many()");
+	read_batch(fcinfo, &batch);
+	append_batch(&batch);
+	PG_RETURN_INT32(batch.n);
 }
 
 /* outbox_send(dest, body, headers, message_id) */
 Datum
 outbox_send_text(PG_FUNCTION_ARGS)
 {
-	return with_text(fcinfo, send_message);
+	return send_message(fcinfo, TEXTOID);
 }
 
 Datum
 outbox_send_json(PG_FUNCTION_ARGS)
 {
-	return with_text(fcinfo, send_message);
+	return send_message(fcinfo, JSONOID);
 }
 
 Datum
 outbox_send_jsonb(PG_FUNCTION_ARGS)
 {
-	return with_jsonb(fcinfo, send_message);
+	return send_message(fcinfo, JSONBOID);
 }
 
 Datum
 outbox_send_bytea(PG_FUNCTION_ARGS)
 {
-	return with_bytea(fcinfo, send_message);
+	return send_message(fcinfo, BYTEAOID);
 }
 
 /* outbox_commit() */
@@ -149,32 +191,6 @@ outbox_commit(PG_FUNCTION_ARGS)
 {
 	check_can_write("outbox_commit()");
 	PG_RETURN_INT32(session_commit());
-}
-
-static Datum
-with_text(FunctionCallInfo fcinfo, BodyUse use)
-{
-	text	   *body = PG_ARGISNULL(ARG_BODY) ? NULL : PG_GETARG_TEXT_PP(ARG_BODY);
-
-	return use(fcinfo, body ? VARDATA_ANY(body) : NULL, body ? VARSIZE_ANY_EXHDR(body) : 0, true);
-}
-
-static Datum
-with_jsonb(FunctionCallInfo fcinfo, BodyUse use)
-{
-	char	   *body = NULL;
-
-	if (!PG_ARGISNULL(ARG_BODY))
-		body = DatumGetCString(DirectFunctionCall1(jsonb_out, PG_GETARG_DATUM(ARG_BODY)));
-	return use(fcinfo, body, body ? strlen(body) : 0, true);
-}
-
-static Datum
-with_bytea(FunctionCallInfo fcinfo, BodyUse use)
-{
-	bytea	   *body = PG_ARGISNULL(ARG_BODY) ? NULL : PG_GETARG_BYTEA_PP(ARG_BODY);
-
-	return use(fcinfo, body ? VARDATA_ANY(body) : NULL, body ? VARSIZE_ANY_EXHDR(body) : 0, false);
 }
 
 static bool
@@ -200,37 +216,25 @@ begin(FunctionCallInfo fcinfo, const char *msgid)
 }
 
 static Datum
-enqueue(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text)
+enqueue(FunctionCallInfo fcinfo, Oid body_type)
 {
 	Message		message;
-	const RecordName *record;
 
 	check_can_write("outbox_enqueue()");
-	make_message(fcinfo, body, size, is_text, &message);
-	if (!PG_ARGISNULL(ARG_DELIVER_AT) && PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT) > message.at)
-		message.deliver_at = check_deliver_at(PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT));
-	log_check_size();
-
-	record = session_add_message();
-	if (record)
-	{
-		message.has_key = true;
-		message.key = record->key;
-		message.cause = cstring_to_text(record->msgid);
-	}
-	message.id = log_next_id();
-	log_append(&message);
-
+	make_message(fcinfo, body_type, &message);
+	message.deliver_at = read_deliver_at(fcinfo);
+	append_message(&message);
 	PG_RETURN_TEXT_P(message.message_id);
 }
 
 static Datum
-send_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text)
+send_message(FunctionCallInfo fcinfo, Oid body_type)
 {
 	Message		message;
 	const RecordName *record;
 
-	make_message(fcinfo, body, size, is_text, &message);
+	make_message(fcinfo, body_type, &message);
+	message.at = GetCurrentTimestamp();
 	record = session_open_record();
 	if (record)
 		message.cause = cstring_to_text(record->msgid);
@@ -239,28 +243,186 @@ send_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_tex
 
 /* Makes a message of the arguments that outbox_enqueue() and outbox_send() share. */
 static void
-make_message(FunctionCallInfo fcinfo, const char *body, size_t size, bool is_text, Message *message)
+make_message(FunctionCallInfo fcinfo, Oid body_type, Message *message)
 {
-	pg_uuid_t	id;
-
 	memset(message, 0, sizeof(*message));
-	message->dest = check_name(fcinfo, ARG_DEST, "dest");
-	check_dest(message->dest);
-	if (body == NULL)
+	message->dest = read_dest(fcinfo);
+	if (PG_ARGISNULL(ARG_BODY))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("body must not be null")));
-	message->body = make_body(body, size, is_text);
+	message->body = make_body(body_type, PG_GETARG_DATUM(ARG_BODY));
 	if (!PG_ARGISNULL(ARG_HEADERS))
 		message->headers = check_headers(PG_GETARG_JSONB_P(ARG_HEADERS));
-	if (!PG_ARGISNULL(ARG_MESSAGE_ID))
-		message->message_id = check_name(fcinfo, ARG_MESSAGE_ID, "message_id");
-	else
-	{
-		unique_id_random(&id);
-		message->message_id = unique_id_to_text(&id);
-	}
+	message->message_id = PG_ARGISNULL(ARG_MESSAGE_ID) ? random_message_id() : read_message_id(fcinfo);
+}
+
+/* Writes a message that has been checked, as one of the open record if there is one. */
+static void
+append_message(Message *message)
+{
+	const RecordName *record;
+
+	log_check_size();
 	message->at = GetCurrentTimestamp();
+	if (message->deliver_at <= message->at)
+		message->deliver_at = 0;
+	record = session_add_message();
+	if (record)
+	{
+		message->has_key = true;
+		message->key = record->key;
+		message->cause = cstring_to_text(record->msgid);
+	}
+	message->id = log_next_id();
+	log_append(message);
+}
+
+/* Reads the arguments of outbox_enqueue_many(): all that can be refused before the first message is looked at. */
+static void
+read_batch(FunctionCallInfo fcinfo, Batch *batch)
+{
+	memset(batch, 0, sizeof(*batch));
+	batch->dest = read_dest(fcinfo);
+	batch->bodies = read_list(fcinfo, ARG_BODY, "bodies", &batch->n);
+	batch->body_type = read_body_type(batch->bodies);
+	if (!PG_ARGISNULL(ARG_HEADERS))
+	{
+		Jsonb	   *headers = PG_GETARG_JSONB_P(ARG_HEADERS);
+
+		if (JB_ROOT_IS_ARRAY(headers) && !JB_ROOT_IS_SCALAR(headers))
+			read_headers_of_each(batch, headers);
+		else
+			batch->headers = check_headers(headers);
+	}
+	if (!PG_ARGISNULL(ARG_MESSAGE_ID))
+	{
+		int			n;
+
+		batch->message_ids = read_list(fcinfo, ARG_MESSAGE_ID, "message_ids", &n);
+		if (n != batch->n)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("bodies and message_ids must be of the same length"),
+					 errdetail("There are %d bodies and %d message ids.", batch->n, n)));
+	}
+	batch->deliver_at = read_deliver_at(fcinfo);
+}
+
+/* Reads an argument that is an array of one dimension, or empty. */
+static ArrayType *
+read_list(FunctionCallInfo fcinfo, int arg, const char *what, int *n)
+{
+	ArrayType  *list;
+
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", what)));
+	list = PG_GETARG_ARRAYTYPE_P(arg);
+	if (ARR_NDIM(list) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be a one-dimensional array", what),
+				 errdetail("It has %d dimensions.", ARR_NDIM(list))));
+	*n = ArrayGetNItems(ARR_NDIM(list), ARR_DIMS(list));
+	return list;
+}
+
+static Oid
+read_body_type(ArrayType *bodies)
+{
+	Oid			type = getBaseType(ARR_ELEMTYPE(bodies));
+
+	switch (type)
+	{
+		case TEXTOID:
+		case VARCHAROID:
+		case JSONOID:
+		case JSONBOID:
+		case BYTEAOID:
+			return type;
+		default:
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("bodies must be of type text[], json[], jsonb[] or bytea[], not %s[]",
+							format_type_be(type))));
+	}
+	return InvalidOid;			/* not reached */
+}
+
+static void
+read_headers_of_each(Batch *batch, Jsonb *headers)
+{
+	if (JB_ROOT_COUNT(headers) != batch->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("bodies and headers must be of the same length"),
+				 errdetail("There are %d bodies and headers for %u messages.", batch->n, JB_ROOT_COUNT(headers)),
+				 errhint("A single object is the headers of all messages.")));
+	batch->headers_of_each = headers;
+}
+
+/* Writes one message after the other; what is made of one goes before the next. */
+static void
+append_batch(const Batch *batch)
+{
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "outbox message", ALLOCSET_DEFAULT_SIZES);
+	ArrayIterator bodies = array_create_iterator(batch->bodies, 0, NULL);
+	ArrayIterator ids = batch->message_ids ? array_create_iterator(batch->message_ids, 0, NULL) : NULL;
+	MemoryContext caller = MemoryContextSwitchTo(each);
+	int			position = 0;
+	ErrorContextCallback context = {error_context_stack, name_position, &position};
+
+	error_context_stack = &context;
+	while (++position <= batch->n)
+	{
+		Message		message = {.dest = batch->dest, .headers = batch->headers, .deliver_at = batch->deliver_at};
+
+		CHECK_FOR_INTERRUPTS();
+		message.body = make_body(batch->body_type, next_element(bodies, "bodies", position));
+		message.message_id = ids ?
+			check_name(DatumGetTextPP(next_element(ids, "message_ids", position)), "message_id") :
+			random_message_id();
+		if (batch->headers_of_each)
+			message.headers = headers_at(batch->headers_of_each, position);
+		append_message(&message);
+		MemoryContextReset(each);
+	}
+	error_context_stack = context.previous;
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(each);
+}
+
+static void
+name_position(void *arg)
+{
+	errcontext("message %d of outbox_enqueue_many()", *(int *) arg);
+}
+
+static Datum
+next_element(ArrayIterator elements, const char *what, int position)
+{
+	Datum		value;
+	bool		isnull;
+
+	(void) array_iterate(elements, &value, &isnull);
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("element %d of %s must not be null", position, what)));
+	return value;
+}
+
+/* The headers of one message; null in JSON is none. */
+static Jsonb *
+headers_at(Jsonb *list, int position)
+{
+	JsonbValue *value = getIthJsonbValueFromContainer(&list->root, position - 1);
+
+	if (value->type == jbvNull)
+		return NULL;
+	return check_headers(JsonbValueToJsonb(value));
 }
 
 static void
@@ -285,17 +447,81 @@ warn_unless_preloaded(void)
 			 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
 }
 
-/* Reads an argument that names something: not NULL, not empty, not too long. */
+/* Reads an argument that names something. */
 static text *
-check_name(FunctionCallInfo fcinfo, int arg, const char *what)
+read_name(FunctionCallInfo fcinfo, int arg, const char *what)
 {
-	text	   *name;
-
 	if (PG_ARGISNULL(arg))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", what)));
-	name = PG_GETARG_TEXT_PP(arg);
+	return check_name(PG_GETARG_TEXT_PP(arg), what);
+}
+
+static text *
+read_dest(FunctionCallInfo fcinfo)
+{
+	text	   *dest = read_name(fcinfo, ARG_DEST, "dest");
+
+	check_dest(dest);
+	return dest;
+}
+
+/*
+ * Reads an id that is not NULL. The argument is polymorphic: a second function
+ * for uuid would make every call without an id ambiguous.
+ */
+static text *
+read_message_id(FunctionCallInfo fcinfo)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, ARG_MESSAGE_ID);
+
+	if (type != TEXTOID && type != UUIDOID)
+		type = getBaseType(type);
+	switch (type)
+	{
+		case TEXTOID:
+		case VARCHAROID:
+			return read_name(fcinfo, ARG_MESSAGE_ID, "message_id");
+		case UUIDOID:
+			return unique_id_to_text(PG_GETARG_UUID_P(ARG_MESSAGE_ID));
+		default:
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("message_id must be of type text or uuid, not %s", format_type_be(type))));
+	}
+	return NULL;				/* not reached */
+}
+
+/* 0 = at once. */
+static TimestampTz
+read_deliver_at(FunctionCallInfo fcinfo)
+{
+	TimestampTz deliver_at;
+
+	if (PG_ARGISNULL(ARG_DELIVER_AT))
+		return 0;
+	deliver_at = PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT);
+	if (TIMESTAMP_IS_NOEND(deliver_at))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("deliver_at must be finite")));
+	return deliver_at;
+}
+
+static text *
+random_message_id(void)
+{
+	pg_uuid_t	id;
+
+	unique_id_random(&id);
+	return unique_id_to_text(&id);
+}
+
+/* Refuses what is no name: empty, too long, or not to be said in UTF-8. */
+static text *
+check_name(text *name, const char *what)
+{
 	if (VARSIZE_ANY_EXHDR(name) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -361,6 +587,10 @@ check_header(const JsonbValue *name, const JsonbValue *value)
 {
 	char	   *key = pnstrdup(name->val.string.val, name->val.string.len);
 
+	if (key[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the name of a header must not be empty")));
 	for (int i = 0; i < lengthof(reserved_headers); i++)
 	{
 		if (strcmp(key, reserved_headers[i]) == 0)
@@ -379,19 +609,25 @@ check_header(const JsonbValue *name, const JsonbValue *value)
 	pfree(key);
 }
 
-static TimestampTz
-check_deliver_at(TimestampTz deliver_at)
+/* The bytes to be sent of a body: json as it was written, jsonb as it is printed. */
+static bytea *
+make_body(Oid type, Datum value)
 {
-	if (TIMESTAMP_NOT_FINITE(deliver_at))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("deliver_at must be finite")));
-	return deliver_at;
+	struct varlena *body;
+
+	if (type == JSONBOID)
+	{
+		char	   *printed = DatumGetCString(DirectFunctionCall1(jsonb_out, value));
+
+		return make_body_of_bytes(printed, strlen(printed), true);
+	}
+	body = PG_DETOAST_DATUM_PACKED(value);
+	return make_body_of_bytes(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), type != BYTEAOID);
 }
 
 /* The bytes to be sent: text as UTF-8, bytea as it is. */
 static bytea *
-make_body(const char *body, size_t size, bool is_text)
+make_body_of_bytes(const char *body, size_t size, bool is_text)
 {
 	char	   *converted = (char *) body;
 	bytea	   *result;

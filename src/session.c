@@ -205,7 +205,8 @@ refuse_claimed(const RecordName *name, const RecordLook *winner)
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not serialize access due to a concurrent claim"),
 				 errdetail("Message \"%s\" of endpoint \"%s\" was processed by a concurrent transaction.",
-						   name->msgid, name->endpoint)));
+						   name->msgid, name->endpoint),
+				 errhint("Roll back; when the message is delivered again, outbox_begin() returns false.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_UNIQUE_VIOLATION),
 			 errmsg("message has already been processed"),
@@ -278,5 +279,5 @@ refuse_open_message(void)
 			(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 			 errmsg("message \"%s\" of endpoint \"%s\" is still open",
 					state->name.msgid, state->name.endpoint),
-			 errhint("Call outbox_commit() in the same transaction, before COMMIT, or roll back.")));
+			 errhint("Call outbox_commit() in the same transaction, before COMMIT, or roll back. In autocommit each statement is a transaction of its own: turn it off, or use BEGIN.")));
 }

@@ -14,6 +14,7 @@
 #include "miscadmin.h"
 #include "storage/condition_variable.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -43,7 +44,8 @@ typedef struct KeySearch
 	bool		is_dead;		/* and will not be sent by itself */
 } KeySearch;
 
-static RecordName wait_name(FunctionCallInfo fcinfo);
+static Datum wait_for(FunctionCallInfo fcinfo, const char *msgid);
+static RecordName wait_name(FunctionCallInfo fcinfo, const char *msgid);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
 static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
@@ -54,13 +56,28 @@ static DatabaseShared *require_shared(void);
 static uint32 wait_event(void);
 
 PG_FUNCTION_INFO_V1(outbox_wait);
+PG_FUNCTION_INFO_V1(outbox_wait_uuid);
 PG_FUNCTION_INFO_V1(outbox_cleanup);
 
-/* outbox_wait(msgid, endpoint, timeout) */
+/* outbox_wait(msgid text, endpoint, timeout) */
 Datum
 outbox_wait(PG_FUNCTION_ARGS)
 {
-	RecordName	name = wait_name(fcinfo);
+	return wait_for(fcinfo, PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0)));
+}
+
+/* outbox_wait(msgid uuid, endpoint, timeout) */
+Datum
+outbox_wait_uuid(PG_FUNCTION_ARGS)
+{
+	return wait_for(fcinfo, PG_ARGISNULL(0) ? NULL :
+					DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))));
+}
+
+static Datum
+wait_for(FunctionCallInfo fcinfo, const char *msgid)
+{
+	RecordName	name = wait_name(fcinfo, msgid);
 	TimestampTz deadline = wait_deadline(fcinfo);
 	RecordLook	look = record_look(&name, NULL);
 	DatabaseShared *shared;
@@ -127,18 +144,18 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 }
 
 static RecordName
-wait_name(FunctionCallInfo fcinfo)
+wait_name(FunctionCallInfo fcinfo, const char *msgid)
 {
 	RecordName	name;
 	Endpoint	endpoint;
 
-	if (PG_ARGISNULL(0))
+	if (msgid == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("msgid must not be null")));
 	endpoint = endpoint_get(PG_ARGISNULL(1) ? outbox_endpoint :
 							text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	record_name_make(&name, &endpoint, text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	record_name_make(&name, &endpoint, msgid);
 	return name;
 }
 
