@@ -76,7 +76,8 @@ static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;	/* with Redis */
 static uint32 wakeups_seen;		/* before we looked for work last */
-static TimestampTz last_look;	/* for windows while Redis is away */
+static uint32 calls_seen;		/* likewise */
+static TimestampTz last_look;	/* for messages */
 static TimestampTz last_cleanup;
 static bool is_cleaning;		/* records expire in tables of users' own */
 static uint64 cleanups_seen;	/* when that round began */
@@ -101,6 +102,7 @@ static bool extension_is_there(void);
 static bool database_is_wanted(void);
 static void attend_to_refusal(void);
 static void reload_if_changed(void);
+static bool may_send(void);
 static bool look_for_messages(void);
 static bool publish(void);
 static void publish_meanwhile(void);
@@ -120,6 +122,7 @@ static void go_on_cleaning_up(void);
 static bool nothing_is_lost(void);
 static bool run_round(bool may_expire);
 static void wait_for_work(void);
+static void sleep_until_woken(long ms);
 static long ms_until(TimestampTz when);
 static long ms_until_next(TimestampTz last, int interval);
 static void report_state(DispatcherState state);
@@ -137,6 +140,7 @@ outbox_dispatcher_main(Datum database)
 		bool		busy;
 
 		wakeups_seen = pg_atomic_read_u32(&shared->wakeups);
+		calls_seen = pg_atomic_read_u32(&shared->calls);
 		attend();
 		if (settings_are_new)
 		{
@@ -445,16 +449,23 @@ reload_if_changed(void)
 	transaction_commit();
 }
 
+/* Whether what is committed now could be sent at once. */
+static bool
+may_send(void)
+{
+	return outbox_dispatch && !destination_all_paused() && (publisher_is_connected() || !redis_is_down);
+}
+
 /*
- * Opens a window if there is something new. While Redis is away that is done
- * by the clock only, so that windows stay small but do not become many.
+ * Opens a window if there is something new. While nothing may be sent that is
+ * done by the clock only, so that windows stay small but do not become many.
  */
 static bool
 look_for_messages(void)
 {
 	bool		opened = false;
 
-	if (!publisher_is_connected() && redis_is_down && ms_until_next(last_look, outbox_poll_interval) > 0)
+	if (!may_send() && ms_until_next(last_look, outbox_poll_interval) > 0)
 		return false;
 	last_look = clock_now();
 
@@ -644,7 +655,7 @@ keep_house(bool busy)
 static void
 renew_lease(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = clock_now();
 
 	if (!publisher_is_connected() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
 		return;
@@ -746,7 +757,7 @@ run_round(bool may_expire)
 	return cleanup_run(&position, &limits, &round_changed);
 }
 
-/* Sleeps until woken by a commit, or until something is due. */
+/* Sleeps until woken, or until something is due. */
 static void
 wait_for_work(void)
 {
@@ -770,14 +781,25 @@ wait_for_work(void)
 	if ((int64) pg_atomic_read_u64(&shared->leave_until) > now)
 		ms = Min(ms, ATTEND_MS);
 
-	/*
-	 * Who commits after we are said to be asleep sets the latch; who did so
-	 * before is in the count.
-	 */
-	(void) pg_atomic_exchange_u32(&shared->asleep, 1);
-	if (pg_atomic_read_u32(&shared->wakeups) == wakeups_seen)
+	sleep_until_woken(Max(ms, 1));
+}
+
+/*
+ * Who commits after we are said to be asleep sets the latch; who did so before
+ * is in the count. While nothing may be sent a commit need not wake us: only
+ * who wants something else of us does, and is in a count of its own.
+ */
+static void
+sleep_until_woken(long ms)
+{
+	bool		for_messages = may_send();
+
+	if (for_messages)
+		(void) pg_atomic_exchange_u32(&shared->asleep, 1);
+	if (pg_atomic_read_u32(&shared->calls) == calls_seen &&
+		(!for_messages || pg_atomic_read_u32(&shared->wakeups) == wakeups_seen))
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event());
 		ResetLatch(MyLatch);
 	}
 	pg_atomic_write_u32(&shared->asleep, 0);

@@ -169,7 +169,7 @@ shared_wake_dispatcher(DatabaseShared *shared)
 {
 	uint32		dispatcher = pg_atomic_read_u32(&shared->dispatcher);
 
-	pg_atomic_fetch_add_u32(&shared->wakeups, 1);
+	pg_atomic_fetch_add_u32(&shared->calls, 1);
 	if (dispatcher != 0)
 	{
 		set_latch_of(dispatcher);
@@ -181,8 +181,9 @@ shared_wake_dispatcher(DatabaseShared *shared)
 
 /*
  * The same for messages that were committed: a dispatcher that is at work is
- * not disturbed, for it compares the count before it sleeps. Setting a latch
- * is a system call, and for a process that waits for Redis also a switch.
+ * not disturbed, for it compares the count before it sleeps; nor is one that
+ * may not send them now. Setting a latch is a system call, and for a process
+ * that waits for Redis also a switch.
  */
 void
 shared_tell_dispatcher(DatabaseShared *shared)
@@ -211,6 +212,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	shared->report.published = -1;
 	pg_atomic_init_u32(&shared->dispatcher, 0);
 	pg_atomic_init_u32(&shared->wakeups, 0);
+	pg_atomic_init_u32(&shared->calls, 0);
 	pg_atomic_init_u32(&shared->asleep, 0);
 	pg_atomic_init_u32(&shared->farewell, FAREWELL_NONE);
 	pg_atomic_init_u32(&shared->wanted, 0);

@@ -90,10 +90,11 @@ typedef struct DatabaseShared
 	DispatcherReport report;
 
 	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
-	pg_atomic_uint32 wakeups;	/* counts them: latches are reset by all kinds
-								 * of waits */
-	pg_atomic_uint32 asleep;	/* 1 = it looks at the count only when its
-								 * latch is set */
+	pg_atomic_uint32 wakeups;	/* counts commits of messages: latches are
+								 * reset by all kinds of waits */
+	pg_atomic_uint32 calls;		/* likewise whatever else is wanted of it */
+	pg_atomic_uint32 asleep;	/* 1 = it looks at the count of commits only
+								 * when its latch is set */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */
 	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
 	pg_atomic_uint64 leave_until;	/* by clock_now(): somebody needs the

@@ -73,8 +73,12 @@ at_transaction_end(XactEvent event, void *arg)
 			{
 				KILL_POINT("committed");
 				if (reload)
+				{
 					pg_atomic_write_u32(&wake->reload, 1);
-				shared_tell_dispatcher(wake);
+					shared_wake_dispatcher(wake);
+				}
+				else
+					shared_tell_dispatcher(wake);
 				KILL_POINT("dispatcher_told");
 			}
 			if (wake_launcher)
