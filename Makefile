@@ -16,6 +16,7 @@ OBJS       = \
 	src/entry.o \
 	src/filter.o \
 	src/history.o \
+	src/index.o \
 	src/log.o \
 	src/outbox.o \
 	src/owner.o \

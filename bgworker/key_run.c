@@ -19,6 +19,7 @@
 #include "bgworker/key_run.h"
 #include "src/compat.h"
 #include "src/history.h"
+#include "src/index.h"
 #include "src/relations.h"
 
 static bool find_start(KeyRun *run, const pg_uuid_t *after);
@@ -37,7 +38,7 @@ key_run_open(KeyRun *run, RingKind kind, int slot, const pg_uuid_t *after)
 	memset(run, 0, sizeof(*run));
 	run->kind = kind;
 	run->table = table_open(relations->table, AccessShareLock);
-	run->index = index_open(relations->index, AccessShareLock);
+	run->index = index_open_on(run->table, 1, AccessShareLock);
 	run->row = table_slot_create(run->table, NULL);
 
 	if (after && find_start(run, after))

@@ -96,7 +96,7 @@ static bool proceed(const Merge *merge);
 static int64 count_keys(Relation table, int last_row);
 static bool merge_rows(const Merge *merge, Relation table, int *last_row);
 static int	least(KeyRun *runs, int n);
-static bool last_key(Relation table, int slot, pg_uuid_t *key);
+static bool last_key(Relation table, pg_uuid_t *key);
 static void finish(const Merge *merge, int64 keys);
 
 /* There may be something to merge: slots became quiet or were published. */
@@ -390,7 +390,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 	KeyRun	   *runs = palloc(merge->n * sizeof(KeyRun));
 	pg_uuid_t  *keys = palloc(HISTORY_KEYS * sizeof(pg_uuid_t));
 	pg_uuid_t	last;
-	bool		has_last = last_key(table, merge->target, &last);
+	bool		has_last = last_key(table, &last);
 	TimestampTz deadline = clock_now() + STEP_US;
 	bool		is_late = false;
 	int			rows = 0;
@@ -413,7 +413,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 		key_run_advance(&runs[from]);
 		if (n == HISTORY_KEYS)
 		{
-			history_append(table, merge->target, keys, n);
+			history_append(table, keys, n);
 			rows++;
 			is_late = clock_now() >= deadline;
 			*last_row = n;
@@ -423,7 +423,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 	from = least(runs, merge->n);
 	if (from < 0 && n > 0)
 	{
-		history_append(table, merge->target, keys, n);
+		history_append(table, keys, n);
 		*last_row = n;
 	}
 
@@ -448,9 +448,9 @@ least(KeyRun *runs, int n)
 
 /* The greatest key of the target; false if it is empty. */
 static bool
-last_key(Relation table, int slot, pg_uuid_t *key)
+last_key(Relation table, pg_uuid_t *key)
 {
-	Relation	index = index_open(relations_enter()->slots[RING_HISTORY][slot].index, AccessShareLock);
+	Relation	index = history_index(table);
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	pg_uuid_t	highest;
 	bool		found;

@@ -5,10 +5,9 @@
 #ifndef OUTBOX_APPEND_H
 #define OUTBOX_APPEND_H
 
-#include "access/genam.h"
+#include "access/attnum.h"
 #include "utils/relcache.h"
 
-extern void append_row(Relation table, Oid index, AttrNumber key,
-					   IndexUniqueCheck unique, Datum *values, bool *isnull);
+extern void append_row(Relation table, AttrNumber key, Datum *values, bool *isnull);
 
 #endif							/* OUTBOX_APPEND_H */

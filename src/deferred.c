@@ -20,6 +20,7 @@
 
 #include "src/compat.h"
 #include "src/deferred.h"
+#include "src/index.h"
 #include "src/moment.h"
 #include "src/relations.h"
 
@@ -69,7 +70,7 @@ typedef struct IndexLook
 static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
 
 static void begin_append(void);
-static void begin_look(IndexLook *look, Oid index, RegProcedure equals, Datum value);
+static void begin_look(IndexLook *look, AttrNumber column, RegProcedure equals, Datum value);
 static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
 
@@ -104,7 +105,7 @@ deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
 	IndexLook	look;
 	Deferred	row;
 
-	begin_look(&look, relations_enter()->deferred_key_index, F_UUID_EQ, UUIDPGetDatum(key));
+	begin_look(&look, COL_KEY, F_UUID_EQ, UUIDPGetDatum(key));
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -125,7 +126,7 @@ deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 	IndexLook	look;
 	bool		found;
 
-	begin_look(&look, relations_enter()->deferred_index, F_INT8EQ, Int64GetDatum(id));
+	begin_look(&look, COL_ID, F_INT8EQ, Int64GetDatum(id));
 	found = index_getnext_slot(look.scan, ForwardScanDirection, look.slot);
 	if (found)
 	{
@@ -210,12 +211,12 @@ begin_append(void)
 }
 
 static void
-begin_look(IndexLook *look, Oid index, RegProcedure equals, Datum value)
+begin_look(IndexLook *look, AttrNumber column, RegProcedure equals, Datum value)
 {
 	ScanKeyData key;
 
 	look->table = table_open(relations_enter()->deferred, AccessShareLock);
-	look->index = index_open(index, AccessShareLock);
+	look->index = index_open_on(look->table, column, AccessShareLock);
 	look->slot = table_slot_create(look->table, NULL);
 	look->snapshot = moment_begin();
 	look->scan = compat_index_beginscan(look->table, look->index, look->snapshot, 1);

@@ -24,6 +24,7 @@
 #include "src/append.h"
 #include "src/compat.h"
 #include "src/history.h"
+#include "src/index.h"
 #include "src/relations.h"
 
 /* Columns of history_N. */
@@ -51,7 +52,7 @@ history_contains(int slot, const pg_uuid_t *key)
 
 	if (RelationGetNumberOfBlocks(table) > 0)
 	{
-		Relation	index = index_open(relations->index, AccessShareLock);
+		Relation	index = history_index(table);
 		TupleTableSlot *row = table_slot_create(table, NULL);
 
 		found = history_row_before(table, index, key, row) && row_contains(row, key);
@@ -62,12 +63,19 @@ history_contains(int slot, const pg_uuid_t *key)
 	return found;
 }
 
+/* Opens the index on the first keys; close with AccessShareLock. */
+Relation
+history_index(Relation table)
+{
+	return index_open_on(table, COL_FIRST_KEY, AccessShareLock);
+}
+
 /*
  * Writes a row of keys, ascending and greater than all before; n is at most
  * HISTORY_KEYS. The caller holds RowExclusiveLock on the table.
  */
 void
-history_append(Relation table, int slot, const pg_uuid_t *keys, int n)
+history_append(Relation table, const pg_uuid_t *keys, int n)
 {
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
@@ -78,8 +86,7 @@ history_append(Relation table, int slot, const pg_uuid_t *keys, int n)
 	memcpy(VARDATA(packed), keys, n * sizeof(pg_uuid_t));
 	values[COL_FIRST_KEY - 1] = UUIDPGetDatum(&keys[0]);
 	values[COL_KEYS - 1] = PointerGetDatum(packed);
-	append_row(table, relations_enter()->slots[RING_HISTORY][slot].index, COL_FIRST_KEY,
-			   UNIQUE_CHECK_YES, values, isnull);
+	append_row(table, COL_FIRST_KEY, values, isnull);
 	pfree(packed);
 }
 

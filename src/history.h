@@ -14,7 +14,8 @@
 #define HISTORY_KEYS	((MaxHeapTupleSize - 64) / sizeof(pg_uuid_t))
 
 extern bool history_contains(int slot, const pg_uuid_t *key);
-extern void history_append(Relation table, int slot, const pg_uuid_t *keys, int n);
+extern Relation history_index(Relation table);
+extern void history_append(Relation table, const pg_uuid_t *keys, int n);
 extern const pg_uuid_t *history_row_keys(TupleTableSlot *row, int *n);
 extern bool history_row_before(Relation table, Relation index, const pg_uuid_t *key, TupleTableSlot *row);
 

@@ -32,6 +32,7 @@
 #include "src/append.h"
 #include "src/clock.h"
 #include "src/compat.h"
+#include "src/index.h"
 #include "src/kill_point.h"
 #include "src/log.h"
 #include "src/relations.h"
@@ -111,8 +112,7 @@ log_next_id(void)
 void
 log_append(const Message *message)
 {
-	int			slot;
-	Relation	table = ring_open_current(RING_LOG, &slot);
+	Relation	table = ring_open_current(RING_LOG);
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
 
@@ -133,8 +133,7 @@ log_append(const Message *message)
 	isnull[COL_HEADERS - 1] = message->headers == NULL;
 	isnull[COL_DELIVER_AT - 1] = message->deliver_at == 0;
 
-	append_row(table, relations_enter()->slots[RING_LOG][slot].index, COL_TX,
-			   UNIQUE_CHECK_NO, values, isnull);
+	append_row(table, COL_TX, values, isnull);
 	KILL_POINT("message_written");
 	table_close(table, NoLock);
 	wakeup_at_commit();
@@ -350,7 +349,7 @@ begin_slot_scan(SlotScan *scan, int slot, Snapshot visible)
 		table_close(scan->table, AccessShareLock);
 		return false;
 	}
-	scan->index = index_open(relations->index, AccessShareLock);
+	scan->index = index_open_on(scan->table, COL_TX, AccessShareLock);
 	scan->row = table_slot_create(scan->table, NULL);
 	scan->scan = compat_index_beginscan(scan->table, scan->index, visible, 2);
 	scan->scan->xs_want_itup = true;

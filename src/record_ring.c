@@ -40,6 +40,7 @@
 #include "src/compat.h"
 #include "src/filter.h"
 #include "src/history.h"
+#include "src/index.h"
 #include "src/kill_point.h"
 #include "src/record_ring.h"
 #include "src/relations.h"
@@ -66,8 +67,7 @@ static RecordLook look_unless_known(const RecordName *name, const Rings *rings, 
 static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Slot *slot, int64 retention);
 static bool others_are_quiet(const Ring *ring);
-static void insert(Relation table, int slot, const pg_uuid_t *key,
-				   const char *endpoint, const char *msgid);
+static void insert(Relation table, const pg_uuid_t *key, const char *endpoint, const char *msgid);
 
 /*
  * Looks whether a message has a record, without waiting for anybody. If memo
@@ -115,18 +115,17 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		Rings		rings;
 		Relation	table;
 		RecordLook	look;
-		int			slot;
 
 		record_ring_lock_key(&name->key, &tag);
 		KILL_POINT("key_locked");
-		table = ring_open_current(RING_RECORD, &slot);
+		table = ring_open_current(RING_RECORD);
 		rings_read(&rings);
 		look = look_unless_known(name, &rings, memo);
 
 		if (look.fate == RECORD_ABSENT && rings_generation() == rings.generation)
 		{
 			record_ring_check_claim(name);
-			insert(table, slot, &name->key, name->endpoint, name->msgid);
+			insert(table, &name->key, name->endpoint, name->msgid);
 			KILL_POINT("record_written");
 			table_close(table, NoLock);
 			LockRelease(&tag, ExclusiveLock, false);
@@ -198,7 +197,7 @@ look_into(int slot, const RecordName *name)
 {
 	const SlotRelations *relations = &relations_enter()->slots[RING_RECORD][slot];
 	Relation	table = table_open(relations->table, AccessShareLock);
-	Relation	index = index_open(relations->index, AccessShareLock);
+	Relation	index = index_open_on(table, COL_KEY, AccessShareLock);
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	RecordLook	look = {.fate = RECORD_ABSENT};
 	SnapshotData dirty;
@@ -245,7 +244,7 @@ others_are_quiet(const Ring *ring)
 }
 
 static void
-insert(Relation table, int slot, const pg_uuid_t *key, const char *endpoint, const char *msgid)
+insert(Relation table, const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
@@ -256,8 +255,7 @@ insert(Relation table, int slot, const pg_uuid_t *key, const char *endpoint, con
 	values[COL_ENDPOINT - 1] = endpoint ? CStringGetTextDatum(endpoint) : (Datum) 0;
 	isnull[COL_MSGID - 1] = msgid == NULL;
 	values[COL_MSGID - 1] = msgid ? CStringGetTextDatum(msgid) : (Datum) 0;
-	append_row(table, relations_enter()->slots[RING_RECORD][slot].index, COL_KEY,
-			   UNIQUE_CHECK_YES, values, isnull);
+	append_row(table, COL_KEY, values, isnull);
 }
 
 /* Takes the momentary lock on a key; whoever claims anywhere holds it. */

@@ -42,6 +42,7 @@
 #include "src/owner.h"
 #include "src/record_ring.h"
 #include "src/record_table.h"
+#include "src/relations.h"
 
 /* A table that was checked, and not changed since. */
 typedef struct KnownTable
@@ -120,10 +121,12 @@ record_table_claim(const RecordName *name)
 	{
 		LOCKTAG		tag;
 		Relation	table;
-		KnownTable *entry = open_known(name->endpoint, &name->mapping, RowExclusiveLock, &table);
+		KnownTable *entry;
 		RecordLook	look;
 		bool		inserted = false;
 
+		lock_to_end(name->mapping.table, RowExclusiveLock);
+		entry = open_known(name->endpoint, &name->mapping, NoLock, &table);
 		record_ring_lock_key(&name->key, &tag);
 		look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
 		if (look.fate == RECORD_ABSENT)

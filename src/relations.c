@@ -1,6 +1,6 @@
 /*
  * relations.c
- *		Finds our tables once and remembers their oids.
+ *		Finds our tables once and remembers their oids; the gate, and locks that last.
  *
  * Called first by everything that touches a table. Names are looked up when
  * the cache is empty and again after any of our relations changed: a relcache
@@ -11,15 +11,23 @@
  * utility hook makes DROP EXTENSION take its lock there before any other. So
  * the drop waits at the gate and not in the middle of the house, where it
  * would deadlock with transactions that hold one slot and want the next.
+ *
+ * Locks that last: what is written must be kept from being emptied until the
+ * transaction ends. A lock belongs to whoever is at work when it is taken, and
+ * that may be a cursor: a FETCH that fails within a savepoint takes along what
+ * the cursor locked, and leaves what earlier FETCHes have written. So locks that
+ * are to last belong to the transaction itself. They stay when a savepoint is
+ * rolled back, which is more than is needed, and never wrong.
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "commands/extension.h"
 #include "storage/lmgr.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/resowner.h"
 #include "utils/syscache.h"
 
 #include "src/compat.h"
@@ -28,19 +36,23 @@
 static Relations cache;
 static bool cache_valid;
 static uint64 cache_version;	/* counts the times it was emptied */
+static Oid	entered;			/* the gate that this transaction holds */
 
 static bool resolve(Relations *relations);
 static bool look_up(Relations *relations);
-static int	resolve_ring(Oid schema, const char *table, const char *index, bool has_windows, SlotRelations *slots);
+static int	resolve_ring(Oid schema, const char *table, bool has_windows, SlotRelations *slots);
 static Oid	find(Oid schema, const char *format, int slot);
+static ResourceOwner act_for_transaction(void);
+static void at_transaction_end(XactEvent event, void *arg);
 static void forget_on_change(Datum arg, Oid relation);
 static bool is_ours(Oid relation);
 
-/* Registers the invalidation callback; once, by _PG_init. */
+/* Registers the callbacks; once, by _PG_init. */
 void
 relations_init(void)
 {
 	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
+	RegisterXactCallback(at_transaction_end, NULL);
 }
 
 /*
@@ -60,11 +72,16 @@ relations_enter(void)
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("extension \"outbox\" does not exist")));
-		gate = cache.instance;
-		LockRelationOid(gate, AccessShareLock);
-		if (cache_valid && cache.instance == gate)
+		if (entered == cache.instance)
 			return &cache;
-		UnlockRelationOid(gate, AccessShareLock);
+		gate = cache.instance;
+		lock_to_end(gate, AccessShareLock);
+		if (cache_valid && cache.instance == gate)
+		{
+			entered = gate;
+			return &cache;
+		}
+		unlock_early(gate, AccessShareLock);
 	}
 }
 
@@ -81,11 +98,16 @@ relations_try_enter(void)
 
 		if (!cache_valid && !(cache_valid = resolve(&cache)))
 			return NULL;
+		if (entered == cache.instance)
+			return &cache;
 		gate = cache.instance;
 		if (!ConditionalLockRelationOid(gate, AccessShareLock))
 			return NULL;
 		if (cache_valid && cache.instance == gate)
+		{
+			entered = gate;
 			return &cache;
+		}
 		UnlockRelationOid(gate, AccessShareLock);
 	}
 }
@@ -104,7 +126,55 @@ relations_lock_for_drop(void)
 		return;
 	cache_valid = resolve(&cache);
 	if (cache_valid)
-		LockRelationOid(cache.instance, AccessExclusiveLock);
+		lock_to_end(cache.instance, AccessExclusiveLock);
+}
+
+/*
+ * Locks a relation to the end of the transaction, whatever becomes of the
+ * statement, the cursor or the savepoint that we are called in.
+ */
+void
+lock_to_end(Oid relation, LOCKMODE mode)
+{
+	ResourceOwner caller = act_for_transaction();
+
+	PG_TRY();
+	{
+		LockRelationOid(relation, mode);
+	}
+	PG_FINALLY();
+	{
+		CurrentResourceOwner = caller;
+	}
+	PG_END_TRY();
+}
+
+/* Gives back what lock_to_end() took, if it turns out not to be needed. */
+void
+unlock_early(Oid relation, LOCKMODE mode)
+{
+	ResourceOwner caller = act_for_transaction();
+
+	UnlockRelationOid(relation, mode);
+	CurrentResourceOwner = caller;
+}
+
+/* Makes locks belong to the transaction; returns to whom else they would. */
+static ResourceOwner
+act_for_transaction(void)
+{
+	ResourceOwner caller = CurrentResourceOwner;
+
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	return caller;
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE ||
+		event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PARALLEL_ABORT)
+		entered = InvalidOid;
 }
 
 /* Looks the names up, again until nothing changes meanwhile. */
@@ -138,15 +208,13 @@ look_up(Relations *relations)
 	relations->packed = get_relname_relid("packed", schema);
 	relations->destination = get_relname_relid("destination", schema);
 	relations->deferred = get_relname_relid("deferred", schema);
-	relations->deferred_index = get_relname_relid("deferred_pkey", schema);
-	relations->deferred_key_index = get_relname_relid("deferred_key_idx", schema);
 	relations->message_id_seq = get_relname_relid("message_id_seq", schema);
 	relations->nslots[RING_LOG] =
-		resolve_ring(schema, "log_%d", "log_%d_tx_idx", true, relations->slots[RING_LOG]);
+		resolve_ring(schema, "log_%d", true, relations->slots[RING_LOG]);
 	relations->nslots[RING_RECORD] =
-		resolve_ring(schema, "record_%d", "record_%d_pkey", false, relations->slots[RING_RECORD]);
+		resolve_ring(schema, "record_%d", false, relations->slots[RING_RECORD]);
 	relations->nslots[RING_HISTORY] =
-		resolve_ring(schema, "history_%d", "history_%d_pkey", false, relations->slots[RING_HISTORY]);
+		resolve_ring(schema, "history_%d", false, relations->slots[RING_HISTORY]);
 
 	/* While CREATE EXTENSION is at work some are not there yet. */
 	return OidIsValid(relations->message_id_seq) &&
@@ -155,18 +223,14 @@ look_up(Relations *relations)
 
 /* Finds the slots of a ring: as many as there are tables of the name. */
 static int
-resolve_ring(Oid schema, const char *table, const char *index, bool has_windows, SlotRelations *slots)
+resolve_ring(Oid schema, const char *table, bool has_windows, SlotRelations *slots)
 {
 	int			n = 0;
 
 	while (n < MAX_SLOTS && OidIsValid(slots[n].table = find(schema, table, n)))
 	{
-		slots[n].index = find(schema, index, n);
 		if (has_windows)
-		{
 			slots[n].window = find(schema, "window_%d", n);
-			slots[n].window_index = find(schema, "window_%d_pkey", n);
-		}
 		n++;
 	}
 	return n;

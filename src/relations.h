@@ -5,15 +5,15 @@
 #ifndef OUTBOX_RELATIONS_H
 #define OUTBOX_RELATIONS_H
 
+#include "storage/lockdefs.h"
+
 #include "src/ring.h"
 
 /* The relations of one slot of a ring. */
 typedef struct SlotRelations
 {
 	Oid			table;			/* log_N or record_N */
-	Oid			index;			/* of the log on tx, of the record on key */
 	Oid			window;			/* window_N; log only */
-	Oid			window_index;	/* on number */
 } SlotRelations;
 
 typedef struct Relations
@@ -25,8 +25,6 @@ typedef struct Relations
 	Oid			packed;
 	Oid			destination;
 	Oid			deferred;
-	Oid			deferred_index; /* on id */
-	Oid			deferred_key_index;
 	Oid			message_id_seq;
 	int			nslots[RING_KINDS];
 	SlotRelations slots[RING_KINDS][MAX_SLOTS];
@@ -39,5 +37,8 @@ extern void relations_init(void);
 extern const Relations *relations_enter(void);
 extern const Relations *relations_try_enter(void);
 extern void relations_lock_for_drop(void);
+
+extern void lock_to_end(Oid relation, LOCKMODE mode);
+extern void unlock_early(Oid relation, LOCKMODE mode);
 
 #endif							/* OUTBOX_RELATIONS_H */

@@ -124,24 +124,20 @@ rings_reload(void)
  * Opens the table that new rows of a ring go to.
  *
  * Takes RowExclusiveLock, to the end of the transaction; close with NoLock.
- * Returns the number of the slot in *slot unless that is NULL.
  */
 Relation
-ring_open_current(RingKind kind, int *slot)
+ring_open_current(RingKind kind)
 {
 	for (;;)
 	{
 		int			current = look()->ring[kind].current;
-		Relation	table = table_open(relations_enter()->slots[kind][current].table, RowExclusiveLock);
+		Oid			table = relations_enter()->slots[kind][current].table;
 
 		/* A change after this look waits for us before it takes effect. */
+		lock_to_end(table, RowExclusiveLock);
 		if (look()->ring[kind].current == current)
-		{
-			if (slot)
-				*slot = current;
-			return table;
-		}
-		table_close(table, RowExclusiveLock);
+			return table_open(table, NoLock);
+		unlock_early(table, RowExclusiveLock);
 	}
 }
 

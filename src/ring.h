@@ -64,7 +64,7 @@ extern void rings_read(Rings *rings);
 extern int64 rings_generation(void);
 extern int64 rings_shared_generation(void);
 extern void rings_reload(void);
-extern Relation ring_open_current(RingKind kind, int *slot);
+extern Relation ring_open_current(RingKind kind);
 
 extern BlockNumber slot_blocks(RingKind kind, int slot);
 extern int64 slot_count_keys(RingKind kind, int n, const Slot *slot);

@@ -23,6 +23,7 @@
 
 #include "src/append.h"
 #include "src/compat.h"
+#include "src/index.h"
 #include "src/relations.h"
 #include "src/shared.h"
 #include "src/window.h"
@@ -189,7 +190,7 @@ window_append(const Window *window, int slot)
 	values[COL_OLDEST - 1] = TimestampTzGetDatum(window->oldest);
 	isnull[COL_OLDEST - 1] = window->oldest == 0;
 
-	append_row(table, relations->window_index, COL_NUMBER, UNIQUE_CHECK_YES, values, isnull);
+	append_row(table, COL_NUMBER, values, isnull);
 	table_close(table, NoLock);
 }
 
@@ -280,7 +281,7 @@ read_first(int slot, ScanDirection direction, ScanKey key, Snapshot snapshot, Wi
 {
 	const SlotRelations *relations = &relations_enter()->slots[RING_LOG][slot];
 	Relation	table = table_open(relations->window, AccessShareLock);
-	Relation	index = index_open(relations->window_index, AccessShareLock);
+	Relation	index = index_open_on(table, COL_NUMBER, AccessShareLock);
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	IndexScanDesc scan = compat_index_beginscan(table, index, snapshot, key ? 1 : 0);
 	bool		found;

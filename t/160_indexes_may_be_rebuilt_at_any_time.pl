@@ -1,0 +1,159 @@
+# REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY on the tables of the outbox,
+# which administrators run from cron: each row comes into each index, and readers
+# go on with the new one.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Packing;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "$Packing::small_slots\noutbox.record_slot_size = '1MB'");
+prepare($node);
+$node->sql('CREATE TABLE ledger (body text)');
+
+sub claim
+{
+	my ($msgid) = @_;
+	$node->sql("BEGIN; SELECT outbox_begin('$msgid'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
+	return;
+}
+
+sub is_rebuilt
+{
+	return $node->sql(q{SELECT count(*) FROM pg_index WHERE NOT indisvalid}) eq '0';
+}
+
+# Starts these commands, each in a session of its own, while a snapshot is held
+# that they have to wait for; returns what ends that.
+sub start_building
+{
+	my (@commands) = @_;
+	my $snapshot = $node->session;
+	my @sessions;
+
+	$snapshot->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class');
+	foreach my $command (@commands)
+	{
+		my $session = $node->session;
+		$session->query_until(qr/begun/, "\\echo begun\n$command;\n");
+		push @sessions, $session;
+	}
+	eventually
+	{
+		$node->sql(q{SELECT count(*) FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'}) eq @commands
+	}
+	'indexes are being built, and wait for a snapshot';
+	return sub {
+		$snapshot->query_safe('COMMIT');
+		$_->query_safe('SELECT 1') foreach @sessions;
+		$_->quit foreach $snapshot, @sessions;
+	};
+}
+
+#
+# What is written while an index is ready and not yet valid.
+#
+claim('before');
+my $finish = start_building(
+	map { "REINDEX INDEX CONCURRENTLY outbox.$_" } 'log_0_tx_idx', 'record_0_pkey', 'window_0_pkey', 'history_0_pkey', 'deferred_pkey');
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+claim("m$_") foreach 1 .. 20;
+$finish->();
+ok(is_rebuilt(), 'the indexes are valid');
+ok(!is_new($node, 'm7'), 'what was claimed meanwhile is known');
+is($node->sql("SELECT pending FROM outbox.status"), 20, '... what was enqueued is pending');
+is($node->sql("SELECT outbox_wait('m7', timeout => '0')"), 'f', '... and waited for');
+$node->set('outbox.dispatch' => 'on');
+ok($node->wait_until_sent, 'all is sent');
+is_exactly_once([ $redis->bodies('d') ], [ 'before', map { "m$_" } 1 .. 20 ], '... once');
+
+#
+# The same while windows are written and records are packed.
+#
+$finish = start_building('REINDEX TABLE CONCURRENTLY outbox.window_0', map { "REINDEX TABLE CONCURRENTLY outbox.history_$_" } 0 .. 2);
+claim("n$_") foreach 1 .. 20;
+ok($node->wait_until_sent, 'windows are written while their index is being rebuilt');
+$node->set('outbox.record_slot_size' => '64kB');
+my $last = fill($node, 7);
+eventually { packed_slots($node) > 0 } '... and records are packed';
+my ($packed) = packed_slots($node);
+cmp_ok($packed, '<=', 2, '... into a table that is being reindexed');
+$finish->();
+ok(is_rebuilt(), 'the indexes are valid');
+is(unknown($node, 1, $last), 0, 'no id is forgotten');
+$node->restart;
+claim('after');
+ok($node->wait_until_sent, 'the windows are found after a restart');
+is_exactly_once([ $redis->bodies('d') ],
+	[ 'before', 'after', map { ("m$_", "n$_") } 1 .. 20 ], '... and nothing is sent again');
+
+#
+# An administrator's own indexes, of several kinds.
+#
+$node->sql(q{CREATE FUNCTION shout(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'});
+my ($log, $record) = map { $node->sql("SELECT 'outbox.' || ring || '_' || slot FROM outbox.ring WHERE ring = '$_' AND state = 'current'") } 'log', 'record';
+$finish = start_building(
+	"CREATE INDEX CONCURRENTLY mine ON $log (dest, public.shout(message_id)) WHERE dest <> 'none'",
+	"CREATE INDEX CONCURRENTLY his ON $record (msgid)",
+	"CREATE INDEX CONCURRENTLY hers ON outbox.window_0 (number DESC)");
+claim("o$_") foreach 1 .. 20;
+$finish->();
+claim('o21');
+ok(!is_new($node, 'o9'), 'ids are known beside indexes of an administrator');
+is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM $log WHERE dest = 'd' AND public.shout(message_id) > '' AND dest <> 'none' AND cause LIKE 'o%'"),
+	21, 'his index has what was enqueued while it was built, and later');
+is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM $record WHERE msgid LIKE 'o%' AND msgid >= 'o'"), 21, '... and what was claimed');
+ok($node->wait_until_sent, 'all is sent');
+is($redis->count('d'), 63, '... once');
+
+#
+# A session that has a stale idea of all this.
+#
+my $session = $node->session;
+$session->query_safe(q{SELECT pending FROM outbox.status; SELECT outbox_begin('o1')});
+$node->sql("REINDEX TABLE CONCURRENTLY $_") foreach $log, $record, 'outbox.window_0', 'outbox.deferred', 'outbox.history_0', 'outbox.history_1';
+is($session->query(q{SELECT outbox_begin('o1')}), 'f', 'outbox_begin() goes on in a session that has used the old indexes');
+like($session->query(q{SELECT pending FROM outbox.status}), qr/^\d+$/, '... and so does outbox.status');
+is($session->{stderr}, '', '... without an error');
+$session->quit;
+
+#
+# An index that is gone is an error, and nothing is lost.
+#
+$node->sql("DROP INDEX $log\_tx_idx");
+like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$log\E" has no usable index on column "tx"/,
+	'an index that was dropped is an error');
+$node->sql("CREATE INDEX ON $log (tx)");
+$node->sql(q{SELECT outbox_enqueue('d', 'mended')});
+eventually { $redis->count('d') == 64 } '... until there is another one';
+
+#
+# Reindexing in a loop, under load.
+#
+$node->sql('ALTER TABLE ledger ADD PRIMARY KEY (body)');
+my $load = $node->start_load(clients => 4, scripts => [ <<'END' ]);
+\set id random(1, 1000000000)
+BEGIN;
+INSERT INTO ledger VALUES (:client_id || ' ' || :id) ON CONFLICT DO NOTHING RETURNING outbox_begin(body), outbox_enqueue('load', body), outbox_commit();
+COMMIT;
+END
+my @indexes = split /\n/, $node->sql(<<'END');
+SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = 'outbox' AND t.relname ~ '^(log|record|window)_[012]$'
+END
+foreach my $round (1 .. 3)
+{
+	$node->sql("REINDEX INDEX CONCURRENTLY $_") foreach @indexes;
+}
+$load->stop;
+ok($node->wait_until_sent, 'all is sent that was committed while indexes were rebuilt again and again');
+my @ledger = split /\n/, $node->sql('SELECT body FROM ledger');
+is_exactly_once([ $redis->bodies('load') ], \@ledger, '... once');
+is($node->sql('SELECT count(*) FROM ledger WHERE outbox_begin(body)'), 0, '... and nothing is claimable again');
+
+done_testing();

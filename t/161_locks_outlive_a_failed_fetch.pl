@@ -1,0 +1,96 @@
+# A FETCH that fails within a savepoint takes along what its cursor has locked, but
+# not what earlier FETCHes have written. So tables stay locked until the
+# transaction ends: what was written is not emptied meanwhile.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.retention = '1s'
+outbox.replay_window = '1s'
+outbox.cleanup_interval = '20ms'
+END
+$node->sql(<<'END');
+CREATE FUNCTION fail_at(n integer) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	IF n = 3 THEN
+		RAISE EXCEPTION 'three';
+	END IF;
+	RETURN n;
+END;
+$$;
+CREATE TABLE own (message_id text PRIMARY KEY, dispatched boolean NOT NULL, dispatched_at timestamptz);
+CREATE INDEX ON own (dispatched_at) WHERE dispatched;
+SELECT outbox_create_endpoint('own', record_table => 'own');
+END
+
+my $session = $node->session;
+my $pid = $session->query_safe('SELECT pg_backend_pid()');
+
+# Two rows of a cursor, whose third one fails within a savepoint.
+sub fetch
+{
+	my ($name, $columns) = @_;
+	$session->query_safe("DECLARE $name CURSOR FOR SELECT fail_at(n), $columns FROM generate_series(1, 10) n; FETCH 2 FROM $name; SAVEPOINT s");
+	$session->query("FETCH 1 FROM $name");
+	like($session->{stderr}, qr/ERROR:  three/, "$name: a FETCH fails");
+	$session->{stderr} = '';
+	$session->query_safe('ROLLBACK TO s');
+	return;
+}
+
+sub locked
+{
+	return $node->sql(<<END);
+SELECT string_agg(DISTINCT regexp_replace(relation::regclass::text, '[0-9]+\$', 'N') || ' ' || mode, ', ')
+FROM pg_locks WHERE pid = $pid AND locktype = 'relation'
+	AND relation::regclass::text ~ '^(outbox\.(instance|log_\\d+|record_\\d+)|own)\$' AND database = (SELECT oid FROM pg_database WHERE datname = 'postgres')
+END
+}
+
+# How often another slot has become the current one, for each ring.
+my (%current, %turns);
+sub turn
+{
+	$node->sql("BEGIN; SELECT outbox_begin(clock_timestamp()::text); SELECT outbox_enqueue('others', 'x'); SELECT outbox_commit(); COMMIT");
+	foreach (split /\n/, $node->sql(q{SELECT ring, slot FROM outbox.ring WHERE state = 'current'}))
+	{
+		my ($ring, $slot) = split /\|/;
+		$turns{$ring}++ if ($current{$ring} // $slot) != $slot;
+		$current{$ring} = $slot;
+	}
+	return;
+}
+
+$session->query_safe('BEGIN');
+fetch('messages', q{outbox_enqueue('d', n::text)});
+like(locked(), qr/outbox.instance AccessShareLock, outbox.log_N RowExclusiveLock/, '... and the log stays locked');
+$session->query_safe('COMMIT');
+
+$session->query_safe('BEGIN');
+fetch('records', q{outbox_begin('r' || n) AND outbox_commit() = 0});
+like(locked(), qr/outbox.instance AccessShareLock.*outbox.record_N RowExclusiveLock/, '... and the records stay locked');
+$session->query_safe('COMMIT');
+
+$session->query_safe('BEGIN');
+fetch('own', q{outbox_begin('r' || n, 'own') AND outbox_commit() = 0});
+like(locked(), qr/outbox.log_N RowExclusiveLock.*own RowExclusiveLock/, '... and a table of the user stays locked');
+$session->query_safe('COMMIT');
+
+# The rings go round meanwhile.
+$session->query_safe('BEGIN');
+fetch('both_rings', q{outbox_begin('s' || n), outbox_enqueue('slow', n::text), outbox_commit()});
+eventually { turn(); ($turns{log} // 0) >= 6 && ($turns{record} // 0) >= 12 } 'the rings go round';
+$session->query_safe('COMMIT');
+$session->quit;
+ok($node->wait_until_sent, 'all is sent');
+is(join(' ', $redis->bodies('slow')), '1 2', '... also what was enqueued before that');
+is($node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid IN ('s1', 's2')}), 2, '... and what was claimed is known');
+is(join(' ', $redis->bodies('d')), '1 2', '... and nothing twice');
+
+done_testing();
