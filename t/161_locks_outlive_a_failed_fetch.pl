@@ -11,7 +11,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<'END');
-outbox.retention = '1s'
+outbox.retention = '3s'
 outbox.replay_window = '1s'
 outbox.cleanup_interval = '20ms'
 END
@@ -85,7 +85,7 @@ $session->query_safe('COMMIT');
 # The rings go round meanwhile.
 $session->query_safe('BEGIN');
 fetch('both_rings', q{outbox_begin('s' || n), outbox_enqueue('slow', n::text), outbox_commit()});
-eventually { turn(); ($turns{log} // 0) >= 6 && ($turns{record} // 0) >= 12 } 'the rings go round';
+eventually { turn(); ($turns{log} // 0) >= 6 && ($turns{record} // 0) >= 8 } 'the rings go round';
 $session->query_safe('COMMIT');
 $session->quit;
 ok($node->wait_until_sent, 'all is sent');
