@@ -92,7 +92,8 @@ chunk_make(Chunk *chunk, const ScriptCall *call, WindowRows *window,
 	begin_command(call, chunk->fence, fence);
 
 	chunk->n = 0;
-	for (row = first; row < window->n && row - first < chunk->size && page.bytes < CHUNK_BYTES; row++)
+	for (row = first; row < window->n && row - first < chunk->reach &&
+		 chunk->n < chunk->size && page.bytes < CHUNK_BYTES; row++)
 	{
 		bool		taken;
 

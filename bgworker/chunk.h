@@ -26,7 +26,8 @@ typedef struct Chunk
 	int64		next;			/* row of the window that follows it */
 	int			n;				/* messages in it */
 	int64	   *rows;			/* which rows of the window these are */
-	int			size;			/* of the array */
+	int			size;			/* as many it may have */
+	int			reach;			/* as many rows it may look at for them */
 	char		builds_on[FENCE_BYTES]; /* value of the fence before it */
 	char		fence[FENCE_BYTES]; /* and after it */
 	int			prefix;			/* how much of that does not depend on the

@@ -55,6 +55,7 @@
 
 #define ATTEND_MS			100 /* while somebody may need the database */
 #define PAUSE_MS			1	/* between windows under load */
+#define TURN_MS				100 /* of sending, until we look around */
 #define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
 #define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
 #define ROUND_MS			1000	/* between rounds of cleanup while slots fill */
@@ -78,6 +79,7 @@ static TimestampTz last_contact;	/* with Redis */
 static uint32 wakeups_seen;		/* before we looked for work last */
 static uint32 calls_seen;		/* likewise */
 static TimestampTz last_look;	/* for messages */
+static TimestampTz turn_ends;	/* of sending */
 static TimestampTz last_cleanup;
 static bool is_cleaning;		/* records expire in tables of users' own */
 static uint64 cleanups_seen;	/* when that round began */
@@ -105,6 +107,7 @@ static void reload_if_changed(void);
 static bool may_send(void);
 static bool look_for_messages(void);
 static bool publish(void);
+static bool is_wanted(void);
 static void publish_meanwhile(void);
 static bool try_to_connect(void);
 static void redis_failed(void);
@@ -196,7 +199,7 @@ set_up_process(Oid database)
 				 errdetail("%d can be served.", shared_capacity())));
 	become_the_only_one();
 	register_process();
-	publisher_init(attend);
+	publisher_init(attend, is_wanted);
 	handover_init(publish_meanwhile);
 }
 
@@ -457,15 +460,16 @@ may_send(void)
 }
 
 /*
- * Opens a window if there is something new. While nothing may be sent that is
- * done by the clock only, so that windows stay small but do not become many.
+ * Opens a window if there is something new. While nothing may be sent, or older
+ * messages are, that is done by the clock only, so that windows stay small but do
+ * not become many.
  */
 static bool
 look_for_messages(void)
 {
 	bool		opened = false;
 
-	if (!may_send() && ms_until_next(last_look, outbox_poll_interval) > 0)
+	if (!(may_send() && position_is_caught_up(&position)) && ms_until_next(last_look, outbox_poll_interval) > 0)
 		return false;
 	last_look = clock_now();
 
@@ -480,7 +484,10 @@ look_for_messages(void)
 	return opened;
 }
 
-/* Publishes what is opened, if Redis lets us. Says whether anything was. */
+/*
+ * Publishes what is opened, if Redis lets us, for a while: a backlog must not
+ * keep us from all else. Says whether anything was.
+ */
 static bool
 publish(void)
 {
@@ -493,10 +500,14 @@ publish(void)
 		report_state(DISPATCHER_PAUSED);
 		return false;
 	}
-	while (!position_is_caught_up(&position))
+	turn_ends = TimestampTzPlusMilliseconds(clock_now(), TURN_MS);
+	while (!position_is_caught_up(&position) && !(published && is_wanted()))
 	{
+		Progress	progress;
+
 		report_state(DISPATCHER_PUBLISHING);
-		if (!publisher_publish_next(&position))
+		progress = publisher_publish_next(&position);
+		if (progress == PUBLISH_FAILED)
 		{
 			redis_failed();
 			return published;
@@ -504,14 +515,24 @@ publish(void)
 		published = true;
 		if (publisher_makes_progress())
 			redis_works();
+		if (progress == PUBLISHED_PART)
+			break;
 		KILL_POINT("window_advanced");
 		if (position_is_caught_up(&position))
 			deferral_window_published();
 		ConditionVariableBroadcast(&shared->progress);
 		attend();
 	}
-	report_state(DISPATCHER_IDLE);
+	if (position_is_caught_up(&position))
+		report_state(DISPATCHER_IDLE);
 	return published;
+}
+
+/* Whether something else is to be done before more is sent. */
+static bool
+is_wanted(void)
+{
+	return settings_are_new || pg_atomic_read_u32(&shared->reload) != 0 || clock_now() >= turn_ends;
 }
 
 /*
@@ -526,7 +547,8 @@ publish_meanwhile(void)
 		return;
 	reload_if_changed();
 	(void) look_for_messages();
-	(void) publish();
+	if (publish())
+		SetLatch(MyLatch);		/* there may be more */
 	renew_lease();
 }
 

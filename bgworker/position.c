@@ -100,6 +100,7 @@ position_load(Position *position, int64 first_window)
 	position->handed_over = Min(Max(newest.handed_over, window_oldest_number()), position->published);
 	position->marked = newest.number;
 	position->touched = newest.number;
+	position->touched_upto = PG_INT64_MAX;
 	position->first_window = first_window;
 	position->resume_after = 0;
 	position->rows.number = -1;

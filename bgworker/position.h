@@ -21,6 +21,7 @@ typedef struct Position
 	int64		marked;			/* no window after this one holds a marker */
 	int64		touched;		/* newest window of which anything may have
 								 * been sent or set aside before */
+	int64		touched_upto;	/* of that one, messages up to this one */
 	int64		first_window;	/* where a replay begins at the earliest */
 	int64		resume_after;	/* message of window sent + 1 up to which Redis
 								 * has it; 0 = nothing */

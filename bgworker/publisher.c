@@ -12,6 +12,10 @@
  * passes. Anything else
  * concerns the server or the link: close it; whoever connects next reads the
  * fence, which tells what has arrived. No error is ever success.
+ *
+ * A message that breaks the link gets no verdict. When the link has failed again
+ * and again without any progress, what was under way then is suspect and is sent
+ * one by one; the one that it fails on even so is set aside as if refused.
  */
 #include "postgres.h"
 
@@ -36,8 +40,8 @@
 #define LARGE_BYTES		(8 * 1024 * 1024)	/* a chunk that has as many is alone under way */
 
 /* Failures of the link in a row without any progress, until ... */
-#define STRIKES_TO_SUSPECT	3	/* messages are sent one by one */
-#define STRIKES_TO_DEFER	6	/* the first one is set aside */
+#define STRIKES_TO_SUSPECT	3	/* what was under way is sent one by one */
+#define STRIKES_TO_DEFER	3	/* the one that was sent alone is set aside */
 
 /* The window that is being published. */
 typedef struct Delivery
@@ -47,6 +51,9 @@ typedef struct Delivery
 	int64		fresh;			/* first row that nobody has looked at before */
 	int			batch_size;		/* that the chunks have room for; the setting
 								 * may change meanwhile */
+	bool		begun;			/* a chunk was made */
+	int64		tried;			/* last message of the chunk that was sent
+								 * last; 0 = none was */
 	bool		refused;		/* something in the chunk before was */
 	int			in_flight;
 	Chunk		chunks[CHUNKS_IN_FLIGHT];	/* oldest first */
@@ -54,12 +61,24 @@ typedef struct Delivery
 	int			nrefused;
 } Delivery;
 
+/* Messages of a window that the link may have failed on. */
+typedef struct Suspects
+{
+	int64		window;			/* 0 = there are none */
+	int64		upto;			/* ids up to this one */
+	int64		alone;			/* the one that it failed on when that was
+								 * sent alone; 0 = none yet */
+	int			strikes;		/* how often in a row it did */
+} Suspects;
+
 static RedisLink *redis;
+static bool (*is_wanted) (void);	/* elsewhere: then sending is interrupted */
 static Instance *instance;
 static ScriptCall call;
 static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
 static char warning[256];
 static int	strikes;			/* failures of the link since the last progress */
+static Suspects suspects;
 static bool server_refused;		/* the link failed because the server said so */
 
 static bool check_server(void);
@@ -73,10 +92,15 @@ static Connection look_at_lease(void);
 static bool note_publisher(void);
 static int64 first_row_after(WindowRows *window, int64 id);
 static void make_room(Delivery *delivery);
-static void set_chunk_size(Delivery *delivery, int size);
+static void begin_delivery(Delivery *delivery, Position *position);
+static void note_looked_at(Position *position, const Delivery *delivery);
+static bool is_suspect(const Delivery *delivery);
 static int	chunks_allowed(const Delivery *delivery);
+static bool may_send_another(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
-static bool give_way(Delivery *delivery);
+static void note_strike(const Delivery *delivery);
+static void note_progress(void);
+static bool give_way(const Delivery *delivery);
 static bool send_chunk(Delivery *delivery);
 static bool read_verdict(Delivery *delivery);
 static bool judge(Delivery *delivery, redisReply *reply);
@@ -88,10 +112,14 @@ static bool is_server_error(const char *error);
 static bool extension_is_dropped(void);
 static void count_sent(int n);
 
-/* Prepares for use; once, when the dispatcher starts. */
+/*
+ * Prepares for use; once, when the dispatcher starts. `attend` is called while
+ * Redis is waited for; `is_wanted_elsewhere` is asked between two chunks.
+ */
 void
-publisher_init(LinkAttend attend)
+publisher_init(LinkAttend attend, bool (*is_wanted_elsewhere) (void))
 {
+	is_wanted = is_wanted_elsewhere;
 	redis = redis_link_create(attend);
 	chunk_init();
 	lease_init();
@@ -197,44 +225,77 @@ publisher_move_fence(int64 number, const pg_uuid_t *uuid)
 }
 
 /*
- * Publishes the window after position->sent and advances. False: the link has
- * failed, or the extension is being dropped; connect anew and go on.
+ * Publishes the window after position->sent, or at least a chunk of it if we
+ * are wanted elsewhere, and notes in the position how far that got.
  */
-bool
+Progress
 publisher_publish_next(Position *position)
 {
 	Delivery	delivery = {.window = position_next_rows(position)};
+	bool		delivered;
 
 	if (delivery.window == NULL)
-		return extension_is_dropped();
+	{
+		(void) extension_is_dropped();
+		return PUBLISH_FAILED;
+	}
 	if (delivery.window->n == 0)
 	{
 		/* Markers only. The fence must not stay at a window that is not kept. */
 		if (!publisher_move_fence(delivery.window->number, &delivery.window->uuid))
-			return false;
+			return PUBLISH_FAILED;
 		position_advance(position);
-		return true;
+		return PUBLISHED_WINDOW;
 	}
-	delivery.next = first_row_after(delivery.window, position->resume_after);
-	delivery.fresh = delivery.window->number > position->touched ? 0 : delivery.window->n;
-	position->touched = Max(position->touched, delivery.window->number);
-	delivery.batch_size = outbox_batch_size;
-	make_room(&delivery);
-	set_chunk_size(&delivery, strikes >= STRIKES_TO_SUSPECT ? 1 : delivery.batch_size);
-
-	if (strikes >= STRIKES_TO_DEFER && !give_way(&delivery))
-		return false;
+	begin_delivery(&delivery, position);
+	if (!give_way(&delivery))
+		return PUBLISH_FAILED;
 	server_refused = false;
-	if (!deliver(&delivery))
+	delivered = deliver(&delivery);
+	note_looked_at(position, &delivery);
+	if (!delivered)
 	{
 		if (!server_refused)
-			strikes++;
-		return false;
+			note_strike(&delivery);
+		return PUBLISH_FAILED;
+	}
+	if (delivery.next < delivery.window->n)
+	{
+		position->resume_after = window_rows_get(delivery.window, delivery.next - 1)->id;
+		return PUBLISHED_PART;
 	}
 	KILL_POINT("window_sent");
+	if (suspects.window == delivery.window->number)
+		suspects.window = 0;
 	deferral_settle();
 	position_advance(position);
-	return true;
+	return PUBLISHED_WINDOW;
+}
+
+/* Where the window is to be gone on with, and which of its rows are looked at for the first time. */
+static void
+begin_delivery(Delivery *delivery, Position *position)
+{
+	WindowRows *window = delivery->window;
+
+	if (window->number > position->touched)
+	{
+		position->touched = window->number;
+		position->touched_upto = 0;
+	}
+	delivery->next = first_row_after(window, position->resume_after);
+	delivery->fresh = window->number == position->touched ?
+		first_row_after(window, position->touched_upto) : window->n;
+	delivery->batch_size = outbox_batch_size;
+	make_room(delivery);
+}
+
+static void
+note_looked_at(Position *position, const Delivery *delivery)
+{
+	if (delivery->window->number == position->touched && delivery->fresh > 0)
+		position->touched_upto = Max(position->touched_upto,
+									 window_rows_get(delivery->window, delivery->fresh - 1)->id);
 }
 
 /* Gives all chunks arrays that a whole batch fits in; they are kept for the next window. */
@@ -252,15 +313,20 @@ make_room(Delivery *delivery)
 		room = MemoryContextAlloc(TopMemoryContext, (CHUNKS_IN_FLIGHT + 1) * size * sizeof(int64));
 	}
 	for (int i = 0; i < CHUNKS_IN_FLIGHT; i++)
+	{
 		delivery->chunks[i].rows = room + i * size;
+		delivery->chunks[i].reach = size;
+	}
 	delivery->rows_refused = room + CHUNKS_IN_FLIGHT * size;
 }
 
-static void
-set_chunk_size(Delivery *delivery, int size)
+/* Whether the next message may be what the link failed on. */
+static bool
+is_suspect(const Delivery *delivery)
 {
-	for (int i = 0; i < CHUNKS_IN_FLIGHT; i++)
-		delivery->chunks[i].size = size;
+	return suspects.window == delivery->window->number &&
+		delivery->next < delivery->window->n &&
+		window_rows_get(delivery->window, delivery->next)->id <= suspects.upto;
 }
 
 /*
@@ -271,53 +337,81 @@ set_chunk_size(Delivery *delivery, int size)
 static int
 chunks_allowed(const Delivery *delivery)
 {
-	if (strikes >= STRIKES_TO_SUSPECT || delivery->refused ||
+	if (is_suspect(delivery) || delivery->refused ||
 		(delivery->in_flight > 0 && delivery->chunks[0].bytes >= LARGE_BYTES))
 		return 1;
 	return CHUNKS_IN_FLIGHT;
 }
 
+/* Who is wanted elsewhere goes after a chunk at the earliest, so there is always progress. */
+static bool
+may_send_another(const Delivery *delivery)
+{
+	return delivery->next < delivery->window->n &&
+		delivery->in_flight < chunks_allowed(delivery) &&
+		!(delivery->begun && is_wanted());
+}
+
+/* When it returns true, nothing is under way. */
 static bool
 deliver(Delivery *delivery)
 {
-	bool		one_by_one = strikes >= STRIKES_TO_SUSPECT;
-
-	while (delivery->next < delivery->window->n || delivery->in_flight > 0)
+	do
 	{
-		while (delivery->in_flight < chunks_allowed(delivery) && delivery->next < delivery->window->n)
+		while (may_send_another(delivery))
 		{
 			if (!send_chunk(delivery))
 				return false;
 		}
 		if (delivery->in_flight > 0 && !read_verdict(delivery))
 			return false;
-		if (one_by_one && strikes == 0)
-		{
-			one_by_one = false;
-			set_chunk_size(delivery, delivery->batch_size);
-		}
-	}
+	} while (delivery->in_flight > 0 || may_send_another(delivery));
 	return true;
 }
 
+/* The link has failed, and nothing tells why. */
+static void
+note_strike(const Delivery *delivery)
+{
+	strikes++;
+	if (delivery->tried == 0)
+		return;
+	if (suspects.window == delivery->window->number && delivery->tried <= suspects.upto)
+	{
+		suspects.strikes = delivery->tried == suspects.alone ? suspects.strikes + 1 : 1;
+		suspects.alone = delivery->tried;
+	}
+	else if (strikes >= STRIKES_TO_SUSPECT)
+		suspects = (Suspects) {.window = delivery->window->number, .upto = delivery->tried};
+}
+
+/* There was a verdict. Whether the rest of what is suspect passes is to be seen yet. */
+static void
+note_progress(void)
+{
+	strikes = 0;
+	suspects.strikes = 0;
+}
+
 /*
- * The link has failed again and again, each time on the first message that we
- * sent, although the server let us in: it is the message (too large for a limit
- * of the server, or of a proxy before it). It gives way to those behind it.
+ * The link has failed again and again on the one message that was under way,
+ * although the server let us in: it is the message (too large for a limit
+ * of the server, or of a proxy before it). It gives way to those behind it,
+ * which are no longer suspect.
  */
 static bool
-give_way(Delivery *delivery)
+give_way(const Delivery *delivery)
 {
 	char		error[256];
+	int64		row;
 
-	if (delivery->next >= delivery->window->n)
+	if (suspects.window != delivery->window->number || suspects.strikes < STRIKES_TO_DEFER)
 		return true;
-	strikes = 0;
+	row = first_row_after(delivery->window, suspects.alone - 1);
 	strlcpy(error, redis_link_error(redis), sizeof(error));
-	if (!chunk_defer_rows(delivery->window, &delivery->next, 1, error))
-		return extension_is_dropped();
-	delivery->next++;
-	return true;
+	memset(&suspects, 0, sizeof(suspects));
+	strikes = 0;
+	return chunk_defer_rows(delivery->window, &row, 1, error) || extension_is_dropped();
 }
 
 /* INFO may be forbidden to us; then we know nothing against the server. */
@@ -489,6 +583,8 @@ send_chunk(Delivery *delivery)
 {
 	Chunk	   *chunk = &delivery->chunks[delivery->in_flight];
 
+	delivery->begun = true;
+	chunk->size = is_suspect(delivery) ? 1 : delivery->batch_size;
 	if (!chunk_make(chunk, &call, delivery->window, delivery->next, delivery->fresh, fence))
 		return extension_is_dropped();
 	delivery->next = chunk->next;
@@ -500,6 +596,7 @@ send_chunk(Delivery *delivery)
 		return true;
 	}
 	KILL_POINT("chunk_made");
+	delivery->tried = window_rows_get(delivery->window, chunk->rows[chunk->n - 1])->id;
 	if (!chunk_send(redis))
 		return false;
 	KILL_POINT("chunk_sent");
@@ -550,7 +647,7 @@ judge(Delivery *delivery, redisReply *reply)
 	}
 	count_sent(added);
 	if (added > 0 || error[0] != '\0')
-		strikes = 0;
+		note_progress();
 	delivery->refused = error[0] != '\0';
 	if (delivery->refused)
 		return set_aside(delivery, added, error);

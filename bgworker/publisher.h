@@ -16,7 +16,15 @@ typedef enum Connection
 	CONNECTION_OPEN
 } Connection;
 
-extern void publisher_init(LinkAttend attend);
+typedef enum Progress
+{
+	PUBLISH_FAILED,				/* the link has, or the extension is being
+								 * dropped: connect anew and go on */
+	PUBLISHED_PART,				/* of a window: we are wanted elsewhere */
+	PUBLISHED_WINDOW
+} Progress;
+
+extern void publisher_init(LinkAttend attend, bool (*is_wanted_elsewhere) (void));
 extern void publisher_set_instance(Instance *instance);
 extern Connection publisher_connect(Position *position);
 extern void publisher_release(void);
@@ -26,6 +34,6 @@ extern const char *publisher_error(void);
 extern const char *publisher_warning(void);
 extern bool publisher_renew(void);
 extern bool publisher_move_fence(int64 number, const pg_uuid_t *uuid);
-extern bool publisher_publish_next(Position *position);
+extern Progress publisher_publish_next(Position *position);
 
 #endif							/* OUTBOX_PUBLISHER_H */

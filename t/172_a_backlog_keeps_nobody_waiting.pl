@@ -1,0 +1,66 @@
+# While a large window is sent, outbox_pause(), outbox.dispatch = off and cleanup
+# are heeded within a moment; then it goes on where it was.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+use Time::HiRes 'usleep';
+
+use constant MESSAGES => 20_000;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.dispatch = off\noutbox.batch_size = 1");
+
+# That many more have arrived, but not all.
+sub sends
+{
+	my $before = $redis->count('d');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { $redis->count('d') > $before + 200 } 'a backlog is being sent';
+	return;
+}
+
+# Nothing more arrives.
+sub stands_still
+{
+	my ($name) = @_;
+	my $sent = $redis->count('d');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	cmp_ok($sent, '<', MESSAGES, $name);
+	usleep(300_000);
+	is($redis->count('d'), $sent, '... nothing more is sent');
+	return;
+}
+
+$node->sql("SELECT outbox_enqueue('d', n::text) FROM generate_series(1, @{[MESSAGES]}) n");
+$node->set('outbox.dispatch' => 'on');
+sends();
+$node->sql('SELECT outbox_cleanup()');
+cmp_ok($redis->count('d'), '<', MESSAGES, 'a cleanup does not wait for its end');
+
+$node->sql('SELECT outbox_pause()');
+eventually { $node->status('dispatcher_state') eq 'paused' } 'outbox_pause() is heeded';
+stands_still('... before its end');
+$node->sql('SELECT outbox_resume()');
+sends();
+
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'outbox.dispatch = off is heeded';
+stands_still('... before its end');
+$node->set('outbox.dispatch' => 'on');
+sends();
+
+$node->sql(q{SELECT outbox_pause('d')});
+eventually { $node->status('deferred') > 0 } 'so is the pause of its destination';
+stands_still('... before its end');
+$node->sql(q{SELECT outbox_resume('d')});
+
+$node->set('outbox.batch_size' => 1000);
+ok($node->wait_until_sent, 'all is sent');
+ok(join(' ', $redis->bodies('d')) eq join(' ', 1 .. MESSAGES), '... in order, none twice');
+
+done_testing();
