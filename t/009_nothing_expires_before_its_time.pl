@@ -35,8 +35,8 @@ sub is_new
 sub rows
 {
 	my ($table) = @_;
-	my $last = $table eq 'record' ? 7 : 3;
-	return $node->sql('SELECT ' . join ' + ', map { "(SELECT count(*) FROM outbox.${table}_$_)" } 0 .. $last);
+	my @slots = split /\n/, $node->sql("SELECT slot FROM outbox.ring WHERE ring = '$table'");
+	return $node->sql('SELECT ' . join ' + ', map { "(SELECT count(*) FROM outbox.${table}_$_)" } @slots);
 }
 
 # Waits until this many seconds have passed for the server.
