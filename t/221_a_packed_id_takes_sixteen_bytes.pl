@@ -14,7 +14,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<'END');
 outbox.cleanup_interval = '100ms'
 outbox.retention = '1h'
-outbox.record_slot_size = '1MB'
+outbox.record_slot_size = '256kB'
 END
 
 # All that a slot of the history has on disk, also what is no key.
@@ -32,7 +32,7 @@ BEGIN
 END
 \$\$;
 SQL
-eventually { is_at_rest($node) && (split /\|/, $node->sql($bytes))[1] > $ids * 0.8 } 'most of them are packed';
+eventually { is_at_rest($node) && (split /\|/, $node->sql($bytes))[1] > $ids / 2 } 'most of them are packed';
 
 my ($size, $keys) = split /\|/, $node->sql($bytes);
 my $each = sprintf '%.2f', $size / $keys;

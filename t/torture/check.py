@@ -1,9 +1,19 @@
 """Compares the books: what clients were told, what PostgreSQL has, what Redis has."""
 
 import collections
+import hashlib
 import json
+import mmap
+import re
+import struct
+import time
 
-LASTING = "default"  # endpoint whose retention is longer than any message is delivered again
+import psycopg
+
+from client import GROWN, WITH_STORE
+
+LASTING = ("default", "tabled", "stored", "moving", "sold")  # endpoints whose retention is longer than any message is delivered again
+EPOCH = time.time() - time.monotonic()  # of the monotonic clock
 PAGE = 500  # entries of a stream read at a time
 SHOWN = 12  # examples of each kind of difference
 
@@ -16,7 +26,12 @@ class Books:
         self.errors = []
         self.rows = collections.Counter()  # (token, part) → business rows
         self.handled = collections.Counter()  # (endpoint, incoming) → business rows
+        self.tokens = collections.defaultdict(set)  # (endpoint, incoming) → who says to have processed it
         self.streams = {}  # dest → entries in their order: ((token, part, number), entry)
+        self.altered = []  # keys whose headers are not what was enqueued
+        self.unmarked = []  # ids in record tables
+        self.broken = []  # indexes
+        self.stored = set()  # keys that were ever added to the store
 
     def read_ledger(self, path):
         with open(path) as lines:
@@ -36,6 +51,30 @@ class Books:
             self.rows[token, part] += 1
             if incoming:
                 self.handled[endpoint, incoming] += 1
+                self.tokens[endpoint, incoming].add(token)
+        for table in ("tabled_inbox", "moving_inbox"):
+            self.unmarked += [(table, *row) for row in connection.execute(f"SELECT ref, at::text FROM {table} WHERE NOT done")]
+        self.read_indexes(connection)
+
+    def read_indexes(self, connection):
+        """Ask amcheck, if it is there, whether each row of our tables is in each index of its table."""
+        if not connection.execute("SELECT FROM pg_available_extensions WHERE name = 'amcheck'").fetchone():
+            return
+        connection.execute("CREATE EXTENSION IF NOT EXISTS amcheck")
+        indexes = connection.execute(
+            "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class c ON c.oid = indrelid"
+            " WHERE (relnamespace = 'outbox'::regnamespace OR relname ~ 'inbox') AND indisvalid AND relkind = 'r'"
+        ).fetchall()  # fmt: skip
+        for (index,) in indexes:
+            try:
+                connection.execute("SELECT bt_index_check(%s::regclass, true)", [index])
+            except psycopg.Error as error:
+                self.broken.append((index, str(error).strip()))
+
+    def read_store(self, path):
+        """All that Redis ever wrote has the keys that were added to the store, also those that have expired."""
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as writes:
+            self.stored.update(match[1] for match in re.finditer(rb"outbox:dedup:(.{16})\r\n", writes, re.DOTALL))
 
     def read_redis(self, server, destinations):
         for dest in destinations:
@@ -46,6 +85,8 @@ class Books:
                     body = json.loads(fields[b"body"])
                     key = body["tx"], body["part"], body["number"]
                     cause = fields.get(b"cause", b"").decode() or None
+                    if any(len(fields.get(b"n%d" % n, b"")) != GROWN for n in range(body["grown"])):
+                        self.altered.append(key)
                     entries.append((key, int(entry_id.split(b"-")[0]), fields[b"id"].decode(), cause))
                 first = b"(" + page[-1][0]
 
@@ -59,8 +100,9 @@ class Books:
         yield "duplicates refused", len(self.processed)
         yield "answers of outbox_wait()", dict(collections.Counter(str(answer) for _, answer in self.waited))
 
-    def differences(self, crashes, lossy):
+    def differences(self, events, lossy):
         """Yield (what is wrong, cases) for all that must not be."""
+        crashes = events.crashes
         yield "errors that should not happen", self.errors
         yield "transactions told committed are not there", [
             token for token, (tx, outcome, told_at) in self.transactions.items()
@@ -76,7 +118,8 @@ class Books:
         yield "business rows are of no transaction", [key for key in self.rows if key[0] not in self.transactions]
         yield "business rows are there more than once", [key for key, count in self.rows.items() if count > 1]
         yield "incoming messages were processed more than once", [
-            key for key, count in self.handled.items() if count > 1 and key[0] == LASTING
+            key for key, count in self.handled.items()
+            if count > 1 and key[0] in LASTING and not any(self.spans(key, leap) for leap in events.leaps)
         ]
         yield "incoming messages called duplicates were never processed", [
             (endpoint, incoming) for endpoint, incoming, at in self.processed
@@ -84,12 +127,34 @@ class Books:
         ]  # fmt: skip
         yield "records were not found by outbox_wait()", [
             waited for waited, answer in self.waited
-            if answer is None and waited["endpoint"] == LASTING and self.is_firm(False, waited["at"], crashes)
+            if answer is None and waited["endpoint"] in LASTING and self.is_firm(False, waited["at"], crashes)
+            and not any(self.transactions[waited["token"]][0]["begun"] < leap < waited["at"] for leap in events.leaps)
         ]  # fmt: skip
         if not lossy:
             yield "outbox_wait() said true too early", list(self.said_too_early())
-        yield from self.differences_of_messages()
+        yield from self.differences_of_messages(events)
+        yield "headers are not what was enqueued", self.altered
+        yield "records in tables are not marked", self.unmarked
+        yield "ids are not in the store", list(self.missing_in_store(events.sold_at))
+        yield "indexes are broken", self.broken
         yield "messages came in the wrong order", list(self.disorder())
+
+    def spans(self, key, leap):
+        """Whether the clock leapt between those who processed a message."""
+        transactions = [self.transactions[token] for token in self.tokens[key]]
+        return min(tx["begun"] for tx, *_ in transactions) < leap < max(told_at for *_, told_at in transactions)
+
+    def missing_in_store(self, sold_at):
+        for endpoint, incoming in self.handled:
+            if endpoint not in WITH_STORE:
+                continue
+            begun = min(self.transactions[token][0]["begun"] for token in self.tokens[endpoint, incoming])
+            if endpoint == "sold" and (sold_at is None or begun < sold_at):
+                continue
+            parts = [part.encode() for part in (endpoint, incoming)]
+            key = hashlib.sha256(b"".join(struct.pack(">I", len(part)) + part for part in parts)).digest()[:16]
+            if key not in self.stored:
+                yield endpoint, incoming
 
     def is_firm(self, is_firm, at, crashes):
         """Whether what was told then holds: WAL that was not waited for goes with a crash."""
@@ -112,12 +177,12 @@ class Books:
                     if message_part == part and (at is None or at > waited["time"] * 1000):
                         yield token, part, number, at, waited
 
-    def differences_of_messages(self):
-        expected = {}  # (token, part, number) → (dest, deliver at, incoming)
+    def differences_of_messages(self, events):
+        expected = {}  # (token, part, number) → (dest, deliver at, incoming, enqueued at)
         for token, (tx, _, _) in self.transactions.items():
             if self.rows_of(token):
-                for part, number, dest, _, deliver_at in tx["messages"]:
-                    expected[token, part, number] = dest, deliver_at, tx["parts"][part][1]
+                for part, number, dest, at, deliver_at in tx["messages"]:
+                    expected[token, part, number] = dest, deliver_at, tx["parts"][part][1], at
         places = collections.defaultdict(list)
         for dest, entries in self.streams.items():
             for position, (key, at, message_id, cause) in enumerate(entries):
@@ -129,15 +194,25 @@ class Books:
         yield "messages are ghosts: no transaction committed them", sorted(
             (key, places[key]) for key in places.keys() - expected.keys()
         )
-        yield "messages came more than once", sorted((key, found) for key, found in places.items() if len(found) > 1)
+        yield "messages came more than once", sorted(
+            (key, found) for key, found in places.items()
+            if len(found) > 1 and (key not in expected or len(found) > self.copies(expected[key], events.replays))
+        )  # fmt: skip
         found = [(key, place, expected[key]) for key in expected for place in places[key]]
         yield "messages came to the wrong stream or with the wrong cause", [
             (key, place, wanted) for key, place, wanted in found
             if (place[0], place[4]) != (wanted[0], wanted[2]) or len(place[3]) != 36 and place[3] != "-".join(map(str, key))
         ]  # fmt: skip
         yield "messages came before their time", [
-            (key, place, wanted) for key, place, wanted in found if wanted[1] and place[2] < int(wanted[1] * 1000)
-        ]
+            (key, place, wanted) for key, place, wanted in found
+            if wanted[1] and place[2] < int(wanted[1] * 1000)
+            and not any(begin < place[2] / 1000 - EPOCH and wanted[3] < end for begin, end in events.times_ahead())
+        ]  # fmt: skip
+
+    @staticmethod
+    def copies(wanted, replays):
+        """How often a message may be there: each replay may send all there are once more."""
+        return 2 ** sum(dest in (None, wanted[0]) and wanted[3] < at for at, dest in replays)
 
     def disorder(self):
         """What was enqueued after another transaction was told committed comes behind its messages,

@@ -23,7 +23,24 @@ import psycopg
 from psycopg import errors
 
 LOST = ("57P01", "57P02", "57P03")  # the server ends the session, and says so
-TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled)
+FULL = (errors.ConfigurationLimitExceeded,)  # the log, see outbox.max_log_size
+NO_ENDPOINT = ("42704",)
+NO_STORE = ("08000", "08001", "08006", "53000", "53200", "53300", "55000", "57P03")  # it cannot tell
+
+# Where incoming messages go, and how many of a hundred.
+ENDPOINTS = {
+    "default": 58,
+    "short": 8,  # forgets soon
+    "tabled": 12,  # remembers in a table
+    "stored": 8,  # and in a store
+    "moving": 6,  # gets a table in the midst of the run
+    "sold": 5,  # gets a store
+    "passing": 3,  # comes and goes
+}
+WITH_STORE = ("stored", "sold")
+LARGE = 1_200_000  # bytes that a Redis with a small limit refuses
+GROWN = 131_072  # digits of the greatest number that jsonb takes, written 1e131071
 DOOMED = 1000  # number of the first message of a transaction that is taken back with a savepoint
 
 
@@ -44,6 +61,7 @@ class Delivery:
 class Transaction:
     token: str
     is_firm: bool = True  # whether its commit is waited for until it is on disk
+    begun: float = 0
     gid: str = None  # if it is prepared
     parts: list = dataclasses.field(default_factory=list)  # [endpoint, incoming] of each business row; None, None: no message came in
     messages: list = dataclasses.field(default_factory=list)  # [part, number, dest, enqueued at, deliver at]
@@ -63,7 +81,7 @@ class RolledBack(Exception):
 
 
 class Client:
-    def __init__(self, number, seed, conninfo, ledger, destinations, retention, inboxes, counter, stop):
+    def __init__(self, number, seed, conninfo, ledger, destinations, retention, inboxes, counter, limit_is_small, stop):
         self.number = number
         self.chance = random.Random(f"{seed}/{number}")
         self.conninfo = conninfo
@@ -72,6 +90,7 @@ class Client:
         self.retention = retention
         self.inboxes = inboxes
         self.counter = counter
+        self.limit_is_small = limit_is_small
         self.stop = stop
         self.connection = None
         self.deliveries = []  # heap
@@ -117,8 +136,7 @@ class Client:
         with self.counter.get_lock():
             self.counter.value += 1
             delivery = Delivery(f"m{self.counter.value}", "default", now, now)
-        if self.chance.random() < 0.1:
-            delivery.endpoint = "short"
+        delivery.endpoint = self.chance.choices([*ENDPOINTS], ENDPOINTS.values())[0]
         for _ in range(self.chance.choices([0, 1, 2], [60, 25, 15])[0]):
             self.deliver_again(delivery, self.chance.choice([0, 0, self.chance.random() * self.retention / 2]))
         return delivery
@@ -131,7 +149,7 @@ class Client:
     def turn(self):
         """One transaction, and what is told of it."""
         self.transactions += 1
-        tx = Transaction(f"{self.number}-{self.transactions}")
+        tx = Transaction(f"{self.number}-{self.transactions}", begun=time.monotonic())
         style = self.choose_style(tx)
         deliveries = [self.next_delivery() for _ in range(style["incoming"])]
         outcome = None
@@ -169,6 +187,7 @@ class Client:
             "synchronous_commit": "on" if tx.is_firm else "off",
             "concurrency": chance.choices([None, "optimistic", "pessimistic"], [50, 25, 25])[0],
             "savepoints": chance.random() < 0.2,
+            "cursor": chance.random() < 0.04,
             "pause": chance.uniform(0.3, 3) if chance.random() < 0.03 else 0,
             "ending": chance.choices(
                 ["commit", "roll back", "prepare", "walk away", "commit and walk away"], [74, 10, 12, 2, 2])[0],
@@ -184,19 +203,20 @@ class Client:
             self.work(tx, None, None, style)
             return
         arguments = [delivery.incoming, delivery.endpoint, style["concurrency"]]
+        excuses = NO_STORE * (delivery.endpoint in WITH_STORE) + NO_ENDPOINT * (delivery.endpoint == "passing")
         if style["savepoints"] and self.chance.random() < 0.3:
             # All of it once in vain.
             self.execute("SAVEPOINT all_of_it")
-            if self.execute("SELECT outbox_begin(%s, %s, %s)", arguments):
+            if self.execute("SELECT outbox_begin(%s, %s, %s)", arguments, excuses=excuses):
                 self.enqueue_doomed(tx)
-                self.execute("SELECT outbox_commit()", claims=delivery)
+                self.execute("SELECT outbox_commit()", claims=delivery, excuses=excuses)
             self.execute("ROLLBACK TO all_of_it")
-        if not self.execute("SELECT outbox_begin(%s, %s, %s)", arguments):
+        if not self.execute("SELECT outbox_begin(%s, %s, %s)", arguments, excuses=excuses):
             self.note(processed=delivery.incoming, endpoint=delivery.endpoint, at=time.monotonic())
             self.execute("SELECT outbox_commit()")  # does nothing
             return
         count = self.work(tx, delivery.endpoint, delivery.incoming, style)
-        carried = self.execute("SELECT outbox_commit()", claims=delivery)
+        carried = self.execute("SELECT outbox_commit()", claims=delivery, excuses=excuses)
         if carried != count:
             self.note(error=f"{tx.token}: outbox_commit() returned {carried}, not {count}")
 
@@ -207,7 +227,9 @@ class Client:
                      [tx.token, part, endpoint, incoming])  # fmt: skip
         tx.parts.append([endpoint, incoming])
         count = self.chance.randint(1, 5) if self.chance.random() < 0.985 else self.chance.randint(100, 400)
-        for number in range(count):
+        fetched = self.enqueue_by_cursor(tx, part) if style["cursor"] else 0
+        count = max(count, fetched)
+        for number in range(fetched, count):
             if style["pause"] and number == count - 1:
                 time.sleep(style["pause"])
             if style["savepoints"] and self.chance.random() < 0.5:
@@ -218,15 +240,40 @@ class Client:
         return count
 
     def enqueue(self, tx, part, number):
-        dest = self.chance.choice(self.destinations)
-        deliver_at = time.time() + self.chance.uniform(0, 3) if self.chance.random() < 0.03 else None
-        size = self.chance.choices([10, 1000, 30_000, 300_000], [70, 25, 4.5, 0.5])[0]
-        body = json.dumps({"tx": tx.token, "part": part, "number": number, "padding": "x" * self.chance.randrange(size)})
-        kind = self.chance.choice(["text", "json", "jsonb", "bytea"])
-        message_id = f"{tx.token}-{part}-{number}" if self.chance.random() < 0.5 else None
+        chance = self.chance
+        dest = chance.choice(self.destinations)
+        deliver_at = time.time() + chance.uniform(0, 3) if chance.random() < 0.03 else None
+        message_id = f"{tx.token}-{part}-{number}" if chance.random() < 0.5 else None
+        kind = chance.choice(["text", "json", "jsonb", "bytea"])
+        size = chance.choices([10, 1000, 30_000, 300_000], [70, 25, 4.5, 0.5])[0]
+        padding = chance.randrange(size)
+        if self.limit_is_small.value and chance.random() < 0.02:
+            padding = LARGE
+        grown = chance.choices([0, 1, 20, 1000], [98, 1.9, 0.09, 0.01])[0]
+        headers = "{" + ", ".join(f'"n{n}": 1e{GROWN - 1}' for n in range(grown)) + "}" if grown else None
+        body = self.body(tx, part, number, grown, padding)
         tx.messages.append([part, number, dest, time.monotonic(), deliver_at])
-        self.execute(f"SELECT outbox_enqueue(%s, %s::{kind}, message_id => %s, deliver_at => to_timestamp(%s))",
-                     [dest, body.encode() if kind == "bytea" else body, message_id, deliver_at])  # fmt: skip
+        self.execute(f"SELECT outbox_enqueue(%s, %s::{kind}, %s::jsonb, message_id => %s, deliver_at => to_timestamp(%s))",
+                     [dest, body.encode() if kind == "bytea" else body, headers, message_id, deliver_at],
+                     excuses=("54000",) if grown else ())  # fmt: skip
+
+    def body(self, tx, part, number, grown=0, padding=0):
+        return json.dumps({"tx": tx.token, "part": part, "number": number, "grown": grown, "padding": "x" * padding})
+
+    def enqueue_by_cursor(self, tx, part):
+        """Two messages, by a cursor whose third row fails in a savepoint; then nothing for a while. Return how many."""
+        dests = [self.chance.choice(self.destinations) for _ in range(2)]
+        tx.messages.extend([part, number, dest, time.monotonic(), None] for number, dest in enumerate(dests))
+        query = "DECLARE messages CURSOR FOR SELECT outbox_enqueue(dest, body) FROM unnest(%s::text[], %s::text[]) AS message (dest, body)"
+        bodies = [self.body(tx, part, number) for number in range(3)]
+        self.execute(psycopg.ClientCursor(self.connection).mogrify(query, [[*dests, "outbox:"], bodies]))
+        self.execute("FETCH 2 FROM messages")
+        self.execute("SAVEPOINT two")
+        self.execute("FETCH 1 FROM messages", fails_with=errors.ReservedName)
+        self.execute("ROLLBACK TO two")
+        if self.chance.random() < 0.5:
+            time.sleep(self.chance.uniform(2, 6))  # in which the rings go round
+        return 2
 
     def enqueue_doomed(self, tx):
         body = json.dumps({"tx": tx.token, "part": 0, "number": DOOMED})
@@ -274,8 +321,8 @@ class Client:
                     outcome = "rolled back"
                     if tx.is_prepared:
                         self.note(error=f"prepared transaction {tx.gid} has vanished")
-            except errors.ObjectNotInPrerequisiteState:
-                continue  # busy
+            except (errors.ObjectNotInPrerequisiteState, RolledBack):
+                continue  # busy, or canceled
             except LostConnection:
                 tx.is_tried = True
                 self.connect()
@@ -302,14 +349,18 @@ class Client:
 
     # The connection
 
-    def execute(self, query, arguments=None, claims=None):
-        """Run a statement and return the first column, if there is one."""
+    def execute(self, query, arguments=None, claims=None, excuses=(), fails_with=()):
+        """Run a statement and return the first column, if there is one. It may fail with one of excuses, and must with fails_with."""
         try:
             cursor = self.connection.execute(query, arguments)
             if query == "COMMIT" and cursor.statusmessage != "COMMIT":
                 raise RolledBack(cursor.statusmessage)
+            if fails_with:
+                self.note(error=f"{query}: did not fail")
             return cursor.fetchone()[0] if cursor.description else None
-        except TRY_AGAIN as error:
+        except fails_with:
+            return None
+        except TRY_AGAIN + FULL as error:
             raise RolledBack(str(error)) from error
         except errors.UniqueViolation as error:
             if error.diag.constraint_name != "outbox_record_claimed" or not claims:
@@ -317,6 +368,15 @@ class Client:
             else:
                 self.note(processed=claims.incoming, endpoint=claims.endpoint, at=time.monotonic())
             raise RolledBack(str(error)) from error
+        except psycopg.Error as error:
+            if error.sqlstate in excuses:
+                raise RolledBack(str(error)) from error
+            self.tell(query, error)
+
+    def tell(self, query, error):
+        """Raise what an error means; note one that should not happen."""
+        try:
+            raise error
         except (errors.UndefinedObject, errors.ObjectNotInPrerequisiteState) as error:
             if not query.endswith(f"PREPARED '{self.gid_of(query)}'"):
                 self.note(error=f"{query}: {error}")
@@ -339,6 +399,8 @@ class Client:
     def roll_back(self):
         try:
             self.execute("ROLLBACK")
+        except RolledBack:  # canceled, so it is not
+            self.roll_back()
         except LostConnection:
             self.connect()
 

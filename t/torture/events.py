@@ -9,26 +9,31 @@ import time
 import psycopg
 import redis
 
+from administration import Administration, Skipped, first_line
+
+LEAP = 3600  # seconds by which the clock is set when it is set far
 GRACE = 5  # seconds within which WAL that nobody waited for is on disk
 
 
-class Skipped(Exception):
-    """An event finds nothing to do; says why."""
-
-
-class Events:
-    def __init__(self, postgres, server, proxy, destinations, say):
+class Events(Administration):
+    def __init__(self, postgres, server, proxy, destinations, limit_is_small, say):
+        super().__init__()
         self.postgres = postgres
         self.redis = server
         self.proxy = proxy
         self.destinations = destinations
+        self.store_url = f"redis://127.0.0.1:{proxy.port}/1"
+        self.limit_is_small = limit_is_small  # a flag that clients see: Redis refuses large messages now
         self.say = say
         self.done = {}  # kind → how often
         self.crashes = []  # (from, to): what was committed asynchronously then may be gone
+        self.leaps = []  # when the clock of PostgreSQL was set so far forward that ids may be forgotten
         self._undo = []  # heap of (due, number, function)
         self._numbers = itertools.count()
         self._sizes = []  # (time, bytes that Redis had written)
         self._holding = None  # session that holds tables
+        self._clock_set_at = 0
+        self._times_ahead = []
 
     # Doing and undoing
 
@@ -38,7 +43,8 @@ class Events:
             self.done[event.kind] = self.done.get(event.kind, 0) + 1
             self.say(str(event).strip())
         except (Skipped, psycopg.Error, redis.RedisError, ProcessLookupError) as reason:
-            self.say(f"{event}   (not done: {str(reason).strip().splitlines()[0]})".strip())
+            self.note_failure(str(event).strip(), reason)
+            self.say(f"{event}   (not done: {first_line(reason)})".strip())
 
     def undo_due(self):
         """Undo what has lasted long enough."""
@@ -57,6 +63,9 @@ class Events:
         while self._undo:
             heapq.heappop(self._undo)[2]()
             time.sleep(0.05)
+        self.finish_asides()
+        self.surely(lambda: self.change_settings(outbox_max_log_size="0"))
+        self.set_clock(self.postgres.latest)  # what waits for a time of day has come by then
         for dest in self.destinations:  # a Redis that forgot may have forgotten that it was healed
             self.heal_destination(dest)
 
@@ -115,6 +124,12 @@ class Events:
     def terminate_launcher(self):
         os.kill(self.pid("backend_type = 'outbox launcher'"), signal.SIGTERM)
 
+    def cancel_backend(self, which):
+        os.kill(self.pid("usename = 'shop'", which), signal.SIGINT)
+
+    def cancel_dispatcher(self):
+        os.kill(self.pid("backend_type = 'outbox dispatcher'"), signal.SIGINT)
+
     def kill_postmaster(self, seconds):
         self.end_postgres(signal.SIGKILL, seconds)
 
@@ -134,53 +149,34 @@ class Events:
         self.postgres.end(number)
         self.later(seconds, self.postgres.start)
 
-    def rewrite_table(self, table):
-        # VACUUM takes its lock behind whoever holds the table: not for long.
-        with self.connect() as connection:
-            connection.execute("SET lock_timeout = '300ms'")
-            connection.execute(f"VACUUM FULL outbox.{table}")
+    def jump_clock(self, seconds):
+        """PostgreSQL's clock is set forward or back, while it runs; Redis' and the clients' are not."""
+        if not self.postgres.has_clock:
+            raise Skipped("there is no compiler to make a wrong clock with")
+        self.set_clock(round(self.postgres.clock / LEAP) * LEAP + seconds)
 
-    def hold_tables(self, seconds):
-        """As pg_dump does."""
-        if self._holding:
-            raise Skipped("they are held")
-        session = self.connect()
-        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        tables = session.execute("SELECT string_agg('outbox.' || relname, ', ') FROM pg_class"
-                                 " WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '^(log|record)_'").fetchone()[0]  # fmt: skip
-        session.execute(f"LOCK TABLE {tables} IN ACCESS SHARE MODE")
-        self._holding = session
-        self.later(2 * seconds, self.let_go)
+    def leap_clock(self, seconds):
+        """It is set by an hour. Not back while it runs: PostgreSQL's own timeouts would last an hour longer."""
+        if not self.postgres.has_clock:
+            raise Skipped("there is no compiler to make a wrong clock with")
+        if self.postgres.clock < LEAP / 2:
+            self.leaps.append(time.monotonic())
+            self.set_clock(self.postgres.clock + LEAP)
+        else:
+            self.query("SELECT 1")
+            self.end_postgres(self.postgres.FAST, seconds)
+            self.set_clock(self.postgres.clock - LEAP)
 
-    def let_go(self):
-        self._holding.close()
-        self._holding = None
+    def times_ahead(self):
+        """(from, to): when PostgreSQL's clock was ahead of the others."""
+        return self._times_ahead + [(self._clock_set_at, float("inf"))] * (self.postgres.clock > 0)
 
-    def clean_up(self):
-        self.query("SELECT outbox_cleanup()")
-
-    def change_settings(self, patience=3, **settings):
-        with self.connect(patience) as connection:
-            for name, value in settings.items():
-                connection.execute(f"ALTER SYSTEM SET {name.replace('_', '.', 1)} = '{value}'")
-            connection.execute("SELECT pg_reload_conf()")
-
-    def checkpoint(self):
-        self.query("CHECKPOINT")
-
-    def pause_destination(self, dest, seconds):
-        self.query("SELECT outbox_pause(%s)", dest)
-        self.later(seconds, lambda: self.resume(dest))
-
-    def resume(self, dest):
-        self.surely(lambda: self.query("SELECT outbox_resume(%s)", dest, patience=0))
-
-    def switch_off(self, seconds):
-        self.change_settings(outbox_dispatch="off")
-        self.later(seconds, self.switch_on)
-
-    def switch_on(self):
-        self.surely(lambda: self.change_settings(outbox_dispatch="on", patience=0))
+    def set_clock(self, offset):
+        now = time.monotonic()
+        if self.postgres.clock > 0:
+            self._times_ahead.append((self._clock_set_at, now))
+        self._clock_set_at = now
+        self.postgres.set_clock(offset)
 
     def surely(self, function):
         """Undo something; if the server does not listen now, later."""
@@ -222,6 +218,9 @@ class Events:
             client.execute_command("REPLICAOF", "127.0.0.1", 1)
         elif how == "NOSCRIPT":
             client.script_flush()
+        elif how == "small":
+            client.config_set("proto-max-bulk-len", "1mb")
+            self.limit_is_small.value = 1
         elif how == "kick":
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         self.later(seconds, self.relieve_redis)
@@ -237,6 +236,8 @@ class Events:
             client = self.quick_redis()
             client.config_set("maxmemory", 0)
             client.config_set("min-replicas-to-write", 0)
+            client.config_set("proto-max-bulk-len", "512mb")
+            self.limit_is_small.value = 0
             client.execute_command("REPLICAOF", "NO", "ONE")
             client.execute_command("ACL", "SETUSER", "default", "allkeys")
 

@@ -5,18 +5,34 @@ from dataclasses import dataclass, field
 
 FIRST, LAST = 2, 3  # seconds of peace at the beginning and at the end
 PAUSE = 1.2  # seconds between two events, on average
+SHORT, SHORT_PAUSE = 60, 0.4  # a run that is shorter has more of them, for it is to have a sample of all
 
-# What may happen, and how often. The names are those of methods in events.py.
+# What may happen, and how often. The names are those of methods in events.py and administration.py.
 KINDS = {
+    # Processes and servers die
     "kill_backend": 4, "kill_dispatcher": 6, "kill_launcher": 2, "kill_postmaster": 2,
     "terminate_backend": 5, "terminate_dispatcher": 4, "terminate_launcher": 2,
-    "stop_postgres_immediate": 4, "stop_postgres_fast": 2,
-    "kill_redis": 7, "freeze_redis": 6, "hinder_redis": 8,
+    "cancel_backend": 4, "cancel_dispatcher": 3,
+    "stop_postgres_immediate": 4, "stop_postgres_fast": 2, "checkpoint": 2,
+    # Redis and the network
+    "kill_redis": 7, "freeze_redis": 6, "hinder_redis": 10,
     "delay_network": 4, "cut_network": 6, "truncate_network": 10, "hold_network": 10, "refuse_network": 3,
-    "break_destination": 10, "forbid_destination": 4, "pause_destination": 3, "switch_off": 2,
-    "rewrite_table": 5, "hold_tables": 3, "clean_up": 4, "change_settings": 6, "checkpoint": 2,
+    "break_destination": 10, "forbid_destination": 4,
+    # Administrators
+    "pause_destination": 4, "switch_off": 3, "change_settings": 8, "clean_up": 4, "replay": 5, "look": 4,
+    "alter_endpoint": 3, "come_and_go_endpoint": 4, "equip_endpoint": 2,
+    "reindex": 12, "create_index": 8, "drop_index": 5, "rewrite_table": 8, "hold_tables": 3, "dump": 4,
+    "drop_database_of_others": 3, "copy_database": 2, "come_and_go_database": 2,
+    "jump_clock": 5, "leap_clock": 1,
 }  # fmt: skip
-LOSSY_KINDS = {"rewind_redis": 20}
+LOSSY_KINDS = {
+    "rewind_redis": 20,
+    "leap_clock": 0,  # the log would forget what Redis has lost
+}
+
+# Slots of each ring; None is the one that is written when it happens.
+SLOTS = {"log": [None, None, 0, 1, 2, 3], "window": [None, 0, 1, 2, 3], "record": [None, None, *range(12)], "history": [None, *range(6)]}
+OTHER_TABLES = ["outbox.deferred", "tabled_inbox", "outbox.endpoint", "outbox.destination", "outbox.ring", "outbox.packed"]
 
 
 @dataclass
@@ -30,29 +46,32 @@ class Event:
         return f"{self.at:7.2f}  {self.kind}  {arguments}".rstrip()
 
 
-def make(seed, seconds, destinations, lossy):
+def make(seed, seconds, destinations, retention, lossy):
     """The events of a run, in their order."""
     chance = random.Random(seed)
     kinds = {**KINDS, **(LOSSY_KINDS if lossy else {})}
-    events, bag = [], []
+    pause = SHORT_PAUSE if seconds < SHORT else PAUSE
+    events = []
+    bag = [kind for kind, times in kinds.items() if times]  # so that a short run has some of everything
+    chance.shuffle(bag)
     at = FIRST
     while at < seconds - LAST:
-        if not bag:  # so that a short run has some of everything
+        if not bag:
             bag = [kind for kind, times in kinds.items() for _ in range(times)]
             chance.shuffle(bag)
         kind = bag.pop()
-        events.append(Event(round(at, 2), kind, arguments(chance, kind, destinations)))
-        at += min(chance.expovariate(1 / PAUSE), 4 * PAUSE)
+        events.append(Event(round(at, 2), kind, arguments(chance, kind, destinations, retention, lossy)))
+        at += min(chance.expovariate(1 / pause), 4 * pause)
     return events
 
 
-def arguments(chance, kind, destinations):
+def arguments(chance, kind, destinations, retention, lossy):
     seconds = round(chance.uniform(0.1, 1) ** 2 * 5, 2)  # for what lasts a while
-    if kind in ("kill_backend", "terminate_backend"):
+    if kind in ("kill_backend", "terminate_backend", "cancel_backend"):
         return {"which": round(chance.random(), 3)}
     if kind in ("kill_postmaster", "stop_postgres_immediate", "stop_postgres_fast", "kill_redis", "freeze_redis"):
         return {"seconds": seconds}
-    if kind in ("hold_network", "refuse_network", "hold_tables", "switch_off"):
+    if kind in ("hold_network", "refuse_network", "hold_tables", "switch_off", "drop_database_of_others", "leap_clock"):
         return {"seconds": seconds}
     if kind == "delay_network":
         return {"seconds": seconds, "delay": chance.choice([0.005, 0.05, 0.4, 1.5])}
@@ -61,18 +80,53 @@ def arguments(chance, kind, destinations):
     if kind in ("break_destination", "forbid_destination"):
         return {"dest": chance.choice(destinations), "seconds": seconds}
     if kind == "pause_destination":
-        return {"dest": chance.choice([*destinations, None]), "seconds": seconds}  # None: all
+        return {"dest": chance.choice([*destinations, None, None]), "seconds": seconds}  # None: all
     if kind == "hinder_redis":
-        return {"how": chance.choice(["OOM", "NOREPLICAS", "READONLY", "NOSCRIPT", "kick"]), "seconds": seconds}
-    if kind == "rewrite_table":
-        return {"table": chance.choice([f"{name}_{slot}" for name in ("log", "window", "record") for slot in range(4)])}
+        how = chance.choice(["OOM", "NOREPLICAS", "READONLY", "NOSCRIPT", "kick", "small", "small", "small"])
+        return {"how": how, "seconds": seconds + 3 if how == "small" else seconds}
+    if kind in ("reindex", "create_index", "rewrite_table"):
+        return arguments_of_table(chance, kind)
+    if kind == "drop_index":
+        return {"which": round(chance.random(), 3), "concurrently": chance.random() < 0.5}
+    if kind == "replay":
+        return {"dest": chance.choice([None, "orders", *destinations]), "back": round(chance.uniform(0, 5), 1)}
+    if kind == "alter_endpoint":
+        return {"name": chance.choice(["short", "tabled", "stored"]), "concurrency": chance.choice(["optimistic", "pessimistic"])}
+    if kind == "come_and_go_endpoint":
+        return {"force": chance.random() < 0.5}
+    if kind == "equip_endpoint":
+        return {"name": chance.choice(["moving", "sold"])}
+    if kind == "jump_clock":
+        return {"seconds": round(chance.uniform(-retention / 12, retention / 12), 2)}
     if kind == "change_settings":
-        return {
-            "outbox.batch_size": chance.choice([1, 3, 50, 500]),
-            "outbox.poll_interval": chance.choice(["20ms", "100ms", "2s"]),
-            "outbox.cleanup_interval": chance.choice(["100ms", "100ms", "1s"]),
-            "outbox.command_timeout": chance.choice(["300ms", "1s", "1s", "5s"]),
-        }
+        return change_of_settings(chance, lossy)
     if kind == "rewind_redis":
         return {"back": round(chance.uniform(0, 6), 1)}
     return {}
+
+
+def arguments_of_table(chance, kind):
+    table = chance.choices([*SLOTS, None], [4, 2, 4, 1, 2])[0]
+    if table is None:
+        table = chance.choice(OTHER_TABLES[:2] if kind == "create_index" else OTHER_TABLES)
+    result = {"table": table, "slot": chance.choice(SLOTS.get(table, [None]))}
+    if kind == "rewrite_table":
+        return {**result, "how": chance.choice(["VACUUM FULL", "CLUSTER", "VACUUM (FREEZE)"])}
+    if kind == "create_index":
+        result["column"] = chance.randrange(12)
+    return {**result, "concurrently": chance.random() < 0.7}
+
+
+def change_of_settings(chance, lossy):
+    settings = {
+        "outbox.batch_size": chance.choice([1, 3, 50, 500]),
+        "outbox.poll_interval": chance.choice(["20ms", "100ms", "2s"]),
+        "outbox.cleanup_interval": chance.choice(["100ms", "100ms", "1s"]),
+        "outbox.command_timeout": chance.choice(["300ms", "1s", "1s", "5s"]),
+        "outbox.record_slot_size": chance.choice(["64kB", "1MB", "4MB"]),
+        "outbox.max_log_size": chance.choice(["0", "0", "0", "4MB"]),
+        "outbox.concurrency": chance.choice(["optimistic", "pessimistic"]),
+    }
+    if not lossy:
+        settings["outbox.replay_window"] = chance.choice(["1s", "2s", "2s", "5s"])
+    return settings

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 
@@ -23,6 +24,7 @@ class Server:
         self.folder = folder
         self.log = folder + ".log"
         self.process = None
+        self.environment = {}
         os.mkdir(folder, 0o700)
 
     @property
@@ -43,8 +45,9 @@ class Server:
     def launch(self):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self.command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+                self.command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, **self.environment},
+            )  # fmt: skip
 
     def end(self, number):
         """Send a signal that ends it, and wait until it has ended."""
@@ -77,12 +80,35 @@ class Postgres(Server):
         with open(os.path.join(self.folder, "postgresql.conf"), "a") as conf:
             conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.folder}'\n")
             conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        self.make_clock()
+
+    def make_clock(self):
+        """Compile a clock that can be wrong, for this server alone; see clock.c."""
+        library, self._clock_file = self.folder + ".clock.so", self.folder + ".clock"
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clock.c")
+        self.clock = self.latest = 0
+        self.set_clock(0)
+        try:
+            subprocess.run(["cc", "-shared", "-fPIC", "-O2", source, "-o", library], check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return
+        self.environment = {"LD_PRELOAD": library, "TORTURE_CLOCK": self._clock_file}
+
+    @property
+    def has_clock(self):
+        return bool(self.environment)
+
+    def set_clock(self, offset):
+        """From now on its clock is ahead by so many seconds. In place: the file is mapped."""
+        self.clock, self.latest = offset, max(self.latest, offset)
+        with open(self._clock_file, "r+b" if os.path.exists(self._clock_file) else "wb") as file:
+            file.write(struct.pack("d", offset))
 
     def command(self):
         return "postgres", "-D", self.folder
 
-    def conninfo(self, user="postgres"):
-        return f"host={self.folder} port=5432 dbname=postgres user={user} connect_timeout=10"
+    def conninfo(self, user="postgres", database="postgres"):
+        return f"host={self.folder} port=5432 dbname={database} user={user} connect_timeout=10"
 
     def connect(self):
         return psycopg.connect(self.conninfo(), autocommit=True)

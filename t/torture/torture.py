@@ -3,23 +3,29 @@
     torture.py FOLDER
 
 Starts a PostgreSQL (the first of the path; the extension must be installed) and
-a Redis in FOLDER. For TORTURE_SECONDS (120), client processes handle incoming
+a Redis in FOLDER. For TORTURE_SECONDS (600), client processes handle incoming
 messages, which come more than once and at the same time, in transactions of all
 kinds, and note what they were told; meanwhile a plan made of TORTURE_SEED kills
-processes, cuts connections, breaks destinations and changes settings. Then all
-is healed, and when the outbox says that nothing is pending:
+processes, cuts connections, breaks destinations, and does what administrators
+do: changes settings and endpoints, rebuilds tables and indexes, pauses, replays,
+dumps, sets the clock. Then all is healed, and when the outbox says that nothing
+is pending:
 
     told committed      the business rows are there, each message is in its stream
     told rolled back    neither
     told nothing        (the connection died at COMMIT) either
-    no message twice, each incoming message processed once within the retention
+    no message twice (but by a replay), each incoming message processed once within the retention
     outbox_wait() said true    its messages were there by then
     order               what was enqueued after a commit comes behind its messages
+    record tables       all rows are marked
+    stores              got all ids
+    indexes             have all rows
 
 Exits with 0 if that is so. With TORTURE_LOSSY=1 Redis also comes back without
 its newest writes; then messages may come again, never be missing.
 """
 
+import glob
 import multiprocessing
 import os
 import random
@@ -31,6 +37,7 @@ import time
 import psycopg
 
 import plan
+from administration import RECORD_COLUMNS, create_inbox
 from check import SHOWN, Books
 from client import Client
 from events import Events
@@ -50,7 +57,7 @@ SETTINGS = {
     "max_prepared_transactions": 50,
     "restart_after_crash": "on",
     "deadlock_timeout": "200ms",
-    "log_line_prefix": "%m [%p] %b ",
+    "log_line_prefix": "%m [%p] %b %e ",
     "log_min_messages": "log",
     "log_min_error_statement": "panic",
     "outbox.cleanup_interval": "100ms",
@@ -63,7 +70,10 @@ SETTINGS = {
 }
 
 # What a server that is only killed by us has no reason to log.
-ALARMS = re.compile(r"PANIC|TRAP|signal (6|7|8|11):|missing|could not (read|open|access)|invalid page|exit code [2-9]")
+ALARMS = re.compile(
+    r"PANIC|TRAP|signal (6|7|8|11):|missing|could not (read|open|access)|invalid page|exit code [2-9]"
+    r"|outbox (dispatcher|launcher) (?!57P0|57014)[0-9A-Z]{5} (ERROR|FATAL):"
+)
 
 
 class TortureFailed(Exception):
@@ -89,7 +99,7 @@ class Torture:
         print(f"{time.monotonic() - self.started:7.2f}  {text}", flush=True)
 
     def run(self):
-        events = plan.make(self.seed, self.seconds, SHAKY, self.lossy)
+        events = plan.make(self.seed, self.seconds, SHAKY, self.retention, self.lossy)
         print(f"seed {self.seed}, {self.seconds:g} seconds{', Redis forgets' if self.lossy else ''}; the plan:")
         for event in events:
             print(f"  {event}")
@@ -102,7 +112,7 @@ class Torture:
         self.redis.start()
         self.start_clients()  # before there are threads; they wait for the server
         self.proxy = Proxy(self.redis.socket)
-        self.events = Events(self.postgres, self.redis, self.proxy, DESTINATIONS, self.say)
+        self.events = Events(self.postgres, self.redis, self.proxy, DESTINATIONS, self.limit_is_small, self.say)
         self.postgres.create(
             {
                 **SETTINGS,
@@ -116,16 +126,23 @@ class Torture:
         for query in (
             "CREATE EXTENSION outbox",
             "SELECT outbox_create_endpoint('short', NULL, '1s')",
+            *create_inbox("tabled_inbox"),
+            *create_inbox("moving_inbox"),
+            f"SELECT outbox_create_endpoint('tabled', record_table => 'tabled_inbox', record_columns => '{RECORD_COLUMNS}')",
+            f"SELECT outbox_create_endpoint('stored', dedup_store => '{self.events.store_url}')",
+            "SELECT outbox_create_endpoint('moving')",
+            "SELECT outbox_create_endpoint('sold')",
             "CREATE TABLE business (token text, part integer, endpoint text, incoming text)",
             "CREATE ROLE shop LOGIN",  # clients are an ordinary role, as an application is
             "SELECT outbox_grant('shop')",
             "GRANT INSERT ON business TO shop",
         ):
-            self.events.query(query)
+            self.events.run(query)
         self.open_the_gate.set()
 
     def start_clients(self):
         self.open_the_gate = multiprocessing.Event()
+        self.limit_is_small = multiprocessing.Value("b", 0)
         inboxes = [multiprocessing.Queue() for _ in range(CLIENTS)]
         for inbox in inboxes:
             inbox.cancel_join_thread()
@@ -141,7 +158,7 @@ class Torture:
         self.open_the_gate.wait()
         Client(
             number, self.seed, self.postgres.conninfo("shop"), self.ledger(number), DESTINATIONS,
-            self.retention, inboxes, counter, self.stop_clients,
+            self.retention, inboxes, counter, self.limit_is_small, self.stop_clients,
         ).run()  # fmt: skip
 
     def ledger(self, number):
@@ -183,10 +200,23 @@ class Torture:
                 raise TortureFailed(f"messages do not leave the outbox: {status}")
             self.show_progress()
             time.sleep(0.1)
-        time.sleep(1)  # what is sent twice may come now
         self.say("nothing is pending")
+        self.wait_for_handover()
+        time.sleep(1)  # what is sent twice may come now
         if status["problem"]:
             self.say(f"problem: {status['problem']}")
+
+    def wait_for_handover(self):
+        """Until records in tables are marked; the books tell of those that are not."""
+        deadline = time.monotonic() + PATIENCE
+        unmarked = "SELECT count(*) FROM (SELECT done FROM tabled_inbox UNION ALL SELECT done FROM moving_inbox) AS inbox WHERE NOT done"
+        while time.monotonic() < deadline:
+            try:
+                if not self.events.query(unmarked)[0][0]:
+                    return
+            except psycopg.Error as error:
+                self.say(f"not told whether all is marked: {error}")
+            time.sleep(0.1)
 
     def status(self):
         try:
@@ -194,7 +224,8 @@ class Torture:
                 cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
                 cursor.execute("SELECT * FROM outbox.status")
                 return cursor.fetchone()
-        except psycopg.Error:
+        except psycopg.Error as error:
+            self.events.note_failure("status", error)
             return None
 
     def entries(self):
@@ -218,6 +249,9 @@ class Torture:
             books.read_postgres(connection)
             rotations = dict(connection.execute("SELECT ring, max(generation) FROM outbox.ring GROUP BY ring").fetchall())
         books.read_redis(self.redis.client(), DESTINATIONS)
+        for path in glob.glob(os.path.join(self.redis.folder, "writes.*")) + [self.redis.writes]:
+            books.read_store(path)
+        books.errors.extend(self.events.errors)
         with open(self.postgres.log, errors="replace") as log:
             books.errors.extend(line.strip() for line in log if ALARMS.search(line))
 
@@ -226,7 +260,7 @@ class Torture:
         for name, value in books.totals():
             print(f"{name}: {value}")
         failed = False
-        for what, cases in books.differences(self.events.crashes, self.lossy):
+        for what, cases in books.differences(self.events, self.lossy):
             if not cases:
                 continue
             allowed = self.lossy and what == "messages came more than once"
@@ -249,7 +283,7 @@ def main(folder):
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     seed = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(1, 1_000_000))
-    seconds = float(os.environ.get("TORTURE_SECONDS") or 120)
+    seconds = float(os.environ.get("TORTURE_SECONDS") or 600)
     torture = Torture(folder, seconds, seed, os.environ.get("TORTURE_LOSSY", "0") not in ("", "0"))
     try:
         return torture.run()
