@@ -5,9 +5,9 @@ package Outbox;
 use strict;
 use warnings FATAL => 'all';
 
-# A condition that does not come true in this many seconds never does. Before
-# the modules of PostgreSQL read it.
-BEGIN { $ENV{PG_TEST_TIMEOUT_DEFAULT} //= 60; }
+# A condition that does not come true in this many seconds never does, also on a
+# machine that is busy with other things. Before the modules of PostgreSQL read it.
+BEGIN { $ENV{PG_TEST_TIMEOUT_DEFAULT} //= 180; }
 
 use parent 'PostgreSQL::Test::Cluster';
 use Exporter 'import';

@@ -90,7 +90,7 @@ sub start
 sub wait_until_up
 {
 	my ($self) = @_;
-	my $deadline = time + 30;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
 
 	until (eval { $self->command('PING') eq 'PONG' })
 	{
