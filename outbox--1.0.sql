@@ -6,6 +6,9 @@
 -- others have put into the schema that the extension is created in.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
+-- src/append.c inserts by heap_insert().
+SELECT pg_catalog.set_config('default_table_access_method', 'heap', true);
+
 --
 -- The schema of the tables and views. Functions live in the schema that CREATE
 -- EXTENSION was given, which may be this one.
@@ -15,6 +18,16 @@ BEGIN
 	IF '@extschema@' <> 'outbox' THEN
 		CREATE SCHEMA outbox;
 		COMMENT ON SCHEMA outbox IS 'tables and views of the extension outbox';
+	ELSIF EXISTS (
+		SELECT FROM pg_namespace n, aclexplode(coalesce(n.nspacl, acldefault('n', n.nspowner))) a
+			LEFT JOIN pg_roles r ON r.oid = a.grantee
+		WHERE n.nspname = 'outbox' AND a.privilege_type = 'CREATE'
+			AND NOT coalesce(r.rolsuper OR r.rolname = current_user, false))
+	THEN
+		RAISE EXCEPTION 'schema "outbox" must not be open to others' USING
+			ERRCODE = 'object_not_in_prerequisite_state',
+			DETAIL = 'Another role than a superuser owns it or may create objects in it: it could drop our tables, or add some that are taken for ours.',
+			HINT = 'Use ALTER SCHEMA outbox OWNER TO and REVOKE CREATE ON SCHEMA outbox, or another schema.';
 	END IF;
 END
 $$;
@@ -866,16 +879,31 @@ AS $$ SELECT outbox.set_access('REVOKE %s ON %s FROM %s', role, access) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_revoke(regrole, text) IS 'takes from a role what outbox_grant() gave it';
 
+-- What PostgreSQL gives to everybody, and what ALTER DEFAULT PRIVILEGES gives to others.
 DO $$
 DECLARE
-	f regprocedure;
+	own record;
 BEGIN
-	FOR f IN
-		SELECT d.objid
-		FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
-		WHERE e.extname = 'outbox' AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+	FOR own IN
+		WITH members AS (
+			SELECT d.classid, d.objid
+			FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
+			WHERE e.extname = 'outbox' AND d.deptype = 'e'),
+		objects AS (
+			SELECT format('FUNCTION %s', p.oid::regprocedure) AS name, p.proowner AS owner, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
+			FROM pg_proc p JOIN members m ON m.classid = 'pg_proc'::regclass AND m.objid = p.oid
+			UNION ALL
+			SELECT format('%s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass), c.relowner, c.relacl
+			FROM pg_class c JOIN members m ON m.classid = 'pg_class'::regclass AND m.objid = c.oid
+			WHERE c.relkind = ANY ('{r,v,S}')
+			UNION ALL
+			SELECT 'SCHEMA outbox', n.nspowner, n.nspacl
+			FROM pg_namespace n JOIN members m ON m.classid = 'pg_namespace'::regclass AND m.objid = n.oid)
+		SELECT DISTINCT o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee
+		FROM objects o, aclexplode(o.acl) a
+		WHERE a.grantee <> o.owner
 	LOOP
-		EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f);
+		EXECUTE format('REVOKE ALL ON %s FROM %s CASCADE', own.name, own.grantee);
 	END LOOP;
 END
 $$;

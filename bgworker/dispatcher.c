@@ -105,6 +105,7 @@ static bool database_is_wanted(void);
 static void attend_to_refusal(void);
 static void reload_if_changed(void);
 static bool may_send(void);
+static void look_for_extension(void);
 static bool look_for_messages(void);
 static bool publish(void);
 static bool is_wanted(void);
@@ -155,6 +156,7 @@ outbox_dispatcher_main(Datum database)
 		{
 			report_state(DISPATCHER_OFF);
 			position_close_at_once(&position);
+			look_for_extension();
 			wait_for_work();
 			continue;
 		}
@@ -457,6 +459,21 @@ static bool
 may_send(void)
 {
 	return outbox_dispatch && !destination_all_paused() && (publisher_is_connected() || !redis_is_down);
+}
+
+/*
+ * While dispatch is off no transaction of ours would notice that the extension
+ * was dropped.
+ */
+static void
+look_for_extension(void)
+{
+	if (ms_until_next(last_look, outbox_poll_interval) > 0)
+		return;
+	last_look = clock_now();
+	if (transaction_begin("looking for the extension"))
+		transaction_commit();
+	attend_to_refusal();
 }
 
 /*

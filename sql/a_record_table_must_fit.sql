@@ -76,6 +76,12 @@ SELECT fit.try('fit.t');
 CREATE UNIQUE INDEX t_partial ON fit.t (message_id) WHERE dispatched;
 SELECT fit.try('fit.t');
 DROP INDEX fit.t_partial;
+CREATE UNIQUE INDEX t_blanks ON fit.t (message_id bpchar_ops);
+SELECT fit.try('fit.t');
+DROP INDEX fit.t_blanks;
+CREATE UNIQUE INDEX t_pattern ON fit.t (message_id text_pattern_ops);
+SELECT fit.try('fit.t');
+DROP INDEX fit.t_pattern;
 CREATE UNIQUE INDEX t_expression ON fit.t (lower(message_id));
 SELECT fit.try('fit.t');
 DROP INDEX fit.t_expression;
@@ -140,6 +146,20 @@ SELECT outbox_alter_endpoint('second', record_table => 'fit.named', record_colum
 SELECT outbox_alter_endpoint('second', record_columns => '{"message_id": "nothing"}');
 \echo :SQLSTATE
 SELECT outbox_alter_endpoint('second', retention => '1 day');
+-- columns that somebody wrote into the table trouble nobody else
+CREATE TABLE fit.third (LIKE fit.plain INCLUDING ALL);
+INSERT INTO outbox.endpoint (name, record_table, record_columns) VALUES ('third', 'fit.third', '["message_id"]');
+SELECT outbox_begin('id', 'third');
+\echo :SQLSTATE
+BEGIN;
+SELECT outbox_begin('id', 'first', 'pessimistic');
+ROLLBACK;
+SELECT count(*) FROM outbox.endpoints WHERE name IN ('first', 'second', 'third');
+SELECT outbox_alter_endpoint('third', reset => '{record_columns}');
+BEGIN;
+SELECT outbox_begin('id', 'third');
+ROLLBACK;
+SELECT outbox_drop_endpoint('third');
 SELECT * FROM outbox.endpoint WHERE name IN ('first', 'second') ORDER BY name;
 SELECT outbox_alter_endpoint('second', reset => '{record_table}');
 SELECT * FROM outbox.endpoint WHERE name = 'second';

@@ -102,7 +102,42 @@ REVOKE EXECUTE ON FUNCTION outbox_begin(text, text, text) FROM regress_outbox_ow
 CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE unique_violation; END $$;
 SELECT outbox_begin('own-9', 'own', 'pessimistic');
 \echo :SQLSTATE
+-- an index of the same name elsewhere is none of ours, and the owner's own insert is no other transaction's
+CREATE SCHEMA elsewhere;
+CREATE TABLE elsewhere.inbox (ref text PRIMARY KEY);
+GRANT ALL ON SCHEMA elsewhere TO regress_outbox_owner;
+GRANT ALL ON elsewhere.inbox TO regress_outbox_owner;
+INSERT INTO elsewhere.inbox VALUES ('x');
+SET statement_timeout = '10s';
+CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO elsewhere.inbox VALUES ('x'); RETURN NEW; END $$;
+SELECT outbox_begin('own-9', 'own', 'pessimistic');
+\echo :SQLSTATE
+CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF pg_trigger_depth() = 1 THEN
+		INSERT INTO own.inbox (ref, done) VALUES (NEW.ref, false);
+	END IF;
+	RETURN NEW;
+END $$;
+SELECT outbox_begin('own-9', 'own', 'pessimistic');
+\echo :SQLSTATE
+RESET statement_timeout;
+-- a cursor that it leaves open is closed, and others are not
+CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	c refcursor := 'left_open';
+BEGIN
+	OPEN c FOR SELECT current_user;
+	RETURN NEW;
+END $$;
+BEGIN;
+DECLARE mine CURSOR FOR SELECT 1;
+SELECT outbox_begin('own-9', 'own', 'pessimistic');
+SELECT name FROM pg_cursors;
+ROLLBACK;
 DROP TRIGGER spy ON own.inbox;
+DROP TABLE elsewhere.inbox;
+DROP SCHEMA elsewhere;
 CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 -- one that was made deferred by the caller would run with the caller's rights
 CREATE CONSTRAINT TRIGGER spy AFTER INSERT ON own.inbox DEFERRABLE FOR EACH ROW EXECUTE FUNCTION own.spy();

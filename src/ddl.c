@@ -9,11 +9,13 @@
  *
  * DROP EXTENSION first waits at the gate (relations.c). CREATE DATABASE tells
  * the launcher that there is a database to look at; COMMIT PREPARED wakes the
- * dispatcher, for no flag of the session that prepared has survived.
+ * dispatcher, for no flag of the session that prepared has survived. And COMMIT
+ * lets session.c be the first to say no.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -27,6 +29,7 @@
 #include "src/ddl.h"
 #include "src/kill_point.h"
 #include "src/relations.h"
+#include "src/session.h"
 #include "src/shared.h"
 #include "src/wakeup.h"
 
@@ -45,6 +48,7 @@ static void ask_to_leave(const char *database);
 static const char *template_of(CreatedbStmt *statement);
 static bool sets_tablespace(AlterDatabaseStmt *statement);
 static bool drops_us(DropStmt *statement);
+static bool ends_transaction(TransactionStmt *statement);
 static void settings_changed(AlterDatabaseSetStmt *statement);
 
 /* Installs the hook; once, by _PG_init. */
@@ -97,8 +101,12 @@ before(Node *statement)
 				ask_to_leave(((AlterDatabaseStmt *) statement)->dbname);
 			break;
 		case T_DropStmt:
-			if (drops_us((DropStmt *) statement))
+			if (drops_us((DropStmt *) statement) && !XactReadOnly && !RecoveryInProgress())
 				relations_lock_for_drop();
+			break;
+		case T_TransactionStmt:
+			if (ends_transaction((TransactionStmt *) statement))
+				session_check_first();
 			break;
 		default:
 			break;
@@ -185,6 +193,12 @@ drops_us(DropStmt *statement)
 			return true;
 	}
 	return false;
+}
+
+static bool
+ends_transaction(TransactionStmt *statement)
+{
+	return statement->kind == TRANS_STMT_COMMIT || statement->kind == TRANS_STMT_PREPARE;
 }
 
 /* A dispatcher reads the settings of its database only when it starts. */

@@ -63,7 +63,7 @@ typedef struct IndexLook
 	Relation	table;
 	Relation	index;
 	TupleTableSlot *slot;
-	Snapshot	snapshot;		/* rows here are updated: one moment for all */
+	Moment		moment;			/* rows here are updated: one for all */
 	IndexScanDesc scan;
 } IndexLook;
 
@@ -71,6 +71,7 @@ static const char *const state_names[] = {"scheduled", "waiting", "dead", "retur
 
 static void begin_append(void);
 static void begin_look(IndexLook *look, AttrNumber column, RegProcedure equals, Datum value);
+static bool next_row(IndexLook *look);
 static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
 
@@ -80,20 +81,24 @@ deferred_scan(DeferredReader reader, void *arg)
 {
 	Relation	table = table_open(relations_enter()->deferred, AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(table, NULL);
-	Snapshot	snapshot = moment_begin();
-	TableScanDesc scan = table_beginscan(table, snapshot, 0, NULL);
+	Moment		moment;
+	TableScanDesc scan;
 	Deferred	row;
+	bool		more = true;
 
-	do
+	moment_begin(&moment, table);
+	scan = table_beginscan(table, moment.scan, 0, NULL);
+	while (more && table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!table_scan_getnextslot(scan, ForwardScanDirection, slot))
-			break;
+		if (!moment_shows(&moment, slot))
+			continue;
 		deferred_read_row(slot, &row);
-	} while (reader(&row, arg));
+		more = reader(&row, arg);
+	}
 
 	table_endscan(scan);
-	moment_end(snapshot);
+	moment_end(&moment);
 	ExecDropSingleTupleTableSlot(slot);
 	table_close(table, AccessShareLock);
 }
@@ -108,8 +113,7 @@ deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
 	begin_look(&look, COL_KEY, F_UUID_EQ, UUIDPGetDatum(key));
 	do
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (!index_getnext_slot(look.scan, ForwardScanDirection, look.slot))
+		if (!next_row(&look))
 			break;
 		deferred_read_row(look.slot, &row);
 	} while (reader(&row, arg));
@@ -127,7 +131,7 @@ deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 	bool		found;
 
 	begin_look(&look, COL_ID, F_INT8EQ, Int64GetDatum(id));
-	found = index_getnext_slot(look.scan, ForwardScanDirection, look.slot);
+	found = next_row(&look);
 	if (found)
 	{
 		bool		isnull;
@@ -218,17 +222,30 @@ begin_look(IndexLook *look, AttrNumber column, RegProcedure equals, Datum value)
 	look->table = table_open(relations_enter()->deferred, AccessShareLock);
 	look->index = index_open_on(look->table, column, AccessShareLock);
 	look->slot = table_slot_create(look->table, NULL);
-	look->snapshot = moment_begin();
-	look->scan = compat_index_beginscan(look->table, look->index, look->snapshot, 1);
+	moment_begin(&look->moment, look->table);
+	look->scan = compat_index_beginscan(look->table, look->index, look->moment.scan, 1);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, equals, value);
 	index_rescan(look->scan, &key, 1, NULL, 0);
+}
+
+/* Fetches the next row that the index finds; false if there is none. */
+static bool
+next_row(IndexLook *look)
+{
+	while (index_getnext_slot(look->scan, ForwardScanDirection, look->slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (moment_shows(&look->moment, look->slot))
+			return true;
+	}
+	return false;
 }
 
 static void
 end_look(IndexLook *look)
 {
 	index_endscan(look->scan);
-	moment_end(look->snapshot);
+	moment_end(&look->moment);
 	ExecDropSingleTupleTableSlot(look->slot);
 	index_close(look->index, AccessShareLock);
 	table_close(look->table, AccessShareLock);

@@ -140,24 +140,30 @@ endpoint_list(void)
 
 /*
  * Raises 40001 if the records of an endpoint are not kept any more where
- * `mapping` says.
+ * `mapping` says, or if it has got another store: that would not be told of them.
  */
 void
-endpoint_check_mapping(const char *name, const RecordMapping *mapping)
+endpoint_check_place(const char *name, const RecordMapping *mapping, const char *dedup_store)
 {
-	RecordMapping now = {0};
+	static const EndpointRow none;
+	const EndpointRow *now = &none;
 
 	AcceptInvalidationMessages();
 	load();
 	for (int i = 0; i < nrows; i++)
 	{
 		if (strcmp(rows[i].name, name) == 0)
-			now = rows[i].mapping;
+			now = &rows[i];
 	}
-	if (!record_mapping_equal(&now, mapping))
+	if (!record_mapping_equal(&now->mapping, mapping))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("endpoint \"%s\" has another record table since the message was opened", name),
+				 errhint("Retry the transaction.")));
+	if (strcmp(now->dedup_store ? now->dedup_store : "", dedup_store ? dedup_store : "") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("endpoint \"%s\" has another deduplication store since the message was opened", name),
 				 errhint("Retry the transaction.")));
 }
 
@@ -219,7 +225,7 @@ load(void)
 	Relation	table;
 	TupleTableSlot *slot;
 	TableScanDesc scan;
-	Snapshot	snapshot;
+	Moment		moment;
 	MemoryContext fresh;
 	MemoryContext caller;
 	int			size = 8;
@@ -237,25 +243,27 @@ load(void)
 
 	/* A new snapshot, so that no isolation level sees old settings. */
 	table = table_open(relation, AccessShareLock);
+	cached_relation = relation; /* a change while we read makes it stale */
 	stale = false;
-	snapshot = moment_begin();
+	moment_begin(&moment, table);
 	slot = table_slot_create(table, NULL);
-	scan = table_beginscan(table, snapshot, 0, NULL);
+	scan = table_beginscan(table, moment.scan, 0, NULL);
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
+		if (!moment_shows(&moment, slot))
+			continue;
 		if (nrows == size)
 			rows = repalloc(rows, (size *= 2) * sizeof(EndpointRow));
 		load_row(slot, &rows[nrows++]);
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	moment_end(snapshot);
+	moment_end(&moment);
 	table_close(table, AccessShareLock);
 
 	MemoryContextSwitchTo(caller);
 	MemoryContextSetParent(fresh, TopMemoryContext);
 	cache = fresh;
-	cached_relation = relation;
 }
 
 static void

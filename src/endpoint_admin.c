@@ -250,6 +250,11 @@ check_record_table(const Settings *settings, bool by_caller)
 		return;
 	}
 	record_mapping_read(&mapping, DatumGetObjectId(settings->values[ARG_RECORD_TABLE]), columns);
+	if (mapping.problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s", mapping.problem),
+				 errhint("It may name \"message_id\", \"dispatched\" and \"dispatched_at\".")));
 	table = try_relation_open(mapping.table, AccessShareLock);
 	if (table == NULL)
 		ereport(ERROR,

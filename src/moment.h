@@ -1,29 +1,47 @@
 /*
  * moment.h
- *		A snapshot of this moment, for tables of ours that are updated.
+ *		What is committed at this moment, for tables of ours that are updated.
  *
  * SnapshotSelf would do for tables to which rows are only appended; in one that
  * is updated it can miss both versions of a row that changes meanwhile. An MVCC
- * snapshot cannot, but leaves predicate locks in a serializable transaction:
- * there the lesser evil is SnapshotSelf.
+ * snapshot cannot, but a scan by it leaves predicate locks in a serializable
+ * transaction. There all versions of all rows are read, which takes no locks, and
+ * the snapshot is asked of each.
  */
 #ifndef OUTBOX_MOMENT_H
 #define OUTBOX_MOMENT_H
 
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "utils/snapmgr.h"
 
-static inline Snapshot
-moment_begin(void)
+typedef struct Moment
 {
-	return IsolationIsSerializable() ? SnapshotSelf : RegisterSnapshot(GetLatestSnapshot());
+	Relation	table;
+	Snapshot	snapshot;
+	Snapshot	scan;			/* what to scan the table or its index with */
+} Moment;
+
+static inline void
+moment_begin(Moment *moment, Relation table)
+{
+	moment->table = table;
+	moment->snapshot = RegisterSnapshot(GetLatestSnapshot());
+	moment->scan = IsolationIsSerializable() ? SnapshotAny : moment->snapshot;
+}
+
+/* Whether a row that the scan has found is there. */
+static inline bool
+moment_shows(const Moment *moment, TupleTableSlot *row)
+{
+	return moment->scan == moment->snapshot ||
+		table_tuple_satisfies_snapshot(moment->table, row, moment->snapshot);
 }
 
 static inline void
-moment_end(Snapshot snapshot)
+moment_end(const Moment *moment)
 {
-	if (snapshot != SnapshotSelf)
-		UnregisterSnapshot(snapshot);
+	UnregisterSnapshot(moment->snapshot);
 }
 
 #endif							/* OUTBOX_MOMENT_H */

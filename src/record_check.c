@@ -21,6 +21,7 @@
 #include "optimizer/optimizer.h"
 #include "rewrite/rewriteHandler.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -39,6 +40,7 @@ static void check_type(Relation table, AttrNumber column, bool fits, const char 
 static void check_other_columns(Relation table, const RecordShape *shape);
 static void find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *shape);
 static const char *unfit_to_be_unique(Relation index);
+static bool compares_bytes(Relation index);
 static void check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape);
 static bool helps_cleanup(Relation index, const RecordShape *shape);
 static void refuse(Relation table, int code, const char *detail, const char *hint) pg_attribute_noreturn();
@@ -64,6 +66,9 @@ record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
 static void
 check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
+	if (mapping->problem)
+		refuse(table, ERRCODE_INVALID_PARAMETER_VALUE, psprintf("%s.", mapping->problem),
+			   "An administrator can name its columns with outbox_alter_endpoint().");
 	check_kind(table);
 	check_rules(table);
 	memset(shape, 0, sizeof(*shape));
@@ -261,7 +266,19 @@ unfit_to_be_unique(Relation index)
 		return "is not a B-tree";
 	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		return "has a collation that takes different ids for the same";
+	if (!compares_bytes(index))
+		return "has an operator class that takes different ids for the same";
 	return NULL;
+}
+
+/* Whether what an index takes for equal is equal; bpchar_ops does not heed trailing spaces. */
+static bool
+compares_bytes(Relation index)
+{
+	Oid			type = index->rd_opcintype[0];
+	RegProcedure equals = get_opcode(get_opfamily_member(index->rd_opfamily[0], type, type, BTEqualStrategyNumber));
+
+	return equals == F_TEXTEQ || equals == F_UUID_EQ;
 }
 
 static void

@@ -12,45 +12,24 @@
 
 #include "src/record_mapping.h"
 
-static char **column_of(RecordMapping *mapping, const JsonbValue *key);
+static char *read_columns(RecordMapping *mapping, Jsonb *columns);
+static char **column_of(RecordMapping *mapping, const char *name);
 
 /*
  * Reads a mapping such as {"message_id": "ref", "dispatched": "done"}; columns
  * that it does not name, or all if it is NULL, are called as we call them.
- * Strings are palloc'd. Raises 22023 if it says anything else.
+ * Strings are palloc'd. If it says anything else, mapping->problem says so: an
+ * endpoint with such a mapping, which somebody wrote into the table, must not
+ * keep the others from being read.
  */
 void
 record_mapping_read(RecordMapping *mapping, Oid table, Jsonb *columns)
 {
-	JsonbIterator *iterator;
-	JsonbValue	key;
-	JsonbValue	value;
-
 	mapping->table = table;
 	mapping->message_id = pstrdup("message_id");
 	mapping->dispatched = pstrdup("dispatched");
 	mapping->dispatched_at = pstrdup("dispatched_at");
-	if (columns == NULL)
-		return;
-
-	if (!JB_ROOT_IS_OBJECT(columns))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("record_columns must be a JSON object")));
-	iterator = JsonbIteratorInit(&columns->root);
-	(void) JsonbIteratorNext(&iterator, &value, true);
-	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
-	{
-		char	  **column = column_of(mapping, &key);
-
-		(void) JsonbIteratorNext(&iterator, &value, true);
-		if (value.type != jbvString || value.val.string.len == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("record_columns: \"%.*s\" must be the name of a column",
-							key.val.string.len, key.val.string.val)));
-		*column = pnstrdup(value.val.string.val, value.val.string.len);
-	}
+	mapping->problem = columns ? read_columns(mapping, columns) : NULL;
 }
 
 /* Copies a mapping and its strings into the current context. */
@@ -63,6 +42,7 @@ record_mapping_copy(RecordMapping *copy, const RecordMapping *mapping)
 	copy->message_id = pstrdup(mapping->message_id);
 	copy->dispatched = pstrdup(mapping->dispatched);
 	copy->dispatched_at = pstrdup(mapping->dispatched_at);
+	copy->problem = mapping->problem ? pstrdup(mapping->problem) : NULL;
 }
 
 /* Whether two mappings say the same. */
@@ -73,23 +53,46 @@ record_mapping_equal(const RecordMapping *a, const RecordMapping *b)
 		return a->table == b->table;
 	return strcmp(a->message_id, b->message_id) == 0 &&
 		strcmp(a->dispatched, b->dispatched) == 0 &&
-		strcmp(a->dispatched_at, b->dispatched_at) == 0;
+		strcmp(a->dispatched_at, b->dispatched_at) == 0 &&
+		(a->problem == NULL) == (b->problem == NULL);
 }
 
-static char **
-column_of(RecordMapping *mapping, const JsonbValue *key)
+/* Returns what is wrong, palloc'd, or NULL. */
+static char *
+read_columns(RecordMapping *mapping, Jsonb *columns)
 {
-	char	   *name = pnstrdup(key->val.string.val, key->val.string.len);
+	JsonbIterator *iterator;
+	JsonbValue	key;
+	JsonbValue	value;
 
+	if (!JB_ROOT_IS_OBJECT(columns))
+		return pstrdup("record_columns must be a JSON object");
+	iterator = JsonbIteratorInit(&columns->root);
+	(void) JsonbIteratorNext(&iterator, &value, true);
+	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
+	{
+		char	   *name = pnstrdup(key.val.string.val, key.val.string.len);
+		char	  **column = column_of(mapping, name);
+
+		(void) JsonbIteratorNext(&iterator, &value, true);
+		if (column == NULL)
+			return psprintf("record_columns: there is no column \"%s\" to be named", name);
+		if (value.type != jbvString || value.val.string.len == 0)
+			return psprintf("record_columns: \"%s\" must be the name of a column", name);
+		*column = pnstrdup(value.val.string.val, value.val.string.len);
+	}
+	return NULL;
+}
+
+/* The column that is called so in a mapping; NULL if there is none. */
+static char **
+column_of(RecordMapping *mapping, const char *name)
+{
 	if (strcmp(name, "message_id") == 0)
 		return &mapping->message_id;
 	if (strcmp(name, "dispatched") == 0)
 		return &mapping->dispatched;
 	if (strcmp(name, "dispatched_at") == 0)
 		return &mapping->dispatched_at;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("record_columns: there is no column \"%s\" to be named", name),
-			 errhint("It may name \"message_id\", \"dispatched\" and \"dispatched_at\".")));
 	return NULL;
 }

@@ -13,6 +13,7 @@ typedef struct RecordMapping
 	char	   *message_id;		/* names of its columns */
 	char	   *dispatched;
 	char	   *dispatched_at;
+	char	   *problem;		/* why they could not be read, or NULL */
 } RecordMapping;
 
 extern void record_mapping_read(RecordMapping *mapping, Oid table, Jsonb *columns);

@@ -272,7 +272,7 @@ record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag)
 /*
  * Raises 40001 if this transaction is older than the retention: what it looked
  * at may have been forgotten meanwhile. And if the endpoint has got another
- * place for its records since begin: then others look there. Called with the
+ * place for its records since begin, or another store: then others look there. Called with the
  * lock on the key, so whoever gets it next has the new settings or sees us.
  */
 void
@@ -281,7 +281,7 @@ record_ring_check_claim(const RecordName *name)
 	/* A record that is being restored goes into the ring in any case. */
 	if (name->retention == PG_INT64_MAX)
 		return;
-	endpoint_check_mapping(name->endpoint, &name->mapping);
+	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
 	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

@@ -24,6 +24,8 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "executor/tuptable.h"
@@ -34,8 +36,10 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/uuid.h"
 
 #include "src/compat.h"
@@ -64,10 +68,11 @@ static RecordLook look_into(Relation table, const RecordShape *shape, Datum id);
 static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
 static void start_scan(IndexScanDesc scan, Relation index, Datum id);
 static void take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, TransactionId in_progress);
-static bool insert(KnownTable *entry, const RecordName *name);
+static ErrorData *insert(KnownTable *entry, const RecordName *name);
 static void insert_as_owner(KnownTable *entry, const RecordName *name);
+static void close_cursors(void);
 static SPIPlanPtr insert_plan(KnownTable *entry);
-static bool is_duplicate(const ErrorData *error, const RecordShape *shape);
+static bool is_duplicate(const ErrorData *error, const KnownTable *entry);
 static Datum id_of(const RecordShape *shape, const char *msgid);
 static void forget_on_change(Datum arg, Oid relation);
 
@@ -117,6 +122,8 @@ record_table_look(const RecordName *name)
 RecordLook
 record_table_claim(const RecordName *name)
 {
+	ErrorData  *refusal = NULL; /* somebody else's statement was faster */
+
 	for (;;)
 	{
 		LOCKTAG		tag;
@@ -133,8 +140,12 @@ record_table_claim(const RecordName *name)
 			look = record_ring_look(name, NULL);
 		if (look.fate == RECORD_ABSENT)
 		{
+			/* There is nothing that could have refused the last one: so it was no duplicate. */
+			if (refusal)
+				ReThrowError(refusal);
 			record_ring_check_claim(name);
-			inserted = insert(entry, name);
+			refusal = insert(entry, name);
+			inserted = refusal == NULL;
 		}
 		LockRelease(&tag, ExclusiveLock, false);
 		table_close(table, NoLock);
@@ -313,15 +324,15 @@ take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, Transac
 }
 
 /*
- * Inserts the record; false if a statement of somebody else's has inserted it
- * since we looked.
+ * Inserts the record. Returns NULL, or the error that says that the id is there:
+ * a statement of somebody else's may have inserted it since we looked.
  */
-static bool
+static ErrorData *
 insert(KnownTable *entry, const RecordName *name)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool inserted = true;
+	ErrorData  *volatile refusal = NULL;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
@@ -343,15 +354,14 @@ insert(KnownTable *entry, const RecordName *name)
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(caller);
 		CurrentResourceOwner = owner;
-		if (!is_duplicate(error, &entry->shape))
+		if (!is_duplicate(error, entry))
 			ReThrowError(error);
-		FreeErrorData(error);
-		inserted = false;
+		refusal = error;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
-	return inserted;
+	return refusal;
 }
 
 static void
@@ -368,6 +378,7 @@ insert_as_owner(KnownTable *entry, const RecordName *name)
 		elog(ERROR, "could not insert a record");
 	as_given = SPI_processed == 1 &&
 		DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) && !isnull;
+	close_cursors();
 	SPI_finish();
 	owner_rights_return(&before);
 
@@ -378,6 +389,33 @@ insert_as_owner(KnownTable *entry, const RecordName *name)
 						name->msgid, name->endpoint),
 				 errdetail("A trigger or the type of a column of table \"%s\" prevented it.",
 						   get_rel_name(entry->oid))));
+}
+
+/*
+ * Closes what triggers have left open, which are all cursors of our subtransaction:
+ * the owner's statement would run with the rights of whoever fetches from it.
+ */
+static void
+close_cursors(void)
+{
+	static SPIPlanPtr list;
+
+	if (list == NULL)
+	{
+		list = SPI_prepare("SELECT name FROM pg_catalog.pg_cursor()", 0, NULL);
+		if (list == NULL || SPI_keepplan(list) != 0)
+			elog(ERROR, "could not prepare a list of the cursors");
+	}
+	if (SPI_execute_plan(list, NULL, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not list the cursors");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		Portal		portal = GetPortalByName(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+
+		if (PortalIsValid(portal) && portal->createSubid == GetCurrentSubTransactionId() &&
+			portal->status == PORTAL_READY && portal->portalPinned == false)
+			SPI_cursor_close(portal);
+	}
 }
 
 static SPIPlanPtr
@@ -399,14 +437,31 @@ insert_plan(KnownTable *entry)
 	return entry->insert;
 }
 
-/* Whether an error says that the id is there already. */
+/*
+ * Whether an error says that the id is there already: a violation of an index of
+ * this table on the id. That may be another one than we look through, while it is
+ * being rebuilt; and tables elsewhere have indexes of the same name.
+ */
 static bool
-is_duplicate(const ErrorData *error, const RecordShape *shape)
+is_duplicate(const ErrorData *error, const KnownTable *entry)
 {
-	char	   *index = get_rel_name(shape->index);
+	Oid			schema;
+	HeapTuple	index;
+	bool		found = false;
 
-	return error->sqlerrcode == ERRCODE_UNIQUE_VIOLATION && index && error->constraint_name &&
-		strcmp(error->constraint_name, index) == 0;
+	if (error->sqlerrcode != ERRCODE_UNIQUE_VIOLATION || !error->schema_name || !error->constraint_name)
+		return false;
+	schema = get_namespace_oid(error->schema_name, true);
+	index = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(get_relname_relid(error->constraint_name, schema)));
+	if (HeapTupleIsValid(index))
+	{
+		Form_pg_index form = (Form_pg_index) GETSTRUCT(index);
+
+		found = form->indrelid == entry->oid && form->indnkeyatts == 1 &&
+			form->indkey.values[0] == entry->shape.message_id;
+		ReleaseSysCache(index);
+	}
+	return found;
 }
 
 static Datum

@@ -161,13 +161,18 @@ static void
 add_packed_slot(HTAB *totals, int slot, const Slot *state)
 {
 	Relation	packed = table_open(relations_enter()->packed, AccessShareLock);
-	Snapshot	snapshot = moment_begin();
 	TupleTableSlot *row = table_slot_create(packed, NULL);
-	TableScanDesc scan = table_beginscan(packed, snapshot, 0, NULL);
+	TableScanDesc scan;
+	Moment		moment;
 	int64		rows = 0;
+
+	moment_begin(&moment, packed);
+	scan = table_beginscan(packed, moment.scan, 0, NULL);
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
 	{
+		if (!moment_shows(&moment, row))
+			continue;
 		slot_getallattrs(row);
 		if (DatumGetInt32(row->tts_values[0]) != slot)
 			continue;
@@ -177,7 +182,7 @@ add_packed_slot(HTAB *totals, int slot, const Slot *state)
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
-	moment_end(snapshot);
+	moment_end(&moment);
 	table_close(packed, AccessShareLock);
 	share_slot(totals, relations_enter()->slots[RING_HISTORY][slot].table, rows, state->published_at);
 }

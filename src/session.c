@@ -12,7 +12,10 @@
  *
  * A record that is still open at COMMIT or PREPARE is an error. Nothing may be
  * written then on the caller's behalf: deferred constraints have been checked
- * already.
+ * already. And nothing may have been committed elsewhere: postgres_fdw does that
+ * at the same moment, so that our check has to come first. PostgreSQL calls first
+ * what was registered last; hence it is registered again when a message is opened,
+ * and by the hook on COMMIT.
  */
 #include "postgres.h"
 
@@ -53,6 +56,7 @@ static void refuse_claimed(const RecordName *name, const RecordLook *winner);
 static void at_transaction_end(XactEvent event, void *arg);
 static void at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
 								  SubTransactionId parent, void *arg);
+static void refuse_at_commit(XactEvent event, void *arg);
 static void refuse_open_message(void);
 
 /* Registers the callbacks; once, by _PG_init. */
@@ -97,7 +101,22 @@ session_begin(const Endpoint *endpoint, const char *msgid)
 		return false;
 	}
 	session->phase = PHASE_OPEN;
+	session_check_first();
 	return true;
+}
+
+/*
+ * Sees to it that an open message is refused at COMMIT before anybody else
+ * commits elsewhere. Called when a message has been opened, and before COMMIT and
+ * PREPARE TRANSACTION.
+ */
+void
+session_check_first(void)
+{
+	if (state == NULL || state->phase != PHASE_OPEN)
+		return;
+	UnregisterXactCallback(refuse_at_commit, NULL);
+	RegisterXactCallback(refuse_at_commit, NULL);
 }
 
 /*
@@ -154,6 +173,8 @@ session_commit(void)
 			refuse_claimed(&session->name, &look);
 		session->claimed = true;
 	}
+	else if (session->phase == PHASE_OPEN)
+		endpoint_check_place(session->name.endpoint, &session->name.mapping, session->name.dedup_store);
 	if (session->phase == PHASE_OPEN && session->name.has_marker)
 		log_append_marker(&session->name.key, session->name.endpoint, session->name.msgid);
 	session->phase = PHASE_IDLE;
@@ -223,8 +244,6 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			if (state && state->phase == PHASE_OPEN)
-				refuse_open_message();
 			if (state && event == XACT_EVENT_PRE_COMMIT)
 				KILL_POINT("before_commit_record");
 			if (state && event == XACT_EVENT_PRE_PREPARE)
@@ -270,6 +289,14 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
 		}
 		state->subtransaction = parent;
 	}
+}
+
+static void
+refuse_at_commit(XactEvent event, void *arg)
+{
+	if ((event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE) &&
+		state && state->phase == PHASE_OPEN)
+		refuse_open_message();
 }
 
 static void

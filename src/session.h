@@ -9,6 +9,7 @@
 #include "src/record.h"
 
 extern void session_init(void);
+extern void session_check_first(void);
 extern bool session_begin(const Endpoint *endpoint, const char *msgid);
 extern const RecordName *session_add_message(void);
 extern const RecordName *session_open_record(void);

@@ -1,0 +1,73 @@
+# Defaults of a database for new tables and for privileges, a schema of somebody
+# else's, a standby, DROP EXTENSION while dispatch is off.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, extension => 0, init => { allows_streaming => 1 });
+
+#
+# ALTER DEFAULT PRIVILEGES and default_table_access_method.
+#
+$node->sql(<<'END');
+CREATE ROLE mallory;
+CREATE ROLE "Other role";
+CREATE ACCESS METHOD another TYPE TABLE HANDLER heap_tableam_handler;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO mallory, PUBLIC;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO mallory;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO mallory, "Other role" WITH GRANT OPTION;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO mallory;
+SET default_table_access_method = another;
+CREATE EXTENSION outbox;
+END
+is($node->sql(q{SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND a.amname <> 'heap'}),
+	0, 'tables are heaps, whatever new tables are');
+is($node->sql(<<'END'), '', '... and nobody has any rights on what was created, whatever new objects give');
+SELECT name, grantee FROM (
+	SELECT oid::regclass::text, relowner, relacl FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'v', 'S')
+	UNION ALL SELECT oid::regprocedure::text, proowner, coalesce(proacl, acldefault('f', proowner)) FROM pg_proc
+		WHERE pronamespace = 'outbox'::regnamespace OR proname LIKE 'outbox\_%'
+	UNION ALL SELECT nspname, nspowner, nspacl FROM pg_namespace WHERE nspname = 'outbox') o (name, owner, acl), aclexplode(acl) a
+WHERE a.grantee <> owner
+END
+$node->sql('SELECT outbox_grant(\'"Other role"\')');
+is($node->sql(q{SET ROLE "Other role"; SELECT outbox_enqueue('d', 'x', message_id => 'm')}), 'm', '... until outbox_grant() gives some');
+ok($node->wait_until_sent, '... and what they enqueue is sent');
+$node->sql('DROP EXTENSION outbox CASCADE');
+
+#
+# A schema of somebody else's.
+#
+$node->sql('CREATE SCHEMA outbox AUTHORIZATION mallory');
+like($node->sql_error('CREATE EXTENSION outbox SCHEMA outbox'), qr/^55000: schema "outbox" must not be open to others/, 'a schema that another role owns is refused');
+$node->sql('ALTER SCHEMA outbox OWNER TO CURRENT_USER; GRANT CREATE ON SCHEMA outbox TO PUBLIC');
+like($node->sql_error('CREATE EXTENSION outbox SCHEMA outbox'), qr/^55000: schema "outbox" must not be open to others/, '... and one in which others may create objects');
+$node->sql('REVOKE CREATE ON SCHEMA outbox FROM PUBLIC; GRANT USAGE ON SCHEMA outbox TO mallory; CREATE EXTENSION outbox SCHEMA outbox');
+$node->sql('DROP EXTENSION outbox CASCADE; DROP SCHEMA outbox; CREATE EXTENSION outbox');
+
+#
+# DROP EXTENSION.
+#
+$node->backup('backup');
+my $standby = Outbox->new('standby');
+$standby->init_from_backup($node, 'backup', has_streaming => 1);
+$standby->start;
+$node->wait_for_catchup($standby);
+like($standby->sql_error('DROP EXTENSION outbox'), qr/^25006: cannot execute DROP EXTENSION/, 'a standby says why it cannot drop the extension');
+like($node->sql_error('BEGIN READ ONLY; DROP EXTENSION outbox'), qr/^25006: cannot execute DROP EXTENSION/, '... and so does a read-only transaction');
+$standby->stop;
+
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+$node->sql('DROP EXTENSION outbox');
+eventually { scalar($node->dispatchers) == 0 } 'the dispatcher leaves when the extension is dropped';
+$node->set('outbox.dispatch' => 'on');
+$node->sql(q{CREATE EXTENSION outbox; SELECT outbox_enqueue('d', 'y')});
+eventually { $redis->count('d') == 2 } '... and comes again with it';
+
+done_testing();
