@@ -11,6 +11,7 @@ OBJS       = \
 	src/ddl.o \
 	src/deferred.o \
 	src/duplicates.o \
+	src/durable.o \
 	src/endpoint.o \
 	src/endpoint_admin.o \
 	src/entry.o \

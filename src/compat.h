@@ -12,6 +12,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
 #include "miscadmin.h"
+#include "replication/walsender_private.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/wait_event.h"
@@ -79,6 +80,21 @@
 #else
 #define compat_owns_extension(extension) pg_extension_ownercheck(extension, GetUserId())
 #define compat_owns_table(table) pg_class_ownercheck(table, GetUserId())
+#endif
+
+/* 17 renamed what knows the oldest transaction that the commit log has. */
+#if PG_VERSION_NUM >= 170000
+#define compat_oldest_clog_xid() (TransamVariables->oldestClogXid)
+#else
+#define compat_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
+#endif
+
+/* A minor release of all versions made flags of the one, which is shared by all processes. */
+#ifdef SYNC_STANDBY_DEFINED
+#define compat_has_sync_standbys() \
+	((((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0)
+#else
+#define compat_has_sync_standbys() (((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_defined)
 #endif
 
 #endif							/* OUTBOX_COMPAT_H */

@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
+#include "src/durable.h"
 #include "src/record.h"
 #include "src/record_ring.h"
 #include "src/record_table.h"
@@ -153,7 +154,7 @@ is_in_store(const RecordName *name)
 }
 
 /*
- * Writes a restored record, unless the key is there already; like a claim, but
+ * Writes a restored record, unless the key is there already, and safe; like a claim, but
  * of any age. Endpoint and msgid are NULL for one that was packed.
  */
 void
@@ -165,6 +166,8 @@ record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 		.key = *key,
 		.retention = PG_INT64_MAX
 	};
+	RecordLook	look;
 
-	(void) record_ring_claim(&name, NULL);
+	look = record_ring_claim(&name, NULL);
+	durable_wait(&look);
 }

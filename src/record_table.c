@@ -19,8 +19,8 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/relation.h"
-#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -68,6 +68,7 @@ static RecordLook look_into(Relation table, const RecordShape *shape, Datum id);
 static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
 static void start_scan(IndexScanDesc scan, Relation index, Datum id);
 static void take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, TransactionId in_progress);
+static TransactionId inserter_of(TupleTableSlot *row);
 static ErrorData *insert(KnownTable *entry, const RecordName *name);
 static void insert_as_owner(KnownTable *entry, const RecordName *name);
 static void close_cursors(void);
@@ -317,10 +318,22 @@ take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, Transac
 	bool		isnull;
 
 	look->fate = TransactionIdIsValid(in_progress) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-	look->xmin = TransactionIdIsValid(in_progress) ? in_progress :
-		DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
+	look->xmin = TransactionIdIsValid(in_progress) ? in_progress : inserter_of(row);
 	look->in_table = true;
 	look->dispatched = DatumGetBool(slot_getattr(row, shape->dispatched, &isnull)) && !isnull;
+}
+
+/* The transaction that wrote a version; FrozenTransactionId if its number means nothing any more. */
+static TransactionId
+inserter_of(TupleTableSlot *row)
+{
+	bool		copied;
+	HeapTuple	version = ExecFetchSlotHeapTuple(row, false, &copied);
+	TransactionId xid = HeapTupleHeaderGetXmin(version->t_data);
+
+	if (copied)
+		heap_freetuple(version);
+	return xid;
 }
 
 /*

@@ -24,6 +24,7 @@
 #include "utils/snapmgr.h"
 
 #include "src/duplicates.h"
+#include "src/durable.h"
 #include "src/kill_point.h"
 #include "src/log.h"
 #include "src/record_table.h"
@@ -70,6 +71,9 @@ session_init(void)
 /*
  * Opens a message. True: it is new. False: it has been processed.
  *
+ * Before it returns false it waits until the record that says so is safe, which
+ * takes no time as a rule: see durable.c.
+ *
  * Raises 55000 if another message is open. For an endpoint with pessimistic
  * concurrency it waits for a transaction that has the message in work.
  */
@@ -96,6 +100,7 @@ session_begin(const Endpoint *endpoint, const char *msgid)
 
 	if (look.fate == RECORD_COMMITTED)
 	{
+		durable_wait(&look);
 		session->phase = PHASE_DUPLICATE;
 		duplicates_count(session->name.endpoint);
 		return false;

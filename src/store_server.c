@@ -17,6 +17,7 @@
 #include "utils/uuid.h"
 
 #include "src/compat.h"
+#include "src/durable.h"
 #include "src/endpoint.h"
 #include "src/record.h"
 
@@ -34,9 +35,12 @@ outbox_store_contains(PG_FUNCTION_ARGS)
 		.key = *PG_GETARG_UUID_P(0),
 		.retention = endpoint_longest_retention()
 	};
+	RecordLook	look;
 
 	PreventCommandIfReadOnly("outbox.store_contains()");
-	PG_RETURN_BOOL(record_look(&name, NULL).fate == RECORD_COMMITTED);
+	look = record_look(&name, NULL);
+	durable_wait(&look);
+	PG_RETURN_BOOL(look.fate == RECORD_COMMITTED);
 }
 
 /*
