@@ -16,6 +16,7 @@ OBJS       = \
 	src/endpoint_admin.o \
 	src/entry.o \
 	src/filter.o \
+	src/foreign_text.o \
 	src/history.o \
 	src/index.o \
 	src/log.o \

@@ -403,17 +403,23 @@ extension_is_there(void)
 /*
  * Whether a command holds the lock on our database and waits for everybody to
  * leave it. Our successor will wait for the same lock.
+ *
+ * Anybody gets that lock for a moment, for DROP DATABASE takes it before it asks
+ * for rights, and may wait for it as long as somebody else holds another one.
+ * So we look at nobody who merely waits, and only while ddl.c says that somebody
+ * with the right to it is there.
  */
 static bool
 database_is_wanted(void)
 {
 	LOCKTAG		tag;
+	int			holders;
 
+	if (pg_atomic_read_u32(&shared->askers) == 0)
+		return false;
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
-	if (LockAcquire(&tag, RowExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-		return true;
-	LockRelease(&tag, RowExclusiveLock, true);
-	return false;
+	pfree(GetLockConflicts(&tag, RowExclusiveLock, &holders));
+	return holders > 0;
 }
 
 /* A transaction could not begin: leaves if our extension is gone, else waits. */
@@ -801,7 +807,6 @@ static void
 wait_for_work(void)
 {
 	long		ms = outbox_poll_interval;
-	TimestampTz now = clock_now();
 
 	if (outbox_dispatch)
 	{
@@ -817,7 +822,7 @@ wait_for_work(void)
 		if (publisher_is_connected() && !destination_all_paused())
 			ms = Min(ms, deferral_ms_until_due());
 	}
-	if ((int64) pg_atomic_read_u64(&shared->leave_until) > now)
+	if (pg_atomic_read_u32(&shared->askers) != 0)
 		ms = Min(ms, ATTEND_MS);
 
 	sleep_until_woken(Max(ms, 1));

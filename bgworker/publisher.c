@@ -31,6 +31,7 @@
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
+#include "src/foreign_text.h"
 #include "src/kill_point.h"
 #include "src/redis_connect.h"
 #include "src/settings.h"
@@ -76,7 +77,7 @@ static bool (*is_wanted) (void);	/* elsewhere: then sending is interrupted */
 static Instance *instance;
 static ScriptCall call;
 static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
-static char warning[256];
+static char warning[FOREIGN_TEXT_BYTES];
 static int	strikes;			/* failures of the link since the last progress */
 static Suspects suspects;
 static bool server_refused;		/* the link failed because the server said so */
@@ -402,7 +403,7 @@ note_progress(void)
 static bool
 give_way(const Delivery *delivery)
 {
-	char		error[256];
+	char		error[LINK_ERROR_BYTES];
 	int64		row;
 
 	if (suspects.window != delivery->window->number || suspects.strikes < STRIKES_TO_DEFER)
@@ -445,11 +446,14 @@ static void
 warn_of_eviction(const char *info)
 {
 	const char *policy = strstr(info, "maxmemory_policy:allkeys-");
+	char		name[64];
 
-	if (policy && strstr(info, "\nmaxmemory:0\r") == NULL)
-		snprintf(warning, sizeof(warning),
-				 "Redis may evict streams and our marks when its memory is full (maxmemory-policy %.*s): set it to noeviction.",
-				 (int) strcspn(policy + 17, "\r\n"), policy + 17);
+	if (policy == NULL || strstr(info, "\nmaxmemory:0\r") != NULL)
+		return;
+	policy += strlen("maxmemory_policy:");
+	foreign_text_copy(name, sizeof(name), policy, strcspn(policy, "\r\n"));
+	snprintf(warning, sizeof(warning),
+			 "Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
 }
 
 static bool
@@ -461,8 +465,7 @@ load_script(void)
 	if (loaded)
 		strlcpy(call.sha, reply->str, sizeof(call.sha));
 	else if (reply)
-		redis_link_fail(redis, "could not load the script: %s",
-						reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
+		redis_link_refused(redis, reply, "could not load the script");
 	if (reply)
 		freeReplyObject(reply);
 	return loaded;
@@ -479,8 +482,7 @@ read_fence(void)
 	if (read)
 		strlcpy(fence, reply->type == REDIS_REPLY_NIL ? "" : reply->str, sizeof(fence));
 	else if (reply)
-		redis_link_fail(redis, "could not read the fence: %s",
-						reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
+		redis_link_refused(redis, reply, "could not read the fence");
 	if (reply)
 		freeReplyObject(reply);
 	return read;
@@ -533,8 +535,7 @@ look_at_lease(void)
 								  instance->publisher[0] ? instance->publisher : NULL,
 								  reason, sizeof(reason));
 	else if (reply)
-		redis_link_fail(redis, "could not read the lease: %s",
-						reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
+		redis_link_refused(redis, reply, "could not read the lease");
 	if (reply)
 		freeReplyObject(reply);
 	if (!read)
@@ -618,7 +619,7 @@ read_verdict(Delivery *delivery)
 static bool
 judge(Delivery *delivery, redisReply *reply)
 {
-	char		error[256] = "";
+	char		error[FOREIGN_TEXT_BYTES] = "";
 	int			added = -1;
 
 	if (reply == NULL)
@@ -629,13 +630,13 @@ judge(Delivery *delivery, redisReply *reply)
 		added = (int) reply->element[0]->integer;
 		if (reply->element[1]->type == REDIS_REPLY_STRING)
 		{
-			strlcpy(error, reply->element[1]->str, sizeof(error));
+			foreign_text_copy(error, sizeof(error), reply->element[1]->str, reply->element[1]->len);
 			if (!read_refused(delivery, added, reply->element[2]))
 				added = -1;
 		}
 	}
 	else
-		strlcpy(error, reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply", sizeof(error));
+		redis_reply_error(reply, error, sizeof(error));
 	freeReplyObject(reply);
 	KILL_POINT("answer_read");
 
@@ -730,7 +731,7 @@ drain_behind(Delivery *delivery)
 			strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0;
 
 		if (reply && !expected)
-			redis_link_fail(redis, "%s", reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
+			redis_link_refused(redis, reply, "a chunk behind a refused message was not left out");
 		if (reply)
 			freeReplyObject(reply);
 		if (!expected)

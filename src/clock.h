@@ -23,4 +23,16 @@ clock_now(void)
 	return (TimestampTz) INSTR_TIME_GET_MICROSEC(now) + 365 * USECS_PER_DAY;
 }
 
+/*
+ * Until when the next of n tries may last if all are to end by a deadline: one
+ * that meets silence leaves their share of the time to the others.
+ */
+static inline TimestampTz
+clock_share(TimestampTz deadline, int n)
+{
+	TimestampTz now = clock_now();
+
+	return deadline > now ? now + (deadline - now) / n : deadline;
+}
+
 #endif							/* OUTBOX_CLOCK_H */

@@ -8,8 +8,11 @@
 #ifndef OUTBOX_COMPAT_H
 #define OUTBOX_COMPAT_H
 
+#include <hiredis.h>
+
 #include "access/genam.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "miscadmin.h"
 #include "replication/walsender_private.h"
@@ -77,9 +80,18 @@
 #if PG_VERSION_NUM >= 160000
 #define compat_owns_extension(extension) object_ownercheck(ExtensionRelationId, extension, GetUserId())
 #define compat_owns_table(table) object_ownercheck(RelationRelationId, table, GetUserId())
+#define compat_owns_database(database) object_ownercheck(DatabaseRelationId, database, GetUserId())
 #else
 #define compat_owns_extension(extension) pg_extension_ownercheck(extension, GetUserId())
 #define compat_owns_table(table) pg_class_ownercheck(table, GetUserId())
+#define compat_owns_database(database) pg_database_ownercheck(database, GetUserId())
+#endif
+
+/* hiredis 1.0 made the number of an array's elements unsigned. */
+#if HIREDIS_MAJOR >= 1
+typedef size_t compat_elements;
+#else
+typedef int compat_elements;
 #endif
 
 /* 17 renamed what knows the oldest transaction that the commit log has. */

@@ -4,8 +4,9 @@
  *
  * DROP, RENAME, SET TABLESPACE of a database and its use as a template wait
  * only 5 s for everybody else to leave it. A dispatcher would sit there for
- * ever, so before such a command runs we leave it a hint and wake it; it tries
- * for a while whether somebody holds the lock on its database, and then goes.
+ * ever, so while such a command runs we tell it so, and wake it; it looks then
+ * whether somebody holds the lock on its database, and goes. But only if the
+ * command has the right to: anybody may try.
  *
  * DROP EXTENSION first waits at the gate (relations.c). CREATE DATABASE tells
  * the launcher that there is a database to look at; COMMIT PREPARED wakes the
@@ -14,17 +15,20 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "storage/ipc.h"
 #include "tcop/utility.h"
-#include "utils/timestamp.h"
+#include "utils/syscache.h"
 
-#include "src/clock.h"
 #include "src/compat.h"
 #include "src/ddl.h"
 #include "src/kill_point.h"
@@ -32,9 +36,6 @@
 #include "src/session.h"
 #include "src/shared.h"
 #include "src/wakeup.h"
-
-/* How long a dispatcher keeps looking whether it must leave. */
-#define HINT_MS		10000
 
 static ProcessUtility_hook_type previous_hook;
 
@@ -44,7 +45,10 @@ static void process_utility(PlannedStmt *statement, const char *query, bool read
 							QueryCompletion *completion);
 static void before(Node *statement);
 static void after(Node *statement);
-static void ask_to_leave(const char *database);
+static Oid	database_to_leave(Node *statement);
+static bool may_copy(Oid database);
+static void begin_asking(Oid database);
+static void end_asking(int code, Datum database);
 static const char *template_of(CreatedbStmt *statement);
 static bool sets_tablespace(AlterDatabaseStmt *statement);
 static bool drops_us(DropStmt *statement);
@@ -68,15 +72,24 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 	/* The statement may be gone when it has run: a COMMIT frees portals. */
 	Node	   *node = statement->utilityStmt;
 	NodeTag		tag = nodeTag(node);
-	bool		commit_prepared = tag == T_TransactionStmt &&
+	volatile bool commit_prepared = tag == T_TransactionStmt &&
 		((TransactionStmt *) node)->kind == TRANS_STMT_COMMIT_PREPARED;
+	Oid			database = database_to_leave(node);
+	ProcessUtility_hook_type next = previous_hook ? previous_hook : standard_ProcessUtility;
 
 	before(node);
-	if (previous_hook)
-		previous_hook(statement, query, read_only, context, params, environment, receiver, completion);
+	if (OidIsValid(database))
+	{
+		begin_asking(database);
+		PG_ENSURE_ERROR_CLEANUP(end_asking, ObjectIdGetDatum(database));
+		{
+			next(statement, query, read_only, context, params, environment, receiver, completion);
+		}
+		PG_END_ENSURE_ERROR_CLEANUP(end_asking, ObjectIdGetDatum(database));
+		end_asking(0, ObjectIdGetDatum(database));
+	}
 	else
-		standard_ProcessUtility(statement, query, read_only, context, params, environment,
-								receiver, completion);
+		next(statement, query, read_only, context, params, environment, receiver, completion);
 	if (tag != T_TransactionStmt || commit_prepared)
 		after(node);
 }
@@ -86,20 +99,6 @@ before(Node *statement)
 {
 	switch (nodeTag(statement))
 	{
-		case T_DropdbStmt:
-			ask_to_leave(((DropdbStmt *) statement)->dbname);
-			break;
-		case T_CreatedbStmt:
-			ask_to_leave(template_of((CreatedbStmt *) statement));
-			break;
-		case T_RenameStmt:
-			if (((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
-				ask_to_leave(((RenameStmt *) statement)->subname);
-			break;
-		case T_AlterDatabaseStmt:
-			if (sets_tablespace((AlterDatabaseStmt *) statement))
-				ask_to_leave(((AlterDatabaseStmt *) statement)->dbname);
-			break;
 		case T_DropStmt:
 			if (drops_us((DropStmt *) statement) && !XactReadOnly && !RecoveryInProgress())
 				relations_lock_for_drop();
@@ -120,9 +119,12 @@ after(Node *statement)
 	{
 		case T_CreatedbStmt:
 		case T_AlterDatabaseStmt:
-		case T_RenameStmt:
 		case T_DropdbStmt:
 			wakeup_launcher_at_commit();
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
+				wakeup_launcher_at_commit();
 			break;
 		case T_AlterDatabaseSetStmt:
 			settings_changed((AlterDatabaseSetStmt *) statement);
@@ -137,19 +139,81 @@ after(Node *statement)
 	}
 }
 
+/*
+ * The database that everybody must leave for a command; InvalidOid if there is
+ * none, or if the command will be refused for want of rights.
+ */
+static Oid
+database_to_leave(Node *statement)
+{
+	const char *name = NULL;
+	Oid			database;
+
+	switch (nodeTag(statement))
+	{
+		case T_DropdbStmt:
+			name = ((DropdbStmt *) statement)->dbname;
+			break;
+		case T_CreatedbStmt:
+			name = template_of((CreatedbStmt *) statement);
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) statement)->renameType == OBJECT_DATABASE)
+				name = ((RenameStmt *) statement)->subname;
+			break;
+		case T_AlterDatabaseStmt:
+			if (sets_tablespace((AlterDatabaseStmt *) statement))
+				name = ((AlterDatabaseStmt *) statement)->dbname;
+			break;
+		default:
+			break;
+	}
+	database = name ? get_database_oid(name, true) : InvalidOid;
+	if (!OidIsValid(database) || shared_find(database, false) == NULL)
+		return InvalidOid;
+	if (compat_owns_database(database) || (nodeTag(statement) == T_CreatedbStmt && may_copy(database)))
+		return database;
+	return InvalidOid;
+}
+
+/* Whether the user may copy a database of somebody else's: it is there for that, and they may create some. */
+static bool
+may_copy(Oid database)
+{
+	HeapTuple	role = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	HeapTuple	row = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	bool		may = HeapTupleIsValid(role) && ((Form_pg_authid) GETSTRUCT(role))->rolcreatedb &&
+		HeapTupleIsValid(row) && ((Form_pg_database) GETSTRUCT(row))->datistemplate;
+
+	if (HeapTupleIsValid(role))
+		ReleaseSysCache(role);
+	if (HeapTupleIsValid(row))
+		ReleaseSysCache(row);
+	return may;
+}
+
 /* Tells the dispatcher of a database, if it has one, to look who needs it. */
 static void
-ask_to_leave(const char *database)
+begin_asking(Oid database)
 {
-	Oid			oid = database ? get_database_oid(database, true) : InvalidOid;
-	DatabaseShared *shared = OidIsValid(oid) ? shared_find(oid, false) : NULL;
+	DatabaseShared *shared = shared_find(database, false);
 
 	if (shared == NULL)
 		return;
-	pg_atomic_write_u64(&shared->leave_until,
-						TimestampTzPlusMilliseconds(clock_now(), HINT_MS));
+	pg_atomic_fetch_add_u32(&shared->askers, 1);
 	if (pg_atomic_read_u32(&shared->dispatcher) != 0)
 		shared_wake_dispatcher(shared);
+}
+
+/* The command has ended, be it by an error. The database's entry may be another one's by now. */
+static void
+end_asking(int code, Datum database)
+{
+	DatabaseShared *shared = shared_find(DatumGetObjectId(database), false);
+	uint32		askers = shared ? pg_atomic_read_u32(&shared->askers) : 0;
+
+	while (askers > 0 && !pg_atomic_compare_exchange_u32(&shared->askers, &askers, askers - 1))
+		;
 }
 
 static const char *

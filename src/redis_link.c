@@ -5,8 +5,13 @@
  * It knows sockets and replies, but neither logins nor messages. hiredis
  * does the protocol's reading and the socket calls; the waiting is ours, on
  * our latch and the socket together. Failure is a result here, never an error:
- * the text is in redis_link_error(). A link that failed is closed and must be
- * opened anew; nobody knows then what Redis has done with what was sent.
+ * the text is in redis_link_error(), and says which server it is about. A link
+ * that failed is closed and must be opened anew; nobody knows then what Redis
+ * has done with what was sent.
+ *
+ * The other side may be anybody. So no reply takes more time than
+ * outbox.command_timeout, however it is dripped, nor more memory than one
+ * that we can expect.
  */
 #include "postgres.h"
 
@@ -21,6 +26,7 @@
 
 #include "src/clock.h"
 #include "src/compat.h"
+#include "src/foreign_text.h"
 #include "src/redis_link.h"
 #include "src/resolver.h"
 #include "src/settings.h"
@@ -28,6 +34,13 @@
 
 #define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
 #define KEPT_BUFFER		(4 * 1024 * 1024)	/* what was larger is given back */
+#define SENT_BYTES		(16 * 1024)	/* the time begins anew when as many are gone */
+
+/* Replies that we expect have a number for each message of a chunk, or are texts of some kilobytes. */
+#define MAX_ELEMENTS	65536
+#define MAX_REPLY_BYTES	(4 * 1024 * 1024)
+
+#define NAME_BYTES		(LINK_ERROR_BYTES - FOREIGN_TEXT_BYTES - 3)
 
 struct RedisLink
 {
@@ -36,9 +49,17 @@ struct RedisLink
 	StringInfoData out;			/* to be sent; out.cursor is how far we are */
 	bool		stuck;			/* hiredis holds a piece that the socket did
 								 * not take */
-	char		error[256];
+	size_t		received;		/* bytes since the last reply was complete */
+	TimestampTz limit;			/* for all replies of this connection; 0 = none */
+	char		name[NAME_BYTES];	/* of the server, for errors */
+	char		error[LINK_ERROR_BYTES];
 };
 
+static redisReplyObjectFunctions plain_functions;	/* hiredis' own */
+
+static void limit_replies(redisReader *reader);
+static void *create_array(const redisReadTask *task, compat_elements n);
+static size_t unsent(const RedisLink *link);
 static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
 static bool await_connection(RedisLink *link, TimestampTz deadline);
 static bool write_some(RedisLink *link);
@@ -69,7 +90,28 @@ redis_link_free(RedisLink *link)
 	pfree(link);
 }
 
-/* Connects to a host, trying all its addresses. Whatever was open is closed. */
+/* What errors call the server that is connected to from now on. No password. */
+void
+redis_link_name(RedisLink *link, const char *format,...)
+{
+	va_list		args;
+
+	va_start(args, format);
+	foreign_text_format(link->name, sizeof(link->name), format, args);
+	va_end(args);
+}
+
+/* All replies of this connection must be there by then, whatever outbox.command_timeout says. */
+void
+redis_link_limit(RedisLink *link, TimestampTz deadline)
+{
+	link->limit = deadline;
+}
+
+/*
+ * Connects to a host, trying all its addresses, each of which gets its share
+ * of the time. Whatever was open is closed.
+ */
 bool
 redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline)
 {
@@ -85,7 +127,7 @@ redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadlin
 	}
 	for (int i = 0; i < addresses.n; i++)
 	{
-		if (open_socket(link, addresses.text[i], port, deadline))
+		if (open_socket(link, addresses.text[i], port, clock_share(deadline, addresses.n - i)))
 			return true;
 	}
 	return false;
@@ -116,6 +158,8 @@ redis_link_close(RedisLink *link)
 		ReleaseExternalFD();
 	}
 	link->stuck = false;
+	link->received = 0;
+	link->limit = 0;
 	redis_link_empty_buffer(&link->out);
 }
 
@@ -126,16 +170,40 @@ redis_link_error(const RedisLink *link)
 	return link->error;
 }
 
-/* Notes why the link is of no use, and closes it. */
+/* Notes why the link is of no use, and which one it is, and closes it. */
 void
 redis_link_fail(RedisLink *link, const char *format,...)
 {
 	va_list		args;
+	size_t		length;
 
 	va_start(args, format);
-	vsnprintf(link->error, sizeof(link->error), format, args);
+	foreign_text_format(link->error, FOREIGN_TEXT_BYTES, format, args);
 	va_end(args);
+	length = strlen(link->error);
+	if (link->name[0] != '\0')
+		snprintf(link->error + length, sizeof(link->error) - length, " (%s)", link->name);
 	redis_link_close(link);
+}
+
+/* The same for a reply that is not what was asked for. */
+void
+redis_link_refused(RedisLink *link, const redisReply *reply, const char *what)
+{
+	char		error[FOREIGN_TEXT_BYTES];
+
+	redis_reply_error(reply, error, sizeof(error));
+	redis_link_fail(link, "%s: %s", what, error);
+}
+
+/* What a reply that was not expected says, as text of the database. */
+void
+redis_reply_error(const redisReply *reply, char *error, size_t size)
+{
+	if (reply->type == REDIS_REPLY_ERROR)
+		foreign_text_copy(error, size, reply->str, reply->len);
+	else
+		strlcpy(error, "unexpected reply", size);
 }
 
 /* Attends to others although nothing is waited for. */
@@ -194,13 +262,17 @@ redis_link_empty_buffer(StringInfo buffer)
 
 /*
  * Waits for the next reply, sending meanwhile. NULL if the link failed: the
- * other side went away, or nothing moved for outbox.command_timeout. The
- * caller frees the reply before it does anything that can raise an error.
+ * other side went away, or the reply was not there outbox.command_timeout after
+ * we asked for it. What is still to be sent may take longer, but not stand
+ * still for as long. The caller frees the reply before it does anything that
+ * can raise an error.
  */
 redisReply *
 redis_link_receive(RedisLink *link)
 {
 	TimestampTz deadline = deadline_after(outbox_command_timeout);
+	size_t		to_send = link->redis ? unsent(link) : 0;
+	bool		is_late = false;
 
 	while (link->redis)
 	{
@@ -209,26 +281,38 @@ redis_link_receive(RedisLink *link)
 
 		if (redisGetReplyFromReader(link->redis, &reply) != REDIS_OK)
 		{
-			redis_link_fail(link, "Redis sent garbage: %s", link->redis->errstr);
+			redis_link_fail(link, "it sent garbage: %s", link->redis->errstr);
 			break;
 		}
 		if (reply)
+		{
+			link->received = link->redis->reader->len - link->redis->reader->pos;
 			return reply;
+		}
 
 		events = WL_SOCKET_READABLE;
 		if (link->stuck || link->out.cursor < link->out.len)
 			events |= WL_SOCKET_WRITEABLE;
-		events = wait_for(link, events, deadline);
-		if (events == 0)
+		if (is_late)
 		{
-			redis_link_fail(link, "Redis did not answer within %d ms", outbox_command_timeout);
+			redis_link_fail(link, "it did not answer in time");
 			break;
 		}
+		if (link->limit)
+			deadline = Min(deadline, link->limit);
+		events = wait_for(link, events, deadline);
+
+		/* What is there is read even so: we may have attended to others for long. */
+		is_late = clock_now() >= deadline;
 		if ((events & WL_SOCKET_WRITEABLE) && !write_some(link))
 			break;
 		if ((events & WL_SOCKET_READABLE) && !read_some(link))
 			break;
-		deadline = deadline_after(outbox_command_timeout);
+		if (to_send > 0 && (unsent(link) == 0 || to_send - unsent(link) >= SENT_BYTES))
+		{
+			to_send = unsent(link);
+			deadline = deadline_after(outbox_command_timeout);
+		}
 	}
 	return NULL;
 }
@@ -255,6 +339,32 @@ redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_
 	return sent ? redis_link_receive(link) : NULL;
 }
 
+/* hiredis makes room for as many elements as a reply says it has. */
+static void
+limit_replies(redisReader *reader)
+{
+	static redisReplyObjectFunctions limited;
+
+	plain_functions = *reader->fn;
+	limited = plain_functions;
+	limited.createArray = create_array;
+	reader->fn = &limited;
+}
+
+/* NULL is "out of memory" to hiredis. */
+static void *
+create_array(const redisReadTask *task, compat_elements n)
+{
+	return n <= MAX_ELEMENTS ? plain_functions.createArray(task, n) : NULL;
+}
+
+/* How many bytes the socket has not taken yet. */
+static size_t
+unsent(const RedisLink *link)
+{
+	return link->out.len - link->out.cursor + sdslen((sds) link->redis->obuf);
+}
+
 /* Port 0: the address is the path of a unix socket. */
 static bool
 open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline)
@@ -276,6 +386,7 @@ open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline
 		redis_link_fail(link, "could not connect: %s", link->redis->errstr);
 		return false;
 	}
+	limit_replies(link->redis->reader);
 	return await_connection(link, deadline);
 }
 
@@ -284,10 +395,11 @@ await_connection(RedisLink *link, TimestampTz deadline)
 {
 	int			failure = 0;
 	socklen_t	size = sizeof(failure);
+	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
 
 	if (wait_for(link, WL_SOCKET_WRITEABLE, deadline) == 0)
 	{
-		redis_link_fail(link, "could not connect within %d ms", outbox_connect_timeout);
+		redis_link_fail(link, "could not connect within %ld ms", ms);
 		return false;
 	}
 	if (getsockopt(link->redis->fd, SOL_SOCKET, SO_ERROR, &failure, &size) < 0)
@@ -340,9 +452,17 @@ write_some(RedisLink *link)
 static bool
 read_some(RedisLink *link)
 {
-	if (redisBufferRead(link->redis) == REDIS_OK)
+	size_t		before = link->redis->reader->len;
+
+	if (redisBufferRead(link->redis) != REDIS_OK)
+	{
+		redis_link_fail(link, "connection lost: %s", link->redis->errstr);
+		return false;
+	}
+	link->received += link->redis->reader->len - before;
+	if (link->received <= MAX_REPLY_BYTES)
 		return true;
-	redis_link_fail(link, "connection lost: %s", link->redis->errstr);
+	redis_link_fail(link, "its answer is too large");
 	return false;
 }
 

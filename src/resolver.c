@@ -22,25 +22,36 @@
 #include "src/resolver.h"
 
 #define SLICE_MS	10			/* between two looks whether it has an answer */
+#define MAX_LOOKUPS	16			/* under way at the same time */
 
-/* Who is attended to meanwhile may want an address, too, but we have one request. */
-static bool asking;
+/* A name that the C library looks up. It may still do so when nobody waits any more. */
+typedef struct Lookup
+{
+	struct gaicb request;
+	struct addrinfo hints;
+	char		name[NI_MAXHOST];	/* empty = free */
+	bool		waited_for;
+} Lookup;
 
-static const char *ask(const char *host, TimestampTz deadline, void (*attend) (void),
-					   struct addrinfo **found);
+static Lookup lookups[MAX_LOOKUPS];
+
+static Lookup *find_lookup(const char *host);
+static const char *begin(Lookup *lookup, const char *host);
+static const char *await(Lookup *lookup, TimestampTz deadline, void (*attend) (void));
+static void await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void));
 static void add_addresses(const struct addrinfo *found, Addresses *addresses);
 
 /*
  * Finds the addresses of a host, numeric ones at once. Returns NULL, or why
  * there is none. Calls `attend` while it waits; that may raise an error, and a
- * call from in there fails.
+ * call from in there for the same host fails.
  */
 const char *
 resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Addresses *addresses)
 {
-	struct addrinfo *found = NULL;
 	unsigned char ignored[sizeof(struct in6_addr)];
-	const char *volatile failure = NULL;
+	const char *failure;
+	Lookup	   *lookup;
 
 	addresses->n = 0;
 	if (inet_pton(AF_INET, host, ignored) == 1 || inet_pton(AF_INET6, host, ignored) == 1)
@@ -48,67 +59,97 @@ resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Add
 		strlcpy(addresses->text[addresses->n++], host, INET6_ADDRSTRLEN);
 		return NULL;
 	}
-	if (asking)
-		return "another host is being looked up";
-	asking = true;
-	PG_TRY();
-	{
-		failure = ask(host, deadline, attend, &found);
-	}
-	PG_FINALLY();
-	{
-		asking = false;
-	}
-	PG_END_TRY();
+	lookup = find_lookup(host);
+	if (lookup == NULL || lookup->waited_for)
+		return "too many hosts are being looked up";
+	if (lookup->name[0] == '\0' && (failure = begin(lookup, host)) != NULL)
+		return failure;
+	failure = await(lookup, deadline, attend);
 	if (failure)
 		return failure;
-	add_addresses(found, addresses);
-	freeaddrinfo(found);
+	add_addresses(lookup->request.ar_result, addresses);
+	freeaddrinfo(lookup->request.ar_result);
 	return addresses->n > 0 ? NULL : "it has no address";
 }
 
-static const char *
-ask(const char *host, TimestampTz deadline, void (*attend) (void), struct addrinfo **found)
+/*
+ * The lookup of a host that is under way, or was given up before its answer
+ * came; else a free one. NULL if there is none.
+ */
+static Lookup *
+find_lookup(const char *host)
 {
-	/* One that took too long still runs: its memory must stay, so reuse it. */
-	static struct gaicb request;
-	static struct addrinfo hints;
-	static char name[NI_MAXHOST];
-	struct gaicb *list[] = {&request};
+	Lookup	   *vacant = NULL;
+
+	for (int i = 0; i < MAX_LOOKUPS; i++)
+	{
+		Lookup	   *lookup = &lookups[i];
+
+		if (strncmp(lookup->name, host, sizeof(lookup->name) - 1) == 0)
+			return lookup;
+		if (lookup->name[0] != '\0' && !lookup->waited_for && gai_error(&lookup->request) != EAI_INPROGRESS)
+		{
+			/* Nobody asks for that one any more. */
+			if (gai_error(&lookup->request) == 0)
+				freeaddrinfo(lookup->request.ar_result);
+			lookup->name[0] = '\0';
+		}
+		if (lookup->name[0] == '\0')
+			vacant = lookup;
+	}
+	return vacant;
+}
+
+static const char *
+begin(Lookup *lookup, const char *host)
+{
+	struct gaicb *list[] = {&lookup->request};
 	int			result;
 
-	if (request.ar_name == NULL || gai_error(&request) != EAI_INPROGRESS)
-	{
-		strlcpy(name, host, sizeof(name));
-		hints.ai_socktype = SOCK_STREAM;
-		memset(&request, 0, sizeof(request));
-		request.ar_name = name;
-		request.ar_request = &hints;
-		result = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
-		if (result != 0)
-		{
-			request.ar_name = NULL;
-			return gai_strerror(result);
-		}
-	}
+	strlcpy(lookup->name, host, sizeof(lookup->name));
+	lookup->hints.ai_socktype = SOCK_STREAM;
+	memset(&lookup->request, 0, sizeof(lookup->request));
+	lookup->request.ar_name = lookup->name;
+	lookup->request.ar_request = &lookup->hints;
+	result = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
+	if (result == 0)
+		return NULL;
+	lookup->name[0] = '\0';
+	return gai_strerror(result);
+}
 
-	while ((result = gai_error(&request)) == EAI_INPROGRESS)
+/* NULL if there is an answer, which is the caller's; or why there is none. */
+static const char *
+await(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
+{
+	int			result;
+
+	lookup->waited_for = true;
+	PG_TRY();
 	{
-		if (clock_now() >= deadline)
-			return "timed out";
+		await_answer(lookup, deadline, attend);
+	}
+	PG_FINALLY();
+	{
+		lookup->waited_for = false;
+	}
+	PG_END_TRY();
+
+	result = gai_error(&lookup->request);
+	if (result == EAI_INPROGRESS)
+		return "timed out";
+	lookup->name[0] = '\0';
+	return result == 0 ? NULL : gai_strerror(result);
+}
+
+static void
+await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void))
+{
+	while (gai_error(unconstify(struct gaicb *, &lookup->request)) == EAI_INPROGRESS && clock_now() < deadline)
+	{
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLICE_MS, PG_WAIT_EXTENSION);
 		attend();
 	}
-	request.ar_name = NULL;
-	if (result != 0)
-		return gai_strerror(result);
-	*found = request.ar_result;
-	if (strcmp(name, host) == 0)
-		return NULL;
-
-	/* The answer to an older question. */
-	freeaddrinfo(*found);
-	return ask(host, deadline, attend, found);
 }
 
 static void

@@ -48,14 +48,17 @@ static void attend(void);
 char *
 send_now(Message *message)
 {
-	RedisLink  *link = redis_link_create(attend);
+	RedisLink  *link;
 	Arguments	arguments;
 	char	   *volatile entry = NULL;
-	char	   *error = NULL;
+	char	   *volatile error = NULL;
 	int			maxlen;
 
 	read_destination(message, &maxlen);
 	make_arguments(message, maxlen, &arguments);
+
+	/* Right before: an error that nobody catches would leave it behind. */
+	link = redis_link_create(attend);
 	PG_TRY();
 	{
 		if (redis_connect(link))
@@ -146,10 +149,11 @@ add_entry(RedisLink *link, const Arguments *arguments)
 
 	if (reply == NULL)
 		return NULL;
-	if (reply->type == REDIS_REPLY_STRING)
+	if (reply->type == REDIS_REPLY_STRING && reply->len < sizeof(entry) &&
+		strspn(reply->str, "0123456789-") == reply->len)
 		strlcpy(entry, reply->str, sizeof(entry));
 	else
-		redis_link_fail(link, "%s", reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply");
+		redis_link_refused(link, reply, "the message was not added");
 	freeReplyObject(reply);
 	return entry[0] ? pstrdup(entry) : NULL;
 }

@@ -216,7 +216,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u32(&shared->asleep, 0);
 	pg_atomic_init_u32(&shared->farewell, FAREWELL_NONE);
 	pg_atomic_init_u32(&shared->wanted, 0);
-	pg_atomic_init_u64(&shared->leave_until, 0);
+	pg_atomic_init_u32(&shared->askers, 0);
 	pg_atomic_init_u32(&shared->restart, 0);
 	pg_atomic_init_u32(&shared->reload, 0);
 	pg_atomic_init_u64(&shared->sent, 0);

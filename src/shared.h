@@ -10,6 +10,7 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
+#include "src/redis_link.h"
 #include "src/ring.h"
 
 typedef enum DispatcherState
@@ -45,7 +46,7 @@ typedef struct DispatcherReport
 	int			pid;
 	DispatcherState state;
 	RedisState	redis;
-	char		redis_error[256];
+	char		redis_error[LINK_ERROR_BYTES];
 	char		redis_warning[256]; /* a setting of Redis that endangers us */
 	char		store_problem[512]; /* what is wrong with a deduplication store */
 	TimestampTz lost_before;	/* Redis went back further than the log: what
@@ -60,7 +61,7 @@ typedef struct DispatcherReport
 	int64		dead;
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
 									 * none waits */
-	char		deferred_error[256];	/* last refusal of a destination */
+	char		deferred_error[LINK_ERROR_BYTES];	/* last refusal of a destination */
 	char		marking_error[256]; /* why processed messages cannot be
 									 * marked */
 	char		expiry_error[256];	/* why expired records of a user's own
@@ -97,8 +98,8 @@ typedef struct DatabaseShared
 								 * when its latch is set */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */
 	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
-	pg_atomic_uint64 leave_until;	/* by clock_now(): somebody needs the
-									 * database until then */
+	pg_atomic_uint32 askers;	/* commands under way that need the database
+								 * for themselves, and may have it */
 	pg_atomic_uint32 restart;	/* 1 = settings of the database changed */
 	pg_atomic_uint32 reload;	/* 1 = destinations or deferred messages were
 								 * changed by others */

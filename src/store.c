@@ -16,13 +16,13 @@
 
 #include "fmgr.h"
 #include "lib/stringinfo.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
+#include "src/foreign_text.h"
 #include "src/settings.h"
 #include "src/store_kind.h"
 
@@ -171,17 +171,8 @@ store_fail(StoreFailure *failure, int sqlstate, const char *format,...)
 
 	failure->sqlstate = sqlstate;
 	va_start(args, format);
-	vsnprintf(failure->text, sizeof(failure->text), format, args);
+	foreign_text_format(failure->text, sizeof(failure->text), format, args);
 	va_end(args);
-
-	/* Another server's text may be in another encoding, or cut in a character. */
-	if (pg_verifymbstr(failure->text, strlen(failure->text), true))
-		return;
-	for (char *c = failure->text; *c != '\0'; c++)
-	{
-		if (IS_HIGHBIT_SET(*c))
-			*c = '?';
-	}
 }
 
 /* Raises an error if that cannot be the URL of a store, or the caller may not name one. */

@@ -7,7 +7,7 @@
 
 #include "utils/uuid.h"
 
-#include "src/socket_wait.h"
+#include "src/redis_link.h"
 
 /* An id that is to be remembered. */
 typedef struct StoreKey
@@ -20,7 +20,7 @@ typedef struct StoreKey
 typedef struct StoreFailure
 {
 	int			sqlstate;
-	char		text[256];
+	char		text[LINK_ERROR_BYTES];
 } StoreFailure;
 
 #define STORE_MARK_BYTES	64

@@ -61,6 +61,7 @@ static pg_noinline bool read_parameters(const char *url, Parameters *parameters)
 static pg_noinline bool find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
 static const char **find_value(Parameters *parameters, const char *name);
 static char *next_item(char **list);
+static int	count_items(const char *list);
 static bool dial_each(PostgresStore *store, Parameters *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool dial(PostgresStore *store, const Parameters *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool await_connection(PostgresStore *store, TimestampTz deadline, StoreFailure *failure);
@@ -239,7 +240,8 @@ find_value(Parameters *parameters, const char *name)
 /*
  * Puts addresses in the place of names: each name is repeated for each of its
  * addresses, and its port with it. libpq does not look names up that have one.
- * A name that has none is left out if another has.
+ * A name that has none is left out if another has, and none gets more than its
+ * share of the time, so that some is left to dial.
  */
 static bool
 find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
@@ -271,7 +273,7 @@ find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, 
 		if (port_list)
 			port = next_item(&port_list);
 		if (host[0] != '\0' && host[0] != '/' && host[0] != '@')
-			problem = resolver_find(host, deadline, attend, &of_host);
+			problem = resolver_find(host, clock_share(deadline, count_items(host_list) + 2), attend, &of_host);
 		if (problem)
 			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "could not look up the host: %s", problem);
 		for (int i = 0; problem == NULL && i < of_host.n; i++)
@@ -302,6 +304,22 @@ next_item(char **list)
 	return item;
 }
 
+/* How many items a list with commas has; NULL has none. */
+static int
+count_items(const char *list)
+{
+	int			n = 0;
+
+	while (list)
+	{
+		n++;
+		list = strchr(list, ',');
+		if (list)
+			list++;
+	}
+	return n;
+}
+
 /*
  * Dials one address after the other. libpq would do so, too, but not go on
  * from one that keeps silent: each gets its share of the time that is left.
@@ -320,11 +338,9 @@ dial_each(PostgresStore *store, Parameters *parameters, TimestampTz deadline, St
 		lists[i] = (char *) *values[i];
 	for (int left = parameters->naddresses; left > 0; left--)
 	{
-		TimestampTz now = clock_now();
-
 		for (int i = 0; i < lengthof(values); i++)
 			*values[i] = next_item(&lists[i]);
-		if (dial(store, parameters, now + (deadline - now) / left, failure))
+		if (dial(store, parameters, clock_share(deadline, left), failure))
 			return true;
 		hang_up(store);
 	}

@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/foreign_text.h"
 #include "src/redis_connect.h"
 #include "src/store_kind.h"
 
@@ -314,8 +315,11 @@ receive(RedisLink *link, StoreFailure *failure)
 static void
 fail_with(StoreFailure *failure, const redisReply *reply)
 {
-	const char *text = reply->type == REDIS_REPLY_ERROR ? reply->str : "unexpected reply";
-	bool		is_starting = strncmp(text, "LOADING", 7) == 0;
+	char		text[FOREIGN_TEXT_BYTES];
+	bool		is_starting;
+
+	redis_reply_error(reply, text, sizeof(text));
+	is_starting = strncmp(text, "LOADING", 7) == 0;
 
 	store_fail(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, "%s", text);
 }
