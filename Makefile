@@ -22,6 +22,7 @@ OBJS       = \
 	src/log.o \
 	src/outbox.o \
 	src/owner.o \
+	src/problem.o \
 	src/record.o \
 	src/record_check.o \
 	src/record_mapping.o \

@@ -53,6 +53,14 @@ INSERT INTO outbox.instance
 	FROM pg_database d
 	WHERE d.datname = current_database();
 
+CREATE TABLE outbox.loss (
+	lost_before timestamptz PRIMARY KEY,
+	noted_at timestamptz NOT NULL
+);
+COMMENT ON TABLE outbox.loss IS 'messages that Redis has lost and the log does not have any more, until outbox_acknowledge_loss()';
+COMMENT ON COLUMN outbox.loss.lost_before IS 'of the messages enqueued before this some may be missing';
+COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed';
+
 CREATE TABLE outbox.ring (
 	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
 	slot integer NOT NULL,
@@ -504,6 +512,15 @@ AS $$ SELECT @extschema@.outbox_discard(dest, message_id::text) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_discard(text, uuid) IS 'gives up a dead message for good; returns how many had that id';
 
+CREATE FUNCTION @extschema@.outbox_acknowledge_loss()
+RETURNS timestamptz
+AS $$
+	WITH acknowledged AS (DELETE FROM outbox.loss RETURNING lost_before)
+	SELECT max(lost_before) FROM acknowledged
+$$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_acknowledge_loss() IS 'ends the problem that Redis has lost messages; returns before when they were enqueued, NULL if there was no such problem';
+
 CREATE FUNCTION @extschema@.outbox_replay(since timestamptz, dest text DEFAULT NULL)
 RETURNS bigint
 AS 'MODULE_PATHNAME'
@@ -563,6 +580,12 @@ CREATE FUNCTION outbox.read_status(
 AS 'MODULE_PATHNAME', 'outbox_read_status'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_status() IS 'what the view outbox.status shows';
+
+CREATE FUNCTION outbox.read_problems(OUT kind text, OUT severity text, OUT problem text, OUT since timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_read_problems'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.read_problems() IS 'what the view outbox.problems shows';
 
 CREATE FUNCTION outbox.read_pending(
 	OUT id bigint, OUT message_id text, OUT dest text, OUT at timestamptz,
@@ -639,7 +662,14 @@ COMMENT ON COLUMN outbox.status.dead IS 'messages given up after outbox.max_atte
 COMMENT ON COLUMN outbox.status.windows IS 'windows that are opened and not yet published';
 COMMENT ON COLUMN outbox.status.log_size IS 'bytes on disk of the log';
 COMMENT ON COLUMN outbox.status.last_cleanup IS 'when expiry last ran';
-COMMENT ON COLUMN outbox.status.problem IS 'NULL, or what is wrong and what to do about it';
+COMMENT ON COLUMN outbox.status.problem IS 'NULL, or what is wrong and what to do about it; of several problems the worst, see outbox.problems';
+
+CREATE VIEW outbox.problems AS SELECT * FROM outbox.read_problems();
+COMMENT ON VIEW outbox.problems IS 'what is wrong with the outbox of this database: one row for each problem, the worst first';
+COMMENT ON COLUMN outbox.problems.kind IS 'short name of the problem, for monitoring';
+COMMENT ON COLUMN outbox.problems.severity IS 'critical: nothing is sent, or messages are refused or lost; warning: something is not done, or in danger';
+COMMENT ON COLUMN outbox.problems.problem IS 'what is wrong and what to do about it';
+COMMENT ON COLUMN outbox.problems.since IS 'when it was noticed; NULL: not known';
 
 CREATE VIEW outbox.pending AS SELECT * FROM outbox.read_pending();
 COMMENT ON VIEW outbox.pending IS 'committed messages that are not yet known to be in Redis: the oldest 1000';
@@ -733,7 +763,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|packed|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|loss|packed|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);
@@ -809,13 +839,13 @@ AS $$
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_commit,outbox_wait,outbox_send}'::name[]
 		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
-		WHEN 'monitor' THEN '{read_status,read_pending,read_records,read_endpoints,mask_store}'::name[]
+		WHEN 'monitor' THEN '{read_status,read_problems,read_pending,read_records,read_endpoints,mask_store}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
-			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_replay}'::name[]
+			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_acknowledge_loss,outbox_replay}'::name[]
 	END)
 	UNION ALL
 	SELECT format('TABLE outbox.%s', v)
-	FROM unnest('{status,destinations,pending,records,endpoints}'::text[]) v
+	FROM unnest('{status,problems,destinations,pending,records,endpoints}'::text[]) v
 	WHERE access = 'monitor'
 	UNION ALL
 	SELECT 'TABLE outbox.dead_letters' WHERE access = 'admin'

@@ -45,6 +45,7 @@
 #include "src/clock.h"
 #include "src/deferred.h"
 #include "src/kill_point.h"
+#include "src/problem.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -591,7 +592,6 @@ report(const char *error)
 	DatabaseShared *shared = shared_mine();
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.paused = destination_all_paused();
 	shared->report.deferred = blocked_waiting();
 	shared->report.deferred_settled = settled;
 	shared->report.deferred_oldest = blocked_oldest();
@@ -602,4 +602,7 @@ report(const char *error)
 	else if (blocked_waiting() == 0)
 		shared->report.deferred_error[0] = '\0';
 	LWLockRelease(shared->lock);
+	problem_hold(PROBLEM_PAUSED, destination_all_paused());
+	problem_hold(PROBLEM_DEAD, dead > 0);
+	problem_hold(PROBLEM_DESTINATION, blocked_waiting() > 0);
 }

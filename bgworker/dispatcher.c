@@ -48,6 +48,7 @@
 #include "src/compat.h"
 #include "src/filter.h"
 #include "src/kill_point.h"
+#include "src/problem.h"
 #include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -155,6 +156,8 @@ outbox_dispatcher_main(Datum database)
 		if (!outbox_dispatch)
 		{
 			report_state(DISPATCHER_OFF);
+			problem_clear(PROBLEM_REDIS_DOWN);
+			problem_clear(PROBLEM_LEASE);
 			position_close_at_once(&position);
 			look_for_extension();
 			wait_for_work();
@@ -269,11 +272,8 @@ register_process(void)
 	shared->report.state = DISPATCHER_STARTING;
 	shared->report.redis = REDIS_UNKNOWN;
 	shared->report.redis_error[0] = '\0';
-	shared->report.redis_warning[0] = '\0';
-	shared->report.store_problem[0] = '\0';
-	shared->report.lost_before = 0;
-	shared->report.marking_error[0] = '\0';
 	LWLockRelease(shared->lock);
+	problem_clear_all();
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
 
@@ -286,6 +286,8 @@ deregister_process(int code, Datum arg)
 	shared->report.state = DISPATCHER_NONE;
 	shared->report.redis = REDIS_UNKNOWN;
 	LWLockRelease(shared->lock);
+	problem_clear_all();
+	problem_hold(PROBLEM_NO_DISPATCHER, true);
 	ConditionVariableBroadcast(&shared->progress);
 	shared_wake_launcher();
 }
@@ -331,6 +333,7 @@ load_instance(void)
 	if (instance.is_copy)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
+		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
 		position_skip_foreign(&position);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
@@ -619,6 +622,8 @@ redis_failed(void)
 	shared->report.redis = REDIS_DOWN;
 	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
 	LWLockRelease(shared->lock);
+	problem_clear(PROBLEM_LEASE);
+	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s", publisher_error());
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }
 
@@ -637,6 +642,8 @@ lease_is_held(void)
 	shared->report.redis = REDIS_UP;
 	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
 	LWLockRelease(shared->lock);
+	problem_clear(PROBLEM_REDIS_DOWN);
+	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, messages wait here: the lease is %s", publisher_error());
 	report_state(DISPATCHER_WAITING_FOR_LEASE);
 }
 
@@ -648,8 +655,9 @@ redis_is_up(void)
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.redis = REDIS_UP;
 	shared->report.redis_error[0] = '\0';
-	strlcpy(shared->report.redis_warning, publisher_warning(), sizeof(shared->report.redis_warning));
 	LWLockRelease(shared->lock);
+	problem_clear(PROBLEM_REDIS_DOWN);
+	problem_clear(PROBLEM_LEASE);
 	report_state(DISPATCHER_IDLE);
 }
 
@@ -769,8 +777,11 @@ go_on_cleaning_up(void)
 	is_cleaning = false;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.last_cleanup = GetCurrentTimestamp();
-	strlcpy(shared->report.expiry_error, bookkeeping_expiry_error(), sizeof(shared->report.expiry_error));
 	LWLockRelease(shared->lock);
+	if (bookkeeping_expiry_error()[0] != '\0')
+		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted: %s", bookkeeping_expiry_error());
+	else
+		problem_clear(PROBLEM_EXPIRY);
 	pg_atomic_write_u64(&shared->cleanups_done, cleanups_seen);
 	ConditionVariableBroadcast(&shared->progress);
 }

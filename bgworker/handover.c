@@ -43,6 +43,7 @@
 #include "src/endpoint.h"
 #include "src/kill_point.h"
 #include "src/log.h"
+#include "src/problem.h"
 #include "src/settings.h"
 #include "src/shared.h"
 #include "src/store.h"
@@ -66,7 +67,7 @@ typedef struct UsedStore
 	bool		is_away;		/* and the log says so */
 	TimestampTz next_check;
 	int			retry_ms;
-	char		problem[512];	/* for outbox.status; empty = none */
+	char		problem[PROBLEM_BYTES]; /* empty = none */
 	bool		knows_mark;
 	char		mark[STORE_MARK_BYTES]; /* that must be there */
 	StoreKey   *keys;			/* of the batch; in its context */
@@ -384,17 +385,17 @@ store_works(UsedStore *store, const StoreReport *report)
 static void
 report_problems(void)
 {
-	DatabaseShared *shared = shared_mine();
-	const char *problem = "";
+	const char *problem = NULL;
 
 	for (UsedStore *store = stores; store; store = store->next)
 	{
 		if (store->problem[0] != '\0')
 			problem = store->problem;
 	}
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	strlcpy(shared->report.store_problem, problem, sizeof(shared->report.store_problem));
-	LWLockRelease(shared->lock);
+	if (problem)
+		problem_set(PROBLEM_STORE, "%s", problem);
+	else
+		problem_clear(PROBLEM_STORE);
 }
 
 /*

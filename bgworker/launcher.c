@@ -37,6 +37,7 @@
 #include "src/compat.h"
 #include "src/filter.h"
 #include "src/outbox.h"
+#include "src/problem.h"
 #include "src/shared.h"
 
 #define MAX_STARTING		2	/* that may look at the same time */
@@ -337,6 +338,8 @@ start(Child *child)
 	if (!registered)
 	{
 		child->handle = NULL;
+		problem_set_in(shared_find(child->database, false), PROBLEM_NO_DISPATCHER,
+					   "No dispatcher runs, for no worker slot is free: raise max_worker_processes.");
 		if (!no_slot)
 			ereport(LOG,
 					(errmsg("outbox: no worker slot is free for a dispatcher"),

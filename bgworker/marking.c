@@ -15,7 +15,8 @@
 #include "bgworker/bookkeeping.h"
 #include "bgworker/marking.h"
 #include "src/clock.h"
-#include "src/shared.h"
+#include "src/foreign_text.h"
+#include "src/problem.h"
 
 #define MAX_MESSAGES	10000	/* marked at once */
 #define MAX_ASIDE		10000	/* with as many put aside, no more are read */
@@ -210,7 +211,7 @@ mark_in_table(const Processed *items, int n)
 	if (marking == MARKING_FAILED)
 		report_error(bookkeeping_error());
 	else if (marking == MARKING_INCOMPLETE && retry_ms == LAST_RETRY_MS &&
-			 shared_mine()->report.marking_error[0] == '\0')
+			 !problem_is_set(PROBLEM_MARKING))
 	{
 		char	   *error = psprintf("records of endpoint \"%s\" stay locked, or a trigger keeps them from being changed",
 									 items[0].endpoint);
@@ -221,21 +222,23 @@ mark_in_table(const Processed *items, int n)
 	return marking;
 }
 
-/* Tells status, and the log if it is news; "" = all is well. */
+/* Tells the views, and the log if it is news; "" = all is well. */
 static void
 report_error(const char *error)
 {
-	DatabaseShared *shared = shared_mine();
+	static char reported[FOREIGN_TEXT_BYTES];
 
-	if (strcmp(shared->report.marking_error, error) == 0)
+	if (strcmp(reported, error) == 0)
 		return;
-	if (error[0] != '\0')
-		ereport(LOG, (errmsg("outbox: processed messages cannot be marked: %s", error)));
-	else
+	strlcpy(reported, error, sizeof(reported));
+	if (error[0] == '\0')
+	{
 		ereport(LOG, (errmsg("outbox: processed messages can be marked again")));
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	strlcpy(shared->report.marking_error, error, sizeof(shared->report.marking_error));
-	LWLockRelease(shared->lock);
+		problem_clear(PROBLEM_MARKING);
+		return;
+	}
+	ereport(LOG, (errmsg("outbox: processed messages cannot be marked: %s", error)));
+	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, the log keeps them: %s", error);
 }
 
 static int

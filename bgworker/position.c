@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -508,18 +509,21 @@ resume_from_oldest(Position *position, const char *reason)
 							timestamptz_to_str(lost_before))));
 }
 
-/* Notes that all from before the end of a window may be missing in Redis; returns when that was. */
+/*
+ * Notes that all from before the end of a window may be missing in Redis, until
+ * somebody acknowledges that; returns when that was. Until the fence has moved
+ * each connection comes here.
+ */
 static TimestampTz
 note_loss(int64 number)
 {
-	DatabaseShared *shared = shared_mine();
 	Window		oldest;
 
 	if (!window_fetch(number, &oldest))
 		elog(ERROR, "window %lld is missing", (long long) number);
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.lost_before = oldest.opened_at;
-	LWLockRelease(shared->lock);
+	(void) transaction_execute("INSERT INTO outbox.loss SELECT $1, clock_timestamp() "
+							   "WHERE NOT EXISTS (SELECT FROM outbox.loss WHERE lost_before >= $1)",
+							   1, (Oid[]) {TIMESTAMPTZOID}, (Datum[]) {TimestampTzGetDatum(oldest.opened_at)}, NULL);
 	return oldest.opened_at;
 }
 

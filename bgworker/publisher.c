@@ -30,15 +30,19 @@
 #include "bgworker/publisher.h"
 #include "bgworker/script.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/compat.h"
 #include "src/foreign_text.h"
 #include "src/kill_point.h"
+#include "src/problem.h"
 #include "src/redis_connect.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
 #define CHUNKS_IN_FLIGHT 2
 #define LARGE_BYTES		(8 * 1024 * 1024)	/* a chunk that has as many is alone under way */
+
+#define FENCE_LAG_MS	1000	/* that the fence may stay behind what was dealt with */
 
 /* Failures of the link in a row without any progress, until ... */
 #define STRIKES_TO_SUSPECT	3	/* what was under way is sent one by one */
@@ -77,7 +81,8 @@ static bool (*is_wanted) (void);	/* elsewhere: then sending is interrupted */
 static Instance *instance;
 static ScriptCall call;
 static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
-static char warning[FOREIGN_TEXT_BYTES];
+static TimestampTz fence_moved; /* when it named the window that was
+								 * published then, by clock_now() */
 static int	strikes;			/* failures of the link since the last progress */
 static Suspects suspects;
 static bool server_refused;		/* the link failed because the server said so */
@@ -91,6 +96,7 @@ static bool claim_fence(void);
 static bool set_fence(const char *new_fence);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
+static bool take_fence_along(const WindowRows *window);
 static int64 first_row_after(WindowRows *window, int64 id);
 static void make_room(Delivery *delivery);
 static void begin_delivery(Delivery *delivery, Position *position);
@@ -198,21 +204,15 @@ publisher_error(void)
 	return redis_link_error(redis);
 }
 
-/* A setting of Redis that endangers us, or an empty string. */
-const char *
-publisher_warning(void)
-{
-	return warning;
-}
-
 /*
  * Renews the lease, and so finds out whether Redis is still there and still
- * has our fence. Only when nothing is in flight.
+ * has our fence. Only when nothing is in flight. A setting that endangers us
+ * may have been mended meanwhile.
  */
 bool
 publisher_renew(void)
 {
-	return set_fence(fence);
+	return set_fence(fence) && (!problem_is_set(PROBLEM_EVICTION) || check_server());
 }
 
 /* Puts the fence to the end of a window without messages. */
@@ -266,6 +266,8 @@ publisher_publish_next(Position *position)
 		return PUBLISHED_PART;
 	}
 	KILL_POINT("window_sent");
+	if (!take_fence_along(delivery.window))
+		return PUBLISH_FAILED;
 	if (suspects.window == delivery.window->number)
 		suspects.window = 0;
 	deferral_settle();
@@ -297,6 +299,27 @@ note_looked_at(Position *position, const Delivery *delivery)
 	if (delivery->window->number == position->touched && delivery->fresh > 0)
 		position->touched_upto = Max(position->touched_upto,
 									 window_rows_get(delivery->window, delivery->fresh - 1)->id);
+}
+
+/*
+ * A window of which nothing was added, for all of it was kept elsewhere, has left
+ * the fence where it was. If that went on, the fence would in the end name a
+ * window that is not kept any more, as after a loss of Redis.
+ */
+static bool
+take_fence_along(const WindowRows *window)
+{
+	TimestampTz lag = Min(FENCE_LAG_MS * INT64CONST(1000), outbox_replay_window * USECS_PER_SEC / 4);
+
+	if (strtoll(fence, NULL, 10) != window->number)
+	{
+		if (clock_now() - fence_moved < lag)
+			return true;
+		if (!publisher_move_fence(window->number, &window->uuid))
+			return false;
+	}
+	fence_moved = clock_now();
+	return true;
 }
 
 /* Gives all chunks arrays that a whole batch fits in; they are kept for the next window. */
@@ -424,7 +447,6 @@ check_server(void)
 
 	if (reply == NULL)
 		return false;
-	warning[0] = '\0';
 	if (reply->type == REDIS_REPLY_STRING)
 	{
 		usable = refuse_cluster(reply->str);
@@ -449,11 +471,14 @@ warn_of_eviction(const char *info)
 	char		name[64];
 
 	if (policy == NULL || strstr(info, "\nmaxmemory:0\r") != NULL)
+	{
+		problem_clear(PROBLEM_EVICTION);
 		return;
+	}
 	policy += strlen("maxmemory_policy:");
 	foreign_text_copy(name, sizeof(name), policy, strcspn(policy, "\r\n"));
-	snprintf(warning, sizeof(warning),
-			 "Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
+	problem_set(PROBLEM_EVICTION,
+				"Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
 }
 
 static bool

@@ -208,6 +208,7 @@ look_up(Relations *relations)
 	relations->packed = get_relname_relid("packed", schema);
 	relations->destination = get_relname_relid("destination", schema);
 	relations->deferred = get_relname_relid("deferred", schema);
+	relations->loss = get_relname_relid("loss", schema);
 	relations->message_id_seq = get_relname_relid("message_id_seq", schema);
 	relations->nslots[RING_LOG] =
 		resolve_ring(schema, "log_%d", true, relations->slots[RING_LOG]);

@@ -25,6 +25,7 @@ typedef struct Relations
 	Oid			packed;
 	Oid			destination;
 	Oid			deferred;
+	Oid			loss;
 	Oid			message_id_seq;
 	int			nslots[RING_KINDS];
 	SlotRelations slots[RING_KINDS][MAX_SLOTS];

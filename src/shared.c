@@ -209,6 +209,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	memset(&shared->rings, 0, sizeof(shared->rings));
 	pg_atomic_init_u64(&shared->rings_version, 0);
 	memset(&shared->report, 0, sizeof(shared->report));
+	memset(shared->problems, 0, sizeof(shared->problems));
 	shared->report.published = -1;
 	pg_atomic_init_u32(&shared->dispatcher, 0);
 	pg_atomic_init_u32(&shared->wakeups, 0);

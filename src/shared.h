@@ -10,6 +10,7 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
+#include "src/problem.h"
 #include "src/redis_link.h"
 #include "src/ring.h"
 
@@ -47,13 +48,8 @@ typedef struct DispatcherReport
 	DispatcherState state;
 	RedisState	redis;
 	char		redis_error[LINK_ERROR_BYTES];
-	char		redis_warning[256]; /* a setting of Redis that endangers us */
-	char		store_problem[512]; /* what is wrong with a deduplication store */
-	TimestampTz lost_before;	/* Redis went back further than the log: what
-								 * is older may be missing there; 0 = no */
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
-	bool		paused;			/* all of it, by outbox_pause() */
 	int64		deferred;		/* messages waiting in outbox.deferred */
 	int64		deferred_settled;	/* those of them that no unpublished
 									 * window holds */
@@ -62,10 +58,6 @@ typedef struct DispatcherReport
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
 									 * none waits */
 	char		deferred_error[LINK_ERROR_BYTES];	/* last refusal of a destination */
-	char		marking_error[256]; /* why processed messages cannot be
-									 * marked */
-	char		expiry_error[256];	/* why expired records of a user's own
-									 * table cannot be deleted */
 	TimestampTz last_cleanup;
 } DispatcherReport;
 
@@ -89,6 +81,7 @@ typedef struct DatabaseShared
 	pg_atomic_uint64 rings_version; /* grows when extension or rings change */
 
 	DispatcherReport report;
+	Problem		problems[PROBLEM_KINDS];
 
 	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
 	pg_atomic_uint32 wakeups;	/* counts commits of messages: latches are

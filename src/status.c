@@ -14,7 +14,6 @@
 #include "access/tableam.h"
 #include "access/toast_internals.h"
 #include "access/detoast.h"
-#include "access/xlog.h"
 #include "commands/sequence.h"
 #include "executor/tuptable.h"
 #include "funcapi.h"
@@ -28,9 +27,9 @@
 #include "src/compat.h"
 #include "src/deferred.h"
 #include "src/log.h"
+#include "src/problem.h"
 #include "src/record_view.h"
 #include "src/relations.h"
-#include "src/settings.h"
 #include "src/shared.h"
 #include "src/window.h"
 
@@ -70,8 +69,6 @@ static void read_backlog(Backlog *backlog, const DispatcherReport *report);
 static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int slot, void *arg);
 static int64 last_message_id(void);
-static char *find_problem(const DispatcherReport *report, const Backlog *backlog);
-static char *add_full_log(char *problem, int64 size);
 static const char *dispatcher_state_name(DispatcherState state);
 static const char *redis_state_name(RedisState state);
 static bool show_message(TupleTableSlot *row, int slot, void *arg);
@@ -93,7 +90,6 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	DispatcherReport report;
 	Backlog		backlog;
 	DatabaseShared *shared = shared_mine();
-	int64		size = log_size();
 	char	   *problem;
 	int			i = 0;
 
@@ -102,7 +98,7 @@ outbox_read_status(PG_FUNCTION_ARGS)
 
 	read_report(&report);
 	read_backlog(&backlog, &report);
-	problem = add_full_log(find_problem(&report, &backlog), size);
+	problem = problem_first();
 
 	isnull[i] = report.pid == 0;
 	values[i++] = Int32GetDatum(report.pid);
@@ -120,7 +116,7 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	values[i++] = Int64GetDatum(report.scheduled);
 	values[i++] = Int64GetDatum(report.dead);
 	values[i++] = Int64GetDatum(backlog.windows);
-	values[i++] = Int64GetDatum(size);
+	values[i++] = Int64GetDatum(log_size());
 	isnull[i] = report.last_cleanup == 0;
 	values[i++] = TimestampTzGetDatum(report.last_cleanup);
 	isnull[i] = problem == NULL;
@@ -245,61 +241,6 @@ last_message_id(void)
 	ExecDropSingleTupleTableSlot(row);
 	table_close(sequence, AccessShareLock);
 	return last;
-}
-
-/* One sentence about the worst that is wrong; NULL if all is well. */
-static char *
-find_problem(const DispatcherReport *report, const Backlog *backlog)
-{
-	if (!shared_available())
-		return "The library is not preloaded, so nothing is sent: add shared_preload_libraries = 'outbox' to postgresql.conf and restart the server.";
-	if (RecoveryInProgress())
-		return NULL;
-	if (report->state == DISPATCHER_OFF || (report->pid == 0 && !outbox_dispatch))
-		return "Dispatch is off, so nothing is sent: set outbox.dispatch = on.";
-	if (report->pid == 0)
-		return "No dispatcher runs: see the server log; if it says that no worker slot is free, raise max_worker_processes.";
-	if (report->redis == REDIS_DOWN)
-		return psprintf("Redis cannot be used, messages wait: %s", report->redis_error);
-	if (report->state == DISPATCHER_WAITING_FOR_LEASE)
-		return psprintf("Another server publishes for this instance, messages wait here (lease %s).", report->redis_error);
-	if (report->lost_before != 0)
-		return psprintf("Redis has lost messages that are not in the log any more: of those enqueued before %s some may be missing there.",
-						timestamptz_to_str(report->lost_before));
-	if (report->redis_warning[0] != '\0')
-		return pstrdup(report->redis_warning);
-	if (report->store_problem[0] != '\0')
-		return pstrdup(report->store_problem);
-	if (report->marking_error[0] != '\0')
-		return psprintf("Processed messages cannot be marked, the log keeps them: %s", report->marking_error);
-	if (report->expiry_error[0] != '\0')
-		return psprintf("Expired records cannot be deleted: %s", report->expiry_error);
-	if (report->paused)
-		return "Everything is paused, messages wait: call outbox_resume().";
-	if (report->dead > 0)
-		return psprintf("%lld messages are dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
-						(long long) report->dead);
-	if (report->deferred > 0 && report->deferred_error[0] == '\0')
-		return psprintf("%lld messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
-						(long long) report->deferred);
-	if (report->deferred > 0)
-		return psprintf("%lld messages wait for a destination that refuses them; they are retried: see outbox.destinations. The last answer was: %s",
-						(long long) report->deferred, report->deferred_error);
-	return NULL;
-}
-
-/*
- * A full log is a problem of its own, for messages are refused; but the cause
- * comes first, if there is one that we know.
- */
-static char *
-add_full_log(char *problem, int64 size)
-{
-	if (!log_is_full(size) || RecoveryInProgress())
-		return problem;
-	if (problem == NULL)
-		return "The log is full, so messages are refused: raise outbox.max_log_size, or wait until outbox.replay_window has passed; a transaction that stays open keeps it full.";
-	return psprintf("%s And the log is full, so messages are refused.", problem);
 }
 
 static const char *

@@ -68,9 +68,6 @@ enqueue();
 has_problem(qr/maxmemory-policy|evict/, 'a problem: an eviction policy that may drop streams');
 ok($node->wait_until_sent, '... while messages are sent');
 $redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
-$redis->cli('CLIENT', 'KILL', 'TYPE', 'normal');
-enqueue();
-ok($node->wait_until_sent, 'and after that policy was changed');
 eventually { $node->status('problem IS NULL') eq 't' } 'no problem any more';
 
 # A cluster, which chunks cannot be sent to.

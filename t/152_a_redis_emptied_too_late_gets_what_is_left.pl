@@ -80,12 +80,17 @@ ok($node->wait_until_sent, '... for good');
 is(arrived(), $kept, '... in order, none twice, with the same ids');
 is_told($log, $lost);
 
-# The sentence stays until the dispatcher is started again.
+# The sentence stays until somebody acknowledges it.
 enqueue(1);
 ok($node->wait_until_sent, 'a new message is sent');
 like($node->status('problem'), qr/some may be missing/, '... which is no reason to be silent');
+my $dispatcher = $node->dispatcher;
 $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
-eventually { $node->status(q{dispatcher_state = 'idle' AND redis_state = 'up' AND problem IS NULL}) eq 't' } '... a new dispatcher is';
+eventually { $node->status(qq{dispatcher_pid <> $dispatcher AND dispatcher_state = 'idle' AND redis_state = 'up'}) eq 't' } '... nor is a new dispatcher';
+like($node->status('problem'), qr/some may be missing.*call outbox_acknowledge_loss\(\)\.$/, '... which says how it ends');
+is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before), count(*) FROM outbox.loss'), 't|1', 'it is acknowledged');
+is($node->sql('SELECT outbox_acknowledge_loss() IS NULL'), 't', '... once');
+is($node->status('problem IS NULL'), 't', '... and nothing is wrong');
 
 # The next message notices.
 %time = (%time, map { $_->{id} => $_->{time} } $redis->entries('d'));
@@ -109,7 +114,10 @@ is_told($log, $lost);
 # Who wants nothing again misses nothing.
 $node->set('outbox.redis_data_loss' => 'resume');
 $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
-eventually { $node->status(q{dispatcher_state = 'idle' AND redis_state = 'up' AND problem IS NULL}) eq 't' } 'a new dispatcher, with outbox.redis_data_loss = resume';
+eventually { $node->status(q{dispatcher_state = 'idle' AND redis_state = 'up'}) eq 't' } 'a new dispatcher, with outbox.redis_data_loss = resume';
+like($node->status('problem'), qr/some may be missing/, '... tells what was lost before');
+$node->sql('SELECT outbox_acknowledge_loss()');
+is($node->status('problem IS NULL'), 't', '... until that is acknowledged');
 $log = $node->log_position;
 $redis->cli('FLUSHALL');
 enqueue(1);

@@ -128,10 +128,9 @@ foreach my $database (@databases)
 
 # A real Redis quotes the name of its user, whatever that is.
 my $redis = Redis->new(tcp => 1);
-$redis->command('ACL', 'SETUSER', "u\xff\xc3(", 'on', '>x', '~*', '+@all', '-xadd');
+$redis->command('ACL', 'SETUSER', "u\xff\xc3(", 'on', '>x', '~*', '+@all', '-script');
 $node->sql("ALTER DATABASE $_ SET outbox.redis_url = '" . $redis->tcp_url('u%FF%C3(:x@') . "'") foreach @databases;
-$node->sql(q{SELECT outbox_enqueue('other', 'x')}, $_) foreach @databases;
-reads(qr/permission/i, q{SELECT concat(problem, ' ', (SELECT string_agg(last_error, ' ') FROM outbox.destinations)) FROM outbox.status}, 'a real Redis');
+reads(qr/permission.*user "u\?\?\("/, 'SELECT problem FROM outbox.status', 'a real Redis');
 unlike(slurp_file($node->logfile), qr/\xff/, 'nothing of this is in the log');
 
 done_testing();

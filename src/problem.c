@@ -1,0 +1,306 @@
+/*
+ * problem.c
+ *		What is wrong, for the views outbox.problems and outbox.status.
+ *
+ * Whoever notices a problem calls problem_set(), and problem_clear() when it is
+ * over: the dispatcher and its parts for most of them, the launcher for want of a
+ * worker. They are told in shared memory, so they end with the server, and those
+ * of a dispatcher with that. A loss of messages does not end by itself, so it
+ * is a row of outbox.loss until somebody acknowledges it. Some are found out when the
+ * view is read, for only then anybody looks: see find(). Nothing here changes what
+ * anybody does.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xlog.h"
+#include "executor/tuptable.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/log.h"
+#include "src/problem.h"
+#include "src/relations.h"
+#include "src/settings.h"
+#include "src/shared.h"
+
+#define LOG_FULL_TOO	"And the log is full, so messages are refused."
+
+/* What is known when the view is read. */
+typedef struct Findings
+{
+	DispatcherReport report;
+	Problem		problems[PROBLEM_KINDS];
+	TimestampTz lost_before;	/* 0 = nothing is lost */
+	TimestampTz loss_noted;
+	int64		log_size;
+} Findings;
+
+static const char *const names[] = {
+#define PROBLEM_NAME(kind, name, severity) name,
+	PROBLEM_LIST(PROBLEM_NAME)
+#undef PROBLEM_NAME
+};
+static const char *const severities[] = {
+#define PROBLEM_SEVERITY(kind, name, severity) severity,
+	PROBLEM_LIST(PROBLEM_SEVERITY)
+#undef PROBLEM_SEVERITY
+};
+
+static void gather(Findings *findings);
+static void read_losses(Findings *findings);
+static char *find(const Findings *findings, ProblemKind kind, TimestampTz *since);
+static char *find_without_dispatcher(const Findings *findings, ProblemKind kind);
+static char *describe_deferred(const DispatcherReport *report);
+
+PG_FUNCTION_INFO_V1(outbox_read_problems);
+
+/*
+ * Notes a problem of this database, or that it has become another one; it begins
+ * when it is noted first. The text is in the database's encoding.
+ */
+void
+problem_set(ProblemKind kind, const char *format,...)
+{
+	char		text[PROBLEM_BYTES * 2];
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	if (shared_mine())
+		problem_set_in(shared_mine(), kind, text);
+}
+
+/* The same for a database that need not be ours; for the launcher. */
+void
+problem_set_in(DatabaseShared *shared, ProblemKind kind, const char *text)
+{
+	Problem    *problem = &shared->problems[kind];
+	TimestampTz now = GetCurrentTimestamp();
+	int			length = pg_mbcliplen(text, strlen(text), PROBLEM_BYTES - 1);
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (problem->since == 0)
+		problem->since = now;
+	memcpy(problem->text, text, length);
+	problem->text[length] = '\0';
+	LWLockRelease(shared->lock);
+}
+
+/* Notes that a problem is there, or is not; its text is made when it is read. */
+void
+problem_hold(ProblemKind kind, bool present)
+{
+	if (problem_is_set(kind) == present)
+		return;
+	if (present)
+		problem_set(kind, "%s", "");
+	else
+		problem_clear(kind);
+}
+
+/* Notes that a problem is over. */
+void
+problem_clear(ProblemKind kind)
+{
+	DatabaseShared *shared = shared_mine();
+
+	if (!problem_is_set(kind))
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->problems[kind].since = 0;
+	LWLockRelease(shared->lock);
+}
+
+/* Whether a problem is noted; only for who notes it. */
+bool
+problem_is_set(ProblemKind kind)
+{
+	return shared_mine() && shared_mine()->problems[kind].since != 0;
+}
+
+/* Forgets all that a dispatcher has noted, when it starts or ends. */
+void
+problem_clear_all(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int kind = 0; kind < PROBLEM_KINDS; kind++)
+		shared->problems[kind].since = 0;
+	LWLockRelease(shared->lock);
+}
+
+/*
+ * The sentence of outbox.status: the worst problem, palloc'd; NULL if all is
+ * well. That messages are refused is said besides.
+ */
+char *
+problem_first(void)
+{
+	Findings	findings;
+	TimestampTz ignored;
+
+	gather(&findings);
+	for (ProblemKind kind = 0; kind < PROBLEM_KINDS; kind++)
+	{
+		char	   *text = find(&findings, kind, &ignored);
+
+		if (text == NULL)
+			continue;
+		if (kind != PROBLEM_LOG_FULL && find(&findings, PROBLEM_LOG_FULL, &ignored))
+			text = psprintf("%s " LOG_FULL_TOO, text);
+		return text;
+	}
+	return NULL;
+}
+
+/* outbox.read_problems() */
+Datum
+outbox_read_problems(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Findings	findings;
+
+	InitMaterializedSRF(fcinfo, 0);
+	gather(&findings);
+	for (ProblemKind kind = 0; kind < PROBLEM_KINDS; kind++)
+	{
+		Datum		values[4];
+		bool		isnull[4] = {0};
+		TimestampTz since;
+		char	   *text = find(&findings, kind, &since);
+
+		if (text == NULL)
+			continue;
+		values[0] = CStringGetTextDatum(names[kind]);
+		values[1] = CStringGetTextDatum(severities[kind]);
+		values[2] = CStringGetTextDatum(text);
+		values[3] = TimestampTzGetDatum(since);
+		isnull[3] = since == 0;
+		tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
+	}
+	return (Datum) 0;
+}
+
+static void
+gather(Findings *findings)
+{
+	DatabaseShared *shared = shared_mine();
+
+	memset(findings, 0, sizeof(*findings));
+	if (RecoveryInProgress())
+		return;
+	findings->log_size = log_size();
+	read_losses(findings);
+	if (shared == NULL)
+		return;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	findings->report = shared->report;
+	memcpy(findings->problems, shared->problems, sizeof(findings->problems));
+	LWLockRelease(shared->lock);
+}
+
+/* What is committed now. Whoever reads the view need not have rights on the table. */
+static void
+read_losses(Findings *findings)
+{
+	Relation	table = table_open(relations_enter()->loss, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		TimestampTz noted;
+
+		slot_getallattrs(row);
+		noted = DatumGetTimestampTz(row->tts_values[1]);
+		findings->lost_before = Max(findings->lost_before, DatumGetTimestampTz(row->tts_values[0]));
+		if (findings->loss_noted == 0 || noted < findings->loss_noted)
+			findings->loss_noted = noted;
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(table, AccessShareLock);
+}
+
+/* The text of a problem, NULL if it is not there; and since when it is, 0 if nobody knows. */
+static char *
+find(const Findings *findings, ProblemKind kind, TimestampTz *since)
+{
+	const DispatcherReport *report = &findings->report;
+	const Problem *problem = &findings->problems[kind];
+
+	*since = problem->since;
+	if (RecoveryInProgress() && kind != PROBLEM_NOT_PRELOADED)
+		return NULL;
+	switch (kind)
+	{
+		case PROBLEM_NOT_PRELOADED:
+		case PROBLEM_DISPATCH_OFF:
+		case PROBLEM_NO_DISPATCHER:
+			return find_without_dispatcher(findings, kind);
+		case PROBLEM_LOSS:
+			*since = findings->loss_noted;
+			return findings->lost_before == 0 ? NULL :
+				psprintf("Redis has lost messages that are not in the log any more: of those enqueued before %s some may be missing there; when you have seen to that, call outbox_acknowledge_loss().",
+						 timestamptz_to_str(findings->lost_before));
+		case PROBLEM_LOG_FULL:
+			return log_is_full(findings->log_size) ?
+				"The log is full, so messages are refused: raise outbox.max_log_size, or wait until outbox.replay_window has passed; a transaction that stays open keeps it full." : NULL;
+		case PROBLEM_PAUSED:
+			return problem->since == 0 ? NULL : "Everything is paused, messages wait: call outbox_resume().";
+		case PROBLEM_DEAD:
+			return problem->since == 0 ? NULL :
+				psprintf("%lld messages are dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
+						 (long long) report->dead);
+		case PROBLEM_DESTINATION:
+			return problem->since == 0 ? NULL : describe_deferred(report);
+		default:
+			return problem->since == 0 ? NULL : pstrdup(problem->text);
+	}
+}
+
+/* Of the first three there is one at the most. */
+static char *
+find_without_dispatcher(const Findings *findings, ProblemKind kind)
+{
+	const DispatcherReport *report = &findings->report;
+	const char *reason = findings->problems[PROBLEM_NO_DISPATCHER].text;
+	ProblemKind found = PROBLEM_KINDS;
+
+	if (!shared_available())
+		found = PROBLEM_NOT_PRELOADED;
+	else if (report->state == DISPATCHER_OFF || (report->pid == 0 && !outbox_dispatch))
+		found = PROBLEM_DISPATCH_OFF;
+	else if (report->pid == 0)
+		found = PROBLEM_NO_DISPATCHER;
+	if (found != kind)
+		return NULL;
+	switch (kind)
+	{
+		case PROBLEM_NOT_PRELOADED:
+			return "The library is not preloaded, so nothing is sent: add shared_preload_libraries = 'outbox' to postgresql.conf and restart the server.";
+		case PROBLEM_DISPATCH_OFF:
+			return "Dispatch is off, so nothing is sent: set outbox.dispatch = on.";
+		default:
+			return reason[0] != '\0' ? pstrdup(reason) : "No dispatcher runs: see the server's log.";
+	}
+}
+
+static char *
+describe_deferred(const DispatcherReport *report)
+{
+	if (report->deferred_error[0] == '\0')
+		return psprintf("%lld messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
+						(long long) report->deferred);
+	return psprintf("%lld messages wait for a destination that refuses them; they are retried: see outbox.destinations. The last answer was: %s",
+					(long long) report->deferred, report->deferred_error);
+}

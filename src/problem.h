@@ -1,0 +1,65 @@
+/*
+ * problem.h
+ *		What can be wrong with the outbox of a database.
+ */
+#ifndef OUTBOX_PROBLEM_H
+#define OUTBOX_PROBLEM_H
+
+#include "datatype/timestamp.h"
+
+/*
+ * Every problem there can be, the worst first: its name, and how bad it is.
+ *
+ * "critical": nothing is sent, or messages are refused or lost. "warning":
+ * something is not done, or is in danger.
+ *
+ * To add one, add its line here, and call problem_set() and problem_clear()
+ * where it begins and ends. Each must end by itself or by a function that its
+ * text names.
+ */
+#define PROBLEM_LIST(P) \
+	P(NOT_PRELOADED, "not preloaded", "critical") \
+	P(DISPATCH_OFF, "dispatch off", "critical") \
+	P(NO_DISPATCHER, "no dispatcher", "critical") \
+	P(REDIS_DOWN, "redis down", "critical") \
+	P(LEASE, "lease", "critical") \
+	P(PAUSED, "paused", "critical") \
+	P(LOG_FULL, "log full", "critical") \
+	P(LOSS, "loss", "critical") \
+	P(STORE, "store", "critical") \
+	P(EVICTION, "eviction", "warning") \
+	P(MARKING, "marking", "warning") \
+	P(EXPIRY, "expiry", "warning") \
+	P(DEAD, "dead", "warning") \
+	P(DESTINATION, "destination", "warning")
+
+typedef enum ProblemKind
+{
+#define PROBLEM_ENUM(kind, name, severity) PROBLEM_##kind,
+	PROBLEM_LIST(PROBLEM_ENUM)
+#undef PROBLEM_ENUM
+	PROBLEM_KINDS
+} ProblemKind;
+
+/* A text is cut after so many. */
+#define PROBLEM_BYTES	640
+
+/* One that is there, in shared memory; guarded by the database's lock. */
+typedef struct Problem
+{
+	TimestampTz since;			/* 0 = there is none */
+	char		text[PROBLEM_BYTES];	/* empty: problem.c makes one when it is
+										 * read */
+} Problem;
+
+struct DatabaseShared;
+
+extern void problem_set(ProblemKind kind, const char *format,...) pg_attribute_printf(2, 3);
+extern void problem_set_in(struct DatabaseShared *shared, ProblemKind kind, const char *text);
+extern void problem_hold(ProblemKind kind, bool present);
+extern void problem_clear(ProblemKind kind);
+extern bool problem_is_set(ProblemKind kind);
+extern void problem_clear_all(void);
+extern char *problem_first(void);
+
+#endif							/* OUTBOX_PROBLEM_H */

@@ -1,0 +1,130 @@
+# A host that keeps silent leaves time for the next one: sentinels, and addresses
+# of a name. One that drips its answer, or says that it will be huge, is given up
+# in time. And each error says which server it was.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Impostor;
+use IO::Socket::IP;
+use IO::Socket::INET;
+use Outbox;
+use PostgreSQL::Test::Utils;
+use Redis;
+use Socket;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+# Listens where nobody accepts and the queue is full: what is sent there is dropped.
+my @full;
+sub black_hole
+{
+	my ($address, $port) = @_;
+	my $listener = IO::Socket::IP->new(LocalHost => $address, LocalPort => $port // 0, Listen => 1, ReuseAddr => 1)
+	  or return;
+
+	push @full, $listener;
+	foreach (1 .. 4)
+	{
+		push @full, IO::Socket::IP->new(PeerHost => $address, PeerPort => $listener->sockport, Blocking => 0);
+		usleep(20_000);
+	}
+	return $listener->sockport;
+}
+
+# Drips the reply to INFO, which it never ends, or to all.
+sub drip
+{
+	my ($client, $command) = @_;
+	return undef unless $command eq 'INFO' or $command eq 'XADD';
+	while (1) { print {$client} '+'; usleep(100_000); }
+}
+
+my $impostor = Impostor->new(
+	drips => \&drip,
+	counts => sub { return $_[1] eq 'INFO' || $_[1] eq 'XADD' ? "*2000000000\r\n" : undef; },
+	nests => sub { return $_[1] eq 'INFO' ? '*60000' . "\r\n*60000" x 6 . "\r\n" : undef; },
+	floods => sub { my ($client) = @_; return undef unless $_[1] eq 'INFO'; print {$client} "\$500000000\r\n" or return ''; while (print {$client} 'x' x 65536) { } return ''; });
+my $redis = Redis->new(tcp => 1);
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.connect_timeout = '2s'");
+
+sub says
+{
+	my ($url, $regex, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->set('outbox.redis_url' => $url);
+	eventually { $node->status('redis_error') =~ $regex } $name or diag $node->status('redis_error');
+	return;
+}
+
+# Sent by the dispatcher, and by outbox_send().
+sub arrives
+{
+	my ($url, $name) = @_;
+	my $count = $redis->count('d');
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->set('outbox.redis_url' => $url);
+	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+	eventually { $redis->count('d') == $count + 1 } "$name: messages are sent";
+	my ($status) = $node->psql('postgres', q{SELECT outbox_send('d', 'x')});
+	is($status, 0, '... and by outbox_send()');
+	return;
+}
+
+# Sentinels that are off, or hang, before one that is there.
+my $hole = black_hole('127.0.0.1') or die "could not listen: $!";
+my $sentinel = Impostor->new(plain => sub {
+	return $_[1] eq 'SENTINEL' ? "*2\r\n" . Impostor::bulk('127.0.0.1') . Impostor::bulk($redis->port) : undef;
+});
+my $hangs = Impostor->new(plain => sub { sleep 3600; });
+my $dead = Impostor->new(plain => sub { return $_[1] eq 'SENTINEL' ? "*2\r\n" . Impostor::bulk('127.0.0.1') . Impostor::bulk($hole) : undef; });
+my $url = 'redis+sentinel://' . join(',', map { "127.0.0.1:$_" } $hole, $sentinel->port) . '/m';
+arrives($url, 'a sentinel that is off');
+$node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
+arrives('redis+sentinel://' . join(',', map { "127.0.0.1:$_" } $hangs->port, $sentinel->port) . '/m', 'one that hangs');
+arrives('redis+sentinel://' . join(',', map { "127.0.0.1:$_" } $dead->port, $sentinel->port) . '/m', 'one whose master is off');
+
+# A name with two addresses, the first of which is off.
+my (undef, @addresses) = Socket::getaddrinfo('localhost', undef, { socktype => SOCK_STREAM });
+my ($first) = map { (Socket::getnameinfo($_->{addr}, Socket::NI_NUMERICHOST))[1] } @addresses;
+SKIP:
+{
+	skip 'localhost has no address of IPv6 that comes first', 2 unless @addresses > 1 and $first eq '::1' and black_hole('::1', $redis->port);
+	arrives('redis://localhost:' . $redis->port, 'the first address of a name is off');
+}
+
+# Answers without an end.
+says($impostor->url('drips'), qr/did not answer in time \(Redis at 127.0.0.1:\d+, user "drips"\)/, 'an answer that drips');
+says($impostor->url('counts'), qr/it sent garbage: .*user "counts"/, 'an answer of two billion elements');
+says($impostor->url('nests'), qr/did not answer in time .*user "nests"/, 'lists in lists');
+says($impostor->url('floods'), qr/its answer is too large .*user "floods"/, 'an answer of 500 MB');
+my $memory = slurp_file('/proc/' . $node->dispatcher . '/status');
+cmp_ok($memory =~ /VmPeak:\s+(\d+)/ ? $1 : 0, '<', 4_000_000, 'none of them made the dispatcher take gigabytes');
+foreach my $behaviour ('drips', 'counts')
+{
+	$node->set('outbox.redis_url' => $impostor->url($behaviour));
+	my $took = seconds { like($node->sql_error(q{SELECT outbox_send('d', 'x')}), qr/^08006: .*user "$behaviour"/, "outbox_send() to one that $behaviour") };
+	cmp_ok($took, '<', 20, '... ends');
+}
+
+# Which server it was.
+my $nobody = PostgreSQL::Test::Cluster::get_free_port();
+my $file = $node->basedir . '/password';
+append_to_file($file, "swordfish\n");
+says("redis://127.0.0.1:$nobody/7", qr/^could not connect: Connection refused \(Redis at 127.0.0.1:$nobody, database 7\)$/, 'a host');
+says('unix:///nowhere/redis.sock', qr/^could not connect: .*\(Redis at "\/nowhere\/redis.sock"\)$/, 'a socket');
+says("redis://127.0.0.1:$hole", qr/^could not connect within \d+ ms \(Redis at 127.0.0.1:$hole\)$/, 'a host that is off');
+says('redis://nobody.invalid', qr/^could not look up the host: .*\(Redis at nobody.invalid:6379\)$/, 'a name');
+$node->set('outbox.redis_password_file' => $file);
+says('redis://worker:secret@127.0.0.1:' . $redis->port, qr/^could not log in: WRONGPASS.*\(Redis at 127.0.0.1:\d+, user "worker", password file "\Q$file\E"\)$/, 'a user');
+my $error = $node->sql_error(q{SELECT outbox_send('d', 'x')});
+like($error, qr/WRONGPASS.*user "worker", password file/, '... in the error of outbox_send()');
+like($node->status('problem'), qr/Redis cannot be used.*WRONGPASS.*password file/, '... in problem');
+like(slurp_file($node->logfile), qr/Redis cannot be used, messages wait: .*Redis at 127.0.0.1:\d+, user "drips"/, '... and in the log');
+unlink $file;
+eventually { $node->status('redis_error') =~ /could not open the file of outbox.redis_password_file: .*password file "\Q$file\E"/ } 'a password file that is not there';
+unlike($node->status('problem') . $error, qr/swordfish|secret/, 'no password is shown');
+
+done_testing();

@@ -1,0 +1,91 @@
+# outbox.problems has a row for each thing that is wrong, the worst first;
+# outbox.status shows that one. Each ends by itself or by a function that it
+# names, and none comes without a reason.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new(tcp => 1);
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.replay_window = '1s'
+outbox.cleanup_interval = '100ms'
+outbox.max_attempts = 1000000
+outbox.retry_max_delay = '200ms'
+END
+$node->sql(q{CREATE ROLE watcher LOGIN; SELECT outbox_grant('watcher', 'monitor')});
+
+sub kinds { return $node->sql('SELECT kind FROM outbox.problems', 'postgres', extra_params => [ '-U', 'watcher' ]) =~ s/\n/, /gr; }
+
+sub has
+{
+	my ($kinds, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { kinds() eq $kinds } $name or diag kinds();
+	is($node->status('problem IS NOT DISTINCT FROM (SELECT problem FROM outbox.problems LIMIT 1)'), 't', '... status shows the first');
+	return;
+}
+
+# Several at once.
+has('', 'nothing is wrong');
+$redis->cli('SET', 'refusing', 'x');
+$node->set('outbox.max_attempts' => 1);
+$node->sql(q{SELECT outbox_enqueue('refusing', 'x', message_id => 'm')});
+has('dead', 'a message is dead');
+$node->set('outbox.max_attempts' => 1000000);
+$node->sql(q{SELECT outbox_enqueue('refusing', 'x') FROM generate_series(1, 3)});
+has('dead, destination', '... and another one is refused');
+$redis->stop;
+has('redis down, dead, destination', 'Redis is away');
+is($node->sql(q{SELECT string_agg(DISTINCT severity, ' ') FROM outbox.problems WHERE since BETWEEN now() - interval '5 min' AND now()}),
+	'critical warning', '... since when is known');
+like($node->status('problem'), qr/^Redis cannot be used, messages wait: could not connect: .*Redis at "\Q@{[ $redis->socket ]}\E"/, '... and which it is');
+$redis->start;
+has('dead, destination', 'it is back');
+is($node->sql(q{SELECT outbox_discard('refusing', 'm')}), 1, 'the dead message is discarded');
+has('destination', '... which ends that problem');
+$node->sql('SELECT outbox_pause()');
+has('paused, destination', 'everything is paused');
+$node->sql('SELECT outbox_resume()');
+has('destination', '... no more');
+
+# All that is enqueued goes nowhere: the fence goes along nevertheless, and when
+# the link is lost nothing is lost.
+my $windows = join ' UNION ALL ', map { "SELECT number FROM outbox.window_$_" } 0 .. 3;
+sub fence { my ($key) = @{ $redis->command('KEYS', 'outbox:fence:*') }; return $redis->command('GET', $key); }
+my ($newest) = $node->sql("SELECT max(number) FROM ($windows) w");
+my $log = $node->log_position;
+my $load = $node->start_load(clients => 1, scripts => [q{SELECT outbox_enqueue('refusing', 'x');}], args => [ '--rate', 20 ]);
+eventually { $node->sql("SELECT min(number) > $newest FROM ($windows) w") eq 't' } 'windows of which nothing was sent are emptied';
+my ($connection) = fence() =~ /^\d+ \S+ (\S+)/;
+$redis->cli('CLIENT', 'KILL', 'TYPE', 'normal');
+eventually { fence() !~ /$connection/ } 'the link is lost and made anew';
+$load->stop;
+has('destination', 'nothing else is wrong');
+unlike($node->log_since($log), qr/older than the windows/, '... as the log says');
+$redis->cli('DEL', 'refusing');
+has('', '... and when the destination accepts, nothing is');
+
+# A loss stays until somebody has seen to it, whatever happens meanwhile.
+$redis->stop;
+$redis->save_data;
+$redis->start;
+$newest = $node->sql("SELECT max(number) FROM ($windows) w");
+eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); $node->sql("SELECT min(number) > $newest FROM ($windows) w") eq 't' } 'slots are emptied';
+$redis->stop;
+$redis->restore_data;
+$node->set('outbox.redis_data_loss' => 'resume');
+$redis->start;
+has('loss', 'Redis goes back to before them');
+$node->restart;
+has('loss', '... a restart of the server does not mend that');
+like($node->status('problem'), qr/of those enqueued before .* some may be missing there; when you have seen to that, call outbox_acknowledge_loss\(\)\.$/,
+	'... and what to do is said');
+is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before) FROM outbox.loss'), 't', 'it is acknowledged');
+has('', '... and over');
+is($node->sql('SELECT outbox_acknowledge_loss() IS NULL'), 't', '... once');
+
+done_testing();
