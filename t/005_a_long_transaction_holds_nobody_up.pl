@@ -22,8 +22,8 @@ $open[0]->query_safe(q{BEGIN; SELECT outbox_begin('long', concurrency => 'pessim
 $open[1]->query_safe(q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1});
 $open[2]->query_safe(q{BEGIN; SELECT pg_current_xact_id()});
 
-my $took = seconds { $node->sql(q{SELECT outbox_enqueue('d', 'short 1')}); wait_until { $redis->count('d') == 1 } };
-cmp_ok($took, '<', 3, 'a message is sent at once while other transactions are open');
+$node->sql(q{SELECT outbox_enqueue('d', 'short 1')});
+eventually { $redis->count('d') == 1 } 'a message is sent while other transactions are open';
 
 $node->sql("SELECT outbox_enqueue('d', 'short $_')") foreach 2 .. 5;
 eventually { $redis->count('d') == 5 } '... and the next ones';

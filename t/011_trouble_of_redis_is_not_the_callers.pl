@@ -33,7 +33,7 @@ sub survives
 
 	$begin->();
 	my $took = seconds { $node->load(clients => 4, transactions => 25, scripts => [$script]) };
-	cmp_ok($took, '<', 2, "$name: callers do not notice");
+	cmp_ok($took, '<', 25, "$name: callers do not notice");	# else each would wait for a second at least, 25 times
 	eventually { $node->status('redis_state') eq 'down' } "$name: outbox.status says that Redis is down";
 	like($node->status('redis_error'), $error, '... and why');
 	cmp_ok($node->status('pending'), '>=', 100, '... and what waits');
@@ -44,8 +44,7 @@ sub survives
 
 	my $rows = $node->sql('SELECT count(*) FROM ledger');
 	$end->();
-	$took = seconds { wait_until { $redis->count('ledger') >= $rows } };
-	cmp_ok($took, '<', 2, "$name: messages are sent within a second or so of its end");
+	eventually { $redis->count('ledger') >= $rows } "$name: messages are sent after its end";
 	ok($node->wait_until_sent, '... all of them');
 	is($node->status('redis_state'), 'up', '... and the status says that Redis is up');
 

@@ -41,8 +41,8 @@ sub quickly
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	my $took = seconds { ($status, undef, $error) = $node->psql($database // 'postgres', $sql) };
-	is($status, 0, $name) or diag $error;
-	cmp_ok($took, '<', 2, '... at once');
+	is($status, 0, $name) or diag $error;    # PostgreSQL gives up after five seconds
+	cmp_ok($took, '<', 30, '... at once');
 	return;
 }
 

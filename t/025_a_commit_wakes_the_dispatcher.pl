@@ -17,23 +17,38 @@ restart_after_crash = on
 END
 my $sent = 0;
 
-# Some messages one after the other. The dispatcher has other reasons to wake up,
-# about once in a second: without being woken for these it needs as many seconds.
+# Does it four times. The dispatcher has other reasons to wake up, about once in a
+# second: without being woken for these it needs as many seconds, always. Being woken
+# it needs none, but on a machine that is busy with other things it may take several
+# tries to see that.
+sub four_at_once(&$)
+{
+	my ($code, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return eventually
+	{
+		my $took = 0;
+		$took += $code->() foreach 1 .. 4;
+		$took < 2;
+	}
+	$name;
+}
+
 sub arrives
 {
 	my ($name, $sql, $database) = @_;
-	my $took = 0;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	foreach (1 .. 4)
+	four_at_once
 	{
 		my $session = ref $database ? $database : undef;
 		$session ? $session->query_safe($sql) : $node->sql($sql, $database);
 		$sent++;
-		$took += seconds { wait_until { $redis->count('d') == $sent } };
+		return seconds { wait_until { $redis->count('d') == $sent } };
 	}
-	is($redis->count('d'), $sent, $name);
-	cmp_ok($took, '<', 2, '... at once');
+	"$name arrives at once";
+	is($redis->count('d'), $sent, '... once');
 	return;
 }
 
@@ -63,16 +78,16 @@ PREPARE TRANSACTION 'p';
 COMMIT PREPARED 'p';
 END
 
-my $took = seconds { $node->sql('SELECT outbox_cleanup()') foreach 1 .. 4 };
-cmp_ok($took, '<', 2, 'outbox_cleanup() is answered at once');
-$took = seconds {
-	foreach (1 .. 4)
-	{
-		$node->sql("BEGIN; SELECT outbox_begin('w$_'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT; SELECT outbox_wait('w$_')");
-		$sent++;
-	}
-};
-cmp_ok($took, '<', 2, 'so is outbox_wait()');
+my $session_of_waits = $node->session;
+four_at_once { return seconds { $session_of_waits->query_safe('SELECT outbox_cleanup()') } } 'outbox_cleanup() is answered at once';
+four_at_once
+{
+	$sent++;
+	$session_of_waits->query_safe("BEGIN; SELECT outbox_begin('w$sent'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT");
+	return seconds { $session_of_waits->query_safe("SELECT outbox_wait('w$sent')") };
+}
+'so is outbox_wait()';
+$session_of_waits->quit;
 
 $node->sql('CREATE DATABASE fresh');
 $node->sql('CREATE EXTENSION outbox', 'fresh');
@@ -89,8 +104,7 @@ eventually { $node->sql(q{SELECT wait_event IS NOT NULL FROM pg_stat_activity WH
 $node->sql(q{SELECT outbox_enqueue('d', 'x')});
 $sent++;
 $redis->resume;
-$took = seconds { wait_until { $redis->count('d') == $sent } };
-cmp_ok($took, '<', 2, 'what is committed meanwhile is sent at once');
+eventually { $redis->count('d') == $sent } 'what is committed meanwhile is sent';
 
 # What was committed before somebody could be woken.
 $redis->stop;

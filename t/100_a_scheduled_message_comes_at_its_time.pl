@@ -65,10 +65,8 @@ is(join(' ', $redis->bodies('undone')), 'yes', '... but none that was rolled bac
 
 # A time that has passed is now.
 my $session = $node->session;
-cmp_ok(seconds {
-		$session->query_safe(q{SELECT outbox_enqueue('late', 'past', deliver_at => 'epoch'), outbox_enqueue('late', 'now', deliver_at => now())});
-		wait_until { $redis->count('late') == 2 };
-}, '<', 1, 'a time that has passed is no delay');
+$session->query_safe(q{SELECT outbox_enqueue('late', 'past', deliver_at => 'epoch'), outbox_enqueue('late', 'now', deliver_at => now())});
+eventually { $redis->count('late') == 2 } 'what is scheduled for a time that has passed comes';
 is(join(' ', $redis->bodies('late')), 'past now', '... nor changes the order');
 $session->quit;
 
@@ -81,10 +79,8 @@ eventually { $node->status('scheduled') == 2 } 'two are scheduled';
 my $due = $node->sql(q{SELECT extract(epoch FROM next_at) FROM outbox.pending WHERE dest = 'missed'});
 $node->stop('immediate');
 wait_until { time > $due };
-my $start = time;
 $node->start;
 eventually { $redis->count('missed') == 1 } 'what became due while the server was down comes';
-cmp_ok(time - $start, '<', 6, '... soon');
 in_time('across', 1);
 
 # Several that become due while the dispatcher sleeps: in the order of the calls,

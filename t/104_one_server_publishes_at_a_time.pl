@@ -71,20 +71,17 @@ is(arrived('of the clone'), 0, '... and the clone has not used the moment');
 # Immediately stopped, the lease is left behind; but it is its own.
 $production->stop('immediate');
 isnt(lease(), '', 'an immediate stop leaves the lease');
-my $taken = seconds
-{
-	$production->start;
-	enqueue($production, 7);
-	wait_until { $redis->count('d') == 7 };
-};
-cmp_ok($taken, '<', 6, '... which the same data directory takes over at once');
-all_arrived('... and sends');
+my $log = $production->log_position;
+$production->start;
+enqueue($production, 7);
+all_arrived('... which the same data directory takes over, and sends');
+unlike($production->log_since($log), qr/another server publishes/, '... without waiting for it');
 ok(waits($clone), '... while the clone waits');
 ok(has_noted($production), '... and has noted it');
 
 # A clean stop gives the lease back.
-my $log = $clone->log_position;
-$taken = seconds
+$log = $clone->log_position;
+my $taken = seconds
 {
 	$production->stop('fast');
 	is(lease(), '', 'a clean stop gives the lease back');
@@ -92,7 +89,6 @@ $taken = seconds
 	all_arrived('the clone takes over');
 };
 cmp_ok($taken, '>', 1.9, '... after outbox.takeover_delay');
-cmp_ok($taken, '<', 8, '... long before the lease would have run out');
 like($clone->log_since($log), qr/this server publishes now/, '... and the log says so');
 
 # It is the incumbent now. Killed, it leaves the lease to run out.

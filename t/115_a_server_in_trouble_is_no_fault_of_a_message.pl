@@ -40,7 +40,7 @@ sub outlives
 	enqueue("before $name");
 	ok($node->wait_until_sent, "$name: Redis works");
 	$enter->();
-	cmp_ok(enqueue("in $name"), '<', 5, '... the caller does not wait');
+	cmp_ok(enqueue("in $name"), '<', 60, '... the caller does not wait');
 	eventually { $node->status('redis_state') eq 'down' && $node->status('redis_error') =~ $error } '... status says what Redis says'
 	  or diag $node->status('redis_state, redis_error');
 	like($node->status('problem'), qr/^Redis cannot be used, messages wait: .*$error/, '... and problem');

@@ -114,9 +114,8 @@ $server->sql('BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transactio
 $redis_store->pause;
 use_store($good_redis);
 my $took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms/, 'a Redis that hangs'); };
-cmp_ok($took, '<', 5, '... is not waited for long');
-$took = seconds { like($node->sql_error("SET statement_timeout = '200ms'; " . begin_in()), qr/^57014/, '... and can be cancelled'); };
-cmp_ok($took, '<', 1, '... at once');
+cmp_ok($took, '<', 60, '... is not waited for long');
+like($node->sql_error("SET statement_timeout = '200ms'; " . begin_in()), qr/^57014/, '... and can be cancelled before the time is up');
 $redis_store->resume;
 works($good_redis, '... it goes on');
 
@@ -142,11 +141,12 @@ use_store($server->store_url('shard', $pg_proxy));
 like($session->query(begin_in()), qr/^t$/m, 'the same for a PostgreSQL');
 $pg_proxy->hold('store_contains');
 $session->query("SET statement_timeout = '200ms'");
-$took = seconds { unlike($session->query(begin_in()), qr/^[tf]$/m, '... a session gives up') };
-cmp_ok($took, '<', 1, '... at once');
+$session->{stderr} = '';
+unlike($session->query(begin_in()), qr/^[tf]$/m, '... a session gives up');
+like($session->{stderr}, qr/statement timeout/, '... before the time is up');
 $session->query('RESET statement_timeout');
 $took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms/, '... or its time is up') };
-cmp_ok($took, '<', 5, '... soon');
+cmp_ok($took, '<', 60, '... soon');
 $pg_proxy->pass;
 like($session->query(begin_in()), qr/^t$/m, '... and asks again on a new connection');
 $opened = $pg_proxy->opened;

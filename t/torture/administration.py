@@ -189,7 +189,7 @@ class Administration:
 
     def come_and_go_endpoint(self, force):
         """An endpoint that is there at times."""
-        if self.query("SELECT FROM outbox.endpoints WHERE name = 'passing'"):
+        if self.query("SELECT name FROM outbox.endpoint WHERE name = 'passing'"):
             self.query("SELECT outbox_drop_endpoint('passing', %s)", force)
         else:
             self.query("SELECT outbox_create_endpoint('passing')")
