@@ -264,12 +264,12 @@ class Client:
         """Two messages, by a cursor whose third row fails in a savepoint; then nothing for a while. Return how many."""
         dests = [self.chance.choice(self.destinations) for _ in range(2)]
         tx.messages.extend([part, number, dest, time.monotonic(), None] for number, dest in enumerate(dests))
-        query = "DECLARE messages CURSOR FOR SELECT outbox_enqueue(dest, body) FROM unnest(%s::text[], %s::text[]) AS message (dest, body)"
+        query = f"DECLARE messages_{part} CURSOR FOR SELECT outbox_enqueue(dest, body) FROM unnest(%s::text[], %s::text[]) AS message (dest, body)"
         bodies = [self.body(tx, part, number) for number in range(3)]
         self.execute(psycopg.ClientCursor(self.connection).mogrify(query, [[*dests, "outbox:"], bodies]))
-        self.execute("FETCH 2 FROM messages")
+        self.execute(f"FETCH 2 FROM messages_{part}")
         self.execute("SAVEPOINT two")
-        self.execute("FETCH 1 FROM messages", fails_with=errors.ReservedName)
+        self.execute(f"FETCH 1 FROM messages_{part}", fails_with=errors.ReservedName)
         self.execute("ROLLBACK TO two")
         if self.chance.random() < 0.5:
             time.sleep(self.chance.uniform(2, 6))  # in which the rings go round
