@@ -38,6 +38,7 @@ ENDPOINTS = {
     "sold": 5,  # gets a store
     "passing": 3,  # comes and goes
 }
+MANY = 100  # messages of a large transaction, at least
 WITH_STORE = ("stored", "sold")
 LARGE = 1_200_000  # bytes that a Redis with a small limit refuses
 GROWN = 131_072  # digits of the greatest number that jsonb takes, written 1e131071
@@ -226,9 +227,11 @@ class Client:
         self.execute("INSERT INTO business (token, part, endpoint, incoming) VALUES (%s, %s, %s, %s)",
                      [tx.token, part, endpoint, incoming])  # fmt: skip
         tx.parts.append([endpoint, incoming])
-        count = self.chance.randint(1, 5) if self.chance.random() < 0.985 else self.chance.randint(100, 400)
+        count = self.chance.randint(1, 5) if self.chance.random() < 0.985 else self.chance.randint(MANY, 4 * MANY)
         fetched = self.enqueue_by_cursor(tx, part) if style["cursor"] else 0
         count = max(count, fetched)
+        if count >= MANY and not fetched and self.chance.random() < 0.5:
+            return self.enqueue_many(tx, part, count)
         for number in range(fetched, count):
             if style["pause"] and number == count - 1:
                 time.sleep(style["pause"])
@@ -259,6 +262,12 @@ class Client:
 
     def body(self, tx, part, number, grown=0, padding=0):
         return json.dumps({"tx": tx.token, "part": part, "number": number, "grown": grown, "padding": "x" * padding})
+
+    def enqueue_many(self, tx, part, count):
+        dest = self.chance.choice(self.destinations)
+        tx.messages.extend([part, number, dest, time.monotonic(), None] for number in range(count))
+        bodies = [self.body(tx, part, number) for number in range(count)]
+        return self.execute("SELECT outbox_enqueue_many(%s, %s::text[])", [dest, bodies])
 
     def enqueue_by_cursor(self, tx, part):
         """Two messages, by a cursor whose third row fails in a savepoint; then nothing for a while. Return how many."""
