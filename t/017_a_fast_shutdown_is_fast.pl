@@ -22,8 +22,10 @@ sub stops
 	return;
 }
 
+# Redis hangs when the dispatcher has a connection, and a message to send.
 sub hang
 {
+	$node->poll_query_until('postgres', q{SELECT redis_state = 'up' FROM outbox.status}) or return 0;
 	$redis->pause;
 	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
 	return $node->poll_query_until('postgres', 'SELECT windows > 0 FROM outbox.status');
