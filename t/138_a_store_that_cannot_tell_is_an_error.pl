@@ -119,6 +119,21 @@ like($node->sql_error("SET statement_timeout = '200ms'; " . begin_in()), qr/^570
 $redis_store->resume;
 works($good_redis, '... it goes on');
 
+# A session that asks three times opens no connection for that. The dispatcher may, at
+# some moment: then once more.
+sub keeps_its_connection
+{
+	my ($asking, $through) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return eventually
+	{
+		my $opened = $through->opened;
+		3 == grep { $asking->query(begin_in()) =~ /^t$/m && $through->opened == $opened } 1 .. 3;
+	}
+	'... which it keeps for all that follow';
+}
+
 # The session that gave up finds its answer and no older one.
 my $proxy = Proxy->new($redis_store);
 use_store($proxy->url =~ s{//}{//:sw0rdfish\@}r);
@@ -129,9 +144,7 @@ unlike($session->query(begin_in()), qr/^[tf]$/m, '... a session gives up');
 $proxy->pass;
 $session->query('RESET statement_timeout');
 like($session->query(begin_in()), qr/^t$/m, '... and asks again on a new connection');
-my $opened = $proxy->opened;
-like($session->query(begin_in()), qr/^t$/m, '... which it keeps') foreach 1 .. 3;
-is($proxy->opened, $opened, '... for all that follow');
+keeps_its_connection($session, $proxy);
 $redis_store->command('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
 like($session->query(begin_in()), qr/^t$/m, 'a connection that was lost meanwhile is none to the caller');
 
@@ -149,9 +162,7 @@ $took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms
 cmp_ok($took, '<', 60, '... soon');
 $pg_proxy->pass;
 like($session->query(begin_in()), qr/^t$/m, '... and asks again on a new connection');
-$opened = $pg_proxy->opened;
-like($session->query(begin_in()), qr/^t$/m, '... which it keeps') foreach 1 .. 3;
-is($pg_proxy->opened, $opened, '... for all that follow');
+keeps_its_connection($session, $pg_proxy);
 $server->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shard'});
 like($session->query(begin_in()), qr/^t$/m, 'a connection that was ended meanwhile is none to the caller');
 
