@@ -8,6 +8,6 @@
 #include "access/attnum.h"
 #include "utils/relcache.h"
 
-extern void append_row(Relation table, AttrNumber key, Datum *values, bool *isnull);
+extern void append_row(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull);
 
 #endif							/* OUTBOX_APPEND_H */

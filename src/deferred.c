@@ -160,6 +160,7 @@ deferred_append(const Message *message, int log_slot, DeferredState state,
 	if (appender.table == NULL)
 		begin_append();
 	row = ExecClearTuple(appender.row);
+	memset(row->tts_isnull, true, row->tts_tupleDescriptor->natts); /* also what was added */
 	memset(row->tts_isnull, false, NCOLUMNS);
 #define SET(col, value) (row->tts_values[(col) - 1] = (value))
 #define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))

@@ -86,7 +86,7 @@ history_append(Relation table, const pg_uuid_t *keys, int n)
 	memcpy(VARDATA(packed), keys, n * sizeof(pg_uuid_t));
 	values[COL_FIRST_KEY - 1] = UUIDPGetDatum(&keys[0]);
 	values[COL_KEYS - 1] = PointerGetDatum(packed);
-	append_row(table, COL_FIRST_KEY, values, isnull);
+	append_row(table, COL_FIRST_KEY, NCOLUMNS, values, isnull);
 	pfree(packed);
 }
 

@@ -133,7 +133,7 @@ log_append(const Message *message)
 	isnull[COL_HEADERS - 1] = message->headers == NULL;
 	isnull[COL_DELIVER_AT - 1] = message->deliver_at == 0;
 
-	append_row(table, COL_TX, values, isnull);
+	append_row(table, COL_TX, NCOLUMNS, values, isnull);
 	KILL_POINT("message_written");
 	table_close(table, NoLock);
 	wakeup_at_commit();

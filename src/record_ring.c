@@ -255,7 +255,7 @@ insert(Relation table, const pg_uuid_t *key, const char *endpoint, const char *m
 	values[COL_ENDPOINT - 1] = endpoint ? CStringGetTextDatum(endpoint) : (Datum) 0;
 	isnull[COL_MSGID - 1] = msgid == NULL;
 	values[COL_MSGID - 1] = msgid ? CStringGetTextDatum(msgid) : (Datum) 0;
-	append_row(table, COL_KEY, values, isnull);
+	append_row(table, COL_KEY, NCOLUMNS, values, isnull);
 }
 
 /* Takes the momentary lock on a key; whoever claims anywhere holds it. */

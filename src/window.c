@@ -190,7 +190,7 @@ window_append(const Window *window, int slot)
 	values[COL_OLDEST - 1] = TimestampTzGetDatum(window->oldest);
 	isnull[COL_OLDEST - 1] = window->oldest == 0;
 
-	append_row(table, COL_NUMBER, values, isnull);
+	append_row(table, COL_NUMBER, NCOLUMNS, values, isnull);
 	table_close(table, NoLock);
 }
 

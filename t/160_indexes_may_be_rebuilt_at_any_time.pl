@@ -133,6 +133,19 @@ $node->sql(q{SELECT outbox_enqueue('d', 'mended')});
 eventually { $redis->count('d') == 64 } '... until there is another one';
 
 #
+# What else an administrator may do to a table.
+#
+$node->sql("ALTER TABLE $log ADD COLUMN mine int, ADD COLUMN his text NOT NULL DEFAULT 'x'; ALTER TABLE outbox.deferred ADD COLUMN hers int");
+$redis->cli('SET', 'refuses', 'x');
+$node->sql(q{BEGIN; SELECT outbox_enqueue('d', 'with more columns'); SELECT outbox_enqueue('refuses', 'x'); COMMIT});
+eventually { $redis->count('d') == 65 && $node->status('deferred') == 1 } 'columns that were added do no harm';
+is($node->sql("SELECT count(*) FROM $log WHERE his = 'x' AND mine IS NULL AND convert_from(body, 'UTF8') = 'with more columns'"), 1, '... and have their default');
+$redis->cli('DEL', 'refuses');
+$node->sql("ALTER TABLE $log SET UNLOGGED");
+like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$log\E" is unlogged/, 'an unlogged table is an error');
+$node->sql("ALTER TABLE $log SET LOGGED");
+
+#
 # Reindexing in a loop, under load.
 #
 $node->sql('ALTER TABLE ledger ADD PRIMARY KEY (body)');
