@@ -136,6 +136,7 @@ CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'w
 CREATE INDEX deferred_key_idx ON outbox.deferred (key);
 CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_at) WHERE state = 'scheduled';
 CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state = 'dead';
+CREATE INDEX deferred_tombstone_idx ON outbox.deferred (log_slot) WHERE state IN ('returned', 'discarded');
 COMMENT ON TABLE outbox.deferred IS 'messages that cannot be sent now: scheduled for later, refused by their destination, behind one of these, or dead';
 COMMENT ON COLUMN outbox.deferred.id IS 'id that the message has in the log';
 COMMENT ON COLUMN outbox.deferred.key IS 'record that the message belongs to';

@@ -23,9 +23,10 @@
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/fmgrprotos.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -83,6 +84,7 @@ typedef struct KeySearch
 	bool		found;
 } KeySearch;
 
+static bool measure(Oid oid, int64 *size);
 static bool scan_slot(int slot, Snapshot visible, const SnapshotValue *after,
 					  const SnapshotValue *upto, LogReader reader, void *arg);
 static bool begin_slot_scan(SlotScan *scan, int slot, Snapshot visible);
@@ -160,17 +162,55 @@ log_append_marker(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 	log_append(&marker);
 }
 
-/* Bytes of all slots on disk, indexes and TOAST included. */
+/*
+ * Bytes of all slots on disk, indexes and TOAST included. It waits for nobody:
+ * of a slot that is locked, as while it is being emptied, it tells the size that
+ * it had when this process looked before.
+ */
 int64
 log_size(void)
 {
-	const Relations *relations = relations_enter();
-	int64		size = 0;
+	static int64 known[MAX_SLOTS];
+	int64		total = 0;
 
-	for (int n = 0; n < relations->nslots[RING_LOG]; n++)
-		size += DatumGetInt64(DirectFunctionCall1(pg_total_relation_size,
-												  ObjectIdGetDatum(relations->slots[RING_LOG][n].table)));
-	return size;
+	for (int n = 0; n < relations_enter()->nslots[RING_LOG]; n++)
+	{
+		int64		size = 0;
+
+		if (measure(relations_enter()->slots[RING_LOG][n].table, &size))
+			known[n] = size;
+		total += known[n];
+	}
+	return total;
+}
+
+/* Adds what a relation takes, with its TOAST table and indexes; false if any of them is locked. */
+static bool
+measure(Oid oid, int64 *size)
+{
+	Relation	relation;
+	bool		complete = true;
+
+	if (!ConditionalLockRelationOid(oid, AccessShareLock))
+		return false;
+	relation = try_relation_open(oid, NoLock);
+	if (relation)
+	{
+		*size += (int64) RelationGetNumberOfBlocks(relation) * BLCKSZ;
+		if (OidIsValid(relation->rd_rel->reltoastrelid))
+			complete = measure(relation->rd_rel->reltoastrelid, size);
+		if (relation->rd_rel->relhasindex)
+		{
+			List	   *indexes = RelationGetIndexList(relation);
+
+			for (int i = 0; i < list_length(indexes) && complete; i++)
+				complete = measure(list_nth_oid(indexes, i), size);
+			list_free(indexes);
+		}
+		relation_close(relation, NoLock);
+	}
+	UnlockRelationOid(oid, AccessShareLock);
+	return complete;
 }
 
 /* Whether a log of that size is one to which outbox.max_log_size adds nothing. */
