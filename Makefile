@@ -68,6 +68,7 @@ OBJS       = \
 	bgworker/packing.o \
 	bgworker/position.o \
 	bgworker/publisher.o \
+	bgworker/quarantine.o \
 	bgworker/transaction.o \
 	bgworker/window_rows.o
 

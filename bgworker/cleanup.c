@@ -10,7 +10,8 @@
  * It never waits for a lock: a slot that somebody holds (pg_dump, a forgotten
  * transaction) is passed over, and any other empty one becomes the next. Nobody
  * writes to a slot that is retired and readers skip it, so truncating it makes
- * no writer wait.
+ * no writer wait. Nor does it end the dispatcher: a slot at which an ERROR comes
+ * up is left alone for a while (quarantine.c), and the others go on.
  */
 #include "postgres.h"
 
@@ -32,6 +33,7 @@
 
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
+#include "bgworker/quarantine.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/endpoint.h"
@@ -51,8 +53,10 @@
 /* A dump has its locks within this time, or waits for one: microseconds. */
 #define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
 
+static bool attempt(RingKind kind, int n, const Ring *ring, Position *position, const CleanupLimits *limits);
 static bool step(RingKind kind, int n, const Slot *slot, const Position *position, const CleanupLimits *limits);
-static bool rotate(RingKind kind, const Ring *ring, const Position *position);
+static bool rotate(RingKind kind, int next, const Ring *ring, const Position *position);
+static int	next_slot(RingKind kind, const Ring *ring);
 static bool make_quiet(RingKind kind, int n);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static bool retire(RingKind kind, int n);
@@ -60,6 +64,7 @@ static int64 share_of_time(RingKind kind);
 static bool holds_packed(const Ring *ring);
 static bool is_full(RingKind kind, const Ring *ring);
 static bool empty(RingKind kind, int n, const Slot *slot);
+static bool forget_tombstones(int slot);
 static void forget_packed(int slot);
 static bool is_needed_by_dump(Oid table, const Slot *slot);
 static bool somebody_waits_with_snapshot_before(FullTransactionId tx);
@@ -109,8 +114,9 @@ cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 			return false;
 		rings_read(&rings);
 		transaction_commit();
+		quarantine_review(&rings);
 
-		if (!rotate((RingKind) kind, ring, position))
+		if (!attempt((RingKind) kind, -1, ring, position, limits))
 			return false;
 		for (int n = 0; n < ring->nslots; n++)
 		{
@@ -118,7 +124,7 @@ cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 			for (SlotState before = SLOT_CURRENT; before != ring->slots[n].state;)
 			{
 				before = ring->slots[n].state;
-				if (!step((RingKind) kind, n, &ring->slots[n], position, limits) ||
+				if (!attempt((RingKind) kind, n, ring, position, limits) ||
 					!transaction_begin("cleaning up"))
 					return false;
 				rings_read(&rings);
@@ -128,6 +134,30 @@ cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 	}
 	*changed = rings_shared_generation() != generation;
 	return true;
+}
+
+/*
+ * Brings a slot into its next state, or makes the next one current if n is
+ * negative. False if the extension is being dropped; a failure is none of that.
+ */
+static bool
+attempt(RingKind kind, int n, const Ring *ring, Position *position, const CleanupLimits *limits)
+{
+	volatile bool is_there = true;
+	int			slot = n < 0 ? next_slot(kind, ring) : n;
+
+	if (slot < 0 || (n < 0 && kind == RING_HISTORY) || quarantine_holds(kind, slot))
+		return true;
+	PG_TRY();
+	{
+		is_there = n < 0 ? rotate(kind, slot, ring, position) : step(kind, n, &ring->slots[n], position, limits);
+	}
+	PG_CATCH();
+	{
+		quarantine_catch(kind, slot, "cleaning up");
+	}
+	PG_END_TRY();
+	return is_there;
 }
 
 /* Brings one slot into its next state if it may go there. */
@@ -158,25 +188,28 @@ step(RingKind kind, int n, const Slot *slot, const Position *position, const Cle
 	return true;
 }
 
+/* The slot that would be current next, -1 if none is empty. */
+static int
+next_slot(RingKind kind, const Ring *ring)
+{
+	for (int n = 0; n < ring->nslots; n++)
+	{
+		if (ring->slots[n].state == SLOT_EMPTY && !quarantine_holds(kind, n))
+			return n;
+	}
+	return -1;
+}
+
 /*
  * Makes an empty slot the current one when the current one has been written
  * for its share of the time, or is full. Needs no lock against writers, so it
  * never starves.
  */
 static bool
-rotate(RingKind kind, const Ring *ring, const Position *position)
+rotate(RingKind kind, int next, const Ring *ring, const Position *position)
 {
-	int			next = 0;
-
 	bool		is_old;
 	bool		rotated = false;
-
-	if (kind == RING_HISTORY)
-		return true;
-	while (next < ring->nslots && ring->slots[next].state != SLOT_EMPTY)
-		next++;
-	if (next == ring->nslots)
-		return true;
 
 	is_old = GetCurrentTimestamp() - ring->slots[ring->current].since >= share_of_time(kind);
 	if (!transaction_begin("rotating a ring"))
@@ -289,12 +322,24 @@ holds_packed(const Ring *ring)
 	return false;
 }
 
-/* Records go to small tables: their hashed keys touch pages at random. */
+/*
+ * Records go to small tables: their hashed keys touch pages at random. When
+ * slots become scarce, for nothing is published or a lock or an old snapshot keeps
+ * what was packed, each is made twice as large as the one before: so the rest lasts.
+ */
 static bool
 is_full(RingKind kind, const Ring *ring)
 {
-	return kind == RING_RECORD &&
-		slot_blocks(kind, ring->current) >= outbox_record_slot_size / (BLCKSZ / 1024);
+	int64		limit = outbox_record_slot_size / (BLCKSZ / 1024);
+	int			used = 0;
+
+	if (kind != RING_RECORD)
+		return false;
+	for (int n = 0; n < ring->nslots; n++)
+		used += ring->slots[n].state != SLOT_EMPTY;
+	if (used > ring->nslots / 2)
+		limit <<= used - ring->nslots / 2;
+	return slot_blocks(kind, ring->current) >= limit;
 }
 
 /*
@@ -308,6 +353,8 @@ empty(RingKind kind, int n, const Slot *slot)
 	int64		records = 0;
 	bool		locked;
 
+	if (kind == RING_LOG && !forget_tombstones(n))
+		return false;
 	if (!transaction_begin("emptying a slot"))
 		return false;
 	relations = &relations_enter()->slots[kind][n];
@@ -316,10 +363,9 @@ empty(RingKind kind, int n, const Slot *slot)
 	{
 		SlotRelations copy = *relations;
 
-		if (kind == RING_LOG)
-			deferral_forget_slot(n);
-		else if (slot->packed_into < 0)
-			records = kind == RING_RECORD ? count_rows(copy.table) : slot->keys;
+		if (kind != RING_LOG && slot->packed_into < 0)
+			records = kind == RING_HISTORY ? slot->keys :
+				quarantine_has_failed(kind, n) ? 0 : count_rows(copy.table);
 		if (kind == RING_HISTORY)
 			forget_packed(n);
 		KILL_POINT_OF_RING(kind, "locked_to_empty");
@@ -333,6 +379,22 @@ empty(RingKind kind, int n, const Slot *slot)
 		KILL_POINT_OF_RING(kind, "empty_committed");
 	transaction_tell_rings();
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, records);
+	return true;
+}
+
+/*
+ * Before the slot is locked, for there may be many. Nobody reads it any more, so
+ * they are missed by nobody if it cannot be locked now.
+ */
+static bool
+forget_tombstones(int slot)
+{
+	if (!transaction_begin("forgetting deferred messages"))
+		return false;
+	deferral_forget_slot(slot);
+	KILL_POINT("tombstones_deleted");
+	transaction_commit();
+	KILL_POINT("tombstones_delete_committed");
 	return true;
 }
 

@@ -117,6 +117,7 @@ static void lease_is_held(void);
 static void redis_is_up(void);
 static void redis_works(void);
 static bool keep_house(bool busy);
+static bool keep_rings(void);
 static void renew_lease(void);
 static bool has_news_of_position(void);
 static void note_position(void);
@@ -160,7 +161,9 @@ outbox_dispatcher_main(Datum database)
 			problem_clear(PROBLEM_LEASE);
 			position_close_at_once(&position);
 			look_for_extension();
-			wait_for_work();
+			if (!keep_rings())
+				wait_for_work();
+			attend_to_refusal();
 			continue;
 		}
 		reload_if_changed();
@@ -697,11 +700,24 @@ keep_house(bool busy)
 	else if (cleanup_is_asked_for() ||
 		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
-	else if (round_is_due())
+	more = keep_rings();
+	return more || is_cleaning;
+}
+
+/*
+ * What goes on with dispatch off as well: records are written all the same. Says
+ * whether there is more of it.
+ */
+static bool
+keep_rings(void)
+{
+	bool		more;
+
+	if (round_is_due())
 		(void) run_round(false);
 	more = packing_step();
 	more |= filter_builder_step();
-	return more || is_cleaning;
+	return more;
 }
 
 /* Says that we are still there, if nothing else has for a while. */

@@ -4,12 +4,14 @@
  *
  * Called by the dispatcher between windows, one bounded step at a time: after a
  * slot became quiet or was packed, and for all of them after a restart.
- * Meanwhile looks go to the slot itself.
+ * Meanwhile looks go to the slot itself. So they do for one that cannot be read,
+ * which ends no dispatcher (quarantine.c).
  */
 #include "postgres.h"
 
 #include "bgworker/filter_builder.h"
 #include "bgworker/key_run.h"
+#include "bgworker/quarantine.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/filter.h"
@@ -31,6 +33,7 @@ static bool has_last;
 
 static int64 looked_at = -1;	/* generation at which nothing was left to do */
 
+static void step(void);
 static bool is_still_there(const Rings *rings);
 static bool begin_next(const Rings *rings);
 static void proceed(void);
@@ -42,12 +45,29 @@ static void proceed(void);
 bool
 filter_builder_step(void)
 {
-	Rings		rings;
-
 	if (!building && rings_shared_generation() == looked_at)
 		return false;
 	if (!transaction_begin("building a filter"))
 		return false;
+	PG_TRY();
+	{
+		step();
+		transaction_commit();
+	}
+	PG_CATCH();
+	{
+		building = false;
+		quarantine_catch(kind, slot, "building the filter of");
+		filter_abandon(FILTER_OF_SLOT);
+	}
+	PG_END_TRY();
+	return true;
+}
+
+static void
+step(void)
+{
+	Rings		rings;
 
 	rings_read(&rings);
 	filters_forget_stale(&rings);
@@ -60,8 +80,6 @@ filter_builder_step(void)
 		proceed();
 	else
 		looked_at = rings.generation;
-	transaction_commit();
-	return true;
 }
 
 static bool
@@ -82,13 +100,14 @@ begin_next(const Rings *rings)
 		{
 			const Slot *state = &rings->ring[k].slots[n];
 
-			if (state->state != SLOT_QUIET || filter_is_there((RingKind) k, n, state))
-				continue;
-			tag = U64FromFullTransactionId(state->tx);
-			if (!filter_begin(FILTER_OF_SLOT, slot_count_keys((RingKind) k, n, state)))
+			if (state->state != SLOT_QUIET || filter_is_there((RingKind) k, n, state) ||
+				quarantine_holds((RingKind) k, n))
 				continue;
 			kind = (RingKind) k;
 			slot = n;
+			tag = U64FromFullTransactionId(state->tx);
+			if (!filter_begin(FILTER_OF_SLOT, slot_count_keys((RingKind) k, n, state)))
+				continue;
 			has_last = false;
 			building = true;
 			KILL_POINT("filter_begun");
@@ -121,6 +140,7 @@ proceed(void)
 		filter_publish(FILTER_OF_SLOT, kind, slot, tag);
 		KILL_POINT("filter_published");
 		building = false;
+		quarantine_passed(kind, slot);
 	}
 	key_run_close(&run);
 }

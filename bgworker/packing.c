@@ -24,6 +24,10 @@
  *
  * The target's filter is built on the way. If we did not begin the merge
  * ourselves that is left to filter_builder.c.
+ *
+ * An ERROR ends the merge and not the dispatcher: its sources stay what they
+ * are, its target is emptied, and the slot at which it came up is left alone
+ * for a while (quarantine.c). Before anything touches a slot it is noted in `at`.
  */
 #include "postgres.h"
 
@@ -39,6 +43,7 @@
 
 #include "bgworker/key_run.h"
 #include "bgworker/packing.h"
+#include "bgworker/quarantine.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/endpoint.h"
@@ -80,13 +85,22 @@ typedef struct Merge
 static bool awake = true;		/* there may be something to do */
 static bool filtering;			/* keys go into a filter, too: since we began
 								 * the merge ourselves */
+static struct
+{
+	RingKind	kind;
+	int			slot;
+}			at;					/* the slot that is being worked on */
 
+static void touch(RingKind kind, int slot);
+static void step(void);
+static bool give_up(void);
+static void abandon(int target);
 static void begin_merge(const Rings *rings, const Merge *merge);
 static void continue_merge(const Merge *merge);
 static bool find_merge(const Rings *rings, Merge *merge);
 static bool choose(const Rings *rings, Merge *merge);
 static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
-static int	candidates(const Ring *ring, int level, int *slots);
+static int	candidates(RingKind kind, const Ring *ring, int level, int *slots);
 static int	compare_published(const void *a, const void *b, void *arg);
 static int	enough(const Ring *ring, int reserve);
 static int	choose_target(const Ring *history);
@@ -113,12 +127,40 @@ packing_wake(void)
 bool
 packing_step(void)
 {
-	Rings		rings;
-	Merge		merge;
+	volatile bool failed = false;
 
 	if (!awake || !transaction_begin("packing records"))
 		return false;
+	PG_TRY();
+	{
+		step();
+	}
+	PG_CATCH();
+	{
+		quarantine_catch(at.kind, at.slot, "packing");
+		failed = true;
+	}
+	PG_END_TRY();
+	if (failed)
+		awake = give_up();
+	return awake;
+}
 
+static void
+touch(RingKind kind, int slot)
+{
+	at.kind = kind;
+	at.slot = slot;
+}
+
+/* In the transaction that is open; ends it. */
+static void
+step(void)
+{
+	Rings		rings;
+	Merge		merge;
+
+	touch(RING_HISTORY, 0);
 	rings_read(&rings);
 	if (find_merge(&rings, &merge))
 		continue_merge(&merge);
@@ -129,7 +171,54 @@ packing_step(void)
 		transaction_commit();
 		awake = false;
 	}
-	return awake;
+}
+
+/*
+ * After a failure. True: others may be merged at once. If even that fails, as
+ * where the disk is full, the next round of cleanup tries again.
+ */
+static bool
+give_up(void)
+{
+	Rings		rings;
+	Merge		merge;
+	volatile bool failed = false;
+
+	filtering = false;
+	filter_abandon(FILTER_OF_MERGE);
+	if (!transaction_begin("giving up a merge"))
+		return false;
+	PG_TRY();
+	{
+		rings_read(&rings);
+		if (find_merge(&rings, &merge))
+			abandon(merge.target);
+		transaction_commit();
+		KILL_POINT("merge_given_up");
+		transaction_tell_rings();
+	}
+	PG_CATCH();
+	{
+		quarantine_catch(at.kind, at.slot, "packing");
+		failed = true;
+	}
+	PG_END_TRY();
+	return !failed;
+}
+
+/* Nobody has read the target yet, so it may go like one that has expired. */
+static void
+abandon(int target)
+{
+	(void) transaction_execute("UPDATE outbox.ring SET packed_into = NULL, "
+							   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
+							   "WHERE packed_into = $1 AND state = 'quiet'",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
+	(void) transaction_execute("UPDATE outbox.ring SET state = 'retired', since = clock_timestamp(), "
+							   "tx = pg_current_xact_id(), "
+							   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
+							   "WHERE ring = 'history' AND slot = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
 }
 
 static void
@@ -137,6 +226,7 @@ begin_merge(const Rings *rings, const Merge *merge)
 {
 	int64		keys = 0;
 
+	touch(RING_HISTORY, merge->target);
 	for (int i = 0; i < merge->n; i++)
 		keys += slot_count_keys(merge->kind, merge->sources[i], &rings->ring[merge->kind].slots[merge->sources[i]]);
 	filtering = filter_begin(FILTER_OF_MERGE, keys);
@@ -152,6 +242,7 @@ continue_merge(const Merge *merge)
 {
 	uint64		tag;
 
+	touch(RING_HISTORY, merge->target);
 	if (proceed(merge))
 	{
 		KILL_POINT("merge_step_written");
@@ -168,6 +259,9 @@ continue_merge(const Merge *merge)
 	if (filtering)
 		filter_publish(FILTER_OF_MERGE, RING_HISTORY, merge->target, tag);
 	filtering = false;
+	for (int i = 0; i < merge->n; i++)
+		quarantine_passed(merge->kind, merge->sources[i]);
+	quarantine_passed(RING_HISTORY, merge->target);
 	transaction_tell_rings();
 }
 
@@ -234,7 +328,7 @@ static bool
 choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge)
 {
 	int			slots[MAX_SLOTS];
-	int			n = candidates(ring, level, slots);
+	int			n = candidates(merge->kind, ring, level, slots);
 
 	for (int first = 0; first < n; first++)
 	{
@@ -257,7 +351,7 @@ choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge)
 
 /* The slots that could be merged, the oldest first; returns how many. */
 static int
-candidates(const Ring *ring, int level, int *slots)
+candidates(RingKind kind, const Ring *ring, int level, int *slots)
 {
 	int			n = 0;
 
@@ -265,7 +359,8 @@ candidates(const Ring *ring, int level, int *slots)
 	{
 		const Slot *slot = &ring->slots[i];
 
-		if (slot->state == SLOT_QUIET && slot->published_at != 0 && slot->level == level)
+		if (slot->state == SLOT_QUIET && slot->published_at != 0 && slot->level == level &&
+			!quarantine_holds(kind, i))
 			slots[n++] = i;
 	}
 	qsort_arg(slots, n, sizeof(int), compare_published, (void *) ring);
@@ -299,7 +394,7 @@ choose_target(const Ring *history)
 {
 	for (int n = 0; n < history->nslots; n++)
 	{
-		if (history->slots[n].state == SLOT_EMPTY &&
+		if (history->slots[n].state == SLOT_EMPTY && !quarantine_holds(RING_HISTORY, n) &&
 			slot_blocks(RING_HISTORY, n) == 0)
 			return n;
 	}
@@ -344,6 +439,7 @@ count_endpoints(const Merge *merge)
 	{
 		BlockNumber blocks = slot_blocks(RING_RECORD, merge->sources[i]);
 
+		touch(merge->kind, merge->sources[i]);
 		(void) transaction_execute(psprintf("INSERT INTO outbox.packed "
 											"SELECT $1, endpoint, (count(*) * %f)::bigint FROM outbox.record_%d "
 											"WHERE ctid < '(%u,0)' GROUP BY endpoint",
@@ -398,7 +494,10 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 	int			from;
 
 	for (int i = 0; i < merge->n; i++)
+	{
+		touch(merge->kind, merge->sources[i]);
 		key_run_open(&runs[i], merge->kind, merge->sources[i], has_last ? &last : NULL);
+	}
 
 	while (rows < STEP_ROWS && !is_late && (from = least(runs, merge->n)) >= 0)
 	{
@@ -410,9 +509,11 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 			if (filtering)
 				filter_add(FILTER_OF_MERGE, &last);
 		}
+		touch(merge->kind, merge->sources[from]);
 		key_run_advance(&runs[from]);
 		if (n == HISTORY_KEYS)
 		{
+			touch(RING_HISTORY, merge->target);
 			history_append(table, keys, n);
 			rows++;
 			is_late = clock_now() >= deadline;
@@ -421,6 +522,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 		}
 	}
 	from = least(runs, merge->n);
+	touch(RING_HISTORY, merge->target);
 	if (from < 0 && n > 0)
 	{
 		history_append(table, keys, n);

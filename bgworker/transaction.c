@@ -53,8 +53,8 @@ transaction_begin(const char *activity)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (untold)
 	{
-		untold = false;
 		rings_reload();
+		untold = false;
 	}
 	pgstat_report_activity(STATE_RUNNING, activity);
 	return true;
