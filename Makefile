@@ -69,6 +69,7 @@ OBJS       = \
 	bgworker/position.o \
 	bgworker/publisher.o \
 	bgworker/quarantine.o \
+	bgworker/server_id.o \
 	bgworker/transaction.o \
 	bgworker/window_rows.o
 

@@ -6,7 +6,7 @@
 #define OUTBOX_LEASE_H
 
 #define LEASE_MS		10000	/* its life in Redis */
-#define LEASE_OWNER_BYTES 17
+#define LEASE_OWNER_BYTES 34	/* the server's id, a dot, and its place */
 #define LEASE_BYTES		160
 
 extern void lease_init(void);

@@ -1,0 +1,128 @@
+/*
+ * server_id.c
+ *		What tells this data directory from all others, wherever it is mounted.
+ *
+ * Called by lease.c when a dispatcher starts. A container that is made anew has
+ * another host name, often another path, and the volume maybe another device
+ * number; what stays is what is in the data directory. So there is a file,
+ * "outbox.server": an id, and the inode and time of birth of that file itself.
+ * Whoever copies the directory (pg_basebackup, cp, rsync) makes a file that has
+ * others, and the copy gives itself an id of its own.
+ *
+ * What copies blocks (a snapshot of a volume) copies these as well: lease.c must
+ * not rely on this id alone while another server lives.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/lock.h"
+
+#include "bgworker/server_id.h"
+
+#define FILE_NAME		"outbox.server"
+#define LINE_BYTES		128
+
+/* Class of the advisory lock under which the file is written; see src/record_ring.c. */
+#define FILE_LOCK_CLASS	0x0b0e
+
+static bool read_id(char *id);
+static bool create(char *id);
+static bool write_line(int file, char *id);
+static void describe(int file, const char *id, char *line);
+
+/*
+ * Reads the id, or makes one. False if neither can be done; the log says why.
+ * Waits for nobody but for other dispatchers that do the same.
+ */
+bool
+server_id_get(char *id)
+{
+	LOCKTAG		tag;
+	bool		done;
+
+	/* For all databases together. */
+	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, FILE_LOCK_CLASS);
+	(void) LockAcquire(&tag, ExclusiveLock, true, false);
+	done = read_id(id) || create(id);
+	LockRelease(&tag, ExclusiveLock, true);
+	return done;
+}
+
+/* False if there is no file, or one that was copied from another directory. */
+static bool
+read_id(char *id)
+{
+	int			file = BasicOpenFile(FILE_NAME, O_RDONLY | PG_BINARY);
+	char		line[LINE_BYTES] = "";
+	char		expected[LINE_BYTES];
+	bool		ours;
+
+	if (file < 0)
+		return false;
+	ours = read(file, line, sizeof(line) - 1) >= SERVER_ID_BYTES;
+	if (ours)
+	{
+		strlcpy(id, line, SERVER_ID_BYTES);
+		describe(file, id, expected);
+		ours = strcmp(line, expected) == 0;
+	}
+	close(file);
+	return ours;
+}
+
+/* Writes a new file beside the old one and renames it, so there is never half of one. */
+static bool
+create(char *id)
+{
+	int			file;
+
+	(void) unlink(FILE_NAME ".new");
+	file = BasicOpenFile(FILE_NAME ".new", O_WRONLY | O_CREAT | O_EXCL | PG_BINARY);
+	if (file >= 0)
+	{
+		bool		written = write_line(file, id);
+
+		close(file);
+		if (written && durable_rename(FILE_NAME ".new", FILE_NAME, LOG) == 0)
+			return true;
+	}
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("outbox: could not write file \"%s\" in the data directory: %m", FILE_NAME)));
+	return false;
+}
+
+static bool
+write_line(int file, char *id)
+{
+	char		line[LINE_BYTES];
+	uint64		random;
+
+	if (!pg_strong_random(&random, sizeof(random)))
+		return false;
+	snprintf(id, SERVER_ID_BYTES, "%016llx", (unsigned long long) random);
+	describe(file, id, line);
+	return write(file, line, strlen(line)) == (ssize_t) strlen(line);
+}
+
+/* What is in a file with this id, if nobody has copied it. */
+static void
+describe(int file, const char *id, char *line)
+{
+	struct stat inode = {0};
+	long long	birth = 0;
+
+#ifdef STATX_BTIME
+	struct statx more;
+
+	if (statx(file, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 && (more.stx_mask & STATX_BTIME) != 0)
+		birth = (long long) more.stx_btime.tv_sec * 1000000000 + more.stx_btime.tv_nsec;
+#endif
+	(void) fstat(file, &inode);
+	snprintf(line, LINE_BYTES, "%s %llu %lld\n", id, (unsigned long long) inode.st_ino, birth);
+}
