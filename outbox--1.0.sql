@@ -244,7 +244,7 @@ BEGIN
 			) %2$s;
 			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, slot %1$s';
 			COMMENT ON COLUMN outbox.record_%1$s.key IS 'hash of endpoint and msgid';
-			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it';
+			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it; 0: not known, for it was restored, or comes from a database that uses this one as its store';
 			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, for it was packed when it was dumped';
 			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message; NULL as well';
 		$sql$, n, no_vacuum);
@@ -555,6 +555,26 @@ AS 'MODULE_PATHNAME', 'outbox_delivery_changed'
 LANGUAGE C;
 COMMENT ON FUNCTION outbox.delivery_changed() IS 'makes the dispatcher read settings of destinations and deferred messages again';
 
+-- STABLE, so that it is called once for a statement, even if there is no row.
+CREATE FUNCTION outbox.dump_is_complete()
+RETURNS boolean
+AS $$
+BEGIN
+	IF EXISTS (
+		SELECT FROM outbox.ring r JOIN pg_class c ON c.oid = format('outbox.%s_%s', r.ring, r.slot)::regclass
+		WHERE r.ring <> 'log' AND r.state IN ('current', 'sealed', 'quiet') AND c.relfilenode <> pg_relation_filenode(c.oid)
+			AND (r.published_at IS NULL OR r.published_at > clock_timestamp() -
+				(SELECT greatest(current_setting('outbox.retention')::interval, max(e.retention)) FROM outbox.endpoint e)))
+	THEN
+		RAISE EXCEPTION 'records were packed after the snapshot and before the locks of this dump'
+			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Dump again, with a new snapshot.';
+	END IF;
+	RETURN true;
+END
+$$
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION outbox.dump_is_complete() IS 'fails if tables of records that this snapshot sees in use were emptied since; pg_dump calls it when it has its locks';
+
 CREATE FUNCTION outbox.is_pending(tx xid8)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_is_pending'
@@ -734,7 +754,7 @@ CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were packed are remembered too, but not shown';
 COMMENT ON COLUMN outbox.records.endpoint IS 'endpoint that processed the message';
 COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
-COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it; NULL: it is in a table of the user''s own';
+COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it; 0: it was restored; NULL: it is in a table of the user''s own';
 COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record; NULL: it is in a table of the user''s own';
 COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet; in a table of the user''s own: dispatched, or not dispatched';
 
@@ -779,9 +799,23 @@ $$;
 -- current slot; our own inserts in C pass no trigger. ALWAYS, because a
 -- subscriber of logical replication must drop what it is sent, not publish it.
 --
+-- The restored messages get new ids in the order in which they come: so all that
+-- is pending, whichever slot it is in, is dumped as rows of log_0 in the order of
+-- the ids. pg_dump appends the condition to its SELECT as it is. It locks all
+-- tables before it reads the first one; then we can tell whether it comes too late
+-- for records that its snapshot needs.
+--
 DO $$
 DECLARE
 	slot_table regclass;
+	pending CONSTANT text := (
+		SELECT string_agg(format('%s WHERE CASE WHEN dest IS NULL THEN outbox.is_to_hand_over(tx) ELSE outbox.is_pending(tx) '
+				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
+				CASE slot WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', slot) END, slot), ' ' ORDER BY slot)
+		FROM outbox.ring WHERE ring = 'log')
+		|| ' UNION ALL SELECT id, ''0'', at, ''0'', key, message_id, dest, cause, headers, body, CASE state WHEN ''scheduled'' THEN next_at END'
+		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
+		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';
 BEGIN
 	FOR slot_table IN
 		SELECT c.oid FROM pg_class c
@@ -792,9 +826,8 @@ BEGIN
 		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
 		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
 		PERFORM pg_extension_config_dump(slot_table, CASE
-			WHEN slot_table::text LIKE '%log%' THEN format('WHERE CASE WHEN dest IS NULL THEN outbox.is_to_hand_over(tx) ELSE outbox.is_pending(tx) AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = %1$s.id AND (d.state <> ''returned'' OR d.returned_tx <> %1$s.tx)) END',
-				split_part(slot_table::text, '.', 2))
-			WHEN slot_table::text LIKE '%deferred' THEN 'WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
+			WHEN slot_table::text LIKE '%log_0' THEN pending
+			WHEN slot_table::text ~ 'log_|deferred' THEN 'WHERE false'
 			ELSE '' END);
 	END LOOP;
 END
@@ -825,7 +858,6 @@ COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher 
 
 SELECT pg_extension_config_dump('outbox.endpoint', '');
 SELECT pg_extension_config_dump('outbox.destination', '');
-SELECT pg_extension_config_dump('outbox.message_id_seq', '');
 
 --
 -- Privileges: nobody has any until outbox_grant() gives them.

@@ -48,6 +48,7 @@
 #include "src/compat.h"
 #include "src/filter.h"
 #include "src/kill_point.h"
+#include "src/log.h"
 #include "src/problem.h"
 #include "src/relations.h"
 #include "src/settings.h"
@@ -316,6 +317,7 @@ load_state(void)
 	begin_at_start();
 	destination_load();
 	deferral_load();
+	log_note_ids();
 	transaction_commit();
 	cleanups_answered = pg_atomic_read_u64(&shared->cleanups_done);
 	report_state(DISPATCHER_IDLE);

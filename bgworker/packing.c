@@ -194,7 +194,6 @@ give_up(void)
 		if (find_merge(&rings, &merge))
 			abandon(merge.target);
 		transaction_commit();
-		KILL_POINT("merge_given_up");
 		transaction_tell_rings();
 	}
 	PG_CATCH();

@@ -18,8 +18,8 @@ COPY outbox.log_:other_log (id, tx, at, database, key, message_id, dest, cause, 
 INSERT INTO outbox.log_:log_slot (id, tx, at, database, message_id, dest, body)
 	VALUES (102, '1', '2020-01-02 03:04:07+00', 1, 'restored-3', 'restored', repeat('large', 100000)::bytea);
 SELECT count(*) AS left_there FROM outbox.log_:other_log WHERE dest = 'restored';
--- with the transaction of the restore, or they would never be found; the rest as it was
-SELECT id, tx = pg_current_xact_id() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AS of_this_transaction, extract(epoch FROM at) AS at, key, message_id, dest, cause, headers, length(body)
+-- with the transaction of the restore, or they would never be found, and with ids of their own; the rest as it was
+SELECT id > 102 AS other_id, tx = pg_current_xact_id() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AS of_this_transaction, extract(epoch FROM at) AS at, key, message_id, dest, cause, headers, length(body)
 FROM outbox.log_:log_slot WHERE dest = 'restored' ORDER BY id;
 SELECT outbox.is_pending(tx) FROM outbox.log_:log_slot WHERE dest = 'restored';
 ROLLBACK;
@@ -44,7 +44,7 @@ COPY outbox.record_:other_record FROM stdin;
 00000000-0000-0000-0000-0000000000bb	1	elsewhere	restored-2
 \.
 SELECT count(*) AS left_there FROM outbox.record_:other_record;
-SELECT endpoint, msgid, slot = :record_slot AS in_the_current_slot, tx = pg_current_xact_id() AS of_this_transaction, state
+SELECT endpoint, msgid, slot = :record_slot AS in_the_current_slot, tx = '0' AS of_another_transaction, state
 FROM outbox.records WHERE msgid LIKE 'restored-%' ORDER BY msgid;
 COMMIT;
 -- A record that comes with its key makes a duplicate again.
@@ -62,7 +62,7 @@ INSERT INTO outbox.deferred (id, message_id, dest, cause, at, headers, body, sta
 	(106, 'restored-6', 'restored', NULL, '2020-01-02', NULL, '', 'scheduled', 0, '2999-01-01 00:00:00+00', NULL),
 	(107, 'restored-7', 'restored', NULL, '2020-01-02', NULL, 'x', 'dead', 10, '2020-01-02', 'WRONGTYPE');
 SELECT count(*) AS left_there FROM outbox.deferred WHERE dest = 'restored';
-SELECT id, message_id, cause, headers, body, extract(epoch FROM deliver_at) AS deliver_at, tx = pg_current_xact_id() AS of_this_transaction
+SELECT id > 107 AS other_id, message_id, cause, headers, body, extract(epoch FROM deliver_at) AS deliver_at, tx = pg_current_xact_id() AS of_this_transaction
 FROM outbox.log_:log_slot WHERE dest = 'restored' ORDER BY id;
 ROLLBACK;
 

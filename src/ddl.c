@@ -12,13 +12,20 @@
  * the launcher that there is a database to look at; COMMIT PREPARED wakes the
  * dispatcher, for no flag of the session that prepared has survived. And COMMIT
  * lets session.c be the first to say no.
+ *
+ * pg_restore --disable-triggers would put rows where nobody looks for them, and
+ * what follows, ENABLE TRIGGER ALL, would make our triggers those of ordinary
+ * tables: neither is done to tables of ours.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
@@ -43,6 +50,8 @@ static void process_utility(PlannedStmt *statement, const char *query, bool read
 							ProcessUtilityContext context, ParamListInfo params,
 							QueryEnvironment *environment, DestReceiver *receiver,
 							QueryCompletion *completion);
+static bool switches_our_triggers(Node *statement);
+static bool switches_trigger(AlterTableCmd *command);
 static void before(Node *statement);
 static void after(Node *statement);
 static Oid	database_to_leave(Node *statement);
@@ -77,6 +86,8 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 	Oid			database = database_to_leave(node);
 	ProcessUtility_hook_type next = previous_hook ? previous_hook : standard_ProcessUtility;
 
+	if (switches_our_triggers(node))
+		return;
 	before(node);
 	if (OidIsValid(database))
 	{
@@ -92,6 +103,49 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 		next(statement, query, read_only, context, params, environment, receiver, completion);
 	if (tag != T_TransactionStmt || commit_prepared)
 		after(node);
+}
+
+/*
+ * Whether a statement enables or disables triggers of a table of ours, and
+ * nothing else: that is left out, with a warning, so a restore goes on.
+ */
+static bool
+switches_our_triggers(Node *statement)
+{
+	AlterTableStmt *alter = (AlterTableStmt *) statement;
+	Oid			extension;
+	Oid			table;
+
+	if (nodeTag(statement) != T_AlterTableStmt || alter->objtype != OBJECT_TABLE || list_length(alter->cmds) != 1 ||
+		!switches_trigger(linitial(alter->cmds)) || creating_extension)
+		return false;
+	extension = get_extension_oid("outbox", true);
+	table = RangeVarGetRelid(alter->relation, NoLock, true);
+	if (!OidIsValid(extension) || !OidIsValid(table) ||
+		getExtensionOfObject(RelationRelationId, table) != extension)
+		return false;
+	ereport(WARNING,
+			(errmsg("triggers of table \"%s\" stay as they are", alter->relation->relname),
+			 errdetail("Without them the extension outbox would lose what is restored.")));
+	return true;
+}
+
+static bool
+switches_trigger(AlterTableCmd *command)
+{
+	switch (command->subtype)
+	{
+		case AT_EnableTrig:
+		case AT_EnableTrigAll:
+		case AT_EnableTrigUser:
+		case AT_EnableReplicaTrig:
+		case AT_DisableTrig:
+		case AT_DisableTrigAll:
+		case AT_DisableTrigUser:
+			return true;
+		default:
+			return false;
+	}
 }
 
 static void

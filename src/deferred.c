@@ -70,7 +70,7 @@ typedef struct IndexLook
 static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
 
 static void begin_append(void);
-static void begin_look(IndexLook *look, AttrNumber column, RegProcedure equals, Datum value);
+static void begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value);
 static bool next_row(IndexLook *look);
 static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
@@ -142,6 +142,24 @@ deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 	}
 	end_look(&look);
 	return found;
+}
+
+/* The highest id of any row, 0 if there is none. */
+int64
+deferred_highest_id(void)
+{
+	IndexLook	look;
+	int64		highest = 0;
+
+	begin_look(&look, COL_ID, F_INT8GE, Int64GetDatum(0));
+	if (index_getnext_slot(look.scan, BackwardScanDirection, look.slot))
+	{
+		bool		isnull;
+
+		highest = DatumGetInt64(slot_getattr(look.slot, COL_ID, &isnull));
+	}
+	end_look(&look);
+	return highest;
 }
 
 /*
@@ -216,7 +234,7 @@ begin_append(void)
 }
 
 static void
-begin_look(IndexLook *look, AttrNumber column, RegProcedure equals, Datum value)
+begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value)
 {
 	ScanKeyData key;
 
@@ -225,7 +243,7 @@ begin_look(IndexLook *look, AttrNumber column, RegProcedure equals, Datum value)
 	look->slot = table_slot_create(look->table, NULL);
 	moment_begin(&look->moment, look->table);
 	look->scan = compat_index_beginscan(look->table, look->index, look->moment.scan, 1);
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, equals, value);
+	ScanKeyInit(&key, 1, compare == F_INT8GE ? BTGreaterEqualStrategyNumber : BTEqualStrategyNumber, compare, value);
 	index_rescan(look->scan, &key, 1, NULL, 0);
 }
 

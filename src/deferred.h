@@ -38,6 +38,7 @@ extern void deferred_append(const Message *message, int log_slot, DeferredState 
 							int attempts, TimestampTz next_at, const char *error);
 extern void deferred_end_append(void);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);
+extern int64 deferred_highest_id(void);
 extern const char *deferred_state_name(DeferredState state);
 
 #endif							/* OUTBOX_DEFERRED_H */

@@ -20,12 +20,14 @@
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/pg_authid_d.h"
 #include "commands/sequence.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -33,11 +35,13 @@
 #include "src/append.h"
 #include "src/clock.h"
 #include "src/compat.h"
+#include "src/deferred.h"
 #include "src/index.h"
 #include "src/kill_point.h"
 #include "src/log.h"
 #include "src/relations.h"
 #include "src/settings.h"
+#include "src/shared.h"
 #include "src/wakeup.h"
 
 /* Columns of log_N. */
@@ -63,6 +67,9 @@ enum
  */
 #define SKIP_AFTER	64
 
+/* So many rows of a slot are looked at for the highest id. */
+#define NEWEST_ROWS	1000
+
 /* One slot that is being read. */
 typedef struct SlotScan
 {
@@ -84,6 +91,9 @@ typedef struct KeySearch
 	bool		found;
 } KeySearch;
 
+static int64 draw_id(void);
+static int64 draw_id_above(DatabaseShared *shared);
+static void note_id(DatabaseShared *shared, int64 id);
 static bool measure(Oid oid, int64 *size);
 static bool scan_slot(int slot, Snapshot visible, const SnapshotValue *after,
 					  const SnapshotValue *upto, LogReader reader, void *arg);
@@ -97,11 +107,104 @@ static bool has_ended(const SlotScan *scan, FullTransactionId tx);
 static FullTransactionId indexed_tx(const SlotScan *scan);
 static bool match_key(TupleTableSlot *row, int slot, void *arg);
 
-/* Draws the id of the next message. */
+/*
+ * Draws the id of the next message: greater than all that were drawn before,
+ * even if somebody has set the sequence back, as scripts do after a restore.
+ */
 int64
 log_next_id(void)
 {
+	DatabaseShared *shared = shared_mine();
+	int64		before;
+	int64		id;
+
+	if (shared == NULL)
+		return draw_id();
+
+	/* What is shared is of this extension, and not of one that was dropped. */
+	(void) rings_generation();
+
+	/* What was drawn before we look, we can draw no more. */
+	before = pg_atomic_read_u64(&shared->highest_id);
+	id = draw_id();
+	if (id <= before)
+		id = draw_id_above(shared);
+	note_id(shared, id);
+	return id;
+}
+
+/*
+ * Notes the highest ids that are in use, for whoever draws the next one; when
+ * a dispatcher starts, for then shared memory may be new. In the log the
+ * newest transactions of each slot are asked: what is near the end of a window
+ * must not sort before what is there.
+ */
+void
+log_note_ids(void)
+{
+	Rings		rings;
+	int64		highest = deferred_highest_id();
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
+	{
+		SlotScan	scan = {0};
+		ScanKeyData keys[2];
+
+		if (!slot_is_live(&rings.ring[RING_LOG].slots[n]) || !begin_slot_scan(&scan, n, SnapshotAny))
+			continue;
+		for (int i = 0; i < lengthof(keys); i++)
+			ScanKeyInit(&keys[i], 1, BTGreaterEqualStrategyNumber, F_XID8GE, UInt64GetDatum(0));
+		index_rescan(scan.scan, keys, lengthof(keys), NULL, 0);
+		for (int i = 0; i < NEWEST_ROWS && index_getnext_slot(scan.scan, BackwardScanDirection, scan.row); i++)
+			highest = Max(highest, log_row_id(scan.row));
+		end_slot_scan(&scan);
+	}
+	note_id(shared_mine(), highest);
+}
+
+static int64
+draw_id(void)
+{
 	return nextval_internal(relations_enter()->message_id_seq, false);
+}
+
+/*
+ * The sequence was set back: sets it forward again. One process does so at a
+ * time, and only while ids that are drawn are too low, so nobody is given one
+ * that is set back once more.
+ */
+static int64
+draw_id_above(DatabaseShared *shared)
+{
+	Oid			sequence = relations_enter()->message_id_seq;
+	Oid			user;
+	int			context;
+	int64		highest;
+	int64		id;
+
+	LockRelationOid(sequence, ShareUpdateExclusiveLock);
+	while ((id = draw_id()) <= (highest = pg_atomic_read_u64(&shared->highest_id)))
+	{
+		GetUserIdAndSecContext(&user, &context);
+		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence), Int64GetDatum(highest));
+		SetUserIdAndSecContext(user, context);
+		ereport(LOG, (errmsg("outbox: the sequence of message ids was set back to %lld, it goes on after %lld",
+							 (long long) id, (long long) highest)));
+	}
+	UnlockRelationOid(sequence, ShareUpdateExclusiveLock);
+	return id;
+}
+
+static void
+note_id(DatabaseShared *shared, int64 id)
+{
+	uint64		highest = pg_atomic_read_u64(&shared->highest_id);
+
+	while ((int64) highest < id &&
+		   !pg_atomic_compare_exchange_u64(&shared->highest_id, &highest, id))
+		;
 }
 
 /*
@@ -270,6 +373,20 @@ log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto
 		if (!scan_slot(n, visible, after, upto, reader, arg))
 			return;
 	}
+}
+
+/*
+ * Whether messages of a record are in the log that `after` does not see. Reads
+ * all of these: for records that were restored, where nobody knows which
+ * transaction restored their messages.
+ */
+bool
+log_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
+{
+	KeySearch	search = {key, false};
+
+	log_scan(SnapshotSelf, after, snapshot_value_latest(), match_key, &search);
+	return search.found;
 }
 
 /* Whether the log still has messages of a record that `tx` claimed. */

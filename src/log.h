@@ -32,6 +32,7 @@ typedef struct Message
 typedef bool (*LogReader) (TupleTableSlot *row, int slot, void *arg);
 
 extern int64 log_next_id(void);
+extern void log_note_ids(void);
 extern void log_append(const Message *message);
 extern void log_append_marker(const pg_uuid_t *key, const char *endpoint, const char *msgid);
 extern int64 log_size(void);
@@ -40,6 +41,7 @@ extern void log_check_size(void);
 
 extern void log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
 					 LogReader reader, void *arg);
+extern bool log_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
 extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
 
 extern bool log_row_is_marker(TupleTableSlot *row);

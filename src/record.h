@@ -36,10 +36,11 @@ typedef struct RecordLook
 {
 	RecordFate	fate;
 	FullTransactionId tx;		/* that claimed it; invalid: not known, for it
-								 * is packed, in a store, or in a table of the
-								 * user's own */
+								 * was restored, is packed, in a store, or in
+								 * a table of the user's own */
 	TransactionId xmin;			/* the same or a subtransaction of it; in a
 								 * table of the user's own, that wrote it last */
+	bool		restored;		/* its messages came in another transaction */
 	bool		in_table;		/* of the user's own */
 	bool		dispatched;		/* in such a table: marked as dispatched */
 } RecordLook;

@@ -67,7 +67,8 @@ static RecordLook look_unless_known(const RecordName *name, const Rings *rings, 
 static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Slot *slot, int64 retention);
 static bool others_are_quiet(const Ring *ring);
-static void insert(Relation table, const pg_uuid_t *key, const char *endpoint, const char *msgid);
+static bool is_restored(const RecordName *name);
+static void insert(Relation table, const RecordName *name);
 
 /*
  * Looks whether a message has a record, without waiting for anybody. If memo
@@ -125,7 +126,7 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		if (look.fate == RECORD_ABSENT && rings_generation() == rings.generation)
 		{
 			record_ring_check_claim(name);
-			insert(table, &name->key, name->endpoint, name->msgid);
+			insert(table, name);
 			KILL_POINT("record_written");
 			table_close(table, NoLock);
 			LockRelease(&tag, ExclusiveLock, false);
@@ -216,6 +217,7 @@ look_into(int slot, const RecordName *name)
 		look.xmin = TransactionIdIsValid(dirty.xmin) ? dirty.xmin :
 			XidFromFullTransactionId(look.tx);
 		look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
+		look.restored = !FullTransactionIdIsValid(look.tx);
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
@@ -243,18 +245,27 @@ others_are_quiet(const Ring *ring)
 	return true;
 }
 
-static void
-insert(Relation table, const pg_uuid_t *key, const char *endpoint, const char *msgid)
+/* See record_append(). */
+static bool
+is_restored(const RecordName *name)
 {
+	return name->retention == PG_INT64_MAX;
+}
+
+/* Which transaction has the messages of a restored record nobody knows. */
+static void
+insert(Relation table, const RecordName *name)
+{
+	FullTransactionId tx = is_restored(name) ? InvalidFullTransactionId : GetTopFullTransactionId();
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
 
-	values[COL_KEY - 1] = UUIDPGetDatum(key);
-	values[COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
-	isnull[COL_ENDPOINT - 1] = endpoint == NULL;
-	values[COL_ENDPOINT - 1] = endpoint ? CStringGetTextDatum(endpoint) : (Datum) 0;
-	isnull[COL_MSGID - 1] = msgid == NULL;
-	values[COL_MSGID - 1] = msgid ? CStringGetTextDatum(msgid) : (Datum) 0;
+	values[COL_KEY - 1] = UUIDPGetDatum(&name->key);
+	values[COL_TX - 1] = FullTransactionIdGetDatum(tx);
+	isnull[COL_ENDPOINT - 1] = name->endpoint == NULL;
+	values[COL_ENDPOINT - 1] = name->endpoint ? CStringGetTextDatum(name->endpoint) : (Datum) 0;
+	isnull[COL_MSGID - 1] = name->msgid == NULL;
+	values[COL_MSGID - 1] = name->msgid ? CStringGetTextDatum(name->msgid) : (Datum) 0;
 	append_row(table, COL_KEY, NCOLUMNS, values, isnull);
 }
 
@@ -279,7 +290,7 @@ void
 record_ring_check_claim(const RecordName *name)
 {
 	/* A record that is being restored goes into the ring in any case. */
-	if (name->retention == PG_INT64_MAX)
+	if (is_restored(name))
 		return;
 	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
 	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)

@@ -8,6 +8,11 @@
  * from, which means nothing in the new database: a trigger sends each into the
  * current slot instead, as part of the transaction that restores it. There it
  * is an ordinary message or record, and sent once by the ordinary way.
+ *
+ * A message gets an id of its own, for ids of the old database mean nothing
+ * among those that were enqueued here meanwhile. Its place among those that are
+ * restored is that of its row: a dump has them all in one table, log_0, in the order
+ * of their ids (see the extension's script).
  */
 #include "postgres.h"
 
@@ -188,6 +193,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 		deferred_read_row(row, &deferred);
 		if (deferred.state == DEFERRED_SCHEDULED)
 			deferred.message.deliver_at = deferred.next_at;
+		deferred.message.id = log_next_id();
 		log_append(&deferred.message);
 		return;
 	}
@@ -196,6 +202,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 		if (relation == relations->slots[RING_LOG][n].table)
 		{
 			log_row_message(row, &message);
+			message.id = log_next_id();
 			log_append(&message);
 			return;
 		}

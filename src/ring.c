@@ -228,6 +228,8 @@ publish(const Relations *relations, const Rings *rings)
 	if (shared->extension != relations->extension ||
 		shared->rings.generation < rings->generation)
 	{
+		if (shared->extension != relations->extension)
+			pg_atomic_write_u64(&shared->highest_id, 0);
 		shared->rings = *rings;
 		shared->extension = relations->extension;
 		pg_atomic_fetch_add_u64(&shared->rings_version, 1);

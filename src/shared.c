@@ -227,6 +227,7 @@ entry_init(DatabaseShared *shared, Oid database)
 		pg_atomic_init_u64(&shared->counters[i].endpoint, 0);
 		pg_atomic_init_u64(&shared->counters[i].duplicates, 0);
 	}
+	pg_atomic_init_u64(&shared->highest_id, 0);
 	pg_atomic_init_u64(&shared->cleanups_asked, 0);
 	pg_atomic_init_u64(&shared->cleanups_done, 0);
 	pg_atomic_init_u64(&shared->records_removed, 0);

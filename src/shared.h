@@ -101,6 +101,8 @@ typedef struct DatabaseShared
 	pg_atomic_uint64 duplicates;	/* of all endpoints */
 	EndpointCounter counters[COUNTED_ENDPOINTS];
 
+	pg_atomic_uint64 highest_id;	/* of a message, that was drawn */
+
 	pg_atomic_uint64 cleanups_asked;
 	pg_atomic_uint64 cleanups_done;
 	pg_atomic_uint64 records_removed;	/* in all rounds together */

@@ -201,8 +201,9 @@ is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 }
 
 /*
- * Whether what a record carries is in Redis or deferred. What is packed or in a
- * store was published before. One in a table of the user's own says whether it
+ * Whether what a record carries is in Redis or deferred. Messages of one that was
+ * restored came back in another transaction. What is packed or in a store was
+ * published before. One in a table of the user's own says whether it
  * has been marked, or else it is gone by now.
  */
 static bool
@@ -210,6 +211,8 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 {
 	RecordLook	now;
 
+	if (look->restored)
+		return !log_carries_since(published->snapshot, &name->key);
 	if (FullTransactionIdIsValid(look->tx))
 		return snapshot_value_sees(published->snapshot, look->tx) || !log_carries(look->tx, &name->key);
 	if (!look->in_table)

@@ -9,7 +9,7 @@ use Outbox;
 use Redis;
 use Test::More;
 
-my ($redis, $second, $third) = map { Redis->new } 1 .. 3;
+my ($redis, $second, $third, $fourth) = map { Redis->new } 1 .. 4;
 my $main = Outbox->create('main', redis => $redis, extension => 0);
 my $other = Outbox->create('other', redis => $second, extension => 0);
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
@@ -124,23 +124,22 @@ is($redis->count('d'), 12, '... and nothing of before again');
 
 # An application is at work in the new database before the data come.
 $other->sql('CREATE DATABASE busy');
-$other->sql("ALTER DATABASE busy SET outbox.redis_url = '@{[ $third->url ]}'");
-$third->cli('FLUSHALL');
+$other->sql("ALTER DATABASE busy SET outbox.redis_url = '@{[ $fourth->url ]}'");
 restore($other, 'busy', 'pg_restore of the schema', '--section=pre-data');
 my $load = $other->start_load(database => 'busy', args => [ '--define=n=0' ], scripts => [ <<'END' ]);
 \set n :n + 1
 SELECT outbox_enqueue('app', ':client_id :n', message_id => ':client_id :n');
 END
-sub sent_by_application { return $third->count('app'); }
+sub sent_by_application { return $fourth->count('app'); }
 eventually { sent_by_application() > 100 } 'an application is at work';
 restore($other, 'busy', '... and pg_restore of the data beside it', '--section=data', '--section=post-data');
 my $so_far = sent_by_application();
 eventually { sent_by_application() > $so_far + 100 } '... which goes on';
 $load->stop;
 ok($other->wait_until_sent('busy'), 'all is sent');
-is(ids($third, 'd'), 'id 17 id 18 id 19', '... what was restored once, in order');
-is(ids($third, 'refused'), 'id 15', '... also what was deferred');
-my @app = map { $_->{id} } $third->entries('app');
+is(ids($fourth, 'd'), 'id 17 id 18 id 19', '... what was restored once, in order');
+is(ids($fourth, 'refused'), 'id 15', '... also what was deferred');
+my @app = map { $_->{id} } $fourth->entries('app');
 my %last;
 $last{ (split ' ')[0] }++ foreach @app;
 is_exactly_once(\@app, [ map { my $client = $_; map { "$client $_" } 1 .. $last{$client} } keys %last ], '... and each message of the application');

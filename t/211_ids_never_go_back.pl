@@ -1,0 +1,95 @@
+# Ids of messages decide on their order within a window. Neither a restore into a
+# database that is in use nor somebody who sets the sequence back disturbs it, and
+# outbox_wait knows of restored records that their messages came separately.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $second = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.replay_window = '1s'
+outbox.cleanup_interval = '100ms'
+END
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+
+sub enqueue
+{
+	my ($database, @messages) = @_;
+	$node->sql("SELECT outbox_enqueue('d', '$_')", $database) foreach @messages;
+	return;
+}
+
+sub current { return $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'log' AND state = 'current'}); }
+
+# What is pending lies in several slots, the first of them not where it begins, and a part is deferred.
+$redis->cli('SET', 'refused', 'x');
+$node->sql(q{SELECT outbox_enqueue('refused', 'r1')});
+eventually { $node->status('deferred') == 1 } 'one message is refused';
+my $has_turned = sub { return current() > 0 && $node->sql(q{SELECT state FROM outbox.ring WHERE ring = 'log' AND slot = 0}) eq 'empty' };
+eventually
+{
+	$node->set('outbox.replay_window' => '1s');
+	enqueue('postgres', 'sent');
+	return 0 unless $has_turned->();
+	$node->set('outbox.replay_window' => '1h');
+	$node->sql('SELECT outbox_cleanup()');
+	return $has_turned->();
+}
+'the log has turned';
+ok($node->wait_until_sent, '... and is sent');
+$redis->stop;
+my $slot = current();
+my @pending = map { "p$_" } 1 .. 9;
+enqueue('postgres', @pending[ 0 .. 2 ]);
+$node->set('outbox.replay_window' => '1s');
+eventually { current() != $slot } 'with Redis away the next slot is written';
+cmp_ok(current(), '<', $slot, '... its number is lower');
+enqueue('postgres', @pending[ 3 .. 7 ]);
+$node->sql(qq{BEGIN; SELECT outbox_begin('m'); SELECT outbox_enqueue('refused', 'r2'); SELECT outbox_enqueue('d', '$pending[8]'); SELECT outbox_commit(); COMMIT});
+$node->command_ok([ 'pg_dump', '--format=custom', '--file', $dump, $node->connstr('postgres') ], 'pg_dump');
+
+$node->sql('CREATE DATABASE busy');
+$node->sql("ALTER DATABASE busy SET outbox.redis_url = '@{[ $second->url ]}'");
+$node->sql('CREATE EXTENSION outbox', 'busy');
+$node->sql(q{SELECT outbox_enqueue('before', 'x') FROM generate_series(1, 1000)}, 'busy');
+ok($node->wait_until_sent('busy'), 'a database that has sent messages');
+$node->sql("ALTER DATABASE busy SET outbox.dispatch = off");
+eventually { $node->status('dispatcher_state', 'busy') eq 'off' } '... dispatches no more for now';
+enqueue('busy', 'a1', 'a2');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '--data-only', '--dbname', $node->connstr('busy'), $dump ], '... while another one is restored into it');
+enqueue('busy', 'a3', 'a4');
+is($node->sql(q{SELECT outbox_wait('m', timeout => '0')}, 'busy'), 'f', 'outbox_wait knows that messages of a restored record are not sent');
+
+# An administrator who sets all sequences back.
+$node->sql(q{SELECT setval('outbox.message_id_seq', 1)}, 'busy');
+$node->sql(q{CREATE ROLE app; SELECT outbox_grant('app')}, 'busy');
+is($node->sql(q{SET ROLE app; SELECT count(outbox_enqueue('d', 'a5'))}, 'busy'), 1, 'a sequence that was set back is set forward, whoever draws from it');
+enqueue('busy', 'a6');
+$node->sql(q{SELECT setval('outbox.message_id_seq', 1)}, 'busy');
+$node->restart;
+eventually { $node->status('dispatcher_state', 'busy') eq 'off' } '... also after a restart';
+enqueue('busy', 'a7', 'a8');
+
+$node->sql('ALTER DATABASE busy RESET outbox.dispatch');
+is($node->sql(q{SELECT outbox_wait('m')}, 'busy'), 't', 'outbox_wait knows when they are sent');
+ok($node->wait_until_sent('busy'), 'all is sent');
+is(join(' ', $second->bodies('d')), "a1 a2 @pending a3 a4 a5 a6 a7 a8", '... what was restored in its order, behind what was there and before what came later');
+is(join(' ', $second->bodies('refused')), 'r1 r2', '... also where it was deferred');
+
+# Without our triggers the rows would come to lie where nobody looks for them.
+$second->cli('DEL', 'd');
+my $triggers = q{SELECT string_agg(format('%s %s', tgrelid::regclass, tgenabled), ' ' ORDER BY tgrelid, tgname) FROM pg_trigger WHERE tgname ~ 'restored|replicated'};
+my $enabled = $node->sql($triggers, 'busy');
+$node->command_checks_all([ 'pg_restore', '--exit-on-error', '--data-only', '--disable-triggers', '--dbname', $node->connstr('busy'), $dump ],
+	0, [], [qr/WARNING:  triggers of table "log_0" stay as they are/], 'pg_restore --disable-triggers leaves ours alone');
+eventually { $second->count('d') == 9 } '... so what it restores is sent';
+is(join(' ', $second->bodies('d')), "@pending", '... in order');
+is($node->sql($triggers, 'busy'), $enabled, '... and they are what they were');
+is($node->sql('CREATE TABLE t (); ALTER TABLE t DISABLE TRIGGER ALL; SELECT 1', 'busy'), 1, "tables of others' are theirs");
+
+done_testing();
