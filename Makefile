@@ -60,6 +60,7 @@ OBJS       = \
 	bgworker/dispatcher.o \
 	bgworker/filter_builder.o \
 	bgworker/handover.o \
+	bgworker/heir.o \
 	bgworker/instance.o \
 	bgworker/key_run.o \
 	bgworker/launcher.o \

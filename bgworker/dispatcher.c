@@ -339,7 +339,7 @@ load_instance(void)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
-		position_skip_foreign(&position);
+		position_skip_foreign(&position, &instance);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));

@@ -5,7 +5,8 @@
  * Called when a dispatcher starts. CREATE DATABASE ... TEMPLATE copies the row
  * of outbox.instance along with everything else; the oid in it tells. A copy
  * whose original is alive gets an id of its own and sends nothing that the
- * original will send. If the original is gone, the copy goes on in its place.
+ * original will send. If the original is gone, the copy goes on in its place,
+ * unless another copy has come first (heir.c).
  *
  * Each message names the database that it was enqueued in: position.c tells by
  * that which are the original's.
@@ -17,6 +18,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
+#include "bgworker/heir.h"
 #include "bgworker/instance.h"
 #include "bgworker/transaction.h"
 
@@ -35,7 +37,7 @@ instance_load(Instance *instance)
 
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT i.id, i.first_window, i.database = d.oid, "
-							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher "
+							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher, i.database "
 							  "FROM outbox.instance i, pg_database d WHERE d.oid = $1",
 							  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)},
 							  NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
@@ -46,12 +48,13 @@ instance_load(Instance *instance)
 	instance->first_window = DatumGetInt64(SPI_getbinval(row, columns, 2, &isnull));
 	is_ours = DatumGetBool(SPI_getbinval(row, columns, 3, &isnull));
 	original_lives = DatumGetBool(SPI_getbinval(row, columns, 4, &isnull));
+	instance->database = DatumGetObjectId(SPI_getbinval(row, columns, 6, &isnull));
 	(void) SPI_getbinval(row, columns, 5, &isnull);
 	strlcpy(instance->publisher, isnull ? "" : SPI_getvalue(row, columns, 5), sizeof(instance->publisher));
 	SPI_finish();
 
-	instance->is_copy = !is_ours && original_lives;
-	if (!is_ours && !original_lives)
+	instance->is_copy = !is_ours && (original_lives || !heir_claim(&instance->id, instance->database));
+	if (!is_ours && !instance->is_copy)
 		instance_become(instance, instance->first_window);
 }
 

@@ -12,6 +12,7 @@
 typedef struct Instance
 {
 	pg_uuid_t	id;				/* part of the names of our keys in Redis */
+	Oid			database;		/* that the id was made for */
 	int64		first_window;	/* nothing is sent again from before its end */
 	char		publisher[LEASE_OWNER_BYTES];	/* who published last; empty =
 												 * nobody has yet */

@@ -24,13 +24,16 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/heir.h"
 #include "bgworker/position.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -56,6 +59,9 @@ typedef struct OwnTransactions
 	FullTransactionId *txs;
 	uint32		n;
 	uint32		size;
+	const Instance *instance;	/* that we were */
+	Oid			asked;			/* database that was asked about last */
+	bool		is_ours;		/* whether its messages are ours to send */
 } OwnTransactions;
 
 /* The mark in Redis: how far the dispatcher got. */
@@ -72,6 +78,7 @@ static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
 static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
 static bool collect_row(TupleTableSlot *row, int slot, void *arg);
+static bool is_left_to_us(OwnTransactions *own, Oid database);
 static bool note_own(TupleTableSlot *row, int slot, void *arg);
 static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
@@ -110,17 +117,18 @@ position_load(Position *position, int64 first_window)
 
 /*
  * Puts behind us for good, without sending it, all that was committed in other
- * databases; for a copy whose original sends it. Needs an open transaction.
+ * databases; for a copy whose original sends it. The instance is that of the
+ * original, still. Needs an open transaction.
  *
  * The window that is appended ends before those that were committed here: its
  * snapshot takes them for being still in progress. So they are found like any
  * other transaction that ends later than younger ones.
  */
 void
-position_skip_foreign(Position *position)
+position_skip_foreign(Position *position, const Instance *instance)
 {
 	WindowRows	none = {0};
-	OwnTransactions own = {.size = FIRST_SIZE};
+	OwnTransactions own = {.size = FIRST_SIZE, .instance = instance};
 	SnapshotValue *now = snapshot_value_now();
 
 	own.txs = palloc(own.size * sizeof(FullTransactionId));
@@ -446,6 +454,24 @@ collect_row(TupleTableSlot *row, int slot, void *arg)
 	return true;
 }
 
+/*
+ * Whether what was enqueued in a database is ours to send. A copy of a copy has
+ * also what was enqueued in that one before its dispatcher ever ran; if it is
+ * gone, nobody else has that.
+ */
+static bool
+is_left_to_us(OwnTransactions *own, Oid database)
+{
+	if (database != own->asked)
+	{
+		own->asked = database;
+		own->is_ours = database != own->instance->database &&
+			(database == MyDatabaseId || !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database))) &&
+			heir_claim(&own->instance->id, database);
+	}
+	return own->is_ours;
+}
+
 /* Rows of one transaction mostly come one after another. */
 static bool
 note_own(TupleTableSlot *row, int slot, void *arg)
@@ -453,7 +479,7 @@ note_own(TupleTableSlot *row, int slot, void *arg)
 	OwnTransactions *own = arg;
 	FullTransactionId tx = log_row_tx(row);
 
-	if (!log_row_is_own(row) ||
+	if (!is_left_to_us(own, log_row_database(row)) ||
 		(own->n > 0 && FullTransactionIdEquals(own->txs[own->n - 1], tx)))
 		return true;
 	if (own->n == own->size)

@@ -6,6 +6,7 @@
 #define OUTBOX_POSITION_H
 
 #include "bgworker/window_rows.h"
+#include "bgworker/instance.h"
 #include "src/window.h"
 
 typedef struct Position
@@ -31,7 +32,7 @@ typedef struct Position
 } Position;
 
 extern void position_load(Position *position, int64 first_window);
-extern void position_skip_foreign(Position *position);
+extern void position_skip_foreign(Position *position, const Instance *instance);
 extern bool position_open_window(Position *position);
 extern bool position_close(Position *position);
 extern void position_close_at_once(Position *position);

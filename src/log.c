@@ -435,13 +435,13 @@ log_row_tx(TupleTableSlot *row)
 	return DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
 }
 
-/* Whether a row was enqueued in this database, and not in one that it is a copy of. */
-bool
-log_row_is_own(TupleTableSlot *row)
+/* The database that a row was enqueued in: this one, or one that it is a copy of. */
+Oid
+log_row_database(TupleTableSlot *row)
 {
 	bool		isnull;
 
-	return DatumGetObjectId(slot_getattr(row, COL_DATABASE, &isnull)) == MyDatabaseId;
+	return DatumGetObjectId(slot_getattr(row, COL_DATABASE, &isnull));
 }
 
 /* When a row was enqueued. */

@@ -47,7 +47,7 @@ extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
 extern bool log_row_is_marker(TupleTableSlot *row);
 extern int64 log_row_id(TupleTableSlot *row);
 extern FullTransactionId log_row_tx(TupleTableSlot *row);
-extern bool log_row_is_own(TupleTableSlot *row);
+extern Oid	log_row_database(TupleTableSlot *row);
 extern TimestampTz log_row_at(TupleTableSlot *row);
 extern void log_row_message(TupleTableSlot *row, Message *message);
 

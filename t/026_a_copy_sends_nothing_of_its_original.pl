@@ -79,4 +79,56 @@ enqueue('heir', 'its own');
 eventually { $redis->count('d') == 12 } '... and its own';
 is(sent(), 'by copy by original by second copied twice inherited its own last later mine more old pending', '... once');
 
+# Two copies of one that is gone: the one that comes first takes its place.
+$redis->stop;
+enqueue('heir', 'inherited once');
+$node->sql("CREATE DATABASE $_ TEMPLATE heir ALLOW_CONNECTIONS false") foreach 'twin', 'other_twin';
+$node->sql('DROP DATABASE heir');
+$node->sql("ALTER DATABASE $_ ALLOW_CONNECTIONS true") foreach 'twin', 'other_twin';
+$redis->start;
+enqueue($_, "by $_") foreach 'twin', 'other_twin';
+eventually { $redis->count('d') >= 15 } 'two copies of one that is gone send';
+all_sent('... all of it', 'twin', 'other_twin');
+is(sent(), 'by copy by original by other_twin by second by twin copied twice inherited inherited once its own last later mine more old pending',
+	'... what it left once');
+$node->restart;
+enqueue($_, "again by $_") foreach 'twin', 'other_twin';
+eventually { $redis->count('d') >= 17 } '... also after a restart';
+all_sent('... all of it', 'twin', 'other_twin');
+is($redis->count('d'), 17, '... once');
+
+# A copy of a copy that goes before its dispatcher ever ran. DROP DATABASE waits for all processes.
+my $launcher = $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'outbox launcher%'");
+kill 'STOP', $launcher;
+$node->sql('CREATE DATABASE middle TEMPLATE copy');
+enqueue('middle', 'of the middle');
+$node->sql('CREATE DATABASE end_of_line TEMPLATE middle');
+enqueue('end_of_line', 'of the last');
+$node->sql("ALTER DATABASE $_ ALLOW_CONNECTIONS false") foreach 'middle', 'end_of_line';
+kill 'CONT', $launcher;
+$node->sql('DROP DATABASE middle');
+$node->sql('ALTER DATABASE end_of_line ALLOW_CONNECTIONS true');
+eventually { $redis->count('d') >= 19 } 'a copy of a copy that never ran sends what was left there, and its own';
+all_sent('... all of it', 'copy', 'end_of_line');
+is($redis->count('d'), 19, '... once');
+like(sent(), qr/of the last of the middle/, '... and nothing else');
+
+# One that has run, and is gone, has left nothing to its copies.
+$node->sql('CREATE DATABASE begins TEMPLATE copy ALLOW_CONNECTIONS false');
+kill 'STOP', $launcher;
+$node->sql('ALTER DATABASE begins ALLOW_CONNECTIONS true');
+enqueue('begins', 'by begins');
+$node->sql('CREATE DATABASE late TEMPLATE begins');
+enqueue('late', 'by late');
+$node->sql('ALTER DATABASE late ALLOW_CONNECTIONS false');
+kill 'CONT', $launcher;
+eventually { $redis->count('d') >= 20 } 'a copy sends its own';
+ok($node->wait_until_sent('begins'), '... all of it');
+$node->sql('DROP DATABASE begins');
+$node->sql('ALTER DATABASE late ALLOW_CONNECTIONS true');
+eventually { $redis->count('d') >= 21 } '... and so does a copy of it that begins when that is gone';
+all_sent('... all of it', 'copy', 'late');
+is($redis->count('d'), 21, '... and nothing else');
+
+END { kill 'CONT', $launcher if $launcher; }
 done_testing();

@@ -1,0 +1,105 @@
+/*
+ * heir.c
+ *		Which copy has taken the place of a database that is gone.
+ *
+ * Called when the dispatcher of a copy starts for the first time. What was
+ * pending in an original that is gone must be sent by one of its copies, and
+ * the copies do not know of each other: so whoever comes first writes it down,
+ * in a file of the data directory, "outbox.heirs". It has a line for each
+ * database that left something; the last one counts.
+ *
+ * The line is on disk before the copy does anything in its new role. If it dies
+ * in between, it finds its own line again. If the heir is dropped in turn, the
+ * next copy may become one: something may then be sent twice, and nothing is lost.
+ *
+ * A copy that begins to send its own names itself: then it leaves nothing to copies that
+ * were made of it before.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/syscache.h"
+
+#include "bgworker/heir.h"
+
+#define FILE_NAME		"outbox.heirs"
+#define LINE_BYTES		128
+
+/* Class of the advisory lock under which the file is read and written; see src/record_ring.c. */
+#define FILE_LOCK_CLASS	0x0b0f
+
+static Oid	find(const char *instance, Oid original);
+static void append(const char *instance, Oid original);
+
+/*
+ * Whether we take the place of a database that is gone, for what was enqueued
+ * there under that name; our own database may be named as well. Waits for nobody but for others that ask the same.
+ * Needs an open transaction.
+ */
+bool
+heir_claim(const pg_uuid_t *instance, Oid original)
+{
+	char	   *name = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(instance)));
+	LOCKTAG		tag;
+	Oid			heir;
+
+	/* For all databases together. */
+	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, FILE_LOCK_CLASS);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	heir = find(name, original);
+	if (heir == InvalidOid || (heir != original && !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(heir))))
+	{
+		append(name, original);
+		heir = MyDatabaseId;
+	}
+	LockRelease(&tag, ExclusiveLock, false);
+	return heir == MyDatabaseId;
+}
+
+static Oid
+find(const char *instance, Oid original)
+{
+	FILE	   *file = AllocateFile(FILE_NAME, "r");
+	Oid			found = InvalidOid;
+	char		line[LINE_BYTES];
+	char		name[37];
+	Oid			of;
+	Oid			heir;
+	char		end;
+
+	while (file && fgets(line, sizeof(line), file))
+	{
+		/* A line that was cut by a crash has no end. */
+		if (sscanf(line, "%36s %u %u%c", name, &of, &heir, &end) == 4 && end == '.' &&
+			strcmp(name, instance) == 0 && of == original)
+			found = heir;
+	}
+	if (file)
+		FreeFile(file);
+	return found;
+}
+
+/* If it cannot be written, it is as if there were no other copy. */
+static void
+append(const char *instance, Oid original)
+{
+	char		line[LINE_BYTES];
+	int			file = OpenTransientFile(FILE_NAME, O_WRONLY | O_CREAT | O_APPEND | PG_BINARY);
+
+	snprintf(line, sizeof(line), "\n%s %u %u.\n", instance, original, MyDatabaseId);
+	if (file < 0 || write(file, line, strlen(line)) != (ssize_t) strlen(line) || pg_fsync(file) != 0)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("outbox: could not write file \"%s\" in the data directory: %m", FILE_NAME)));
+	if (file >= 0)
+		CloseTransientFile(file);
+	fsync_fname(".", true);
+}
