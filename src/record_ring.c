@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -214,10 +215,14 @@ look_into(int slot, const RecordName *name)
 		bool		isnull;
 
 		look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
-		look.xmin = TransactionIdIsValid(dirty.xmin) ? dirty.xmin :
-			XidFromFullTransactionId(look.tx);
-		look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
 		look.restored = !FullTransactionIdIsValid(look.tx);
+		look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
+		if (look.fate == RECORD_IN_PROGRESS)
+			look.xmin = dirty.xmin;
+		else if (look.restored)
+			look.xmin = DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
+		else
+			look.xmin = XidFromFullTransactionId(look.tx);
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
