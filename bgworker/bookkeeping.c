@@ -19,6 +19,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "libpq/pqsignal.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
@@ -247,6 +248,9 @@ note_error(const char *endpoint)
 	FlushErrorState();
 	snprintf(error_text, sizeof(error_text), "records of endpoint \"%s\": %s%s%s", endpoint, error->message,
 			 error->detail ? "; " : "", error->detail ? error->detail : "");
+
+	/* Where it was cut there may be half a character. */
+	error_text[pg_mbcliplen(error_text, strlen(error_text), strlen(error_text))] = '\0';
 	FreeErrorData(error);
 }
 

@@ -529,6 +529,7 @@ publish(void)
 	if (destination_all_paused())
 	{
 		report_state(DISPATCHER_PAUSED);
+		problem_clear(PROBLEM_REDIS_DOWN);
 		return false;
 	}
 	turn_ends = TimestampTzPlusMilliseconds(clock_now(), TURN_MS);
@@ -661,7 +662,8 @@ redis_is_up(void)
 	shared->report.redis = REDIS_UP;
 	shared->report.redis_error[0] = '\0';
 	LWLockRelease(shared->lock);
-	problem_clear(PROBLEM_REDIS_DOWN);
+	if (!redis_is_down)
+		problem_clear(PROBLEM_REDIS_DOWN);
 	problem_clear(PROBLEM_LEASE);
 	report_state(DISPATCHER_IDLE);
 }
@@ -674,6 +676,7 @@ redis_works(void)
 		ereport(LOG, (errmsg("outbox: this server publishes now")));
 	else if (redis_is_down)
 		ereport(LOG, (errmsg("outbox: Redis can be used again")));
+	problem_clear(PROBLEM_REDIS_DOWN);
 	lease_is_foreign = false;
 	redis_is_down = false;
 	retry_ms = 0;

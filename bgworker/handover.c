@@ -67,7 +67,7 @@ typedef struct UsedStore
 	bool		is_away;		/* and the log says so */
 	TimestampTz next_check;
 	int			retry_ms;
-	char		problem[PROBLEM_BYTES]; /* empty = none */
+	char		problem[2 * PROBLEM_BYTES]; /* it is cut when it is told; empty = none */
 	bool		knows_mark;
 	char		mark[STORE_MARK_BYTES]; /* that must be there */
 	StoreKey   *keys;			/* of the batch; in its context */

@@ -665,6 +665,13 @@ judge(Delivery *delivery, redisReply *reply)
 	freeReplyObject(reply);
 	KILL_POINT("answer_read");
 
+	/* Without an error all are added, or it is not our script that has answered. */
+	if (error[0] == '\0' && added != (delivery->in_flight > 0 ? delivery->chunks[0].n : 0))
+	{
+		added = -1;
+		strlcpy(error, "unexpected reply", sizeof(error));
+	}
+
 	if (added < 0 || (error[0] != '\0' && is_server_error(error)))
 	{
 		server_refused = is_server_error(error);

@@ -270,6 +270,7 @@ redis_link_empty_buffer(StringInfo buffer)
 redisReply *
 redis_link_receive(RedisLink *link)
 {
+	TimestampTz begun = clock_now();
 	TimestampTz deadline = deadline_after(outbox_command_timeout);
 	size_t		to_send = link->redis ? unsent(link) : 0;
 	bool		is_late = false;
@@ -295,7 +296,7 @@ redis_link_receive(RedisLink *link)
 			events |= WL_SOCKET_WRITEABLE;
 		if (is_late)
 		{
-			redis_link_fail(link, "it did not answer in time");
+			redis_link_fail(link, "it did not answer within %ld ms", TimestampDifferenceMilliseconds(begun, deadline));
 			break;
 		}
 		if (link->limit)
@@ -311,6 +312,7 @@ redis_link_receive(RedisLink *link)
 		if (to_send > 0 && (unsent(link) == 0 || to_send - unsent(link) >= SENT_BYTES))
 		{
 			to_send = unsent(link);
+			begun = clock_now();
 			deadline = deadline_after(outbox_command_timeout);
 		}
 	}

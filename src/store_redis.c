@@ -199,11 +199,12 @@ inspect(void *connection, const char *client, StoreReport *report, StoreFailure 
 	reply = receive(connection, failure);
 	if (reply == NULL)
 		return false;
-	understood = reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING;
-	if (reply->type == REDIS_REPLY_STRING)
-		strlcpy(report->mark, reply->str, sizeof(report->mark));
-	else if (!understood)
+	understood = reply->type == REDIS_REPLY_NIL ||
+		(reply->type == REDIS_REPLY_STRING && reply->len < sizeof(report->mark));
+	if (!understood)
 		fail_with(failure, reply);
+	else if (reply->type == REDIS_REPLY_STRING)
+		strlcpy(report->mark, reply->str, sizeof(report->mark));
 	freeReplyObject(reply);
 	if (!understood)
 		return false;

@@ -42,6 +42,32 @@ my $many = run_transactions(1001, 11000);
 cmp_ok($many - $some, '<', 32 * 1024, 'no growth of memory') or diag "from $some to $many";
 eventually { $node->status('pending') == 0 } 'everything is sent';
 is($redis->count('d'), grep({ $_ % 3 and $_ % 5 } 1 .. 11000), '... that committed');
+
+# outbox_send() fails before it has connected: one that waits for a lock in vain.
+my $holder = $node->session;
+$holder->query_safe('BEGIN; LOCK TABLE outbox.destination IN ACCESS EXCLUSIVE MODE');
+sub fail_to_send
+{
+	return $session->query(<<'SQL');
+SET lock_timeout = '1ms';
+DO $$
+BEGIN
+	FOR i IN 1 .. 200 LOOP
+		BEGIN
+			PERFORM outbox_send('d', 'x');
+		EXCEPTION WHEN lock_not_available THEN
+			NULL;
+		END;
+	END LOOP;
+END
+$$;
+SELECT sum(total_bytes) FROM pg_backend_memory_contexts;
+SQL
+}
+$some = fail_to_send();
+$many = fail_to_send();
+cmp_ok($many - $some, '<', 32 * 1024, 'nor by what cannot be sent') or diag "from $some to $many";
+$holder->quit;
 $session->quit;
 
 done_testing();

@@ -72,12 +72,13 @@ eventually { unmarked() eq '' } 'mended, all is marked';
 
 # A trigger fails.
 $node->sql(<<'END');
-CREATE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$;
+CREATE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today: %', repeat(U&'\00E9', 200); END $$;
 ALTER FUNCTION hers.fail() OWNER TO mallory;
 END
 my $dispatcher = $node->dispatcher;
 handle_and_break('c1', 'CREATE TRIGGER fail BEFORE UPDATE OR DELETE ON hers.inbox FOR EACH ROW EXECUTE FUNCTION hers.fail()');
 eventually { $node->status('problem') =~ /endpoint "own".*not today/ } 'a trigger fails: status says so';
+ok(utf8::decode(my $problem = $node->status('problem')), '... in whole characters');
 others_go_on('o2');
 $node->sql(q{INSERT INTO hers.inbox VALUES ('old', true, now() - interval '2 hours'); INSERT INTO other VALUES ('old', true, now() - interval '2 hours')});
 is($node->sql('SELECT outbox_cleanup()'), 1, 'expiry goes on where it can');
