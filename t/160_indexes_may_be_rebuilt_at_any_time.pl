@@ -157,7 +157,8 @@ COMMIT;
 END
 my @indexes = split /\n/, $node->sql(<<'END');
 SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid JOIN pg_namespace n ON n.oid = t.relnamespace
-WHERE n.nspname = 'outbox' AND t.relname ~ '^(log|record|window)_[012]$'
+	JOIN outbox.ring r ON t.relname = ANY (ARRAY[r.ring || '_' || r.slot, replace(r.ring, 'log', 'window') || '_' || r.slot])
+WHERE n.nspname = 'outbox' AND r.state = 'current'
 END
 foreach my $round (1 .. 3)
 {
