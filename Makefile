@@ -92,7 +92,7 @@ PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missin
 SHLIB_LINK   = $(call hiredis,--libs,-lhiredis) $(libpq)
 
 # These build in a copy, with what they install.
-COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model
+COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model fresh-roots
 
 # What else is asked for takes PGXS. What is missing is told in a sentence, for
 # make and the compiler only tell that it is.
@@ -136,5 +136,8 @@ schedules:
 
 model:
 	@model/run
+
+fresh-roots:
+	@t/support/fresh-roots
 
 .PHONY: $(COMMANDS)

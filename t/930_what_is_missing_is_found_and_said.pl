@@ -1,0 +1,193 @@
+# What the first commands lack is found by what is there, not by the names of
+# packages, and whatever they end with, the last line says what to do. With faked
+# paths; make fresh-roots tries it where it is really missing.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Cwd;
+use File::Path;
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $source = getcwd();
+my $folder = PostgreSQL::Test::Utils::tempdir();
+my $bin = "$folder/bin";
+my $postgres = "$folder/postgresql";
+my @tools = qw(cat cc1 chmod cut cp dirname df env find gcc grep head id make mkdir mktemp perl prove python3 readlink
+  redis-check-rdb redis-cli redis-server rm rmdir sed setpriv sh sort sudo tail touch tr uname);
+
+# A path that has these tools, but for some; those given as text are scripts.
+sub path_with
+{
+	my (%tool) = @_;
+
+	rmtree($bin);
+	mkdir $bin;
+	foreach my $name (@tools)
+	{
+		my ($program) = grep { -x } map { "$_/$name" } split /:/, $ENV{PATH};
+		symlink $program, "$bin/$name" if $program && !exists $tool{$name};
+	}
+	script("$bin/$_", $tool{$_}) foreach grep { defined $tool{$_} } keys %tool;
+	return $bin;
+}
+
+sub script
+{
+	my ($file, $text) = @_;
+
+	unlink $file;
+	PostgreSQL::Test::Utils::append_to_file($file, "#!/bin/sh\n$text\n");
+	chmod 0755, $file;
+	return;
+}
+
+# A PostgreSQL that has these files, and its pg_config.
+sub postgres_with
+{
+	my ($version, @files) = @_;
+
+	rmtree($postgres);
+	mkpath($postgres);
+	foreach my $file (@files)
+	{
+		my $path = "$postgres/$file";
+		mkpath($path =~ s{/[^/]*$}{}r);
+		PostgreSQL::Test::Utils::append_to_file($path, '');
+	}
+	script("$postgres/pg_config", <<END);
+case \$1 in
+	--version) echo "PostgreSQL $version" ;;
+	--pgxs) echo $postgres/pgxs/src/makefiles/pgxs.mk ;;
+	--cc) echo gcc ;;
+	*) echo $postgres/\${1#--} ;;
+esac
+END
+	return "$postgres/pg_config";
+}
+
+my @client = ('pgxs/src/makefiles/pgxs.mk', 'includedir/libpq-fe.h');
+my @headers = ('includedir-server/postgres.h', 'pgxs/src/test/perl/PostgreSQL/Test/Cluster.pm');
+my @server = ('bindir/postgres');
+
+# Runs a command with such a path and such a PostgreSQL; its status and its last
+# line that is not make's own.
+sub run_with
+{
+	my ($pg_config, $tools, @command) = @_;
+	local $ENV{PATH} = path_with(%$tools);
+	local $ENV{PG_CONFIG} = $pg_config;
+	delete local @ENV{qw(MAKEFLAGS MAKELEVEL MFLAGS)};
+	my $output = '';
+
+	IPC::Run::run(\@command, '<', \undef, '>&', \$output);
+	my $status = $? >> 8;
+	my @lines = grep { !/^make.*\*\*\* \[/ } split /\n/, $output;
+	return ($status, $lines[-1] // '', $output);
+}
+
+# A command must fail, and its last line be like this.
+sub says
+{
+	my ($name, $pattern, $pg_config, $tools, @command) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($status, $last, $output) = run_with($pg_config, $tools, @command);
+
+	ok($status != 0 && $last =~ $pattern, $name) or diag "status $status: $output";
+	return;
+}
+
+# Somebody who may install nothing: then exactly these are named.
+my %nobody = ('apt-get' => 'exit 9', sudo => undef, id => 'echo 1000');
+
+sub misses
+{
+	my ($name, $packages, $pg_config, %tools) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return says($name, qr/^That takes root or sudo\. .* then try again: apt-get install \Q$packages\E$/,
+		$pg_config, { %nobody, %tools }, 't/support/packages');
+}
+
+#
+# What is missing.
+#
+my ($status, undef, $output) = run_with(postgres_with('15.9', @client, @headers, @server), {%nobody}, 't/support/packages');
+is("$status$output", '0', 'nothing is missing where all is there');
+misses('PGXS and libpq say nothing about the headers of the server', 'postgresql-server-dev-15', postgres_with('15.9', @client, @server));
+misses('headers are no server', 'postgresql-15', postgres_with('15.9 (Debian 15.9-1)', @client, @headers));
+misses('a server alone', 'libpq-dev postgresql-server-dev-15', postgres_with('15.9', @server));
+misses('another version that is asked for', 'postgresql-server-dev-16', postgres_with('16.1', @client, @server));
+misses('no compiler', 'build-essential', postgres_with('15.9', @client, @headers, @server), gcc => undef);
+misses('a compiler without headers of C', 'build-essential', postgres_with('15.9', @client, @headers, @server), gcc => 'exit 1');
+misses('no Redis', 'redis-tools', postgres_with('15.9', @client, @headers, @server),
+	'redis-server' => undef, 'redis-check-rdb' => undef);
+misses('no prove', 'perl', postgres_with('15.9', @client, @headers, @server), prove => undef);
+
+# A pg_config that is first in the path and of no use hides no other.
+my $stray = postgres_with('14.2', @client, @headers, @server);
+($status, undef, $output) = run_with('', { %nobody, pg_config => "exec $stray \"\$@\"" },
+	'sh', '-c', '. t/support/sandbox; sandbox_pg_config $sandbox_complete');
+isnt($output, "pg_config\n", 'a version that there is no code for is passed over');
+
+#
+# What is said.
+#
+my $no_headers = postgres_with('15.9', @client, @server);
+says('no apt-get', qr/^This is not Debian: install what corresponds to them/, $no_headers, { 'apt-get' => undef }, 't/support/packages');
+says('apt-get fails', qr/^The installation failed, .* try again, or install them yourself: sudo apt-get install postgresql-server-dev-15$/,
+	$no_headers, { id => 'echo 1000', sudo => 'exec "$@"', 'apt-get' => 'echo E: nothing; exit 100' }, 't/support/packages');
+says('an old PostgreSQL', qr/^PG_CONFIG is .*, which is no pg_config of PostgreSQL 15 to 18: let it name one, or leave it out\.$/,
+	postgres_with('14.2', @client, @headers, @server), {%nobody}, 't/support/packages');
+says('no PostgreSQL', qr/^PG_CONFIG is \/nowhere, which is no pg_config/, '/nowhere', {%nobody}, 'make', 'demo');
+
+foreach my $goal ('all', 'install', 'installcheck', 'clean')
+{
+	says("make $goal", qr/\*\*\* To build the outbox first install what is missing: sudo apt-get install postgresql-server-dev-15 /,
+		postgres_with('15.9', @client, @server), {%nobody}, 'make', $goal);
+}
+says('make', qr/\*\*\* To build the outbox first install what is missing: sudo apt-get install build-essential libpq-dev postgresql-server-dev-15 /,
+	postgres_with('15.9', @server), { %nobody, gcc => undef }, 'make');
+
+# With all that it takes, in a copy.
+my $complete = postgres_with('15.9', @client, @headers);
+my $copy = "$folder/copy";
+mkpath([ "$copy/t/support", "$copy/src", "$copy/bgworker", "$folder/postgresql/pkglibdir", "$folder/postgresql/sharedir" ]);
+PostgreSQL::Test::Utils::system_or_bail('cp', 'Makefile', $copy);
+PostgreSQL::Test::Utils::system_or_bail('cp', 't/support/packages', 't/support/sandbox', "$copy/t/support");
+PostgreSQL::Test::Utils::system_or_bail('cp', 'src/compat.h', "$copy/src");
+($status) = run_with($complete, {%nobody}, "$copy/t/support/packages", '--build', '', 'install');
+is($status, 0, 'it can be built and installed');
+chmod 0555, "$folder/postgresql/pkglibdir";
+says('a folder that takes other rights', qr/make install writes to \S+pkglibdir, which takes other rights: sudo make install/,
+	$complete, {%nobody}, 'make', '-C', $copy, 'install');
+chmod 0555, "$copy/src";
+says('a folder that is read-only', qr/cannot be written to: build in a copy of it/, $complete, {%nobody}, 'make', '-C', $copy);
+chmod 0755, "$copy/src", "$folder/postgresql/pkglibdir";
+
+#
+# Where.
+#
+sub place
+{
+	my ($tmpdir, $df) = @_;
+	local $ENV{TMPDIR} = $tmpdir;
+	my ($status, $last) = run_with('', { $df ? (df => $df) : () },
+		'sh', '-c', '. t/support/sandbox; sandbox_choose_user; sandbox_choose_folder; rmdir "$SANDBOX"; echo "$SANDBOX"');
+	return $last =~ s{/outbox\.\w{6}$}{}r;
+}
+
+my $room = 'echo; echo fs 9 9 9999999 9';
+is(place('/var/tmp', $room), '/var/tmp', 'TMPDIR is the place');
+is(place($_, $room), '/tmp', "... unless it will not do: $_") foreach '/nowhere', 'here', "$folder/with a space", "$folder/a_path/too_long/for_a_socket";
+is(place('', 'echo; case $2 in /tmp) echo fs 9 9 10000 9;; *) echo fs 9 9 9999999 9;; esac'), '/var/tmp', 'a /tmp without space is left alone');
+like(place('', 'echo; echo fs 9 9 10000 9'), qr/^There is no place .*: free \d+ MB there, or set TMPDIR to a folder/, '... and if there is none it is said');
+
+says('what nobody thought of', qr/^The set-up failed for the reason above: mend that, then try again\.$/, '', {},
+	'sh', '-c', 'set -eu; . t/support/sandbox; SANDBOX=; trap sandbox_not_made EXIT; mkdir /proc/outbox');
+says('a disk that gets full', qr/^\/tmp is full: free \d+ MB there, or set TMPDIR/, '', { df => 'echo; echo fs 9 9 10 9' },
+	'sh', '-c', 'set -eu; . t/support/sandbox; SANDBOX=/tmp/outbox.none; trap sandbox_not_made EXIT; mkdir /proc/outbox');
+
+done_testing();
