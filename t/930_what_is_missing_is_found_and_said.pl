@@ -15,7 +15,7 @@ my $source = getcwd();
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my $bin = "$folder/bin";
 my $postgres = "$folder/postgresql";
-my @tools = qw(cat cc1 chmod cut cp dirname df env find gcc grep head id make mkdir mktemp perl prove python3 readlink
+my @tools = qw(cat chmod cut cp dirname df env find gcc grep head id make mkdir mktemp perl prove python3 readlink
   redis-check-rdb redis-cli redis-server rm rmdir sed setpriv sh sort sudo tail touch tr uname);
 
 # A path that has these tools, but for some; those given as text are scripts.
@@ -27,7 +27,7 @@ sub path_with
 	mkdir $bin;
 	foreach my $name (@tools)
 	{
-		my ($program) = grep { -x } map { "$_/$name" } split /:/, $ENV{PATH};
+		my ($program) = grep { -x && !/ccache/ } map { "$_/$name" } split /:/, $ENV{PATH};    # ccache looks for itself
 		symlink $program, "$bin/$name" if $program && !exists $tool{$name};
 	}
 	script("$bin/$_", $tool{$_}) foreach grep { defined $tool{$_} } keys %tool;
@@ -84,7 +84,7 @@ sub run_with
 
 	IPC::Run::run(\@command, '<', \undef, '>&', \$output);
 	my $status = $? >> 8;
-	my @lines = grep { !/^make.*\*\*\* \[/ } split /\n/, $output;
+	my @lines = grep { !/^make(.*\*\*\* \[|: (Entering|Leaving) )/ } split /\n/, $output;
 	return ($status, $lines[-1] // '', $output);
 }
 
@@ -138,7 +138,7 @@ isnt($output, "pg_config\n", 'a version that there is no code for is passed over
 my $no_headers = postgres_with('15.9', @client, @server);
 says('no apt-get', qr/^This is not Debian: install what corresponds to them/, $no_headers, { 'apt-get' => undef }, 't/support/packages');
 says('apt-get fails', qr/^The installation failed, .* try again, or install them yourself: sudo apt-get install postgresql-server-dev-15$/,
-	$no_headers, { id => 'echo 1000', sudo => 'exec "$@"', 'apt-get' => 'echo E: nothing; exit 100' }, 't/support/packages');
+	$no_headers, { id => 'echo 1000', sudo => '[ "$1" != -n ] || shift; "$@"', 'apt-get' => 'echo E: nothing; exit 100' }, 't/support/packages');
 says('an old PostgreSQL', qr/^PG_CONFIG is .*, which is no pg_config of PostgreSQL 15 to 18: let it name one, or leave it out\.$/,
 	postgres_with('14.2', @client, @headers, @server), {%nobody}, 't/support/packages');
 says('no PostgreSQL', qr/^PG_CONFIG is \/nowhere, which is no pg_config/, '/nowhere', {%nobody}, 'make', 'demo');
