@@ -6,6 +6,7 @@ CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
 SELECT slot AS log_slot FROM outbox.ring WHERE ring = 'log' AND state = 'current' \gset
 SELECT slot AS record_slot FROM outbox.ring WHERE ring = 'record' AND state = 'current' \gset
+SELECT nextval('outbox.message_id_seq') AS last_id \gset
 SELECT (:log_slot + 2) % 4 AS other_log, (:record_slot + 3) % 8 AS other_record \gset
 
 -- as pg_restore does, while the message cannot have been sent yet
@@ -19,7 +20,7 @@ INSERT INTO outbox.log_:log_slot (id, tx, at, database, message_id, dest, body)
 	VALUES (102, '1', '2020-01-02 03:04:07+00', 1, 'restored-3', 'restored', repeat('large', 100000)::bytea);
 SELECT count(*) AS left_there FROM outbox.log_:other_log WHERE dest = 'restored';
 -- with the transaction of the restore, or they would never be found, and with ids of their own; the rest as it was
-SELECT id > 102 AS other_id, tx = pg_current_xact_id() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AS of_this_transaction, extract(epoch FROM at) AS at, key, message_id, dest, cause, headers, length(body)
+SELECT id > :last_id AS other_id, tx = pg_current_xact_id() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AS of_this_transaction, extract(epoch FROM at) AS at, key, message_id, dest, cause, headers, length(body)
 FROM outbox.log_:log_slot WHERE dest = 'restored' ORDER BY id;
 SELECT outbox.is_pending(tx) FROM outbox.log_:log_slot WHERE dest = 'restored';
 ROLLBACK;
@@ -62,7 +63,7 @@ INSERT INTO outbox.deferred (id, message_id, dest, cause, at, headers, body, sta
 	(106, 'restored-6', 'restored', NULL, '2020-01-02', NULL, '', 'scheduled', 0, '2999-01-01 00:00:00+00', NULL),
 	(107, 'restored-7', 'restored', NULL, '2020-01-02', NULL, 'x', 'dead', 10, '2020-01-02', 'WRONGTYPE');
 SELECT count(*) AS left_there FROM outbox.deferred WHERE dest = 'restored';
-SELECT id > 107 AS other_id, message_id, cause, headers, body, extract(epoch FROM deliver_at) AS deliver_at, tx = pg_current_xact_id() AS of_this_transaction
+SELECT id > :last_id AS other_id, message_id, cause, headers, body, extract(epoch FROM deliver_at) AS deliver_at, tx = pg_current_xact_id() AS of_this_transaction
 FROM outbox.log_:log_slot WHERE dest = 'restored' ORDER BY id;
 ROLLBACK;
 
