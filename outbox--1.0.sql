@@ -122,7 +122,7 @@ CREATE TABLE outbox.deferred (
 	cause text,
 	at timestamptz NOT NULL,
 	headers jsonb,
-	body bytea NOT NULL,
+	body bytea,
 	log_slot integer,
 	state text NOT NULL CHECK (state = ANY (ARRAY['scheduled', 'waiting', 'dead', 'returned', 'discarded'])),
 	returned_tx xid8,
@@ -145,7 +145,7 @@ COMMENT ON COLUMN outbox.deferred.dest IS 'destination';
 COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this one';
 COMMENT ON COLUMN outbox.deferred.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
-COMMENT ON COLUMN outbox.deferred.body IS 'body';
+COMMENT ON COLUMN outbox.deferred.body IS 'body; NULL: it is damaged and could not be read, nor could the headers';
 COMMENT ON COLUMN outbox.deferred.log_slot IS 'log slot of the row that was set aside last; when that is emptied a returned or discarded row goes too';
 COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
@@ -468,7 +468,7 @@ RETURNS bigint
 AS $$
 	WITH retried AS (
 		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_at = clock_timestamp()
-		WHERE d.state = 'dead' AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
+		WHERE d.state = 'dead' AND d.body IS NOT NULL AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
 			AND (outbox_retry.message_id IS NULL OR d.message_id = outbox_retry.message_id)
 		RETURNING d.id)
 	SELECT count(*) FROM retried
@@ -716,7 +716,7 @@ COMMENT ON COLUMN outbox.dead_letters.dest IS 'destination';
 COMMENT ON COLUMN outbox.dead_letters.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.dead_letters.cause IS 'incoming message that caused it';
 COMMENT ON COLUMN outbox.dead_letters.headers IS 'headers';
-COMMENT ON COLUMN outbox.dead_letters.body IS 'body';
+COMMENT ON COLUMN outbox.dead_letters.body IS 'body; NULL: it is damaged and could not be read, so outbox_retry() leaves the message alone';
 COMMENT ON COLUMN outbox.dead_letters.attempts IS 'how often it was tried';
 COMMENT ON COLUMN outbox.dead_letters.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.dead_letters.first_attempt IS 'first attempt';

@@ -7,6 +7,11 @@
  * what deferral.c keeps back on the way is on disk by then, for the chunk's
  * fence passes it. The command is written in the protocol's form by hand into
  * one buffer that is used again and again: nothing is allocated per message.
+ *
+ * A message that cannot be made into a part of a command (too large, damaged) is
+ * set aside as if it had been refused. An ERROR rolls the page back; it is made
+ * once more up to the message that raised it, and when that one is the first of a
+ * page, it alone was to blame.
  */
 #include "postgres.h"
 
@@ -45,13 +50,26 @@ typedef struct PageReader
 	size_t		bytes;			/* of bodies and headers that were looked at */
 } PageReader;
 
+/* Where a page could not be made, and why. */
+typedef struct Failure
+{
+	int64		row;
+	char		error[256];
+} Failure;
+
 static MemoryContext page_context;	/* reset for each chunk */
 static StringInfoData arguments;	/* of the command that is being written */
 static StringInfoData header;
 static int	narguments;
 
+static bool try_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh, Failure *failure);
+static void make_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh, int64 *row);
+static bool set_aside_first(Chunk *chunk, WindowRows *window, const Failure *failure);
+static bool try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failure *failure);
+static void defer_row(PageReader *page, const LogRow *row, const char *error);
+static bool defer_unreadable(WindowRows *window, const Failure *failure);
 static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken);
-static void fetch(PageReader *page, const LogRow *row, Message *message);
+static TupleTableSlot *fetch(PageReader *page, const LogRow *row);
 static void close_page(PageReader *page);
 static int	write_prefix(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid);
 static void begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence);
@@ -80,39 +98,74 @@ bool
 chunk_make(Chunk *chunk, const ScriptCall *call, WindowRows *window,
 		   int64 first, int64 fresh, const char *fence)
 {
-	PageReader	page = {0};
-	int64		row;
-	MemoryContext caller;
+	int64		end = window->n;
+	Failure		failure;
 
-	if (!transaction_begin("reading messages"))
-		return false;
-	caller = MemoryContextSwitchTo(page_context);
-	strlcpy(chunk->builds_on, fence, sizeof(chunk->builds_on));
-	chunk->prefix = write_prefix(chunk->fence, call, window->number, &window->uuid);
-	begin_command(call, chunk->fence, fence);
-
-	chunk->n = 0;
-	for (row = first; row < window->n && row - first < chunk->reach &&
-		 chunk->n < chunk->size && page.bytes < CHUNK_BYTES; row++)
+	for (;;)
 	{
-		bool		taken;
-
-		if (!take_row(&page, window_rows_get(window, row), row >= fresh, &taken))
+		if (!transaction_begin("reading messages"))
+			return false;
+		strlcpy(chunk->builds_on, fence, sizeof(chunk->builds_on));
+		chunk->prefix = write_prefix(chunk->fence, call, window->number, &window->uuid);
+		begin_command(call, chunk->fence, fence);
+		if (try_page(chunk, window, first, end, fresh, &failure))
 			break;
-		if (taken)
-			chunk->rows[chunk->n++] = row;
+		if (!deferral_reload())
+			return false;
+		if (failure.row == first)
+			return set_aside_first(chunk, window, &failure);
+		end = failure.row;
 	}
-	chunk->next = row;
 	chunk->bytes = arguments.len;
 	chunk_fence_after(chunk, window, chunk->n, chunk->fence);
-
-	deferred_end_append();
-	close_page(&page);
-	MemoryContextSwitchTo(caller);
 	KILL_POINT("page_read");
 	transaction_commit();
 	MemoryContextReset(page_context);
 	return true;
+}
+
+/* False: a message could not be taken, and the transaction is rolled back. */
+static bool
+try_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh, Failure *failure)
+{
+	MemoryContext caller = MemoryContextSwitchTo(page_context);
+	volatile bool made = true;
+
+	PG_TRY();
+	{
+		make_page(chunk, window, first, end, fresh, &failure->row);
+		MemoryContextSwitchTo(caller);
+	}
+	PG_CATCH();
+	{
+		transaction_abort_for_message(failure->error, sizeof(failure->error));
+		MemoryContextReset(page_context);
+		made = false;
+	}
+	PG_END_TRY();
+	return made;
+}
+
+/* *row is the one that is being looked at. */
+static void
+make_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh, int64 *row)
+{
+	PageReader	page = {0};
+
+	chunk->n = 0;
+	for (*row = first; *row < end && *row - first < chunk->reach &&
+		 chunk->n < chunk->size && page.bytes < CHUNK_BYTES && arguments.len < CHUNK_BYTES; (*row)++)
+	{
+		bool		taken;
+
+		if (!take_row(&page, window_rows_get(window, *row), *row >= fresh, &taken))
+			break;
+		if (taken)
+			chunk->rows[chunk->n++] = *row;
+	}
+	chunk->next = *row;
+	deferred_end_append();
+	close_page(&page);
 }
 
 /*
@@ -184,25 +237,91 @@ chunk_send(RedisLink *link)
 bool
 chunk_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error)
 {
-	PageReader	page = {0};
+	Failure		failure;
 
-	if (!transaction_begin("deferring messages"))
-		return false;
-	for (int i = 0; i < n; i++)
+	for (;;)
 	{
-		const LogRow *row = window_rows_get(window, rows[i]);
-		Message		message;
-
-		fetch(&page, row, &message);
-		if (!deferral_leaves_out(&message) && !deferral_keeps_back(&message, row->slot))
-			deferral_refused(&message, row->slot, error);
+		if (!transaction_begin("deferring messages"))
+			return false;
+		if (try_defer(window, rows, n, error, &failure))
+			break;
+		if (!deferral_reload() || !defer_unreadable(window, &failure))
+			return false;
 	}
-	deferred_end_append();
-	close_page(&page);
 	KILL_POINT("refusal_written");
 	transaction_commit();
 	KILL_POINT("refusal_committed");
 	return true;
+}
+
+/* False: a message could not be read, and the transaction is rolled back. */
+static bool
+try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failure *failure)
+{
+	volatile bool done = true;
+
+	PG_TRY();
+	{
+		PageReader	page = {0};
+
+		for (int i = 0; i < n; i++)
+		{
+			failure->row = rows[i];
+			defer_row(&page, window_rows_get(window, rows[i]), error);
+		}
+		deferred_end_append();
+		close_page(&page);
+	}
+	PG_CATCH();
+	{
+		transaction_abort_for_message(failure->error, sizeof(failure->error));
+		done = false;
+	}
+	PG_END_TRY();
+	return done;
+}
+
+static void
+defer_row(PageReader *page, const LogRow *row, const char *error)
+{
+	Message		message;
+
+	log_row_envelope(fetch(page, row), &message);
+	if (deferral_leaves_out(&message))
+		return;
+	log_row_message(page->rows[row->slot], &message);
+	if (!deferral_keeps_back(&message, row->slot))
+		deferral_refused(&message, row->slot, error);
+}
+
+/* Gives up a message that cannot even be read. False if the extension is being dropped. */
+static bool
+defer_unreadable(WindowRows *window, const Failure *failure)
+{
+	const LogRow *row = window_rows_get(window, failure->row);
+	PageReader	page = {0};
+	Message		message;
+
+	if (!transaction_begin("giving up a message"))
+		return false;
+	log_row_envelope(fetch(&page, row), &message);
+	deferral_unreadable(&message, row->slot, failure->error);
+	deferred_end_append();
+	close_page(&page);
+	transaction_commit();
+	return true;
+}
+
+/* The first message of a page cannot be made into a part of a command: an empty chunk behind it. */
+static bool
+set_aside_first(Chunk *chunk, WindowRows *window, const Failure *failure)
+{
+	redis_link_empty_buffer(&arguments);
+	chunk->bytes = 0;
+	chunk->n = 0;
+	chunk->next = failure->row + 1;
+	strlcpy(chunk->fence, chunk->builds_on, sizeof(chunk->fence));
+	return chunk_defer_rows(window, &failure->row, 1, failure->error);
 }
 
 /*
@@ -216,14 +335,15 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 	size_t		size;
 
 	*taken = false;
-	fetch(page, row, &message);
+	log_row_envelope(fetch(page, row), &message);
+	if (!is_fresh && deferral_leaves_out(&message))
+		return true;
+	log_row_message(page->rows[row->slot], &message);
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
 		(message.headers ? VARSIZE_ANY(message.headers) : 0);
 	if (page->bytes > 0 && size > CHUNK_BYTES)
 		return false;
 	page->bytes += size;
-	if (!is_fresh && deferral_leaves_out(&message))
-		return true;
 	if (deferral_keeps_back(&message, row->slot))
 		return true;
 	add_message(&message);
@@ -233,10 +353,11 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 
 /*
  * Committed and immutable: any snapshot will do. But somebody may rewrite the
- * table (VACUUM FULL): then we die here, and our successor collects anew.
+ * table (VACUUM FULL): then we die here, and our successor collects anew; no
+ * message is to blame for that.
  */
-static void
-fetch(PageReader *page, const LogRow *row, Message *message)
+static TupleTableSlot *
+fetch(PageReader *page, const LogRow *row)
 {
 	if (page->tables[row->slot] == NULL)
 	{
@@ -248,10 +369,14 @@ fetch(PageReader *page, const LogRow *row, Message *message)
 	if (!table_tuple_fetch_row_version(page->tables[row->slot],
 									   unconstify(ItemPointerData *, &row->tid),
 									   SnapshotAny, page->rows[row->slot]))
-		elog(ERROR, "message %lld is missing in log slot %d", (long long) row->id, row->slot);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg_internal("message %lld is missing in log slot %d", (long long) row->id, row->slot)));
 	if (log_row_id(page->rows[row->slot]) != row->id)
-		elog(ERROR, "message %lld has moved in log slot %d", (long long) row->id, row->slot);
-	log_row_message(page->rows[row->slot], message);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg_internal("message %lld has moved in log slot %d", (long long) row->id, row->slot)));
+	return page->rows[row->slot];
 }
 
 static void

@@ -106,7 +106,10 @@ static int64 settled;			/* how many wait that no unpublished window
 static TimestampTz probes_began;	/* by clock_now(); 0 = none is under way */
 static bool probe_refused;
 static TimestampTz next_probes; /* by clock_now(): none before */
+static int64 being_returned;	/* the message that is; 0 = none */
 
+static bool try_return(TimestampTz now, int64 *returned, char *error, size_t size);
+static void give_up_unreturnable(const char *error);
 static void block_paused(const char *dest);
 static void load_waiting(void);
 static void load_counts(void);
@@ -135,6 +138,24 @@ deferral_load(void)
 	load_counts();
 	settled = blocked_waiting();
 	report(NULL);
+}
+
+/*
+ * The same in a transaction of its own, after one that kept something back was
+ * rolled back. False if the extension is being dropped.
+ */
+bool
+deferral_reload(void)
+{
+	deferred_abort_append();
+	if (!transaction_begin("reading what is deferred"))
+	{
+		pg_atomic_write_u32(&shared_mine()->reload, 1);
+		return false;
+	}
+	deferral_load();
+	transaction_commit();
+	return true;
 }
 
 /*
@@ -230,6 +251,23 @@ deferral_refused(const Message *message, int slot, const char *error)
 }
 
 /*
+ * Gives up a message that cannot be read, so that it can neither be sent nor be
+ * kept as a whole. What is left of it stays in the log for a while.
+ */
+void
+deferral_unreadable(const Message *message, int slot, const char *error)
+{
+	char		dest[DEST_BYTES + 1];
+
+	destination_key(message->dest, dest);
+	keep(message, slot, DEFERRED_DEAD, 0, GetCurrentTimestamp(), error);
+	dead++;
+	ereport(LOG, (errmsg("outbox: message \"%s\" for destination \"%s\" is dead, it cannot be read: %s",
+						 text_to_cstring(message->message_id), dest, error)));
+	report(NULL);
+}
+
+/*
  * Returns to the log what is due, but not more than fits in a window that
  * holds up the others only for a moment. Only when no window is unpublished,
  * and right before the next one is opened. Says whether anything was returned.
@@ -239,12 +277,15 @@ deferral_return_due(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		returned;
+	char		error[256];
 
 	if (deferral_ms_until_due() > 0 || !transaction_begin("returning deferred messages"))
 		return false;
-	returned = probe_due(now) + drain();
-	if (scheduled_due != 0 && scheduled_due <= now)
-		returned += release_scheduled();
+	if (!try_return(now, &returned, error, sizeof(error)))
+	{
+		give_up_unreturnable(error);
+		return false;
+	}
 	if (returned > 0)
 		KILL_POINT("return_written");
 	transaction_commit();
@@ -253,6 +294,45 @@ deferral_return_due(void)
 	settled = blocked_waiting();
 	report(NULL);
 	return returned > 0;
+}
+
+/* False: a message could not be returned, and the transaction is rolled back. */
+static bool
+try_return(TimestampTz now, int64 *returned, char *error, size_t size)
+{
+	volatile bool done = true;
+
+	being_returned = 0;
+	PG_TRY();
+	{
+		*returned = probe_due(now) + drain();
+		if (scheduled_due != 0 && scheduled_due <= now)
+			*returned += release_scheduled();
+	}
+	PG_CATCH();
+	{
+		if (being_returned == 0)
+			PG_RE_THROW();
+		transaction_abort_for_message(error, size);
+		done = false;
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/* What is damaged in outbox.deferred itself stays there as it is. */
+static void
+give_up_unreturnable(const char *error)
+{
+	if (transaction_begin("giving up a message"))
+	{
+		(void) transaction_execute("UPDATE outbox.deferred SET state = 'dead', last_error = $2 WHERE id = $1",
+								   2, (Oid[]) {INT8OID, TEXTOID},
+								   (Datum[]) {Int64GetDatum(being_returned), CStringGetTextDatum(error)}, NULL);
+		transaction_commit();
+	}
+	(void) deferral_reload();
+	ereport(LOG, (errmsg("outbox: deferred message %lld is dead, it cannot be read: %s", (long long) being_returned, error)));
 }
 
 /* Another window is about to count as published: what it left behind waits here. */
@@ -411,10 +491,11 @@ static void
 keep(const Message *message, int slot, DeferredState state,
 	 int attempts, TimestampTz next_at, const char *error)
 {
-	FullTransactionId ignored;
+	FullTransactionId returned_tx;
 	int			before;
+	bool		found = deferred_find(message->id, &returned_tx, &before);
 
-	if (deferred_find(message->id, &ignored, &before))
+	if (found && FullTransactionIdEquals(returned_tx, message->tx))
 	{
 		SPI_connect();
 		(void) transaction_run(&keep_again,
@@ -424,6 +505,14 @@ keep(const Message *message, int slot, DeferredState state,
 								   TimestampTzGetDatum(next_at), error ? CStringGetTextDatum(error) : (Datum) 0
 							   }, error ? NULL : "     n");
 		SPI_finish();
+	}
+	else if (found)
+	{
+		/* Another message had that id, as a restore may give it: it must not get lost. */
+		Message		other = *message;
+
+		other.id = log_next_id();
+		deferred_append(&other, slot, state, attempts, next_at, error);
 	}
 	else
 		deferred_append(message, slot, state, attempts, next_at, error);
@@ -555,6 +644,7 @@ return_rows(Statement *statement, Datum *values, void (*visit) (const Message *m
 		Message		message;
 
 		return_row(rows->vals[i], rows->tupdesc, &message);
+		being_returned = 0;
 		if (bytes)
 			*bytes += toast_raw_datum_size(PointerGetDatum(message.body));
 		if (visit)
@@ -572,7 +662,7 @@ return_row(HeapTuple row, TupleDesc columns, Message *message)
 
 	memset(message, 0, sizeof(*message));
 	heap_deform_tuple(row, columns, values, isnull);
-	message->id = DatumGetInt64(values[0]);
+	message->id = being_returned = DatumGetInt64(values[0]);
 	message->has_key = !isnull[1];
 	if (message->has_key)
 		message->key = *DatumGetUUIDP(values[1]);

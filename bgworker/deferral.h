@@ -8,9 +8,11 @@
 #include "src/log.h"
 
 extern void deferral_load(void);
+extern bool deferral_reload(void);
 extern bool deferral_leaves_out(const Message *message);
 extern bool deferral_keeps_back(const Message *message, int slot);
 extern void deferral_refused(const Message *message, int slot, const char *error);
+extern void deferral_unreadable(const Message *message, int slot, const char *error);
 extern bool deferral_return_due(void);
 extern void deferral_settle(void);
 extern void deferral_window_published(void);

@@ -12,6 +12,7 @@
 #include "access/xact.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/guc.h"
@@ -28,6 +29,7 @@ static bool refused;
 static bool untold;				/* outbox.ring was changed */
 
 static void set_synchronous_commit(const char *value);
+static bool concerns_message(int sqlerrcode);
 
 /*
  * Begins a transaction with a new snapshot. False if the extension is not
@@ -114,6 +116,45 @@ transaction_abort(void)
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/*
+ * Rolls back, after an error that was caught while one message was worked on;
+ * `error` says which. An error that concerns the server and not the message is
+ * raised again: what was stored must never end this process, but a message must
+ * not be blamed for a full disk either.
+ */
+void
+transaction_abort_for_message(char *error, size_t size)
+{
+	ErrorData  *data;
+	int			length;
+
+	MemoryContextSwitchTo(TopMemoryContext);
+	data = CopyErrorData();
+	if (!concerns_message(data->sqlerrcode))
+		PG_RE_THROW();
+	FlushErrorState();
+	length = pg_mbcliplen(data->message, strlen(data->message), size - 1);
+	memcpy(error, data->message, length);
+	error[length] = '\0';
+	FreeErrorData(data);
+	transaction_abort();
+}
+
+/* Data that are too large, cannot be converted, are damaged or cannot be read from the disk. */
+static bool
+concerns_message(int sqlerrcode)
+{
+	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
+	{
+		case ERRCODE_DATA_EXCEPTION:
+		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
+		case ERRCODE_INTERNAL_ERROR:
+			return true;
+		default:
+			return sqlerrcode == ERRCODE_IO_ERROR;
+	}
 }
 
 /* Commits without waiting for the disk: for what a later commit makes count. */

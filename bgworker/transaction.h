@@ -31,6 +31,7 @@ extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
 extern void transaction_commit_local(void);
 extern void transaction_abort(void);
+extern void transaction_abort_for_message(char *error, size_t size);
 extern void transaction_commit_async(void);
 extern void transaction_tell_rings(void);
 

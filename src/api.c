@@ -22,6 +22,7 @@
 
 #include "src/compat.h"
 #include "src/endpoint.h"
+#include "src/entry.h"
 #include "src/log.h"
 #include "src/send.h"
 #include "src/session.h"
@@ -30,9 +31,7 @@
 #include "src/unique_id.h"
 
 #define MAX_NAME_BYTES	1024	/* of msgid, message_id, dest */
-#define MAX_BODY_BYTES	(64 * 1024 * 1024)
 #define MAX_HEADERS		1000
-#define MAX_HEADER_BYTES (1024 * 1024)	/* of all together */
 #define RESERVED_PREFIX "outbox:"
 
 /* Arguments of outbox_enqueue(), and of outbox_enqueue_many(), where some are plural. */
@@ -565,13 +564,6 @@ check_headers(Jsonb *headers)
 				 errmsg("too many headers"),
 				 errdetail("There are %u; %d are allowed.", JB_ROOT_COUNT(headers), MAX_HEADERS)));
 
-	if (VARSIZE_ANY_EXHDR(headers) > MAX_HEADER_BYTES)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("headers are too large"),
-				 errdetail("They have %zu bytes; %d are allowed.",
-						   (size_t) VARSIZE_ANY_EXHDR(headers), MAX_HEADER_BYTES)));
-
 	iterator = JsonbIteratorInit(&headers->root);
 	(void) JsonbIteratorNext(&iterator, &value, true);
 	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
@@ -579,6 +571,7 @@ check_headers(Jsonb *headers)
 		(void) JsonbIteratorNext(&iterator, &value, true);
 		check_header(&name, &value);
 	}
+	entry_check_headers(headers);
 	return headers;
 }
 

@@ -53,6 +53,7 @@ typedef struct Appender
 	EState	   *estate;
 	ResultRelInfo *indexes;
 	TupleTableSlot *row;
+	int64		last_id;		/* of the message that was appended last */
 } Appender;
 
 static Appender appender;
@@ -163,7 +164,10 @@ deferred_highest_id(void)
 }
 
 /*
- * Appends a row, in the open transaction. There must be none for the message.
+ * Appends a row, in the open transaction. There must be none for the message;
+ * but if it has the id of the one that was appended just before, as rows of the
+ * log may that somebody put there by hand, it gets another one. A message whose
+ * body is NULL could not be read.
  * Most messages for a destination that refuses come here, so it is done without
  * planning a statement; triggers, which are for rows that come by SQL, do not
  * fire. deferred_end_append() must follow in the same transaction.
@@ -182,14 +186,14 @@ deferred_append(const Message *message, int log_slot, DeferredState state,
 	memset(row->tts_isnull, false, NCOLUMNS);
 #define SET(col, value) (row->tts_values[(col) - 1] = (value))
 #define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))
-	SET(COL_ID, Int64GetDatum(message->id));
+	SET(COL_ID, Int64GetDatum(message->id == appender.last_id ? log_next_id() : message->id));
 	SET_UNLESS(COL_KEY, !message->has_key, UUIDPGetDatum(&message->key));
 	SET(COL_MESSAGE_ID, PointerGetDatum(message->message_id));
 	SET(COL_DEST, PointerGetDatum(message->dest));
 	SET_UNLESS(COL_CAUSE, message->cause == NULL, PointerGetDatum(message->cause));
 	SET(COL_AT, TimestampTzGetDatum(message->at));
 	SET_UNLESS(COL_HEADERS, message->headers == NULL, PointerGetDatum(message->headers));
-	SET(COL_BODY, PointerGetDatum(message->body));
+	SET_UNLESS(COL_BODY, message->body == NULL, PointerGetDatum(message->body));
 	SET(COL_LOG_SLOT, Int32GetDatum(log_slot));
 	SET(COL_STATE, CStringGetTextDatum(deferred_state_name(state)));
 	SET_UNLESS(COL_RETURNED_TX, true, (Datum) 0);
@@ -204,6 +208,7 @@ deferred_append(const Message *message, int log_slot, DeferredState state,
 	simple_table_tuple_insert(appender.table, row);
 	(void) compat_insert_index_tuples(appender.indexes, row, appender.estate);
 	ResetPerTupleExprContext(appender.estate);
+	appender.last_id = message->id;
 }
 
 /* Closes what deferred_append() has opened, if it was called. */
@@ -220,6 +225,13 @@ deferred_end_append(void)
 
 	/* What was appended is to be seen by statements that follow. */
 	CommandCounterIncrement();
+}
+
+/* Forgets what deferred_append() has opened, after the transaction was rolled back. */
+void
+deferred_abort_append(void)
+{
+	memset(&appender, 0, sizeof(appender));
 }
 
 static void
@@ -294,7 +306,7 @@ deferred_read_row(TupleTableSlot *slot, Deferred *row)
 	row->message.dest = DatumGetTextPP(COLUMN(COL_DEST));
 	row->message.cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
 	row->message.headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
-	row->message.body = (bytea *) DatumGetPointer(COLUMN(COL_BODY));
+	row->message.body = ISNULL(COL_BODY) ? NULL : (bytea *) DatumGetPointer(COLUMN(COL_BODY));
 	row->state = state_of(TextDatumGetCString(COLUMN(COL_STATE)));
 	if (!ISNULL(COL_RETURNED_TX))
 		row->returned_tx = DatumGetFullTransactionId(COLUMN(COL_RETURNED_TX));

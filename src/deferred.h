@@ -37,6 +37,7 @@ extern void deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, vo
 extern void deferred_append(const Message *message, int log_slot, DeferredState state,
 							int attempts, TimestampTz next_at, const char *error);
 extern void deferred_end_append(void);
+extern void deferred_abort_append(void);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);
 extern int64 deferred_highest_id(void);
 extern const char *deferred_state_name(DeferredState state);

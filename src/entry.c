@@ -9,7 +9,9 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
@@ -17,9 +19,43 @@
 #include "src/compat.h"
 #include "src/entry.h"
 
+static void count_bytes(const char *bytes, size_t size, void *arg);
 static void write_headers(Jsonb *headers, EntrySink sink, void *arg);
 static void write_string(const char *string, EntrySink sink, void *arg);
 static void write_utf8(const char *string, int length, EntrySink sink, void *arg);
+
+/*
+ * Raises 54000 if a message has more bytes than may be sent, and 22023 if its
+ * headers are none. A number may be short where it is stored and long when it
+ * is sent.
+ */
+void
+entry_check(const Message *message)
+{
+	size_t		body = toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ;
+
+	if (body > MAX_BODY_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("body is too large"),
+				 errdetail("It has %zu bytes; %d are allowed.", body, MAX_BODY_BYTES)));
+	if (message->headers)
+		entry_check_headers(message->headers);
+}
+
+/* The same for headers alone. */
+void
+entry_check_headers(Jsonb *headers)
+{
+	size_t		size = 0;
+
+	write_headers(headers, count_bytes, &size);
+	if (size > MAX_HEADER_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("headers are too large"),
+				 errdetail("They have %zu bytes as they are sent; %d are allowed.", size, MAX_HEADER_BYTES)));
+}
 
 /* How many fields an entry has: names and values together. */
 int
@@ -59,6 +95,14 @@ entry_write_text(const text *value, EntrySink sink, void *arg)
 	write_utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), sink, arg);
 }
 
+/* An EntrySink. */
+static void
+count_bytes(const char *bytes, size_t size, void *arg)
+{
+	*(size_t *) arg += size;
+}
+
+/* Whoever stores a message checks these; but a superuser may have stored anything. */
 static void
 write_headers(Jsonb *headers, EntrySink sink, void *arg)
 {
@@ -66,18 +110,31 @@ write_headers(Jsonb *headers, EntrySink sink, void *arg)
 	JsonbValue	name;
 	JsonbValue	value;
 
+	if (!JB_ROOT_IS_OBJECT(headers))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("headers must be a JSON object")));
 	(void) JsonbIteratorNext(&iterator, &value, true);
 	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
 	{
+		CHECK_FOR_INTERRUPTS();
 		(void) JsonbIteratorNext(&iterator, &value, true);
 		write_utf8(name.val.string.val, name.val.string.len, sink, arg);
 		if (value.type == jbvString)
 			write_utf8(value.val.string.val, value.val.string.len, sink, arg);
 		else if (value.type == jbvBool)
 			write_string(value.val.boolean ? "true" : "false", sink, arg);
+		else if (value.type == jbvNumeric)
+		{
+			char	   *number = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric)));
+
+			write_string(number, sink, arg);
+			pfree(number);
+		}
 		else
-			write_string(DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric))),
-						 sink, arg);
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("a header is not a string, a number or a boolean")));
 	}
 }
 
@@ -93,4 +150,6 @@ write_utf8(const char *string, int length, EntrySink sink, void *arg)
 	char	   *converted = pg_server_to_any(string, length, PG_UTF8);
 
 	sink(converted, converted == string ? length : strlen(converted), arg);
+	if (converted != string)
+		pfree(converted);
 }

@@ -7,9 +7,15 @@
 
 #include "src/log.h"
 
+/* Bytes of an entry, as they are sent. */
+#define MAX_BODY_BYTES	(64 * 1024 * 1024)
+#define MAX_HEADER_BYTES (1024 * 1024)	/* names and values of all together */
+
 /* Takes the next name or value of an entry; the bytes are valid during the call. */
 typedef void (*EntrySink) (const char *bytes, size_t size, void *arg);
 
+extern void entry_check(const Message *message);
+extern void entry_check_headers(Jsonb *headers);
 extern int	entry_count_fields(const Message *message);
 extern void entry_write(const Message *message, EntrySink sink, void *arg);
 extern void entry_write_text(const text *value, EntrySink sink, void *arg);

@@ -460,6 +460,15 @@ log_row_at(TupleTableSlot *row)
 void
 log_row_message(TupleTableSlot *row, Message *message)
 {
+	log_row_envelope(row, message);
+	message->headers = slot_attisnull(row, COL_HEADERS) ? NULL : DatumGetJsonbP(row->tts_values[COL_HEADERS - 1]);
+	message->body = (bytea *) DatumGetPointer(row->tts_values[COL_BODY - 1]);
+}
+
+/* The same without headers and body, which may be damaged: they are NULL. */
+void
+log_row_envelope(TupleTableSlot *row, Message *message)
+{
 	slot_getallattrs(row);
 #define COLUMN(col) (row->tts_values[(col) - 1])
 #define ISNULL(col) (row->tts_isnull[(col) - 1])
@@ -472,8 +481,8 @@ log_row_message(TupleTableSlot *row, Message *message)
 	message->message_id = DatumGetTextPP(COLUMN(COL_MESSAGE_ID));
 	message->dest = ISNULL(COL_DEST) ? NULL : DatumGetTextPP(COLUMN(COL_DEST));
 	message->cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
-	message->headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
-	message->body = (bytea *) DatumGetPointer(COLUMN(COL_BODY));
+	message->headers = NULL;
+	message->body = NULL;
 	message->deliver_at = ISNULL(COL_DELIVER_AT) ? 0 : DatumGetTimestampTz(COLUMN(COL_DELIVER_AT));
 #undef COLUMN
 #undef ISNULL

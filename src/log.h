@@ -50,5 +50,6 @@ extern FullTransactionId log_row_tx(TupleTableSlot *row);
 extern Oid	log_row_database(TupleTableSlot *row);
 extern TimestampTz log_row_at(TupleTableSlot *row);
 extern void log_row_message(TupleTableSlot *row, Message *message);
+extern void log_row_envelope(TupleTableSlot *row, Message *message);
 
 #endif							/* OUTBOX_LOG_H */

@@ -25,6 +25,7 @@
 
 #include "src/compat.h"
 #include "src/deferred.h"
+#include "src/entry.h"
 #include "src/history.h"
 #include "src/log.h"
 #include "src/record.h"
@@ -193,6 +194,10 @@ restore_row(Oid relation, TupleTableSlot *row)
 		deferred_read_row(row, &deferred);
 		if (deferred.state == DEFERRED_SCHEDULED)
 			deferred.message.deliver_at = deferred.next_at;
+		/* One that could not even be read when it was dumped. */
+		if (deferred.message.body == NULL)
+			return;
+		entry_check(&deferred.message);
 		deferred.message.id = log_next_id();
 		log_append(&deferred.message);
 		return;
@@ -202,6 +207,8 @@ restore_row(Oid relation, TupleTableSlot *row)
 		if (relation == relations->slots[RING_LOG][n].table)
 		{
 			log_row_message(row, &message);
+			if (message.dest)
+				entry_check(&message);
 			message.id = log_next_id();
 			log_append(&message);
 			return;

@@ -324,7 +324,8 @@ put_message(ReturnSetInfo *result, const Message *message, const Deferred *defer
 	values[i++] = PointerGetDatum(message->cause);
 	isnull[i] = message->headers == NULL;
 	values[i++] = PointerGetDatum(message->headers);
-	values[i++] = Int32GetDatum(toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ);
+	isnull[i] = message->body == NULL;
+	values[i++] = Int32GetDatum(message->body ? toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ : 0);
 	values[i++] = CStringGetTextDatum(deferred ? deferred_state_name(deferred->state) : "new");
 	isnull[i] = deferred == NULL;
 	values[i++] = Int32GetDatum(deferred ? deferred->attempts : 0);

@@ -1,0 +1,111 @@
+# Messages that cannot be sent are refused when they are enqueued; and what is
+# stored nevertheless, or is damaged later, is set aside like what Redis refuses.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.max_attempts = 3\nfull_page_writes = on\nautovacuum = off");
+my $huge = q{(SELECT jsonb_object_agg('h' || n, 1e131071) FROM generate_series(1, 200) n)};
+
+# A number of 12 bytes is one of 131072 when it is printed.
+like($node->sql_error("SELECT outbox_enqueue('d', 'x', headers => $huge)"), qr/^54000: headers are too large/, 'headers are counted as they are sent');
+my ($status, $out, $error) = $node->psql('postgres', "SELECT outbox_enqueue('d', 'x', headers => $huge)");
+like($error, qr/DETAIL:  They have 26215092 bytes as they are sent; 1048576 are allowed/, '... the sum is told');
+like($node->sql_error("SELECT outbox_send('d', 'x', headers => $huge)"), qr/^54000: /, '... by outbox_send, too');
+$node->sql(q{SELECT outbox_enqueue('d', '1', headers => jsonb_build_object('h', 1e131071))});
+
+# A row that comes by SQL, and one that comes without any trigger.
+my $insert = sub {
+	my ($dest, $headers, $body, $id) = @_;
+	my $slot = $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
+	$id //= q{nextval('outbox.message_id_seq')};
+	return "INSERT INTO outbox.log_$slot VALUES ($id, pg_current_xact_id(), now(), (SELECT oid FROM pg_database WHERE datname = current_database()),"
+	  . " NULL, gen_random_uuid()::text, '$dest', NULL, $headers, $body, NULL);";
+};
+like($node->sql_error($insert->('d', $huge, q{''})), qr/^54000: /, 'a restore refuses them');
+like($node->sql_error($insert->('d', q{'[1]'}, q{''})), qr/^22023: headers must be/, '... and what are no headers');
+
+# The same past the triggers, which must not be disabled.
+my $insert_past = sub {
+	my (@inserts) = @_;
+	my ($table) = $inserts[0] =~ /(outbox\.log_\d)/;
+	my @triggers = split /\n/, $node->sql("SELECT tgname FROM pg_trigger WHERE tgrelid = '$table'::regclass AND tgenabled = 'A'");
+	return "BEGIN; ALTER TABLE $table DISABLE TRIGGER USER;" . join('', @inserts)
+	  . join('', map { "ALTER TABLE $table ENABLE ALWAYS TRIGGER $_;" } @triggers) . 'COMMIT';
+};
+
+eventually { $redis->count('d') == 1 } 'what is just small enough is sent';
+my $dispatcher = $node->dispatcher;
+my $log = $node->log_position;
+$node->sql($insert_past->(
+		$insert->('nested', q{'{"a": {"b": 1}}'}, q{'x'}),
+		"SELECT outbox_enqueue('d', '2');",
+		$insert->('list', q{'[1, 2]'}, q{'x'}),
+		"SELECT outbox_enqueue('d', '3');"));
+eventually { $redis->count('d') == 3 } 'what is stored nevertheless stops nobody';
+eventually { $node->sql(q{SELECT string_agg(dest || ': ' || last_error, ', ' ORDER BY dest) FROM outbox.dead_letters}) eq
+	'list: headers must be a JSON object, nested: a header is not a string, a number or a boolean' }
+'... it dies like what Redis refuses, with the error';
+is($node->dispatcher, $dispatcher, '... and ends no dispatcher');
+
+# Two messages with the id of one, which both cannot be sent.
+$redis->command('SET', 'refused', 'no stream');
+$node->sql($insert_past->(
+		$insert->('refused', 'NULL', q{'one'}, 1_000_000_000), $insert->('refused', 'NULL', q{'two'}, 1_000_000_000),
+		"SELECT outbox_enqueue('d', '4');"));
+eventually { $redis->count('d') == 4 } 'an id that two messages have stops nobody';
+eventually { $node->sql(q{SELECT string_agg(convert_from(body, 'UTF8'), ' ' ORDER BY body) FROM outbox.dead_letters WHERE dest = 'refused'}) eq 'one two' }
+'... and both are kept';
+is($node->dispatcher, $dispatcher, '... by the same dispatcher');
+
+# A body, stored out of line, whose pages are lost.
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+$node->sql(<<'END');
+SELECT outbox_enqueue('damaged', string_agg(md5(n::text), '')) FROM generate_series(1, 1000) n;
+SELECT outbox_enqueue('d', '5');
+CHECKPOINT;
+END
+my $toast = $node->sql(q{SELECT pg_relation_filepath(reltoastrelid) FROM pg_class, outbox.ring
+	WHERE pg_class.oid = format('outbox.log_%s', slot)::regclass AND ring = 'log' AND state = 'current'});
+$node->stop;
+my $file = $node->data_dir . "/$toast";
+my $size = -s $file;
+open my $pages, '+<', $file or die "open: $!";
+print {$pages} "\0" x $size;
+close $pages;
+$node->start;
+$dispatcher = $node->dispatcher;
+$node->set('outbox.dispatch' => 'on');
+eventually { $redis->count('d') == 5 } 'a damaged message stops nobody';
+like($node->sql(q{SELECT body IS NULL, last_error FROM outbox.dead_letters WHERE dest = 'damaged'}), qr/^t\|.*toast/, '... it is dead, without the body');
+is($node->sql(q{SELECT outbox_retry('damaged')}), 0, '... which outbox_retry() respects');
+is($node->dispatcher, $dispatcher, '... and ended no dispatcher');
+ok($node->wait_until_sent, 'nothing is left');
+is(join(' ', $redis->bodies('d')), '1 2 3 4 5', 'the others are in order');
+
+# The same in outbox.deferred.
+$node->sql(q{SELECT outbox_enqueue('later', string_agg(md5(n::text), ''), deliver_at => now() + interval '1 hour') FROM generate_series(1, 1000) n});
+eventually { $node->status('scheduled') == 1 } 'a scheduled message';
+$node->sql('CHECKPOINT');
+$toast = $node->sql(q{SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 'outbox.deferred'::regclass});
+$node->stop;
+$file = $node->data_dir . "/$toast";
+$size = -s $file;
+open $pages, '+<', $file or die "open: $!";
+print {$pages} "\0" x $size;
+close $pages;
+$node->start;
+$dispatcher = $node->dispatcher;
+$node->sql(q{UPDATE outbox.deferred SET next_at = now() WHERE dest = 'later'});
+$node->sql(q{SELECT outbox_enqueue('d', '6')});
+eventually { $redis->count('d') == 6 } '... that is damaged stops nobody';
+eventually { $node->sql(q{SELECT last_error FROM outbox.dead_letters WHERE dest = 'later'}) =~ /toast/ } '... and is dead';
+is($node->dispatcher, $dispatcher, '... nor ends the dispatcher');
+
+done_testing();
