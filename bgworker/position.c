@@ -72,6 +72,9 @@ typedef struct Fence
 	int64		last_id;
 } Fence;
 
+static bool told;				/* the log knows that the fence is not there, or
+								 * of no use */
+
 static void all_is_published(Position *position);
 static void append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows);
 static void keep_window(Window *kept, const Window *window);
@@ -86,6 +89,7 @@ static void resume_from_oldest(Position *position, const char *reason);
 static TimestampTz note_loss(int64 number);
 static int64 oldest_to_replay(const Position *position);
 static void hand_over_unmarked(Position *position);
+static bool is_news(void);
 static void report_published(const Position *position);
 
 /*
@@ -260,10 +264,11 @@ position_resume(Position *position, const char *fence_text)
 		}
 		position->published = Max(position->published, position->sent);
 		hand_over_unmarked(position);
+		told = false;
 	}
 	else if (fence.number < window_oldest_number())
 		resume_from_oldest(position, "the fence in Redis is older than the windows that are kept; going on");
-	else
+	else if (is_news())
 		ereport(LOG,
 				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; going on after window %lld",
 						(long long) fence.number, (long long) position->sent),
@@ -376,6 +381,7 @@ position_has_published(const Position *position, FullTransactionId tx)
 static void
 all_is_published(Position *position)
 {
+	told = false;
 	position->sent = position->published = position->opened.number;
 	hand_over_unmarked(position);
 	report_published(position);
@@ -513,11 +519,11 @@ resume_without_fence(Position *position)
 {
 	if (position->published <= position->first_window)
 		return;
-	if (outbox_redis_data_loss == DATA_LOSS_RESUME)
+	if (outbox_redis_data_loss != DATA_LOSS_RESUME)
+		resume_from_oldest(position, "Redis has no fence of this database; sending all that the log still has,");
+	else if (is_news())
 		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; going on after window %lld, as \"outbox.redis_data_loss\" says",
 							 (long long) position->sent)));
-	else
-		resume_from_oldest(position, "Redis has no fence of this database; sending all that the log still has,");
 }
 
 /* Sends all that is kept, and tells what is not kept any more, if anything is not. */
@@ -529,7 +535,8 @@ resume_from_oldest(Position *position, const char *reason)
 	position->sent = oldest_to_replay(position);
 	if (position->sent > position->first_window)
 		lost_before = note_loss(position->sent);
-	ereport(LOG, (errmsg("outbox: %s after window %lld", reason, (long long) position->sent),
+	if (is_news())
+		ereport(LOG, (errmsg("outbox: %s after window %lld", reason, (long long) position->sent),
 				  lost_before == 0 ? 0 :
 				  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
 							timestamptz_to_str(lost_before))));
@@ -566,6 +573,16 @@ hand_over_unmarked(Position *position)
 {
 	if (position->marked <= position->handed_over)
 		position->handed_over = position->published;
+}
+
+/* Each connection meets the same fence until something passes: the log need not tell that each time. */
+static bool
+is_news(void)
+{
+	bool		was_told = told;
+
+	told = true;
+	return !was_told;
 }
 
 static void

@@ -116,6 +116,7 @@ static void chunk_is_done(Delivery *delivery);
 static bool set_aside(Delivery *delivery, int added, const char *error);
 static bool drain_behind(Delivery *delivery);
 static bool is_server_error(const char *error);
+static bool forbids_command(const char *error);
 static bool extension_is_dropped(void);
 static void count_sent(int n);
 
@@ -787,6 +788,35 @@ is_server_error(const char *error)
 		size_t		length = strlen(codes[i]);
 
 		if (strncmp(error, codes[i], length) == 0 && (error[length] == ' ' || error[length] == '\0'))
+			return true;
+	}
+	return forbids_command(error);
+}
+
+/*
+ * Whether the error says that we may not run a command at all, as against one
+ * key that we may not touch: that is about a destination. Redis has one code for
+ * both, and none in scripts up to 7.0. The name of a key comes after what
+ * tells of it.
+ */
+static bool
+forbids_command(const char *error)
+{
+	static const char *const texts[] = {"can't run this command", "permissions to run", "Unknown Redis command"};
+	static const char *const key_texts[] = {"can't access", "permissions to access", "permission to access"};
+
+	for (int i = 0; i < lengthof(texts); i++)
+	{
+		const char *found = strstr(error, texts[i]);
+
+		for (int j = 0; found && j < lengthof(key_texts); j++)
+		{
+			const char *key = strstr(error, key_texts[j]);
+
+			if (key && key < found)
+				found = NULL;
+		}
+		if (found)
 			return true;
 	}
 	return false;

@@ -48,20 +48,26 @@ foreach my $rights ([ [ 'resetkeys', '~good' ], [@keys] ], [ ['-evalsha'], ['+@a
 	my $count = $redis->count('good');
 	$redis->command('ACL', 'SETUSER', 'sender', @$taken);
 	enqueue("without @$taken", 'good');
-	if ($taken->[0] eq '-xadd')
-	{
-		ok($node->poll_query_until('postgres', 'SELECT deferred = 1 FROM outbox.status'), "@$taken: the destination is refused");
-	}
-	else
-	{
-		eventually { $node->status('redis_state') eq 'down' } "@$taken: Redis cannot be used";
-		is($node->sql('SELECT count(*) FROM outbox.deferred WHERE state = $$waiting$$'), 0, '... no attempt is counted');
-	}
+	eventually { $node->status('redis_state') eq 'down' } "@$taken: Redis cannot be used";
+	is($node->sql('SELECT count(*) FROM outbox.deferred WHERE state = $$waiting$$'), 0, '... no attempt is counted');
 	$redis->command('ACL', 'SETUSER', 'sender', @$given);
 	eventually { $redis->count('good') == $count + 1 } '... given back, dispatch goes on';
 	ok($node->wait_until_sent, '... for good');
 }
 is($redis->count('good'), 9, 'none came twice');
+
+# Each connection finds the same fence, or none, until something passes.
+sub connections { my ($n) = $redis->command('INFO', 'stats') =~ /total_connections_received:(\d+)/; return $n; }
+$redis->command('ACL', 'SETUSER', 'sender', '-xadd');
+$redis->command('FLUSHALL');
+my $log = $node->log_position;
+my $connections = connections();
+enqueue('after a loss', 'good');
+eventually { connections() > $connections + 15 } 'it connects again and again';
+is(scalar(() = $node->log_since($log) =~ /Redis has no fence/g), 1, '... and the log tells once what it finds');
+$redis->command('ACL', 'SETUSER', 'sender', '+@all');
+eventually { $redis->count('good') == 10 } '... until it sends what was lost';
+ok($node->wait_until_sent, '... all of it');
 
 # The user itself.
 $redis->command('ACL', 'SETUSER', 'sender', 'off');
@@ -69,7 +75,7 @@ $redis->command('CLIENT', 'KILL', 'USER', 'sender');
 enqueue('off', 'good');
 eventually { $node->status('redis_error') =~ /WRONGPASS/ } 'a user that is switched off';
 $redis->command('ACL', 'SETUSER', 'sender', 'on');
-eventually { $redis->count('good') == 10 } '... and on again';
+eventually { $redis->count('good') == 11 } '... and on again';
 is($node->sql('SELECT count(*) FROM outbox.deferred WHERE state = $$waiting$$'), 0, '... nothing was deferred');
 
 done_testing();
