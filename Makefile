@@ -14,9 +14,12 @@ OBJS       = \
 	src/durable.o \
 	src/endpoint.o \
 	src/endpoint_admin.o \
+	src/enqueued.o \
 	src/entry.o \
 	src/filter.o \
 	src/foreign_text.o \
+	src/forget.o \
+	src/forgotten.o \
 	src/history.o \
 	src/index.o \
 	src/log.o \

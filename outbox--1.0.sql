@@ -98,6 +98,17 @@ COMMENT ON COLUMN outbox.packed.slot IS 'slot of the history';
 COMMENT ON COLUMN outbox.packed.endpoint IS 'endpoint; NULL: not known, for they were packed when they were dumped';
 COMMENT ON COLUMN outbox.packed.records IS 'how many records';
 
+CREATE TABLE outbox.forgotten (
+	key uuid NOT NULL,
+	at timestamptz NOT NULL
+) USING heap;
+-- Not unique: a restore must not fail because an id is forgotten here, too.
+CREATE INDEX forgotten_key_idx ON outbox.forgotten (key);
+ALTER TABLE outbox.forgotten REPLICA IDENTITY FULL;
+COMMENT ON TABLE outbox.forgotten IS 'tombstones: ids that outbox_forget() had forgotten and that were not claimed since; no record of theirs counts';
+COMMENT ON COLUMN outbox.forgotten.key IS 'hash of endpoint and msgid';
+COMMENT ON COLUMN outbox.forgotten.at IS 'when it was forgotten';
+
 CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
 	concurrency text,
@@ -341,6 +352,20 @@ AS 'MODULE_PATHNAME', 'outbox_wait_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
 
+CREATE FUNCTION outbox.read_enqueued(
+	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'outbox_read_enqueued'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.read_enqueued() IS 'what outbox_enqueued() shows, in no order';
+
+CREATE FUNCTION @extschema@.outbox_enqueued(
+	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz)
+RETURNS SETOF record
+AS $$ SELECT * FROM outbox.read_enqueued() ORDER BY id $$
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION @extschema@.outbox_enqueued() IS 'messages that this transaction has enqueued so far, in the order of the calls; for tests';
+
 CREATE FUNCTION @extschema@.outbox_send(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_text'
@@ -387,6 +412,18 @@ RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text, boolean) IS 'drops an endpoint, if all its messages are sent or by force; its records live on until they expire';
+
+CREATE FUNCTION @extschema@.outbox_forget(msgid text, endpoint text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_forget_text'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_forget(text, text) IS 'has a processed message count as new again; false = it was not known';
+
+CREATE FUNCTION @extschema@.outbox_forget(msgid uuid, endpoint text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_forget_uuid'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_forget(uuid, text) IS 'has a processed message count as new again; false = it was not known';
 
 CREATE FUNCTION @extschema@.outbox_cleanup()
 RETURNS bigint
@@ -658,6 +695,12 @@ AS 'MODULE_PATHNAME', 'outbox_store_add'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.store_add(uuid[]) IS 'remembers ids by their hashes; for servers that have this database as their store';
 
+CREATE FUNCTION outbox.store_remove(key uuid)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'outbox_store_remove'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION outbox.store_remove(uuid) IS 'forgets the id of this hash; for servers that have this database as their store';
+
 CREATE FUNCTION outbox.store_retention()
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'outbox_store_retention'
@@ -784,7 +827,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|loss|packed|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|loss|packed|forgotten|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);
@@ -858,6 +901,7 @@ COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher 
 
 SELECT pg_extension_config_dump('outbox.endpoint', '');
 SELECT pg_extension_config_dump('outbox.destination', '');
+SELECT pg_extension_config_dump('outbox.forgotten', '');
 
 --
 -- Privileges: nobody has any until outbox_grant() gives them.
@@ -870,10 +914,10 @@ AS $$
 		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
-		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_commit,outbox_wait,outbox_send}'::name[]
-		WHEN 'store' THEN '{store_contains,store_add,store_retention}'::name[]
+		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_enqueued,outbox_commit,outbox_wait,outbox_send}'::name[]
+		WHEN 'store' THEN '{store_contains,store_add,store_remove,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_problems,read_pending,read_records,read_endpoints,mask_store}'::name[]
-		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,
+		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,outbox_forget,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_acknowledge_loss,outbox_replay}'::name[]
 	END)
 	UNION ALL

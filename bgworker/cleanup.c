@@ -37,6 +37,7 @@
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/endpoint.h"
+#include "src/forgotten.h"
 #include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/settings.h"
@@ -66,6 +67,7 @@ static bool is_full(RingKind kind, const Ring *ring);
 static bool empty(RingKind kind, int n, const Slot *slot);
 static bool forget_tombstones(int slot);
 static void forget_packed(int slot);
+static bool expire_forgotten(void);
 static bool is_needed_by_dump(Oid table, const Slot *slot);
 static bool somebody_waits_with_snapshot_before(FullTransactionId tx);
 static bool lock_to_empty(const SlotRelations *relations, RingKind kind);
@@ -133,7 +135,7 @@ cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 		}
 	}
 	*changed = rings_shared_generation() != generation;
-	return true;
+	return !limits->may_expire || expire_forgotten();
 }
 
 /*
@@ -403,6 +405,17 @@ forget_packed(int slot)
 {
 	(void) transaction_execute("DELETE FROM outbox.packed WHERE slot = $1",
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(slot)}, NULL);
+}
+
+/* Tombstones of ids that were forgotten and are in no slot any more. */
+static bool
+expire_forgotten(void)
+{
+	if (!transaction_begin("forgetting tombstones"))
+		return false;
+	forgotten_expire(endpoint_longest_retention());
+	transaction_commit_async();
+	return true;
 }
 
 /*

@@ -15,10 +15,12 @@
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "executor/executor.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "src/append.h"
 #include "src/compat.h"
@@ -94,6 +96,20 @@ form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
 	for (int i = nours; i < columns->natts; i++)
 		all_values[i] = getmissingattr(columns, i + 1, &all_isnull[i]);
 	return heap_form_tuple(columns, all_values, all_isnull);
+}
+
+/*
+ * Deletes a row as part of the caller's transaction, whatever its snapshot is;
+ * false if somebody else has, or with `wait` false is about to. For what was
+ * forgotten (record_ring.c, forgotten.c): nothing else of ours is ever deleted so.
+ */
+bool
+delete_row(Relation table, ItemPointer tid, bool wait)
+{
+	TM_FailureData failure;
+
+	return table_tuple_delete(table, tid, GetCurrentCommandId(true), SnapshotAny, InvalidSnapshot,
+							  wait, &failure, false) == TM_Ok;
 }
 
 /* Inserts the entries of a row into all indexes that are ready, whatever they are on. */

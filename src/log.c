@@ -104,6 +104,7 @@ static bool read_ended_transactions(SlotScan *scan);
 static bool read_transaction(SlotScan *scan, FullTransactionId tx);
 static bool read_matching(SlotScan *scan, ScanKey keys, int nkeys);
 static bool has_ended(const SlotScan *scan, FullTransactionId tx);
+static bool was_rolled_back(TransactionId tx);
 static FullTransactionId indexed_tx(const SlotScan *scan);
 static bool match_key(TupleTableSlot *row, int slot, void *arg);
 
@@ -393,21 +394,33 @@ log_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
 bool
 log_carries(FullTransactionId tx, const pg_uuid_t *key)
 {
-	Rings		rings;
 	KeySearch	search = {key, false};
 
+	log_scan_transaction(tx, match_key, &search);
+	return search.found;
+}
+
+/*
+ * Reads the messages and markers of one transaction, which may be our own, in no
+ * particular order. Locks are released at once.
+ */
+void
+log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg)
+{
+	Rings		rings;
+	bool		go_on = true;
+
 	rings_read(&rings);
-	for (int n = 0; n < rings.ring[RING_LOG].nslots && !search.found; n++)
+	for (int n = 0; n < rings.ring[RING_LOG].nslots && go_on; n++)
 	{
-		SlotScan	scan = {.reader = match_key, .arg = &search};
+		SlotScan	scan = {.slot = n, .reader = reader, .arg = arg};
 
 		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) && begin_slot_scan(&scan, n, SnapshotSelf))
 		{
-			(void) read_transaction(&scan, tx);
+			go_on = read_transaction(&scan, tx);
 			end_slot_scan(&scan);
 		}
 	}
-	return search.found;
 }
 
 /* Whether a row is a marker and not a message. */
@@ -594,8 +607,8 @@ read_matching(SlotScan *scan, ScanKey keys, int nkeys)
 		else if (++in_vain >= SKIP_AFTER)
 		{
 			in_vain = 0;
-			if (has_ended(scan, tx) && TransactionIdDidCommit(XidFromFullTransactionId(tx)))
-				continue;		/* only a savepoint of it was rolled back */
+			if (has_ended(scan, tx) && !was_rolled_back(XidFromFullTransactionId(tx)))
+				continue;		/* only a savepoint of it was */
 			ScanKeyInit(&two[0], 1, BTGreaterStrategyNumber, F_XID8GT, FullTransactionIdGetDatum(tx));
 			index_rescan(scan->scan, two, 2, NULL, 0);
 		}
@@ -608,6 +621,13 @@ static bool
 has_ended(const SlotScan *scan, FullTransactionId tx)
 {
 	return scan->upto == NULL || snapshot_value_sees(scan->upto, tx);
+}
+
+/* Whether nothing of a transaction that has ended, or is our own, can be there. */
+static bool
+was_rolled_back(TransactionId tx)
+{
+	return !TransactionIdDidCommit(tx) && !TransactionIdIsCurrentTransactionId(tx);
 }
 
 /* The transaction of the row that the index names now. */

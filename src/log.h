@@ -42,6 +42,7 @@ extern void log_check_size(void);
 extern void log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
 					 LogReader reader, void *arg);
 extern bool log_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
+extern void log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg);
 extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
 
 extern bool log_row_is_marker(TupleTableSlot *row);

@@ -13,7 +13,9 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "mb/pg_wchar.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
@@ -24,11 +26,14 @@
 #include "src/settings.h"
 #include "src/store.h"
 #include "src/unique_id.h"
+#include "src/window.h"
 
 static RecordLook look(const RecordName *name, RecordMemo *memo);
 static RecordLook claim(const RecordName *name, const RecordMemo *memo);
 static bool is_late(const RecordMemo *memo);
 static bool is_in_store(const RecordName *name);
+static void check_may_leave_store(const RecordName *name);
+static void append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /* Makes the key of a record: of the UTF-8 forms, so that it survives a change of encoding. */
 void
@@ -154,17 +159,76 @@ is_in_store(const RecordName *name)
 }
 
 /*
- * Writes a restored record, unless the key is there already, and safe; like a claim, but
- * of any age. Endpoint and msgid are NULL for one that was packed.
+ * Has a message forgotten wherever the endpoint's ids are kept: the next claim of
+ * it succeeds. False if it was not known.
+ *
+ * Raises 25001 if there is a store and this is not a transaction of its own, for
+ * what is removed there is so at once; and 55000 if the id is still to be added.
+ */
+bool
+record_forget(const RecordName *name)
+{
+	bool		known;
+
+	if (name->dedup_store)
+		check_may_leave_store(name);
+	known = record_ring_forget(name);
+	if (OidIsValid(name->mapping.table) && record_table_forget(name))
+		known = true;
+	if (name->dedup_store && store_remove(name->dedup_store, &name->key))
+		known = true;
+	return known;
+}
+
+static void
+check_may_leave_store(const RecordName *name)
+{
+	RecordLook	found = look(name, NULL);
+	Window		window;
+
+	if (IsTransactionBlock())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("ids in a deduplication store cannot be forgotten in a transaction block"),
+				 errdetail("A store takes part in no transaction: what is removed there does not come back by ROLLBACK.")));
+	if (found.fate != RECORD_COMMITTED || (found.in_table && found.dispatched) ||
+		(!found.in_table && !FullTransactionIdIsValid(found.tx)))
+		return;
+	if (!found.in_table && window_handed_over_in(SnapshotSelf, &window) &&
+		snapshot_value_sees(window.snapshot, found.tx))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("message \"%s\" is not yet in the deduplication store", name->msgid),
+			 errhint("It is added when all that the message caused is in Redis. Try again then.")));
+}
+
+/*
+ * Writes a record of which only the key may be known (endpoint and msgid are then
+ * NULL), unless it is there already, and safe; like a claim, but of any age.
  */
 void
 record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
+{
+	append(key, endpoint, msgid, false);
+}
+
+/* The same with a record that a dump has brought: it does not undo that its id was forgotten. */
+void
+record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid)
+{
+	append(key, endpoint, msgid, true);
+}
+
+static void
+append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored)
 {
 	RecordName	name = {
 		.endpoint = (char *) endpoint,
 		.msgid = (char *) msgid,
 		.key = *key,
-		.retention = PG_INT64_MAX
+		.retention = PG_INT64_MAX,
+		.is_restored = is_restored
 	};
 	RecordLook	look;
 

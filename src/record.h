@@ -20,6 +20,8 @@ typedef struct RecordName
 	int64		retention;		/* microseconds */
 	RecordMapping mapping;		/* table of the user's own, if it has one */
 	char	   *dedup_store;	/* URL, or NULL */
+	bool		is_restored;	/* it comes out of a dump: what is forgotten
+								 * stays so */
 	bool		has_marker;		/* others than the ring are told of the record:
 								 * it has a marker in the log */
 } RecordName;
@@ -62,7 +64,9 @@ extern void record_key_make(const char *endpoint, const char *msgid, pg_uuid_t *
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_claim(const RecordName *name, const RecordMemo *memo);
+extern bool record_forget(const RecordName *name);
 extern void record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid);
+extern void record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid);
 
 
 #endif							/* OUTBOX_RECORD_H */

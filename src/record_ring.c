@@ -40,6 +40,7 @@
 #include "src/append.h"
 #include "src/compat.h"
 #include "src/filter.h"
+#include "src/forgotten.h"
 #include "src/history.h"
 #include "src/index.h"
 #include "src/kill_point.h"
@@ -64,6 +65,9 @@ enum
 
 static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
 static RecordLook look_into(int slot, const RecordName *name);
+static RecordLook judge(const RecordName *name, RecordLook look, bool *forgotten);
+static void claim_anew(const Rings *rings, const RecordName *name);
+static void delete_from(int slot, const pg_uuid_t *key);
 static RecordLook look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *memo);
 static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Slot *slot, int64 retention);
@@ -82,6 +86,7 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 	{
 		Rings		rings;
 		RecordLook	look;
+		bool		forgotten = false;
 
 		/* What is noted must be noted before the look. */
 		rings_read(&rings);
@@ -92,6 +97,12 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 		}
 
 		look = look_everywhere(name, &rings);
+		if (look.fate == RECORD_COMMITTED)
+			look = judge(name, look, &forgotten);
+
+		/* The claim must find what does not count: it has to clear that away. */
+		if (memo && forgotten)
+			memo->others_were_quiet = false;
 		if (look.fate != RECORD_ABSENT || rings_generation() == rings.generation)
 			return look;
 	}
@@ -117,16 +128,21 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		Rings		rings;
 		Relation	table;
 		RecordLook	look;
+		bool		forgotten = false;
 
 		record_ring_lock_key(&name->key, &tag);
 		KILL_POINT("key_locked");
 		table = ring_open_current(RING_RECORD);
 		rings_read(&rings);
-		look = look_unless_known(name, &rings, memo);
+		look = judge(name, look_unless_known(name, &rings, memo), &forgotten);
+		if (forgotten && name->is_restored)
+			look.fate = RECORD_COMMITTED;
 
 		if (look.fate == RECORD_ABSENT && rings_generation() == rings.generation)
 		{
 			record_ring_check_claim(name);
+			if (forgotten)
+				claim_anew(&rings, name);
 			insert(table, name);
 			KILL_POINT("record_written");
 			table_close(table, NoLock);
@@ -144,6 +160,61 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 
 		/* What begin saw is too old now. */
 		memo = NULL;
+	}
+}
+
+/*
+ * Has the ring and the history forget a message, as part of this transaction;
+ * false if they do not know it. Waits for transactions that have it in progress.
+ */
+bool
+record_ring_forget(const RecordName *name)
+{
+	for (;;)
+	{
+		LOCKTAG		tag;
+		Rings		rings;
+		RecordLook	look;
+		TransactionId in_progress = InvalidTransactionId;
+		bool		unchanged;
+
+		record_ring_lock_key(&name->key, &tag);
+		rings_read(&rings);
+		look = look_everywhere(name, &rings);
+		unchanged = rings_generation() == rings.generation;
+		if (look.fate == RECORD_IN_PROGRESS)
+			in_progress = look.xmin;
+		else if (look.fate == RECORD_COMMITTED && forgotten_look(&name->key, &in_progress) == FORGOTTEN_NOT)
+		{
+			forgotten_add(&name->key);
+			LockRelease(&tag, ExclusiveLock, false);
+			return true;
+		}
+		LockRelease(&tag, ExclusiveLock, false);
+		if (TransactionIdIsValid(in_progress))
+			XactLockTableWait(in_progress, NULL, NULL, XLTW_None);
+		else if (unchanged)
+			return false;
+	}
+}
+
+/* Whether a slot holds a key, forgotten or not, expired or not. */
+bool
+record_ring_holds(const pg_uuid_t *key)
+{
+	RecordName	name = {.key = *key, .retention = PG_INT64_MAX};
+
+	for (;;)
+	{
+		Rings		rings;
+		RecordLook	look;
+
+		rings_read(&rings);
+		look = look_everywhere(&name, &rings);
+		if (look.fate != RECORD_ABSENT)
+			return true;
+		if (rings_generation() == rings.generation)
+			return false;
 	}
 }
 
@@ -223,12 +294,86 @@ look_into(int slot, const RecordName *name)
 			look.xmin = DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
 		else
 			look.xmin = XidFromFullTransactionId(look.tx);
+
+		/* Who deletes it claims it anew: see claim_anew(). */
+		if (TransactionIdIsValid(dirty.xmax))
+		{
+			look.fate = RECORD_IN_PROGRESS;
+			look.xmin = dirty.xmax;
+		}
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
 	index_close(index, AccessShareLock);
 	table_close(table, AccessShareLock);
 	return look;
+}
+
+/*
+ * What a look means, given that its record may have been forgotten. A claim asks
+ * also when there is no record: with a tombstone left over the new one would not
+ * count.
+ */
+static RecordLook
+judge(const RecordName *name, RecordLook look, bool *forgotten)
+{
+	TransactionId in_progress;
+
+	if (look.fate == RECORD_IN_PROGRESS)
+		return look;
+	switch (forgotten_look(&name->key, &in_progress))
+	{
+		case FORGOTTEN_NOT:
+			break;
+		case FORGOTTEN_PERHAPS:
+			if (look.fate == RECORD_ABSENT)
+				look = (RecordLook) {.fate = RECORD_IN_PROGRESS, .xmin = in_progress};
+			break;
+		case FORGOTTEN_YES:
+			look = (RecordLook) {.fate = RECORD_ABSENT};
+			*forgotten = true;
+			break;
+		case FORGOTTEN_NO_LONGER:
+			look = (RecordLook) {.fate = RECORD_IN_PROGRESS, .xmin = in_progress};
+			break;
+	}
+	return look;
+}
+
+/*
+ * Clears away what was forgotten, for a new record is about to be inserted. The
+ * old one is deleted where it can be: it may be in the current slot, and it is not
+ * the one that outbox_wait() is to find. Called with the lock on the key.
+ */
+static void
+claim_anew(const Rings *rings, const RecordName *name)
+{
+	forgotten_clear(&name->key);
+	for (int n = 0; n < rings->ring[RING_RECORD].nslots; n++)
+	{
+		if (slot_is_live(&rings->ring[RING_RECORD].slots[n]))
+			delete_from(n, &name->key);
+	}
+}
+
+static void
+delete_from(int slot, const pg_uuid_t *key)
+{
+	Relation	table = table_open(relations_enter()->slots[RING_RECORD][slot].table, RowExclusiveLock);
+	Relation	index = index_open_on(table, COL_KEY, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	ScanKeyData is_key;
+	IndexScanDesc scan;
+
+	ScanKeyInit(&is_key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(key));
+	scan = compat_index_beginscan(table, index, SnapshotSelf, 1);
+	index_rescan(scan, &is_key, 1, NULL, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, row))
+		(void) delete_row(table, &row->tts_tid, true);
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
+	table_close(table, NoLock);
 }
 
 /* An endpoint with a shorter retention than others has its records forgotten earlier. */

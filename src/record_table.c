@@ -73,6 +73,9 @@ static ErrorData *insert(KnownTable *entry, const RecordName *name);
 static void insert_as_owner(KnownTable *entry, const RecordName *name);
 static void close_cursors(void);
 static SPIPlanPtr insert_plan(KnownTable *entry);
+static uint64 delete(KnownTable *entry, const RecordName *name);
+static uint64 delete_as_owner(KnownTable *entry, const RecordName *name);
+static void refuse_to_keep(KnownTable *entry, const RecordName *name);
 static bool is_duplicate(const ErrorData *error, const KnownTable *entry);
 static Datum id_of(const RecordShape *shape, const char *msgid);
 static void forget_on_change(Datum arg, Oid relation);
@@ -155,6 +158,33 @@ record_table_claim(const RecordName *name)
 			return look;
 		if (look.fate == RECORD_IN_PROGRESS)
 			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
+	}
+}
+
+/*
+ * Deletes the record of a message, as part of this transaction; false if there
+ * is none. Waits for a transaction that has it in progress. Locks as a claim does.
+ */
+bool
+record_table_forget(const RecordName *name)
+{
+	for (;;)
+	{
+		LOCKTAG		tag;
+		Relation	table;
+		KnownTable *entry = open_known(name->endpoint, &name->mapping, RowExclusiveLock, &table);
+		RecordLook	look;
+
+		record_ring_lock_key(&name->key, &tag);
+		look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+		if (look.fate == RECORD_COMMITTED && delete(entry, name) == 0)
+			refuse_to_keep(entry, name);
+		LockRelease(&tag, ExclusiveLock, false);
+		table_close(table, NoLock);
+
+		if (look.fate != RECORD_IN_PROGRESS)
+			return look.fate == RECORD_COMMITTED;
+		XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
 	}
 }
 
@@ -448,6 +478,78 @@ insert_plan(KnownTable *entry)
 		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
 	SPI_keepplan(entry->insert);
 	return entry->insert;
+}
+
+/*
+ * Deletes a record that is there; returns how many rows that were. In a
+ * subtransaction as the insert, so that cursors which a trigger leaves open are
+ * known and closed.
+ */
+static uint64
+delete(KnownTable *entry, const RecordName *name)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile uint64 deleted = 0;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	inserting = true;
+	PG_TRY();
+	{
+		deleted = delete_as_owner(entry, name);
+		ReleaseCurrentSubTransaction();
+		inserting = false;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		inserting = false;
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(caller);
+		CurrentResourceOwner = owner;
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	return deleted;
+}
+
+static uint64
+delete_as_owner(KnownTable *entry, const RecordName *name)
+{
+	Datum		id = id_of(&entry->shape, name->msgid);
+	OwnerRights before;
+	uint64		deleted;
+	char	   *sql = psprintf("DELETE FROM %s WHERE %s OPERATOR(pg_catalog.=) $1",
+							   record_table_name(entry->oid), quote_identifier(entry->mapping.message_id));
+
+	owner_rights_take(&before, entry->shape.owner);
+	SPI_connect();
+	if (SPI_execute_with_args(sql, 1, &entry->shape.id_type, &id, NULL, false, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not delete a record");
+	deleted = SPI_processed;
+	close_cursors();
+	SPI_finish();
+	owner_rights_return(&before);
+	return deleted;
+}
+
+/* At REPEATABLE READ a record may be younger than the snapshot of the statement. */
+static void
+refuse_to_keep(KnownTable *entry, const RecordName *name)
+{
+	ereport(ERROR,
+			(errcode(IsolationUsesXactSnapshot() ? ERRCODE_T_R_SERIALIZATION_FAILURE : ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+			 errmsg("record of message \"%s\" of endpoint \"%s\" could not be deleted",
+					name->msgid, name->endpoint),
+			 errdetail("A concurrent transaction, or a trigger of table \"%s\", prevented it.",
+					   get_rel_name(entry->oid))));
 }
 
 /*

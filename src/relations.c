@@ -206,6 +206,7 @@ look_up(Relations *relations)
 	relations->ring = get_relname_relid("ring", schema);
 	relations->endpoint = get_relname_relid("endpoint", schema);
 	relations->packed = get_relname_relid("packed", schema);
+	relations->forgotten = get_relname_relid("forgotten", schema);
 	relations->destination = get_relname_relid("destination", schema);
 	relations->deferred = get_relname_relid("deferred", schema);
 	relations->loss = get_relname_relid("loss", schema);

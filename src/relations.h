@@ -23,6 +23,7 @@ typedef struct Relations
 	Oid			ring;
 	Oid			endpoint;
 	Oid			packed;
+	Oid			forgotten;
 	Oid			destination;
 	Oid			deferred;
 	Oid			loss;

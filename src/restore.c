@@ -234,7 +234,7 @@ restore_packed(TupleTableSlot *row)
 	const pg_uuid_t *keys = history_row_keys(row, &n);
 
 	for (int i = 0; i < n; i++)
-		record_append(&keys[i], NULL, NULL);
+		record_restore(&keys[i], NULL, NULL);
 }
 
 static void
@@ -247,6 +247,6 @@ restore_record(TupleTableSlot *row)
 	Datum		endpoint = slot_getattr(row, 3, &endpoint_is_null);
 	Datum		msgid = slot_getattr(row, 4, &msgid_is_null);
 
-	record_append(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
+	record_restore(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
 				  msgid_is_null ? NULL : TextDatumGetCString(msgid));
 }

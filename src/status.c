@@ -26,6 +26,7 @@
 
 #include "src/compat.h"
 #include "src/deferred.h"
+#include "src/forgotten.h"
 #include "src/log.h"
 #include "src/problem.h"
 #include "src/record_view.h"
@@ -348,9 +349,12 @@ show_records(ReturnSetInfo *result, int slot, const Slot *state)
 	{
 		Datum		values[5];
 		bool		isnull[5] = {0};
+		TransactionId in_progress;
 
 		CHECK_FOR_INTERRUPTS();
 		slot_getallattrs(row);
+		if (forgotten_look(DatumGetUUIDP(row->tts_values[0]), &in_progress) == FORGOTTEN_YES)
+			continue;
 		isnull[0] = row->tts_isnull[2];
 		isnull[1] = row->tts_isnull[3];
 		values[0] = row->tts_values[2];

@@ -45,7 +45,8 @@ typedef struct Task
 	const StoreKey *keys;		/* to add, or NULL */
 	int			n;
 	const StoreMark *mark;
-	const pg_uuid_t *key;		/* to look for, or NULL */
+	const pg_uuid_t *key;		/* to look for, or to remove, or NULL */
+	bool		remove;
 	bool		found;
 	StoreReport *report;		/* to fill, or NULL */
 	const char *client;
@@ -137,6 +138,25 @@ store_contains(const char *url, const pg_uuid_t *key)
 				 errmsg("could not look into the deduplication store: %s", failure.text),
 				 errdetail("The store is \"%s\".", store_masked(url)),
 				 errhint("Roll back and retry when it is there; nobody knows now whether the message has been processed.")));
+	return task.found;
+}
+
+/*
+ * Removes an id from a store; false if it was not there. At once: a store takes
+ * part in no transaction. Raises what store_contains() does.
+ */
+bool
+store_remove(const char *url, const pg_uuid_t *key)
+{
+	Task		task = {.key = key, .remove = true};
+	StoreFailure failure;
+
+	if (!perform(url, &task, &failure))
+		ereport(ERROR,
+				(errcode(failure.sqlstate),
+				 errmsg("could not remove an id from the deduplication store: %s", failure.text),
+				 errdetail("The store is \"%s\".", store_masked(url)),
+				 errhint("Try again when it is there.")));
 	return task.found;
 }
 
@@ -314,7 +334,9 @@ run(Connection *connection, Task *task, StoreFailure *failure)
 	bool		done;
 
 	connection->busy = true;
-	if (task->key)
+	if (task->key && task->remove)
+		done = kind->remove(connection->opened, task->key, &task->found, failure);
+	else if (task->key)
 		done = kind->contains(connection->opened, task->key, &task->found, failure);
 	else if (task->report)
 		done = kind->inspect(connection->opened, task->client, task->report, failure);

@@ -50,6 +50,7 @@ extern char *store_masked(const char *url);
 
 extern void store_attend_with(LinkAttend attend);
 extern bool store_contains(const char *url, const pg_uuid_t *key);
+extern bool store_remove(const char *url, const pg_uuid_t *key);
 extern bool store_add(const char *url, const StoreKey *keys, int n, const StoreMark *mark,
 					  StoreFailure *failure);
 extern bool store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure);

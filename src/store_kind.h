@@ -21,6 +21,7 @@ typedef struct StoreKind
 	void	   *(*connect) (const char *url, LinkAttend attend, StoreFailure *failure);
 	void		(*close) (void *connection);
 	bool		(*contains) (void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+	bool		(*remove) (void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 	bool		(*add) (void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 						StoreFailure *failure);
 	bool		(*inspect) (void *connection, const char *client, StoreReport *report, StoreFailure *failure);

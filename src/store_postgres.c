@@ -52,6 +52,7 @@ static void *open_store(const char *url, LinkAttend attend, StoreFailure *failur
 static void close_store(void *connection);
 static void hang_up(PostgresStore *store);
 static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 				StoreFailure *failure);
 static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
@@ -82,6 +83,7 @@ const StoreKind store_postgres = {
 	.connect = open_store,
 	.close = close_store,
 	.contains = contains,
+	.remove = remove_key,
 	.add = add,
 	.inspect = inspect
 };
@@ -161,6 +163,21 @@ contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *fail
 	initStringInfo(&argument);
 	put_uuid(&argument, key);
 	if (!ask(connection, "SELECT outbox.store_contains($1)", UUID_TYPE, argument.data,
+			 answer, sizeof(answer), failure))
+		return false;
+	*found = strcmp(answer, "f") != 0;
+	return true;
+}
+
+static bool
+remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+{
+	StringInfoData argument;
+	char		answer[8];
+
+	initStringInfo(&argument);
+	put_uuid(&argument, key);
+	if (!ask(connection, "SELECT outbox.store_remove($1)", UUID_TYPE, argument.data,
 			 answer, sizeof(answer), failure))
 		return false;
 	*found = strcmp(answer, "f") != 0;

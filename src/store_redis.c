@@ -53,6 +53,8 @@ static const char *url_problem(const char *text);
 static void *open_store(const char *text, LinkAttend attend, StoreFailure *failure);
 static void close_store(void *connection);
 static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure);
 static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 				StoreFailure *failure);
 static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
@@ -75,6 +77,7 @@ const StoreKind store_redis = {
 	.connect = open_store,
 	.close = close_store,
 	.contains = contains,
+	.remove = remove_key,
 	.add = add,
 	.inspect = inspect
 };
@@ -124,21 +127,34 @@ close_store(void *connection)
 static bool
 contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
+	return ask_about(connection, "EXISTS", key, found, failure);
+}
+
+static bool
+remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+{
+	return ask_about(connection, "DEL", key, found, failure);
+}
+
+/* Gives a command a key; it answers with how many it has found. */
+static bool
+ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure)
+{
 	StringInfo	out = begin();
 	redisReply *reply;
 	bool		known;
 
 	put_command(out, 2);
-	put_word(out, "EXISTS");
+	put_word(out, command);
 	put_key(out, key);
-	if (!send_commands(connection, out, failure) || !expect_master(connection, failure))
+	if (!send_commands(link, out, failure) || !expect_master(link, failure))
 		return false;
-	reply = receive(connection, failure);
+	reply = receive(link, failure);
 	if (reply == NULL)
 		return false;
 	known = reply->type == REDIS_REPLY_INTEGER;
 	if (known)
-		*found = reply->integer > 0;
+		*answer = reply->integer > 0;
 	else
 		fail_with(failure, reply);
 	freeReplyObject(reply);

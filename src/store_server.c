@@ -20,11 +20,13 @@
 #include "src/durable.h"
 #include "src/endpoint.h"
 #include "src/record.h"
+#include "src/record_ring.h"
 
 static int	compare_keys(const void *a, const void *b);
 
 PG_FUNCTION_INFO_V1(outbox_store_contains);
 PG_FUNCTION_INFO_V1(outbox_store_add);
+PG_FUNCTION_INFO_V1(outbox_store_remove);
 PG_FUNCTION_INFO_V1(outbox_store_retention);
 
 /* outbox.store_contains(key): whether the id has been added, and committed */
@@ -75,6 +77,20 @@ outbox_store_add(PG_FUNCTION_ARGS)
 	}
 	ForceSyncCommit();
 	PG_RETURN_INT32(n);
+}
+
+/* outbox.store_remove(key): forgets an id; false if it was not known */
+Datum
+outbox_store_remove(PG_FUNCTION_ARGS)
+{
+	RecordName	name = {
+		.key = *PG_GETARG_UUID_P(0),
+		.retention = endpoint_longest_retention()
+	};
+
+	PreventCommandIfReadOnly("outbox.store_remove()");
+	ForceSyncCommit();
+	PG_RETURN_BOOL(record_ring_forget(&name));
 }
 
 /* outbox.store_retention(): how long an id is remembered at least, in microseconds */

@@ -78,6 +78,7 @@ foreach my $line (section($readme, '## Functions') =~ /^\| `(outbox_\w+\(.*?\)) 
 	# Of functions with several types for one argument, README.md names none.
 	$wanted =~ s/::\w+(?:\[\]| with time zone)?//g;
 	$wanted =~ s/timestamp with time zone/timestamptz/g;
+	$wanted =~ s/(?:, )?\bOUT [^,\n]+//g;
 	$wanted =~ s/'00:00:30'/'30 s'/;
 	$wanted =~ s/\bbody \w+/body/;
 	$wanted =~ s/\b(message_id|bodies) anycompatible(?:array)?/$1/;

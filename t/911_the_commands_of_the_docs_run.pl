@@ -1,4 +1,4 @@
-# What docs/deduplication.md and docs/from-nservicebus.md tell the reader to type
+# What docs/deduplication.md, docs/from-nservicebus.md and docs/testing.md tell the reader to type
 # works as written: SQL returns what it says, the consumer in Python makes one
 # invoice for each order whatever dies, ids of an older outbox stay known.
 
@@ -15,7 +15,7 @@ use Test::More;
 use Text::ParseWords;
 
 my $root = dirname(__FILE__) . '/..';
-my @names = ('docs/deduplication.md', 'docs/from-nservicebus.md');
+my @names = ('docs/deduplication.md', 'docs/from-nservicebus.md', 'docs/testing.md');
 my %page = map { $_ => read_page("$root/$_") } @names;
 my $redis = Redis->new;
 my $store = Redis->new(tcp => 1);
@@ -43,7 +43,8 @@ sub follow
 		{
 			my ($client, @words) = shellwords($command);
 			is($client, 'redis-cli', "a command for redis-cli: $command");
-			unlike($redis->cli(@words), qr/^[A-Z]{2,} (?!\d)/, '... it takes it');
+			# Another database of Redis has an address, which the outbox was told.
+			unlike(($words[0] eq '-n' ? $store : $redis)->cli(@words), qr/^[A-Z]{2,} (?!\d)/, '... it takes it');
 		}
 	}
 	else { fail("a block of \"$language\" is followed"); }
@@ -56,6 +57,10 @@ sub is_duplicate
 	my ($msgid, $endpoint) = @_;
 	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); ROLLBACK") eq 'f';
 }
+
+follow(@$_) foreach blocks($page{'docs/testing.md'});
+is($store->cli('-n', 15, 'XLEN', 'invoices'), 0, 'the test database has sent, and was cleaned up');
+$node->sql('DROP DATABASE app_test');
 
 follow(@$_) foreach blocks($page{'docs/deduplication.md'});
 is($redis->count('invoices'), 1, 'what the page did by hand is in its stream');
@@ -150,8 +155,9 @@ foreach my $endpoint ('Billing', 'Shipping')
 }
 is($node->sql(q{SELECT "Dispatched", "DispatchedAt" > now() AT TIME ZONE 'UTC' - interval '1 hour', "Operations" FROM "BillingOutboxData" WHERE "MessageId" = 'new-1'}),
 	't|t|[]', 'the table that was kept has its new id, marked');
-is($node->sql('SELECT outbox_cleanup() > 0'), 't', 'and loses those that are too old');
-is($node->sql('SELECT min("DispatchedAt") > now() AT TIME ZONE \'UTC\' - interval \'14 days\' FROM "BillingOutboxData"'), 't', '... and no others');
+# A round of its own may have been faster.
+$node->sql('SELECT outbox_cleanup()');
+is($node->sql('SELECT min("DispatchedAt") > now() AT TIME ZONE \'UTC\' - interval \'14 days\' FROM "BillingOutboxData"'), 't', 'and loses those that are too old');
 my ($copy) = grep { /OutboxData/ } map { $_->[1] =~ s/Shipping/Billing/gr } grep { $_->[1] =~ /^DO/ } blocks($page{'docs/from-nservicebus.md'});
 $node->sql("BEGIN; SELECT outbox_alter_endpoint('Billing', reset => '{record_table}');\n$copy; COMMIT; DROP TABLE \"BillingOutboxData\"");
 ok(is_duplicate($_, 'Billing'), "the endpoint goes on to our own tables, and knows $_") foreach 'old-1', 'old-13', 'new-1';

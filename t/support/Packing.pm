@@ -98,9 +98,9 @@ sub unknown
 # Whether a message would be processed if it came now.
 sub is_new
 {
-	my ($node, $msgid, $endpoint) = @_;
+	my ($node, $msgid, $endpoint, $database) = @_;
 	$endpoint //= 'default';
-	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); ROLLBACK") eq 't';
+	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); ROLLBACK", $database) eq 't';
 }
 
 # Slots of the history that are read.

@@ -37,7 +37,7 @@ sub blocks
 	return @blocks;
 }
 
-# Types a block into psql and compares what each SELECT on a line of its own
+# Types a block into psql, and compares what each SELECT on a line of its own
 # returns with the comment behind it, as far as there is one.
 sub type_into_psql
 {

@@ -1,0 +1,138 @@
+# outbox_forget() reaches ids in slots, packed ones, and those in stores outside: the
+# next claim succeeds once. Packing, expiry, dumps and crashes respect it.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Packing;
+use PostgreSQL::Test::Utils ();
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => $Packing::small_slots);
+prepare($node);
+
+sub claim
+{
+	my ($msgid, $database) = @_;
+	return $node->sql(<<"END", $database);
+BEGIN;
+SELECT outbox_begin('$msgid') AS new \\gset
+\\if :new
+SELECT outbox_commit() AS n \\gset
+\\endif
+\\echo :new
+COMMIT;
+END
+}
+
+sub forget
+{
+	my ($msgid, @rest) = @_;
+	return $node->sql("SELECT outbox_forget('$msgid')", @rest);
+}
+
+sub pack_all
+{
+	fill($node, 6);
+	wait_until { is_at_rest($node) } or die 'packing does not end';
+	return;
+}
+
+sub is_packed
+{
+	my ($msgid) = @_;
+	return $node->sql("SELECT NOT EXISTS (SELECT FROM outbox.records WHERE msgid = '$msgid')") eq 't';
+}
+
+#
+# What is packed.
+#
+claim($_) foreach 'a', 'b', 'c', 'd';
+forget('c');
+pack_all();
+ok(is_packed('a'), 'ids are packed');
+is(forget('a'), 't', 'a packed id can be forgotten');
+is(forget('a'), 'f', '... once');
+is($node->sql(q{SELECT outbox_wait('a') IS NULL}), 't', '... and is not known then');
+ok(is_new($node, 'c'), 'what was forgotten before it was packed stays so');
+ok(!is_new($node, $_), "$_ is known") foreach 'b', 'd';
+
+# While it is forgotten it may be packed once more, with others.
+pack_all() for 1 .. 2;
+ok(is_new($node, 'a'), 'a merge brings nothing back');
+ok(!is_new($node, 'b'), '... nor does it lose the others');
+is(claim('a'), 't', 'it is processed again');
+is(claim('a'), 'f', '... and known');
+is($node->sql(q{SELECT outbox_wait('a')}), 't', '... to outbox_wait(), too');
+pack_all();
+ok(!is_new($node, 'a'), '... also when that is packed');
+is(forget('a'), 't', 'it may be forgotten again, with two keys packed');
+ok(is_new($node, 'a'), '... both of them');
+is(claim('a'), 't', '... and processed');
+
+#
+# A crash; a prepared transaction.
+#
+forget('b');
+$node->sql(q{BEGIN; SELECT outbox_forget('d'); PREPARE TRANSACTION 'p'});
+$node->stop('immediate');
+$node->start;
+ok(is_new($node, 'b'), 'what is forgotten stays so after a crash');
+ok(!is_new($node, 'd'), 'a prepared transaction has forgotten nothing yet');
+$node->sql(q{COMMIT PREPARED 'p'});
+ok(is_new($node, 'd'), '... until COMMIT PREPARED');
+
+#
+# A dump, restored by one job and by several.
+#
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+claim($_) foreach 'e', 'f';
+forget('e');
+$node->command_ok([ 'pg_dump', '-Fd', '-f', $dump, $node->connstr('postgres') ], 'the database is dumped');
+foreach my $jobs (1, 3)
+{
+	my $copy = "copy_$jobs";
+	$node->sql("CREATE DATABASE $copy");
+	$node->command_ok([ 'pg_restore', '-j', $jobs, '-d', $node->connstr($copy), $dump ], "... and restored by $jobs");
+	is(is_new($node, $_, 'default', $copy), !!1, "$_ is forgotten there, too") foreach 'b', 'd', 'e';
+	is(is_new($node, $_, 'default', $copy), !!'', "$_ is known") foreach 'a', 'f', 'm1';
+	is(claim('b', $copy) . claim('b', $copy) . claim('e', $copy) . claim('e', $copy), "t\nf\nt\nf" =~ s/\n//gr, '... and what was forgotten is processed once');
+}
+
+#
+# A tombstone goes when its id is in no slot any more, and not before.
+#
+my $tombstones = $node->sql('SELECT count(*) FROM outbox.forgotten');
+cmp_ok($tombstones, '>', 0, 'there are tombstones');
+$node->sql('SELECT outbox_cleanup()');
+is($node->sql('SELECT count(*) FROM outbox.forgotten'), $tombstones, '... that outlive a cleanup');
+$node->set('outbox.retention' => '1s');
+eventually { $node->sql('SELECT count(*) FROM outbox.forgotten') == 0 } '... until their ids expire';
+$node->set('outbox.retention' => '1h');
+is(claim('b') . claim('b'), 'tf', 'an id may come again after that');
+
+#
+# Stores. What is removed there is so at once.
+#
+my $redis_store = Redis->new;
+my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'");
+$server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
+my %url = (redis => $redis_store->url, postgres => $server->store_url('shard'));
+foreach my $kind (sort keys %url)
+{
+	$node->sql("SELECT outbox_create_endpoint('$kind', dedup_store => '$url{$kind}')");
+	my $handle = sub { $node->sql("BEGIN; SELECT outbox_begin('s', '$kind') AS new \\gset\nSELECT outbox_commit() AS n \\gset\n\\echo :new\nCOMMIT;") };
+	my $forget = sub { $node->sql("SELECT outbox_forget('s', '$kind')") };
+
+	is($handle->(), 't', "$kind: it is processed");
+	like($node->sql_error("BEGIN; SELECT outbox_forget('s', '$kind')"), qr/cannot be forgotten in a transaction block/, '... and forgotten in no transaction block');
+	ok(wait_until { ($node->psql('postgres', "SELECT outbox_forget('s', '$kind')"))[0] == 0 }, '... when it is in the store');
+	is($forget->(), 'f', '... then neither store nor record knows it');
+	is($handle->(), 't', '... it is processed again');
+	is($handle->(), 'f', '... once');
+}
+
+done_testing();
