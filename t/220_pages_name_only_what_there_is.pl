@@ -22,8 +22,8 @@ UNION SELECT 'outbox.' || proname FROM pg_proc WHERE pronamespace = 'outbox'::re
 UNION SELECT 'outbox.' || relname || '.' || attname FROM pg_class c JOIN pg_attribute ON attrelid = c.oid WHERE relnamespace = 'outbox'::regnamespace
 END
 
-# Files of the server and of the build, and shared objects, are no objects of a database.
-my $no_object = qr/^outbox\.(c|h|o|so|control|conf)$/;
+# Files of the build and of the data directory are no objects of a database.
+my $no_object = qr/^outbox\.(c|h|o|so|control|conf|server)$/;
 
 # The headings of a page, as links name them.
 sub anchors
