@@ -595,7 +595,7 @@ end:
  * The dispatcher
  * ------------------------------------------------------------------------ */
 
-/* redis_link_fail(), publisher_disconnect(). */
+/* redis_link_fail(), redis_link_close(). */
 inline disconnect()
 {
 	if
@@ -818,7 +818,7 @@ inline return_due()
 		fi
 	:: else ->
 		r_ids[returns] = waiting;
-		blocked = UNBLOCKED		/* remove_unblocked() */
+		blocked = UNBLOCKED		/* blocked_file() */
 	fi;
 	for (i : 1 .. M) {
 		if
@@ -918,11 +918,11 @@ look:	/* look_for_messages() */
 		fi;
 
 connect: /* publish(): try_to_connect(), publisher_connect() */
-		atomic { skip; d_step {		/* redis_link_open(), read_fence() */
+		atomic { skip; d_step {		/* redis_connect(), read_fence() */
 			link_is_up = true;
 			COPY(my_fence, fence) } };
 		if
-		:: d_step { FENCE_IS_MINE ->	/* run_empty_chunk() */
+		:: d_step { FENCE_IS_MINE ->	/* set_fence() */
 #ifdef CLAIM
 			/*
 			 * claim_fence(): nothing that older links sent matches any more.

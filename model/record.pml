@@ -314,7 +314,7 @@ inline record_claim()
 		if
 		:: atomic { fate == ABSENT && !HAS_CHANGED ->
 #if !defined(NO_AGE_CHECK) && !defined(AGE_CHECKED_BEFORE_LOOK)
-			too_old = TOO_OLD;				/* check_age() */
+			too_old = TOO_OLD;				/* record_ring_check_claim() */
 #endif
 			if
 			:: too_old -> release_key(); goto rollback
