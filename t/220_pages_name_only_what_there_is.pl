@@ -22,8 +22,10 @@ UNION SELECT 'outbox.' || proname FROM pg_proc WHERE pronamespace = 'outbox'::re
 UNION SELECT 'outbox.' || relname || '.' || attname FROM pg_class c JOIN pg_attribute ON attrelid = c.oid WHERE relnamespace = 'outbox'::regnamespace
 END
 
-# Files of the build and of the data directory are no objects of a database.
-my $no_object = qr/^outbox\.(c|h|o|so|control|conf|server)$/;
+# Files of the build are no objects of a database, nor are those in the data
+# directory, which the code names.
+my $no_object = qr/^outbox\.(c|h|o|so|control|conf)$/;
+my %file = map { $_ => 1 } map { read_page($_) =~ m{["/](outbox\.\w+)"}g } glob "$root/src/*.c $root/bgworker/*.c";
 
 # The headings of a page, as links name them.
 sub anchors
@@ -32,11 +34,11 @@ sub anchors
 	return map { lc =~ s/[^\w\s-]//gr =~ s/\s/-/gr } $text =~ /^#+ (.*?)\s*$/mg;
 }
 
-# Files that a page names: `t/….pl`, and `t/117_…` for short.
+# Files that a page names: `t/….pl`, and `t/117_…` or `t/117` for short.
 sub files
 {
 	my ($text) = @_;
-	return map { s/…$/*/r } $text =~ m{`((?:t|sql|specs|model|bench|examples|src|bgworker|docs)/[\w./-]+(?:…|\b))`}g;
+	return map { s{…$}{*}r =~ s{^t/\d+$}{$&_*}r } $text =~ m{`((?:t|sql|specs|model|bench|examples|src|bgworker|docs)/[\w./-]+(?:…|\b))`}g;
 }
 
 foreach my $name (@names)
@@ -45,7 +47,7 @@ foreach my $name (@names)
 	my $folder = dirname($name) eq '.' ? '' : dirname($name) . '/';
 
 	is_deeply([ grep { !$function{$_} } $text =~ /\b(outbox_[a-z_]+)(?=[(`])/g ], [], "$name names no function that there is not");
-	is_deeply([ grep { !$object{$_} && $_ !~ $no_object } $text =~ /`(outbox\.[a-z_]+(?:\.[a-z_]+)?)/g ], [], '... no setting, view, table or column');
+	is_deeply([ grep { !$object{$_} && !$file{$_} && $_ !~ $no_object } $text =~ /`(outbox\.[a-z_]+(?:\.[a-z_]+)?)/g ], [], '... no setting, view, table or column');
 	is_deeply([ grep { !-e ((glob "$root/$_")[0] // '') && !-e "$root/$folder$_" } files($text) ], [], '... and no file');
 
 	foreach my $link ($text =~ /\]\((?!https?:)([^)\s]+)\)/g)
