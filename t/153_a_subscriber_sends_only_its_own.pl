@@ -14,6 +14,7 @@ use Test::More;
 my $conf = "$Packing::small_slots\n" . <<'END';
 outbox.replay_window = '1s'
 outbox.retry_max_delay = '500ms'
+outbox.max_attempts = 1000
 max_worker_processes = 40
 max_logical_replication_workers = 16
 max_sync_workers_per_subscription = 8
