@@ -114,4 +114,10 @@ foreach my $entry (($redis->entries('order-events'))[ -20 .. -1 ])
 is(scalar @{ ids('known', @answers) }, 20, 'events that are sent again are known by their id');
 check_totals('still');
 
+# What is no event ends no consumer.
+$redis->command('XADD', 'order-events', '*', 'id', 'poison-1', 'time', '0', 'body', 'no JSON');
+is_deeply(ids('poison', finish(consume('four'))), ['poison-1'], 'a body that is no JSON is put aside');
+is_deeply([ $redis->bodies('order-events:dead') ], ['no JSON'], '... in a stream of its own');
+check_totals('then');
+
 done_testing();

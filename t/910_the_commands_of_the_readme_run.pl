@@ -63,6 +63,11 @@ is($redis->count('user-events'), 0, 'all is cleaned up');
 #
 # Functions
 #
+type_into_psql($node, $_->[1])
+  foreach map { blocks(section($readme, $_)) } '#### One statement for a whole handler', '#### Many messages';
+$node->wait_until_sent;
+is_deeply([ map { $_->{cause} } $redis->entries('placed') ], ['msg-21'], 'one statement was a handler');
+is($redis->count('mails'), 1004, 'many messages were sent');
 my %exists = map { $_ => 1 } split /\n/, $node->sql(q{SELECT DISTINCT proname FROM pg_proc WHERE proname ~ '^outbox_'});
 my %named = map { $_ => 1 } section($readme, '## Functions') =~ /^\| `(outbox_\w+)\(/mg;
 is_deeply(\%named, \%exists, 'each function is in the list, and no other');

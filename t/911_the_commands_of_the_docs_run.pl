@@ -75,7 +75,7 @@ eventually { $store->cli('-n', 1, 'KEYS', 'outbox:dedup:*') =~ /^outbox:dedup:/m
 # The consumer. It is known to be dead after a moment here, and not a minute.
 SKIP:
 {
-	my $python = python() or skip 'no python3 with psycopg and redis', 9;
+	my $python = python() or skip 'no python3 with psycopg and redis', 10;
 	my $text = read_page($program);
 	ok($text =~ s/^(ABANDONED = )60_000\b/${1}200/m, 'a consumer is given up after some time');
 	unlink $program;
@@ -89,6 +89,7 @@ SKIP:
 	# One is killed in the midst of its work: somebody holds it up there.
 	my $holder = $node->session;
 	$holder->query_safe('BEGIN; LOCK TABLE invoices IN SHARE MODE');
+	$node->sql(q{SELECT outbox_enqueue('orders', 'no JSON'), outbox_enqueue('orders', '{"order": 1}')});
 	$node->sql(q{SELECT outbox_enqueue('orders', jsonb_build_object('order', i, 'amount', i), message_id => 'order-' || i) FROM generate_series(2, 300) i});
 	my $victim = $start->('victim');
 	ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity
@@ -111,6 +112,7 @@ SKIP:
 		$group->{pending} == 0 && $group->{lag} == 0
 	}
 	'one is killed, two others read and acknowledge everything';
+	is_exactly_once([ $redis->bodies('orders:dead') ], [ 'no JSON', '{"order": 1}' ], 'what no consumer can handle is put aside');
 	foreach my $consumer (@consumers)
 	{
 		$consumer->signal('KILL');

@@ -5,7 +5,7 @@
 
 NAME tells this consumer from the others of the group. The totals of all customers
 are in the hash "totals" of the same Redis. Prints for each event its id and
-whether it was applied or known.
+whether it was applied or known, or poison: no event, and now in a stream of its own.
 
 An event can come more than once: when a consumer died before it acknowledged,
 and when Redis lost its newest writes and the outbox sent them again. The second
@@ -20,6 +20,7 @@ import redis
 STREAM = "order-events"
 GROUP = "totals"
 TOTALS = "totals"
+DEAD = "order-events:dead"
 COUNT = 100  # entries read at a time
 BLOCK = 1000  # ms to wait for new ones
 REMEMBER = 7 * 24 * 3600  # seconds that an id is remembered
@@ -39,7 +40,12 @@ def main():
     while True:
         entries = read(server, options.name, int(options.claim_after * 1000))
         for entry, fields in entries:
-            is_new = apply(server, entry, fields)
+            try:
+                is_new = apply(server, entry, fields)
+            except (ValueError, KeyError) as error:
+                set_aside(server, entry, fields, error)
+                print(fields["id"], "poison", flush=True)
+                continue
             print(fields["id"], "applied" if is_new else "known", flush=True)
         if options.until_idle and not entries:
             break
@@ -60,6 +66,14 @@ def read(server, name, claim_after):
         return abandoned
     answer = server.xreadgroup(GROUP, name, {STREAM: ">"}, count=COUNT, block=BLOCK)
     return answer[0][1] if answer else []
+
+
+def set_aside(server, entry, fields, error):
+    """Put what is no event where somebody will look at it: it will never be one."""
+    with server.pipeline(transaction=True) as pipe:
+        pipe.xadd(DEAD, {**fields, "entry": entry, "error": repr(error)})
+        pipe.xack(STREAM, GROUP, entry)
+        pipe.execute()
 
 
 def apply(server, entry, fields):

@@ -1,0 +1,60 @@
+# What README.md says of drivers, tried with psycopg 3: its example runs as it stands,
+# and a body arrives as it was, whatever is in it, if it has the cast of its type.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename;
+use IPC::Run;
+use Outbox;
+use Page;
+use PostgreSQL::Test::Utils ();
+use Redis;
+use Test::More;
+
+my $python = python() or plan skip_all => 'no python3 with psycopg and redis';
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+my $drivers = section(read_page(dirname(__FILE__) . '/../README.md'), '## Drivers');
+my @blocks = blocks($drivers);
+
+type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } @blocks;
+my ($example) = map { $_->[1] } grep { $_->[0] eq 'python' && $_->[1] !~ /await/ } @blocks;
+my ($enqueue) = $drivers =~ /^\| psycopg 3, psycopg2 \| `(.*?)`/m;
+my $program = PostgreSQL::Test::Utils::tempdir() . '/drivers.py';
+PostgreSQL::Test::Utils::append_to_file($program, <<"END");
+import json, sys, uuid
+import psycopg
+from psycopg.types.json import Jsonb
+connection = psycopg.connect(sys.argv[1])
+message_id, invoice = "incoming-1", {"invoice": 1}
+$example
+$example
+body = {"path": "C:\\\\temp", "hex": "\\\\x41", "quote": "'\\"", "umlaut": "\\u00fc"}
+text = json.dumps(body, ensure_ascii=False)
+def sent(sql, *values):
+    with connection.transaction(force_rollback=True):
+        connection.execute(sql, values)
+        return connection.execute("SELECT body FROM outbox_enqueued()").fetchone()[0]
+def check(name, result, expected):
+    print("ok" if result == expected else f"not ok: {result!r}", name)
+check("JSON in a string", json.loads(sent("$enqueue", "d", text, '{"a": 1}')), body)
+check("JSON as such", json.loads(sent("$enqueue", "d", Jsonb(body), Jsonb({"a": 1}))), body)
+check("text", sent("SELECT outbox_enqueue(%s, %s::text)", "d", text), text.encode())
+check("bytes", sent("SELECT outbox_enqueue(%s, %s::bytea)", "d", b"\\\\\\x00\\xff"), b"\\\\\\x00\\xff")
+check("CAST", json.loads(sent("SELECT outbox_enqueue(%s, CAST(%s AS jsonb))", "d", text)), body)
+check("a string as bytea is harmed", sent("SELECT outbox_enqueue(%s, %s::bytea)", "d", "\\\\x41"), b"A")
+check("many", sent("SELECT outbox_enqueue_many(%s, %s::text[], %s::jsonb)", "d", [text], '[{"a": 1}]'), text.encode())
+check("many without casts", sent("SELECT outbox_enqueue_many(%s, %s)", "d", [text]), text.encode())
+check("uuid", sent("SELECT outbox_enqueue(%s, %s::text, message_id => %s)", "d", text, uuid.uuid4()), text.encode())
+END
+my ($output, $error) = ('', '');
+my $succeeded = IPC::Run::run([ $python, $program, $node->connstr('postgres') ], '<', \undef, '>', \$output, '2>', \$error);
+
+ok($succeeded, 'the program ends well') or diag $error;
+is($output, join('', map { "ok $_\n" } 'JSON in a string', 'JSON as such', 'text', 'bytes', 'CAST', 'a string as bytea is harmed', 'many', 'many without casts', 'uuid'),
+	'bodies arrive as they were');
+$node->wait_until_sent;
+is_deeply([ map { [ $_->{body}, $_->{cause} ] } $redis->entries('invoices') ], [ [ '{"invoice": 1}', 'incoming-1' ] ], 'the example has sent its message once');
+
+done_testing();
