@@ -862,11 +862,11 @@ DECLARE
 BEGIN
 	FOR slot_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|history_[0-9]+|deferred)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|history_[0-9]+|deferred|forgotten)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);
-		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows into the current slot''', slot_table);
+		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows to where they belong in this database''', slot_table);
 		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
 		PERFORM pg_extension_config_dump(slot_table, CASE
 			WHEN slot_table::text LIKE '%log_0' THEN pending
@@ -901,7 +901,6 @@ COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher 
 
 SELECT pg_extension_config_dump('outbox.endpoint', '');
 SELECT pg_extension_config_dump('outbox.destination', '');
-SELECT pg_extension_config_dump('outbox.forgotten', '');
 
 --
 -- Privileges: nobody has any until outbox_grant() gives them.

@@ -32,7 +32,8 @@ static RecordLook look(const RecordName *name, RecordMemo *memo);
 static RecordLook claim(const RecordName *name, const RecordMemo *memo);
 static bool is_late(const RecordMemo *memo);
 static bool is_in_store(const RecordName *name);
-static void check_may_leave_store(const RecordName *name);
+static void check_is_alone(void);
+static void check_is_in_store(const RecordName *name, const RecordLook *found);
 static void append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /* Makes the key of a record: of the UTF-8 forms, so that it survives a change of encoding. */
@@ -168,34 +169,47 @@ is_in_store(const RecordName *name)
 bool
 record_forget(const RecordName *name)
 {
+	RecordLook	in_ring;
+	RecordLook	in_table = {.fate = RECORD_ABSENT};
 	bool		known;
 
 	if (name->dedup_store)
-		check_may_leave_store(name);
-	known = record_ring_forget(name);
-	if (OidIsValid(name->mapping.table) && record_table_forget(name))
+		check_is_alone();
+	known = record_ring_forget(name, &in_ring);
+	if (OidIsValid(name->mapping.table) && record_table_forget(name, &in_table))
 		known = true;
-	if (name->dedup_store && store_remove(name->dedup_store, &name->key))
-		known = true;
+	if (name->dedup_store)
+	{
+		/* Only now: a claim may have been waited for. An error undoes what was done. */
+		check_is_in_store(name, &in_ring);
+		check_is_in_store(name, &in_table);
+		if (store_remove(name->dedup_store, &name->key))
+			known = true;
+	}
 	return known;
 }
 
 static void
-check_may_leave_store(const RecordName *name)
+check_is_alone(void)
 {
-	RecordLook	found = look(name, NULL);
-	Window		window;
-
 	if (IsTransactionBlock())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("ids in a deduplication store cannot be forgotten in a transaction block"),
 				 errdetail("A store takes part in no transaction: what is removed there does not come back by ROLLBACK.")));
-	if (found.fate != RECORD_COMMITTED || (found.in_table && found.dispatched) ||
-		(!found.in_table && !FullTransactionIdIsValid(found.tx)))
+}
+
+/* Raises an error if a record may still be added to the store. */
+static void
+check_is_in_store(const RecordName *name, const RecordLook *found)
+{
+	Window		window;
+
+	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched) ||
+		(!found->in_table && !FullTransactionIdIsValid(found->tx)))
 		return;
-	if (!found.in_table && window_handed_over_in(SnapshotSelf, &window) &&
-		snapshot_value_sees(window.snapshot, found.tx))
+	if (!found->in_table && window_handed_over_in(SnapshotSelf, &window) &&
+		snapshot_value_sees(window.snapshot, found->tx))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

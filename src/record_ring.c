@@ -164,27 +164,27 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 }
 
 /*
- * Has the ring and the history forget a message, as part of this transaction;
- * false if they do not know it. Waits for transactions that have it in progress.
+ * Has the ring and the history forget a message, as part of this transaction, and
+ * tells what they had of it; false if they do not know it. Waits for transactions
+ * that have it in progress.
  */
 bool
-record_ring_forget(const RecordName *name)
+record_ring_forget(const RecordName *name, RecordLook *found)
 {
 	for (;;)
 	{
 		LOCKTAG		tag;
 		Rings		rings;
-		RecordLook	look;
 		TransactionId in_progress = InvalidTransactionId;
 		bool		unchanged;
 
 		record_ring_lock_key(&name->key, &tag);
 		rings_read(&rings);
-		look = look_everywhere(name, &rings);
+		*found = look_everywhere(name, &rings);
 		unchanged = rings_generation() == rings.generation;
-		if (look.fate == RECORD_IN_PROGRESS)
-			in_progress = look.xmin;
-		else if (look.fate == RECORD_COMMITTED && forgotten_look(&name->key, &in_progress) == FORGOTTEN_NOT)
+		if (found->fate == RECORD_IN_PROGRESS)
+			in_progress = found->xmin;
+		else if (found->fate == RECORD_COMMITTED && forgotten_look(&name->key, &in_progress) == FORGOTTEN_NOT)
 		{
 			forgotten_add(&name->key);
 			LockRelease(&tag, ExclusiveLock, false);
@@ -194,8 +194,39 @@ record_ring_forget(const RecordName *name)
 		if (TransactionIdIsValid(in_progress))
 			XactLockTableWait(in_progress, NULL, NULL, XLTW_None);
 		else if (unchanged)
+		{
+			*found = (RecordLook) {.fate = RECORD_ABSENT};
 			return false;
+		}
 	}
+}
+
+/*
+ * Writes a tombstone that a dump has brought, which is about the records of that
+ * dump: not if the message has been processed here, or is being. What is packed,
+ * or was restored, is taken for one of the dump. It waits for no transaction:
+ * those that restore the records wait for ours.
+ */
+void
+record_ring_restore_forgotten(const pg_uuid_t *key)
+{
+	RecordName	name = {.key = *key, .retention = PG_INT64_MAX};
+	LOCKTAG		tag;
+	Rings		rings;
+	RecordLook	look;
+	TransactionId in_progress;
+
+	record_ring_lock_key(key, &tag);
+	do
+	{
+		rings_read(&rings);
+		look = look_everywhere(&name, &rings);
+	} while (look.fate == RECORD_ABSENT && rings_generation() != rings.generation);
+
+	/* A claim that is making it new again would otherwise write what does not count. */
+	if (!FullTransactionIdIsValid(look.tx) && forgotten_look(key, &in_progress) == FORGOTTEN_NOT)
+		forgotten_add(key);
+	LockRelease(&tag, ExclusiveLock, false);
 }
 
 /* Whether a slot holds a key, forgotten or not, expired or not. */

@@ -12,7 +12,8 @@
 
 extern RecordLook record_ring_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_ring_claim(const RecordName *name, const RecordMemo *memo);
-extern bool record_ring_forget(const RecordName *name);
+extern bool record_ring_forget(const RecordName *name, RecordLook *found);
+extern void record_ring_restore_forgotten(const pg_uuid_t *key);
 extern bool record_ring_holds(const pg_uuid_t *key);
 
 extern void record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag);

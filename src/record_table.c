@@ -162,29 +162,29 @@ record_table_claim(const RecordName *name)
 }
 
 /*
- * Deletes the record of a message, as part of this transaction; false if there
- * is none. Waits for a transaction that has it in progress. Locks as a claim does.
+ * Deletes the record of a message, as part of this transaction, and tells what it
+ * was; false if there is none. Waits for a transaction that has it in progress.
+ * Locks as a claim does.
  */
 bool
-record_table_forget(const RecordName *name)
+record_table_forget(const RecordName *name, RecordLook *found)
 {
 	for (;;)
 	{
 		LOCKTAG		tag;
 		Relation	table;
 		KnownTable *entry = open_known(name->endpoint, &name->mapping, RowExclusiveLock, &table);
-		RecordLook	look;
 
 		record_ring_lock_key(&name->key, &tag);
-		look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
-		if (look.fate == RECORD_COMMITTED && delete(entry, name) == 0)
+		*found = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+		if (found->fate == RECORD_COMMITTED && delete(entry, name) == 0)
 			refuse_to_keep(entry, name);
 		LockRelease(&tag, ExclusiveLock, false);
 		table_close(table, NoLock);
 
-		if (look.fate != RECORD_IN_PROGRESS)
-			return look.fate == RECORD_COMMITTED;
-		XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
+		if (found->fate != RECORD_IN_PROGRESS)
+			return found->fate == RECORD_COMMITTED;
+		XactLockTableWait(found->xmin, NULL, NULL, XLTW_None);
 	}
 }
 
@@ -526,7 +526,7 @@ delete_as_owner(KnownTable *entry, const RecordName *name)
 	Datum		id = id_of(&entry->shape, name->msgid);
 	OwnerRights before;
 	uint64		deleted;
-	char	   *sql = psprintf("DELETE FROM %s WHERE %s OPERATOR(pg_catalog.=) $1",
+	char	   *sql = psprintf("DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1",
 							   record_table_name(entry->oid), quote_identifier(entry->mapping.message_id));
 
 	owner_rights_take(&before, entry->shape.owner);

@@ -14,7 +14,7 @@ extern void record_table_init(void);
 extern char *record_table_canonical(const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_table_look(const RecordName *name);
 extern RecordLook record_table_claim(const RecordName *name);
-extern bool record_table_forget(const RecordName *name);
+extern bool record_table_forget(const RecordName *name, RecordLook *found);
 
 extern Relation record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, RecordShape *shape);
 extern bool record_table_is_inserting(void);

@@ -29,6 +29,7 @@
 #include "src/history.h"
 #include "src/log.h"
 #include "src/record.h"
+#include "src/record_ring.h"
 #include "src/relations.h"
 #include "src/shared.h"
 #include "src/wakeup.h"
@@ -188,6 +189,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 	const Relations *relations = relations_enter();
 	Message		message;
 	Deferred	deferred;
+	bool		isnull;
 
 	if (relation == relations->deferred)
 	{
@@ -214,6 +216,11 @@ restore_row(Oid relation, TupleTableSlot *row)
 			log_append(&message);
 			return;
 		}
+	}
+	if (relation == relations->forgotten)
+	{
+		record_ring_restore_forgotten(DatumGetUUIDP(slot_getattr(row, 1, &isnull)));
+		return;
 	}
 	for (int n = 0; n < relations->nslots[RING_HISTORY]; n++)
 	{

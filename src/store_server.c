@@ -87,10 +87,11 @@ outbox_store_remove(PG_FUNCTION_ARGS)
 		.key = *PG_GETARG_UUID_P(0),
 		.retention = endpoint_longest_retention()
 	};
+	RecordLook	found;
 
 	PreventCommandIfReadOnly("outbox.store_remove()");
 	ForceSyncCommit();
-	PG_RETURN_BOOL(record_ring_forget(&name));
+	PG_RETURN_BOOL(record_ring_forget(&name, &found));
 }
 
 /* outbox.store_retention(): how long an id is remembered at least, in microseconds */

@@ -1,0 +1,79 @@
+# What has been forgotten stays so, and nothing else is: a dump's tombstones are about
+# the records of that dump, and a store is not to learn of an id after it was forgotten.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use PostgreSQL::Test::Utils ();
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $store = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+
+# Whether the message was new; then it is processed.
+sub handle
+{
+	my ($msgid, $database, $endpoint) = @_;
+	return $node->sql(<<"END", $database // 'postgres');
+BEGIN;
+SELECT outbox_begin('$msgid', '@{[ $endpoint // 'default' ]}') AS new \\gset
+\\if :new
+SELECT outbox_commit() AS n \\gset
+\\endif
+\\echo :new
+COMMIT;
+END
+}
+
+#
+# Data restored into a database that is at work already.
+#
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+handle($_) foreach 'here', 'never here', 'under way', 'known';
+$node->sql("SELECT outbox_forget('$_')") foreach 'here', 'never here', 'under way';
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'a database in which ids are forgotten is dumped');
+$node->sql('CREATE DATABASE live');
+$node->sql('CREATE EXTENSION outbox', 'live');
+is(handle('here', 'live'), 't', 'one of them is processed in another database');
+my $claim = $node->session('live');
+$claim->query_safe('BEGIN');
+$claim->query_safe($_) foreach q{SELECT outbox_begin('under way')}, 'SELECT outbox_commit()';
+my $records = PostgreSQL::Test::Utils::tempdir() . '/records';
+my ($list) = PostgreSQL::Test::Utils::run_command([ 'pg_restore', '-l', $dump ]);
+PostgreSQL::Test::Utils::append_to_file("$records.forgotten", join "\n", grep { /TABLE DATA outbox forgotten / } split /\n/, $list);
+PostgreSQL::Test::Utils::append_to_file("$records.record", join "\n", grep { /TABLE DATA outbox record_/ } split /\n/, $list);
+$node->command_ok([ 'pg_restore', '-L', "$records.forgotten", '-d', $node->connstr('live'), $dump ], '... to which the tombstones are restored');
+$claim->query_safe('COMMIT');
+$claim->quit;
+$node->command_ok([ 'pg_restore', '-L', "$records.record", '-d', $node->connstr('live'), $dump ], '... and the records');
+is(handle('here', 'live'), 'f', 'what has been processed there is known');
+is(handle('under way', 'live'), 'f', '... also what was just then');
+is(handle('known', 'live'), 'f', '... and what was in the dump');
+is(handle('never here', 'live'), 't', 'what was forgotten, and not processed there, is new');
+is(handle('never here', 'live'), 'f', '... once');
+
+#
+# An id that is being processed when it is to be forgotten.
+#
+$node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '@{[ $store->url ]}')");
+$node->set('outbox.dispatch' => 'off');
+my $handler = $node->session;
+$handler->query_safe('BEGIN');
+$handler->query_safe($_) foreach q{SELECT outbox_begin('s', 'stored')}, 'SELECT outbox_commit()';
+my $admin = $node->session;
+$admin->query_until(qr/asked/, "\\echo asked\nSELECT outbox_forget('s', 'stored');\n");
+eventually { $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'}) == 1 } 'it is waited for';
+$handler->query_safe('COMMIT');
+$handler->quit;
+$admin->query('SELECT 1');
+like($admin->{stderr}, qr/is not yet in the deduplication store/, '... and refused then, for the store is yet to learn of it');
+$admin->quit;
+is(handle('s', 'postgres', 'stored'), 'f', 'what is still to be added to the store is not forgotten');
+$node->set('outbox.dispatch' => 'on');
+ok(wait_until { ($node->psql('postgres', q{SELECT outbox_forget('s', 'stored')}))[0] == 0 }, '... until it was added');
+is(handle('s', 'postgres', 'stored'), 't', '... and then it is');
+
+done_testing();
