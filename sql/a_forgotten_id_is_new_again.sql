@@ -62,9 +62,9 @@ SELECT pg_temp.handle('forget-3');
 
 -- Each endpoint has ids of its own; a uuid is its text.
 SELECT outbox_create_endpoint('oblivious');
-SELECT pg_temp.handle('00000000-0000-0000-0000-00000000abcd', 'oblivious'), pg_temp.handle('00000000-0000-0000-0000-00000000abcd');
-SELECT outbox_forget('00000000-0000-0000-0000-00000000ABCD'::uuid, endpoint => 'oblivious');
-SELECT pg_temp.handle('00000000-0000-0000-0000-00000000abcd'), pg_temp.handle('00000000-0000-0000-0000-00000000abcd', 'oblivious');
+SELECT pg_temp.handle('00000000-0000-0000-0000-00000000beef', 'oblivious'), pg_temp.handle('00000000-0000-0000-0000-00000000beef');
+SELECT outbox_forget('00000000-0000-0000-0000-00000000BEEF'::uuid, endpoint => 'oblivious');
+SELECT pg_temp.handle('00000000-0000-0000-0000-00000000beef'), pg_temp.handle('00000000-0000-0000-0000-00000000beef', 'oblivious');
 
 -- Records in a table of the user's own are deleted there, as its owner would.
 CREATE TABLE own_record (id text PRIMARY KEY, dispatched boolean NOT NULL, dispatched_at timestamptz);
