@@ -193,7 +193,9 @@ attempt(WorkFunction function, Work *work, const char *endpoint, const char *act
 		if (work->endpoint && open_table(work))
 		{
 			begin_time_limit();
+			record_table_owner_code_begins();
 			function(work);
+			record_table_owner_code_ended();
 			end_time_limit();
 			table_close(work->table, NoLock);
 		}
@@ -201,6 +203,7 @@ attempt(WorkFunction function, Work *work, const char *endpoint, const char *act
 	}
 	PG_CATCH();
 	{
+		record_table_owner_code_ended();
 		end_time_limit();
 		note_error(endpoint);
 		transaction_abort();

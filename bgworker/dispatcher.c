@@ -111,7 +111,9 @@ static void look_for_extension(void);
 static bool look_for_messages(void);
 static bool publish(void);
 static bool is_wanted(void);
+static bool hand_over(void);
 static void publish_meanwhile(void);
+static void listen_for_commits(void);
 static bool try_to_connect(void);
 static void redis_failed(void);
 static void lease_is_held(void);
@@ -129,7 +131,6 @@ static void go_on_cleaning_up(void);
 static bool nothing_is_lost(void);
 static bool run_round(bool may_expire);
 static void wait_for_work(void);
-static void sleep_until_woken(long ms);
 static long ms_until(TimestampTz when);
 static long ms_until_next(TimestampTz last, int interval);
 static void report_state(DispatcherState state);
@@ -173,7 +174,7 @@ outbox_dispatcher_main(Datum database)
 		/* What was opened now may have been enqueued after such a change. */
 		reload_if_changed();
 		busy |= publish();
-		busy |= handover_run(&position);
+		busy |= hand_over();
 		busy |= keep_house(busy);
 		attend_to_refusal();
 		if (!busy)
@@ -567,6 +568,18 @@ is_wanted(void)
 	return settings_are_new || pg_atomic_read_u32(&shared->reload) != 0 || clock_now() >= turn_ends;
 }
 
+/* Hands markers on; whoever commits while a store is waited for wakes us. */
+static bool
+hand_over(void)
+{
+	bool		handed_over;
+
+	listen_for_commits();
+	handed_over = handover_run(&position);
+	pg_atomic_write_u32(&shared->asleep, 0);
+	return handed_over;
+}
+
 /*
  * What goes on while handover.c waits for a store: everything else but
  * cleaning up. Other settings are left to the main loop.
@@ -574,14 +587,31 @@ is_wanted(void)
 static void
 publish_meanwhile(void)
 {
+	pg_atomic_write_u32(&shared->asleep, 0);
 	attend();
 	if (settings_are_new || !outbox_dispatch)
 		return;
+	wakeups_seen = pg_atomic_read_u32(&shared->wakeups);
 	reload_if_changed();
 	(void) look_for_messages();
 	if (publish())
 		SetLatch(MyLatch);		/* there may be more */
 	renew_lease();
+	listen_for_commits();
+}
+
+/*
+ * Who commits from now on sets our latch; who did so since we looked last is in
+ * the count. While nothing may be sent a commit need not wake us.
+ */
+static void
+listen_for_commits(void)
+{
+	if (!may_send())
+		return;
+	(void) pg_atomic_exchange_u32(&shared->asleep, 1);
+	if (pg_atomic_read_u32(&shared->wakeups) != wakeups_seen)
+		SetLatch(MyLatch);
 }
 
 static bool
@@ -857,27 +887,12 @@ wait_for_work(void)
 	if (pg_atomic_read_u32(&shared->askers) != 0)
 		ms = Min(ms, ATTEND_MS);
 
-	sleep_until_woken(Max(ms, 1));
-}
-
-/*
- * Who commits after we are said to be asleep sets the latch; who did so before
- * is in the count. While nothing may be sent a commit need not wake us: only
- * who wants something else of us does, and is in a count of its own.
- */
-static void
-sleep_until_woken(long ms)
-{
-	bool		for_messages = may_send();
-
-	if (for_messages)
-		(void) pg_atomic_exchange_u32(&shared->asleep, 1);
-	if (pg_atomic_read_u32(&shared->calls) == calls_seen &&
-		(!for_messages || pg_atomic_read_u32(&shared->wakeups) == wakeups_seen))
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event());
-		ResetLatch(MyLatch);
-	}
+	/* Who wants something else of us than sending is in a count of its own. */
+	if (pg_atomic_read_u32(&shared->calls) != calls_seen)
+		return;
+	listen_for_commits();
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
+	ResetLatch(MyLatch);
 	pg_atomic_write_u32(&shared->asleep, 0);
 }
 

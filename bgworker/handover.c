@@ -420,8 +420,10 @@ read_batch(Batch *batch, int64 from, int64 upto)
 	if (!transaction_begin("reading markers"))
 		return false;
 	batch->upto = upto;
-	if (!window_fetch(from, &before) || !window_fetch(upto, &last))
-		elog(ERROR, "window %lld is missing", (long long) from);
+	if (!window_at(upto, &last))
+		elog(ERROR, "no window is left");
+	if (!window_at(from, &before))
+		before = last;
 	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, sort_marker, NULL);
 	position_mark(&last, batch->mark, sizeof(batch->mark));
 	transaction_commit();

@@ -87,6 +87,8 @@ static bool parse_fence(const char *text, Fence *fence);
 static void resume_without_fence(Position *position);
 static void resume_from_oldest(Position *position, const char *reason);
 static TimestampTz note_loss(int64 number);
+static void keep_loss(TimestampTz before);
+static void note_missing(const Window *before, const Window *next);
 static int64 oldest_to_replay(const Position *position);
 static void hand_over_unmarked(Position *position);
 static bool is_news(void);
@@ -322,11 +324,11 @@ position_mark(const Window *window, char *mark, size_t size)
 	pfree(uuid);
 }
 
-/* Notes that the window after `sent` is in Redis. */
+/* Notes that the window whose rows were collected is in Redis. */
 void
 position_advance(Position *position)
 {
-	position->sent++;
+	position->sent = position->rows.number;
 	position->resume_after = 0;
 	window_rows_free(&position->rows);
 	if (position->sent > position->published)
@@ -347,12 +349,16 @@ position_next_rows(Position *position)
 	Window		before;
 	Window		next;
 
-	if (position->rows.number == position->sent + 1)
+	if (position->rows.number > position->sent)
 		return &position->rows;
 	if (!transaction_begin("reading a window"))
 		return NULL;
-	if (!window_fetch(position->sent, &before) || !window_fetch(position->sent + 1, &next))
-		elog(ERROR, "window %lld is missing", (long long) position->sent + 1);
+	if (!window_after(position->sent, &next))
+		next = position->opened;
+	if (!window_at(position->sent, &before))
+		before = next;
+	if (before.number != position->sent || next.number != position->sent + 1)
+		note_missing(&before, &next);
 	window_rows_free(&position->rows);
 	collect(&position->rows, before.snapshot, next.snapshot);
 	position->rows.number = next.number;
@@ -374,7 +380,7 @@ position_has_published(const Position *position, FullTransactionId tx)
 
 	if (position->handed_over == position->opened.number)
 		return snapshot_value_sees(position->looked, tx);
-	return window_fetch(position->handed_over, &window) &&
+	return window_at(position->handed_over, &window) &&
 		snapshot_value_sees(window.snapshot, tx);
 }
 
@@ -552,12 +558,35 @@ note_loss(int64 number)
 {
 	Window		oldest;
 
-	if (!window_fetch(number, &oldest))
-		elog(ERROR, "window %lld is missing", (long long) number);
+	if (!window_at(number, &oldest) && !window_after(number, &oldest))
+		elog(ERROR, "no window is left");
+	keep_loss(oldest.opened_at);
+	return oldest.opened_at;
+}
+
+/* Keeps for status that what was enqueued before then may be missing in Redis. Needs an open transaction. */
+static void
+keep_loss(TimestampTz before)
+{
 	(void) transaction_execute("INSERT INTO outbox.loss SELECT $1, clock_timestamp() "
 							   "WHERE NOT EXISTS (SELECT FROM outbox.loss WHERE lost_before >= $1)",
-							   1, (Oid[]) {TIMESTAMPTZOID}, (Datum[]) {TimestampTzGetDatum(oldest.opened_at)}, NULL);
-	return oldest.opened_at;
+							   1, (Oid[]) {TIMESTAMPTZOID}, (Datum[]) {TimestampTzGetDatum(before)}, NULL);
+}
+
+/*
+ * Windows that must be there are not: something has removed them, or rolled them
+ * back. All that was committed between the two that are kept is sent, maybe
+ * again; what the first of them would have begun with is gone with it.
+ */
+static void
+note_missing(const Window *before, const Window *next)
+{
+	ereport(LOG,
+			(errmsg("outbox: windows before window %lld are missing; going on after window %lld",
+					(long long) next->number, (long long) before->number),
+			 errdetail("Messages enqueued before %s may be missing in Redis, or be there twice.",
+					   timestamptz_to_str(next->opened_at))));
+	keep_loss(next->opened_at);
 }
 
 /* The window after which all that is kept would be sent again. */

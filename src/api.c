@@ -24,6 +24,7 @@
 #include "src/endpoint.h"
 #include "src/entry.h"
 #include "src/log.h"
+#include "src/record_table.h"
 #include "src/send.h"
 #include "src/session.h"
 #include "src/settings.h"
@@ -232,6 +233,7 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 	Message		message;
 	const RecordName *record;
 
+	record_table_refuse_trigger();
 	make_message(fcinfo, body_type, &message);
 	message.at = GetCurrentTimestamp();
 	record = session_open_record();
@@ -429,6 +431,7 @@ check_can_write(const char *function)
 {
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
+	record_table_refuse_trigger();
 	warn_unless_preloaded();
 }
 

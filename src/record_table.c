@@ -60,7 +60,7 @@ typedef struct KnownTable
 } KnownTable;
 
 static HTAB *known;				/* by oid; NULL = empty */
-static bool inserting;			/* triggers of the user's may be running */
+static bool owner_code_runs;	/* triggers of a record table may be running */
 
 static KnownTable *open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table);
 static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
@@ -202,11 +202,31 @@ record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE m
 	return table;
 }
 
-/* Whether a record is being inserted: then it is a trigger of its table that calls. */
-bool
-record_table_is_inserting(void)
+/*
+ * Notes that a statement is going to run code of the owner of a record table:
+ * triggers, defaults, checks. That may use nothing of the outbox until
+ * record_table_owner_code_ended(), which must be called after an error, too.
+ */
+void
+record_table_owner_code_begins(void)
 {
-	return inserting;
+	owner_code_runs = true;
+}
+
+void
+record_table_owner_code_ended(void)
+{
+	owner_code_runs = false;
+}
+
+/* Raises 55000 if it is code of the owner of a record table that calls. */
+void
+record_table_refuse_trigger(void)
+{
+	if (owner_code_runs)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a trigger of a record table must not use the outbox")));
 }
 
 /* The qualified name of a table, quoted for a statement. */
@@ -223,10 +243,7 @@ open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Re
 	bool		found;
 
 	/* The plan that is being executed must not be thrown away under it. */
-	if (inserting)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a trigger of a record table must not use the outbox")));
+	record_table_refuse_trigger();
 	*table = try_relation_open(mapping->table, mode);
 	if (*table == NULL)
 		ereport(ERROR,
@@ -379,18 +396,18 @@ insert(KnownTable *entry, const RecordName *name)
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
-	inserting = true;
+	record_table_owner_code_begins();
 	PG_TRY();
 	{
 		insert_as_owner(entry, name);
 		ReleaseCurrentSubTransaction();
-		inserting = false;
+		record_table_owner_code_ended();
 	}
 	PG_CATCH();
 	{
 		ErrorData  *error;
 
-		inserting = false;
+		record_table_owner_code_ended();
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();

@@ -17,7 +17,9 @@ extern RecordLook record_table_claim(const RecordName *name);
 extern bool record_table_forget(const RecordName *name, RecordLook *found);
 
 extern Relation record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, RecordShape *shape);
-extern bool record_table_is_inserting(void);
+extern void record_table_owner_code_begins(void);
+extern void record_table_owner_code_ended(void);
+extern void record_table_refuse_trigger(void);
 extern const char *record_table_name(Oid table);
 
 #endif							/* OUTBOX_RECORD_TABLE_H */

@@ -27,7 +27,6 @@
 #include "src/durable.h"
 #include "src/kill_point.h"
 #include "src/log.h"
-#include "src/record_table.h"
 #include "src/session.h"
 
 typedef enum Phase
@@ -193,11 +192,6 @@ writable_state(void)
 	SubTransactionId mine = GetCurrentSubTransactionId();
 	SessionState *copy;
 
-	/* We are in the middle of a change already. */
-	if (record_table_is_inserting())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a trigger of a record table must not use the outbox")));
 	if (state && state->subtransaction == mine)
 		return state;
 

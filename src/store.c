@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
@@ -114,7 +115,7 @@ store_masked(const char *url)
 	return masked.data;
 }
 
-/* Has something else done while a store is waited for; the dispatcher's. */
+/* Has something else done while a store is waited for, but within transactions; the dispatcher's. */
 void
 store_attend_with(LinkAttend attend)
 {
@@ -357,13 +358,16 @@ disconnect(Connection *connection)
 	connection->busy = false;
 }
 
-/* What goes on while a store is waited for. */
+/*
+ * What goes on while a store is waited for. Within a transaction that is
+ * nothing: what the dispatcher does meanwhile has transactions of its own.
+ */
 static void
 attend(void)
 {
 	MemoryContext caller = CurrentMemoryContext;
 
-	if (attend_with)
+	if (attend_with && !IsTransactionOrTransactionBlock())
 		attend_with();
 	CHECK_FOR_INTERRUPTS();
 	MemoryContextSwitchTo(caller);

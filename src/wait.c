@@ -24,6 +24,7 @@
 #include "src/endpoint.h"
 #include "src/log.h"
 #include "src/record.h"
+#include "src/record_table.h"
 #include "src/shared.h"
 #include "src/window.h"
 
@@ -79,12 +80,14 @@ wait_for(FunctionCallInfo fcinfo, const char *msgid)
 {
 	RecordName	name = wait_name(fcinfo, msgid);
 	TimestampTz deadline = wait_deadline(fcinfo);
-	RecordLook	look = record_look(&name, NULL);
+	RecordLook	look;
 	DatabaseShared *shared;
 	bool		published;
 	bool		is_dead = false;
 	MemoryContext turn;
 
+	record_table_refuse_trigger();
+	look = record_look(&name, NULL);
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -119,6 +122,7 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 	uint64		wanted;
 
 	PreventCommandIfReadOnly("outbox_cleanup()");
+	record_table_refuse_trigger();
 	removed = pg_atomic_read_u64(&shared->records_removed);
 	wanted = pg_atomic_add_fetch_u64(&shared->cleanups_asked, 1);
 	shared_wake_dispatcher(shared);

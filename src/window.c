@@ -45,6 +45,8 @@ enum
 
 static bool fetch(int64 number, Snapshot snapshot, Window *window);
 static bool newest(Snapshot snapshot, Window *window);
+static bool find(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
+				 int64 number, Window *window);
 static bool read_first(int slot, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
 static void copy_row(TupleTableSlot *row, Window *window);
 static int	compare_tx(const void *a, const void *b);
@@ -136,6 +138,24 @@ window_newest(Window *window)
 }
 
 /*
+ * Reads the newest window that is kept of those up to `number`. False if there
+ * is none. Numbers are missing only where something has gone wrong; what was
+ * committed between two windows that are kept is found all the same.
+ */
+bool
+window_at(int64 number, Window *window)
+{
+	return find(SnapshotSelf, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, number, window);
+}
+
+/* Reads the oldest window that is kept of those after `number`. False if there is none. */
+bool
+window_after(int64 number, Window *window)
+{
+	return find(SnapshotSelf, ForwardScanDirection, BTGreaterStrategyNumber, F_INT8GT, number, window);
+}
+
+/*
  * The number of the oldest window from which all are kept up to the newest.
  * The tables of the slots overlap by one window each. A slot that somebody held
  * while a younger one was emptied leaves a gap: what is before it does not count.
@@ -212,7 +232,7 @@ window_published(Window *window)
 		reported = shared->report.published;
 		LWLockRelease(shared->lock);
 	}
-	return window_fetch(Max(reported, window->published), window);
+	return window_at(Max(reported, window->published), window);
 }
 
 /*
@@ -236,38 +256,42 @@ window_handed_over_in(Snapshot snapshot, Window *window)
 static bool
 fetch(int64 number, Snapshot snapshot, Window *window)
 {
-	Rings		rings;
-	ScanKeyData key;
-
-	rings_read(&rings);
-	ScanKeyInit(&key, COL_NUMBER, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(number));
-	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
-	{
-		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
-			read_first(n, ForwardScanDirection, &key, snapshot, window))
-			return true;
-	}
-	return false;
+	return find(snapshot, ForwardScanDirection, BTEqualStrategyNumber, F_INT8EQ, number, window);
 }
 
 static bool
 newest(Snapshot snapshot, Window *window)
 {
+	return find(snapshot, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, PG_INT64_MAX, window);
+}
+
+/*
+ * The first window in that direction, of all slots, whose number compares so
+ * with the one given.
+ */
+static bool
+find(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
+	 int64 number, Window *window)
+{
 	Rings		rings;
+	ScanKeyData key;
 	bool		found = false;
 
 	rings_read(&rings);
+	ScanKeyInit(&key, COL_NUMBER, strategy, compare, Int64GetDatum(number));
 	for (int n = 0; n < rings.ring[RING_LOG].nslots; n++)
 	{
 		Window		candidate;
 
-		if (slot_is_live(&rings.ring[RING_LOG].slots[n]) &&
-			read_first(n, BackwardScanDirection, NULL, snapshot, &candidate) &&
-			(!found || candidate.number >= window->number))
-		{
+		if (!slot_is_live(&rings.ring[RING_LOG].slots[n]) ||
+			!read_first(n, direction, &key, snapshot, &candidate))
+			continue;
+		if (!found || (ScanDirectionIsForward(direction) ? candidate.number < window->number :
+					   candidate.number >= window->number))
 			*window = candidate;
-			found = true;
-		}
+		found = true;
+		if (strategy == BTEqualStrategyNumber)
+			break;
 	}
 	return found;
 }

@@ -44,6 +44,8 @@ extern bool snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId
 
 extern bool window_fetch(int64 number, Window *window);
 extern bool window_newest(Window *window);
+extern bool window_at(int64 number, Window *window);
+extern bool window_after(int64 number, Window *window);
 extern int64 window_oldest_number(void);
 extern void window_append(const Window *window, int slot);
 

@@ -1,0 +1,60 @@
+# While the dispatcher waits for a slow store, messages of other endpoints are
+# sent as soon as they are committed, and not when it next looks up.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Proxy;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $store = Redis->new;
+my $proxy = Proxy->new($store);
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.poll_interval = '10s'");
+
+$node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '" . $proxy->url . "')");
+$node->sql('CREATE TABLE took (ms float)');
+
+# Sends messages one after the other, each when the one before is in Redis, and
+# returns how long the fastest took. Who is not woken looks up every 100 ms: one
+# that is committed right after another was sent waits for most of that.
+sub fastest
+{
+	my ($name) = @_;
+	$node->sql(<<"END_OF_SQL");
+TRUNCATE took;
+DO \$\$
+DECLARE
+	start timestamptz;
+BEGIN
+	FOR i IN 1..25 LOOP
+		PERFORM outbox_begin('$name ' || i);
+		PERFORM outbox_enqueue('d', '$name');
+		PERFORM outbox_commit();
+		start := clock_timestamp();
+		COMMIT;
+		PERFORM outbox_wait('$name ' || i, timeout => '20 s');
+		INSERT INTO took VALUES (extract(epoch FROM clock_timestamp() - start) * 1000);
+		COMMIT;
+	END LOOP;
+END
+\$\$
+END_OF_SQL
+	return $node->sql('SELECT min(ms) FROM took');
+}
+
+fastest('warm');
+$proxy->hold('EVAL');
+$node->sql(q{BEGIN; SELECT outbox_begin('m', 'stored'), outbox_enqueue('d', 'm'), outbox_commit(); COMMIT});
+eventually { $proxy->held == 1 } 'the store is being told of an id, and does not answer';
+my $took = fastest('meanwhile');
+cmp_ok($took, '<', 50, 'whoever commits meanwhile wakes the dispatcher');
+is($redis->count('d'), 51, '... all is sent');
+is($proxy->held, 1, '... and the store has still not answered');
+$proxy->pass;
+$proxy->release($_) foreach 1 .. $proxy->opened;
+eventually { $node->status('problem IS NULL') eq 't' } 'it answers';
+
+done_testing();
