@@ -230,8 +230,29 @@ force_settings(void)
 		{"session_replication_role", "origin"},
 		{"row_security", "off"},
 
-		/* Plans of ours are made once, maybe while a table is still empty. */
+		/*
+		 * Plans of ours are made once, maybe while a table is still empty, and
+		 * rest on these, whatever suits the queries of the database.
+		 */
 		{"enable_seqscan", "off"},
+		{"enable_indexscan", "on"},
+		{"enable_indexonlyscan", "on"},
+		{"enable_bitmapscan", "on"},
+		{"enable_tidscan", "on"},
+		{"enable_nestloop", "on"},
+		{"enable_sort", "on"},
+		{"geqo", "off"},
+		{"from_collapse_limit", "8"},
+		{"join_collapse_limit", "8"},
+		{"plan_cache_mode", "auto"},
+		{"cursor_tuple_fraction", "0.1"},
+		{"seq_page_cost", "1"},
+		{"random_page_cost", "4"},
+		{"cpu_tuple_cost", "0.01"},
+		{"cpu_index_tuple_cost", "0.005"},
+		{"cpu_operator_cost", "0.0025"},
+		{"effective_cache_size", "4GB"},
+		{"max_parallel_workers_per_gather", "0"},
 		{"jit", "off"},
 
 		/* A window that does not fit into memory must be sorted nevertheless. */

@@ -30,6 +30,7 @@
 #define UUID_TYPE		2950	/* types of parameters, the same everywhere */
 #define UUID_ARRAY_TYPE	2951
 #define MAX_OPTIONS		64
+#define CHECK_CLIENT_MS	1000	/* how often a session there looks whether we are still there */
 #define HEX				"0123456789abcdef"
 
 typedef struct PostgresStore
@@ -60,6 +61,8 @@ static bool inspect(void *connection, const char *client, StoreReport *report, S
 /* Not inlined: gcc would warn that their variables do not survive a longjmp. */
 static pg_noinline bool read_parameters(const char *url, Parameters *parameters);
 static pg_noinline bool find_addresses(Parameters *parameters, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
+static void *open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
+static void add_limits(Parameters *parameters);
 static const char **find_value(Parameters *parameters, const char *name);
 static char *next_item(char **list);
 static int	count_items(const char *list);
@@ -109,6 +112,18 @@ static void *
 open_store(const char *url, LinkAttend attend, StoreFailure *failure)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	void	   *store = open_with(url, true, deadline, attend, failure);
+
+	/* A pooler may take no settings; then whoever set it up answers for them. */
+	if (store == NULL && strstr(failure->text, "startup parameter"))
+		store = open_with(url, false, deadline, attend, failure);
+	return store;
+}
+
+/* Connects, with or without time limits of the session's own. */
+static void *
+open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
+{
 	Parameters	parameters = {0};
 	PostgresStore *store;
 	volatile bool connected = false;
@@ -118,6 +133,8 @@ open_store(const char *url, LinkAttend attend, StoreFailure *failure)
 		store_fail(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
 		return NULL;
 	}
+	if (limits)
+		add_limits(&parameters);
 	if (!find_addresses(&parameters, deadline, attend, failure))
 		return NULL;
 
@@ -165,8 +182,11 @@ contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *fail
 	if (!ask(connection, "SELECT outbox.store_contains($1)", UUID_TYPE, argument.data,
 			 answer, sizeof(answer), failure))
 		return false;
-	*found = strcmp(answer, "f") != 0;
-	return true;
+	*found = strcmp(answer, "t") == 0;
+	if (*found || strcmp(answer, "f") == 0)
+		return true;
+	store_fail(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
+	return false;
 }
 
 static bool
@@ -226,7 +246,7 @@ read_parameters(const char *url, Parameters *parameters)
 
 	if (options == NULL)
 		return false;
-	for (PQconninfoOption *option = options; option->keyword && parameters->n < MAX_OPTIONS - 4; option++)
+	for (PQconninfoOption *option = options; option->keyword && parameters->n < MAX_OPTIONS - 5; option++)
 	{
 		if (option->val == NULL)
 			continue;
@@ -238,6 +258,21 @@ read_parameters(const char *url, Parameters *parameters)
 	if (*find_value(parameters, "fallback_application_name") == NULL)
 		*find_value(parameters, "fallback_application_name") = "outbox";
 	return true;
+}
+
+/*
+ * A query that we have given up would live on there, waiting for a lock maybe,
+ * and the next one beside it: so the session ends it by itself, at the time at
+ * which we give up, and notices when we have hung up. What the URL says of the
+ * same settings comes later and counts.
+ */
+static void
+add_limits(Parameters *parameters)
+{
+	const char **options = find_value(parameters, "options");
+
+	*options = psprintf("-c statement_timeout=%d -c client_connection_check_interval=%d %s",
+						outbox_command_timeout, CHECK_CLIENT_MS, *options ? *options : "");
 }
 
 /* Where a parameter's value is, or is to be put. */

@@ -79,8 +79,7 @@ enqueue(1);
 all_is_there('FLUSHALL before a message');
 
 # Not all of it.
-$redis->cli('DEL', $fence);
-$redis->cli('DEL', $streams[0]);
+$redis->cli('DEL', $fence, $streams[0]);
 enqueue(1);
 eventually { $redis->count($streams[0]) >= $sent } 'a fence that was deleted';
 is(join(' ', $redis->bodies($streams[0])), join(' ', 1 .. $sent), '... makes everything be sent again');
