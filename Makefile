@@ -55,6 +55,7 @@ OBJS       = \
 	src/wakeup.o \
 	src/window.o \
 	bgworker/blocked.o \
+	bgworker/bookkeeper.o \
 	bgworker/bookkeeping.o \
 	bgworker/chunk.o \
 	bgworker/cleanup.o \
@@ -68,12 +69,15 @@ OBJS       = \
 	bgworker/key_run.o \
 	bgworker/launcher.o \
 	bgworker/lease.o \
+	bgworker/markers.o \
 	bgworker/marking.o \
 	bgworker/packing.o \
 	bgworker/position.o \
+	bgworker/process.o \
 	bgworker/publisher.o \
 	bgworker/quarantine.o \
 	bgworker/server_id.o \
+	bgworker/supervision.o \
 	bgworker/transaction.o \
 	bgworker/window_rows.o
 

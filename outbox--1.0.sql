@@ -592,6 +592,12 @@ AS 'MODULE_PATHNAME', 'outbox_delivery_changed'
 LANGUAGE C;
 COMMENT ON FUNCTION outbox.delivery_changed() IS 'makes the dispatcher read settings of destinations and deferred messages again';
 
+CREATE FUNCTION outbox.discarded()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_discarded'
+LANGUAGE C;
+COMMENT ON FUNCTION outbox.discarded() IS 'has the record of a message that is given up for good marked as dispatched';
+
 -- STABLE, so that it is called once for a statement, even if there is no row.
 CREATE FUNCTION outbox.dump_is_complete()
 RETURNS boolean
@@ -898,6 +904,9 @@ ALTER TABLE outbox.destination ENABLE ALWAYS TRIGGER delivery_changed_by_truncat
 CREATE TRIGGER delivery_changed AFTER UPDATE ON outbox.deferred
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
 COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher read it again';
+CREATE TRIGGER discarded AFTER UPDATE ON outbox.deferred
+	FOR EACH ROW WHEN (OLD.state <> 'discarded' AND NEW.state = 'discarded') EXECUTE FUNCTION outbox.discarded();
+COMMENT ON TRIGGER discarded ON outbox.deferred IS 'has the record marked as dispatched, for nothing of it will be sent any more';
 
 SELECT pg_extension_config_dump('outbox.endpoint', '');
 SELECT pg_extension_config_dump('outbox.destination', '');

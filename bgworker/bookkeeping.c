@@ -3,11 +3,13 @@
  *		Keeps the records in tables of users' own: marks them as dispatched,
  *		and deletes them when they have expired.
  *
- * Called by handover.c and the dispatcher. These tables have what ours do not:
+ * Called by bookkeeper.c and marking.c. These tables have what ours do not:
  * rows that others lock, triggers that fail, owners who alter them. So nothing
  * here waits for a lock, statements have a time limit, they run with the rights
  * of the table's owner (owner.c), and an error ends this one transaction and
- * not the dispatcher: whoever calls tries again later.
+ * not the process: whoever calls tries again later. A trigger may catch what
+ * should end it: so while user's code may run that stands in shared memory, and
+ * the dispatcher ends this process if it takes too long (supervision.c).
  *
  * All of it may be done twice, so its commits need not be flushed: whatever
  * relies on them is flushed after them.
@@ -27,6 +29,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
@@ -34,7 +37,9 @@
 
 #include "bgworker/bookkeeping.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/endpoint.h"
+#include "src/kill_point.h"
 #include "src/owner.h"
 #include "src/record_table.h"
 #include "src/shared.h"
@@ -81,7 +86,10 @@ static void note_error(const char *endpoint);
 static void mark(Work *work);
 static void delete_expired(Work *work);
 static void execute(const Work *work, const char *sql, int nargs, Oid *types, Datum *values, int ncolumns, Datum *result);
-static void begin_time_limit(void);
+static void begin_time_limit(Oid table);
+static void note_busy(Oid table);
+static void refuse_left_alone(Oid table);
+static void look_after_again(Datum arg, Oid table);
 static void end_time_limit(void);
 static Datum make_ids(const Work *work);
 
@@ -97,6 +105,28 @@ bookkeeping_mark(const char *endpoint, char **msgids, int n)
 	if (!attempt(mark, &work, endpoint, "marking records"))
 		return MARKING_FAILED;
 	return work.is_locked || work.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
+}
+
+/* Prepares for use; once, when the bookkeeper starts. */
+void
+bookkeeping_init(void)
+{
+	CacheRegisterRelcacheCallback(look_after_again, (Datum) 0);
+}
+
+/* Whoever alters a table, or drops a trigger of it, may have mended it. */
+static void
+look_after_again(Datum arg, Oid table)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < LEFT_ALONE; i++)
+	{
+		if (shared->books.left_alone[i].table == table || !OidIsValid(table))
+			shared->books.left_alone[i].until = 0;
+	}
+	LWLockRelease(shared->lock);
 }
 
 /* Begins a round of expiry: all endpoints that have such tables. */
@@ -190,14 +220,19 @@ attempt(WorkFunction function, Work *work, const char *endpoint, const char *act
 	PG_TRY();
 	{
 		work->endpoint = find_endpoint(endpoint);
-		if (work->endpoint && open_table(work))
+		if (work->endpoint)
 		{
-			begin_time_limit();
-			record_table_owner_code_begins();
-			function(work);
-			record_table_owner_code_ended();
+			refuse_left_alone(work->endpoint->mapping.table);
+			begin_time_limit(work->endpoint->mapping.table);
+			if (open_table(work))
+			{
+				record_table_owner_code_begins();
+				KILL_POINT("before_owner_code");
+				function(work);
+				record_table_owner_code_ended();
+				table_close(work->table, NoLock);
+			}
 			end_time_limit();
-			table_close(work->table, NoLock);
 		}
 		transaction_commit_async();
 	}
@@ -337,8 +372,9 @@ execute(const Work *work, const char *sql, int nargs, Oid *types, Datum *values,
  * signal that cancels a statement, which dispatchers ignore elsewhere.
  */
 static void
-begin_time_limit(void)
+begin_time_limit(Oid table)
 {
+	note_busy(table);
 	pqsignal(SIGINT, StatementCancelHandler);
 	enable_timeout_after(STATEMENT_TIMEOUT, STATEMENT_MS);
 }
@@ -349,6 +385,40 @@ end_time_limit(void)
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	pqsignal(SIGINT, SIG_IGN);
 	QueryCancelPending = false;
+	note_busy(InvalidOid);
+}
+
+/* Tells the dispatcher that code of this table's owner may run; InvalidOid = not any more. */
+static void
+note_busy(Oid table)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->books.busy_with = table;
+	shared->books.busy_since = clock_now();
+	LWLockRelease(shared->lock);
+}
+
+/* Raises an error if a statement on this table did not end a while ago. */
+static void
+refuse_left_alone(Oid table)
+{
+	DatabaseShared *shared = shared_mine();
+	TimestampTz until = 0;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; i < LEFT_ALONE; i++)
+	{
+		if (shared->books.left_alone[i].table == table)
+			until = Max(until, shared->books.left_alone[i].until);
+	}
+	LWLockRelease(shared->lock);
+	if (until > clock_now())
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("a statement on the table did not end"),
+				 errdetail("A trigger hangs; the table is left alone for %d s", LEFT_ALONE_S)));
 }
 
 static Datum

@@ -13,6 +13,7 @@ typedef enum Marking
 	MARKING_FAILED				/* the table cannot be used; see the error */
 } Marking;
 
+extern void bookkeeping_init(void);
 extern Marking bookkeeping_mark(const char *endpoint, char **msgids, int n);
 extern void bookkeeping_begin_expiry(void);
 extern bool bookkeeping_expire(void);

@@ -673,6 +673,7 @@ return_row(HeapTuple row, TupleDesc columns, Message *message)
 	message->headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
 	message->body = (bytea *) DatumGetPointer(values[7]);
 	log_append(message);
+	log_append_marker_of(message);
 }
 
 /* Tells the views how much is kept, and why if that is news. */

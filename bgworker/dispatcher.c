@@ -12,10 +12,6 @@
  */
 #include "postgres.h"
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include "access/xact.h"
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
@@ -33,7 +29,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/bookkeeping.h"
 #include "bgworker/cleanup.h"
 #include "bgworker/deferral.h"
 #include "bgworker/filter_builder.h"
@@ -42,7 +37,9 @@
 #include "bgworker/handover.h"
 #include "bgworker/instance.h"
 #include "bgworker/position.h"
+#include "bgworker/process.h"
 #include "bgworker/publisher.h"
+#include "bgworker/supervision.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/compat.h"
@@ -91,8 +88,6 @@ static int64 last_round_window; /* newest window then */
 static bool round_changed;		/* something, so another one may do more */
 
 static void set_up_process(Oid database);
-static void force_settings(void);
-static void give_memory_back(void);
 static void become_the_only_one(void);
 static void register_process(void);
 static void deregister_process(int code, Datum arg);
@@ -185,13 +180,6 @@ outbox_dispatcher_main(Datum database)
 static void
 set_up_process(Oid database)
 {
-	pqsignal(SIGTERM, die);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-
-	/* A cancel could end a wait for the standby before it has our window. */
-	pqsignal(SIGINT, SIG_IGN);
-	BackgroundWorkerUnblockSignals();
-
 	/* Connecting reads the settings: a change from now on is another one. */
 	shared = shared_find(database, true);
 	if (shared)
@@ -199,9 +187,7 @@ set_up_process(Oid database)
 		pg_atomic_write_u32(&shared->restart, 0);
 		pg_atomic_write_u32(&shared->farewell, FAREWELL_NONE);
 	}
-	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-	force_settings();
-	give_memory_back();
+	process_connect(database);
 	if (shared == NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
@@ -211,71 +197,6 @@ set_up_process(Oid database)
 	register_process();
 	publisher_init(attend, is_wanted);
 	handover_init(publish_meanwhile);
-}
-
-/* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
-static void
-force_settings(void)
-{
-	static const char *const settings[][2] = {
-		{"role", "none"},
-		{"search_path", "pg_catalog"},
-		{"synchronous_commit", "on"},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_read_only", "off"},
-		{"default_transaction_deferrable", "off"},
-		{"statement_timeout", "0"},
-		{"lock_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"},
-		{"session_replication_role", "origin"},
-		{"row_security", "off"},
-
-		/*
-		 * Plans of ours are made once, maybe while a table is still empty, and
-		 * rest on these, whatever suits the queries of the database.
-		 */
-		{"enable_seqscan", "off"},
-		{"enable_indexscan", "on"},
-		{"enable_indexonlyscan", "on"},
-		{"enable_bitmapscan", "on"},
-		{"enable_tidscan", "on"},
-		{"enable_nestloop", "on"},
-		{"enable_sort", "on"},
-		{"geqo", "off"},
-		{"from_collapse_limit", "8"},
-		{"join_collapse_limit", "8"},
-		{"plan_cache_mode", "auto"},
-		{"cursor_tuple_fraction", "0.1"},
-		{"seq_page_cost", "1"},
-		{"random_page_cost", "4"},
-		{"cpu_tuple_cost", "0.01"},
-		{"cpu_index_tuple_cost", "0.005"},
-		{"cpu_operator_cost", "0.0025"},
-		{"effective_cache_size", "4GB"},
-		{"max_parallel_workers_per_gather", "0"},
-		{"jit", "off"},
-
-		/* A window that does not fit into memory must be sorted nevertheless. */
-		{"temp_file_limit", "-1"}
-	};
-
-	for (int i = 0; i < lengthof(settings); i++)
-		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
-	if (COMPAT_TRANSACTION_TIMEOUT)
-		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-}
-
-/*
- * The C library would learn from the first large body that such ones are usual, and
- * from then on keep their memory for the next one.
- */
-static void
-give_memory_back(void)
-{
-#ifdef __GLIBC__
-	(void) mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
-	(void) mallopt(M_TRIM_THRESHOLD, 4 * 1024 * 1024);
-#endif
 }
 
 /* A launcher that was restarted may start a second one: that goes. */
@@ -306,6 +227,7 @@ register_process(void)
 static void
 deregister_process(int code, Datum arg)
 {
+	supervision_end();
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.pid = 0;
@@ -617,6 +539,7 @@ publish_meanwhile(void)
 	(void) look_for_messages();
 	if (publish())
 		SetLatch(MyLatch);		/* there may be more */
+	handover_attend(&position);
 	renew_lease();
 	listen_for_commits();
 }
@@ -753,8 +676,9 @@ keep_house(bool busy)
 
 	if (is_cleaning)
 		go_on_cleaning_up();
-	else if (cleanup_is_asked_for() ||
-		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
+	if (!is_cleaning &&
+		(cleanup_is_asked_for() ||
+		 (outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0)))
 		clean_up();
 	more = keep_rings();
 	return more || is_cleaning;
@@ -836,24 +760,20 @@ clean_up(void)
 	cleanups_answered = cleanups_seen = asked;
 	is_cleaning = true;
 	if (nothing_is_lost())
-		bookkeeping_begin_expiry();
+		supervision_ask_for_expiry();
 	go_on_cleaning_up();
 }
 
-/* A round may take long, so messages are sent between its steps. */
+/* The bookkeeper may take long for its part of a round. */
 static void
 go_on_cleaning_up(void)
 {
-	if (bookkeeping_expire())
+	if (!supervision_expiry_has_ended())
 		return;
 	is_cleaning = false;
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.last_cleanup = GetCurrentTimestamp();
 	LWLockRelease(shared->lock);
-	if (bookkeeping_expiry_error()[0] != '\0')
-		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted: %s", bookkeeping_expiry_error());
-	else
-		problem_clear(PROBLEM_EXPIRY);
 	pg_atomic_write_u64(&shared->cleanups_done, cleanups_seen);
 	ConditionVariableBroadcast(&shared->progress);
 }
@@ -897,7 +817,7 @@ wait_for_work(void)
 			ms = Min(ms, ms_until(next_try));
 		else
 			ms = Min(ms, RENEW_AFTER_MS);
-		if (outbox_cleanup_interval >= 0)
+		if (outbox_cleanup_interval >= 0 && !is_cleaning)
 			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
 		if (has_news_of_position())
 			ms = Min(ms, CLOSE_AFTER_MS);

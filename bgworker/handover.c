@@ -10,8 +10,11 @@
  * (position_has_published()). So an id is at every moment in at least one
  * place.
  *
- * Everything here may happen twice: how far we got is noted like `published`
- * in the rows of windows.
+ * Each store has a position of its own, so one that is away holds up nobody
+ * else; users' tables have another one, for that work is done by a process of
+ * its own (supervision.c). The least of all is noted like `published` in the
+ * rows of windows, as a lower bound: after a restart all begin there, for
+ * everything here may happen twice.
  *
  *	 died before all are told	the markers are read again, all are told again
  *	 after it, before the note	the same
@@ -24,31 +27,28 @@
  * rely on a look of its own (record.c): it may have looked while ids were lost.
  *
  * No transaction is open while a store is waited for; the dispatcher publishes
- * meanwhile.
+ * meanwhile. Markers are read in pages (markers.c), so memory stays bounded.
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "executor/tuptable.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/handover.h"
-#include "bgworker/marking.h"
+#include "bgworker/markers.h"
+#include "bgworker/supervision.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/endpoint.h"
 #include "src/kill_point.h"
-#include "src/log.h"
 #include "src/problem.h"
 #include "src/settings.h"
 #include "src/shared.h"
 #include "src/store.h"
 
-#define MAX_WINDOWS		64		/* handed on at once when we are behind */
+#define MAX_WINDOWS		64		/* whose markers are collected at once */
 #define MAX_KEYS		1000	/* added in one round trip */
 #define CHECK_MS		3000	/* between two looks at the marks */
 #define FIRST_RETRY_MS	50
@@ -61,6 +61,11 @@ typedef struct UsedStore
 	char	   *url;
 	bool		wanted;			/* an endpoint names it still */
 	int64		retention;		/* longest one of these endpoints */
+	int64		told;			/* newest window whose markers it has */
+	MarkerReader reader;		/* of the next ones */
+	StoreKey	keys[MAX_KEYS]; /* of these, to be added next */
+	int			n;
+	bool		unmarked;		/* ids were added, and no mark behind them */
 	bool		sound;			/* it was there, and had its mark */
 	bool		refuses;		/* it could not be added to, whatever it says
 								 * of itself */
@@ -70,43 +75,34 @@ typedef struct UsedStore
 	char		problem[2 * PROBLEM_BYTES]; /* it is cut when it is told; empty = none */
 	bool		knows_mark;
 	char		mark[STORE_MARK_BYTES]; /* that must be there */
-	StoreKey   *keys;			/* of the batch; in its context */
-	int			n;
-	int			size;
+	bool		making_up;		/* ids are added again that it has lost */
+	TimestampTz settled_at;		/* when it was seen first, or had them again */
 } UsedStore;
 
-/* The markers of the windows to be handed on next. */
-typedef struct Batch
-{
-	int64		upto;			/* newest window of these */
-	char		mark[STORE_MARK_BYTES];
-} Batch;
-
-static MemoryContext batch_context;
 static UsedStore *stores;		/* in TopMemoryContext */
 static char client[37];			/* in whose name marks are left */
-static TimestampTz next_listing;	/* of the stores that are used */
-static int64 told;				/* newest window that is dealt with but for
-								 * what marking.c has put aside; 0 = unknown */
-static bool making_up;			/* ids are added again that a store has lost */
-static TimestampTz settled_at;	/* when we began, or had made that up */
+static TimestampTz next_listing;	/* of those who are to be told */
+static int64 listed;			/* newest window when they were listed last */
+static bool uses_tables;		/* users' record tables */
+static int64 start_at;			/* for a store that is new */
 
-static void list_stores(void);
-static void use_store(const Endpoint *endpoint, void *arg);
+static void list_targets(const Position *position);
+static void use_endpoint(const Endpoint *endpoint, void *arg);
 static UsedStore *find_store(const char *url);
 static void forget_unused(void);
 static void check_stores(Position *position);
 static void check_store(UsedStore *store, Position *position);
 static bool compare_mark(UsedStore *store, const char *mark, Position *position);
-static void store_failed(UsedStore *store, const StoreFailure *failure);
+static void store_failed(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
 static void store_works(UsedStore *store, const StoreReport *report);
 static void report_problems(void);
-static bool has_more(const Position *position);
-static bool read_batch(Batch *batch, int64 from, int64 upto);
-static bool sort_marker(TupleTableSlot *row, int slot, void *arg);
-static void add_key(UsedStore *store, const pg_uuid_t *key, int64 retention);
-static bool add_to_stores(const Batch *batch);
-static bool add_to_store(UsedStore *store, const char *mark);
+static bool has_more(const UsedStore *store, const Position *position);
+static bool hand_over_to(UsedStore *store, Position *position);
+static bool take_key(const Message *marker, void *arg);
+static bool add_keys(UsedStore *store, bool is_last);
+static void windows_are_told(UsedStore *store, const Position *position);
+static bool note_least(Position *position);
+static bool is_behind_listing(const Position *position);
 static bool has_settled(void);
 static bool all_stores_are_sound(void);
 
@@ -117,8 +113,6 @@ static bool all_stores_are_sound(void);
 void
 handover_init(LinkAttend attend)
 {
-	batch_context = AllocSetContextCreate(TopMemoryContext, "outbox handover", ALLOCSET_DEFAULT_SIZES);
-	marking_init();
 	store_attend_with(attend);
 }
 
@@ -133,73 +127,86 @@ handover_set_instance(const Instance *instance)
 }
 
 /*
- * Hands on the markers of some windows that are published, if there are any
- * that have not been. Says whether it got any further.
+ * Hands on the next markers of windows that are published, to each who has not
+ * been told of them. Says whether anybody got any further.
  */
 bool
 handover_run(Position *position)
 {
-	Batch		batch = {0};
-	int64		from;
+	bool		further = false;
 
+	if (next_listing <= clock_now() || is_behind_listing(position))
+		list_targets(position);
 	check_stores(position);
-	marking_try_again();
-	from = Max(told, position->handed_over);
-	if (has_more(position))
-	{
-		if (!read_batch(&batch, from, Min(position->published, from + MAX_WINDOWS)))
-			return false;
-		KILL_POINT("markers_read");
-		if (!add_to_stores(&batch))
-			return false;
-		KILL_POINT("ids_added");
-		marking_run();
-		KILL_POINT("records_marked");
-		told = batch.upto;
-		if (making_up && told >= position->published)
-		{
-			making_up = false;
-			settled_at = clock_now();
-		}
-	}
-	if (marking_is_complete() && told > position->handed_over)
-	{
-		position_hand_over(position, told);
-		ConditionVariableBroadcast(&shared_mine()->progress);
-		return true;
-	}
-	return told > from;
+	for (UsedStore *store = stores; store; store = store->next)
+		further |= hand_over_to(store, position);
+	handover_attend(position);
+	return note_least(position) || further;
 }
 
-/* Whether there are windows that can be handed on now. */
-static bool
-has_more(const Position *position)
+/* What cannot wait for a store that we wait for: the bookkeeper of users' tables. */
+void
+handover_attend(const Position *position)
 {
-	return Max(told, position->handed_over) < position->published &&
-		all_stores_are_sound() && marking_has_room();
+	supervision_attend(uses_tables, position);
+}
+
+/*
+ * Whether there are markers in windows that were opened after we have found out
+ * who is to be told: of somebody new, maybe.
+ */
+static bool
+is_behind_listing(const Position *position)
+{
+	return listed < position->published && position->marked > Max(listed, position->handed_over);
+}
+
+/* Notes how far all have been told; says whether that is news. */
+static bool
+note_least(Position *position)
+{
+	int64		least = is_behind_listing(position) ? listed : position->published;
+
+	for (UsedStore *store = stores; store; store = store->next)
+		least = Min(least, store->told);
+	if (uses_tables)
+		least = Min(least, supervision_marked());
+	if (least == position->handed_over || position->marked <= position->handed_over)
+		return false;
+	position_hand_over(position, least);
+	ConditionVariableBroadcast(&shared_mine()->progress);
+	return true;
+}
+
+/* Whether there are markers that a store can be told of now. */
+static bool
+has_more(const UsedStore *store, const Position *position)
+{
+	return store->sound && store->told < position->published && position->marked > store->told;
 }
 
 /* Whether it has been long enough since a store had lost ids, if one may. */
 static bool
 has_settled(void)
 {
-	bool		may_lose = false;
-
 	for (UsedStore *store = stores; store; store = store->next)
-		may_lose |= store->knows_mark;
-	return !may_lose ||
-		clock_now() - settled_at >= outbox_replay_window * USECS_PER_SEC;
+	{
+		if (store->making_up ||
+			(store->knows_mark && clock_now() - store->settled_at < outbox_replay_window * USECS_PER_SEC))
+			return false;
+	}
+	return true;
 }
 
 /*
  * Whether those who were told still know it: then it need not be kept here.
  * What they have not been told yet keeps itself, for its slot does not count as
- * published; and what is put aside likewise.
+ * published.
  */
 bool
 handover_is_sound(void)
 {
-	return !making_up && next_listing != 0 && all_stores_are_sound() && has_settled();
+	return next_listing != 0 && all_stores_are_sound() && has_settled();
 }
 
 /* How long until handover_run() has something to do. */
@@ -207,35 +214,40 @@ long
 handover_ms_until_due(const Position *position)
 {
 	TimestampTz now = clock_now();
-	long		ms = CHECK_MS;
+	long		ms = Min(CHECK_MS, supervision_ms_until_due());
 
-	if (has_more(position))
-		return 0;
-	ms = Min(ms, marking_ms_until_due());
 	for (UsedStore *store = stores; store; store = store->next)
+	{
+		if (has_more(store, position))
+			return 0;
 		ms = Min(ms, TimestampDifferenceMilliseconds(now, store->next_check));
+	}
 	return ms;
 }
 
-/* Finds out which stores are used now. */
+/* Finds out who is to be told now. */
 static void
-list_stores(void)
+list_targets(const Position *position)
 {
 	if (!transaction_begin("reading endpoints"))
 		return;
 	for (UsedStore *store = stores; store; store = store->next)
 		store->wanted = false;
-	endpoint_each(use_store, NULL);
+	uses_tables = false;
+	start_at = position->handed_over;
+	endpoint_each(use_endpoint, NULL);
 	transaction_commit();
 	forget_unused();
+	listed = position->opened.number;
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), CHECK_MS);
 }
 
 static void
-use_store(const Endpoint *endpoint, void *arg)
+use_endpoint(const Endpoint *endpoint, void *arg)
 {
 	UsedStore  *store;
 
+	uses_tables |= OidIsValid(endpoint->mapping.table);
 	if (endpoint->dedup_store == NULL)
 		return;
 	store = find_store(endpoint->dedup_store);
@@ -254,6 +266,7 @@ find_store(const char *url)
 	{
 		store = MemoryContextAllocZero(TopMemoryContext, sizeof(UsedStore));
 		store->url = MemoryContextStrdup(TopMemoryContext, url);
+		store->told = start_at;
 		store->next = stores;
 		stores = store;
 	}
@@ -273,6 +286,7 @@ forget_unused(void)
 			continue;
 		}
 		*link = store->next;
+		markers_forget(&store->reader);
 		pfree(store->url);
 		pfree(store);
 	}
@@ -285,8 +299,6 @@ check_stores(Position *position)
 {
 	TimestampTz now = clock_now();
 
-	if (next_listing <= now)
-		list_stores();
 	for (UsedStore *store = stores; store; store = store->next)
 	{
 		if (store->next_check <= now)
@@ -297,12 +309,13 @@ check_stores(Position *position)
 static void
 check_store(UsedStore *store, Position *position)
 {
+	TimestampTz begun = clock_now();
 	StoreReport report;
 	StoreFailure failure;
 
 	if (!store_inspect(store->url, client, &report, &failure))
 	{
-		store_failed(store, &failure);
+		store_failed(store, &failure, begun);
 		return;
 	}
 	if (report.keeps_marks && !compare_mark(store, report.mark, position))
@@ -320,31 +333,39 @@ check_store(UsedStore *store, Position *position)
 static bool
 compare_mark(UsedStore *store, const char *mark, Position *position)
 {
-	bool		lost;
+	int64		back;
 
 	if (store->knows_mark && strcmp(mark, store->mark) == 0)
 		return true;
 	store->sound = false;
 	if (!transaction_begin("reading the position"))
 		return false;
-	lost = position_hand_over_again(position, mark) || position->handed_over < told;
-	told = 0;
-	if (lost && store->knows_mark)
-		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
-							 store_masked(store->url), (long long) position->handed_over)));
+	back = position_of_mark(mark);
 	transaction_commit();
-	making_up |= lost;
+	if (back < store->told)
+	{
+		if (store->knows_mark)
+			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
+								 store_masked(store->url), (long long) back)));
+		store->told = back;
+		store->making_up = true;
+		position_markers_after(position, back);
+	}
+	markers_forget(&store->reader);
+	store->unmarked = false;
 	if (!store->knows_mark)
-		settled_at = clock_now();
+		store->settled_at = clock_now();
 	strlcpy(store->mark, mark, sizeof(store->mark));
 	store->knows_mark = true;
 	return true;
 }
 
+/* One that keeps silent takes its time for that: others get as much before it is asked again. */
 static void
-store_failed(UsedStore *store, const StoreFailure *failure)
+store_failed(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
 {
 	char	   *masked = store_masked(store->url);
+	TimestampTz now = clock_now();
 
 	snprintf(store->problem, sizeof(store->problem),
 			 "The deduplication store \"%s\" cannot be used; ids wait, and its endpoints refuse messages: %s",
@@ -355,7 +376,7 @@ store_failed(UsedStore *store, const StoreFailure *failure)
 	store->is_away = true;
 	store->sound = false;
 	store->retry_ms = store->retry_ms == 0 ? FIRST_RETRY_MS : Min(store->retry_ms * 2, LAST_RETRY_MS);
-	store->next_check = TimestampTzPlusMilliseconds(clock_now(), store->retry_ms);
+	store->next_check = now + Max(store->retry_ms * INT64CONST(1000), now - begun);
 	report_problems();
 }
 
@@ -398,123 +419,92 @@ report_problems(void)
 		problem_clear(PROBLEM_STORE);
 }
 
-/*
- * Reads the markers of the next windows; gives each store its keys, and
- * marking.c its messages. False
- * if the extension is being dropped.
- */
+/* Tells a store of its next markers. Says whether it got any further. */
 static bool
-read_batch(Batch *batch, int64 from, int64 upto)
+hand_over_to(UsedStore *store, Position *position)
 {
-	Window		before;
-	Window		last;
+	MarkerResult result;
 
-	for (UsedStore *store = stores; store; store = store->next)
+	if (store->told < position->published && position->marked <= store->told)
 	{
-		store->keys = NULL;
-		store->n = store->size = 0;
-	}
-	MemoryContextReset(batch_context);
-	marking_begin();
-
-	if (!transaction_begin("reading markers"))
-		return false;
-	batch->upto = upto;
-	if (!window_at(upto, &last))
-		elog(ERROR, "no window is left");
-	if (!window_at(from, &before))
-		before = last;
-	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, sort_marker, NULL);
-	position_mark(&last, batch->mark, sizeof(batch->mark));
-	transaction_commit();
-	return true;
-}
-
-/*
- * A LogReader. What an endpoint that has been dropped has left concerns nobody.
- * One that has been altered this very moment is listed here first.
- */
-static bool
-sort_marker(TupleTableSlot *row, int slot, void *arg)
-{
-	Message		marker;
-	Endpoint	endpoint;
-	char	   *name;
-	char	   *msgid;
-
-	if (!log_row_is_marker(row))
+		windows_are_told(store, position);
 		return true;
-
-	/* There may be millions of them in one transaction of ours. */
-	log_row_message(row, &marker);
-	name = text_to_cstring(marker.message_id);
-	msgid = text_to_cstring(marker.cause);
-	if (endpoint_find(name, &endpoint))
-	{
-		if (endpoint.dedup_store)
-			add_key(find_store(endpoint.dedup_store), &marker.key, endpoint.retention);
-		if (OidIsValid(endpoint.mapping.table))
-			marking_add(name, msgid);
 	}
-	pfree(name);
-	pfree(msgid);
+	if (!has_more(store, position))
+		return false;
+	store->n = 0;
+	result = markers_read(&store->reader, store->told, Min(position->published, store->told + MAX_WINDOWS),
+						  take_key, store);
+	if (result == MARKERS_REFUSED || !add_keys(store, result == MARKERS_ENDED))
+		return false;
+	KILL_POINT("ids_added");
+	if (result == MARKERS_ENDED)
+		windows_are_told(store, position);
 	return true;
 }
 
+/* What was collected has been told, or no marker is left. */
 static void
-add_key(UsedStore *store, const pg_uuid_t *key, int64 retention)
+windows_are_told(UsedStore *store, const Position *position)
 {
-	if (store->n == store->size)
+	store->told = store->reader.collected ? store->reader.upto : position->published;
+	markers_forget(&store->reader);
+	if (store->making_up && store->told >= position->published)
 	{
-		store->size = store->size ? store->size * 2 : 64;
-		store->keys = store->keys ?
-			repalloc_huge(store->keys, store->size * sizeof(StoreKey)) :
-			MemoryContextAlloc(batch_context, store->size * sizeof(StoreKey));
+		store->making_up = false;
+		store->settled_at = clock_now();
 	}
-	store->keys[store->n].key = *key;
-	store->keys[store->n].retention = retention;
-	store->n++;
 }
 
+/*
+ * A MarkerVisit. What an endpoint that has been dropped has left concerns nobody.
+ * One that names a store which is not listed yet is listed before the window
+ * counts as handed over.
+ */
 static bool
-add_to_stores(const Batch *batch)
+take_key(const Message *marker, void *arg)
 {
-	for (UsedStore *store = stores; store; store = store->next)
-	{
-		if (store->n > 0 && !add_to_store(store, batch->mark))
-			return false;
-	}
-	return true;
+	UsedStore  *store = arg;
+	Endpoint	endpoint;
+	char	   *name = text_to_cstring(marker->message_id);
+
+	/* There may be millions of them in one transaction of a user's. */
+	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && strcmp(endpoint.dedup_store, store->url) == 0)
+		store->keys[store->n++] = (StoreKey) {.key = marker->key, .retention = endpoint.retention};
+	pfree(name);
+	return store->n < MAX_KEYS;
 }
 
-/* Adds the keys of the batch; the next mark goes with the last of them. */
+/* Adds the keys that were taken; the next mark goes with the last of a batch. */
 static bool
-add_to_store(UsedStore *store, const char *mark)
+add_keys(UsedStore *store, bool is_last)
 {
+	TimestampTz begun = clock_now();
+	StoreMark	marks = {.client = client, .expected = store->mark, .mark = ""};
+	char		mark[STORE_MARK_BYTES];
 	StoreFailure failure;
 
-	if (!store->sound)
+	if (store->n == 0 && !(is_last && store->unmarked))
+		return true;
+	if (is_last)
 	{
-		store->next_check = 0;
-		return false;
+		position_mark(store->reader.last, &store->reader.uuid, mark, sizeof(mark));
+		marks.mark = mark;
 	}
-	for (int done = 0; done < store->n; done += MAX_KEYS)
+	if (!store_add(store->url, store->keys, store->n, &marks, &failure))
 	{
-		int			n = Min(store->n - done, MAX_KEYS);
-		bool		is_last = done + n == store->n;
-		StoreMark	marks = {.client = client, .expected = store->mark, .mark = is_last ? mark : ""};
-
-		if (!store_add(store->url, store->keys + done, n, &marks, &failure))
-		{
-			store->refuses = true;
-			store_failed(store, &failure);
-			return false;
-		}
+		/* All of these windows once more. */
+		markers_forget(&store->reader);
+		store->refuses = true;
+		store_failed(store, &failure, begun);
+		return false;
 	}
 	if (store->refuses)
 		store->next_check = 0;
 	store->refuses = false;
-	strlcpy(store->mark, mark, sizeof(store->mark));
+	store->unmarked = !is_last;
+	if (is_last)
+		strlcpy(store->mark, mark, sizeof(store->mark));
 	return true;
 }
 

@@ -12,6 +12,7 @@
 extern void handover_init(LinkAttend attend);
 extern void handover_set_instance(const Instance *instance);
 extern bool handover_run(Position *position);
+extern void handover_attend(const Position *position);
 extern bool handover_is_sound(void);
 extern long handover_ms_until_due(const Position *position);
 

@@ -6,12 +6,8 @@
 #define OUTBOX_MARKING_H
 
 extern void marking_init(void);
-extern void marking_begin(void);
-extern void marking_add(const char *endpoint, const char *msgid);
-extern void marking_run(void);
-extern void marking_try_again(void);
-extern bool marking_has_room(void);
-extern bool marking_is_complete(void);
+extern bool marking_run(int64 marked, int64 to_mark);
+extern int64 marking_least(void);
 extern long marking_ms_until_due(void);
 
 #endif							/* OUTBOX_MARKING_H */

@@ -284,44 +284,45 @@ position_hand_over(Position *position, int64 upto)
 {
 	position->handed_over = upto;
 	hand_over_unmarked(position);
+	report_published(position);
 }
 
 /*
- * Goes back to where a store has lost what it was handed: to the window that
- * its mark names, or, if that is not kept, the oldest one that is. Returns
- * whether there is anything to be handed over again. Needs an open transaction.
+ * The window up to which a store has what it was handed: the one that its mark
+ * names or, if that is not kept, the oldest one that is. Needs an open
+ * transaction.
  */
-bool
-position_hand_over_again(Position *position, const char *mark)
+int64
+position_of_mark(const char *mark)
 {
 	int64		oldest = window_oldest_number();
-	int64		from = oldest;
+	long long	number;
 	Window		window;
 	char		expected[STORE_MARK_BYTES];
 
-	if (sscanf(mark, "%lld ", (long long *) &from) == 1 && from > oldest && window_fetch(from, &window))
-	{
-		position_mark(&window, expected, sizeof(expected));
-		if (strcmp(mark, expected) != 0)
-			from = oldest;
-	}
-	else
-		from = oldest;
-	if (from >= position->handed_over)
-		return false;
-	position->handed_over = from;
+	if (sscanf(mark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
+		return oldest;
+	position_mark(window.number, &window.uuid, expected, sizeof(expected));
+	return strcmp(mark, expected) == 0 ? number : oldest;
+}
+
+/* Takes all windows after that one for having markers: they are handed on once more. */
+void
+position_markers_after(Position *position, int64 number)
+{
+	position->handed_over = Min(position->handed_over, number);
 	position->marked = position->opened.number;
-	return true;
+	report_published(position);
 }
 
 /* What is left in a store when it has all ids up to the end of a window. */
 void
-position_mark(const Window *window, char *mark, size_t size)
+position_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size)
 {
-	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&window->uuid)));
+	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
 
-	snprintf(mark, size, "%lld %s", (long long) window->number, uuid);
-	pfree(uuid);
+	snprintf(mark, size, "%lld %s", (long long) number, text);
+	pfree(text);
 }
 
 /* Notes that the window whose rows were collected is in Redis. */
@@ -621,6 +622,7 @@ report_published(const Position *position)
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.published = position->published;
+	shared->report.handed_over = position->handed_over;
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->progress);
 }

@@ -40,8 +40,9 @@ extern void position_claim_fence(const char *fence, const char *connection, char
 extern void position_resume(Position *position, const char *fence);
 extern void position_advance(Position *position);
 extern void position_hand_over(Position *position, int64 upto);
-extern bool position_hand_over_again(Position *position, const char *mark);
-extern void position_mark(const Window *window, char *mark, size_t size);
+extern int64 position_of_mark(const char *mark);
+extern void position_markers_after(Position *position, int64 number);
+extern void position_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size);
 extern WindowRows *position_next_rows(Position *position);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 

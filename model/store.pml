@@ -245,7 +245,7 @@ inline add_to_store()
 	}
 }
 
-/* check_store(), position_hand_over_again() */
+/* check_store(), position_of_mark() */
 inline compare_mark()
 {
 	if

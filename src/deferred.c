@@ -68,8 +68,18 @@ typedef struct IndexLook
 	IndexScanDesc scan;
 } IndexLook;
 
+/* What the deferred messages of a record are asked. */
+typedef struct RecordSearch
+{
+	const SnapshotValue *published;
+	bool		waits;
+	bool		is_dead;
+} RecordSearch;
+
 static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
 
+static void scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
+static bool find_waiting(const Deferred *row, void *arg);
 static void begin_append(void);
 static void begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value);
 static bool next_row(IndexLook *look);
@@ -104,9 +114,49 @@ deferred_scan(DeferredReader reader, void *arg)
 	table_close(table, AccessShareLock);
 }
 
-/* The same for the rows that belong to one record. */
-void
-deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
+/*
+ * Whether a message of a record is not in Redis because it was deferred, as far
+ * as is known from what `published` sees; *is_dead says that one has been given
+ * up, and will not be sent by itself.
+ */
+bool
+deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *published, bool *is_dead)
+{
+	RecordSearch search = {.published = published};
+
+	scan_record(key, find_waiting, &search);
+	*is_dead = search.is_dead;
+	return search.waits;
+}
+
+/* A DeferredReader. */
+static bool
+find_waiting(const Deferred *row, void *arg)
+{
+	RecordSearch *search = arg;
+
+	switch (row->state)
+	{
+		case DEFERRED_DEAD:
+			search->is_dead = true;
+			search->waits = true;
+			break;
+		case DEFERRED_SCHEDULED:
+		case DEFERRED_WAITING:
+			search->waits = true;
+			break;
+		case DEFERRED_RETURNED:
+			search->waits |= !snapshot_value_sees(search->published, row->returned_tx);
+			break;
+		case DEFERRED_DISCARDED:
+			break;
+	}
+	return !search->is_dead;
+}
+
+/* Reads the rows that belong to one record. */
+static void
+scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
 {
 	IndexLook	look;
 	Deferred	row;

@@ -33,7 +33,7 @@ typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 
 extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
-extern void deferred_scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
+extern bool deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *published, bool *is_dead);
 extern void deferred_append(const Message *message, int log_slot, DeferredState state,
 							int attempts, TimestampTz next_at, const char *error);
 extern void deferred_end_append(void);

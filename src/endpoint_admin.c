@@ -25,6 +25,7 @@
 
 #include "src/compat.h"
 #include "src/deferred.h"
+#include "src/endpoint.h"
 #include "src/log.h"
 #include "src/owner.h"
 #include "src/record.h"
@@ -65,7 +66,11 @@ typedef struct Settings
 typedef struct EndpointSearch
 {
 	const char *endpoint;
+	bool		has_store;
+	const SnapshotValue *published;	/* what is in Redis was seen by this */
 	bool		found;
+	bool		is_id;			/* a message is in Redis, but those whom the
+								 * endpoint names have not been told */
 } EndpointSearch;
 
 static void read_arguments(FunctionCallInfo fcinfo, Settings *settings);
@@ -84,7 +89,8 @@ static void remove_row(const char *name);
 static int64 execute_as_owner(const char *sql, int nargs, const Settings *settings, Settings *row);
 static void copy_row(Settings *row);
 static void refuse_second_use(const Settings *settings);
-static bool has_undispatched(const char *endpoint);
+static void refuse_undispatched(const char *name, bool has_store);
+static void search_undispatched(EndpointSearch *search);
 static bool match_message(TupleTableSlot *row, int slot, void *arg);
 static bool match_deferred(const Deferred *row, void *arg);
 static bool belongs_to(const Message *message, const char *endpoint);
@@ -145,6 +151,8 @@ Datum
 outbox_drop_endpoint(PG_FUNCTION_ARGS)
 {
 	char	   *name;
+	Endpoint	endpoint;
+	bool		has_store;
 
 	check_name(fcinfo);
 	name = text_to_cstring(PG_GETARG_TEXT_PP(ARG_NAME));
@@ -152,13 +160,31 @@ outbox_drop_endpoint(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("force must not be null")));
+	has_store = endpoint_find(name, &endpoint) && endpoint.dedup_store;
 	remove_row(name);
-	if (!PG_GETARG_BOOL(ARG_FORCE) && has_undispatched(name))
+	if (!PG_GETARG_BOOL(ARG_FORCE))
+		refuse_undispatched(name, has_store);
+	PG_RETURN_VOID();
+}
+
+/* Raises an error if messages of the endpoint are on their way, or their ids. */
+static void
+refuse_undispatched(const char *name, bool has_store)
+{
+	EndpointSearch search = {.endpoint = name, .has_store = has_store};
+
+	search_undispatched(&search);
+	if (search.found && search.is_id)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("endpoint \"%s\" has message ids that have not been handed on", name),
+				 errdetail("Its deduplication store has not been told of them, or they are not marked in its record table."),
+				 errhint("Wait until they are, or use force => true: they are then forgotten.")));
+	if (search.found)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("endpoint \"%s\" has messages that are not yet sent", name),
 				 errhint("Wait until outbox.pending and outbox.dead_letters show none of them, or use force => true: they are then sent all the same.")));
-	PG_RETURN_VOID();
 }
 
 static void
@@ -455,33 +481,39 @@ copy_row(Settings *row)
 	}
 }
 
-/* Whether the endpoint has committed messages that Redis may not have. */
-static bool
-has_undispatched(const char *endpoint)
+/* Looks for committed messages that Redis may not have, and for ids that may not have been handed on. */
+static void
+search_undispatched(EndpointSearch *search)
 {
-	EndpointSearch search = {.endpoint = endpoint};
 	Window		published;
+	Window		handed_over;
 
 	/* In the order in which a message may move meanwhile: none is missed. */
-	if (window_published(&published))
-		log_scan(SnapshotSelf, published.snapshot, snapshot_value_latest(), match_message, &search);
-	if (!search.found)
-		deferred_scan(match_deferred, &search);
-	return search.found;
+	if (!window_published(&published))
+		return;
+	search->published = published.snapshot;
+	if (!window_handed_over(&handed_over, !search->has_store) || handed_over.number > published.number)
+		handed_over = published;
+	log_scan(SnapshotSelf, handed_over.snapshot, snapshot_value_latest(), match_message, search);
+	if (!search->found || search->is_id)
+		deferred_scan(match_deferred, search);
 }
 
 static bool
 match_message(TupleTableSlot *row, int slot, void *arg)
 {
 	EndpointSearch *search = arg;
+	bool		is_sent = snapshot_value_sees(search->published, log_row_tx(row));
 	Message		message;
 
+	if (is_sent && (search->found || !log_row_is_marker(row)))
+		return true;
 	log_row_message(row, &message);
-	if (log_row_is_marker(row))
-		search->found = strcmp(text_to_cstring(message.message_id), search->endpoint) == 0;
-	else
-		search->found = belongs_to(&message, search->endpoint);
-	return !search->found;
+	if (!belongs_to(&message, search->endpoint))
+		return true;
+	search->found = true;
+	search->is_id = is_sent;
+	return is_sent;
 }
 
 static bool
@@ -489,12 +521,15 @@ match_deferred(const Deferred *row, void *arg)
 {
 	EndpointSearch *search = arg;
 
-	if (row->state != DEFERRED_RETURNED && row->state != DEFERRED_DISCARDED)
-		search->found = belongs_to(&row->message, search->endpoint);
-	return !search->found;
+	if (row->state == DEFERRED_RETURNED || row->state == DEFERRED_DISCARDED ||
+		!belongs_to(&row->message, search->endpoint))
+		return true;
+	search->found = true;
+	search->is_id = false;
+	return false;
 }
 
-/* A message does not name its endpoint, but the key of its record does. */
+/* A message does not name its endpoint, but the key of its record does; that of a marker, too. */
 static bool
 belongs_to(const Message *message, const char *endpoint)
 {

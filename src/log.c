@@ -267,6 +267,18 @@ log_append_marker(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 }
 
 /*
+ * Appends a marker for a message that had been deferred, and goes its way now or
+ * is given up: nobody marks its record before. Which endpoint that is is found
+ * out by whoever reads the marker; it may not be restored yet.
+ */
+void
+log_append_marker_of(const Message *message)
+{
+	if (message->has_key && message->cause)
+		log_append_marker(&message->key, "", text_to_cstring(message->cause));
+}
+
+/*
  * Bytes of all slots on disk, indexes and TOAST included. It waits for nobody:
  * of a slot that is locked, as while it is being emptied, it tells the size that
  * it had when this process looked before.

@@ -35,6 +35,7 @@ extern int64 log_next_id(void);
 extern void log_note_ids(void);
 extern void log_append(const Message *message);
 extern void log_append_marker(const pg_uuid_t *key, const char *endpoint, const char *msgid);
+extern void log_append_marker_of(const Message *message);
 extern int64 log_size(void);
 extern bool log_is_full(int64 size);
 extern void log_check_size(void);

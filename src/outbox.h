@@ -8,5 +8,6 @@
 #define OUTBOX_LIBRARY			"outbox"
 #define OUTBOX_LAUNCHER_MAIN	"outbox_launcher_main"
 #define OUTBOX_DISPATCHER_MAIN	"outbox_dispatcher_main"
+#define OUTBOX_BOOKKEEPER_MAIN	"outbox_bookkeeper_main"
 
 #endif							/* OUTBOX_H */

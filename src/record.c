@@ -34,6 +34,7 @@ static bool is_late(const RecordMemo *memo);
 static bool is_in_store(const RecordName *name);
 static void check_is_alone(void);
 static void check_is_in_store(const RecordName *name, const RecordLook *found);
+static bool all_is_handed_over(void);
 static void append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /* Makes the key of a record: of the UTF-8 forms, so that it survives a change of encoding. */
@@ -205,7 +206,7 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 {
 	Window		window;
 
-	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched) ||
+	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched && all_is_handed_over()) ||
 		(!found->in_table && !FullTransactionIdIsValid(found->tx)))
 		return;
 	if (!found->in_table && window_handed_over_in(SnapshotSelf, &window) &&
@@ -215,6 +216,17 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("message \"%s\" is not yet in the deduplication store", name->msgid),
 			 errhint("It is added when all that the message caused is in Redis. Try again then.")));
+}
+
+/* Whether stores have been told of all that is in Redis: a mark in a table does not say so. */
+static bool
+all_is_handed_over(void)
+{
+	Window		published;
+	Window		handed_over;
+
+	return window_published(&published) && window_handed_over(&handed_over, false) &&
+		handed_over.number >= published.number;
 }
 
 /*

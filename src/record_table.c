@@ -511,18 +511,18 @@ delete(KnownTable *entry, const RecordName *name)
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(caller);
-	inserting = true;
+	record_table_owner_code_begins();
 	PG_TRY();
 	{
 		deleted = delete_as_owner(entry, name);
 		ReleaseCurrentSubTransaction();
-		inserting = false;
+		record_table_owner_code_ended();
 	}
 	PG_CATCH();
 	{
 		ErrorData  *error;
 
-		inserting = false;
+		record_table_owner_code_ended();
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
 		FlushErrorState();

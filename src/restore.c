@@ -47,6 +47,7 @@ PG_FUNCTION_INFO_V1(outbox_is_pending);
 PG_FUNCTION_INFO_V1(outbox_is_to_hand_over);
 PG_FUNCTION_INFO_V1(outbox_wake_launcher);
 PG_FUNCTION_INFO_V1(outbox_delivery_changed);
+PG_FUNCTION_INFO_V1(outbox_discarded);
 
 /* Trigger: redirects a row that comes by SQL into the current slot. */
 Datum
@@ -123,6 +124,22 @@ outbox_wake_launcher(PG_FUNCTION_ARGS)
 {
 	wakeup_at_commit();
 	PG_RETURN_VOID();
+}
+
+/* Trigger: a dead message has been discarded, and its record may be marked. */
+Datum
+outbox_discarded(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	Deferred	discarded;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired for each row", "outbox.discarded")));
+	deferred_read_row(trigger->tg_newslot, &discarded);
+	log_append_marker_of(&discarded.message);
+	return PointerGetDatum(NULL);
 }
 
 /* Trigger: the dispatcher must read destinations and deferred messages again. */
@@ -203,6 +220,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 		entry_check(&deferred.message);
 		deferred.message.id = log_next_id();
 		log_append(&deferred.message);
+		log_append_marker_of(&deferred.message);
 		return;
 	}
 	for (int n = 0; n < relations->nslots[RING_LOG]; n++)

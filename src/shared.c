@@ -34,7 +34,6 @@ typedef struct SharedState
 static SharedState *state;
 
 static void entry_init(DatabaseShared *shared, Oid database);
-static void set_latch_of(uint32 number_plus_one);
 
 /* Reserves the memory; for the shmem_request_hook. */
 void
@@ -157,7 +156,7 @@ shared_set_launcher(bool present)
 void
 shared_wake_launcher(void)
 {
-	set_latch_of(pg_atomic_read_u32(&state->launcher));
+	shared_wake_process(pg_atomic_read_u32(&state->launcher));
 }
 
 /*
@@ -172,7 +171,7 @@ shared_wake_dispatcher(DatabaseShared *shared)
 	pg_atomic_fetch_add_u32(&shared->calls, 1);
 	if (dispatcher != 0)
 	{
-		set_latch_of(dispatcher);
+		shared_wake_process(dispatcher);
 		return;
 	}
 	pg_atomic_write_u32(&shared->wanted, 1);
@@ -198,7 +197,7 @@ shared_tell_dispatcher(DatabaseShared *shared)
 	pg_atomic_fetch_add_u32(&shared->wakeups, 1);
 	if (pg_atomic_read_u32(&shared->asleep) != 0 &&
 		pg_atomic_exchange_u32(&shared->asleep, 0) != 0)
-		set_latch_of(pg_atomic_read_u32(&shared->dispatcher));
+		shared_wake_process(pg_atomic_read_u32(&shared->dispatcher));
 }
 
 static void
@@ -211,6 +210,8 @@ entry_init(DatabaseShared *shared, Oid database)
 	memset(&shared->report, 0, sizeof(shared->report));
 	memset(shared->problems, 0, sizeof(shared->problems));
 	shared->report.published = -1;
+	shared->report.handed_over = -1;
+	memset(&shared->books, 0, sizeof(shared->books));
 	pg_atomic_init_u32(&shared->dispatcher, 0);
 	pg_atomic_init_u32(&shared->wakeups, 0);
 	pg_atomic_init_u32(&shared->calls, 0);
@@ -233,8 +234,9 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u64(&shared->records_removed, 0);
 }
 
-static void
-set_latch_of(uint32 number_plus_one)
+/* Wakes a process that is named by its number + 1; 0 = none. Raises no error. */
+void
+shared_wake_process(uint32 number_plus_one)
 {
 	if (number_plus_one != 0)
 		SetLatch(&GetPGProcByNumber(number_plus_one - 1)->procLatch);

@@ -50,6 +50,8 @@ typedef struct DispatcherReport
 	char		redis_error[LINK_ERROR_BYTES];
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
+	int64		handed_over;	/* newest window whose markers have been handed
+								 * on; likewise */
 	int64		deferred;		/* messages waiting in outbox.deferred */
 	int64		deferred_settled;	/* those of them that no unpublished
 									 * window holds */
@@ -60,6 +62,34 @@ typedef struct DispatcherReport
 	char		deferred_error[LINK_ERROR_BYTES];	/* last refusal of a destination */
 	TimestampTz last_cleanup;
 } DispatcherReport;
+
+/* A table that the bookkeeper keeps off for a while: work on it did not end. */
+typedef struct LeftAlone
+{
+	Oid			table;
+	TimestampTz until;			/* by clock_now() */
+} LeftAlone;
+
+#define LEFT_ALONE		8		/* as many at the same time */
+#define LEFT_ALONE_S	60
+
+/*
+ * What the dispatcher and its bookkeeper, who works on users' record tables,
+ * tell each other; guarded by the database's lock. Each dispatcher has turns of
+ * its own: a bookkeeper of an earlier one changes nothing here any more.
+ */
+typedef struct Bookkeeping
+{
+	uint32		turn;
+	uint32		process;		/* its process number + 1, 0 = none */
+	int64		to_mark;		/* newest window that may be marked */
+	int64		marked;			/* newest one up to which all is */
+	uint64		expiries_asked;
+	uint64		expiries_done;
+	Oid			busy_with;		/* table that it works on, InvalidOid = none */
+	TimestampTz busy_since;
+	LeftAlone	left_alone[LEFT_ALONE];
+} Bookkeeping;
 
 /* Endpoints of a database that have a counter of their own. */
 #define COUNTED_ENDPOINTS	64
@@ -82,6 +112,7 @@ typedef struct DatabaseShared
 
 	DispatcherReport report;
 	Problem		problems[PROBLEM_KINDS];
+	Bookkeeping books;
 
 	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
 	pg_atomic_uint32 wakeups;	/* counts commits of messages: latches are
@@ -124,6 +155,7 @@ extern int	shared_number(const DatabaseShared *shared);
 
 extern void shared_set_launcher(bool present);
 extern void shared_wake_launcher(void);
+extern void shared_wake_process(uint32 number_plus_one);
 extern void shared_wake_dispatcher(DatabaseShared *shared);
 extern void shared_tell_dispatcher(DatabaseShared *shared);
 

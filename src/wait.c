@@ -37,20 +37,11 @@
  */
 #define CLEANUP_TIMEOUT_MS	60000
 
-/* What the deferred messages of a record are asked. */
-typedef struct KeySearch
-{
-	const SnapshotValue *published;
-	bool		waits;
-	bool		is_dead;		/* and will not be sent by itself */
-} KeySearch;
-
 static Datum wait_for(FunctionCallInfo fcinfo, const char *msgid);
 static RecordName wait_name(FunctionCallInfo fcinfo, const char *msgid);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
 static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
-static bool find_waiting(const Deferred *row, void *arg);
 static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
 static bool dispatch_is_off(DatabaseShared *shared);
 static DatabaseShared *require_shared(void);
@@ -191,17 +182,14 @@ static bool
 is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 {
 	Window		window;
-	KeySearch	search = {0};
+	bool		sent;
 
 	if (!window_published(&window))
 		return false;
-	if (!is_sent(name, look, &window))
-		return false;
 
-	search.published = window.snapshot;
-	deferred_scan_record(&name->key, find_waiting, &search);
-	*is_dead = search.is_dead;
-	return !search.waits;
+	/* A record in a table of the user's own stays unmarked when a message of it is dead. */
+	sent = is_sent(name, look, &window);
+	return !deferred_record_waits(&name->key, window.snapshot, is_dead) && sent;
 }
 
 /*
@@ -223,30 +211,6 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 		return true;
 	now = record_look(name, NULL);
 	return now.fate != RECORD_COMMITTED || now.dispatched;
-}
-
-static bool
-find_waiting(const Deferred *row, void *arg)
-{
-	KeySearch  *search = arg;
-
-	switch (row->state)
-	{
-		case DEFERRED_DEAD:
-			search->is_dead = true;
-			search->waits = true;
-			break;
-		case DEFERRED_SCHEDULED:
-		case DEFERRED_WAITING:
-			search->waits = true;
-			break;
-		case DEFERRED_RETURNED:
-			search->waits |= !snapshot_value_sees(search->published, row->returned_tx);
-			break;
-		case DEFERRED_DISCARDED:
-			break;
-	}
-	return !search->is_dead;
 }
 
 /* Sleeps until there may be progress; false when the deadline has passed. */

@@ -236,6 +236,27 @@ window_published(Window *window)
 }
 
 /*
+ * The same for the newest window whose markers have been handed on: to all, or
+ * to users' tables at least.
+ */
+bool
+window_handed_over(Window *window, bool to_tables)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		reported = -1;
+
+	if (!window_newest(window))
+		return false;
+	if (shared)
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		reported = to_tables ? Max(shared->report.handed_over, shared->books.marked) : shared->report.handed_over;
+		LWLockRelease(shared->lock);
+	}
+	return window_at(reported >= 0 ? reported : window->handed_over, window);
+}
+
+/*
  * The same as the tables show it to a snapshot, and nothing else: what else
  * that snapshot shows fits to it. False if it shows none.
  */

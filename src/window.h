@@ -50,6 +50,7 @@ extern int64 window_oldest_number(void);
 extern void window_append(const Window *window, int slot);
 
 extern bool window_published(Window *window);
+extern bool window_handed_over(Window *window, bool to_tables);
 extern bool window_published_in(Snapshot snapshot, Window *window);
 extern bool window_handed_over_in(Snapshot snapshot, Window *window);
 

@@ -70,14 +70,37 @@ is($node->sql(q{SELECT done FROM inbox WHERE ref = 'm3'}), 'f', '... and the rec
 $redis->start;
 is($node->sql(q{SELECT outbox_wait('m3', 'inbox')}), 't', 'Redis is back');
 
-# A message that waits for a destination: its record is marked, for it is kept
-# elsewhere now, but outbox_wait() goes on waiting.
+# A record is marked when all that it carries is in Redis, and not while a
+# message of it is deferred; that holds up nothing else.
 $redis->cli('SET', 'bad', 'x');
-$node->sql(q{BEGIN; SELECT outbox_begin('m4', 'inbox'), outbox_enqueue('bad', '4'), outbox_commit(); COMMIT});
-eventually { $node->sql(q{SELECT done FROM inbox WHERE ref = 'm4'}) eq 't' } 'a record is marked when its message was deferred';
-is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '0')}), 'f', '... but outbox_wait() waits for that message');
+$node->sql(q{BEGIN; SELECT outbox_begin('m4', 'inbox'), outbox_enqueue('bad', '4'), outbox_enqueue('d', '4'), outbox_commit(); COMMIT});
+$node->sql(q{BEGIN; SELECT outbox_begin('m5', 'inbox'), outbox_enqueue('later', '5', deliver_at => clock_timestamp() + '1 h'), outbox_commit(); COMMIT});
+handle('inbox', 'm6', 1);
+is($node->sql(q{SELECT outbox_wait('m6', 'inbox')}), 't', 'a message waits for its destination, another one for its time: others go on');
+is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '0'), outbox_wait('m5', 'inbox', '0')}), 'f|f', '... outbox_wait() waits for those');
+eventually { $node->sql(q{SELECT max(handed_over) >= max(number) - 1 FROM (SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1) w}) eq 't' }
+'... the log does not';
+is($node->sql(q{SELECT ref FROM inbox WHERE NOT done ORDER BY ref}), "m4\nm5", '... and their records are not marked');
 $redis->cli('DEL', 'bad');
-is($node->sql(q{SELECT outbox_wait('m4', 'inbox')}), 't', '... until it is sent');
+is($node->sql(q{SELECT outbox_wait('m4', 'inbox')}), 't', '... until the message is sent');
+is($node->sql(q{SELECT done, done_at > now() - interval '1 minute' FROM inbox WHERE ref = 'm4'}), 't|t', '... then it is marked, and its retention begins');
+$node->sql(q{DELETE FROM inbox WHERE ref IN ('m5', 'm6')});
+
+# One that is dead is not in Redis either: its record stays unmarked until the
+# message is sent after all, or discarded.
+$node->sql(q{ALTER SYSTEM SET outbox.max_attempts = 1; SELECT pg_reload_conf()});
+foreach my $how ('outbox_retry', 'outbox_discard')
+{
+	$redis->cli('SET', 'bad', 'x');
+	$node->sql(qq{BEGIN; SELECT outbox_begin('$how', 'inbox'), outbox_enqueue('bad', '$how', message_id => '$how'), outbox_commit(); COMMIT});
+	is($node->sql(qq{SELECT outbox_wait('$how', 'inbox')}), 'f', 'a message is dead, outbox_wait() says so');
+	is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$how'}), 'f', '... its record is not marked');
+	$redis->cli('DEL', 'bad');
+	$node->sql("SELECT $how('bad', '$how')");
+	is($node->sql(qq{SELECT outbox_wait('$how', 'inbox')}), 't', "... until $how()");
+	is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$how'}), 't', '... and then it is');
+}
+$node->sql(q{ALTER SYSTEM RESET outbox.max_attempts; SELECT pg_reload_conf(); DELETE FROM inbox WHERE ref LIKE 'outbox%'});
 
 # Expiry.
 is($node->sql('SELECT outbox_cleanup()'), 0, 'nothing has expired');
@@ -107,7 +130,7 @@ $redis->start;
 ok($node->wait_until_sent, 'it is back');
 eventually { $node->sql('SELECT outbox_cleanup()') == 1 } '... and it does';
 
-is($node->sql(q{SELECT outbox_drop_endpoint('ids'); SELECT outbox_drop_endpoint('inbox'); SELECT count(*) FROM inbox}), "\n\n4",
+is($node->sql(q{SELECT outbox_drop_endpoint('ids'); SELECT outbox_drop_endpoint('inbox', force => true); SELECT count(*) FROM inbox}), "\n\n4",
 	'endpoints whose messages are sent can be dropped, their tables stay');
 is($node->status('problem IS NULL'), 't', 'nothing is wrong');
 

@@ -20,11 +20,11 @@ $node->sql(q{BEGIN; SELECT outbox_begin('m 0', 'stored'), outbox_commit(); COMMI
 eventually { $server->sql('SELECT sum(n_live_tup) FROM pg_stat_all_tables WHERE relname ~ \'^record_\'') > 0 } 'an id comes to the store';
 my $locker = $server->session;
 $locker->query_safe('BEGIN; LOCK TABLE outbox.endpoint IN ACCESS EXCLUSIVE MODE');
-like($node->sql_error(qq{SELECT outbox_begin('m $_', 'stored')}), qr/^08006: could not look into the deduplication store/, "somebody has locked it, a look is given up: $_")
+like($node->sql_error(qq{BEGIN; SELECT outbox_begin('m $_', 'stored')}), qr/^08006: could not look into the deduplication store/, "somebody has locked it, a look is given up: $_")
   foreach 1 .. 10;
 eventually { queries() <= 1 } '... and what was given up ends there';
 $locker->query_safe('ROLLBACK');
-is($node->sql(q{SELECT outbox_begin('m 1', 'stored')}), 't', 'the lock is gone, the store answers');
+is($node->sql(q{BEGIN; SELECT outbox_begin('m 1', 'stored'); ROLLBACK}), 't', 'the lock is gone, the store answers');
 
 # Somebody else's function.
 $server->sql(q{CREATE DATABASE other});
@@ -36,7 +36,7 @@ GRANT USAGE ON SCHEMA outbox TO shard;
 END_OF_SQL
 my $url = $server->store_url('shard') =~ s/postgres\?/other?/r;
 $node->sql("SELECT outbox_alter_endpoint('stored', dedup_store => '$url')");
-like($node->sql_error(q{SELECT outbox_begin('m 1', 'stored')}), qr/^08006: .*unexpected answer/, 'an answer that is neither t nor f is an error');
+like($node->sql_error(q{BEGIN; SELECT outbox_begin('m 1', 'stored')}), qr/^08006: .*unexpected answer/, 'an answer that is neither t nor f is an error');
 
 # Settings for the planner that suit somebody's queries are not for our processes.
 $node->sql("ALTER DATABASE postgres SET $_") foreach 'geqo = on', 'enable_indexscan = off', 'random_page_cost = 1000';

@@ -35,6 +35,8 @@ my $functions = <<'END';
 CREATE SEQUENCE numbers;
 CREATE TABLE ledger (stream text, body text);
 CREATE TABLE claimed (msgid text);
+CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
+CREATE INDEX ON inbox (dispatched_at);
 CREATE FUNCTION post(stream text, body text, deliver_at timestamptz DEFAULT NULL) RETURNS void
 LANGUAGE sql AS $$
 INSERT INTO ledger VALUES (stream, body);
@@ -44,6 +46,8 @@ CREATE FUNCTION work(client int, step text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	name text := client || ' ' || nextval('numbers');
 BEGIN
+	PERFORM outbox_begin('m ' || name, 'tabled');
+	PERFORM outbox_commit();
 	PERFORM outbox_begin('m ' || name, 'stored');
 	FOR k IN 1..3 LOOP
 		PERFORM post('orders', name || ' ' || k || ' ' || step);
@@ -107,6 +111,7 @@ sub new
 
 	$node->sql($functions);
 	$node->sql("INSERT INTO outbox.endpoint (name, dedup_store) VALUES ('stored', '" . $redis->url . "')");
+	$node->sql("SELECT outbox_create_endpoint('tabled', record_table => 'inbox')");
 	return bless { node => $node, redis => $redis }, $class;
 }
 
@@ -235,6 +240,7 @@ sub books_agree
 	is($node->sql('SELECT count(*) - count(DISTINCT msgid) FROM claimed'), 0, 'no message was claimed twice');
 	is($node->sql('SELECT count(*) - count(DISTINCT (endpoint, msgid)) FROM outbox.records'), 0,
 		'... nor has two records');
+	eventually { $node->sql('SELECT count(*) FROM inbox WHERE NOT dispatched') == 0 } 'records in a table are marked';
 	return;
 }
 

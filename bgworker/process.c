@@ -1,0 +1,103 @@
+/*
+ * process.c
+ *		What our processes in a database have in common.
+ *
+ * Called by dispatcher.c and bookkeeper.c when they start.
+ */
+#include "postgres.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "libpq/pqsignal.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+
+#include "bgworker/process.h"
+#include "src/compat.h"
+
+static void force_settings(void);
+static void give_memory_back(void);
+
+/* Connects this process to a database, with the settings that our statements need. */
+void
+process_connect(Oid database)
+{
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+
+	/* A cancel could end a wait for the standby before it has our window. */
+	pqsignal(SIGINT, SIG_IGN);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+	force_settings();
+	give_memory_back();
+}
+
+/* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
+static void
+force_settings(void)
+{
+	static const char *const settings[][2] = {
+		{"role", "none"},
+		{"search_path", "pg_catalog"},
+		{"synchronous_commit", "on"},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+		{"statement_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"},
+		{"session_replication_role", "origin"},
+		{"row_security", "off"},
+
+		/*
+		 * Plans of ours are made once, maybe while a table is still empty, and
+		 * rest on these, whatever suits the queries of the database.
+		 */
+		{"enable_seqscan", "off"},
+		{"enable_indexscan", "on"},
+		{"enable_indexonlyscan", "on"},
+		{"enable_bitmapscan", "on"},
+		{"enable_tidscan", "on"},
+		{"enable_nestloop", "on"},
+		{"enable_sort", "on"},
+		{"geqo", "off"},
+		{"from_collapse_limit", "8"},
+		{"join_collapse_limit", "8"},
+		{"plan_cache_mode", "auto"},
+		{"cursor_tuple_fraction", "0.1"},
+		{"seq_page_cost", "1"},
+		{"random_page_cost", "4"},
+		{"cpu_tuple_cost", "0.01"},
+		{"cpu_index_tuple_cost", "0.005"},
+		{"cpu_operator_cost", "0.0025"},
+		{"effective_cache_size", "4GB"},
+		{"max_parallel_workers_per_gather", "0"},
+		{"jit", "off"},
+
+		/* A window that does not fit into memory must be sorted nevertheless. */
+		{"temp_file_limit", "-1"}
+	};
+
+	for (int i = 0; i < lengthof(settings); i++)
+		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	if (COMPAT_TRANSACTION_TIMEOUT)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/*
+ * The C library would learn from the first large body that such ones are usual, and
+ * from then on keep their memory for the next one.
+ */
+static void
+give_memory_back(void)
+{
+#ifdef __GLIBC__
+	(void) mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
+	(void) mallopt(M_TRIM_THRESHOLD, 4 * 1024 * 1024);
+#endif
+}

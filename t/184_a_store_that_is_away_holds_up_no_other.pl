@@ -1,0 +1,58 @@
+# Each store has a position of its own, and so have users' tables: while one
+# store is away the others are told, and records are marked. An endpoint whose
+# ids have not been handed on is not dropped without force.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my %store = (away => Redis->new, here => Redis->new);
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '500ms'\noutbox.connect_timeout = '500ms'");
+
+$node->sql(<<'END_OF_SQL');
+CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
+CREATE INDEX ON inbox (dispatched_at);
+SELECT outbox_create_endpoint('own', record_table => 'inbox');
+END_OF_SQL
+$node->sql("SELECT outbox_create_endpoint('$_', dedup_store => '" . $store{$_}->url . "')") foreach sort keys %store;
+
+# Handles a message of each endpoint; whether its id is new was looked up before
+# the store went away.
+sub ids { my ($name) = @_; return $store{$name}->cli('EVAL', q{return #redis.call('KEYS', 'outbox:dedup:*')}, 0); }
+
+my @sessions;
+foreach my $i (1 .. 3)
+{
+	push @sessions, my $session = $node->session;
+	$session->query_safe("BEGIN; SELECT outbox_begin('m$i', 'away'); SELECT outbox_enqueue('d', 'm$i')");
+}
+eventually { $node->status('problem IS NULL') eq 't' } 'two stores and a table';
+$store{away}->stop;
+foreach my $session (@sessions)
+{
+	$session->query_safe('SELECT outbox_commit(); COMMIT');
+	$session->quit;
+}
+eventually { $node->status('problem') =~ /cannot be used/ } 'a store is away';
+foreach my $i (1 .. 3)
+{
+	$node->sql("BEGIN; SELECT outbox_begin('m$i', '$_'); SELECT outbox_enqueue('d', 'm$i'); SELECT outbox_commit(); COMMIT") foreach 'here', 'own';
+}
+eventually { ids('here') == 3 } '... the other one is told of ids';
+is($node->sql(q{SELECT outbox_wait('m3', 'own')}), 't', '... and records in a table are marked');
+is($redis->count('d'), 9, '... and messages are sent');
+
+# Dropped now, its ids would be forgotten.
+like($node->sql_error(q{SELECT outbox_drop_endpoint('away')}), qr/^55006: endpoint "away" has message ids that have not been handed on/,
+	'an endpoint whose ids are not in its store is not dropped');
+is($node->sql(q{SELECT outbox_drop_endpoint('own')}), '', '... one whose records are marked is');
+$store{away}->start;
+eventually { ids('away') == 3 } 'the store is back, and is told';
+eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
+eventually { ($node->psql('postgres', q{SELECT outbox_drop_endpoint('away')}))[0] == 0 } '... and its endpoint can be dropped';
+
+done_testing();
