@@ -42,6 +42,8 @@ typedef struct RecordLook
 								 * a table of the user's own */
 	TransactionId xmin;			/* the same or a subtransaction of it; in a
 								 * table of the user's own, that wrote it last */
+	TransactionId xmax;			/* in such a table: that is deleting or updating
+								 * it now */
 	bool		restored;		/* its messages came in another transaction */
 	bool		in_table;		/* of the user's own */
 	bool		dispatched;		/* in such a table: marked as dispatched */

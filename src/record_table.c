@@ -67,8 +67,9 @@ static void check_again(KnownTable *entry, const RecordMapping *mapping, Relatio
 static RecordLook look_into(Relation table, const RecordShape *shape, Datum id);
 static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
 static void start_scan(IndexScanDesc scan, Relation index, Datum id);
-static void take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, TransactionId in_progress);
+static void take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty);
 static TransactionId inserter_of(TupleTableSlot *row);
+static bool is_at_rest(const RecordLook *look);
 static ErrorData *insert(KnownTable *entry, const RecordName *name);
 static void insert_as_owner(KnownTable *entry, const RecordName *name);
 static void close_cursors(void);
@@ -163,8 +164,8 @@ record_table_claim(const RecordName *name)
 
 /*
  * Deletes the record of a message, as part of this transaction, and tells what it
- * was; false if there is none. Waits for a transaction that has it in progress.
- * Locks as a claim does.
+ * was; false if there is none. Waits for a transaction that has it in progress, or
+ * is about to delete it as well. Locks as a claim does.
  */
 bool
 record_table_forget(const RecordName *name, RecordLook *found)
@@ -174,17 +175,23 @@ record_table_forget(const RecordName *name, RecordLook *found)
 		LOCKTAG		tag;
 		Relation	table;
 		KnownTable *entry = open_known(name->endpoint, &name->mapping, RowExclusiveLock, &table);
+		bool		deleted = false;
 
 		record_ring_lock_key(&name->key, &tag);
 		*found = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
-		if (found->fate == RECORD_COMMITTED && delete(entry, name) == 0)
-			refuse_to_keep(entry, name);
+		if (is_at_rest(found) && !(deleted = delete(entry, name) > 0))
+		{
+			/* Somebody else may have deleted it since we looked. */
+			*found = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+			if (is_at_rest(found))
+				refuse_to_keep(entry, name);
+		}
 		LockRelease(&tag, ExclusiveLock, false);
 		table_close(table, NoLock);
 
-		if (found->fate != RECORD_IN_PROGRESS)
-			return found->fate == RECORD_COMMITTED;
-		XactLockTableWait(found->xmin, NULL, NULL, XLTW_None);
+		if (deleted || found->fate == RECORD_ABSENT)
+			return deleted;
+		XactLockTableWait(found->fate == RECORD_IN_PROGRESS ? found->xmin : found->xmax, NULL, NULL, XLTW_None);
 	}
 }
 
@@ -335,7 +342,7 @@ scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look)
 	{
 		entries++;
 		if (index_fetch_heap(scan, row))
-			take_in(look, shape, row, dirty.xmin);
+			take_in(look, shape, row, &dirty);
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
@@ -360,12 +367,13 @@ start_scan(IndexScanDesc scan, Relation index, Datum id)
  * may still be committed: that of a row which is being updated.
  */
 static void
-take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, TransactionId in_progress)
+take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty)
 {
 	bool		isnull;
 
-	look->fate = TransactionIdIsValid(in_progress) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-	look->xmin = TransactionIdIsValid(in_progress) ? in_progress : inserter_of(row);
+	look->fate = TransactionIdIsValid(dirty->xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
+	look->xmin = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : inserter_of(row);
+	look->xmax = dirty->xmax;
 	look->in_table = true;
 	look->dispatched = DatumGetBool(slot_getattr(row, shape->dispatched, &isnull)) && !isnull;
 }
@@ -381,6 +389,13 @@ inserter_of(TupleTableSlot *row)
 	if (copied)
 		heap_freetuple(version);
 	return xid;
+}
+
+/* Whether a record is committed and nobody is changing it. */
+static bool
+is_at_rest(const RecordLook *look)
+{
+	return look->fate == RECORD_COMMITTED && !TransactionIdIsValid(look->xmax);
 }
 
 /*
