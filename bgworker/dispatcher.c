@@ -603,7 +603,8 @@ redis_failed(void)
 	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
 	LWLockRelease(shared->lock);
 	problem_clear(PROBLEM_LEASE);
-	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s", publisher_error());
+	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s. Mend Redis, or correct outbox.redis_url; it is tried again by itself.",
+				publisher_error());
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }
 
@@ -623,7 +624,8 @@ lease_is_held(void)
 	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
 	LWLockRelease(shared->lock);
 	problem_clear(PROBLEM_REDIS_DOWN);
-	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, messages wait here: the lease is %s", publisher_error());
+	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, messages wait here: the lease is %s. Stop the one that should not publish, or set outbox.dispatch = off there.",
+				publisher_error());
 	report_state(DISPATCHER_WAITING_FOR_LEASE);
 }
 

@@ -339,11 +339,11 @@ start(Child *child)
 	{
 		child->handle = NULL;
 		problem_set_in(shared_find(child->database, false), PROBLEM_NO_DISPATCHER,
-					   "No dispatcher runs, for no worker slot is free: raise max_worker_processes.");
+					   "No dispatcher runs, for no worker slot is free: raise max_worker_processes and restart the server.");
 		if (!no_slot)
 			ereport(LOG,
 					(errmsg("outbox: no worker slot is free for a dispatcher"),
-					 errhint("Raise \"max_worker_processes\".")));
+					 errhint("Raise \"max_worker_processes\" and restart the server.")));
 	}
 	no_slot = !registered;
 	child->started = clock_now();

@@ -301,6 +301,6 @@ describe_deferred(const DispatcherReport *report)
 	if (report->deferred_error[0] == '\0')
 		return psprintf("%lld messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
 						(long long) report->deferred);
-	return psprintf("%lld messages wait for a destination that refuses them; they are retried: see outbox.destinations. The last answer was: %s",
+	return psprintf("%lld messages wait for a destination that refuses them; they are retried: see outbox.destinations, and mend what the last answer names: %s",
 					(long long) report->deferred, report->deferred_error);
 }

@@ -42,7 +42,8 @@ $redis->stop;
 has('redis down, dead, destination', 'Redis is away');
 is($node->sql(q{SELECT string_agg(DISTINCT severity, ' ') FROM outbox.problems WHERE since BETWEEN now() - interval '5 min' AND now()}),
 	'critical warning', '... since when is known');
-like($node->status('problem'), qr/^Redis cannot be used, messages wait: could not connect: .*Redis at "\Q@{[ $redis->socket ]}\E"/, '... and which it is');
+like($node->status('problem'), qr/^Redis cannot be used, messages wait: could not connect: .*Redis at "\Q@{[ $redis->socket ]}\E"\). Mend Redis, or correct outbox\.redis_url/,
+	'... and which it is, and what to do');
 $redis->start;
 has('dead, destination', 'it is back');
 is($node->sql(q{SELECT outbox_discard('refusing', 'm')}), 1, 'the dead message is discarded');

@@ -115,9 +115,11 @@ is(scalar @{ ids('known', @answers) }, 20, 'events that are sent again are known
 check_totals('still');
 
 # What is no event ends no consumer.
-$redis->command('XADD', 'order-events', '*', 'id', 'poison-1', 'time', '0', 'body', 'no JSON');
-is_deeply(ids('poison', finish(consume('four'))), ['poison-1'], 'a body that is no JSON is put aside');
-is_deeply([ $redis->bodies('order-events:dead') ], ['no JSON'], '... in a stream of its own');
+my @poison = ('no JSON', '5', '{"customer": "c1"}', '{"customer": "c1", "amount": [1]}', '{"customer": "c1", "amount": "x"}', "\xff\xfe");
+$redis->command('XADD', 'order-events', '*', 'id', "poison-$_", 'time', '0', 'body', $poison[$_]) foreach 0 .. $#poison;
+$redis->command('XADD', 'order-events', '*', 'body', 'no id');
+is_deeply(ids('poison', finish(consume('four'))), [ (map { "poison-$_" } 0 .. $#poison), 'None' ], 'what is no event is put aside');
+is_deeply([ $redis->bodies('order-events:dead') ], [ @poison, 'no id' ], '... in a stream of its own, as it is');
 check_totals('then');
 
 done_testing();

@@ -89,7 +89,8 @@ SKIP:
 	# One is killed in the midst of its work: somebody holds it up there.
 	my $holder = $node->session;
 	$holder->query_safe('BEGIN; LOCK TABLE invoices IN SHARE MODE');
-	$node->sql(q{SELECT outbox_enqueue('orders', 'no JSON'), outbox_enqueue('orders', '{"order": 1}')});
+	my @poison = ('no JSON', '5', '{"order": 1}', '{"order": [1], "amount": 1}', '{"order": 1, "amount": {"EUR": 1}}', "\xff\xfe");
+	$node->sql(join '; ', map { 'SELECT outbox_enqueue(\'orders\', \'\x' . unpack('H*', $_) . '\'::bytea)' } @poison);
 	$node->sql(q{SELECT outbox_enqueue('orders', jsonb_build_object('order', i, 'amount', i), message_id => 'order-' || i) FROM generate_series(2, 300) i});
 	my $victim = $start->('victim');
 	ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity
@@ -112,7 +113,7 @@ SKIP:
 		$group->{pending} == 0 && $group->{lag} == 0
 	}
 	'one is killed, two others read and acknowledge everything';
-	is_exactly_once([ $redis->bodies('orders:dead') ], [ 'no JSON', '{"order": 1}' ], 'what no consumer can handle is put aside');
+	is_exactly_once([ $redis->bodies('orders:dead') ], \@poison, 'what no consumer can handle is put aside');
 	foreach my $consumer (@consumers)
 	{
 		$consumer->signal('KILL');

@@ -34,17 +34,18 @@ def main():
     parser.add_argument("--until-idle", action="store_true", help="stop when there is nothing to read")
     options = parser.parse_args()
 
-    # For a body that is not text, leave decode_responses out.
-    server = redis.Redis.from_url(options.url, decode_responses=True)
+    # Bodies that are not UTF-8 are poison here, and are set aside as they are. Where
+    # bodies are bytes, leave both out.
+    server = redis.Redis.from_url(options.url, decode_responses=True, encoding_errors="surrogateescape")
     create_group(server)
     while True:
         entries = read(server, options.name, int(options.claim_after * 1000))
         for entry, fields in entries:
             try:
                 is_new = apply(server, entry, fields)
-            except (ValueError, KeyError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 set_aside(server, entry, fields, error)
-                print(fields["id"], "poison", flush=True)
+                print(fields.get("id"), "poison", flush=True)
                 continue
             print(fields["id"], "applied" if is_new else "known", flush=True)
         if options.until_idle and not entries:
@@ -79,6 +80,7 @@ def set_aside(server, entry, fields, error):
 def apply(server, entry, fields):
     """Apply an event unless its id is known: effect, mark and acknowledgement in one MULTI."""
     event = json.loads(fields["body"])
+    customer, amount = str(event["customer"]), int(event["amount"])  # checked first: a MULTI has no rollback
     mark = f"{GROUP}:seen:{fields['id']}"
 
     def work(pipe):
@@ -86,7 +88,7 @@ def apply(server, entry, fields):
         pipe.multi()
         if is_new:
             pipe.set(mark, 1, ex=REMEMBER)
-            pipe.hincrby(TOTALS, event["customer"], event["amount"])
+            pipe.hincrby(TOTALS, customer, amount)
         pipe.xack(STREAM, GROUP, entry)
         return is_new
 
