@@ -10,7 +10,8 @@
  *
  * Messages are 1..M in the order of their ids; even ones are for destination E,
  * which always accepts, odd ones for D, which breaks and heals. A transaction
- * enqueues one message.
+ * enqueues one message. With -DPOISON=n message n, the only one of its
+ * destination, breaks the link whenever it arrives, so no verdict on it ever comes.
  */
 #ifndef M
 #define M			3			/* messages */
@@ -50,6 +51,9 @@
 #endif
 #ifndef ASYNC
 #define ASYNC		1			/* synchronous_commit = off is possible */
+#endif
+#ifndef TURNS
+#define TURNS		0			/* times that the dispatcher is wanted elsewhere amid a window */
 #endif
 #ifndef WINDOWS
 #define WINDOWS		8			/* room for as many; asserted to suffice */
@@ -118,6 +122,14 @@ byte r_ids[RETURNS + 1];
 /* outbox.deferred: state 'waiting', or returned_tx. */
 byte waiting;
 byte returned_tx[M + 1];
+#ifdef POISON
+byte aside;						/* waiting likewise, but not returned any more */
+#define IS_ASIDE(id)	HAS(aside, id)
+#define KEPT			aside
+#else
+#define IS_ASIDE(id)	false
+#define KEPT			0
+#endif
 
 /* Ghost: the messages that had committed when this one was enqueued. */
 byte earlier[M + 1];
@@ -179,6 +191,7 @@ byte breaks = BREAKS;
 byte probes = PROBES;
 byte closes = CLOSES;
 byte aborts = ABORTS;
+byte turns = TURNS;
 
 /* ------------------------------------------------------------------------
  * The dispatcher's memory
@@ -194,6 +207,7 @@ short looked_xip;
 byte published;
 byte sent;
 byte touched;
+byte touched_upto;
 byte resume_after;
 #define CAUGHT_UP	(sent == opened)
 #define FIRST_WINDOW 1
@@ -202,8 +216,25 @@ byte resume_after;
 byte rows;						/* set of places in the window that is being published */
 byte next;						/* first place that is not in a chunk yet */
 byte fresh;						/* first place that nobody has looked at before */
+byte due;						/* delivery->in_flight: verdicts to come, be the link up or not */
 Fence my_fence;					/* value in Redis when all in flight is done */
 Chunk made;						/* the chunk that was made last */
+
+#ifdef POISON
+/* Suspects; one strike does where the code wants three. */
+byte suspect_window;			/* 0 = there are none */
+byte suspects_upto;
+byte alone;						/* the one that the link failed on when it was sent alone */
+byte tried;						/* last message of the chunk that was sent last */
+#define IS_SUSPECT		(suspect_window == sent + 1 && next <= suspects_upto)
+#define CHUNK_SIZE		(IS_SUSPECT -> 1 : BATCH)
+#define CHUNKS_ALLOWED	(IS_SUSPECT -> 1 : IN_FLIGHT)
+#define BREAKS_LINK(chunk) HAS(chunk.rows, POISON)
+#else
+#define CHUNK_SIZE		BATCH
+#define CHUNKS_ALLOWED	IN_FLIGHT
+#define BREAKS_LINK(chunk) false
+#endif
 
 /* Blocked, of destination D; head and number waiting are as in the table. */
 mtype:blocked = { UNBLOCKED, BLOCKED_WAITING, BLOCKED_PROBING, BLOCKED_DRAINING };
@@ -544,12 +575,18 @@ end:
 	:: atomic { cuts > 0 && link_is_up -> cuts--; give_up() }
 
 	/* Redis runs the oldest chunk that it has not run. */
-	:: atomic { link_is_up && in_flight > 0 && answer[0] == NO_ANSWER ->
+	:: atomic { link_is_up && in_flight > 0 && answer[0] == NO_ANSWER && !BREAKS_LINK(flying[0]) ->
 		maybe_save();
 		d_step { run_script(flying[0]); answer[0] = verdict; verdict = 0; last = 0; i = 0; k = 0 } }
-	:: atomic { link_is_up && in_flight > 1 && answer[0] != NO_ANSWER && answer[1] == NO_ANSWER ->
+	:: atomic { link_is_up && in_flight > 1 && answer[0] != NO_ANSWER && answer[1] == NO_ANSWER && !BREAKS_LINK(flying[1]) ->
 		maybe_save();
 		d_step { run_script(flying[1]); answer[1] = verdict; verdict = 0; last = 0; i = 0; k = 0 } }
+
+#ifdef POISON
+	/* Or it ends the link because of it. */
+	:: atomic { link_is_up && in_flight > 0 && answer[0] == NO_ANSWER && BREAKS_LINK(flying[0]) -> give_up() }
+	:: atomic { link_is_up && in_flight > 1 && answer[0] != NO_ANSWER && answer[1] == NO_ANSWER && BREAKS_LINK(flying[1]) -> give_up() }
+#endif
 
 	/* A late packet arrives, or never will. */
 	:: atomic { late[0].rows != 0 ->
@@ -603,7 +640,7 @@ inline disconnect()
 	:: else
 	fi;
 	connected = false;
-	rows = 0; next = 0; fresh = 0;
+	rows = 0; next = 0; fresh = 0; due = 0;
 	clear_fence(my_fence)
 }
 
@@ -616,6 +653,7 @@ inline load_state()
 	published = w_published[windows];
 	sent = published;
 	touched = windows;
+	touched_upto = PLACES;
 	resume_after = 0;
 	blocked = (waiting != 0 -> BLOCKED_WAITING : UNBLOCKED)
 }
@@ -625,8 +663,11 @@ inline forget_all()
 {
 	connected = false;
 	opened = 0; looked_xmax = 0; looked_xip = 0;
-	published = 0; sent = 0; touched = 0; resume_after = 0;
-	rows = 0; next = 0; fresh = 0;
+	published = 0; sent = 0; touched = 0; touched_upto = 0; resume_after = 0;
+	rows = 0; next = 0; fresh = 0; due = 0;
+#ifdef POISON
+	suspect_window = 0; suspects_upto = 0; alone = 0; tried = 0;
+#endif
 	clear_fence(my_fence);
 	clear_chunk(made);
 	blocked = UNBLOCKED;
@@ -682,7 +723,7 @@ inline position_resume()
 #elif defined(TOMBSTONE_FORGOTTEN)
 #define LEAVES_OUT(id)	HAS(waiting, id)
 #else
-#define LEAVES_OUT(id)	(HAS(waiting, id) || (returned_tx[id] != 0 && \
+#define LEAVES_OUT(id)	(HAS(waiting, id) || IS_ASIDE(id) || (returned_tx[id] != 0 && \
 							!HAS(w_returns[sent + 1], returned_tx[id])))
 #endif
 
@@ -699,9 +740,10 @@ inline chunk_make()
 	clear_chunk(made);
 	n = 0;
 	added = 0;
+	k = CHUNK_SIZE;
 	for (i : 1 .. PLACES) {
 		if
-		:: i >= next && added < BATCH ->
+		:: i >= next && added < k ->
 			if
 			:: HAS(rows, i) && i < fresh && LEAVES_OUT(ID(i))
 			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && DIVERTS(ID(i)) ->
@@ -721,6 +763,12 @@ inline chunk_make()
 	made.window = sent + 1;
 	COPY(made.builds_on, my_fence);
 	fresh = (fresh > next -> fresh : next);
+	/* note_looked_at() */
+	if
+	:: sent + 1 == touched && fresh > touched_upto + 1 -> touched_upto = fresh - 1
+	:: else
+	fi;
+	k = 0;
 	if
 	:: n -> flush()
 	:: else
@@ -733,15 +781,70 @@ inline chunk_send()
 {
 	for (i : 1 .. PLACES) {
 		if
-		:: HAS(made.rows, i) -> my_fence.window = made.window; my_fence.last = i
+		:: HAS(made.rows, i) ->
+			my_fence.window = made.window; my_fence.last = i;
+#ifdef POISON
+			tried = i
+#endif
 		:: else
 		fi
 	}
 	copy_chunk(flying[in_flight], made);
 	clear_chunk(made);
 	in_flight++;
+	due++;
 	i = 0
 }
+
+#ifdef POISON
+/* note_strike(): the link has failed, and nothing tells why. */
+inline note_strike()
+{
+	if
+	:: tried == 0
+	:: tried != 0 && suspect_window == sent + 1 && tried <= suspects_upto -> alone = tried
+	:: tried != 0 && !(suspect_window == sent + 1 && tried <= suspects_upto) ->
+		suspect_window = sent + 1; suspects_upto = tried; alone = 0
+	fi;
+	tried = 0
+}
+
+/* Memory of what is suspect, when the window has been sent or one has given way. */
+inline clear_suspects()
+{
+	suspect_window = 0; suspects_upto = 0; alone = 0; tried = 0
+}
+
+/*
+ * give_way(), chunk_defer_rows(). With one strike instead of three it may be
+ * that Redis has it and only the answer is lost: then the fence is behind it.
+ */
+inline give_way()
+{
+	if
+	:: suspect_window == sent + 1 && alone != 0 ->
+#ifdef FIRST_ROW_GIVES_WAY
+		alone = next;
+		do
+		:: alone <= PLACES && !HAS(rows, alone) -> alone++
+		:: else -> break
+		od;
+		if
+		:: alone <= PLACES && !LEAVES_OUT(alone) -> aside = aside | BIT(alone); flush()
+		:: else
+		fi;
+#else
+		if
+		:: alone >= next -> aside = aside | BIT(alone); flush()
+		:: else
+		fi;
+#endif
+		clear_suspects()
+	:: else
+	fi;
+	i = 0
+}
+#endif
 
 /*
  * set_aside(): after drain_behind(). The fence is back at the message before;
@@ -780,6 +883,7 @@ inline set_aside()
 #endif
 	is_due = false;
 	next = n + 1;
+	due = 0;
 	forget_flying();
 	n = 0; i = 0
 }
@@ -852,7 +956,10 @@ inline return_due()
 /* Rules 1, 3 and 4 where the dispatcher has nothing left to do. */
 inline check_all_is_there()
 {
-	assert((committed & ~streams) == 0);
+	assert((committed & ~(streams | KEPT)) == 0);
+#ifdef POISON
+	assert((aside & ~BIT(POISON)) == 0);
+#endif
 	assert((streams & ~committed) == 0);
 	k = 0;
 	for (i : 1 .. windows) {
@@ -957,24 +1064,45 @@ publish:
 			places(rows, found_rows, found_returns);
 			found_rows = 0; found_returns = 0; i = 0;
 			next = resume_after + 1;
-			fresh = (sent + 1 > touched -> 1 : PLACES + 1);
-			touched = (touched > sent + 1 -> touched : sent + 1) }
+			/* begin_delivery() */
+			if
+			:: sent + 1 > touched -> touched = sent + 1; touched_upto = 0
+			:: else
+			fi;
+			fresh = (sent + 1 == touched -> touched_upto + 1 : PLACES + 1);
+#ifdef POISON
+			give_way()
+#endif
+			}
 		fi;
 
 		do
 		/* send_chunk() */
-		:: in_flight < IN_FLIGHT && next <= PLACES && (rows >> (next - 1)) != 0 ->
+		:: due < CHUNKS_ALLOWED && next <= PLACES && (rows >> (next - 1)) != 0 ->
 			d_step { chunk_make() };
 			if
 			:: made.rows == 0
 			:: d_step { made.rows != 0 && link_is_up -> chunk_send() }
-			:: atomic { made.rows != 0 && !link_is_up -> clear_chunk(made); disconnect() }; goto look
+			:: atomic { made.rows != 0 && !link_is_up ->
+#ifdef POISON
+				note_strike();
+#endif
+				clear_chunk(made); disconnect() }; goto look
 			fi
 
+		/* is_wanted(): the rest of the window another time */
+		:: atomic { turns > 0 && due == 0 && next <= PLACES && (rows >> (next - 1)) != 0 ->
+			turns--;
+#ifndef TURN_NOT_NOTED
+			resume_after = next - 1;
+#endif
+			rows = 0; next = 0; fresh = 0 }; goto look
+
 		/* read_verdict(), when all that may be in flight is: chunks_allowed() says how many */
-		:: in_flight > 0 ->
+		:: due > 0 ->
 			if
 			:: d_step { link_is_up && answer[0] == ADDED ->
+				due--;
 				copy_chunk(flying[0], flying[1]);
 				answer[0] = answer[1];
 				clear_chunk(flying[1]);
@@ -984,10 +1112,16 @@ publish:
 				set_aside() }
 			:: atomic { !link_is_up || answer[0] == MOVED ||
 				(answer[0] > REFUSED && in_flight == 2 && answer[1] != MOVED && answer[1] != NO_ANSWER) ->
+#ifdef POISON
+				if
+				:: !link_is_up -> note_strike()
+				:: else
+				fi;
+#endif
 				disconnect() }; goto look
 			fi
 
-		:: (next > PLACES || (rows >> (next - 1)) == 0) && in_flight == 0 -> break
+		:: (next > PLACES || (rows >> (next - 1)) == 0) && due == 0 -> break
 		od;
 
 		atomic { skip;				/* position_advance() */
@@ -996,6 +1130,17 @@ publish:
 				defer_at_last();
 #endif
 				rows = 0; next = 0; fresh = 0;
+#ifdef POISON
+				/* After each connect the window before is gone through once more. */
+				if
+#ifdef ANY_WINDOW_CLEARS
+				:: true -> clear_suspects()
+#else
+				:: suspect_window == sent + 1 -> clear_suspects()
+				:: else -> tried = 0
+#endif
+				fi;
+#endif
 				sent++;
 				resume_after = 0;
 				published = (published > sent -> published : sent);
