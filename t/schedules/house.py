@@ -80,7 +80,7 @@ class House:
         raise Stuck(f"slots of records stay sealed or retired: {self.ring()}")
 
     def rotate(self):
-        """Records are written to another slot from now on."""
+        """Records are written to another slot from now on: the fewer are empty, the more it takes."""
         before = self.value(CURRENT)
         for _ in range(ROUNDS):
             while not self.value(FULL, self.slot_size):
@@ -88,7 +88,7 @@ class House:
             self.clean_up()
             if self.value(CURRENT) != before:
                 return
-            time.sleep(0.01)
+            self.control.execute(FILL, (120, LONG))
         raise Stuck(f"the ring of records does not go on: {self.ring()}")
 
     def pack(self, more=0):
