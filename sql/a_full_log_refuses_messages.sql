@@ -9,6 +9,10 @@ SET outbox.max_log_size = '1MB';
 \set VERBOSITY sqlstate
 SELECT outbox_enqueue('full', 'x');
 \set VERBOSITY default
+SET outbox.max_log_size = '400kB';
+\set VERBOSITY sqlstate
+SELECT outbox_enqueue('full', 'x');
+\set VERBOSITY default
 -- A message that sends nothing can be processed.
 SELECT outbox_begin('full-1') AS is_new, outbox_commit() AS messages;
 -- The limit is read with each call.

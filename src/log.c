@@ -333,7 +333,7 @@ measure(Oid oid, int64 *size)
 bool
 log_is_full(int64 size)
 {
-	return outbox_max_log_size != 0 && size / (1024 * 1024) >= outbox_max_log_size;
+	return outbox_max_log_size != 0 && size / 1024 >= outbox_max_log_size;
 }
 
 /*
@@ -358,8 +358,8 @@ log_check_size(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the log of the outbox is full"),
-				 errdetail("It has %lld MB; \"outbox.max_log_size\" is %d MB.",
-						   (long long) (size / (1024 * 1024)), outbox_max_log_size),
+				 errdetail("It has %lld kB; \"outbox.max_log_size\" is %d kB.",
+						   (long long) (size / 1024), outbox_max_log_size),
 				 errhint("The column \"problem\" of outbox.status says why.")));
 }
 

@@ -228,8 +228,8 @@ define_retention_settings(void)
 	DefineCustomIntVariable("outbox.max_log_size",
 							"Size of the log from which on messages are refused; 0 sets no limit.",
 							"A Redis that is away for long must not fill the disk.",
-							&outbox_max_log_size, 0, 0, INT_MAX,
-							PGC_SUSET, GUC_UNIT_MB, NULL, NULL, NULL);
+							&outbox_max_log_size, 0, 0, MAX_KILOBYTES,
+							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.replay_window",
 							"How long messages stay in the log after they were published.",
 							NULL, &outbox_replay_window, 600, 0, INT_MAX,

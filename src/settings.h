@@ -35,7 +35,7 @@ extern int	outbox_retry_max_delay; /* ms */
 extern int	outbox_connect_timeout; /* ms */
 extern int	outbox_command_timeout; /* ms */
 extern int	outbox_replay_window;	/* seconds */
-extern int	outbox_max_log_size;	/* MB, 0 = no limit */
+extern int	outbox_max_log_size;	/* kB, 0 = no limit: MB would round small limits to that */
 extern int	outbox_stream_maxlen;	/* 0 = never trim */
 extern int	outbox_redis_data_loss;
 
