@@ -146,6 +146,8 @@ static bool
 attempt(RingKind kind, int n, const Ring *ring, Position *position, const CleanupLimits *limits)
 {
 	volatile bool is_there = true;
+	volatile bool changed = false;
+	int64		generation = rings_shared_generation();
 	int			slot = n < 0 ? next_slot(kind, ring) : n;
 
 	if (slot < 0 || (n < 0 && kind == RING_HISTORY) || quarantine_holds(kind, slot))
@@ -153,12 +155,19 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	PG_TRY();
 	{
 		is_there = n < 0 ? rotate(kind, slot, ring, position) : step(kind, n, &ring->slots[n], position, limits);
+		changed = rings_shared_generation() != generation;
 	}
 	PG_CATCH();
 	{
 		quarantine_catch(kind, slot, "cleaning up");
 	}
 	PG_END_TRY();
+	for (int i = 0; changed && i < ring->nslots; i++)
+	{
+		/* What rotates is any empty slot: none of them has anything else that could fail. */
+		if (i == slot || (n < 0 && ring->slots[i].state == SLOT_EMPTY))
+			quarantine_passed(kind, i);
+	}
 	return is_there;
 }
 

@@ -151,6 +151,7 @@ outbox_dispatcher_main(Datum database)
 			settings_are_new = false;
 			publisher_release();
 		}
+		reload_if_changed();
 		if (!outbox_dispatch)
 		{
 			report_state(DISPATCHER_OFF);
@@ -163,7 +164,6 @@ outbox_dispatcher_main(Datum database)
 			attend_to_refusal();
 			continue;
 		}
-		reload_if_changed();
 		busy = look_for_messages();
 
 		/* What was opened now may have been enqueued after such a change. */
@@ -489,7 +489,9 @@ publish(void)
 			return published;
 		}
 		published = true;
-		if (publisher_makes_progress())
+
+		/* The link may have failed when all had arrived: then nothing is left that could go through. */
+		if (publisher_makes_progress() || position_is_caught_up(&position))
 			redis_works();
 		if (progress == PUBLISHED_PART)
 			break;

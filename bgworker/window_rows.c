@@ -87,9 +87,14 @@ window_rows_get(WindowRows *rows, int64 n)
 {
 	if (n < rows->page || n >= rows->page + rows->in_memory)
 	{
-		rows->page = n - n % PAGE_ROWS;
-		rows->in_memory = Min(PAGE_ROWS, rows->n - rows->page);
-		read_rows(rows->file, rows->page, rows->memory, rows->in_memory);
+		int64		page = n - n % PAGE_ROWS;
+		int64		in_page = Min(PAGE_ROWS, rows->n - page);
+
+		/* An ERROR may be caught by who reads messages, and must not leave another page's rows here. */
+		rows->in_memory = 0;
+		read_rows(rows->file, page, rows->memory, in_page);
+		rows->page = page;
+		rows->in_memory = in_page;
 	}
 	return &rows->memory[n - rows->page];
 }

@@ -32,7 +32,6 @@
 #include "src/unique_id.h"
 
 #define MAX_NAME_BYTES	1024	/* of msgid, message_id, dest */
-#define MAX_HEADERS		1000
 #define RESERVED_PREFIX "outbox:"
 
 /* Arguments of outbox_enqueue(), and of outbox_enqueue_many(), where some are plural. */
@@ -561,12 +560,6 @@ check_headers(Jsonb *headers)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("headers must be a JSON object")));
-	if (JB_ROOT_COUNT(headers) > MAX_HEADERS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("too many headers"),
-				 errdetail("There are %u; %d are allowed.", JB_ROOT_COUNT(headers), MAX_HEADERS)));
-
 	iterator = JsonbIteratorInit(&headers->root);
 	(void) JsonbIteratorNext(&iterator, &value, true);
 	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)

@@ -26,7 +26,7 @@ static void write_utf8(const char *string, int length, EntrySink sink, void *arg
 
 /*
  * Raises 54000 if a message has more bytes than may be sent, and 22023 if its
- * headers are none. A number may be short where it is stored and long when it
+ * headers are none, or too many. A number may be short where it is stored and long when it
  * is sent.
  */
 void
@@ -114,6 +114,13 @@ write_headers(Jsonb *headers, EntrySink sink, void *arg)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("headers must be a JSON object")));
+
+	/* With more fields than Redis' Lua can hand on, a script ends in the midst of its chunk. */
+	if (JB_ROOT_COUNT(headers) > MAX_HEADERS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("too many headers"),
+				 errdetail("There are %u; %d are allowed.", JB_ROOT_COUNT(headers), MAX_HEADERS)));
 	(void) JsonbIteratorNext(&iterator, &value, true);
 	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
 	{

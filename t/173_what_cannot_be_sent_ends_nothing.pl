@@ -27,6 +27,7 @@ my $insert = sub {
 	  . " NULL, gen_random_uuid()::text, '$dest', NULL, $headers, $body, NULL);";
 };
 like($node->sql_error($insert->('d', $huge, q{''})), qr/^54000: /, 'a restore refuses them');
+like($node->sql_error($insert->('d', q{(SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n)}, q{''})), qr/^22023: too many headers/, '... however short they are');
 like($node->sql_error($insert->('d', q{'[1]'}, q{''})), qr/^22023: headers must be/, '... and what are no headers');
 
 # Has the rows of the log changed that a transaction has enqueued, before they are read.
@@ -41,12 +42,13 @@ sub changed
 eventually { $redis->count('d') == 1 } 'what is just small enough is sent';
 my $dispatcher = $node->dispatcher;
 my $log = $node->log_position;
-changed(q{SELECT outbox_enqueue(d, b) FROM (VALUES ('nested', 'x'), ('d', '2'), ('list', 'x'), ('d', '3')) m (d, b)},
+changed(q{SELECT outbox_enqueue(d, b) FROM (VALUES ('nested', 'x'), ('d', '2'), ('list', 'x'), ('many', 'x'), ('d', '3')) m (d, b)},
 	q{headers = '{"a": {"b": 1}}' WHERE dest = 'nested'},
-	q{headers = '[1, 2]' WHERE dest = 'list'});
+	q{headers = '[1, 2]' WHERE dest = 'list'},
+	q{headers = (SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n) WHERE dest = 'many'});
 eventually { $redis->count('d') == 3 } 'what is stored nevertheless stops nobody';
 eventually { $node->sql(q{SELECT string_agg(dest || ': ' || last_error, ', ' ORDER BY dest) FROM outbox.dead_letters}) eq
-	'list: headers must be a JSON object, nested: a header is not a string, a number or a boolean' }
+	'list: headers must be a JSON object, many: too many headers, nested: a header is not a string, a number or a boolean' }
 '... it dies like what Redis refuses, with the error';
 is($node->dispatcher, $dispatcher, '... and ends no dispatcher');
 

@@ -1,0 +1,46 @@
+# A problem is no longer told when what caused it is over, also if nothing
+# happens afterwards that would show it: no message is sent, no slot changes.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Packing;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "$Packing::small_slots\noutbox.command_timeout = '300ms'\noutbox.replay_window = '1h'");
+prepare($node);
+
+# The answer to the only message gets lost, as Redis hangs, but not the message.
+$node->sql(q{SELECT outbox_enqueue('d', 'first')});
+eventually { $redis->count('d') == 1 } 'a message is sent';
+$redis->pause;
+$node->sql(q{SELECT outbox_enqueue('d', 'second')});
+my $log = $node->log_position;
+eventually { $node->log_since($log) =~ /Redis cannot be used, messages wait/ } 'Redis hangs';
+$redis->resume;
+eventually { $redis->count('d') == 2 } 'it goes on, and finds the message';
+eventually { $node->status('problem') eq '' } '... then nothing is wrong, although nothing is left to be sent';
+is(join(' ', $redis->bodies('d')), 'first second', '... each came once');
+
+# While dispatch is off an administrator mends something else.
+$node->sql('SELECT outbox_pause()');
+eventually { $node->status('problem') =~ /paused/ } 'everything is paused';
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->sql('SELECT count(*) FROM outbox.problems') == 2 } 'dispatch is off, too';
+$node->sql('SELECT outbox_resume()');
+eventually { $node->sql(q{SELECT string_agg(kind, ' ') FROM outbox.problems}) eq 'dispatch off' } 'it goes on: dispatch is off still';
+$node->set('outbox.dispatch' => 'on');
+eventually { $node->status('problem') eq '' } '... and on again';
+
+# A slot whose state cannot be noted for a while, as when the disk is full.
+$node->sql('ALTER TABLE outbox.ring ADD CONSTRAINT full_disk CHECK (published_at IS NULL) NOT VALID');
+fill($node, 1);
+eventually { $node->status('problem') =~ /full_disk/ } 'what was published cannot be noted';
+$node->sql('ALTER TABLE outbox.ring DROP CONSTRAINT full_disk');
+eventually { $node->sql(q{SELECT bool_and(published_at IS NOT NULL) FROM outbox.ring WHERE state = 'quiet'}) eq 't' } 'it can be';
+eventually { $node->status('problem') eq '' } '... and nothing is wrong any more, although the slot lives for long';
+
+done_testing();
