@@ -82,7 +82,8 @@ static Instance *instance;
 static ScriptCall call;
 static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
 static TimestampTz fence_moved; /* when it named the window that was
-								 * published then, by clock_now() */
+								 * published then, by clock_now(); 0 = not
+								 * yet, on this connection */
 static int	strikes;			/* failures of the link since the last progress */
 static Suspects suspects;
 static bool server_refused;		/* the link failed because the server said so */
@@ -505,6 +506,7 @@ read_fence(void)
 		(reply->type == REDIS_REPLY_NIL ||
 		 (reply->type == REDIS_REPLY_STRING && reply->len < sizeof(fence)));
 
+	fence_moved = 0;
 	if (read)
 		strlcpy(fence, reply->type == REDIS_REPLY_NIL ? "" : reply->str, sizeof(fence));
 	else if (reply)

@@ -65,7 +65,7 @@ my $connections = connections();
 enqueue('after a loss', 'good');
 eventually { connections() > $connections + 15 } 'it connects again and again';
 is(scalar(() = $node->log_since($log) =~ /Redis has no fence/g), 1, '... and the log tells once what it finds');
-$redis->command('ACL', 'SETUSER', 'sender', '+@all');
+$redis->command('ACL', 'SETUSER', 'sender', '+@all', '~forbidden');
 eventually { $redis->count('good') == 10 } '... until it sends what was lost';
 ok($node->wait_until_sent, '... all of it');
 
