@@ -852,7 +852,8 @@ $$;
 -- is pending, whichever slot it is in, is dumped as rows of log_0 in the order of
 -- the ids. pg_dump appends the condition to its SELECT as it is. It locks all
 -- tables before it reads the first one; then we can tell whether it comes too late
--- for records that its snapshot needs.
+-- for records that its snapshot needs. A message whose body could not be read any more
+-- stays behind: no log takes it, and the whole restore would fail.
 --
 DO $$
 DECLARE
@@ -863,7 +864,7 @@ DECLARE
 				CASE slot WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', slot) END, slot), ' ' ORDER BY slot)
 		FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT id, ''0'', at, ''0'', key, message_id, dest, cause, headers, body, CASE state WHEN ''scheduled'' THEN next_at END'
-		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'')'
+		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'') AND body IS NOT NULL'
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';
 BEGIN
 	FOR slot_table IN

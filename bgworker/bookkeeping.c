@@ -16,6 +16,8 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
@@ -92,6 +94,7 @@ static void refuse_left_alone(Oid table);
 static void look_after_again(Datum arg, Oid table);
 static void end_time_limit(void);
 static Datum make_ids(const Work *work);
+static bool spells_uuid(const char *text);
 
 /*
  * Marks the records of these messages as dispatched; records that are not there
@@ -421,16 +424,42 @@ refuse_left_alone(Oid table)
 				 errdetail("A trigger hangs; the table is left alone for %d s", LEFT_ALONE_S)));
 }
 
+/*
+ * The endpoint may have had another table, or none, when these were processed. So what is no
+ * uuid cannot be in a column of uuids, and is none of its business.
+ */
 static Datum
 make_ids(const Work *work)
 {
 	bool		is_uuid = work->shape.id_type == UUIDOID;
 	Datum	   *ids = palloc(work->nmsgids * sizeof(Datum));
+	int			n = 0;
 
 	for (int i = 0; i < work->nmsgids; i++)
-		ids[i] = is_uuid ? DirectFunctionCall1(uuid_in, CStringGetDatum(work->msgids[i])) :
-			CStringGetTextDatum(work->msgids[i]);
-	return PointerGetDatum(construct_array(ids, work->nmsgids, work->shape.id_type,
+	{
+		if (!is_uuid)
+			ids[n++] = CStringGetTextDatum(work->msgids[i]);
+		else if (spells_uuid(work->msgids[i]))
+			ids[n++] = DirectFunctionCall1(uuid_in, CStringGetDatum(work->msgids[i]));
+	}
+	return PointerGetDatum(construct_array(ids, n, work->shape.id_type,
 										   is_uuid ? UUID_LEN : -1, false,
 										   is_uuid ? TYPALIGN_CHAR : TYPALIGN_INT));
+}
+
+/* Whether uuid_in() takes it: a hyphen may follow each group of four digits, and braces be around all. */
+static bool
+spells_uuid(const char *text)
+{
+	bool		braces = *text == '{';
+
+	text += braces;
+	for (int digit = 0; digit < 2 * UUID_LEN; digit++)
+	{
+		if (digit > 0 && digit % 4 == 0 && *text == '-')
+			text++;
+		if (!isxdigit((unsigned char) *text++))
+			return false;
+	}
+	return strcmp(text, braces ? "}" : "") == 0;
 }

@@ -232,6 +232,10 @@ restore_row(Oid relation, TupleTableSlot *row)
 				entry_check(&message);
 			message.id = log_next_id();
 			log_append(&message);
+
+			/* It was deferred when it was dumped: its first marker may have been passed over. */
+			if (message.dest && !FullTransactionIdIsValid(message.tx))
+				log_append_marker_of(&message);
 			return;
 		}
 	}

@@ -1,0 +1,55 @@
+# Records in tables of users' own are marked, whatever happened to them meanwhile:
+# the endpoint had another table, in which ids were spelled as uuids cannot be; or
+# a message of theirs was deferred, and then dumped and restored.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.cleanup_interval = -1\noutbox.max_attempts = 1");
+my $uuid = '2d931510-d99f-494a-8c67-87feb05e1594';
+
+$node->sql(<<'END');
+CREATE TABLE texts (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
+CREATE INDEX ON texts (dispatched_at);
+CREATE TABLE others (LIKE texts INCLUDING ALL);
+CREATE TABLE uuids (message_id uuid PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
+CREATE INDEX ON uuids (dispatched_at);
+SELECT outbox_create_endpoint('e', record_table => 'texts', retention => '1 hour');
+SELECT outbox_create_endpoint('f', record_table => 'others', retention => '1 hour');
+END
+
+sub handle
+{
+	my ($endpoint, $msgid, $dest) = @_;
+	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); SELECT outbox_enqueue('$dest', '$msgid'); SELECT outbox_commit(); COMMIT");
+}
+
+$node->sql(q{SELECT outbox_pause()});
+handle('e', $_, 'd') for 'm1', '{' . uc($uuid), '2d93-1510';
+$node->sql(q{SELECT outbox_alter_endpoint('e', record_table => 'uuids'), outbox_resume()});
+handle('e', $uuid, 'd');
+is($node->sql("SELECT outbox_wait('$uuid', 'e')"), 't', 'a record in a table of uuids is marked behind ids that are none');
+is($node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'marking'}), '0', '... which are no problem');
+
+# A dead message, whose record was passed over long ago, is sent by the restored database.
+$redis->command('SET', 'key', 'no stream');
+handle('f', $_, 'key') for 'm2', 'damaged';
+eventually { $node->status('dead') eq '2' } 'two messages are dead';
+$node->sql(q{UPDATE outbox.deferred SET body = NULL WHERE cause = 'damaged'});
+handle('f', $_, 'd'), $node->sql("SELECT outbox_wait('$_', 'f')") for 'm3', 'm4';
+is($node->sql(q{SELECT dispatched IS TRUE FROM others WHERE message_id = 'm2'}), 'f', '... and its record is not marked');
+eventually { $node->sql(q{SELECT bool_and(outbox.is_to_hand_over(tx)) IS NOT TRUE FROM (SELECT tx FROM outbox.log_0 WHERE dest IS NULL) l}) eq 't' } '... but was passed over, as is on disk';
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'a dump');
+$node->sql('CREATE DATABASE restored');
+$redis->command('DEL', 'key');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '--dbname', $node->connstr('restored'), $dump ], '... is restored, without what is damaged');
+is($node->sql(q{SELECT outbox_wait('m2', 'f')}, 'restored'), 't', '... its message is sent, and its record marked');
+is($redis->count('key'), 1, '... once');
+
+done_testing();
