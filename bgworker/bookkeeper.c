@@ -116,11 +116,9 @@ static void
 deregister_process(int code, Datum arg)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	/* `busy_with` stays: so the dispatcher learns where we ended. */
 	if (shared->books.process == MyProcNumber + 1)
-	{
 		shared->books.process = 0;
-		shared->books.busy_with = InvalidOid;
-	}
 	LWLockRelease(shared->lock);
 }
 

@@ -57,6 +57,7 @@
 typedef struct Expiry
 {
 	char	   *endpoint;
+	Oid			table;
 	TimestampTz from;			/* what was dispatched before is dealt with */
 } Expiry;
 
@@ -81,6 +82,7 @@ static List *expiries;				/* of Expiry */
 static char error_text[256];
 static char expiry_error[256];	/* of this round, or the last one */
 
+static void put_last(Oid table);
 static bool attempt(WorkFunction function, Work *work, const char *endpoint, const char *activity);
 static const Endpoint *find_endpoint(const char *name);
 static bool open_table(Work *work);
@@ -132,6 +134,18 @@ look_after_again(Datum arg, Oid table)
 	LWLockRelease(shared->lock);
 }
 
+/* The table at which a predecessor was ended, for a statement there did not end. */
+Oid
+bookkeeping_ended_at(void)
+{
+	Oid			table;
+
+	LWLockAcquire(shared_mine()->lock, LW_SHARED);
+	table = shared_mine()->books.ended_at;
+	LWLockRelease(shared_mine()->lock);
+	return table;
+}
+
 /* Begins a round of expiry: all endpoints that have such tables. */
 void
 bookkeeping_begin_expiry(void)
@@ -155,12 +169,30 @@ bookkeeping_begin_expiry(void)
 			Expiry	   *expiry = palloc0(sizeof(Expiry));
 
 			expiry->endpoint = pstrdup(endpoint->name);
+			expiry->table = endpoint->mapping.table;
 			expiry->from = DT_NOBEGIN;
 			expiries = lappend(expiries, expiry);
 		}
 		MemoryContextSwitchTo(caller);
 	}
 	transaction_commit();
+	put_last(bookkeeping_ended_at());
+}
+
+/* Puts a table at the end, with those before it: all get their turn, however many of them hang. */
+static void
+put_last(Oid table)
+{
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	for (int n = 1; n < list_length(expiries); n++)
+	{
+		if (((Expiry *) list_nth(expiries, n - 1))->table != table)
+			continue;
+		expiries = list_concat(list_copy_tail(expiries, n), list_truncate(list_copy(expiries), n));
+		break;
+	}
+	MemoryContextSwitchTo(caller);
 }
 
 /*

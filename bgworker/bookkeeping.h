@@ -14,6 +14,7 @@ typedef enum Marking
 } Marking;
 
 extern void bookkeeping_init(void);
+extern Oid	bookkeeping_ended_at(void);
 extern Marking bookkeeping_mark(const char *endpoint, char **msgids, int n);
 extern void bookkeeping_begin_expiry(void);
 extern bool bookkeeping_expire(void);

@@ -74,6 +74,7 @@ static SnapshotValue *published;	/* what all that is published was seen by */
 static bool list_tables(int64 start_at, int64 to_mark);
 static void use_endpoint(const Endpoint *endpoint, void *arg);
 static void forget_unused(void);
+static void put_last(Oid oid);
 static void skip_to(int64 number);
 static bool go_on_with(MarkedTable *table, int64 to_mark);
 static void try_aside_again(MarkedTable *table);
@@ -153,6 +154,8 @@ list_tables(int64 start_at, int64 to_mark)
 	endpoint_each(use_endpoint, &start_at);
 	transaction_commit();
 	forget_unused();
+	if (listed < 0)
+		put_last(bookkeeping_ended_at());
 	listed = to_mark;
 	return true;
 }
@@ -199,6 +202,24 @@ forget_unused(void)
 		pfree(table->endpoint);
 		pfree(table);
 	}
+}
+
+/* Puts a table at the end, with those before it: all get their turn, however many of them hang. */
+static void
+put_last(Oid oid)
+{
+	MarkedTable *last = tables;
+	MarkedTable *hung = tables;
+
+	while (hung && hung->table != oid)
+		hung = hung->next;
+	if (hung == NULL || hung->next == NULL)
+		return;
+	while (last->next)
+		last = last->next;
+	last->next = tables;
+	tables = hung->next;
+	hung->next = NULL;
 }
 
 /* The dispatcher says that there is no marker up to this window that we have not told of. */

@@ -53,6 +53,7 @@ force_settings(void)
 		{"idle_in_transaction_session_timeout", "0"},
 		{"session_replication_role", "origin"},
 		{"row_security", "off"},
+		{"exit_on_error", "off"},
 
 		/*
 		 * Plans of ours are made once, maybe while a table is still empty, and

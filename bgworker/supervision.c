@@ -45,6 +45,7 @@ static void start_if_possible(void);
 static bool start(void);
 static void report_slot(bool is_free);
 static bool has_ended(void);
+static void leave_where_it_ended(void);
 static void end_if_hanging(void);
 static void leave_alone(Bookkeeping *books, Oid table);
 static void set_latch_of_bookkeeper(void);
@@ -219,7 +220,24 @@ has_ended(void)
 		return false;
 	pfree(handle);
 	handle = NULL;
+	leave_where_it_ended();
 	return true;
+}
+
+/* A trigger can have the process end at an error (exit_on_error): that must not happen again and again. */
+static void
+leave_where_it_ended(void)
+{
+	Bookkeeping *books = &shared_mine()->books;
+
+	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
+	if (OidIsValid(books->busy_with))
+	{
+		leave_alone(books, books->busy_with);
+		books->ended_at = books->busy_with;
+		books->busy_with = InvalidOid;
+	}
+	LWLockRelease(shared_mine()->lock);
 }
 
 static void
@@ -236,6 +254,7 @@ end_if_hanging(void)
 	if (hangs)
 	{
 		leave_alone(&shared->books, table);
+		shared->books.ended_at = table;
 		shared->books.busy_with = InvalidOid;
 	}
 	LWLockRelease(shared->lock);

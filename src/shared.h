@@ -88,6 +88,8 @@ typedef struct Bookkeeping
 	uint64		expiries_done;
 	Oid			busy_with;		/* table that it works on, InvalidOid = none */
 	TimestampTz busy_since;
+	Oid			ended_at;		/* table at which one was ended last; its
+								 * successor begins with those behind it */
 	LeftAlone	left_alone[LEFT_ALONE];
 } Bookkeeping;
 
