@@ -680,12 +680,11 @@ keep_house(bool busy)
 
 	if (is_cleaning)
 		go_on_cleaning_up();
-	if (!is_cleaning &&
-		(cleanup_is_asked_for() ||
-		 (outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0)))
+	if ((!is_cleaning && cleanup_is_asked_for()) ||
+		(outbox_cleanup_interval >= 0 && ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up();
 	more = keep_rings();
-	return more || is_cleaning;
+	return more;
 }
 
 /*
@@ -761,6 +760,10 @@ clean_up(void)
 	if (!run_round(true))
 		return;
 	last_cleanup = clock_now();
+
+	/* What hangs in a user's table must not keep our own slots. */
+	if (is_cleaning)
+		return;
 	cleanups_answered = cleanups_seen = asked;
 	is_cleaning = true;
 	if (nothing_is_lost())
@@ -821,7 +824,7 @@ wait_for_work(void)
 			ms = Min(ms, ms_until(next_try));
 		else
 			ms = Min(ms, RENEW_AFTER_MS);
-		if (outbox_cleanup_interval >= 0 && !is_cleaning)
+		if (outbox_cleanup_interval >= 0)
 			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
 		if (has_news_of_position())
 			ms = Min(ms, CLOSE_AFTER_MS);
