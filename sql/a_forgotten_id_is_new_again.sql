@@ -72,11 +72,18 @@ CREATE INDEX ON own_record (dispatched_at);
 SELECT pg_temp.handle('own-1', 'oblivious');
 SELECT outbox_alter_endpoint('oblivious', record_table => 'own_record', record_columns => '{"message_id": "id", "dispatched": "dispatched", "dispatched_at": "dispatched_at"}');
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
+SELECT outbox_wait('own-2', 'oblivious') AS marked;
 SELECT outbox_forget('own-1', 'oblivious'), outbox_forget('own-2', 'oblivious'), outbox_forget('own-3', 'oblivious');
 SELECT count(*) FROM own_record;
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
 SELECT id FROM own_record ORDER BY id;
+SELECT outbox_wait('own-1', 'oblivious') AS marked;
+-- What is not yet marked must not be: its marker would mark the row that comes after it.
+BEGIN;
+SELECT pg_temp.handle('own-4', 'oblivious'), outbox_forget('own-4', 'oblivious');
+\echo :SQLSTATE
+ROLLBACK;
 CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 CREATE TRIGGER keep BEFORE DELETE ON own_record FOR EACH ROW EXECUTE FUNCTION keep();
 SELECT outbox_forget('own-1', 'oblivious');

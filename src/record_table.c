@@ -76,6 +76,7 @@ static void close_cursors(void);
 static SPIPlanPtr insert_plan(KnownTable *entry);
 static uint64 delete(KnownTable *entry, const RecordName *name);
 static uint64 delete_as_owner(KnownTable *entry, const RecordName *name);
+static void check_is_marked(const RecordName *name, const RecordLook *found);
 static void refuse_to_keep(KnownTable *entry, const RecordName *name);
 static bool is_duplicate(const ErrorData *error, const KnownTable *entry);
 static Datum id_of(const RecordShape *shape, const char *msgid);
@@ -166,6 +167,10 @@ record_table_claim(const RecordName *name)
  * Deletes the record of a message, as part of this transaction, and tells what it
  * was; false if there is none. Waits for a transaction that has it in progress, or
  * is about to delete it as well. Locks as a claim does.
+ *
+ * Raises 55000 while the record is not marked as dispatched: its marker is still to
+ * be handed on, and would mark the row of the next claim, whose messages may not be
+ * sent by then.
  */
 bool
 record_table_forget(const RecordName *name, RecordLook *found)
@@ -179,6 +184,7 @@ record_table_forget(const RecordName *name, RecordLook *found)
 
 		record_ring_lock_key(&name->key, &tag);
 		*found = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+		check_is_marked(name, found);
 		if (is_at_rest(found) && !(deleted = delete(entry, name) > 0))
 		{
 			/* Somebody else may have deleted it since we looked. */
@@ -570,6 +576,17 @@ delete_as_owner(KnownTable *entry, const RecordName *name)
 	SPI_finish();
 	owner_rights_return(&before);
 	return deleted;
+}
+
+static void
+check_is_marked(const RecordName *name, const RecordLook *found)
+{
+	if (is_at_rest(found) && !found->dispatched)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("record of message \"%s\" of endpoint \"%s\" is not yet marked as dispatched",
+						name->msgid, name->endpoint),
+				 errhint("It is marked when all that the message caused is in Redis. Try again then.")));
 }
 
 /* At REPEATABLE READ a record may be younger than the snapshot of the statement. */

@@ -1,5 +1,5 @@
 # outbox_forget() reaches ids in slots, packed ones, and those in stores outside: the
-# next claim succeeds once. Packing, expiry, dumps and crashes respect it.
+# next claim succeeds once; also in tables of users' own. Packing, expiry, dumps and crashes respect it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -134,5 +134,24 @@ foreach my $kind (sort keys %url)
 	is($handle->(), 't', '... it is processed again');
 	is($handle->(), 'f', '... once');
 }
+
+#
+# A table of the user's own. A marker that is still to be handed on would mark the
+# row of the next delivery, whose messages may not be sent by then.
+#
+$node->sql(<<'END');
+CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
+CREATE INDEX ON inbox (dispatched_at);
+SELECT outbox_create_endpoint('own', record_table => 'inbox', retention => '1 hour');
+END
+my $handle = sub { $node->sql("BEGIN; SELECT outbox_begin('u', 'own') AS new \\gset\nSELECT outbox_enqueue('u', 'x') AS id \\gset\nSELECT outbox_commit() AS n \\gset\n\\echo :new\nCOMMIT;") };
+$redis->stop;
+is($handle->(), 't', 'with Redis away a message is processed, whose record is in a table');
+like($node->sql_error(q{SELECT outbox_forget('u', 'own')}), qr/^55000: .*not yet marked/, '... it is not forgotten before that is marked');
+is($node->sql('SELECT count(*), count(*) FILTER (WHERE dispatched) FROM inbox'), '1|0', '... and the record is there');
+$redis->start;
+is($node->sql(q{SELECT outbox_wait('u', 'own')}), 't', 'Redis is back: it is marked');
+is($node->sql(q{SELECT outbox_forget('u', 'own')}), 't', '... and can be forgotten');
+is($handle->(), 't', '... and processed again');
 
 done_testing();
