@@ -159,6 +159,7 @@ outbox_dispatcher_main(Datum database)
 			problem_clear(PROBLEM_LEASE);
 			position_close_at_once(&position);
 			look_for_extension();
+			handover_attend(&position);
 			if (!keep_rings())
 				wait_for_work();
 			attend_to_refusal();
@@ -832,6 +833,8 @@ wait_for_work(void)
 		if (publisher_is_connected() && !destination_all_paused())
 			ms = Min(ms, deferral_ms_until_due());
 	}
+	else
+		ms = Min(ms, supervision_ms_until_due());
 	if (pg_atomic_read_u32(&shared->askers) != 0)
 		ms = Min(ms, ATTEND_MS);
 

@@ -144,7 +144,10 @@ handover_run(Position *position)
 	return note_least(position) || further;
 }
 
-/* What cannot wait for a store that we wait for: the bookkeeper of users' tables. */
+/*
+ * What cannot wait for a store that we wait for, nor until dispatch is on again: the
+ * bookkeeper of users' tables, which may hang.
+ */
 void
 handover_attend(const Position *position)
 {

@@ -55,9 +55,15 @@ eventually { $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_ty
 $node->load(clients => 2, transactions => 50, scripts => [ "SELECT outbox_enqueue('e', 'x');\n" ]);
 eventually { $redis->count('e') == 100 } '... messages are sent meanwhile';
 is(bookkeeper(), $first, '... while it still hangs');
+
+# It is ended with dispatch off, too. (Set for the server: for a database it would begin anew.)
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+eventually { bookkeeper() ne $first } '... it is ended with its process all the same';
+$node->sql('ALTER SYSTEM RESET outbox.dispatch');
+$node->reload;
 handle('o1', 'other');
-eventually { bookkeeper() ne $first } 'it is ended with its process';
-is($node->sql(q{SELECT outbox_wait('o1', 'other')}), 't', '... other tables get their turn');
+is($node->sql(q{SELECT outbox_wait('o1', 'other')}), 't', 'dispatch is on: other tables get their turn');
 eventually { $node->status('problem') =~ /endpoint "own".*did not end.*left alone/ } '... status says what is wrong';
 is($node->dispatcher, $dispatcher, '... and the dispatcher is the same');
 is($node->sql(q{SELECT dispatched FROM inbox WHERE message_id = 'b1'}), 'f', '... the record is not marked');
