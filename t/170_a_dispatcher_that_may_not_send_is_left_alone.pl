@@ -12,7 +12,7 @@ use Test::More;
 use Time::HiRes 'time';
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.poll_interval = '1s'\noutbox.cleanup_interval = '1h'");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.poll_interval = '1h'\noutbox.cleanup_interval = '1h'");
 my $sent = 0;
 
 # How often the dispatcher has gone to sleep and was woken.
@@ -30,26 +30,25 @@ sub script_runs
 	return $runs;
 }
 
-# Commits many messages and says how long that took, and how often it woke and
-# wrote meanwhile.
+# Commits many messages and says how often it woke and wrote meanwhile.
 sub under_load
 {
 	my ($switches, $windows) = (switches(), windows());
-	my $took = seconds { $node->load(clients => 2, transactions => 1000, scripts => ["SELECT outbox_enqueue('d', 'x');\n"]) };
 
+	$node->load(clients => 2, transactions => 1000, scripts => ["SELECT outbox_enqueue('d', 'x');\n"]);
 	$sent += 2000;
-	return ($took, switches() - $switches, windows() - $windows);
+	return (switches() - $switches, windows() - $windows);
 }
 
 sub is_left_alone
 {
 	my ($name) = @_;
-	my ($took, $woken, $opened) = under_load();
+	my ($woken, $opened) = under_load();
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	# About once in a poll_interval; or, while Redis is away, each time that it is tried.
-	cmp_ok($woken, '<', 100 + 30 * $took, "$name: commits do not wake the dispatcher");
-	cmp_ok($opened, '<=', 3 + 2 * $took, '... which opens a window now and then');
+	# It goes by clocks of its own: on a busy machine they may run out often meanwhile.
+	cmp_ok($woken, '<', 1000, "$name: 2000 commits do not wake the dispatcher");
+	cmp_ok($opened, '<=', 1, '... nor does it open windows before outbox.poll_interval is over, but to note its position');
 	return;
 }
 
