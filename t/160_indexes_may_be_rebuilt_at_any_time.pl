@@ -139,7 +139,10 @@ $node->sql("ALTER TABLE $log ADD COLUMN mine int, ADD COLUMN his text NOT NULL D
 $redis->cli('SET', 'refuses', 'x');
 $node->sql(q{BEGIN; SELECT outbox_enqueue('d', 'with more columns'); SELECT outbox_enqueue('refuses', 'x'); COMMIT});
 eventually { $redis->count('d') == 65 && $node->status('deferred') == 1 } 'columns that were added do no harm';
+$node->command_fails_like([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ], qr/each UNION query must have the same number of columns/, '... but that a dump fails');
 is($node->sql("SELECT count(*) FROM $log WHERE his = 'x' AND mine IS NULL AND convert_from(body, 'UTF8') = 'with more columns'"), 1, '... and have their default');
+$node->sql("ALTER TABLE $log DROP COLUMN mine, DROP COLUMN his; ALTER TABLE outbox.deferred DROP COLUMN hers");
+$node->command_ok([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ], '... until they are dropped');
 $redis->cli('DEL', 'refuses');
 $node->sql("ALTER TABLE $log SET UNLOGGED");
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$log\E" is unlogged/, 'an unlogged table is an error');
