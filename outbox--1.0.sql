@@ -923,10 +923,10 @@ AS $$
 		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
-		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_enqueued,outbox_commit,outbox_wait,outbox_send}'::name[]
+		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_commit,outbox_wait,outbox_send}'::name[]
 		WHEN 'store' THEN '{store_contains,store_add,store_remove,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_problems,read_pending,read_records,read_endpoints,mask_store}'::name[]
-		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,outbox_forget,
+		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,outbox_forget,outbox_enqueued,
 			outbox_set_destination,outbox_pause,outbox_resume,outbox_retry,outbox_discard,outbox_acknowledge_loss,outbox_replay}'::name[]
 	END)
 	UNION ALL
