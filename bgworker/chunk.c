@@ -58,9 +58,21 @@ typedef struct Failure
 } Failure;
 
 static MemoryContext page_context;	/* reset for each chunk */
-static StringInfoData arguments;	/* of the command that is being written */
 static StringInfoData header;
-static int	narguments;
+
+/*
+ * Commands. The lease may be renewed while the commit of a page waits for the
+ * standby, so those without messages are written elsewhere.
+ */
+typedef struct Command
+{
+	StringInfoData arguments;
+	int			narguments;
+} Command;
+
+static Command page_command;
+static Command short_command;
+static Command *command = &short_command;	/* that was made last */
 
 static bool try_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh, Failure *failure);
 static void make_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh, int64 *row);
@@ -72,7 +84,8 @@ static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *t
 static TupleTableSlot *fetch(PageReader *page, const LogRow *row);
 static void close_page(PageReader *page);
 static int	write_prefix(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid);
-static void begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence);
+static void clear_command(Command *which);
+static void begin_command(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence);
 static void add_message(const Message *message);
 static void add_bytes(const char *bytes, size_t size, void *arg);
 static void add_argument(const char *data, size_t size);
@@ -84,7 +97,8 @@ void
 chunk_init(void)
 {
 	page_context = AllocSetContextCreate(TopMemoryContext, "outbox page", ALLOCSET_DEFAULT_SIZES);
-	initStringInfo(&arguments);
+	initStringInfo(&page_command.arguments);
+	initStringInfo(&short_command.arguments);
 	initStringInfo(&header);
 }
 
@@ -107,7 +121,7 @@ chunk_make(Chunk *chunk, const ScriptCall *call, WindowRows *window,
 			return false;
 		strlcpy(chunk->builds_on, fence, sizeof(chunk->builds_on));
 		chunk->prefix = write_prefix(chunk->fence, call, window->number, &window->uuid);
-		begin_command(call, chunk->fence, fence);
+		begin_command(&page_command, call, chunk->fence, fence);
 		if (try_page(chunk, window, first, end, fresh, &failure))
 			break;
 		if (!deferral_reload())
@@ -116,10 +130,11 @@ chunk_make(Chunk *chunk, const ScriptCall *call, WindowRows *window,
 			return set_aside_first(chunk, window, &failure);
 		end = failure.row;
 	}
-	chunk->bytes = arguments.len;
+	chunk->bytes = page_command.arguments.len;
 	chunk_fence_after(chunk, window, chunk->n, chunk->fence);
 	KILL_POINT("page_read");
 	transaction_commit();
+	command = &page_command;
 	MemoryContextReset(page_context);
 	return true;
 }
@@ -154,7 +169,7 @@ make_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh,
 
 	chunk->n = 0;
 	for (*row = first; *row < end && *row - first < chunk->reach &&
-		 chunk->n < chunk->size && page.bytes < CHUNK_BYTES && arguments.len < CHUNK_BYTES; (*row)++)
+		 chunk->n < chunk->size && page.bytes < CHUNK_BYTES && page_command.arguments.len < CHUNK_BYTES; (*row)++)
 	{
 		bool		taken;
 
@@ -175,15 +190,14 @@ make_page(Chunk *chunk, WindowRows *window, int64 first, int64 end, int64 fresh,
 void
 chunk_make_empty(const ScriptCall *call, const char *new_fence, const char *fence)
 {
-	begin_command(call, new_fence, fence);
+	begin_command(&short_command, call, new_fence, fence);
 }
 
 /* Makes the command that gives the lease back. */
 void
 chunk_make_release(const ScriptCall *call)
 {
-	redis_link_empty_buffer(&arguments);
-	narguments = 0;
+	clear_command(&short_command);
 	add_string("EVAL");
 	add_string(release_script);
 	add_string("1");
@@ -224,9 +238,9 @@ bool
 chunk_send(RedisLink *link)
 {
 	resetStringInfo(&header);
-	appendStringInfo(&header, "*%d\r\n", narguments);
+	appendStringInfo(&header, "*%d\r\n", command->narguments);
 	return redis_link_send(link, header.data, header.len) &&
-		redis_link_send_buffer(link, &arguments);
+		redis_link_send_buffer(link, &command->arguments);
 }
 
 /*
@@ -316,7 +330,7 @@ defer_unreadable(WindowRows *window, const Failure *failure)
 static bool
 set_aside_first(Chunk *chunk, WindowRows *window, const Failure *failure)
 {
-	redis_link_empty_buffer(&arguments);
+	clear_command(&page_command);
 	chunk->bytes = 0;
 	chunk->n = 0;
 	chunk->next = failure->row + 1;
@@ -403,12 +417,20 @@ write_prefix(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t 
 	return length;
 }
 
+/* What is written from now on is this command. */
+static void
+clear_command(Command *which)
+{
+	command = which;
+	redis_link_empty_buffer(&command->arguments);
+	command->narguments = 0;
+}
+
 /* Begins a run of the script; messages follow. */
 static void
-begin_command(const ScriptCall *call, const char *new_fence, const char *old_fence)
+begin_command(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence)
 {
-	redis_link_empty_buffer(&arguments);
-	narguments = 0;
+	clear_command(which);
 	add_string("EVALSHA");
 	add_string(call->sha);
 	add_string("2");
@@ -446,13 +468,13 @@ add_argument(const char *data, size_t size)
 	char		length[24];
 	int			digits = pg_ulltoa_n(size, length);
 
-	enlargeStringInfo(&arguments, size + sizeof(length) + 5);
-	appendStringInfoCharMacro(&arguments, '$');
-	appendBinaryStringInfo(&arguments, length, digits);
-	appendBinaryStringInfo(&arguments, "\r\n", 2);
-	appendBinaryStringInfo(&arguments, data, size);
-	appendBinaryStringInfo(&arguments, "\r\n", 2);
-	narguments++;
+	enlargeStringInfo(&command->arguments, size + sizeof(length) + 5);
+	appendStringInfoCharMacro(&command->arguments, '$');
+	appendBinaryStringInfo(&command->arguments, length, digits);
+	appendBinaryStringInfo(&command->arguments, "\r\n", 2);
+	appendBinaryStringInfo(&command->arguments, data, size);
+	appendBinaryStringInfo(&command->arguments, "\r\n", 2);
+	command->narguments++;
 }
 
 static void

@@ -72,6 +72,8 @@ static Position position;
 static bool settings_are_new;
 static bool redis_is_down;		/* and the log says so */
 static bool lease_is_foreign;	/* likewise */
+static bool is_committed;		/* what the standby may lack: no transaction may
+								 * begin */
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;	/* with Redis */
@@ -95,6 +97,7 @@ static void load_state(void);
 static void begin_at_start(void);
 static void load_instance(void);
 static void attend(void);
+static void attend_to_standby(void);
 static void say_goodbye(void);
 static void leave(Farewell farewell) pg_attribute_noreturn();
 static bool extension_is_there(void);
@@ -196,6 +199,7 @@ set_up_process(Oid database)
 				 errdetail("%d can be served.", shared_capacity())));
 	become_the_only_one();
 	register_process();
+	transaction_init(attend_to_standby);
 	publisher_init(attend, is_wanted);
 	handover_init(publish_meanwhile);
 }
@@ -313,11 +317,27 @@ attend(void)
 		leave(FAREWELL_ASKED);
 }
 
+/*
+ * The same while a commit waits for the standby, for as long as that is away: we
+ * live, so the lease stays ours, unless dispatch is off.
+ */
+static void
+attend_to_standby(void)
+{
+	is_committed = true;
+	attend();
+	if (outbox_dispatch && publisher_may_renew())
+		renew_lease();
+	is_committed = false;
+}
+
 /* For a clean stop: whoever publishes next need not wait, nor do anything again. */
 static void
 say_goodbye(void)
 {
 	publisher_release();
+	if (is_committed)
+		return;
 
 	/* It cannot wait, and we must not die in the midst of it. */
 	HOLD_INTERRUPTS();

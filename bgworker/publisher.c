@@ -84,10 +84,14 @@ static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
 static TimestampTz fence_moved; /* when it named the window that was
 								 * published then, by clock_now(); 0 = not
 								 * yet, on this connection */
+static bool fence_is_ours;		/* on this connection */
+static int	answers_due;	/* to chunks, on this connection */
 static int	strikes;			/* failures of the link since the last progress */
 static Suspects suspects;
 static bool server_refused;		/* the link failed because the server said so */
 
+static bool send_command(void);
+static redisReply *receive_answer(void);
 static bool check_server(void);
 static bool refuse_cluster(const char *info);
 static void warn_of_eviction(const char *info);
@@ -155,6 +159,8 @@ publisher_connect(Position *position)
 {
 	Connection	lease;
 
+	fence_is_ours = false;
+	answers_due = 0;
 	if (!redis_connect(redis) || !check_server() || !load_script())
 		return CONNECTION_FAILED;
 	lease = look_at_lease();
@@ -163,6 +169,7 @@ publisher_connect(Position *position)
 	KILL_POINT("lease_looked_at");
 	if (!read_fence() || !claim_fence())
 		return CONNECTION_FAILED;
+	fence_is_ours = true;
 	KILL_POINT("fence_claimed");
 	if (!transaction_begin("reading the position"))
 	{
@@ -204,6 +211,13 @@ const char *
 publisher_error(void)
 {
 	return redis_link_error(redis);
+}
+
+/* Whether publisher_renew() may be called amid whatever is being done with the link. */
+bool
+publisher_may_renew(void)
+{
+	return redis_link_is_open(redis) && fence_is_ours && answers_due == 0;
 }
 
 /*
@@ -440,6 +454,23 @@ give_way(const Delivery *delivery)
 	return chunk_defer_rows(delivery->window, &row, 1, error) || extension_is_dropped();
 }
 
+/* Sends what chunk.c has made last. */
+static bool
+send_command(void)
+{
+	answers_due++;
+	return chunk_send(redis);
+}
+
+static redisReply *
+receive_answer(void)
+{
+	redisReply *reply = redis_link_receive(redis);
+
+	answers_due--;
+	return reply;
+}
+
 /* INFO may be forbidden to us; then we know nothing against the server. */
 static bool
 check_server(void)
@@ -539,10 +570,10 @@ set_fence(const char *new_fence)
 	Delivery	none = {0};
 
 	chunk_make_empty(&call, new_fence, fence);
-	if (!chunk_send(redis))
+	if (!send_command())
 		return false;
 	KILL_POINT("fence_sent");
-	if (!judge(&none, redis_link_receive(redis)))
+	if (!judge(&none, receive_answer()))
 		return false;
 	if (new_fence != fence)
 		strlcpy(fence, new_fence, sizeof(fence));
@@ -626,7 +657,7 @@ send_chunk(Delivery *delivery)
 	}
 	KILL_POINT("chunk_made");
 	delivery->tried = window_rows_get(delivery->window, chunk->rows[chunk->n - 1])->id;
-	if (!chunk_send(redis))
+	if (!send_command())
 		return false;
 	KILL_POINT("chunk_sent");
 	if (delivery->in_flight == 1)
@@ -640,7 +671,7 @@ send_chunk(Delivery *delivery)
 static bool
 read_verdict(Delivery *delivery)
 {
-	return judge(delivery, redis_link_receive(redis));
+	return judge(delivery, receive_answer());
 }
 
 /* Reads a reply, frees it, and does what it asks for. */
@@ -761,7 +792,7 @@ drain_behind(Delivery *delivery)
 {
 	for (int i = 1; i < delivery->in_flight; i++)
 	{
-		redisReply *reply = redis_link_receive(redis);
+		redisReply *reply = receive_answer();
 		bool		expected = reply && reply->type == REDIS_REPLY_ERROR &&
 			strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0;
 

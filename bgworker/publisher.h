@@ -31,6 +31,7 @@ extern void publisher_release(void);
 extern bool publisher_is_connected(void);
 extern bool publisher_makes_progress(void);
 extern const char *publisher_error(void);
+extern bool publisher_may_renew(void);
 extern bool publisher_renew(void);
 extern bool publisher_move_fence(int64 number, const pg_uuid_t *uuid);
 extern Progress publisher_publish_next(Position *position);

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
 #include "mb/pg_wchar.h"
@@ -20,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "bgworker/transaction.h"
+#include "src/durable.h"
 #include "src/kill_point.h"
 #include "src/relations.h"
 #include "src/ring.h"
@@ -27,9 +29,22 @@
 static Oid	extension;			/* that this process works for */
 static bool refused;
 static bool untold;				/* outbox.ring was changed */
+static void (*attend_meanwhile) (void);	/* while a standby is waited for; NULL =
+										 * the commit itself waits */
 
 static void set_synchronous_commit(const char *value);
 static bool concerns_message(int sqlerrcode);
+
+/*
+ * Once, when the dispatcher starts: `attend` is called while a commit waits for
+ * the synchronous standby. No transaction is open then, and it must neither open
+ * one nor publish. It need not return.
+ */
+void
+transaction_init(void (*attend) (void))
+{
+	attend_meanwhile = attend;
+}
 
 /*
  * Begins a transaction with a new snapshot. False if the extension is not
@@ -85,15 +100,23 @@ transaction_refusal(void)
  * Commits. If the transaction wrote anything it is on disk, and on the
  * synchronous standby, when this returns: dispatchers ignore the signal that
  * could cancel the wait, and if they are terminated meanwhile they do not
- * return from here.
+ * return from here. Who attends to others waits after the commit, which others
+ * see then before the standby has it.
  */
 void
 transaction_commit(void)
 {
+	bool		waits = attend_meanwhile && durable_has_standby() &&
+		TransactionIdIsValid(GetTopTransactionIdIfAny());
+
+	if (waits)
+		set_synchronous_commit("local");
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(TopMemoryContext);
+	if (waits)
+		durable_wait_for_standby(XactLastCommitEnd, attend_meanwhile);
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);

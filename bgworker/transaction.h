@@ -26,6 +26,7 @@ typedef struct Statement
 	struct _SPI_plan *plan;		/* NULL at first */
 } Statement;
 
+extern void transaction_init(void (*attend) (void));
 extern bool transaction_begin(const char *activity);
 extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);

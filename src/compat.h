@@ -101,10 +101,16 @@ typedef int compat_elements;
 #define compat_oldest_clog_xid() (ShmemVariableCache->oldestClogXid)
 #endif
 
-/* A minor release of all versions made flags of the one, which is shared by all processes. */
+/*
+ * A minor release of all versions made flags of the one, which is shared by all processes.
+ * Right after a start nobody has set them yet: then our own setting tells.
+ */
 #ifdef SYNC_STANDBY_DEFINED
+#define compat_sync_standbys_status() (((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status)
 #define compat_has_sync_standbys() \
-	((((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0)
+	((compat_sync_standbys_status() & SYNC_STANDBY_INIT) != 0 ? \
+	 (compat_sync_standbys_status() & SYNC_STANDBY_DEFINED) != 0 : \
+	 SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0')
 #else
 #define compat_has_sync_standbys() (((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_defined)
 #endif

@@ -1,8 +1,8 @@
 /*
  * durable.c
- *		Waits until the record of a duplicate is safe.
+ *		Waits until the record of a duplicate is safe, and for the standby.
  *
- * Called by whoever says "this message has been processed" to somebody who will
+ * durable_wait() is called by whoever says "this message has been processed" to somebody who will
  * then forget the message: outbox_begin() when it returns false, and a database
  * that is a store for others. Others see a commit before it is on disk if
  * synchronous_commit was off, and before it is on the synchronous standby if that
@@ -21,6 +21,9 @@
  *	 history, store		packed or handed over when all of it had been published;
  *						the dispatcher waits for disk and standby before that
  *	 after a crash		what was replayed is on disk; the standby is asked
+ *
+ * durable_wait_for_standby() is called by whoever has committed and must do other
+ * things while the standby does not have it yet (bgworker/transaction.c).
  *
  * It must never be called with a lock on a key held: it waits.
  */
@@ -44,7 +47,6 @@
 
 static void flush_commit(TransactionId xid);
 static bool is_known_to_commit_log(FullTransactionId tx);
-static void wait_for_standby(void);
 static bool standby_has(XLogRecPtr lsn);
 
 /*
@@ -68,7 +70,41 @@ durable_wait(const RecordLook *look)
 	if (!TransactionIdIsValid(xid) || TransactionIdIsCurrentTransactionId(xid))
 		return;
 	flush_commit(xid);
-	wait_for_standby();
+
+	/* Where the commit is in the WAL is not known any more; it is before what is on disk now. */
+	if (durable_has_standby())
+		durable_wait_for_standby(GetFlushRecPtr(NULL), NULL);
+}
+
+/* Whether a commit of this session's would wait for a synchronous standby now. */
+bool
+durable_has_standby(void)
+{
+	return SyncRepRequested() && compat_has_sync_standbys();
+}
+
+/*
+ * Returns when the synchronous standby has the WAL up to `lsn`, or none is
+ * configured any more. `attend` is called at least every LOOK_AGAIN_MS; without
+ * one the wait can be cancelled, with an error. SyncRepWaitForLSN() would attend to
+ * nothing, and return from a wait that was cancelled as if all were well.
+ */
+void
+durable_wait_for_standby(XLogRecPtr lsn, void (*attend) (void))
+{
+	long		ms = 1;
+
+	while (compat_has_sync_standbys() && !standby_has(lsn))
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 ms, WAIT_EVENT_SYNC_REP);
+		ms = Min(2 * ms, LOOK_AGAIN_MS);
+		ResetLatch(MyLatch);
+		if (attend)
+			attend();
+		else
+			CHECK_FOR_INTERRUPTS();
+	}
 }
 
 /* Flushes the WAL as far as this commit needs it, if it does at all. */
@@ -96,30 +132,6 @@ static bool
 is_known_to_commit_log(FullTransactionId tx)
 {
 	return U64FromFullTransactionId(ReadNextFullTransactionId()) - U64FromFullTransactionId(tx) < MaxTransactionId / 2;
-}
-
-/*
- * Where the commit is in the WAL is not known any more; it is before what is on
- * disk now. SyncRepWaitForLSN() would return from a wait that was cancelled as if
- * all were well, so we wait ourselves.
- */
-static void
-wait_for_standby(void)
-{
-	XLogRecPtr	lsn;
-	long		ms = 1;
-
-	if (!SyncRepRequested() || !compat_has_sync_standbys())
-		return;
-	lsn = GetFlushRecPtr(NULL);
-	while (compat_has_sync_standbys() && !standby_has(lsn))
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 ms, WAIT_EVENT_SYNC_REP);
-		ms = Min(2 * ms, LOOK_AGAIN_MS);
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
 }
 
 static bool

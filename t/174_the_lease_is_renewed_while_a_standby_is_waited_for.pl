@@ -1,0 +1,102 @@
+# A server that waits for its synchronous standby lives: its lease does not run
+# out, however long that takes, and nothing is sent meanwhile.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, init => { allows_streaming => 1 });
+
+sub waits
+{
+	return wait_until
+	{
+		$node->sql(q{SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type LIKE 'outbox dispatcher%' AND wait_event = 'SyncRep'}) == 1;
+	};
+}
+
+# What a session of ours waits for is not the question.
+sub enqueue
+{
+	my ($call) = @_;
+	$node->sql("SET synchronous_commit = local; SELECT outbox_enqueue($call)");
+	return;
+}
+
+sub life { return $redis->command('PTTL', $redis->command('KEYS', 'outbox:lease:*')->[0]); }
+
+# It lives for 10 s, and is renewed after three.
+sub is_renewed
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	wait_until { life() < 9000 };
+	eventually { life() > 9000 } $name;
+	return;
+}
+
+sub set_standby
+{
+	my ($name) = @_;
+	$node->sql("ALTER SYSTEM SET synchronous_standby_names = '$name'");
+	$node->reload;
+	return;
+}
+
+sub arrives
+{
+	my ($expected, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { join(' ', $redis->bodies('d')) eq $expected } $name;
+	return;
+}
+
+enqueue(q{'d', 'before'});
+arrives('before', 'without a standby it is sent');
+my $dispatcher = $node->dispatcher;
+
+set_standby('nobody');
+enqueue(q{'d', 'window'});
+ok(waits(), 'the commit of a window waits for the standby');
+is_renewed('the lease is renewed');
+is_renewed('... and again');
+is($redis->count('d'), 1, 'nothing is sent meanwhile');
+ok(waits(), '... and the dispatcher waits still');
+set_standby('');
+arrives('before window', 'without a standby it is sent');
+
+# A page of messages is in memory, one of them is kept back, and that is waited for.
+$redis->pause;
+enqueue(q{'d', 'first'});
+enqueue(q{'d', 'scheduled', deliver_at => clock_timestamp() + interval '1 hour'});
+enqueue(q{'d', 'last'});
+eventually { $node->status('windows') > 0 && $node->status('redis_state') eq 'down' } 'a window is opened while Redis is away';
+eventually { $node->sql('SELECT sum(messages) FROM (SELECT max(messages) AS messages FROM outbox.window_0) w') == 5 } '... with all of them';
+set_standby('nobody');
+$redis->resume;
+ok(waits(), 'the commit of what is kept back waits for the standby');
+is_renewed('the lease is renewed');
+is($redis->count('d'), 2, 'nothing is sent meanwhile');
+
+set_standby('');
+arrives('before window first last', 'the page is sent as it was made');
+is($node->status('scheduled'), 1, '... but for the message that was kept back');
+is($node->dispatcher, $dispatcher, 'all by one dispatcher');
+
+# Who may go does go.
+set_standby('nobody');
+enqueue(q{'d', 'stop'});
+ok(waits(), 'a wait again');
+$node->sql("SELECT pg_terminate_backend($dispatcher)");
+eventually { $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $dispatcher") == 0 } 'a dispatcher that waits can be stopped';
+ok(waits(), 'its successor waits');
+is($redis->count('d'), 4, '... and has sent nothing');
+set_standby('');
+arrives('before window first last stop', 'without a standby all is sent, none twice');
+
+done_testing();
