@@ -115,7 +115,8 @@ CREATE TABLE outbox.endpoint (
 	retention interval,
 	record_table regclass UNIQUE,
 	record_columns jsonb,
-	dedup_store text
+	dedup_store text,
+	store_retention interval
 );
 COMMENT ON TABLE outbox.endpoint IS 'settings of endpoints; endpoint "default" exists without a row';
 COMMENT ON COLUMN outbox.endpoint.name IS 'logical receiver; message ids are deduplicated per endpoint';
@@ -124,6 +125,7 @@ COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its d
 COMMENT ON COLUMN outbox.endpoint.record_table IS 'table of the user''s own that holds the records; NULL means ours';
 COMMENT ON COLUMN outbox.endpoint.record_columns IS 'which column of that table is what';
 COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the outside store that remembers message ids; NULL means that the records do';
+COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long ids are to live in that store; NULL means the retention';
 
 CREATE TABLE outbox.deferred (
 	id bigint PRIMARY KEY,
@@ -394,18 +396,20 @@ COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, anycompatible) I
 -- Functions for administrators
 --
 CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
-	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL)
+	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL,
+	store_retention interval DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text) IS 'creates an endpoint; NULL means the setting of the same name, and records in our own tables';
+COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text, interval) IS 'creates an endpoint; NULL means the setting of the same name, and records in our own tables';
 
 CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
-	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL, reset text[] DEFAULT NULL)
+	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL,
+	store_retention interval DEFAULT NULL, reset text[] DEFAULT NULL)
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval, regclass, jsonb, text, text[]) IS 'changes settings of an endpoint: what is NULL stays as it is, what is in reset falls back on its default';
+COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval, regclass, jsonb, text, interval, text[]) IS 'changes settings of an endpoint: what is NULL stays as it is, what is in reset falls back on its default';
 
 CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text, force boolean DEFAULT false)
 RETURNS void
@@ -607,7 +611,8 @@ BEGIN
 		SELECT FROM outbox.ring r JOIN pg_class c ON c.oid = format('outbox.%s_%s', r.ring, r.slot)::regclass
 		WHERE r.ring <> 'log' AND r.state IN ('current', 'sealed', 'quiet') AND c.relfilenode <> pg_relation_filenode(c.oid)
 			AND (r.published_at IS NULL OR r.published_at > clock_timestamp() -
-				(SELECT greatest(current_setting('outbox.retention')::interval, max(e.retention)) FROM outbox.endpoint e)))
+				(SELECT greatest(current_setting('outbox.retention')::interval, max(e.retention),
+					CASE WHEN count(e.dedup_store) > 0 THEN current_setting('outbox.replay_window')::interval END) FROM outbox.endpoint e)))
 	THEN
 		RAISE EXCEPTION 'records were packed after the snapshot and before the locks of this dump'
 			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Dump again, with a new snapshot.';
@@ -667,7 +672,7 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows';
 
 CREATE FUNCTION outbox.read_endpoints(
-	OUT name text, OUT concurrency text, OUT retention interval,
+	OUT name text, OUT concurrency text, OUT retention interval, OUT store_retention interval,
 	OUT records bigint, OUT duplicates bigint, OUT oldest_record timestamptz, OUT size bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_read_endpoints'
@@ -809,15 +814,16 @@ COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, 
 
 CREATE VIEW outbox.endpoints AS
 	SELECT r.name, r.concurrency, r.retention, e.record_table,
-		outbox.mask_store(e.dedup_store) AS dedup_store,
+		outbox.mask_store(e.dedup_store) AS dedup_store, r.store_retention,
 		r.records, r.duplicates, r.oldest_record, r.size
 	FROM outbox.read_endpoints() r LEFT JOIN outbox.endpoint e ON e.name = r.name;
 COMMENT ON VIEW outbox.endpoints IS 'endpoints: their settings, defaults filled in, and what is remembered for them';
 COMMENT ON COLUMN outbox.endpoints.name IS 'name';
 COMMENT ON COLUMN outbox.endpoints.concurrency IS 'optimistic or pessimistic';
-COMMENT ON COLUMN outbox.endpoints.retention IS 'how long a record outlives its dispatch';
+COMMENT ON COLUMN outbox.endpoints.retention IS 'how long a record outlives its dispatch; with a store no shorter than outbox.replay_window';
 COMMENT ON COLUMN outbox.endpoints.record_table IS 'table of the user''s own that holds the records; NULL: ours do';
 COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'outside store that remembers message ids, without its password; NULL: none';
+COMMENT ON COLUMN outbox.endpoints.store_retention IS 'how long ids are to live in that store; NULL: it has none';
 COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large table of the user''s own an estimate';
 COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
 COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'when the retention of its oldest record began, or the slot that holds it did; NULL: none is dispatched';

@@ -254,7 +254,7 @@ use_endpoint(const Endpoint *endpoint, void *arg)
 	if (endpoint->dedup_store == NULL)
 		return;
 	store = find_store(endpoint->dedup_store);
-	store->retention = store->wanted ? Max(store->retention, endpoint->retention) : endpoint->retention;
+	store->retention = store->wanted ? Max(store->retention, endpoint->store_retention) : endpoint->store_retention;
 	store->wanted = true;
 }
 
@@ -473,7 +473,7 @@ take_key(const Message *marker, void *arg)
 
 	/* There may be millions of them in one transaction of a user's. */
 	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && strcmp(endpoint.dedup_store, store->url) == 0)
-		store->keys[store->n++] = (StoreKey) {.key = marker->key, .retention = endpoint.retention};
+		store->keys[store->n++] = (StoreKey) {.key = marker->key, .retention = endpoint.store_retention};
 	pfree(name);
 	return store->n < MAX_KEYS;
 }

@@ -42,7 +42,7 @@ SELECT outbox_alter_endpoint('plain', reset => '{concurrency}');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
 SELECT outbox_alter_endpoint('plain', concurrency => 'optimistic', reset => '{retention}');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
-SELECT outbox_alter_endpoint('plain', reset => '{concurrency,retention,record_table,record_columns,dedup_store}');
+SELECT outbox_alter_endpoint('plain', reset => '{concurrency,retention,record_table,record_columns,dedup_store,store_retention}');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
 SELECT outbox_alter_endpoint('plain', 'optimistic', reset => '{concurrency}');
 \echo :SQLSTATE
@@ -54,6 +54,15 @@ SELECT outbox_alter_endpoint('plain', reset => '{}');
 SELECT outbox_create_endpoint('bad', dedup_store => '');
 \echo :SQLSTATE
 SELECT outbox_create_endpoint('bad', record_columns => '{"message_id": "ref"}');
+\echo :SQLSTATE
+-- how long a store is to keep ids
+SELECT outbox_create_endpoint('bad', store_retention => '1 day');
+\echo :SQLSTATE
+SELECT outbox_alter_endpoint('plain', store_retention => '1 day');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', dedup_store => 'redis://127.0.0.1:1', store_retention => '-1 day');
+\echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', dedup_store => 'redis://127.0.0.1:1', store_retention => '599 s');
 \echo :SQLSTATE
 SELECT outbox_alter_endpoint('nowhere', 'optimistic');
 \echo :SQLSTATE
@@ -124,3 +133,14 @@ SELECT outbox_resume('endpoint-test');
 
 SELECT outbox_drop_endpoint('short'), outbox_drop_endpoint('  spaces and "quotes" ');
 SELECT count(*) FROM outbox.endpoint;
+BEGIN;
+SELECT outbox_create_endpoint('stored', retention => '1 s', dedup_store => 'redis://127.0.0.1:1', store_retention => '90 days');
+SELECT retention, store_retention FROM outbox.endpoints WHERE name = 'stored';
+SELECT outbox_alter_endpoint('stored', retention => '1 day', reset => '{store_retention}');
+SELECT retention, store_retention FROM outbox.endpoints WHERE name = 'stored';
+SELECT outbox_alter_endpoint('stored', store_retention => '600 s');
+SELECT retention, store_retention FROM outbox.endpoints WHERE name = 'stored';
+SELECT outbox_alter_endpoint('stored', retention => '1 s', reset => '{dedup_store}');
+SELECT retention, store_retention FROM outbox.endpoints WHERE name = 'stored';
+SELECT outbox_alter_endpoint('stored', store_retention => '1 day', reset => '{dedup_store}');
+ROLLBACK;

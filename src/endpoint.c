@@ -34,7 +34,8 @@ enum
 	COL_RETENTION,
 	COL_RECORD_TABLE,
 	COL_RECORD_COLUMNS,
-	COL_DEDUP_STORE
+	COL_DEDUP_STORE,
+	COL_STORE_RETENTION
 };
 
 /* A row of outbox.endpoint; what is NULL there falls back on a setting. */
@@ -44,6 +45,7 @@ typedef struct EndpointRow
 	bool		has_concurrency;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds, 0 = none of its own */
+	int64		store_retention;	/* the same */
 	RecordMapping mapping;
 	char	   *dedup_store;
 } EndpointRow;
@@ -59,6 +61,8 @@ static Endpoint settle(const EndpointRow *row, const char *name);
 static void load(void);
 static void load_row(TupleTableSlot *slot, EndpointRow *row);
 static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
+static int64 retention_of(const EndpointRow *row);
+static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
 static void forget_on_change(Datum arg, Oid relation);
 
@@ -167,7 +171,7 @@ endpoint_check_place(const char *name, const RecordMapping *mapping, const char 
 				 errhint("Retry the transaction.")));
 }
 
-/* The longest time that any record must be remembered, in microseconds. */
+/* The longest time that any record must be remembered here, in microseconds. */
 int64
 endpoint_longest_retention(void)
 {
@@ -175,7 +179,7 @@ endpoint_longest_retention(void)
 
 	load();
 	for (int i = 0; i < nrows; i++)
-		longest = Max(longest, rows[i].retention);
+		longest = Max(longest, retention_of(&rows[i]));
 	return longest;
 }
 
@@ -212,10 +216,31 @@ settle(const EndpointRow *row, const char *name)
 	return (Endpoint) {
 		.name = (char *) name,
 		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
-		.retention = row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC,
+		.retention = retention_of(row),
+		.store_retention = row->dedup_store == NULL ? 0 :
+			row->store_retention > 0 ? row->store_retention : wanted_retention(row),
 		.mapping = row->mapping,
 		.dedup_store = row->dedup_store
 	};
+}
+
+/*
+ * How long records live here. Beside a store no shorter than outbox.replay_window:
+ * if the store loses its newest ids they must be here until it has them again, and
+ * whoever looked before a record went must have reason to look there again.
+ */
+static int64
+retention_of(const EndpointRow *row)
+{
+	int64		wanted = wanted_retention(row);
+
+	return row->dedup_store ? Max(wanted, outbox_replay_window * USECS_PER_SEC) : wanted;
+}
+
+static int64
+wanted_retention(const EndpointRow *row)
+{
+	return row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC;
 }
 
 static void
@@ -291,6 +316,10 @@ load_row(TupleTableSlot *slot, EndpointRow *row)
 	value = slot_getattr(slot, COL_DEDUP_STORE, &isnull);
 	if (!isnull)
 		row->dedup_store = TextDatumGetCString(value);
+
+	value = slot_getattr(slot, COL_STORE_RETENTION, &isnull);
+	if (!isnull)
+		row->store_retention = interval_to_microseconds(DatumGetIntervalP(value));
 }
 
 static void

@@ -46,13 +46,14 @@ enum
 	ARG_RECORD_TABLE,
 	ARG_RECORD_COLUMNS,
 	ARG_DEDUP_STORE,
+	ARG_STORE_RETENTION,
 	NSETTINGS,
 	ARG_RESET = NSETTINGS,
 	ARG_FORCE = 1
 };
 
 static const char *const setting_names[NSETTINGS] = {
-	"name", "concurrency", "retention", "record_table", "record_columns", "dedup_store"
+	"name", "concurrency", "retention", "record_table", "record_columns", "dedup_store", "store_retention"
 };
 
 /* A row of outbox.endpoint, or what is to become one. */
@@ -76,7 +77,9 @@ typedef struct EndpointSearch
 static void read_arguments(FunctionCallInfo fcinfo, Settings *settings);
 static void check_name(FunctionCallInfo fcinfo);
 static void check_settings(const Settings *settings);
-static void check_retention(const Interval *retention);
+static void check_retention(const char *name, const Interval *retention);
+static void check_store_retention(const Interval *retention);
+static void check_has_store(const Settings *row);
 static void check_record_table(const Settings *settings, bool by_caller);
 static void check_caller_owns(Oid table);
 static const char **read_reset(FunctionCallInfo fcinfo, const Settings *settings);
@@ -99,7 +102,7 @@ PG_FUNCTION_INFO_V1(outbox_create_endpoint);
 PG_FUNCTION_INFO_V1(outbox_alter_endpoint);
 PG_FUNCTION_INFO_V1(outbox_drop_endpoint);
 
-/* outbox_create_endpoint(name, concurrency, retention, record_table, record_columns, dedup_store) */
+/* outbox_create_endpoint(name, concurrency, retention, record_table, record_columns, dedup_store, store_retention) */
 Datum
 outbox_create_endpoint(PG_FUNCTION_ARGS)
 {
@@ -107,6 +110,7 @@ outbox_create_endpoint(PG_FUNCTION_ARGS)
 
 	read_arguments(fcinfo, &settings);
 	check_settings(&settings);
+	check_has_store(&settings);
 	check_record_table(&settings, true);
 	if (!store_new(&settings))
 		ereport(ERROR,
@@ -118,7 +122,7 @@ outbox_create_endpoint(PG_FUNCTION_ARGS)
 
 /*
  * outbox_alter_endpoint(name, concurrency, retention, record_table,
- * record_columns, dedup_store, reset): what is NULL stays as it is, what is in
+ * record_columns, dedup_store, store_retention, reset): what is NULL stays as it is, what is in
  * `reset` falls back on the default.
  */
 Datum
@@ -142,6 +146,7 @@ outbox_alter_endpoint(PG_FUNCTION_ARGS)
 				 errmsg("endpoint \"%s\" does not exist", name)));
 	if (reset[ARG_RECORD_TABLE] || !settings.isnull[ARG_RECORD_TABLE])
 		warn_of_forgotten(&before, &row);
+	check_has_store(&row);
 	check_record_table(&row, !settings.isnull[ARG_RECORD_TABLE] || !settings.isnull[ARG_RECORD_COLUMNS]);
 	PG_RETURN_VOID();
 }
@@ -236,20 +241,46 @@ check_settings(const Settings *settings)
 					 errhint("Use \"optimistic\" or \"pessimistic\".")));
 	}
 	if (!settings->isnull[ARG_RETENTION])
-		check_retention(DatumGetIntervalP(settings->values[ARG_RETENTION]));
+		check_retention("retention", DatumGetIntervalP(settings->values[ARG_RETENTION]));
 	if (!settings->isnull[ARG_DEDUP_STORE])
 		store_check(TextDatumGetCString(settings->values[ARG_DEDUP_STORE]));
+	if (!settings->isnull[ARG_STORE_RETENTION])
+		check_store_retention(DatumGetIntervalP(settings->values[ARG_STORE_RETENTION]));
 }
 
 static void
-check_retention(const Interval *retention)
+check_retention(const char *name, const Interval *retention)
 {
 	Interval	zero = {0};
 
 	if (!DatumGetBool(DirectFunctionCall2(interval_gt, IntervalPGetDatum(retention), IntervalPGetDatum(&zero))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("retention must be greater than zero")));
+				 errmsg("%s must be greater than zero", name)));
+}
+
+/* What the store has lost within that time is added again: till then it must know the rest. */
+static void
+check_store_retention(const Interval *retention)
+{
+	Interval	least = {.time = outbox_replay_window * USECS_PER_SEC};
+
+	check_retention("store_retention", retention);
+	if (DatumGetBool(DirectFunctionCall2(interval_lt, IntervalPGetDatum(retention), IntervalPGetDatum(&least))))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("store_retention must not be shorter than outbox.replay_window"),
+				 errdetail("outbox.replay_window is %d s.", outbox_replay_window)));
+}
+
+/* Refuses a row that says how long a store keeps ids, but names none. */
+static void
+check_has_store(const Settings *row)
+{
+	if (!row->isnull[ARG_STORE_RETENTION] && row->isnull[ARG_DEDUP_STORE])
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("store_retention needs a dedup_store")));
 }
 
 /*
@@ -323,7 +354,7 @@ read_reset(FunctionCallInfo fcinfo, const Settings *settings)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("invalid setting in reset: \"%s\"", name),
-					 errhint("Settings of an endpoint are concurrency, retention, record_table, record_columns and dedup_store.")));
+					 errhint("Settings of an endpoint are concurrency, retention, record_table, record_columns, dedup_store and store_retention.")));
 		if (!settings->isnull[setting])
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -331,9 +362,11 @@ read_reset(FunctionCallInfo fcinfo, const Settings *settings)
 		reset[setting] = setting_names[setting];
 	}
 
-	/* Names of columns mean nothing without the table. */
+	/* Names of columns mean nothing without the table, nor does a store's retention without the store. */
 	if (reset[ARG_RECORD_TABLE] && settings->isnull[ARG_RECORD_COLUMNS])
 		reset[ARG_RECORD_COLUMNS] = setting_names[ARG_RECORD_COLUMNS];
+	if (reset[ARG_DEDUP_STORE] && settings->isnull[ARG_STORE_RETENTION])
+		reset[ARG_STORE_RETENTION] = setting_names[ARG_STORE_RETENTION];
 	return reset;
 }
 
@@ -359,7 +392,7 @@ read_row(const char *name, Settings *row)
 {
 	Settings	settings = {.values = {CStringGetTextDatum(name)}};
 
-	return execute_as_owner("SELECT name, concurrency, retention, record_table, record_columns, dedup_store"
+	return execute_as_owner("SELECT name, concurrency, retention, record_table, record_columns, dedup_store, store_retention"
 							" FROM outbox.endpoint WHERE name = $1 FOR UPDATE", 1, &settings, row) > 0;
 }
 
@@ -369,8 +402,8 @@ store_new(const Settings *settings)
 {
 	refuse_second_use(settings);
 	return execute_as_owner("INSERT INTO outbox.endpoint"
-							" (name, concurrency, retention, record_table, record_columns, dedup_store)"
-							" VALUES ($1, $2, $3, $4, $5, $6)"
+							" (name, concurrency, retention, record_table, record_columns, dedup_store, store_retention)"
+							" VALUES ($1, $2, $3, $4, $5, $6, $7)"
 							" ON CONFLICT (name) DO NOTHING RETURNING *", NSETTINGS, settings, NULL) > 0;
 }
 
@@ -395,7 +428,7 @@ store_changed(const Settings *settings, const char **reset, Settings *row)
 			appendStringInfo(&sql, "%s = coalesce($%d, %s)", name, i + 1, name);
 	}
 	appendStringInfoString(&sql, " WHERE name = $1"
-						   " RETURNING name, concurrency, retention, record_table, record_columns, dedup_store");
+						   " RETURNING name, concurrency, retention, record_table, record_columns, dedup_store, store_retention");
 	return execute_as_owner(sql.data, NSETTINGS, settings, row) > 0;
 }
 
@@ -426,7 +459,7 @@ refuse_second_use(const Settings *settings)
 
 	if (settings->isnull[ARG_RECORD_TABLE])
 		return;
-	if (execute_as_owner("SELECT name, concurrency, retention, record_table, record_columns, dedup_store"
+	if (execute_as_owner("SELECT name, concurrency, retention, record_table, record_columns, dedup_store, store_retention"
 						 " FROM outbox.endpoint WHERE record_table = $4 AND name <> $1",
 						 ARG_RECORD_TABLE + 1, settings, &other) > 0)
 		ereport(ERROR,
@@ -443,7 +476,7 @@ refuse_second_use(const Settings *settings)
 static int64
 execute_as_owner(const char *sql, int nargs, const Settings *settings, Settings *row)
 {
-	static Oid	types[NSETTINGS] = {TEXTOID, TEXTOID, INTERVALOID, REGCLASSOID, JSONBOID, TEXTOID};
+	static Oid	types[NSETTINGS] = {TEXTOID, TEXTOID, INTERVALOID, REGCLASSOID, JSONBOID, TEXTOID, INTERVALOID};
 	Relation	table = table_open(relations_enter()->endpoint, AccessShareLock);
 	char		nulls[NSETTINGS];
 	OwnerRights before;

@@ -57,7 +57,12 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	name->endpoint = pstrdup(endpoint->name);
 	name->msgid = OidIsValid(endpoint->mapping.table) ?
 		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
-	name->retention = endpoint->retention;
+
+	/*
+	 * Until the store need not know the id, a record that is still here counts:
+	 * whether the store has lost it only cleanup knows.
+	 */
+	name->retention = Max(endpoint->retention, endpoint->store_retention);
 	record_mapping_copy(&name->mapping, &endpoint->mapping);
 	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
 	record_key_make(name->endpoint, name->msgid, &name->key);

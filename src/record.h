@@ -17,7 +17,8 @@ typedef struct RecordName
 	char	   *endpoint;
 	char	   *msgid;
 	pg_uuid_t	key;			/* hash of both */
-	int64		retention;		/* microseconds */
+	int64		retention;		/* microseconds; of a record here, or of the id
+								 * in the store if that is longer */
 	RecordMapping mapping;		/* table of the user's own, if it has one */
 	char	   *dedup_store;	/* URL, or NULL */
 	bool		is_restored;	/* it comes out of a dump: what is forgotten

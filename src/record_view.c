@@ -237,8 +237,8 @@ put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
 {
 	Remembered *total = total_of(totals, endpoint->name);
 	TableUse	use = {.endpoint = endpoint, .remembered = total};
-	Datum		values[7];
-	bool		isnull[7] = {0};
+	Datum		values[8];
+	bool		isnull[8] = {0};
 	uint64		duplicates;
 
 	if (OidIsValid(endpoint->mapping.table))
@@ -246,12 +246,14 @@ put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
 	values[0] = CStringGetTextDatum(endpoint->name);
 	values[1] = CStringGetTextDatum(endpoint->concurrency == CONCURRENCY_PESSIMISTIC ? "pessimistic" : "optimistic");
 	values[2] = IntervalPGetDatum(interval_of(endpoint->retention));
-	values[3] = Int64GetDatum(total->records);
-	isnull[4] = !duplicates_of(endpoint->name, &duplicates);
-	values[4] = Int64GetDatum((int64) duplicates);
-	isnull[5] = total->oldest == 0;
-	values[5] = TimestampTzGetDatum(total->oldest);
-	values[6] = Int64GetDatum(total->size);
+	isnull[3] = endpoint->dedup_store == NULL;
+	values[3] = IntervalPGetDatum(interval_of(endpoint->store_retention));
+	values[4] = Int64GetDatum(total->records);
+	isnull[5] = !duplicates_of(endpoint->name, &duplicates);
+	values[5] = Int64GetDatum((int64) duplicates);
+	isnull[6] = total->oldest == 0;
+	values[6] = TimestampTzGetDatum(total->oldest);
+	values[7] = Int64GetDatum(total->size);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 }
 
