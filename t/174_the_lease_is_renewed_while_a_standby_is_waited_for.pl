@@ -72,9 +72,9 @@ arrives('before window', 'without a standby it is sent');
 
 # A page of messages is in memory, one of them is kept back, and that is waited for.
 $redis->pause;
-enqueue(q{'d', 'first'});
-enqueue(q{'d', 'scheduled', deliver_at => clock_timestamp() + interval '1 hour'});
-enqueue(q{'d', 'last'});
+$node->sql(q{SET synchronous_commit = local; BEGIN; SELECT outbox_enqueue('d', 'first');
+	SELECT outbox_enqueue('d', 'scheduled', deliver_at => clock_timestamp() + interval '1 hour');
+	SELECT outbox_enqueue('d', 'last'); COMMIT});
 eventually { $node->status('windows') > 0 && $node->status('redis_state') eq 'down' } 'a window is opened while Redis is away';
 eventually { $node->sql('SELECT sum(messages) FROM (SELECT max(messages) AS messages FROM outbox.window_0) w') == 5 } '... with all of them';
 set_standby('nobody');
