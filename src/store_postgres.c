@@ -54,6 +54,8 @@ static void close_store(void *connection);
 static void hang_up(PostgresStore *store);
 static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool ask_about(void *connection, const char *query, const pg_uuid_t *key,
+					  bool *found, StoreFailure *failure);
 static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 				StoreFailure *failure);
 static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
@@ -174,34 +176,31 @@ hang_up(PostgresStore *store)
 static bool
 contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
-	StringInfoData argument;
-	char		answer[8];
-
-	initStringInfo(&argument);
-	put_uuid(&argument, key);
-	if (!ask(connection, "SELECT outbox.store_contains($1)", UUID_TYPE, argument.data,
-			 answer, sizeof(answer), failure))
-		return false;
-	*found = strcmp(answer, "t") == 0;
-	if (*found || strcmp(answer, "f") == 0)
-		return true;
-	store_fail(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
-	return false;
+	return ask_about(connection, "SELECT outbox.store_contains($1)", key, found, failure);
 }
 
 static bool
 remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+{
+	return ask_about(connection, "SELECT outbox.store_remove($1)", key, found, failure);
+}
+
+/* Asks what is answered by yes or no; any other answer is a failure. */
+static bool
+ask_about(void *connection, const char *query, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
 	StringInfoData argument;
 	char		answer[8];
 
 	initStringInfo(&argument);
 	put_uuid(&argument, key);
-	if (!ask(connection, "SELECT outbox.store_remove($1)", UUID_TYPE, argument.data,
-			 answer, sizeof(answer), failure))
+	if (!ask(connection, query, UUID_TYPE, argument.data, answer, sizeof(answer), failure))
 		return false;
-	*found = strcmp(answer, "f") != 0;
-	return true;
+	*found = strcmp(answer, "t") == 0;
+	if (*found || strcmp(answer, "f") == 0)
+		return true;
+	store_fail(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
+	return false;
 }
 
 /* One statement, so all are there or none. */
