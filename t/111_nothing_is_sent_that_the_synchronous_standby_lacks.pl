@@ -43,7 +43,7 @@ sub arrives
 enqueue('before');
 arrives('before', 'without a standby it is sent at once');
 
-$node->set(synchronous_standby_names => 'nobody');
+$node->require_missing_standby;
 enqueue('waits');
 my $pid = waiting();
 ok($pid, 'the dispatcher waits for the standby');

@@ -40,14 +40,6 @@ sub is_renewed
 	return;
 }
 
-sub set_standby
-{
-	my ($name) = @_;
-	$node->sql("ALTER SYSTEM SET synchronous_standby_names = '$name'");
-	$node->reload;
-	return;
-}
-
 sub arrives
 {
 	my ($expected, $name) = @_;
@@ -60,14 +52,14 @@ enqueue(q{'d', 'before'});
 arrives('before', 'without a standby it is sent');
 my $dispatcher = $node->dispatcher;
 
-set_standby('nobody');
+$node->require_missing_standby;
 enqueue(q{'d', 'window'});
 ok(waits(), 'the commit of a window waits for the standby');
 is_renewed('the lease is renewed');
 is_renewed('... and again');
 is($redis->count('d'), 1, 'nothing is sent meanwhile');
 ok(waits(), '... and the dispatcher waits still');
-set_standby('');
+$node->set(synchronous_standby_names => '');
 arrives('before window', 'without a standby it is sent');
 
 # A page of messages is in memory, one of them is kept back, and that is waited for.
@@ -77,26 +69,26 @@ $node->sql(q{SET synchronous_commit = local; BEGIN; SELECT outbox_enqueue('d', '
 	SELECT outbox_enqueue('d', 'last'); COMMIT});
 eventually { $node->status('windows') > 0 && $node->status('redis_state') eq 'down' } 'a window is opened while Redis is away';
 eventually { $node->sql('SELECT sum(messages) FROM (SELECT max(messages) AS messages FROM outbox.window_0) w') == 5 } '... with all of them';
-set_standby('nobody');
+$node->require_missing_standby;
 $redis->resume;
 ok(waits(), 'the commit of what is kept back waits for the standby');
 is_renewed('the lease is renewed');
 is($redis->count('d'), 2, 'nothing is sent meanwhile');
 
-set_standby('');
+$node->set(synchronous_standby_names => '');
 arrives('before window first last', 'the page is sent as it was made');
 is($node->status('scheduled'), 1, '... but for the message that was kept back');
 is($node->dispatcher, $dispatcher, 'all by one dispatcher');
 
 # Who may go does go.
-set_standby('nobody');
+$node->require_missing_standby;
 enqueue(q{'d', 'stop'});
 ok(waits(), 'a wait again');
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 eventually { $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $dispatcher") == 0 } 'a dispatcher that waits can be stopped';
 ok(waits(), 'its successor waits');
 is($redis->count('d'), 4, '... and has sent nothing');
-set_standby('');
+$node->set(synchronous_standby_names => '');
 arrives('before window first last stop', 'without a standby all is sent, none twice');
 
 done_testing();

@@ -173,6 +173,25 @@ sub set
 	return;
 }
 
+# Makes commits wait for a synchronous standby that is not there. Returns when
+# they do: the checkpointer tells them, some time after the reload.
+sub require_missing_standby
+{
+	my ($self) = @_;
+	my $session = $self->session;
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+
+	$self->set(synchronous_standby_names => 'nobody');
+	$session->query_until(qr/asked/, "\\echo asked\n" . <<'END');
+DO $$ BEGIN LOOP PERFORM pg_logical_emit_message(true, '', ''); COMMIT; PERFORM pg_sleep(0.01); END LOOP; END $$;
+END
+	wait_until { $self->sql("SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = $pid") eq 't' }
+		or die 'commits do not wait';
+	$self->sql("SELECT pg_terminate_backend($pid)");
+	eval { $session->quit };
+	return;
+}
+
 sub status
 {
 	my ($self, $column, $database) = @_;
