@@ -106,10 +106,10 @@ COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedu
 goals := $(or $(MAKECMDGOALS),all)
 ifneq ($(filter-out $(COMMANDS),$(goals)),)
 ifeq ($(PG_CONFIG),)
-PG_CONFIG := $(shell t/support/packages --pg-config)
+PG_CONFIG := $(shell dev/packages --pg-config)
 endif
 missing := $(shell PG_CONFIG='$(PG_CONFIG)' CC='$(if $(filter-out default,$(origin CC)),$(CC))' \
-	t/support/packages --build '$(DESTDIR)' $(goals) 2>&1)
+	dev/packages --build '$(DESTDIR)' $(goals) 2>&1)
 $(if $(missing),$(error $(patsubst %.,%,$(missing))))
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
@@ -118,7 +118,7 @@ endif
 $(OBJS): $(wildcard src/*.h bgworker/*.h)
 
 test:
-	@t/support/run-tests
+	@dev/run-tests
 
 demo:
 	@examples/demo/run
@@ -136,15 +136,15 @@ bench-large:
 	@bench/large
 
 torture:
-	@t/torture/run
+	@dev/torture/run
 
 schedules:
-	@t/schedules/run
+	@dev/schedules/run
 
 model:
 	@model/run
 
 fresh-roots:
-	@t/support/fresh-roots
+	@dev/fresh-roots
 
 .PHONY: $(COMMANDS)

@@ -1,5 +1,5 @@
 # A short torture with a fixed seed: clients, kills, cuts, broken destinations;
-# then the books of clients, PostgreSQL and Redis agree. See t/torture.
+# then the books of clients, PostgreSQL and Redis agree. See dev/torture.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,7 +20,7 @@ local $ENV{TORTURE_SEED} = 3805;
 delete local $ENV{TORTURE_LOSSY};
 
 my $folder = PostgreSQL::Test::Utils::tempdir_short();
-my @torture = ($python, dirname(__FILE__) . '/torture/torture.py', "$folder/torture");
+my @torture = ($python, dirname(__FILE__) . '/../dev/torture/torture.py', "$folder/torture");
 my $output = '';
 my $run = IPC::Run::start(\@torture, '<', \undef, '>&', \$output, IPC::Run::timeout(240));
 my $succeeded = eval { $run->finish };

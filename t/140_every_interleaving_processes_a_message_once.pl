@@ -1,6 +1,6 @@
 # Schedules made by chance, of two and three workers with two messages, while the
 # ring of records rotates, is packed and expires, and workers and server die:
-# each message is processed once and sent once, no id is lost. See t/schedules.
+# each message is processed once and sent once, no id is lost. See dev/schedules.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +13,7 @@ use Redis;
 use Test::More;
 
 my $python = Outbox::python() or plan skip_all => 'no python3 with psycopg and redis';
-my $folder = dirname(__FILE__) . '/schedules';
+my $folder = dirname(__FILE__) . '/../dev/schedules';
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => PostgreSQL::Test::Utils::slurp_file("$folder/postgresql.conf"));
 

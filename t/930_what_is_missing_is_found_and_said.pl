@@ -108,13 +108,13 @@ sub misses
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	return says($name, qr/^That takes root or sudo\. .* then try again: apt-get install \Q$packages\E$/,
-		$pg_config, { %nobody, %tools }, 't/support/packages');
+		$pg_config, { %nobody, %tools }, 'dev/packages');
 }
 
 #
 # What is missing.
 #
-my ($status, undef, $output) = run_with(postgres_with('15.9', @client, @headers, @server), {%nobody}, 't/support/packages');
+my ($status, undef, $output) = run_with(postgres_with('15.9', @client, @headers, @server), {%nobody}, 'dev/packages');
 is("$status$output", '0', 'nothing is missing where all is there');
 misses('PGXS and libpq say nothing about the headers of the server', 'postgresql-server-dev-15', postgres_with('15.9', @client, @server));
 misses('headers are no server', 'postgresql-15', postgres_with('15.9 (Debian 15.9-1)', @client, @headers));
@@ -129,18 +129,18 @@ misses('no prove', 'perl', postgres_with('15.9', @client, @headers, @server), pr
 # A pg_config that is first in the path and of no use hides no other.
 my $stray = postgres_with('14.2', @client, @headers, @server);
 ($status, undef, $output) = run_with('', { %nobody, pg_config => "exec $stray \"\$@\"" },
-	'sh', '-c', '. t/support/sandbox; sandbox_pg_config $sandbox_complete');
+	'sh', '-c', '. dev/sandbox; sandbox_pg_config $sandbox_complete');
 isnt($output, "pg_config\n", 'a version that there is no code for is passed over');
 
 #
 # What is said.
 #
 my $no_headers = postgres_with('15.9', @client, @server);
-says('no apt-get', qr/^This is not Debian: install what corresponds to them/, $no_headers, { 'apt-get' => undef }, 't/support/packages');
+says('no apt-get', qr/^This is not Debian: install what corresponds to them/, $no_headers, { 'apt-get' => undef }, 'dev/packages');
 says('apt-get fails', qr/^The installation failed, .* try again, or install them yourself: sudo apt-get install postgresql-server-dev-15$/,
-	$no_headers, { id => 'echo 1000', sudo => '[ "$1" != -n ] || shift; "$@"', 'apt-get' => 'echo E: nothing; exit 100' }, 't/support/packages');
+	$no_headers, { id => 'echo 1000', sudo => '[ "$1" != -n ] || shift; "$@"', 'apt-get' => 'echo E: nothing; exit 100' }, 'dev/packages');
 says('an old PostgreSQL', qr/^PG_CONFIG is .*, which is no pg_config of PostgreSQL 15 to 18: let it name one, or leave it out\.$/,
-	postgres_with('14.2', @client, @headers, @server), {%nobody}, 't/support/packages');
+	postgres_with('14.2', @client, @headers, @server), {%nobody}, 'dev/packages');
 says('no PostgreSQL', qr/^PG_CONFIG is \/nowhere, which is no pg_config/, '/nowhere', {%nobody}, 'make', 'demo');
 
 foreach my $goal ('all', 'install', 'installcheck', 'clean')
@@ -154,11 +154,11 @@ says('make', qr/\*\*\* To build the outbox first install what is missing: sudo a
 # With all that it takes, in a copy.
 my $complete = postgres_with('15.9', @client, @headers);
 my $copy = "$folder/copy";
-mkpath([ "$copy/t/support", "$copy/src", "$copy/bgworker", "$folder/postgresql/pkglibdir", "$folder/postgresql/sharedir" ]);
+mkpath([ "$copy/dev", "$copy/src", "$copy/bgworker", "$folder/postgresql/pkglibdir", "$folder/postgresql/sharedir" ]);
 PostgreSQL::Test::Utils::system_or_bail('cp', 'Makefile', $copy);
-PostgreSQL::Test::Utils::system_or_bail('cp', 't/support/packages', 't/support/sandbox', "$copy/t/support");
+PostgreSQL::Test::Utils::system_or_bail('cp', 'dev/packages', 'dev/sandbox', "$copy/dev");
 PostgreSQL::Test::Utils::system_or_bail('cp', 'src/compat.h', "$copy/src");
-($status) = run_with($complete, {%nobody}, "$copy/t/support/packages", '--build', '', 'install');
+($status) = run_with($complete, {%nobody}, "$copy/dev/packages", '--build', '', 'install');
 is($status, 0, 'it can be built and installed');
 chmod 0555, "$folder/postgresql/pkglibdir";
 says('a folder that takes other rights', qr/make install writes to \S+pkglibdir, which takes other rights: sudo make install/,
@@ -175,7 +175,7 @@ sub place
 	my ($tmpdir, $df) = @_;
 	local $ENV{TMPDIR} = $tmpdir;
 	my ($status, $last) = run_with('', { $df ? (df => $df) : () },
-		'sh', '-c', '. t/support/sandbox; sandbox_choose_user; sandbox_choose_folder; rmdir "$SANDBOX"; echo "$SANDBOX"');
+		'sh', '-c', '. dev/sandbox; sandbox_choose_user; sandbox_choose_folder; rmdir "$SANDBOX"; echo "$SANDBOX"');
 	return $last =~ s{/outbox\.\w{6}$}{}r;
 }
 
@@ -186,8 +186,8 @@ is(place('', 'echo; case $2 in /tmp) echo fs 9 9 10000 9;; *) echo fs 9 9 999999
 like(place('', 'echo; echo fs 9 9 10000 9'), qr/^There is no place .*: free \d+ MB there, or set TMPDIR to a folder/, '... and if there is none it is said');
 
 says('what nobody thought of', qr/^The set-up failed for the reason above: mend that, then try again\.$/, '', {},
-	'sh', '-c', 'set -eu; . t/support/sandbox; SANDBOX=; trap sandbox_not_made EXIT; mkdir /proc/outbox');
+	'sh', '-c', 'set -eu; . dev/sandbox; SANDBOX=; trap sandbox_not_made EXIT; mkdir /proc/outbox');
 says('a disk that gets full', qr/^\/tmp is full: free \d+ MB there, or set TMPDIR/, '', { df => 'echo; echo fs 9 9 10 9' },
-	'sh', '-c', 'set -eu; . t/support/sandbox; SANDBOX=/tmp/outbox.none; trap sandbox_not_made EXIT; mkdir /proc/outbox');
+	'sh', '-c', 'set -eu; . dev/sandbox; SANDBOX=/tmp/outbox.none; trap sandbox_not_made EXIT; mkdir /proc/outbox');
 
 done_testing();
