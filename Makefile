@@ -5,81 +5,8 @@ EXTENSION  = outbox
 MODULE_big = outbox
 PGFILEDESC = "outbox - transactional outbox dispatched to Redis Streams"
 DATA       = outbox--1.0.sql
-OBJS       = \
-	src/api.o \
-	src/append.o \
-	src/ddl.o \
-	src/deferred.o \
-	src/duplicates.o \
-	src/durable.o \
-	src/endpoint.o \
-	src/endpoint_admin.o \
-	src/enqueued.o \
-	src/entry.o \
-	src/filter.o \
-	src/foreign_text.o \
-	src/forget.o \
-	src/forgotten.o \
-	src/history.o \
-	src/index.o \
-	src/log.o \
-	src/outbox.o \
-	src/owner.o \
-	src/problem.o \
-	src/record.o \
-	src/record_check.o \
-	src/record_mapping.o \
-	src/record_ring.o \
-	src/record_table.o \
-	src/record_view.o \
-	src/redis_connect.o \
-	src/redis_link.o \
-	src/redis_url.o \
-	src/relations.o \
-	src/replay.o \
-	src/resolver.o \
-	src/restore.o \
-	src/ring.o \
-	src/send.o \
-	src/session.o \
-	src/settings.o \
-	src/shared.o \
-	src/socket_wait.o \
-	src/status.o \
-	src/store.o \
-	src/store_postgres.o \
-	src/store_redis.o \
-	src/store_server.o \
-	src/unique_id.o \
-	src/wait.o \
-	src/wakeup.o \
-	src/window.o \
-	bgworker/blocked.o \
-	bgworker/bookkeeper.o \
-	bgworker/bookkeeping.o \
-	bgworker/chunk.o \
-	bgworker/cleanup.o \
-	bgworker/deferral.o \
-	bgworker/destination.o \
-	bgworker/dispatcher.o \
-	bgworker/filter_builder.o \
-	bgworker/handover.o \
-	bgworker/heir.o \
-	bgworker/instance.o \
-	bgworker/key_run.o \
-	bgworker/launcher.o \
-	bgworker/lease.o \
-	bgworker/markers.o \
-	bgworker/marking.o \
-	bgworker/packing.o \
-	bgworker/position.o \
-	bgworker/process.o \
-	bgworker/publisher.o \
-	bgworker/quarantine.o \
-	bgworker/server_id.o \
-	bgworker/supervision.o \
-	bgworker/transaction.o \
-	bgworker/window_rows.o
+SOURCES    = $(sort $(wildcard src/*.c src/*/*.c bgworker/*.c bgworker/*/*.c))
+OBJS       = $(patsubst %.c,%.o,$(filter-out src/kill_point.c,$(SOURCES)))
 
 # make KILL_POINTS=1: for tests only, see src/kill_point.h.
 ifdef KILL_POINTS
@@ -115,7 +42,7 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 endif
 
-$(OBJS): $(wildcard src/*.h bgworker/*.h)
+$(OBJS): $(wildcard src/*.h src/*/*.h bgworker/*.h bgworker/*/*.h)
 
 test:
 	@dev/run-tests

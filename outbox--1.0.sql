@@ -6,7 +6,7 @@
 -- others have put into the schema that the extension is created in.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
--- src/append.c inserts by heap_insert().
+-- src/table/append.c inserts by heap_insert().
 SELECT pg_catalog.set_config('default_table_access_method', 'heap', true);
 
 --
@@ -33,7 +33,7 @@ END
 $$;
 
 --
--- Tables. src/relations.c finds them by these names; nothing else repeats them.
+-- Tables. src/table/relations.c finds them by these names; nothing else repeats them.
 --
 CREATE TABLE outbox.instance (
 	id uuid PRIMARY KEY,
@@ -63,40 +63,40 @@ COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed';
 
 CREATE TABLE outbox.ring (
 	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
-	slot integer NOT NULL,
+	segment integer NOT NULL,
 	state text NOT NULL CHECK (state = ANY (ARRAY['empty', 'current', 'sealed', 'filling', 'quiet', 'retired'])),
 	generation bigint NOT NULL,
 	since timestamptz NOT NULL,
 	tx xid8 NOT NULL,
 	published_at timestamptz,
-	packed_into integer,
+	compacted_into integer,
 	level integer NOT NULL DEFAULT 0,
 	keys bigint NOT NULL DEFAULT 0,
-	PRIMARY KEY (ring, slot)
+	PRIMARY KEY (ring, segment)
 );
-COMMENT ON TABLE outbox.ring IS 'state of each slot of the rings of tables';
-COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that were packed)';
-COMMENT ON COLUMN outbox.ring.slot IS 'number of the slot: its tables are log_N and window_N, record_N, or history_N';
+COMMENT ON TABLE outbox.ring IS 'state of each segment of the rings of tables';
+COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that were compacted)';
+COMMENT ON COLUMN outbox.ring.segment IS 'number of the segment: its tables are log_N and window_N, record_N, or history_N';
 COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: readers do not look yet), quiet (no writer is left), retired (readers skip it), empty';
-COMMENT ON COLUMN outbox.ring.generation IS 'grows with every change of any slot; this row changed last at that generation';
-COMMENT ON COLUMN outbox.ring.since IS 'when the slot came into this state';
+COMMENT ON COLUMN outbox.ring.generation IS 'grows with every change of any segment; this row changed last at that generation';
+COMMENT ON COLUMN outbox.ring.since IS 'when the segment came into this state';
 COMMENT ON COLUMN outbox.ring.tx IS 'transaction that brought it there';
-COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet slot was first seen with all its messages in Redis';
-COMMENT ON COLUMN outbox.ring.packed_into IS 'history slot that the keys of this one are copied into; NULL: none';
+COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet segment was first seen with all its messages in Redis';
+COMMENT ON COLUMN outbox.ring.compacted_into IS 'history segment that the keys of this one are copied into; NULL: none';
 COMMENT ON COLUMN outbox.ring.level IS 'history: how often what it holds was merged';
 COMMENT ON COLUMN outbox.ring.keys IS 'history: how many keys it holds';
 
-CREATE TABLE outbox.packed (
-	slot integer NOT NULL,
+CREATE TABLE outbox.compacted (
+	segment integer NOT NULL,
 	endpoint text,
 	records bigint NOT NULL
 );
 -- DELETE needs it where a publication of all tables includes this one.
-ALTER TABLE outbox.packed REPLICA IDENTITY FULL;
-COMMENT ON TABLE outbox.packed IS 'how many records of each endpoint were packed into a slot of the history';
-COMMENT ON COLUMN outbox.packed.slot IS 'slot of the history';
-COMMENT ON COLUMN outbox.packed.endpoint IS 'endpoint; NULL: not known, for they were packed when they were dumped';
-COMMENT ON COLUMN outbox.packed.records IS 'how many records';
+ALTER TABLE outbox.compacted REPLICA IDENTITY FULL;
+COMMENT ON TABLE outbox.compacted IS 'how many records of each endpoint were compacted into a segment of the history';
+COMMENT ON COLUMN outbox.compacted.segment IS 'segment of the history';
+COMMENT ON COLUMN outbox.compacted.endpoint IS 'endpoint; NULL: not known, for they were compacted when they were dumped';
+COMMENT ON COLUMN outbox.compacted.records IS 'how many records';
 
 CREATE TABLE outbox.forgotten (
 	key uuid NOT NULL,
@@ -122,7 +122,7 @@ COMMENT ON TABLE outbox.endpoint IS 'settings of endpoints; endpoint "default" e
 COMMENT ON COLUMN outbox.endpoint.name IS 'logical receiver; message ids are deduplicated per endpoint';
 COMMENT ON COLUMN outbox.endpoint.concurrency IS 'optimistic or pessimistic; NULL means outbox.concurrency';
 COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its dispatch; NULL means outbox.retention';
-COMMENT ON COLUMN outbox.endpoint.record_table IS 'table of the user''s own that holds the records; NULL means ours';
+COMMENT ON COLUMN outbox.endpoint.record_table IS 'custom record table that holds the records; NULL means ours';
 COMMENT ON COLUMN outbox.endpoint.record_columns IS 'which column of that table is what';
 COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the outside store that remembers message ids; NULL means that the records do';
 COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long ids are to live in that store; NULL means the retention';
@@ -136,7 +136,7 @@ CREATE TABLE outbox.deferred (
 	at timestamptz NOT NULL,
 	headers jsonb,
 	body bytea,
-	log_slot integer,
+	log_segment integer,
 	state text NOT NULL CHECK (state = ANY (ARRAY['scheduled', 'waiting', 'dead', 'returned', 'discarded'])),
 	returned_tx xid8,
 	attempts integer NOT NULL,
@@ -149,7 +149,7 @@ CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'w
 CREATE INDEX deferred_key_idx ON outbox.deferred (key);
 CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_at) WHERE state = 'scheduled';
 CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state = 'dead';
-CREATE INDEX deferred_tombstone_idx ON outbox.deferred (log_slot) WHERE state IN ('returned', 'discarded');
+CREATE INDEX deferred_tombstone_idx ON outbox.deferred (log_segment) WHERE state IN ('returned', 'discarded');
 COMMENT ON TABLE outbox.deferred IS 'messages that cannot be sent now: scheduled for later, refused by their destination, behind one of these, or dead';
 COMMENT ON COLUMN outbox.deferred.id IS 'id that the message has in the log';
 COMMENT ON COLUMN outbox.deferred.key IS 'record that the message belongs to';
@@ -159,7 +159,7 @@ COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this on
 COMMENT ON COLUMN outbox.deferred.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
 COMMENT ON COLUMN outbox.deferred.body IS 'body; NULL: it is damaged and could not be read, nor could the headers';
-COMMENT ON COLUMN outbox.deferred.log_slot IS 'log slot of the row that was set aside last; when that is emptied a returned or discarded row goes too';
+COMMENT ON COLUMN outbox.deferred.log_segment IS 'log segment of the row that was deferred last; when that is emptied a returned or discarded row goes too';
 COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
 COMMENT ON COLUMN outbox.deferred.attempts IS 'attempts of its own; 0 for a message that only waits behind another';
@@ -184,17 +184,17 @@ CREATE SEQUENCE outbox.message_id_seq CACHE 1;
 COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
 
 --
--- The rings. No row of a slot is ever updated or deleted: TRUNCATE gives the
+-- The rings. No row of a segment is ever updated or deleted: TRUNCATE gives the
 -- space back, so vacuum has nothing to do here.
 --
 DO $$
 DECLARE
-	log_slots CONSTANT integer := 4;
-	record_slots CONSTANT integer := 12;
-	history_slots CONSTANT integer := 24;
+	log_segments CONSTANT integer := 4;
+	record_segments CONSTANT integer := 12;
+	history_segments CONSTANT integer := 24;
 	no_vacuum CONSTANT text := 'WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)';
 BEGIN
-	FOR n IN 0 .. log_slots - 1 LOOP
+	FOR n IN 0 .. log_segments - 1 LOOP
 		EXECUTE format($sql$
 			CREATE TABLE outbox.log_%1$s (
 				id bigint NOT NULL,
@@ -210,15 +210,15 @@ BEGIN
 				deliver_at timestamptz
 			) %2$s;
 			CREATE INDEX log_%1$s_tx_idx ON outbox.log_%1$s (tx);
-			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages, slot %1$s';
+			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages, segment %1$s';
 			COMMENT ON COLUMN outbox.log_%1$s.id IS 'order of the calls';
 			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
 			COMMENT ON COLUMN outbox.log_%1$s.at IS 'when it was enqueued';
 			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was enqueued in; a copy by TEMPLATE leaves what is not its own to its original';
 			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
-			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; of a marker: endpoint';
-			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: a marker, which says that an endpoint has processed a message';
-			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it; of a marker: message that was processed';
+			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; of a receipt: endpoint';
+			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: a receipt, which says that an endpoint has processed a message';
+			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it; of a receipt: message that was processed';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
 			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'not to be sent before';
@@ -230,24 +230,24 @@ BEGIN
 				snapshot pg_snapshot NOT NULL,
 				opened_at timestamptz NOT NULL,
 				published bigint NOT NULL,
-				handed_over bigint NOT NULL,
+				propagated bigint NOT NULL,
 				messages bigint NOT NULL,
 				oldest timestamptz
 			) %2$s;
-			COMMENT ON TABLE outbox.window_%1$s IS 'windows opened while log slot %1$s was current; the first one repeats the last of the slot before';
+			COMMENT ON TABLE outbox.window_%1$s IS 'windows opened while log segment %1$s was current; the first one repeats the last of the segment before';
 			COMMENT ON COLUMN outbox.window_%1$s.number IS 'counts the windows';
 			COMMENT ON COLUMN outbox.window_%1$s.uuid IS 'tells this window from one of the same number in another history of this database';
 			COMMENT ON COLUMN outbox.window_%1$s.tx IS 'transaction that opened it';
 			COMMENT ON COLUMN outbox.window_%1$s.snapshot IS 'where it ends; it begins where the window before ends';
 			COMMENT ON COLUMN outbox.window_%1$s.opened_at IS 'when it was opened';
 			COMMENT ON COLUMN outbox.window_%1$s.published IS 'newest window known to be in Redis when this row was written';
-			COMMENT ON COLUMN outbox.window_%1$s.handed_over IS 'newest window known to have had its markers handed on when this row was written';
+			COMMENT ON COLUMN outbox.window_%1$s.propagated IS 'newest window known to have had its receipts propagated when this row was written';
 			COMMENT ON COLUMN outbox.window_%1$s.messages IS 'messages in all windows up to the end of this one';
-			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message or marker was enqueued';
+			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message or receipt was enqueued';
 		$sql$, n, no_vacuum);
 	END LOOP;
 
-	FOR n IN 0 .. record_slots - 1 LOOP
+	FOR n IN 0 .. record_segments - 1 LOOP
 		EXECUTE format($sql$
 			CREATE TABLE outbox.record_%1$s (
 				key uuid PRIMARY KEY,
@@ -255,37 +255,37 @@ BEGIN
 				endpoint text,
 				msgid text
 			) %2$s;
-			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, slot %1$s';
+			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, segment %1$s';
 			COMMENT ON COLUMN outbox.record_%1$s.key IS 'hash of endpoint and msgid';
 			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it; 0: not known, for it was restored, or comes from a database that uses this one as its store';
-			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, for it was packed when it was dumped';
+			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, for it was compacted when it was dumped';
 			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message; NULL as well';
 		$sql$, n, no_vacuum);
 	END LOOP;
 
-	FOR n IN 0 .. history_slots - 1 LOOP
+	FOR n IN 0 .. history_segments - 1 LOOP
 		EXECUTE format($sql$
 			CREATE TABLE outbox.history_%1$s (
 				first_key uuid PRIMARY KEY,
 				keys bytea NOT NULL
 			) %2$s;
 			ALTER TABLE outbox.history_%1$s ALTER keys SET STORAGE PLAIN;
-			COMMENT ON TABLE outbox.history_%1$s IS 'records that were packed, slot %1$s';
+			COMMENT ON TABLE outbox.history_%1$s IS 'records that were compacted, segment %1$s';
 			COMMENT ON COLUMN outbox.history_%1$s.first_key IS 'first of the keys in this row';
 			COMMENT ON COLUMN outbox.history_%1$s.keys IS 'keys of records, 16 bytes each, in ascending order';
 		$sql$, n, no_vacuum);
 	END LOOP;
 
-	INSERT INTO outbox.ring (ring, slot, state, generation, since, tx)
-		SELECT r.ring, s.slot, CASE WHEN s.slot = 0 AND r.ring <> 'history' THEN 'current' ELSE 'empty' END, 1,
+	INSERT INTO outbox.ring (ring, segment, state, generation, since, tx)
+		SELECT r.ring, s.segment, CASE WHEN s.segment = 0 AND r.ring <> 'history' THEN 'current' ELSE 'empty' END, 1,
 			now(), pg_current_xact_id()
-		FROM (VALUES ('log', log_slots), ('record', record_slots), ('history', history_slots)) r (ring, slots),
-			LATERAL generate_series(0, r.slots - 1) s (slot);
+		FROM (VALUES ('log', log_segments), ('record', record_segments), ('history', history_segments)) r (ring, segments),
+			LATERAL generate_series(0, r.segments - 1) s (segment);
 END
 $$;
 
 -- Window 0 ends before every transaction that can have written a message.
-INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, handed_over, messages)
+INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, propagated, messages)
 	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0, 0);
 
 --
@@ -576,7 +576,7 @@ CREATE FUNCTION outbox.redirect_restored()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_redirect_restored'
 LANGUAGE C;
-COMMENT ON FUNCTION outbox.redirect_restored() IS 'sends a message or record that comes by SQL, as from a restored dump, into the current slot';
+COMMENT ON FUNCTION outbox.redirect_restored() IS 'sends a message or record that comes by SQL, as from a restored dump, into the current segment';
 
 CREATE FUNCTION outbox.refuse_replicated()
 RETURNS trigger
@@ -608,13 +608,13 @@ RETURNS boolean
 AS $$
 BEGIN
 	IF EXISTS (
-		SELECT FROM outbox.ring r JOIN pg_class c ON c.oid = format('outbox.%s_%s', r.ring, r.slot)::regclass
+		SELECT FROM outbox.ring r JOIN pg_class c ON c.oid = format('outbox.%s_%s', r.ring, r.segment)::regclass
 		WHERE r.ring <> 'log' AND r.state IN ('current', 'sealed', 'quiet') AND c.relfilenode <> pg_relation_filenode(c.oid)
 			AND (r.published_at IS NULL OR r.published_at > clock_timestamp() -
 				(SELECT greatest(current_setting('outbox.retention')::interval, max(e.retention),
 					CASE WHEN count(e.dedup_store) > 0 THEN current_setting('outbox.replay_window')::interval END) FROM outbox.endpoint e)))
 	THEN
-		RAISE EXCEPTION 'records were packed after the snapshot and before the locks of this dump'
+		RAISE EXCEPTION 'records were compacted after the snapshot and before the locks of this dump'
 			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Dump again, with a new snapshot.';
 	END IF;
 	RETURN true;
@@ -629,11 +629,11 @@ AS 'MODULE_PATHNAME', 'outbox_is_pending'
 LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.is_pending(xid8) IS 'whether messages of that transaction are not yet known to be in Redis; pg_dump takes these';
 
-CREATE FUNCTION outbox.is_to_hand_over(tx xid8)
+CREATE FUNCTION outbox.is_to_propagate(tx xid8)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'outbox_is_to_hand_over'
+AS 'MODULE_PATHNAME', 'outbox_is_to_propagate'
 LANGUAGE C STABLE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION outbox.is_to_hand_over(xid8) IS 'whether markers of that transaction are not yet known to have been handed on; pg_dump takes these';
+COMMENT ON FUNCTION outbox.is_to_propagate(xid8) IS 'whether receipts of that transaction are not yet known to have been propagated; pg_dump takes these';
 
 CREATE FUNCTION outbox.wake_launcher()
 RETURNS void
@@ -665,7 +665,7 @@ AS 'MODULE_PATHNAME', 'outbox_read_pending'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_pending() IS 'what the view outbox.pending shows';
 
-CREATE FUNCTION outbox.read_records(OUT endpoint text, OUT msgid text, OUT tx xid8, OUT slot integer, OUT state text)
+CREATE FUNCTION outbox.read_records(OUT endpoint text, OUT msgid text, OUT tx xid8, OUT segment integer, OUT state text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_read_records'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -805,12 +805,12 @@ COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when it is tried again';
 COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
-COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were packed are remembered too, but not shown';
+COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were compacted are remembered too, but not shown';
 COMMENT ON COLUMN outbox.records.endpoint IS 'endpoint that processed the message';
 COMMENT ON COLUMN outbox.records.msgid IS 'id of the incoming message';
-COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it; 0: it was restored; NULL: it is in a table of the user''s own';
-COMMENT ON COLUMN outbox.records.slot IS 'slot of the ring that holds the record; NULL: it is in a table of the user''s own';
-COMMENT ON COLUMN outbox.records.state IS 'state of that slot: current, sealed, or quiet; in a table of the user''s own: dispatched, or not dispatched';
+COMMENT ON COLUMN outbox.records.tx IS 'transaction that processed it; 0: it was restored; NULL: it is in a custom record table';
+COMMENT ON COLUMN outbox.records.segment IS 'segment of the ring that holds the record; NULL: it is in a custom record table';
+COMMENT ON COLUMN outbox.records.state IS 'state of that segment: current, sealed, or quiet; in a custom record table: dispatched, or not dispatched';
 
 CREATE VIEW outbox.endpoints AS
 	SELECT r.name, r.concurrency, r.retention, e.record_table,
@@ -821,12 +821,12 @@ COMMENT ON VIEW outbox.endpoints IS 'endpoints: their settings, defaults filled 
 COMMENT ON COLUMN outbox.endpoints.name IS 'name';
 COMMENT ON COLUMN outbox.endpoints.concurrency IS 'optimistic or pessimistic';
 COMMENT ON COLUMN outbox.endpoints.retention IS 'how long a record outlives its dispatch; with a store no shorter than outbox.replay_window';
-COMMENT ON COLUMN outbox.endpoints.record_table IS 'table of the user''s own that holds the records; NULL: ours do';
+COMMENT ON COLUMN outbox.endpoints.record_table IS 'custom record table that holds the records; NULL: ours do';
 COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'outside store that remembers message ids, without its password; NULL: none';
 COMMENT ON COLUMN outbox.endpoints.store_retention IS 'how long ids are to live in that store; NULL: it has none';
-COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large table of the user''s own an estimate';
+COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large custom record table an estimate';
 COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
-COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'when the retention of its oldest record began, or the slot that holds it did; NULL: none is dispatched';
+COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'when the retention of its oldest record began, or the segment that holds it did; NULL: none is dispatched';
 COMMENT ON COLUMN outbox.endpoints.size IS 'bytes on disk; where several endpoints share a table, its share';
 
 --
@@ -839,7 +839,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|loss|packed|forgotten|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|loss|compacted|forgotten|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);
@@ -851,11 +851,11 @@ $$;
 
 --
 -- Dump and restore. What comes back by COPY goes through the trigger into the
--- current slot; our own inserts in C pass no trigger. ALWAYS, because a
+-- current segment; our own inserts in C pass no trigger. ALWAYS, because a
 -- subscriber of logical replication must drop what it is sent, not publish it.
 --
 -- The restored messages get new ids in the order in which they come: so all that
--- is pending, whichever slot it is in, is dumped as rows of log_0 in the order of
+-- is pending, whichever segment it is in, is dumped as rows of log_0 in the order of
 -- the ids. pg_dump appends the condition to its SELECT as it is. It locks all
 -- tables before it reads the first one; then we can tell whether it comes too late
 -- for records that its snapshot needs. A message whose body could not be read any more
@@ -863,27 +863,27 @@ $$;
 --
 DO $$
 DECLARE
-	slot_table regclass;
+	segment_table regclass;
 	pending CONSTANT text := (
-		SELECT string_agg(format('%s WHERE CASE WHEN dest IS NULL THEN outbox.is_to_hand_over(tx) ELSE outbox.is_pending(tx) '
+		SELECT string_agg(format('%s WHERE CASE WHEN dest IS NULL THEN outbox.is_to_propagate(tx) ELSE outbox.is_pending(tx) '
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
-				CASE slot WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', slot) END, slot), ' ' ORDER BY slot)
+				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT id, ''0'', at, ''0'', key, message_id, dest, cause, headers, body, CASE state WHEN ''scheduled'' THEN next_at END'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'') AND body IS NOT NULL'
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';
 BEGIN
-	FOR slot_table IN
+	FOR segment_table IN
 		SELECT c.oid FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|history_[0-9]+|deferred|forgotten)$'
 		ORDER BY c.relname
 	LOOP
-		EXECUTE format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', slot_table);
-		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows to where they belong in this database''', slot_table);
-		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', slot_table);
-		PERFORM pg_extension_config_dump(slot_table, CASE
-			WHEN slot_table::text LIKE '%log_0' THEN pending
-			WHEN slot_table::text ~ 'log_|deferred' THEN 'WHERE false'
+		EXECUTE format('CREATE TRIGGER redirect_restored BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION outbox.redirect_restored()', segment_table);
+		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows to where they belong in this database''', segment_table);
+		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', segment_table);
+		PERFORM pg_extension_config_dump(segment_table, CASE
+			WHEN segment_table::text LIKE '%log_0' THEN pending
+			WHEN segment_table::text ~ 'log_|deferred' THEN 'WHERE false'
 			ELSE '' END);
 	END LOOP;
 END

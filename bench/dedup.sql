@@ -36,8 +36,8 @@ CREATE FUNCTION outbox_bytes() RETURNS bigint LANGUAGE sql AS $$
 	WHERE relnamespace = 'outbox'::regnamespace AND relkind = 'r' AND relname ~ '^(record|history)_[0-9]+$'
 $$;
 
--- Slots that are on their way.
+-- Segments that are on their way.
 CREATE FUNCTION unsettled() RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM outbox.ring
-	WHERE ring <> 'log' AND (state IN ('sealed', 'filling', 'retired') OR packed_into IS NOT NULL OR state = 'quiet' AND published_at IS NULL)
+	WHERE ring <> 'log' AND (state IN ('sealed', 'filling', 'retired') OR compacted_into IS NOT NULL OR state = 'quiet' AND published_at IS NULL)
 $$;

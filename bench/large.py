@@ -342,21 +342,21 @@ PROCESS = """SELECT count(*) FROM generate_series(1, :per) i
 
 
 def records():
-    """Those of a time when Redis is away are packed when it is back."""
+    """Those of a time when Redis is away are compacted when it is back."""
     show_delays("idle", delays(5))
     number = size("RECORDS", 5000000)
     send_away()
     fill(number, 1000, PROCESS)
     bring_back()
     wait_until(lambda: status("pending") == 0)
-    slots = "SELECT coalesce(sum(keys), 0) FROM outbox.ring WHERE ring = 'history' AND state = 'quiet'"
-    start, packed, found = time.monotonic(), -1, []
-    with Watch(f"{number} records are packed"):
-        while packed < sql(slots):
-            packed = sql(slots)
+    segments = "SELECT coalesce(sum(keys), 0) FROM outbox.ring WHERE ring = 'history' AND state = 'quiet'"
+    start, compacted, found = time.monotonic(), -1, []
+    with Watch(f"{number} records are compacted"):
+        while compacted < sql(segments):
+            compacted = sql(segments)
             found += delays(10)
-    show_delays(f"{number} records are packed", found)
-    print(f"packed {packed} in {time.monotonic() - start:.0f} s", flush=True)
+    show_delays(f"{number} records are compacted", found)
+    print(f"compacted {compacted} in {time.monotonic() - start:.0f} s", flush=True)
 
 
 CASES = (idle, small_backlog, transaction, backlog, one_window, bodies, destinations, records, databases)

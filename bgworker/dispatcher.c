@@ -29,27 +29,27 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/cleanup.h"
-#include "bgworker/deferral.h"
-#include "bgworker/filter_builder.h"
-#include "bgworker/packing.h"
-#include "bgworker/destination.h"
-#include "bgworker/handover.h"
+#include "bgworker/defer/deferral.h"
+#include "bgworker/defer/destination.h"
 #include "bgworker/instance.h"
-#include "bgworker/position.h"
 #include "bgworker/process.h"
-#include "bgworker/publisher.h"
-#include "bgworker/supervision.h"
+#include "bgworker/propagate/propagation.h"
+#include "bgworker/propagate/supervision.h"
+#include "bgworker/publish/position.h"
+#include "bgworker/publish/publisher.h"
+#include "bgworker/ring/cleanup.h"
+#include "bgworker/ring/compaction.h"
+#include "bgworker/ring/filter_builder.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/compat.h"
-#include "src/filter.h"
 #include "src/kill_point.h"
-#include "src/log.h"
+#include "src/log/log.h"
 #include "src/problem.h"
-#include "src/relations.h"
+#include "src/record/filter.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/table/relations.h"
 #include "src/unique_id.h"
 
 #define ATTEND_MS			100 /* while somebody may need the database */
@@ -57,11 +57,11 @@
 #define TURN_MS				100 /* of sending, until we look around */
 #define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
 #define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
-#define ROUND_MS			1000	/* between rounds of cleanup while slots fill */
+#define ROUND_MS			1000	/* between rounds of cleanup while segments fill */
 #define FIRST_RETRY_MS		20
 #define LAST_RETRY_MS		400 /* Redis is found again within a second */
 
-/* Class of the advisory lock that makes us the only one; see src/record.c. */
+/* Class of the advisory lock that makes us the only one; see src/record/record.c. */
 #define DISPATCHER_LOCK_CLASS	0x0b0d
 
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
@@ -82,7 +82,7 @@ static uint32 calls_seen;		/* likewise */
 static TimestampTz last_look;	/* for messages */
 static TimestampTz turn_ends;	/* of sending */
 static TimestampTz last_cleanup;
-static bool is_cleaning;		/* records expire in tables of users' own */
+static bool is_cleaning;		/* records expire in custom record tables */
 static uint64 cleanups_seen;	/* when that round began */
 static uint64 cleanups_answered;
 static TimestampTz last_round;
@@ -109,7 +109,7 @@ static void look_for_extension(void);
 static bool look_for_messages(void);
 static bool publish(void);
 static bool is_wanted(void);
-static bool hand_over(void);
+static bool propagate(void);
 static void publish_meanwhile(void);
 static void listen_for_commits(void);
 static bool try_to_connect(void);
@@ -162,7 +162,7 @@ outbox_dispatcher_main(Datum database)
 			problem_clear(PROBLEM_LEASE);
 			position_close_at_once(&position);
 			look_for_extension();
-			handover_attend(&position);
+			propagation_attend(&position);
 			if (!keep_rings())
 				wait_for_work();
 			attend_to_refusal();
@@ -173,7 +173,7 @@ outbox_dispatcher_main(Datum database)
 		/* What was opened now may have been enqueued after such a change. */
 		reload_if_changed();
 		busy |= publish();
-		busy |= hand_over();
+		busy |= propagate();
 		busy |= keep_house(busy);
 		attend_to_refusal();
 		if (!busy)
@@ -201,7 +201,7 @@ set_up_process(Oid database)
 	register_process();
 	transaction_init(attend_to_standby);
 	publisher_init(attend, is_wanted);
-	handover_init(publish_meanwhile);
+	propagation_init(publish_meanwhile);
 }
 
 /* A launcher that was restarted may start a second one: that goes. */
@@ -294,7 +294,7 @@ load_instance(void)
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
 	}
 	publisher_set_instance(&instance);
-	handover_set_instance(&instance);
+	propagation_set_instance(&instance);
 }
 
 /*
@@ -534,20 +534,20 @@ is_wanted(void)
 	return settings_are_new || pg_atomic_read_u32(&shared->reload) != 0 || clock_now() >= turn_ends;
 }
 
-/* Hands markers on; whoever commits while a store is waited for wakes us. */
+/* Hands receipts on; whoever commits while a store is waited for wakes us. */
 static bool
-hand_over(void)
+propagate(void)
 {
-	bool		handed_over;
+	bool		propagated;
 
 	listen_for_commits();
-	handed_over = handover_run(&position);
+	propagated = propagation_run(&position);
 	pg_atomic_write_u32(&shared->asleep, 0);
-	return handed_over;
+	return propagated;
 }
 
 /*
- * What goes on while handover.c waits for a store: everything else but
+ * What goes on while propagation.c waits for a store: everything else but
  * cleaning up. Other settings are left to the main loop.
  */
 static void
@@ -562,7 +562,7 @@ publish_meanwhile(void)
 	(void) look_for_messages();
 	if (publish())
 		SetLatch(MyLatch);		/* there may be more */
-	handover_attend(&position);
+	propagation_attend(&position);
 	renew_lease();
 	listen_for_commits();
 }
@@ -719,7 +719,7 @@ keep_rings(void)
 
 	if (round_is_due())
 		(void) run_round(false);
-	more = packing_step();
+	more = compaction_step();
 	more |= filter_builder_step();
 	return more;
 }
@@ -742,7 +742,7 @@ static bool
 has_news_of_position(void)
 {
 	return position.opened.published < position.published ||
-		position.opened.handed_over < position.handed_over;
+		position.opened.propagated < position.propagated;
 }
 
 /*
@@ -763,7 +763,7 @@ cleanup_is_asked_for(void)
 	return pg_atomic_read_u64(&shared->cleanups_asked) != cleanups_answered;
 }
 
-/* Whether a slot is full, or what the last round began may go on. */
+/* Whether a segment is full, or what the last round began may go on. */
 static bool
 round_is_due(void)
 {
@@ -782,7 +782,7 @@ clean_up(void)
 		return;
 	last_cleanup = clock_now();
 
-	/* What hangs in a user's table must not keep our own slots. */
+	/* What hangs in a custom record table must not keep our own segments. */
 	if (is_cleaning)
 		return;
 	cleanups_answered = cleanups_seen = asked;
@@ -816,7 +816,7 @@ nothing_is_lost(void)
 {
 	bool		redis_has_all = publisher_is_connected() && position.sent >= position.published;
 
-	return (redis_has_all || position.opened.messages == 0) && handover_is_sound();
+	return (redis_has_all || position.opened.messages == 0) && propagation_is_sound();
 }
 
 static bool
@@ -829,7 +829,7 @@ run_round(bool may_expire)
 
 	last_round = clock_now();
 	last_round_window = position.opened.number;
-	packing_wake();
+	compaction_wake();
 	return cleanup_run(&position, &limits, &round_changed);
 }
 
@@ -849,7 +849,7 @@ wait_for_work(void)
 			ms = Min(ms, ms_until_next(last_cleanup, outbox_cleanup_interval));
 		if (has_news_of_position())
 			ms = Min(ms, CLOSE_AFTER_MS);
-		ms = Min(ms, handover_ms_until_due(&position));
+		ms = Min(ms, propagation_ms_until_due(&position));
 		if (publisher_is_connected() && !destination_all_paused())
 			ms = Min(ms, deferral_ms_until_due());
 	}

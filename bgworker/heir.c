@@ -33,7 +33,7 @@
 #define FILE_NAME		"outbox.heirs"
 #define LINE_BYTES		128
 
-/* Class of the advisory lock under which the file is read and written; see src/record_ring.c. */
+/* Class of the advisory lock under which the file is read and written; see src/record/record_ring.c. */
 #define FILE_LOCK_CLASS	0x0b0f
 
 static Oid	find(const char *instance, Oid original);

@@ -7,7 +7,7 @@
 
 #include "utils/uuid.h"
 
-#include "bgworker/lease.h"
+#include "bgworker/publish/lease.h"
 
 typedef struct Instance
 {

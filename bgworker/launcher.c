@@ -35,9 +35,9 @@
 
 #include "src/clock.h"
 #include "src/compat.h"
-#include "src/filter.h"
 #include "src/outbox.h"
 #include "src/problem.h"
+#include "src/record/filter.h"
 #include "src/shared.h"
 
 #define MAX_STARTING		2	/* that may look at the same time */

@@ -27,7 +27,7 @@
 #define FILE_NAME		"outbox.server"
 #define LINE_BYTES		128
 
-/* Class of the advisory lock under which the file is written; see src/record_ring.c. */
+/* Class of the advisory lock under which the file is written; see src/record/record_ring.c. */
 #define FILE_LOCK_CLASS	0x0b0e
 
 static bool read_id(char *id);

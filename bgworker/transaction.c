@@ -3,7 +3,7 @@
  *		The bracket around everything that a worker does with tables.
  *
  * Every transaction of the dispatcher is opened and closed here, and none is
- * open while it talks to Redis. Each enters at the gate (src/relations.c), so
+ * open while it talks to Redis. Each enters at the gate (src/table/relations.c), so
  * DROP EXTENSION waits for it to end, and it does not begin while the
  * extension is being dropped.
  */
@@ -21,10 +21,10 @@
 #include "utils/snapmgr.h"
 
 #include "bgworker/transaction.h"
-#include "src/durable.h"
 #include "src/kill_point.h"
-#include "src/relations.h"
-#include "src/ring.h"
+#include "src/record/durable.h"
+#include "src/ring/ring.h"
+#include "src/table/relations.h"
 
 static Oid	extension;			/* that this process works for */
 static bool refused;
@@ -196,7 +196,7 @@ void
 transaction_tell_rings(void)
 {
 	untold = true;
-	if (transaction_begin("telling of a slot's state"))
+	if (transaction_begin("telling of a segment's state"))
 		transaction_commit();
 	KILL_POINT("sessions_told");
 }

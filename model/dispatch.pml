@@ -65,7 +65,7 @@
 #ifndef FENCE_NOT_CLAIMED
 #define CLAIM
 #endif
-#define IN_FLIGHT	2			/* CHUNKS_IN_FLIGHT */
+#define IN_FLIGHT	2			/* BATCHES_IN_FLIGHT */
 
 /*
  * A row's place in the order of a window: its id. Where messages are returned
@@ -153,16 +153,16 @@ typedef Fence {
 #define COPY(a, b)	a.window = b.window; a.last = b.last
 #endif
 
-typedef Chunk {
-	byte rows;					/* set of places; 0 = no chunk */
+typedef Batch {
+	byte rows;					/* set of places; 0 = no batch */
 	byte window;
 	Fence builds_on;
 };
 
-/* What Redis answered to a chunk. */
+/* What Redis answered to a batch. */
 #define NO_ANSWER	0
 #define ADDED		1
-#define MOVED		2			/* the fence is not what the chunk builds on */
+#define MOVED		2			/* the fence is not what the batch builds on */
 #define REFUSED		3			/* REFUSED + place of the message */
 
 Fence fence;					/* outbox:fence:<uuid> */
@@ -176,10 +176,10 @@ Fence saved_fence;
 byte saved_streams;
 
 bool link_is_up;				/* as the network has it */
-Chunk flying[IN_FLIGHT];		/* oldest first */
+Batch flying[IN_FLIGHT];		/* oldest first */
 byte answer[IN_FLIGHT];
 byte in_flight;
-Chunk late[IN_FLIGHT];			/* of a link that was given up */
+Batch late[IN_FLIGHT];			/* of a link that was given up */
 
 byte pg_crashes = PG_CRASHES;
 byte kills = KILLS;
@@ -214,26 +214,26 @@ byte resume_after;
 
 /* Delivery */
 byte rows;						/* set of places in the window that is being published */
-byte next;						/* first place that is not in a chunk yet */
+byte next;						/* first place that is not in a batch yet */
 byte fresh;						/* first place that nobody has looked at before */
 byte due;						/* delivery->in_flight: verdicts to come, be the link up or not */
 Fence my_fence;					/* value in Redis when all in flight is done */
-Chunk made;						/* the chunk that was made last */
+Batch made;						/* the batch that was made last */
 
 #ifdef POISON
 /* Suspects; one strike does where the code wants three. */
 byte suspect_window;			/* 0 = there are none */
 byte suspects_upto;
 byte alone;						/* the one that the link failed on when it was sent alone */
-byte tried;						/* last message of the chunk that was sent last */
+byte tried;						/* last message of the batch that was sent last */
 #define IS_SUSPECT		(suspect_window == sent + 1 && next <= suspects_upto)
-#define CHUNK_SIZE		(IS_SUSPECT -> 1 : BATCH)
-#define CHUNKS_ALLOWED	(IS_SUSPECT -> 1 : IN_FLIGHT)
-#define BREAKS_LINK(chunk) HAS(chunk.rows, POISON)
+#define BATCH_SIZE		(IS_SUSPECT -> 1 : BATCH)
+#define BATCHES_ALLOWED	(IS_SUSPECT -> 1 : IN_FLIGHT)
+#define BREAKS_LINK(batch) HAS(batch.rows, POISON)
 #else
-#define CHUNK_SIZE		BATCH
-#define CHUNKS_ALLOWED	IN_FLIGHT
-#define BREAKS_LINK(chunk) false
+#define BATCH_SIZE		BATCH
+#define BATCHES_ALLOWED	IN_FLIGHT
+#define BREAKS_LINK(batch) false
 #endif
 
 /* Blocked, of destination D; head and number waiting are as in the table. */
@@ -373,18 +373,18 @@ inline recover(kept)
 #define GOES_ON		(verdict == ADDED)
 #endif
 
-inline run_script(chunk)
+inline run_script(batch)
 {
 	verdict = ADDED;
 	last = 0;
 	if
 #ifndef NO_COMPARE
-	:: !SAME(fence, chunk.builds_on) -> verdict = MOVED
+	:: !SAME(fence, batch.builds_on) -> verdict = MOVED
 #endif
 	:: else ->
 		for (i : 1 .. PLACES) {
 			if
-			:: HAS(chunk.rows, i) && GOES_ON ->
+			:: HAS(batch.rows, i) && GOES_ON ->
 				if
 				:: IS_D(ID(i)) && broken -> verdict = (verdict == ADDED -> REFUSED + i : verdict)
 				:: else ->
@@ -405,10 +405,10 @@ inline run_script(chunk)
 		}
 		if
 		:: last != 0 ->
-			fence.window = chunk.window;
+			fence.window = batch.window;
 			fence.last = last;
 #ifdef CLAIM
-			fence.claim = chunk.builds_on.claim
+			fence.claim = batch.builds_on.claim
 #endif
 		:: else
 		fi
@@ -435,13 +435,13 @@ inline clear_fence(value)
 	value.window = 0; value.last = 0
 }
 
-inline clear_chunk(chunk)
+inline clear_batch(batch)
 {
-	chunk.rows = 0; chunk.window = 0;
-	clear_fence(chunk.builds_on)
+	batch.rows = 0; batch.window = 0;
+	clear_fence(batch.builds_on)
 }
 
-inline copy_chunk(to, from)
+inline copy_batch(to, from)
 {
 	to.rows = from.rows; to.window = from.window;
 	COPY(to.builds_on, from.builds_on)
@@ -449,8 +449,8 @@ inline copy_chunk(to, from)
 
 inline forget_flying()
 {
-	clear_chunk(flying[0]);
-	clear_chunk(flying[1]);
+	clear_batch(flying[0]);
+	clear_batch(flying[1]);
 	answer[0] = NO_ANSWER;
 	answer[1] = NO_ANSWER;
 	in_flight = 0
@@ -467,10 +467,10 @@ inline give_up()
 		lates--;
 		if
 		:: answer[0] == NO_ANSWER ->
-			copy_chunk(late[0], flying[0]);
-			copy_chunk(late[1], flying[1])
+			copy_batch(late[0], flying[0]);
+			copy_batch(late[1], flying[1])
 		:: else ->
-			copy_chunk(late[0], flying[1])
+			copy_batch(late[0], flying[1])
 		fi
 	:: true
 	fi;
@@ -574,7 +574,7 @@ end:
 
 	:: atomic { cuts > 0 && link_is_up -> cuts--; give_up() }
 
-	/* Redis runs the oldest chunk that it has not run. */
+	/* Redis runs the oldest batch that it has not run. */
 	:: atomic { link_is_up && in_flight > 0 && answer[0] == NO_ANSWER && !BREAKS_LINK(flying[0]) ->
 		maybe_save();
 		d_step { run_script(flying[0]); answer[0] = verdict; verdict = 0; last = 0; i = 0; k = 0 } }
@@ -594,9 +594,9 @@ end:
 		:: maybe_save();
 			d_step {
 				run_script(late[0]);
-				copy_chunk(late[0], late[1]); clear_chunk(late[1]);
+				copy_batch(late[0], late[1]); clear_batch(late[1]);
 				verdict = 0; last = 0; i = 0; k = 0 }
-		:: d_step { clear_chunk(late[0]); clear_chunk(late[1]) }
+		:: d_step { clear_batch(late[0]); clear_batch(late[1]) }
 		fi }
 
 	/* Redis restarts and has lost the newest of what it acknowledged. */
@@ -607,7 +607,7 @@ end:
 		streams = saved_streams;
 		clear_fence(saved_fence);
 		saved_streams = 0;
-		clear_chunk(late[0]); clear_chunk(late[1]);
+		clear_batch(late[0]); clear_batch(late[1]);
 		forget_flying();
 		link_is_up = false } }
 
@@ -669,7 +669,7 @@ inline forget_all()
 	suspect_window = 0; suspects_upto = 0; alone = 0; tried = 0;
 #endif
 	clear_fence(my_fence);
-	clear_chunk(made);
+	clear_batch(made);
 	blocked = UNBLOCKED;
 	now_xmax = 0; now_xip = 0; found_rows = 0; found_returns = 0
 }
@@ -734,13 +734,13 @@ inline position_resume()
 #define DIVERTS(id)		(IS_D(id) && (waiting & (BIT(id) - 1)) != 0)
 #endif
 
-/* chunk_make(): one transaction; what is left out of the chunk is on disk. */
-inline chunk_make()
+/* batch_make(): one transaction; what is left out of the batch is on disk. */
+inline batch_make()
 {
-	clear_chunk(made);
+	clear_batch(made);
 	n = 0;
 	added = 0;
-	k = CHUNK_SIZE;
+	k = BATCH_SIZE;
 	for (i : 1 .. PLACES) {
 		if
 		:: i >= next && added < k ->
@@ -776,8 +776,8 @@ inline chunk_make()
 	n = 0; added = 0; i = 0
 }
 
-/* chunk_send(): the rest of send_chunk(). */
-inline chunk_send()
+/* batch_send(): the rest of send_batch(). */
+inline batch_send()
 {
 	for (i : 1 .. PLACES) {
 		if
@@ -789,8 +789,8 @@ inline chunk_send()
 		:: else
 		fi
 	}
-	copy_chunk(flying[in_flight], made);
-	clear_chunk(made);
+	copy_batch(flying[in_flight], made);
+	clear_batch(made);
 	in_flight++;
 	due++;
 	i = 0
@@ -816,7 +816,7 @@ inline clear_suspects()
 }
 
 /*
- * give_way(), chunk_defer_rows(). With one strike instead of three it may be
+ * give_way(), batch_defer_rows(). With one strike instead of three it may be
  * that Redis has it and only the answer is lost: then the fence is behind it.
  */
 inline give_way()
@@ -847,10 +847,10 @@ inline give_way()
 #endif
 
 /*
- * set_aside(): after drain_behind(). The fence is back at the message before;
- * chunk_defer_rows() keeps the refused ones and commits.
+ * defer_refused(): after drain_behind(). The fence is back at the message before;
+ * batch_defer_rows() keeps the refused ones and commits.
  */
-inline set_aside()
+inline defer_refused()
 {
 	n = answer[0] - REFUSED;
 	COPY(my_fence, flying[0].builds_on);
@@ -860,7 +860,7 @@ inline set_aside()
 		:: else
 		fi
 	}
-	/* deferral_refused(); those of D behind it in the chunk are refused alike */
+	/* deferral_refused(); those of D behind it in the batch are refused alike */
 #ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
 	uncommitted = ID(n);
 #else
@@ -1077,17 +1077,17 @@ publish:
 		fi;
 
 		do
-		/* send_chunk() */
-		:: due < CHUNKS_ALLOWED && next <= PLACES && (rows >> (next - 1)) != 0 ->
-			d_step { chunk_make() };
+		/* send_batch() */
+		:: due < BATCHES_ALLOWED && next <= PLACES && (rows >> (next - 1)) != 0 ->
+			d_step { batch_make() };
 			if
 			:: made.rows == 0
-			:: d_step { made.rows != 0 && link_is_up -> chunk_send() }
+			:: d_step { made.rows != 0 && link_is_up -> batch_send() }
 			:: atomic { made.rows != 0 && !link_is_up ->
 #ifdef POISON
 				note_strike();
 #endif
-				clear_chunk(made); disconnect() }; goto look
+				clear_batch(made); disconnect() }; goto look
 			fi
 
 		/* is_wanted(): the rest of the window another time */
@@ -1098,18 +1098,18 @@ publish:
 #endif
 			rows = 0; next = 0; fresh = 0 }; goto look
 
-		/* read_verdict(), when all that may be in flight is: chunks_allowed() says how many */
+		/* read_verdict(), when all that may be in flight is: batches_allowed() says how many */
 		:: due > 0 ->
 			if
 			:: d_step { link_is_up && answer[0] == ADDED ->
 				due--;
-				copy_chunk(flying[0], flying[1]);
+				copy_batch(flying[0], flying[1]);
 				answer[0] = answer[1];
-				clear_chunk(flying[1]);
+				clear_batch(flying[1]);
 				answer[1] = NO_ANSWER;
 				in_flight-- }
 			:: d_step { link_is_up && answer[0] > REFUSED && (in_flight == 1 || answer[1] == MOVED) ->
-				set_aside() }
+				defer_refused() }
 			:: atomic { !link_is_up || answer[0] == MOVED ||
 				(answer[0] > REFUSED && in_flight == 2 && answer[1] != MOVED && answer[1] != NO_ANSWER) ->
 #ifdef POISON

@@ -3,7 +3,7 @@
  *		Promela model of the ring of records: looking, claiming, rotation, expiry.
  *
  * CLAIMERS transactions process the same incoming message; they are all of one
- * id, for different ids meet only where a slot is held (that is what the
+ * id, for different ids meet only where a segment is held (that is what the
  * bystander does). Each step carries the name of the C function that it stands
  * for. Every read of shared state and every change of it is a step of its own,
  * so that anything may come between. A broken variant is chosen by defining its
@@ -16,8 +16,8 @@
 #ifndef CLAIMERS
 #define CLAIMERS	2
 #endif
-#ifndef SLOTS
-#define SLOTS		3
+#ifndef SEGMENTS
+#define SEGMENTS		3
 #endif
 #ifndef ROTATIONS
 #define ROTATIONS	2
@@ -59,14 +59,14 @@
 #define IS_LIVE(state)	((state) >= CURRENT && (state) <= QUIET)
 #define NEVER		255
 
-byte state[SLOTS];
+byte state[SEGMENTS];
 byte current;
-byte published_at[SLOTS];		/* NEVER = not yet */
+byte published_at[SEGMENTS];		/* NEVER = not yet */
 byte rings_changed;				/* set of writers: since it read the rings */
 byte memo_changed;				/* since it noted its memo */
 
 #ifdef TOLD_BEFORE_COMMIT
-byte table_state[SLOTS];		/* what is on disk */
+byte table_state[SEGMENTS];		/* what is on disk */
 byte table_current;
 bool uncommitted;
 #endif
@@ -79,7 +79,7 @@ byte now;						/* the clock */
 /* Locks. */
 #define NOBODY		255
 byte key_lock = NOBODY;			/* who holds the lock on the key */
-byte slot_lock[SLOTS];			/* set of writers that hold RowExclusiveLock */
+byte segment_lock[SEGMENTS];			/* set of writers that hold RowExclusiveLock */
 
 /* The record of each claimer. */
 #define ABSENT		0
@@ -87,7 +87,7 @@ byte slot_lock[SLOTS];			/* set of writers that hold RowExclusiveLock */
 #define COMMITTED	2
 #define NOWHERE		255
 byte row_state[CLAIMERS];
-byte row_slot[CLAIMERS] = NOWHERE;
+byte row_segment[CLAIMERS] = NOWHERE;
 byte started;					/* set of transactions that have begun */
 byte ended;						/* set of those that are over */
 
@@ -102,7 +102,7 @@ byte rotations = ROTATIONS;
 /* has_expired() */
 #define HAS_EXPIRED(n)	(published_at[n] != NEVER && now - published_at[n] > RETENTION)
 
-/* Each change of a slot raises the generation. */
+/* Each change of a segment raises the generation. */
 inline changed()
 {
 	rings_changed = ALL;
@@ -117,7 +117,7 @@ inline changed()
 inline rings_read()
 {
 	live = 0;
-	for (c : 0 .. SLOTS - 1) {
+	for (c : 0 .. SEGMENTS - 1) {
 		if
 		:: IS_LIVE(state[c]) -> live = live | BIT(c)
 		:: else
@@ -135,9 +135,9 @@ inline look_into(n)
 		if
 #ifdef OLD_SNAPSHOT_LOOK
 		/* As the snapshot of the transaction's begin has it. */
-		:: fate == ABSENT && row_slot[r] == n && row_state[r] == COMMITTED && HAS(known[me], r) ->
+		:: fate == ABSENT && row_segment[r] == n && row_state[r] == COMMITTED && HAS(known[me], r) ->
 #else
-		:: fate == ABSENT && row_slot[r] == n && row_state[r] != ABSENT && r != me ->
+		:: fate == ABSENT && row_segment[r] == n && row_state[r] != ABSENT && r != me ->
 #endif
 			fate = row_state[r];
 			winner = r
@@ -146,7 +146,7 @@ inline look_into(n)
 	}
 }
 
-/* look_everywhere(): live slots, one after the other. */
+/* look_everywhere(): live segments, one after the other. */
 #define MUST_LOOK(n)	(HAS(live, n) && !HAS_EXPIRED(n))
 
 inline look_everywhere()
@@ -167,7 +167,7 @@ inline look_everywhere()
 	od
 }
 
-#define OTHERS_ARE_QUIET	(state[0] != SEALED && state[1] != SEALED && state[SLOTS - 1] != SEALED)
+#define OTHERS_ARE_QUIET	(state[0] != SEALED && state[1] != SEALED && state[SEGMENTS - 1] != SEALED)
 
 /* What is noted is noted before the look. */
 inline note_memo()
@@ -210,18 +210,18 @@ inline record_look()
 inline ring_open_current()
 {
 	do
-	:: slot = current;
+	:: segment = current;
 		d_step {
-			had_lock = HAS(slot_lock[slot], me);
-			slot_lock[slot] = slot_lock[slot] | BIT(me) };
+			had_lock = HAS(segment_lock[segment], me);
+			segment_lock[segment] = segment_lock[segment] | BIT(me) };
 #ifdef NO_RECHECK_OF_CURRENT
 		break
 #else
 		if
-		:: current == slot -> break
-		:: d_step { current != slot ->
+		:: current == segment -> break
+		:: d_step { current != segment ->
 			if
-			:: !had_lock -> slot_lock[slot] = slot_lock[slot] & ~BIT(me)
+			:: !had_lock -> segment_lock[segment] = segment_lock[segment] & ~BIT(me)
 			:: else
 			fi;
 			had_lock = false }
@@ -233,8 +233,8 @@ inline ring_open_current()
 /* The transaction is over: its locks go. */
 inline end_transaction()
 {
-	for (c : 0 .. SLOTS - 1) {
-		slot_lock[c] = slot_lock[c] & ~BIT(me)
+	for (c : 0 .. SEGMENTS - 1) {
+		segment_lock[c] = segment_lock[c] & ~BIT(me)
 	}
 	ended = ended | BIT(me)
 }
@@ -302,7 +302,7 @@ inline record_claim()
 #ifdef INSERT_BEFORE_LOOK
 			;
 			row_state[me] = IN_PROGRESS;
-			row_slot[me] = slot;
+			row_segment[me] = segment;
 			release_key()
 #endif
 			} };
@@ -324,15 +324,15 @@ inline record_claim()
 #ifndef INSERT_BEFORE_LOOK
 				check_claim();
 				row_state[me] = IN_PROGRESS;
-				row_slot[me] = slot;
+				row_segment[me] = segment;
 				/* Not into a table that readers skip. */
-				assert(IS_LIVE(state[slot]));
+				assert(IS_LIVE(state[segment]));
 #endif
 				release_key();
-#ifdef SLOT_LOCK_NOT_TO_END
-				slot_lock[slot] = slot_lock[slot] & ~BIT(me);
+#ifdef SEGMENT_LOCK_NOT_TO_END
+				segment_lock[segment] = segment_lock[segment] & ~BIT(me);
 #endif
-				memo = false; slot = 0; winner = 0; start = 0; read_current = 0 };
+				memo = false; segment = 0; winner = 0; start = 0; read_current = 0 };
 			break
 		:: atomic { fate == COMMITTED -> release_key(); goto rollback }
 		:: atomic { fate == IN_PROGRESS -> release_key_to_wait() };
@@ -351,7 +351,7 @@ inline record_claim()
  */
 proctype claimer(byte me)
 {
-	byte live, read_current, slot, fate, winner, start;
+	byte live, read_current, segment, fate, winner, start;
 	bool memo, too_old, had_lock;
 
 	{
@@ -396,7 +396,7 @@ proctype claimer(byte me)
 rollback:							/* or duplicate, 23505, 40001 */
 		atomic { skip; d_step {
 			row_state[me] = ABSENT;
-			row_slot[me] = NOWHERE;
+			row_segment[me] = NOWHERE;
 			end_transaction() } }
 	} unless {
 		HAS(killed, me)
@@ -407,21 +407,21 @@ done:
 		killed = killed & ~BIT(me);
 		rings_changed = rings_changed & ~BIT(me);
 		memo_changed = memo_changed & ~BIT(me);
-		live = 0; read_current = 0; slot = 0; fate = 0; winner = 0; start = 0;
+		live = 0; read_current = 0; segment = 0; fate = 0; winner = 0; start = 0;
 		memo = false; too_old = false; had_lock = false } }
 }
 
-/* A transaction of another id: it holds the slot that was current. */
+/* A transaction of another id: it holds the segment that was current. */
 proctype bystander(byte me)
 {
-	byte slot;
+	byte segment;
 	bool had_lock;
 
 	{
 		do
 		:: started = started | BIT(me);
 			ring_open_current();
-			atomic { skip; d_step { end_transaction(); slot = 0; had_lock = false } };
+			atomic { skip; d_step { end_transaction(); segment = 0; had_lock = false } };
 #ifndef ENDLESS
 			goto done
 #endif
@@ -430,30 +430,30 @@ proctype bystander(byte me)
 		HAS(killed, me)
 	};
 done:
-	atomic { skip; d_step { killed = killed & ~BIT(me); slot = 0; had_lock = false } }
+	atomic { skip; d_step { killed = killed & ~BIT(me); segment = 0; had_lock = false } }
 }
 
 /* ------------------------------------------------------------------------
  * The dispatcher: cleanup.c
  * ------------------------------------------------------------------------ */
 
-#define DISPATCHED(r, n) (row_slot[r] != n || row_state[r] != COMMITTED || dispatched_at[r] != NEVER)
+#define DISPATCHED(r, n) (row_segment[r] != n || row_state[r] != COMMITTED || dispatched_at[r] != NEVER)
 #if CLAIMERS == 2
 #define ALL_DISPATCHED(n) (DISPATCHED(0, n) && DISPATCHED(1, n))
 #else
 #define ALL_DISPATCHED(n) (DISPATCHED(0, n) && DISPATCHED(1, n) && DISPATCHED(2, n))
 #endif
-#define ANY_EMPTY		(state[0] == EMPTY || state[1] == EMPTY || state[SLOTS - 1] == EMPTY)
+#define ANY_EMPTY		(state[0] == EMPTY || state[1] == EMPTY || state[SEGMENTS - 1] == EMPTY)
 
 #ifdef ROTATION_WAITS_FOR_WRITERS
-#define MAY_ROTATE		(slot_lock[current] == 0)
+#define MAY_ROTATE		(segment_lock[current] == 0)
 #else
 #define MAY_ROTATE		true
 #endif
 #ifdef QUIET_WITHOUT_PROOF
 #define NO_WRITER(n)	true
 #else
-#define NO_WRITER(n)	(slot_lock[n] == 0)	/* ConditionalLockRelationOid(ShareLock) */
+#define NO_WRITER(n)	(segment_lock[n] == 0)	/* ConditionalLockRelationOid(ShareLock) */
 #endif
 #ifdef EMPTIED_BEFORE_PROOF
 #define OUTLIVED(n)		true
@@ -470,8 +470,8 @@ done:
 #endif
 
 /*
- * rotate(), needs no lock; and step(): the transactions that change slot n.
- * All of them pass over a slot that somebody holds.
+ * rotate(), needs no lock; and step(): the transactions that change segment n.
+ * All of them pass over a segment that somebody holds.
  */
 #define STEPS(n) \
 	:: d_step { COMMITTED_ALL && state[n] == SEALED && NO_WRITER(n) ->	/* make_quiet() */ \
@@ -484,20 +484,20 @@ done:
 		state[n] = RETIRED; \
 		published_at[n] = NEVER; \
 		changed(); commit() } \
-	:: d_step { COMMITTED_ALL && state[n] == RETIRED && slot_lock[n] == 0 ->	/* empty() */ \
-		truncate_slot(n); \
+	:: d_step { COMMITTED_ALL && state[n] == RETIRED && segment_lock[n] == 0 ->	/* empty() */ \
+		truncate_segment(n); \
 		state[n] = EMPTY; \
 		changed(); commit() }
 
 /* Under AccessExclusiveLock, which was granted at once. */
-inline truncate_slot(n)
+inline truncate_segment(n)
 {
 	for (r : 0 .. CLAIMERS - 1) {
 		if
-		:: row_slot[r] == n ->
+		:: row_segment[r] == n ->
 			/* Rule 6: what is not dispatched never expires. */
 			assert(row_state[r] == COMMITTED && dispatched_at[r] != NEVER);
-			row_slot[r] = NOWHERE
+			row_segment[r] = NOWHERE
 		:: else
 		fi
 	}
@@ -522,12 +522,12 @@ end:
 		changed(); commit() }
 	STEPS(0)
 	STEPS(1)
-#if SLOTS > 2
+#if SEGMENTS > 2
 	STEPS(2)
 #endif
 #ifdef TOLD_BEFORE_COMMIT
 	:: d_step { uncommitted ->
-		for (c : 0 .. SLOTS - 1) {
+		for (c : 0 .. SEGMENTS - 1) {
 			table_state[c] = state[c]
 		}
 		table_current = current;
@@ -549,7 +549,7 @@ active proctype world()
 #ifdef TOLD_BEFORE_COMMIT
 		table_state[0] = CURRENT;
 #endif
-		for (c : 0 .. SLOTS - 1) {
+		for (c : 0 .. SEGMENTS - 1) {
 			published_at[c] = NEVER
 		} };
 	atomic {
@@ -572,7 +572,7 @@ end:
 	:: now < TICKS -> now++
 
 	/* All windows are published: what has committed is in Redis. */
-	:: d_step { !(ALL_DISPATCHED(0) && ALL_DISPATCHED(1) && ALL_DISPATCHED(SLOTS - 1)) ->
+	:: d_step { !(ALL_DISPATCHED(0) && ALL_DISPATCHED(1) && ALL_DISPATCHED(SEGMENTS - 1)) ->
 		for (r : 0 .. CLAIMERS - 1) {
 			if
 			:: row_state[r] == COMMITTED && dispatched_at[r] == NEVER -> dispatched_at[r] = now
@@ -586,18 +586,18 @@ end:
 		crashes--;
 		for (r : 0 .. CLAIMERS - 1) {
 			if
-			:: HAS(started & ~ended, r) -> row_state[r] = ABSENT; row_slot[r] = NOWHERE
+			:: HAS(started & ~ended, r) -> row_state[r] = ABSENT; row_segment[r] = NOWHERE
 			:: else
 			fi
 		}
-		for (c : 0 .. SLOTS - 1) {
-			slot_lock[c] = 0
+		for (c : 0 .. SEGMENTS - 1) {
+			segment_lock[c] = 0
 		}
 		killed = started & ~ended;
 		ended = started;
 		key_lock = NOBODY;
 #ifdef TOLD_BEFORE_COMMIT
-		for (c : 0 .. SLOTS - 1) {
+		for (c : 0 .. SEGMENTS - 1) {
 			state[c] = table_state[c]
 		}
 		current = table_current;

@@ -50,12 +50,12 @@ byte now;
 #define COMMITTED	2
 
 byte record = ABSENT;
-bool marker;					/* the log still has the marker */
+bool receipt;					/* the log still has the receipt */
 bool published;					/* the window is in Redis */
 byte published_at;
 
 /* ------------------------------------------------------------------------
- * The store: the id, and the mark of the newest window that was handed over.
+ * The store: the id, and the mark of the newest window that was propagated.
  * 1 is the window of our id, 2 a later one.
  * ------------------------------------------------------------------------ */
 
@@ -70,11 +70,11 @@ byte added_at;
  * ------------------------------------------------------------------------ */
 
 byte expected;					/* the mark that must be there */
-bool handed_over;
+bool propagated;
 byte settled_at;				/* when we began, or lost ids were added again */
-bool noted;						/* on disk: published_at of the slot */
+bool noted;						/* on disk: published_at of the segment */
 byte noted_at;
-bool later_window;				/* another one has been handed over */
+bool later_window;				/* another one has been propagated */
 
 /* ------------------------------------------------------------------------
  * The rule: processed once as long as it must be remembered. And the id is at
@@ -180,14 +180,14 @@ proctype delivery()
 	fi;
 
 	if
-	:: atomic {					/* COMMIT, with a marker in the log */
+	:: atomic {					/* COMMIT, with a receipt in the log */
 			claimed ->
 			assert(!processed || IS_FORGOTTEN);
 			if
 			:: !processed ->
 				processed = true;
 				record = COMMITTED;
-				marker = true
+				receipt = true
 			:: else ->			/* remembered long enough: the story ends here */
 				record = ABSENT
 			fi;
@@ -239,7 +239,7 @@ inline add_to_store()
 			:: else -> skip
 			fi;
 			expected = mark;
-			handed_over = true
+			propagated = true
 		:: else -> compare_mark()
 		fi
 	}
@@ -253,14 +253,14 @@ inline compare_mark()
 	:: else ->
 		expected = mark;
 		if
-		:: mark < 1 -> handed_over = false
+		:: mark < 1 -> propagated = false
 		:: else -> skip
 		fi
 	fi
 }
 
 /* Another window, with ids of other messages. */
-inline hand_over_later_window()
+inline propagate_later_window()
 {
 	atomic {
 		if
@@ -280,26 +280,26 @@ inline hand_over_later_window()
 }
 
 #ifdef ADD_BEFORE_PUBLISH
-#define MAY_ADD		(!handed_over && record == COMMITTED && marker && !away)
+#define MAY_ADD		(!propagated && record == COMMITTED && receipt && !away)
 #else
-#define MAY_ADD		(!handed_over && record == COMMITTED && marker && published && !away)
+#define MAY_ADD		(!propagated && record == COMMITTED && receipt && published && !away)
 #endif
 
-/* note_published(): position_has_published() looks at what was handed over. */
+/* note_published(): position_has_published() looks at what was propagated. */
 #ifdef LET_GO_BEFORE_ADD
 #define MAY_NOTE	(published && !noted)
 #define IS_SOUND	true
 #else
-#define MAY_NOTE	(published && handed_over && !noted)
+#define MAY_NOTE	(published && propagated && !noted)
 #ifdef NO_WAIT_AFTER_LOSS
 #define HAS_SETTLED	true
 #else
 #define HAS_SETTLED	(now >= settled_at + WINDOW)
 #endif
 #ifdef NO_CHECK
-#define IS_SOUND	handed_over
+#define IS_SOUND	propagated
 #else
-#define IS_SOUND	(handed_over && !away && mark == expected && HAS_SETTLED)	/* handover_is_sound() */
+#define IS_SOUND	(propagated && !away && mark == expected && HAS_SETTLED)	/* propagation_is_sound() */
 #endif
 #endif
 
@@ -322,21 +322,21 @@ end:
 		:: else -> skip
 		fi
 	:: atomic { MAY_NOTE -> noted = true; noted_at = now }
-	:: atomic { handed_over && !later_window && !away -> hand_over_later_window() }
+	:: atomic { propagated && !later_window && !away -> propagate_later_window() }
 #ifndef NO_CHECK
 	:: atomic { was_added && !away && mark != expected -> compare_mark() }
 #endif
-		/* retire(), and the log's slot goes as well */
-	:: atomic { noted && record == COMMITTED && IS_OLD && IS_SOUND -> record = ABSENT; marker = false }
+		/* retire(), and the log's segment goes as well */
+	:: atomic { noted && record == COMMITTED && IS_OLD && IS_SOUND -> record = ABSENT; receipt = false }
 	:: atomic { kills < KILLS ->
 			kills++;
 			settled_at = now;
 			/* The successor: position_load(), and the mark that it finds. */
 			if
-			:: away -> handed_over = false; expected = mark
+			:: away -> propagated = false; expected = mark
 			:: else ->
 				expected = mark;
-				handed_over = noted && mark >= 1
+				propagated = noted && mark >= 1
 			fi
 		}
 	od

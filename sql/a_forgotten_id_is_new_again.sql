@@ -66,7 +66,7 @@ SELECT pg_temp.handle('00000000-0000-0000-0000-00000000beef', 'oblivious'), pg_t
 SELECT outbox_forget('00000000-0000-0000-0000-00000000BEEF'::uuid, endpoint => 'oblivious');
 SELECT pg_temp.handle('00000000-0000-0000-0000-00000000beef'), pg_temp.handle('00000000-0000-0000-0000-00000000beef', 'oblivious');
 
--- Records in a table of the user's own are deleted there, as its owner would.
+-- Records in a custom record table are deleted there, as its owner would.
 CREATE TABLE own_record (id text PRIMARY KEY, dispatched boolean NOT NULL, dispatched_at timestamptz);
 CREATE INDEX ON own_record (dispatched_at);
 SELECT pg_temp.handle('own-1', 'oblivious');
@@ -79,7 +79,7 @@ SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious'
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
 SELECT id FROM own_record ORDER BY id;
 SELECT outbox_wait('own-1', 'oblivious') AS marked;
--- What is not yet marked must not be: its marker would mark the row that comes after it.
+-- What is not yet marked must not be: its receipt would mark the row that comes after it.
 BEGIN;
 SELECT pg_temp.handle('own-4', 'oblivious'), outbox_forget('own-4', 'oblivious');
 \echo :SQLSTATE

@@ -17,7 +17,7 @@ SELECT outbox_enqueue('large', repeat('0123456789', 100000), NULL, 'm4');
 SELECT message_id, length(body) FROM mine WHERE dest = 'large';
 ROLLBACK;
 SELECT count(*) FROM mine;
--- Markers are no messages; each statement of autocommit is a transaction.
+-- Receipts are no messages; each statement of autocommit is a transaction.
 SELECT outbox_begin('mine-2'), outbox_enqueue('mine', 'x', NULL, 'm5'), outbox_commit(), (SELECT count(*) FROM mine);
 SELECT count(*) FROM mine;
 

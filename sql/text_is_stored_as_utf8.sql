@@ -5,8 +5,8 @@ SET client_min_messages = warning; DROP DATABASE IF EXISTS regression_outbox_lat
 -- The key of a record is that of its UTF-8 form: a dump may be restored into another encoding.
 BEGIN;
 SELECT outbox_begin('caf' || chr(233)), outbox_commit();
-SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current' \gset
-SELECT key FROM outbox.record_:slot WHERE msgid = 'caf' || chr(233) \gset
+SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current' \gset
+SELECT key FROM outbox.record_:segment WHERE msgid = 'caf' || chr(233) \gset
 ROLLBACK;
 SELECT current_database() AS here \gset
 CREATE DATABASE regression_outbox_latin1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C';

@@ -39,9 +39,9 @@
 #include "src/compat.h"
 #include "src/ddl.h"
 #include "src/kill_point.h"
-#include "src/relations.h"
-#include "src/session.h"
+#include "src/record/session.h"
 #include "src/shared.h"
+#include "src/table/relations.h"
 #include "src/wakeup.h"
 
 static ProcessUtility_hook_type previous_hook;

@@ -20,7 +20,7 @@
 
 #ifdef OUTBOX_KILL_POINTS
 
-#include "src/ring.h"
+#include "src/ring/ring.h"
 
 extern void kill_point_pass(const char *prefix, const char *name);
 

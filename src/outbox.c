@@ -15,14 +15,14 @@
 #include "storage/ipc.h"
 
 #include "src/ddl.h"
-#include "src/endpoint.h"
-#include "src/filter.h"
 #include "src/outbox.h"
-#include "src/record_table.h"
-#include "src/relations.h"
-#include "src/session.h"
+#include "src/record/endpoint.h"
+#include "src/record/filter.h"
+#include "src/record/record_table.h"
+#include "src/record/session.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/table/relations.h"
 #include "src/wakeup.h"
 
 PG_MODULE_MAGIC;

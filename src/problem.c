@@ -24,11 +24,11 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "src/log.h"
+#include "src/log/log.h"
 #include "src/problem.h"
-#include "src/relations.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/table/relations.h"
 
 #define LOG_FULL_TOO	"And the log is full, so messages are refused."
 

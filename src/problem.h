@@ -30,7 +30,7 @@
 	P(EVICTION, "eviction", "warning") \
 	P(MARKING, "marking", "warning") \
 	P(EXPIRY, "expiry", "warning") \
-	P(SLOT, "slot", "warning") \
+	P(SEGMENT, "segment", "warning") \
 	P(DEAD, "dead", "warning") \
 	P(DESTINATION, "destination", "warning")
 

@@ -14,7 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
-#include "src/redis_url.h"
+#include "src/redis/redis_url.h"
 #include "src/settings.h"
 
 char	   *outbox_redis_url;
@@ -24,7 +24,7 @@ int			outbox_takeover_delay;
 char	   *outbox_endpoint;
 int			outbox_concurrency;
 int			outbox_retention;
-int			outbox_record_slot_size;
+int			outbox_record_segment_size;
 int			outbox_filter_memory;
 int			outbox_cleanup_interval;
 int			outbox_poll_interval;
@@ -210,10 +210,10 @@ define_retention_settings(void)
 							"How long a record outlives the dispatch of its messages.",
 							NULL, &outbox_retention, 7 * 24 * 3600, 1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
-	DefineCustomIntVariable("outbox.record_slot_size",
+	DefineCustomIntVariable("outbox.record_segment_size",
 							"Size of a table of records from which on another one is written.",
-							"A small one keeps the pages that are written few. What is full is packed.",
-							&outbox_record_slot_size, 4096, 64, 1024 * 1024,
+							"A small one keeps the pages that are written few. What is full is compacted.",
+							&outbox_record_segment_size, 4096, 64, 1024 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("outbox.filter_memory",

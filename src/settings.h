@@ -24,11 +24,11 @@ extern int	outbox_takeover_delay;	/* seconds */
 extern char *outbox_endpoint;
 extern int	outbox_concurrency;
 extern int	outbox_retention;	/* seconds */
-extern int	outbox_record_slot_size;	/* kB */
+extern int	outbox_record_segment_size;	/* kB */
 extern int	outbox_filter_memory;	/* kB */
 extern int	outbox_cleanup_interval;	/* ms, -1 = off */
 extern int	outbox_poll_interval;	/* ms */
-extern int	outbox_batch_size;	/* messages per chunk */
+extern int	outbox_batch_size;	/* messages per batch */
 extern int	outbox_max_attempts;
 extern int	outbox_retry_delay; /* ms */
 extern int	outbox_retry_max_delay; /* ms */

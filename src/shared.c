@@ -210,7 +210,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	memset(&shared->report, 0, sizeof(shared->report));
 	memset(shared->problems, 0, sizeof(shared->problems));
 	shared->report.published = -1;
-	shared->report.handed_over = -1;
+	shared->report.propagated = -1;
 	memset(&shared->books, 0, sizeof(shared->books));
 	pg_atomic_init_u32(&shared->dispatcher, 0);
 	pg_atomic_init_u32(&shared->wakeups, 0);

@@ -11,8 +11,8 @@
 #include "storage/lwlock.h"
 
 #include "src/problem.h"
-#include "src/redis_link.h"
-#include "src/ring.h"
+#include "src/redis/redis_link.h"
+#include "src/ring/ring.h"
 
 typedef enum DispatcherState
 {
@@ -50,7 +50,7 @@ typedef struct DispatcherReport
 	char		redis_error[LINK_ERROR_BYTES];
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
-	int64		handed_over;	/* newest window whose markers have been handed
+	int64		propagated;	/* newest window whose receipts have been handed
 								 * on; likewise */
 	int64		deferred;		/* messages waiting in outbox.deferred */
 	int64		deferred_settled;	/* those of them that no unpublished
@@ -74,7 +74,7 @@ typedef struct LeftAlone
 #define LEFT_ALONE_S	60
 
 /*
- * What the dispatcher and its bookkeeper, who works on users' record tables,
+ * What the dispatcher and its bookkeeper, who works on custom record tables,
  * tell each other; guarded by the database's lock. Each dispatcher has turns of
  * its own: a bookkeeper of an earlier one changes nothing here any more.
  */

@@ -18,7 +18,7 @@ END
 
 # Runs SQL in a session of its own, lets a message follow and returns what
 # arrived of both.
-my $marker = 0;
+my $receipt = 0;
 
 sub arrives_of
 {
@@ -26,11 +26,11 @@ sub arrives_of
 	my $count = $redis->count('d');
 
 	$node->psql('postgres', $sql, on_error_stop => 0);
-	$marker++;
-	$node->sql("SELECT outbox_enqueue('d', 'marker $marker')");
-	wait_until { my @bodies = $redis->bodies('d'); @bodies and $bodies[-1] eq "marker $marker" };
+	$receipt++;
+	$node->sql("SELECT outbox_enqueue('d', 'receipt $receipt')");
+	wait_until { my @bodies = $redis->bodies('d'); @bodies and $bodies[-1] eq "receipt $receipt" };
 	my @bodies = $redis->bodies('d');
-	return join ' ', grep { !/marker/ } @bodies[ $count .. $#bodies ];
+	return join ' ', grep { !/receipt/ } @bodies[ $count .. $#bodies ];
 }
 
 is(arrives_of(<<'END'), '', 'ROLLBACK');

@@ -83,13 +83,13 @@ my $holders = $node->start_load(clients => 10, scripts => [$holder]);
 my $racers = $node->start_load(clients => 6, scripts => \@racers, args => [ '--max-tries', 1000 ]);
 my $storm = $node->start_load(clients => 10, scripts => [$storm_script]);
 
-# Most slots must have been written, and both rings have gone on from there.
+# Most segments must have been written, and both rings have gone on from there.
 eventually
 {
-	foreach (split /\n/, $node->sql(q{SELECT ring, slot FROM outbox.ring WHERE state = 'current'}))
+	foreach (split /\n/, $node->sql(q{SELECT ring, segment FROM outbox.ring WHERE state = 'current'}))
 	{
-		my ($ring, $slot) = split /\|/;
-		$current{$ring}{$slot} = 1;
+		my ($ring, $segment) = split /\|/;
+		$current{$ring}{$segment} = 1;
 	}
 	keys %{ $current{log} } >= 3
 	  and keys %{ $current{record} } >= 4

@@ -40,8 +40,8 @@ sub is_new
 sub rows
 {
 	my ($table) = @_;
-	my @slots = split /\n/, $node->sql("SELECT slot FROM outbox.ring WHERE ring = '$table'");
-	return $node->sql('SELECT ' . join ' + ', map { "(SELECT count(*) FROM outbox.${table}_$_)" } @slots);
+	my @segments = split /\n/, $node->sql("SELECT segment FROM outbox.ring WHERE ring = '$table'");
+	return $node->sql('SELECT ' . join ' + ', map { "(SELECT count(*) FROM outbox.${table}_$_)" } @segments);
 }
 
 # Waits until this many seconds have passed for the server.
@@ -88,9 +88,9 @@ is($redis->count('d'), 10, 'nothing was sent again');
 $node->set('outbox.replay_window' => '3s');
 $node->sql(q{SELECT count(outbox_enqueue('r', i::text)) FROM generate_series(1, 10) i});
 eventually { $redis->count('r') == 10 } 'messages are sent';
-my ($slot) = grep { $node->sql("SELECT count(*) FROM outbox.log_$_") == 10 } 0 .. 3;
-eventually { $node->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND slot = $slot") ne 'current' }
-'... and the log goes on in another slot';
+my ($segment) = grep { $node->sql("SELECT count(*) FROM outbox.log_$_") == 10 } 0 .. 3;
+eventually { $node->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = $segment") ne 'current' }
+'... and the log goes on in another segment';
 $redis->stop;
 $redis->lose_data;
 $node->sql(q{SELECT outbox_enqueue('r', '11')});
@@ -116,7 +116,7 @@ $node->sql(q{SELECT outbox_drop_endpoint('patient')});
 $node->wait_until_sent;
 eventually { rows('record') == 0 } 'without its endpoint that record expires too';
 $node->set('outbox.cleanup_interval' => -1);
-# By one session, which is quick: records of several slots would be packed.
+# By one session, which is quick: records of several segments would be compacted.
 $node->sql(join '; ', map { handling("n$_") } 1 .. 10);
 $node->wait_until_sent;
 let_pass(3);

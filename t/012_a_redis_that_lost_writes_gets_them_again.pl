@@ -41,7 +41,7 @@ $redis->stop;
 $redis->save_data;
 $redis->start;
 $node->sql(q{SELECT count(outbox_enqueue('d', i::text)) FROM generate_series(16, 3015) i});
-eventually { $redis->count('d') == 3015 } 'a window of many chunks is sent';
+eventually { $redis->count('d') == 3015 } 'a window of many batches is sent';
 $redis->stop;
 my ($file) = glob "$redis->{folder}/data/appendonlydir/*.incr.aof";
 truncate $file, int((-s $file) * 2 / 3) or die "could not truncate $file: $!";

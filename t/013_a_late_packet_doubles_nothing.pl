@@ -1,5 +1,5 @@
 # A connection that was given up may still deliver what was written to it. Each
-# chunk compares the fence first, so it finds that others were faster.
+# batch compares the fence first, so it finds that others were faster.
 
 use strict;
 use warnings FATAL => 'all';
@@ -38,31 +38,31 @@ sub arrived_once
 $node->sql(q{SELECT outbox_enqueue('d', 'first')});
 eventually { $redis->count('d') == 1 } 'a message passes the proxy';
 
-# The chunk lies in the network, the dispatcher gives up and connects again.
+# The batch lies in the network, the dispatcher gives up and connects again.
 my $connection = $proxy->opened;
 $proxy->hold('overtaken');
 enqueue('overtaken');
-eventually { $proxy->harmed } 'a chunk is held back';
+eventually { $proxy->harmed } 'a batch is held back';
 $proxy->pass;
-arrived_once('a chunk is overtaken by another connection');
+arrived_once('a batch is overtaken by another connection');
 cmp_ok($proxy->opened, '>', $connection, '... which is a new one');
-is($proxy->held, 1, '... while the chunk is still under way');
+is($proxy->held, 1, '... while the batch is still under way');
 $proxy->release($connection);
 eventually { $proxy->answered($connection) > 0 } 'it is delivered late';
-arrived_once('after the late chunk');
+arrived_once('after the late batch');
 enqueue('next');
 arrived_once('dispatch goes on');
 
-# The next connection has read the fence when the old chunk arrives.
+# The next connection has read the fence when the old batch arrives.
 $connection = $proxy->opened;
 $proxy->hold('crossing');
 enqueue('crossing');
-eventually { $proxy->held >= 2 } 'a chunk is held back on a connection and on the next one';
+eventually { $proxy->held >= 2 } 'a batch is held back on a connection and on the next one';
 $proxy->pass;
 $proxy->release($connection);
 $proxy->release($connection + 1);
 eventually { $proxy->answered($connection + 1) > 0 } 'both are delivered';
-arrived_once('two chunks with the same messages');
+arrived_once('two batches with the same messages');
 enqueue('after');
 arrived_once('dispatch goes on');
 
@@ -74,19 +74,19 @@ eventually { $proxy->harmed > $harmed } 'an answer is lost';
 $proxy->pass;
 arrived_once('an answer that is lost');
 
-# Half a chunk arrives.
+# Half a batch arrives.
 $harmed = $proxy->harmed;
 $proxy->cut('halved');
 enqueue('halved');
-eventually { $proxy->harmed > $harmed } 'a chunk is cut';
+eventually { $proxy->harmed > $harmed } 'a batch is cut';
 $proxy->pass;
-arrived_once('half a chunk');
+arrived_once('half a batch');
 
-# Redis hangs with a chunk in its socket and wakes up after it was given up.
+# Redis hangs with a batch in its socket and wakes up after it was given up.
 $redis->pause;
 enqueue('frozen');
-eventually { $node->status('redis_state') eq 'down' } 'Redis hangs with a chunk in its socket';
+eventually { $node->status('redis_state') eq 'down' } 'Redis hangs with a batch in its socket';
 $redis->resume;
-arrived_once('a chunk in the socket of a Redis that hung');
+arrived_once('a batch in the socket of a Redis that hung');
 
 done_testing();

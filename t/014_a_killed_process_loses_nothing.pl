@@ -43,8 +43,8 @@ sub survives
 	$load->stop;
 	eventually { is_up() } "$name: the server is there";
 
-	$node->sql("SELECT outbox_enqueue('marker', '$name')");
-	eventually { grep { $_ eq $name } $redis->bodies('marker') } '... and dispatch goes on';
+	$node->sql("SELECT outbox_enqueue('receipt', '$name')");
+	eventually { grep { $_ eq $name } $redis->bodies('receipt') } '... and dispatch goes on';
 	$node->wait_until_sent;
 	my @ledger = split /\n/, $node->sql('SELECT n FROM ledger');
 	is_exactly_once([ $redis->bodies('ledger') ], \@ledger, '... the books agree');

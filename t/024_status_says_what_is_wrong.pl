@@ -70,7 +70,7 @@ ok($node->wait_until_sent, '... while messages are sent');
 $redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
 eventually { $node->status('problem IS NULL') eq 't' } 'no problem any more';
 
-# A cluster, which chunks cannot be sent to.
+# A cluster, which batches cannot be sent to.
 my $cluster = Redis->new(tcp => 1, config => [ '--cluster-enabled', 'yes', '--cluster-port', PostgreSQL::Test::Cluster::get_free_port() ]);
 $node->append_conf('postgresql.conf', "outbox.redis_url = '" . $cluster->url . "'");
 $node->restart;

@@ -77,17 +77,17 @@ is(join('', map { enqueue() } 1 .. 8), '', 'without a limit none is refused');
 $redis->start;
 is_complete('... and all are sent');
 
-# Emptying a slot locks it, and so may others.
-my ($empty) = split /\n/, $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'log' AND state = 'empty'});
+# Emptying a segment locks it, and so may others.
+my ($empty) = split /\n/, $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'empty'});
 my $locker = $node->session;
 $node->set('outbox.max_log_size' => '1GB');
 $locker->query_safe("BEGIN; LOCK TABLE outbox.log_$empty IN ACCESS EXCLUSIVE MODE");
-is($node->sql(q{SET statement_timeout = '20s'; SELECT count(outbox_enqueue('unhindered', 'x'))}), 1, 'nobody waits for a slot that is locked to know the size of the log');
+is($node->sql(q{SET statement_timeout = '20s'; SELECT count(outbox_enqueue('unhindered', 'x'))}), 1, 'nobody waits for a segment that is locked to know the size of the log');
 is($node->sql(q{SET statement_timeout = '20s'; SELECT log_size > 0 FROM outbox.status}), 't', '... nor to tell it');
 $locker->query_safe('COMMIT');
 $locker->quit;
 
-# What is remembered of deferred messages goes with their slot, however many there are.
+# What is remembered of deferred messages goes with their segment, however many there are.
 $node->set('outbox.replay_window' => '1s');
 $node->sql(q{SELECT outbox_enqueue('later', 'x', deliver_at => now() + interval '500 ms') FROM generate_series(1, 20)});
 eventually { $redis->count('later') == 20 } 'messages were deferred and sent';

@@ -1,4 +1,4 @@
-# A slot of the log that a forgotten transaction has written to stays, younger ones
+# A segment of the log that a forgotten transaction has written to stays, younger ones
 # are emptied: the windows that are kept have a gap. A Redis that lost its data
 # gets what comes after the gap.
 
@@ -29,10 +29,10 @@ sub is_in_order_and_goes_on
 {
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $marker = ++$n;
+	my $receipt = ++$n;
 
-	$node->sql("SELECT outbox_enqueue('d', '$marker')");
-	eventually { grep { $_ eq $marker } $redis->bodies('d') } "$name: dispatch goes on";
+	$node->sql("SELECT outbox_enqueue('d', '$receipt')");
+	eventually { grep { $_ eq $receipt } $redis->bodies('d') } "$name: dispatch goes on";
 	ok($node->wait_until_sent, '... all is sent');
 	my @bodies = $redis->bodies('d');
 	is("@bodies", join(' ', sort { $a <=> $b } @bodies), '... in order');
@@ -58,9 +58,9 @@ $redis->start;
 my $writer = $node->session;
 $writer->query_safe('BEGIN');
 $writer->query_safe(q{SELECT outbox_enqueue('forgotten', 'x')});
-my $slot = $node->sql(q{SELECT substr(relation::regclass::text, 12) FROM pg_locks WHERE mode = 'RowExclusiveLock' AND relation::regclass::text ~ '^outbox\.log_\d+$'});
-send_until { gap() > 0 } 'younger slots are emptied, that of the forgotten transaction is not';
-is($node->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND slot = $slot"), 'sealed', '... it is sealed');
+my $segment = $node->sql(q{SELECT substr(relation::regclass::text, 12) FROM pg_locks WHERE mode = 'RowExclusiveLock' AND relation::regclass::text ~ '^outbox\.log_\d+$'});
+send_until { gap() > 0 } 'younger segments are emptied, that of the forgotten transaction is not';
+is($node->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = $segment"), 'sealed', '... it is sealed');
 ok($node->wait_until_sent, '... and everything is sent');
 is($redis->count('d'), $n, '... once');
 
@@ -102,7 +102,7 @@ send_until { gap() > 0 } 'another transaction is forgotten';
 $writer->query_safe('COMMIT');
 $writer->quit;
 eventually { $redis->count('forgotten') == 1 } '... but commits in the end, and its message is sent';
-send_until { gap() == 0 } '... then its slot is emptied, too';
+send_until { gap() == 0 } '... then its segment is emptied, too';
 $redis->cli('FLUSHALL');
 is_in_order_and_goes_on('Redis is emptied');
 

@@ -58,7 +58,7 @@ $redis->command('EVAL', q{for i = 1, tonumber(ARGV[1]) do redis.call('SET', 'bad
 my $bad = "SELECT 'bad:' || i FROM generate_series(1, $many) i";
 my $both = "SELECT kind || ':' || i FROM generate_series(1, $many) i, (VALUES ('bad'), ('forbidden')) k (kind) WHERE kind = 'bad' OR i <= 500";
 
-# A message behind them all. Each refusal cost a commit once, and two chunks sent again.
+# A message behind them all. Each refusal cost a commit once, and two batches sent again.
 my $delay = seconds { enqueue(1, $both); wait_until { $redis->count('good') == 1 } };
 is($redis->count('good'), 1, "a message behind $many that are refused arrives");
 cmp_ok($delay, '<', 90, '... soon');

@@ -43,8 +43,8 @@ is($node->sql(q{SELECT outbox_wait('n3', 'own'), outbox_wait('o1', 'other')}), '
 is($node->sql(q{SELECT outbox_wait('m2', 'own', '0')}), 'f', '... but that one');
 is($node->status('pending'), 0, 'it is not pending');
 
-# Nothing is let go that its marker may still be needed for.
-sub log_has_marker
+# Nothing is let go that its receipt may still be needed for.
+sub log_has_receipt
 {
 	return $node->sql(q{SELECT count(*) FROM (SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 		SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3) l WHERE dest IS NULL AND cause = 'm2'});
@@ -59,11 +59,11 @@ sub clean_up_for_a_while
 	return;
 }
 clean_up_for_a_while();
-is(log_has_marker(), 1, 'the log keeps what is not marked');
+is(log_has_receipt(), 1, 'the log keeps what is not marked');
 $writer->query_safe('COMMIT');
 eventually { unmarked() eq '' } 'when the lock is gone it is marked';
 is($node->sql(q{SELECT note FROM inbox WHERE message_id = 'm2'}), 'mine', '... and what the writer wrote is there');
-eventually { clean_up_for_a_while(); log_has_marker() == 0 } '... and the log lets it go';
+eventually { clean_up_for_a_while(); log_has_receipt() == 0 } '... and the log lets it go';
 
 # The whole table.
 $writer->query_safe(q{BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE});

@@ -26,7 +26,7 @@ my %text = (redis => 'MARKMOVED', postgresql => 'store_add');	# of the packet th
 sub is_in_store
 {
 	my ($msgid) = @_;
-	return $redis_store->command('EXISTS', 'outbox:dedup:' . pack('H*', $key{"$kind $msgid"})) if $kind eq 'redis';
+	return $redis_store->command('EXISTS', 'outbox:dedup:' . compact('H*', $key{"$kind $msgid"})) if $kind eq 'redis';
 	return $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')") eq 't';
 }
 
@@ -53,10 +53,10 @@ sub is_duplicate
 	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', 'sales'); ROLLBACK", $kind) eq 'f';
 }
 
-sub handed_on
+sub propagated
 {
 	return $node->sql(<<'SQL', $kind) eq 't';
-SELECT handed_over = number FROM (
+SELECT propagated = number FROM (
 	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
 	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
 ORDER BY number DESC LIMIT 1
@@ -70,7 +70,7 @@ sub arrives
 
 	eventually { is_in_store($msgid) } $name;
 	ok(is_duplicate($msgid), '... and is a duplicate');
-	eventually { handed_on() } '... which is noted';
+	eventually { propagated() } '... which is noted';
 	return;
 }
 
@@ -103,7 +103,7 @@ foreach (sort keys %text)
 	eventually { $redis->count($kind) == $n } '... whose message is in Redis';
 	ok(!is_in_store($msgid) && has_record($msgid), '... it has its record, and is not in the store');
 	ok(is_duplicate($msgid), '... and is a duplicate');
-	ok(!handed_on(), '... that it was handed on is not noted');
+	ok(!propagated(), '... that it was propagated is not noted');
 	my $holding = $proxy->opened;
 	$proxy->pass;
 	ok(kill_and_wait(), 'the dispatcher is killed');
@@ -129,7 +129,7 @@ foreach (sort keys %text)
 	$msgid = process();
 	eventually { $proxy->harmed > $harmed } 'the answer is lost';
 	eventually { is_in_store($msgid) } '... the id is in the store';
-	ok(!handed_on(), '... but that is not noted');
+	ok(!propagated(), '... but that is not noted');
 	ok(is_duplicate($msgid), '... it is a duplicate');
 	ok(kill_and_wait(), 'the dispatcher is killed');
 	$proxy->pass;
@@ -153,7 +153,7 @@ foreach (sort keys %text)
 	eventually { $redis->count($kind) == $n } 'the store is down: messages are sent';
 	ok(is_duplicate($msgid), '... what has a record is a duplicate without it');
 	like($node->sql_error("SELECT outbox_begin('new', 'sales')", $kind), qr/^(08006|57P03)/, '... but nobody knows of what has none');
-	ok(!handed_on(), '... and the id is not yet there');
+	ok(!propagated(), '... and the id is not yet there');
 	ok(kill_and_wait(), 'the dispatcher is killed');
 	$store->start;
 	arrives($msgid, 'the store is back: the id');

@@ -59,7 +59,7 @@ foreach my $kind (sort keys %url)
 {
 	create($kind);
 	process($kind, 'first', 'sales');
-	eventually { records($kind) == 0 } 'what is handed over expires';
+	eventually { records($kind) == 0 } 'what is propagated expires';
 
 	# A message is begun before the store hangs and committed after.
 	my $session = $node->session($kind);
@@ -83,7 +83,7 @@ foreach my $kind (sort keys %url)
 	is(records($kind), 21, 'long after the retention all records are there');
 	is($node->sql("BEGIN; SELECT outbox_begin('m1', 'sales'); ROLLBACK", $kind), 'f', '... so it is a duplicate');
 	$recover{$kind}->();
-	eventually { records($kind) == 0 } 'the store is back: ids are handed over, and then records expire';
+	eventually { records($kind) == 0 } 'the store is back: ids are propagated, and then records expire';
 	is($node->status('problem IS NULL', $kind), 't', '... and there is no problem');
 
 	# Away for good.

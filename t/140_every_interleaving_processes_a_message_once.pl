@@ -1,5 +1,5 @@
 # Schedules made by chance, of two and three workers with two messages, while the
-# ring of records rotates, is packed and expires, and workers and server die:
+# ring of records rotates, is compacted and expires, and workers and server die:
 # each message is processed once and sent once, no id is lost. See dev/schedules.
 
 use strict;

@@ -6,15 +6,15 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use Redis;
 use Test::More;
 
-# Six slots are merged in three steps.
+# Six segments are merged in three steps.
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<"END");
-$Packing::small_slots
-outbox.record_slot_size = '400kB'
+$Compaction::small_segments
+outbox.record_segment_size = '400kB'
 restart_after_crash = on
 END
 my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
@@ -28,8 +28,8 @@ DECLARE
 	target integer;
 BEGIN
 	LOOP
-		SELECT slot INTO target FROM outbox.ring WHERE ring = 'history' AND state = 'filling'
-			AND pg_relation_size(('outbox.history_' || slot)::regclass) >= pages * 8192;
+		SELECT segment INTO target FROM outbox.ring WHERE ring = 'history' AND state = 'filling'
+			AND pg_relation_size(('outbox.history_' || segment)::regclass) >= pages * 8192;
 		EXIT WHEN FOUND;
 		COMMIT;
 		PERFORM pg_sleep(0.001);
@@ -91,11 +91,11 @@ sub goes_on
 	return;
 }
 
-# Pages of the slot that is being filled.
+# Pages of the segment that is being filled.
 sub pages
 {
 	return $node->sql(<<'END');
-SELECT coalesce(max(pg_relation_size(('outbox.history_' || slot)::regclass)), 0) / 8192
+SELECT coalesce(max(pg_relation_size(('outbox.history_' || segment)::regclass)), 0) / 8192
 FROM outbox.ring WHERE ring = 'history' AND state = 'filling'
 END
 }

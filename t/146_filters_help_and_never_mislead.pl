@@ -1,4 +1,4 @@
-# Filters spare looks into slots that do not hold an id. Where they are missing
+# Filters spare looks into segments that do not hold an id. Where they are missing
 # (after a restart, without memory, with too little of it) looks are as right as
 # with them; they are built in the background, and give back their memory.
 
@@ -6,18 +6,18 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use Redis;
 use Test::More;
 
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<"END");
-$Packing::small_slots
-outbox.record_slot_size = '400kB'
+$Compaction::small_segments
+outbox.record_segment_size = '400kB'
 END
 prepare($node);
 
-# How many slots there are that a look must exclude, beside the one that is
+# How many segments there are that a look must exclude, beside the one that is
 # written; filters are for these.
 sub others
 {
@@ -25,13 +25,13 @@ sub others
 	return $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring <> 'log' AND state = 'quiet'}, $database);
 }
 
-# How many of these slots were looked into for each of 100 new ids, or for the
+# How many of these segments were looked into for each of 100 new ids, or for the
 # claim that followed.
-sub slots_looked_into
+sub segments_looked_into
 {
 	my ($database) = @_;
 	my $count = q{SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_indexes s JOIN outbox.ring r
-		ON s.relname = r.ring || '_' || r.slot WHERE r.ring <> 'log' AND r.state = 'quiet'};
+		ON s.relname = r.ring || '_' || r.segment WHERE r.ring <> 'log' AND r.state = 'quiet'};
 	my $before = $node->sql($count, $database);
 	my $new = unknown($node, 1_000_000_000, 1_000_000_099, database => $database);
 
@@ -49,25 +49,25 @@ sub is_right
 	return;
 }
 
-# Filters for all slots; building the larger ones takes several steps. One look in 2000 or so finds its bits set by chance.
+# Filters for all segments; building the larger ones takes several steps. One look in 2000 or so finds its bits set by chance.
 sub has_filters
 {
 	my ($name, $database) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return eventually { slots_looked_into($database) < 0.1 } "$name (" . others($database) . ' slots)';
+	return eventually { segments_looked_into($database) < 0.1 } "$name (" . others($database) . ' segments)';
 }
 
 fill($node, 9);
-eventually { is_at_rest($node) } 'some records are packed, some wait for that';
-cmp_ok(scalar(packed_slots($node)), '==', 1, '... in one slot');
+eventually { is_at_rest($node) } 'some records are compacted, some wait for that';
+cmp_ok(scalar(compacted_segments($node)), '==', 1, '... in one segment');
 cmp_ok(others(), '>=', 4, '... beside those of records');
-has_filters('a new id is looked for in none of the slots that are quiet');
+has_filters('a new id is looked for in none of the segments that are quiet');
 is_right('with filters');
 
 # Nobody builds filters where no worker is left for a dispatcher: one is PostgreSQL's, one our launcher.
 $node->append_conf('postgresql.conf', 'max_worker_processes = 2');
 $node->restart;
-cmp_ok(slots_looked_into(), '>=', others(), 'after a restart there are no filters');
+cmp_ok(segments_looked_into(), '>=', others(), 'after a restart there are no filters');
 is_right('without filters');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;
@@ -78,17 +78,17 @@ is_right('with filters again');
 $node->append_conf('postgresql.conf', "outbox.filter_memory = 0");
 $node->restart;
 fill($node, 4);
-eventually { is_at_rest($node) } 'without memory for filters, records are packed';
-cmp_ok(slots_looked_into(), '>=', others(), '... and looked for in all slots');
+eventually { is_at_rest($node) } 'without memory for filters, records are compacted';
+cmp_ok(segments_looked_into(), '>=', others(), '... and looked for in all segments');
 is_right('without memory');
 
 #
-# Ids of 1000 characters fill slots whose filters are large: a megabyte, which is
+# Ids of 1000 characters fill segments whose filters are large: a megabyte, which is
 # the least, has room for seven or so.
 #
 $node->append_conf('postgresql.conf', <<'END');
 outbox.filter_memory = '1MB'
-outbox.record_slot_size = '4MB'
+outbox.record_segment_size = '4MB'
 END
 $node->restart;
 
@@ -105,7 +105,7 @@ sub fill_large
 {
 	my ($database) = @_;
 	fill($node, 5, $database);
-	wait_until { is_at_rest($node, $database) } or die 'slots do not come to rest';
+	wait_until { is_at_rest($node, $database) } or die 'segments do not come to rest';
 	return;
 }
 
@@ -129,7 +129,7 @@ create_database('changing');
 foreach my $time (1 .. 3)
 {
 	fill_large('changing');
-	has_filters("filters of slots, time $time", 'changing');
+	has_filters("filters of segments, time $time", 'changing');
 	$node->set('outbox.retention' => '1s');
 	eventually { $node->sql('SELECT outbox_cleanup()', 'changing'); others('changing') == 0 } '... which expire';
 	$node->set('outbox.retention' => '1h');
@@ -142,11 +142,11 @@ create_database($_) foreach 'first', 'second';
 fill_large($_) foreach 'first', 'second';
 eventually
 {
-	my $looks = slots_looked_into('first') + slots_looked_into('second');
+	my $looks = segments_looked_into('first') + segments_looked_into('second');
 	my $all = others('first') + others('second');
 	$looks > 0.9 && $looks < $all - 2
 }
-'with too little memory some slots have filters, others have not';
+'with too little memory some segments have filters, others have not';
 is_right("with too little memory, in $_", database => $_) foreach 'first', 'second';
 $node->sql('DROP DATABASE first');
 has_filters('what is given back is used by another database', 'second');

@@ -1,4 +1,4 @@
-# A dump whose snapshot is older than the packing of a slot, and whose locks are
+# A dump whose snapshot is older than the compaction of a segment, and whose locks are
 # younger, finds every key: so do one in the middle of a merge, one of what was
 # restored from another, a copy by TEMPLATE and pg_upgrade.
 
@@ -6,13 +6,13 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use PostgreSQL::Test::Utils;
 use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $conf = "$Packing::small_slots\noutbox.takeover_delay = '1s'\n";
+my $conf = "$Compaction::small_segments\noutbox.takeover_delay = '1s'\n";
 my $node = Outbox->create('main', redis => $redis, conf => $conf);
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my $database = 'restored0';
@@ -44,7 +44,7 @@ sub remembers
 	return;
 }
 
-sub slots
+sub segments
 {
 	my ($ring, $state) = @_;
 	return $node->sql("SELECT count(*) FROM outbox.ring WHERE ring = '$ring' AND state = '$state'");
@@ -54,7 +54,7 @@ sub blocks_of_retired
 {
 	return $node->sql(<<'END');
 SELECT count(*) FROM outbox.ring
-WHERE ring = 'record' AND state = 'retired' AND pg_relation_size(('outbox.record_' || slot)::regclass) > 0
+WHERE ring = 'record' AND state = 'retired' AND pg_relation_size(('outbox.record_' || segment)::regclass) > 0
 END
 }
 
@@ -62,13 +62,13 @@ END
 # The snapshot of a dump that has not got any further yet.
 #
 fill($node, 5);
-eventually { is_at_rest($node) } 'five slots are full';
-is(scalar(packed_slots($node)), 0, '... and not packed yet');
+eventually { is_at_rest($node) } 'five segments are full';
+is(scalar(compacted_segments($node)), 0, '... and not compacted yet');
 my $dump = $node->session;
 my $snapshot = $dump->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()');
 my $then = claimed($node);
 fill($node, 1);
-eventually { slots('history', 'quiet') == 1 && slots('record', 'retired') == 6 } 'they are packed while a dump holds its snapshot';
+eventually { segments('history', 'quiet') == 1 && segments('record', 'retired') == 6 } 'they are compacted while a dump holds its snapshot';
 $node->sql('SELECT outbox_cleanup()') foreach 1 .. 3;
 is(blocks_of_retired(), 6, '... and not emptied');
 
@@ -76,30 +76,30 @@ my $old = restore('with that snapshot', 'postgres', "--snapshot=$snapshot");
 remembers($then, $old);
 remembers(claimed($node), restore('with a new snapshot', 'postgres'));
 
-# There are twelve slots. When no more are empty the last one grows.
+# There are twelve segments. When no more are empty the last one grows.
 fill($node, 5);
-eventually { slots('record', 'empty') == 0 } 'all slots of records are in use';
-my $current = $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'});
+eventually { segments('record', 'empty') == 0 } 'all segments of records are in use';
+my $current = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current'});
 $node->sql("DO 'BEGIN PERFORM claim(@{[ claimed($node) + 1 ]}, @{[ claimed($node) + 3000 ]}); INSERT INTO claimed VALUES (@{[ claimed($node) + 3000 ]}); END'");
 $node->sql('SELECT outbox_cleanup()') foreach 1 .. 3;
-is($node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'}), $current, '... the last one grows');
+is($node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current'}), $current, '... the last one grows');
 cmp_ok(blocks_of_retired(), '>=', 6, '... those that the dump may need stay');
 remembers($then, restore('with the old snapshot', 'postgres', "--snapshot=$snapshot"));
 is(unknown($node, 1, claimed($node)), 0, 'meanwhile nothing is forgotten');
 $dump->query_safe('COMMIT');
 $dump->quit;
-eventually { blocks_of_retired() == 0 && is_at_rest($node) } 'when the dump has ended its slots are emptied';
-eventually { $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'}) ne $current } '... and the ring turns';
+eventually { blocks_of_retired() == 0 && is_at_rest($node) } 'when the dump has ended its segments are emptied';
+eventually { $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current'}) ne $current } '... and the ring turns';
 remembers(claimed($node), 'postgres');
 
 #
 # In the middle of a merge, which waits for a lock.
 #
-$node->sql(q{ALTER SYSTEM SET outbox.record_slot_size = '300kB'});
+$node->sql(q{ALTER SYSTEM SET outbox.record_segment_size = '300kB'});
 $node->reload;
 fill($node, 1) until $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring = 'record' AND state = 'quiet'}) == 5 && is_at_rest($node);
 my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
-my $filling = q{SELECT 'outbox.history_' || slot FROM outbox.ring WHERE ring = 'history' AND state = 'filling'};
+my $filling = q{SELECT 'outbox.history_' || segment FROM outbox.ring WHERE ring = 'history' AND state = 'filling'};
 my @holders = map { $node->session } 1 .. 2;
 $holders[0]->query_safe("BEGIN; LOCK TABLE $tables IN SHARE MODE");
 fill($node, 1);
@@ -115,18 +115,18 @@ remembers(claimed($node), restore('in the middle of a merge', 'postgres'));
 $_->quit foreach @holders;
 
 #
-# What was packed comes back as records that have forgotten their names.
+# What was compacted comes back as records that have forgotten their names.
 #
 eventually { is_at_rest($node) } 'the merge ends';
-my $first = restore('of packed records', 'postgres');
+my $first = restore('of compacted records', 'postgres');
 remembers(claimed($node), $first);
 cmp_ok($node->sql(<<'END', $first), '>', 1000, '... some of which have no name');
 SELECT (SELECT count(*) FROM outbox.records WHERE msgid IS NULL AND endpoint IS NULL) +
-	(SELECT coalesce(sum(records), 0) FROM outbox.packed WHERE endpoint IS NULL)
+	(SELECT coalesce(sum(records), 0) FROM outbox.compacted WHERE endpoint IS NULL)
 END
 remembers(claimed($node), restore('of what was restored', $first));
 fill($node, 8, $first);
-eventually { is_at_rest($node, $first) && packed_slots($node, $first) } 'what was restored is packed again';
+eventually { is_at_rest($node, $first) && compacted_segments($node, $first) } 'what was restored is compacted again';
 remembers(claimed($node, $first), $first);
 
 #
@@ -135,14 +135,14 @@ remembers(claimed($node, $first), $first);
 $node->sql("CREATE DATABASE copy TEMPLATE $first");
 remembers(claimed($node, $first), 'copy');
 fill($node, 8, 'copy');
-eventually { is_at_rest($node, 'copy') } 'a copy packs';
+eventually { is_at_rest($node, 'copy') } 'a copy compacts';
 remembers(claimed($node, 'copy'), 'copy');
 
 # Each database more costs pg_upgrade many seconds.
 $node->sql("DROP DATABASE $_") foreach 'copy', map { "restored$_" } 1 .. substr($database, 8);
 my $upgraded = Outbox->create('new', redis => $redis, conf => $conf, started => 0);
 my $bin = $node->config_data('--bindir');
-my $packed = packed_slots($node);
+my $compacted = compacted_segments($node);
 $node->stop;
 chdir $folder or die "chdir: $!";
 command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $node->data_dir, '-D', $upgraded->data_dir,
@@ -150,9 +150,9 @@ command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $node->dat
 $node = $upgraded;
 $node->start;
 remembers(claimed($node), 'postgres');
-is(scalar(packed_slots($node)), $packed, '... packed as it was');
+is(scalar(compacted_segments($node)), $compacted, '... compacted as it was');
 fill($node, 8);
-eventually { is_at_rest($node) } '... and packing goes on';
+eventually { is_at_rest($node) } '... and compaction goes on';
 remembers(claimed($node), 'postgres');
 
 done_testing();

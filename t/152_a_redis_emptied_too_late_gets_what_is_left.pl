@@ -1,4 +1,4 @@
-# Redis is emptied when slots of the log are empty already: what the log still has
+# Redis is emptied when segments of the log are empty already: what the log still has
 # is sent again, in order and with the same ids, and log and status say from when
 # on nothing is missing.
 
@@ -34,8 +34,8 @@ sub kept
 {
 	return $node->sql(<<END);
 SELECT string_agg(message_id, ' ' ORDER BY l.id)
-FROM (@{[ join ' UNION ALL ', map { "SELECT $_ AS slot, id, message_id FROM outbox.log_$_" } 0 .. 3 ]}) l
-	JOIN outbox.ring r ON r.ring = 'log' AND r.slot = l.slot AND r.state NOT IN ('retired', 'empty')
+FROM (@{[ join ' UNION ALL ', map { "SELECT $_ AS segment, id, message_id FROM outbox.log_$_" } 0 .. 3 ]}) l
+	JOIN outbox.ring r ON r.ring = 'log' AND r.segment = l.segment AND r.state NOT IN ('retired', 'empty')
 END
 }
 
@@ -58,7 +58,7 @@ sub is_told
 	return;
 }
 
-eventually { enqueue(1); $node->sql("SELECT min(number) > 0 FROM (@{[ windows() ]}) w") eq 't' } 'the first slots of the log are emptied';
+eventually { enqueue(1); $node->sql("SELECT min(number) > 0 FROM (@{[ windows() ]}) w") eq 't' } 'the first segments of the log are emptied';
 $node->set('outbox.replay_window' => '1h');
 enqueue(10);
 ok($node->wait_until_sent, 'all is sent');

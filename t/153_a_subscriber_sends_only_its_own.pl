@@ -6,12 +6,12 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use Redis;
 use Test::More;
 
-# Slots are packed and emptied all the time.
-my $conf = "$Packing::small_slots\n" . <<'END';
+# Segments are compacted and emptied all the time.
+my $conf = "$Compaction::small_segments\n" . <<'END';
 outbox.replay_window = '1s'
 outbox.retry_max_delay = '500ms'
 outbox.max_attempts = 1000
@@ -66,7 +66,7 @@ sub has_its_own
 	return;
 }
 
-# A ring is intact if it has one current slot and its slots go round.
+# A ring is intact if it has one current segment and its segments go round.
 sub rings { return $_[0]->sql(q{SELECT ring, count(*), count(*) FILTER (WHERE state = 'current') FROM outbox.ring GROUP BY 1 ORDER BY 1}); }
 sub generation { return $_[0]->sql('SELECT max(generation) FROM outbox.ring'); }
 
@@ -95,8 +95,8 @@ handle($publisher, 20);
 handle($subscriber, 20);
 $redis->cli('DEL', 'refused');
 eventually { $redis->count('refused') == 1 } 'what was refused on the publisher arrives';
-ok($publisher->poll_query_until('postgres', q{SELECT EXISTS (SELECT FROM outbox.ring WHERE ring = 'history' AND keys > 0)}), 'records of the publisher are packed');
-ok($publisher->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM outbox.packed)}), '... and expire');
+ok($publisher->poll_query_until('postgres', q{SELECT EXISTS (SELECT FROM outbox.ring WHERE ring = 'history' AND keys > 0)}), 'records of the publisher are compacted');
+ok($publisher->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM outbox.compacted)}), '... and expire');
 handle($publisher, 5);
 handle($subscriber, 5);
 eventually { has_orders_of_publisher() } 'the rows of the user come to the subscriber';

@@ -6,12 +6,12 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => "$Packing::small_slots\noutbox.record_slot_size = '1MB'");
+my $node = Outbox->create('main', redis => $redis, conf => "$Compaction::small_segments\noutbox.record_segment_size = '1MB'");
 prepare($node);
 $node->sql('CREATE TABLE ledger (body text)');
 
@@ -73,16 +73,16 @@ ok($node->wait_until_sent, 'all is sent');
 is_exactly_once([ $redis->bodies('d') ], [ 'before', map { "m$_" } 1 .. 20 ], '... once');
 
 #
-# The same while windows are written and records are packed.
+# The same while windows are written and records are compacted.
 #
 $finish = start_building('REINDEX TABLE CONCURRENTLY outbox.window_0', map { "REINDEX TABLE CONCURRENTLY outbox.history_$_" } 0 .. 2);
 claim("n$_") foreach 1 .. 20;
 ok($node->wait_until_sent, 'windows are written while their index is being rebuilt');
-$node->set('outbox.record_slot_size' => '64kB');
+$node->set('outbox.record_segment_size' => '64kB');
 my $last = fill($node, 7);
-eventually { packed_slots($node) > 0 } '... and records are packed';
-my ($packed) = packed_slots($node);
-cmp_ok($packed, '<=', 2, '... into a table that is being reindexed');
+eventually { compacted_segments($node) > 0 } '... and records are compacted';
+my ($compacted) = compacted_segments($node);
+cmp_ok($compacted, '<=', 2, '... into a table that is being reindexed');
 $finish->();
 ok(is_rebuilt(), 'the indexes are valid');
 is(unknown($node, 1, $last), 0, 'no id is forgotten');
@@ -96,7 +96,7 @@ is_exactly_once([ $redis->bodies('d') ],
 # An administrator's own indexes, of several kinds.
 #
 $node->sql(q{CREATE FUNCTION shout(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'});
-my ($log, $record) = map { $node->sql("SELECT 'outbox.' || ring || '_' || slot FROM outbox.ring WHERE ring = '$_' AND state = 'current'") } 'log', 'record';
+my ($log, $record) = map { $node->sql("SELECT 'outbox.' || ring || '_' || segment FROM outbox.ring WHERE ring = '$_' AND state = 'current'") } 'log', 'record';
 $finish = start_building(
 	"CREATE INDEX CONCURRENTLY mine ON $log (dest, public.shout(message_id)) WHERE dest <> 'none'",
 	"CREATE INDEX CONCURRENTLY his ON $record (msgid)",
@@ -160,7 +160,7 @@ COMMIT;
 END
 my @indexes = split /\n/, $node->sql(<<'END');
 SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid JOIN pg_namespace n ON n.oid = t.relnamespace
-	JOIN outbox.ring r ON t.relname = ANY (ARRAY[r.ring || '_' || r.slot, replace(r.ring, 'log', 'window') || '_' || r.slot])
+	JOIN outbox.ring r ON t.relname = ANY (ARRAY[r.ring || '_' || r.segment, replace(r.ring, 'log', 'window') || '_' || r.segment])
 WHERE n.nspname = 'outbox' AND r.state = 'current'
 END
 foreach my $round (1 .. 3)

@@ -53,16 +53,16 @@ FROM pg_locks WHERE pid = $pid AND locktype = 'relation'
 END
 }
 
-# How often another slot has become the current one, for each ring.
+# How often another segment has become the current one, for each ring.
 my (%current, %turns);
 sub turn
 {
 	$node->sql("BEGIN; SELECT outbox_begin(clock_timestamp()::text); SELECT outbox_enqueue('others', 'x'); SELECT outbox_commit(); COMMIT");
-	foreach (split /\n/, $node->sql(q{SELECT ring, slot FROM outbox.ring WHERE state = 'current'}))
+	foreach (split /\n/, $node->sql(q{SELECT ring, segment FROM outbox.ring WHERE state = 'current'}))
 	{
-		my ($ring, $slot) = split /\|/;
-		$turns{$ring}++ if ($current{$ring} // $slot) != $slot;
-		$current{$ring} = $slot;
+		my ($ring, $segment) = split /\|/;
+		$turns{$ring}++ if ($current{$ring} // $segment) != $segment;
+		$current{$ring} = $segment;
 	}
 	return;
 }

@@ -1,5 +1,5 @@
 # A message that is too large for a limit of Redis gets no verdict: the link breaks.
-# It is set aside wherever it stands, and the others go in full chunks again.
+# It is deferred wherever it stands, and the others go in full batches again.
 
 use strict;
 use warnings FATAL => 'all';
@@ -12,13 +12,13 @@ my $redis = Redis->new(config => [ '--proto-max-bulk-len', '1mb' ]);
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.retry_delay = '1h'\noutbox.retry_max_delay = '1h'");
 my $large = q{repeat('x', 2 * 1024 * 1024)};
 
-sub is_set_aside
+sub is_deferred
 {
 	my ($dest) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	eventually { $node->sql("SELECT state || ' ' || (last_error IS NOT NULL) FROM outbox.deferred WHERE dest = '$dest'") eq 'waiting true' }
-	"... \"$dest\" is set aside, with the error";
+	"... \"$dest\" is deferred, with the error";
 	return;
 }
 
@@ -30,7 +30,7 @@ SELECT outbox_enqueue('a', '1');
 COMMIT;
 END
 eventually { $redis->count('a') == 1 } 'behind one that is scheduled';
-is_set_aside('large1');
+is_deferred('large1');
 
 $node->sql(q{SELECT outbox_pause('paused')});
 $node->sql(<<END);
@@ -41,7 +41,7 @@ SELECT outbox_enqueue('a', '2');
 COMMIT;
 END
 eventually { $redis->count('a') == 2 } 'behind one that is paused';
-is_set_aside('large2');
+is_deferred('large2');
 
 $redis->command('SET', 'refused', 'no stream');
 $node->sql(<<END);
@@ -54,8 +54,8 @@ SELECT outbox_enqueue('a', '4');
 COMMIT;
 END
 eventually { $redis->count('a') == 4 } 'behind one that is refused, and another one behind it';
-is_set_aside('large3');
-is_set_aside('large4');
+is_deferred('large3');
+is_deferred('large4');
 
 my $runs = sub { my ($n) = $redis->command('INFO', 'commandstats') =~ /cmdstat_evalsha:calls=(\d+)/; $n };
 my $before = $runs->();
@@ -64,8 +64,8 @@ SELECT outbox_enqueue(CASE n WHEN 100 THEN 'large5' ELSE 'b' END, CASE n WHEN 10
 FROM generate_series(1, 5000) n ORDER BY n
 END
 eventually { $redis->count('b') == 4999 } 'amid many';
-is_set_aside('large5');
-cmp_ok($runs->() - $before, '<', 200, '... what is behind it goes in full chunks');
+is_deferred('large5');
+cmp_ok($runs->() - $before, '<', 200, '... what is behind it goes in full batches');
 ok(join(' ', $redis->bodies('b')) eq join(' ', 1 .. 99, 101 .. 5000), '... all in order, none twice');
 is(join(' ', $redis->bodies('a')), '1 2 3 4', '... everywhere');
 

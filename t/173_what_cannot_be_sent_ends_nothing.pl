@@ -1,5 +1,5 @@
 # Messages that cannot be sent are refused when they are enqueued; and what is
-# stored nevertheless, or is damaged later, is set aside like what Redis refuses.
+# stored nevertheless, or is damaged later, is deferred like what Redis refuses.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,8 +22,8 @@ $node->sql(q{SELECT outbox_enqueue('d', '1', headers => jsonb_build_object('h', 
 # A row that comes by SQL, as from a dump.
 my $insert = sub {
 	my ($dest, $headers, $body) = @_;
-	my $slot = $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
-	return "INSERT INTO outbox.log_$slot VALUES (1, pg_current_xact_id(), now(), (SELECT oid FROM pg_database WHERE datname = current_database()),"
+	my $segment = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
+	return "INSERT INTO outbox.log_$segment VALUES (1, pg_current_xact_id(), now(), (SELECT oid FROM pg_database WHERE datname = current_database()),"
 	  . " NULL, gen_random_uuid()::text, '$dest', NULL, $headers, $body, NULL);";
 };
 like($node->sql_error($insert->('d', $huge, q{''})), qr/^54000: /, 'a restore refuses them');
@@ -34,8 +34,8 @@ like($node->sql_error($insert->('d', q{'[1]'}, q{''})), qr/^22023: headers must 
 sub changed
 {
 	my ($enqueue, @changes) = @_;
-	my $slot = $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
-	$node->sql("BEGIN; $enqueue;" . join('', map { "UPDATE outbox.log_$slot SET $_;" } @changes) . 'COMMIT');
+	my $segment = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
+	$node->sql("BEGIN; $enqueue;" . join('', map { "UPDATE outbox.log_$segment SET $_;" } @changes) . 'COMMIT');
 	return;
 }
 
@@ -70,7 +70,7 @@ SELECT outbox_enqueue('d', '5');
 CHECKPOINT;
 END
 my $toast = $node->sql(q{SELECT pg_relation_filepath(reltoastrelid) FROM pg_class, outbox.ring
-	WHERE pg_class.oid = format('outbox.log_%s', slot)::regclass AND ring = 'log' AND state = 'current'});
+	WHERE pg_class.oid = format('outbox.log_%s', segment)::regclass AND ring = 'log' AND state = 'current'});
 $node->stop;
 my $file = $node->data_dir . "/$toast";
 my $size = -s $file;

@@ -1,6 +1,6 @@
-# Each store has a position of its own, and so have users' tables: while one
+# Each store has a position of its own, and so have custom record tables: while one
 # store is away the others are told, and records are marked. An endpoint whose
-# ids have not been handed on is not dropped without force.
+# ids have not been propagated is not dropped without force.
 
 use strict;
 use warnings FATAL => 'all';
@@ -47,7 +47,7 @@ is($node->sql(q{SELECT outbox_wait('m3', 'own')}), 't', '... and records in a ta
 is($redis->count('d'), 9, '... and messages are sent');
 
 # Dropped now, its ids would be forgotten.
-like($node->sql_error(q{SELECT outbox_drop_endpoint('away')}), qr/^55006: endpoint "away" has message ids that have not been handed on/,
+like($node->sql_error(q{SELECT outbox_drop_endpoint('away')}), qr/^55006: endpoint "away" has message ids that have not been propagated/,
 	'an endpoint whose ids are not in its store is not dropped');
 is($node->sql(q{SELECT outbox_drop_endpoint('own')}), '', '... one whose records are marked is');
 $store{away}->start;

@@ -28,7 +28,7 @@ sub lose_ids
 		$redis_store->command('DEL', $_) foreach grep { /^outbox:dedup:/ } @{ $redis_store->command('KEYS', 'outbox:dedup:*') };
 		return;
 	}
-	my $all = $server->sql(q{SELECT string_agg(format('SELECT key FROM outbox.record_%s', slot), ' UNION ALL ') FROM outbox.ring WHERE ring = 'record'});
+	my $all = $server->sql(q{SELECT string_agg(format('SELECT key FROM outbox.record_%s', segment), ' UNION ALL ') FROM outbox.ring WHERE ring = 'record'});
 	$server->sql("SELECT outbox.store_remove(key) FROM ($all) r");
 	return;
 }
@@ -85,7 +85,7 @@ foreach (sort keys %url)
 	eventually { nothing_is_here() } 'that one expires, too';
 	$node->sql("SELECT outbox_create_endpoint('patient', retention => '30 s')", $kind);
 	process('kept');
-	ok($node->poll_query_until($kind, "SELECT published_at < clock_timestamp() - interval '2 s' FROM outbox.ring JOIN outbox.records USING (slot) WHERE ring = 'record' AND msgid = 'kept'"),
+	ok($node->poll_query_until($kind, "SELECT published_at < clock_timestamp() - interval '2 s' FROM outbox.ring JOIN outbox.records USING (segment) WHERE ring = 'record' AND msgid = 'kept'"),
 		'a record is here longer than its retention');
 	lose_ids();
 	ok(!is_new('kept'), '... and counts, whatever the store has lost');

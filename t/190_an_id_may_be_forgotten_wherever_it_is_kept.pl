@@ -1,17 +1,17 @@
-# outbox_forget() reaches ids in slots, packed ones, and those in stores outside: the
-# next claim succeeds once; also in tables of users' own. Packing, expiry, dumps and crashes respect it.
+# outbox_forget() reaches ids in segments, compacted ones, and those in stores outside: the
+# next claim succeeds once; also in custom record tables. Compaction, expiry, dumps and crashes respect it.
 
 use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use PostgreSQL::Test::Utils ();
 use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => $Packing::small_slots);
+my $node = Outbox->create('main', redis => $redis, conf => $Compaction::small_segments);
 prepare($node);
 
 sub claim
@@ -34,42 +34,42 @@ sub forget
 	return $node->sql("SELECT outbox_forget('$msgid')", @rest);
 }
 
-sub pack_all
+sub compact_all
 {
 	fill($node, 6);
-	wait_until { is_at_rest($node) } or die 'packing does not end';
+	wait_until { is_at_rest($node) } or die 'compaction does not end';
 	return;
 }
 
-sub is_packed
+sub is_compacted
 {
 	my ($msgid) = @_;
 	return $node->sql("SELECT NOT EXISTS (SELECT FROM outbox.records WHERE msgid = '$msgid')") eq 't';
 }
 
 #
-# What is packed.
+# What is compacted.
 #
 claim($_) foreach 'a', 'b', 'c', 'd';
 forget('c');
-pack_all();
-ok(is_packed('a'), 'ids are packed');
-is(forget('a'), 't', 'a packed id can be forgotten');
+compact_all();
+ok(is_compacted('a'), 'ids are compacted');
+is(forget('a'), 't', 'a compacted id can be forgotten');
 is(forget('a'), 'f', '... once');
 is($node->sql(q{SELECT outbox_wait('a') IS NULL}), 't', '... and is not known then');
-ok(is_new($node, 'c'), 'what was forgotten before it was packed stays so');
+ok(is_new($node, 'c'), 'what was forgotten before it was compacted stays so');
 ok(!is_new($node, $_), "$_ is known") foreach 'b', 'd';
 
-# While it is forgotten it may be packed once more, with others.
-pack_all() for 1 .. 2;
+# While it is forgotten it may be compacted once more, with others.
+compact_all() for 1 .. 2;
 ok(is_new($node, 'a'), 'a merge brings nothing back');
 ok(!is_new($node, 'b'), '... nor does it lose the others');
 is(claim('a'), 't', 'it is processed again');
 is(claim('a'), 'f', '... and known');
 is($node->sql(q{SELECT outbox_wait('a')}), 't', '... to outbox_wait(), too');
-pack_all();
-ok(!is_new($node, 'a'), '... also when that is packed');
-is(forget('a'), 't', 'it may be forgotten again, with two keys packed');
+compact_all();
+ok(!is_new($node, 'a'), '... also when that is compacted');
+is(forget('a'), 't', 'it may be forgotten again, with two keys compacted');
 ok(is_new($node, 'a'), '... both of them');
 is(claim('a'), 't', '... and processed');
 
@@ -103,7 +103,7 @@ foreach my $jobs (1, 3)
 }
 
 #
-# A tombstone goes when its id is in no slot any more, and not before.
+# A tombstone goes when its id is in no segment any more, and not before.
 #
 my $tombstones = $node->sql('SELECT count(*) FROM outbox.forgotten');
 cmp_ok($tombstones, '>', 0, 'there are tombstones');
@@ -136,7 +136,7 @@ foreach my $kind (sort keys %url)
 }
 
 #
-# A table of the user's own. A marker that is still to be handed on would mark the
+# A custom record table. A receipt that is still to be propagated would mark the
 # row of the next delivery, whose messages may not be sent by then.
 #
 $node->sql(<<'END');

@@ -75,7 +75,7 @@ $redis->stop;
 $redis->save_data;
 $redis->start;
 $newest = $node->sql("SELECT max(number) FROM ($windows) w");
-eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); $node->sql("SELECT min(number) > $newest FROM ($windows) w") eq 't' } 'slots are emptied';
+eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); $node->sql("SELECT min(number) > $newest FROM ($windows) w") eq 't' } 'segments are emptied';
 $redis->stop;
 $redis->restore_data;
 $node->set('outbox.redis_data_loss' => 'resume');

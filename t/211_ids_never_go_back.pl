@@ -24,13 +24,13 @@ sub enqueue
 	return;
 }
 
-sub current { return $node->sql(q{SELECT slot FROM outbox.ring WHERE ring = 'log' AND state = 'current'}); }
+sub current { return $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'}); }
 
-# What is pending lies in several slots, the first of them not where it begins, and a part is deferred.
+# What is pending lies in several segments, the first of them not where it begins, and a part is deferred.
 $redis->cli('SET', 'refused', 'x');
 $node->sql(q{SELECT outbox_enqueue('refused', 'r1')});
 eventually { $node->status('deferred') == 1 } 'one message is refused';
-my $has_turned = sub { return current() > 0 && $node->sql(q{SELECT state FROM outbox.ring WHERE ring = 'log' AND slot = 0}) eq 'empty' };
+my $has_turned = sub { return current() > 0 && $node->sql(q{SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = 0}) eq 'empty' };
 eventually
 {
 	$node->set('outbox.replay_window' => '1s');
@@ -43,12 +43,12 @@ eventually
 'the log has turned';
 ok($node->wait_until_sent, '... and is sent');
 $redis->stop;
-my $slot = current();
+my $segment = current();
 my @pending = map { "p$_" } 1 .. 9;
 enqueue('postgres', @pending[ 0 .. 2 ]);
 $node->set('outbox.replay_window' => '1s');
-eventually { current() != $slot } 'with Redis away the next slot is written';
-cmp_ok(current(), '<', $slot, '... its number is lower');
+eventually { current() != $segment } 'with Redis away the next segment is written';
+cmp_ok(current(), '<', $segment, '... its number is lower');
 enqueue('postgres', @pending[ 3 .. 7 ]);
 $node->sql(qq{BEGIN; SELECT outbox_begin('m'); SELECT outbox_enqueue('refused', 'r2'); SELECT outbox_enqueue('d', '$pending[8]'); SELECT outbox_commit(); COMMIT});
 $node->command_ok([ 'pg_dump', '--format=custom', '--file', $dump, $node->connstr('postgres') ], 'pg_dump');

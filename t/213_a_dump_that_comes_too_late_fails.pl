@@ -1,35 +1,35 @@
 # A dump whose snapshot is much older than its locks would lack records that were
-# packed meanwhile: it fails, and the next one has all.
+# compacted meanwhile: it fails, and the next one has all.
 
 use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => $Packing::small_slots);
+my $node = Outbox->create('main', redis => $redis, conf => $Compaction::small_segments);
 my $file = PostgreSQL::Test::Utils::tempdir() . '/dump';
-my $retired = q{SELECT count(*) FROM outbox.ring WHERE ring = 'record' AND state = 'retired' AND packed_into IS NOT NULL};
+my $retired = q{SELECT count(*) FROM outbox.ring WHERE ring = 'record' AND state = 'retired' AND compacted_into IS NOT NULL};
 
 prepare($node);
 fill($node, 5);
-eventually { is_at_rest($node) } 'five slots are full';
+eventually { is_at_rest($node) } 'five segments are full';
 my $session = $node->session;
 my $snapshot = $session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()');
 fill($node, 1);
-eventually { $node->sql($retired) == 6 } 'they are packed after a snapshot was taken';
+eventually { $node->sql($retired) == 6 } 'they are compacted after a snapshot was taken';
 my @dump = ('pg_dump', '--file', $file);
 $node->command_ok([ @dump, "--snapshot=$snapshot", $node->connstr('postgres') ], 'a dump with that snapshot succeeds');
 
 # As if five minutes had passed.
 $node->sql(q{UPDATE outbox.ring SET since = since - interval '6 min', generation = (SELECT max(generation) + 1 FROM outbox.ring) WHERE state = 'retired'});
 fill($node, 1);
-eventually { $node->sql($retired) == 0 } 'after a while their slots are emptied all the same';
+eventually { $node->sql($retired) == 0 } 'after a while their segments are emptied all the same';
 $node->command_checks_all([ @dump, "--snapshot=$snapshot", $node->connstr('postgres') ],
-	1, [], [qr/records were packed after the snapshot and before the locks of this dump/], 'a dump with that snapshot fails now');
+	1, [], [qr/records were compacted after the snapshot and before the locks of this dump/], 'a dump with that snapshot fails now');
 $node->command_ok([ @dump, $node->connstr('postgres') ], 'one with a new snapshot does not');
 $node->sql('CREATE DATABASE restored');
 $node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', "$file.out", '-f', $file, $node->connstr('restored') ], '... and is restored');

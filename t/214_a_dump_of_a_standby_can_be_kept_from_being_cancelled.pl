@@ -1,4 +1,4 @@
-# A slot that is emptied is locked, and the lock comes to the standby with the WAL:
+# A segment that is emptied is locked, and the lock comes to the standby with the WAL:
 # there it ends whoever reads that table, as a dump does, unless replay may wait or
 # is paused. hot_standby_feedback does not help.
 
@@ -22,14 +22,14 @@ $standby->start;
 
 sub empties { return $node->sql('SELECT sum(pg_relation_filenode(c.oid)::bigint) FROM pg_class c WHERE relname ~ $$^log_[0-9]$$'); }
 
-# A session that has the locks of a dump, while the slots on the primary go round.
+# A session that has the locks of a dump, while the segments on the primary go round.
 sub reader
 {
 	my $session = $standby->session;
 	my $before = empties();
 
 	$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE outbox.log_0, outbox.log_1, outbox.log_2, outbox.log_3 IN ACCESS SHARE MODE');
-	eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); empties() > $before + 2 } 'slots are emptied while somebody reads on the standby';
+	eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); empties() > $before + 2 } 'segments are emptied while somebody reads on the standby';
 	return $session;
 }
 

@@ -25,7 +25,7 @@ END
 # Files of the build are no objects of a database, nor are those in the data
 # directory, which the code names.
 my $no_object = qr/^outbox\.(c|h|o|so|control|conf)$/;
-my %file = map { $_ => 1 } map { read_page($_) =~ m{["/](outbox\.\w+)"}g } glob "$root/src/*.c $root/bgworker/*.c";
+my %file = map { $_ => 1 } map { read_page($_) =~ m{["/](outbox\.\w+)"}g } glob "$root/src/*.c $root/src/*/*.c $root/bgworker/*.c $root/bgworker/*/*.c";
 
 # The headings of a page, as links name them.
 sub anchors

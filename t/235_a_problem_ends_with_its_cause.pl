@@ -1,16 +1,16 @@
 # A problem is no longer told when what caused it is over, also if nothing
-# happens afterwards that would show it: no message is sent, no slot changes.
+# happens afterwards that would show it: no message is sent, no segment changes.
 
 use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
-use Packing;
+use Compaction;
 use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => "$Packing::small_slots\noutbox.command_timeout = '300ms'\noutbox.replay_window = '1h'");
+my $node = Outbox->create('main', redis => $redis, conf => "$Compaction::small_segments\noutbox.command_timeout = '300ms'\noutbox.replay_window = '1h'");
 prepare($node);
 
 # The answer to the only message gets lost, as Redis hangs, but not the message.
@@ -35,12 +35,12 @@ eventually { $node->sql(q{SELECT string_agg(kind, ' ') FROM outbox.problems}) eq
 $node->set('outbox.dispatch' => 'on');
 eventually { $node->status('problem') eq '' } '... and on again';
 
-# A slot whose state cannot be noted for a while, as when the disk is full.
+# A segment whose state cannot be noted for a while, as when the disk is full.
 $node->sql('ALTER TABLE outbox.ring ADD CONSTRAINT full_disk CHECK (published_at IS NULL) NOT VALID');
 fill($node, 1);
 eventually { $node->status('problem') =~ /full_disk/ } 'what was published cannot be noted';
 $node->sql('ALTER TABLE outbox.ring DROP CONSTRAINT full_disk');
 eventually { $node->sql(q{SELECT bool_and(published_at IS NOT NULL) FROM outbox.ring WHERE state = 'quiet'}) eq 't' } 'it can be';
-eventually { $node->status('problem') eq '' } '... and nothing is wrong any more, although the slot lives for long';
+eventually { $node->status('problem') eq '' } '... and nothing is wrong any more, although the segment lives for long';
 
 done_testing();

@@ -1,4 +1,4 @@
-# Records in tables of users' own are marked, whatever happened to them meanwhile:
+# Records in custom record tables are marked, whatever happened to them meanwhile:
 # the endpoint had another table, in which ids were spelled as uuids cannot be; or
 # a message of theirs was deferred, and then dumped and restored.
 
@@ -43,7 +43,7 @@ eventually { $node->status('dead') eq '2' } 'two messages are dead';
 $node->sql(q{UPDATE outbox.deferred SET body = NULL WHERE cause = 'damaged'});
 handle('f', $_, 'd'), $node->sql("SELECT outbox_wait('$_', 'f')") for 'm3', 'm4';
 is($node->sql(q{SELECT dispatched IS TRUE FROM others WHERE message_id = 'm2'}), 'f', '... and its record is not marked');
-eventually { $node->sql(q{SELECT bool_and(outbox.is_to_hand_over(tx)) IS NOT TRUE FROM (SELECT tx FROM outbox.log_0 WHERE dest IS NULL) l}) eq 't' } '... but was passed over, as is on disk';
+eventually { $node->sql(q{SELECT bool_and(outbox.is_to_propagate(tx)) IS NOT TRUE FROM (SELECT tx FROM outbox.log_0 WHERE dest IS NULL) l}) eq 't' } '... but was passed over, as is on disk';
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'a dump');
 $node->sql('CREATE DATABASE restored');

@@ -1,4 +1,4 @@
-"""What happens to the ring of records while workers work: it rotates, is packed, expires; the server dies."""
+"""What happens to the ring of records while workers work: it rotates, is compacted, expires; the server dies."""
 
 import os
 import signal
@@ -15,13 +15,13 @@ SELECT count(outbox_commit()) FROM generate_series(1, %s) n
 WHERE outbox_begin(rpad('filler ' || gen_random_uuid(), %s, '.'), concurrency => 'optimistic')
 """
 LONG, SHORT = 1000, 43
-MUCH = 25000  # more than the dispatcher packs in one step
+MUCH = 25000  # more than the dispatcher compacts in one step
 
 WAITING = "SELECT count(*) FROM outbox.ring WHERE ring = 'record' AND (state = 'retired' OR state = 'sealed')"
 QUIET = "SELECT count(*) FROM outbox.ring WHERE ring = 'record' AND state = 'quiet'"
-CURRENT = "SELECT slot FROM outbox.ring WHERE ring = 'record' AND state = 'current'"
-PACKED = "SELECT max(generation) FROM outbox.ring WHERE ring = 'history' AND state = 'quiet'"
-FULL = "SELECT pg_relation_size('outbox.record_' || slot) >= %s FROM outbox.ring WHERE ring = 'record' AND state = 'current'"
+CURRENT = "SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current'"
+COMPACTED = "SELECT max(generation) FROM outbox.ring WHERE ring = 'history' AND state = 'quiet'"
+FULL = "SELECT pg_relation_size('outbox.record_' || segment) >= %s FROM outbox.ring WHERE ring = 'record' AND state = 'current'"
 
 
 class House:
@@ -38,7 +38,7 @@ class House:
         while True:
             try:
                 self.control = psycopg.connect(self.conninfo, autocommit=True)
-                self.slot_size = int(self.value("SELECT setting FROM pg_settings WHERE name = 'outbox.record_slot_size'")) * 1024
+                self.segment_size = int(self.value("SELECT setting FROM pg_settings WHERE name = 'outbox.record_segment_size'")) * 1024
                 return
             except psycopg.OperationalError:
                 if time.monotonic() > deadline:
@@ -57,8 +57,8 @@ class House:
     def step(self, what):
         {
             "rotate": self.rotate,
-            "pack": self.pack,
-            "pack much": lambda: self.pack(MUCH),
+            "compact": self.compact,
+            "compact much": lambda: self.compact(MUCH),
             "expire": self.expire,
             "half expire": lambda: self.expire(0.5),
             "kill": self.kill,
@@ -68,22 +68,22 @@ class House:
     def calm(self, room=False):
         """Waits until nothing is left to be done from what was before; no worker is at work.
 
-        With room for another slot that is quiet, without its being packed.
+        With room for another segment that is quiet, without its being compacted.
         """
         for _ in range(ROUNDS):
             self.clean_up()
             if self.value(WAITING) == 0:
                 if not room or self.value(QUIET) <= 3:
                     return
-                self.pack()
+                self.compact()
             time.sleep(0.01)
-        raise Stuck(f"slots of records stay sealed or retired: {self.ring()}")
+        raise Stuck(f"segments of records stay sealed or retired: {self.ring()}")
 
     def rotate(self):
-        """Records are written to another slot from now on: the fewer are empty, the more it takes."""
+        """Records are written to another segment from now on: the fewer are empty, the more it takes."""
         before = self.value(CURRENT)
         for _ in range(ROUNDS):
-            while not self.value(FULL, self.slot_size):
+            while not self.value(FULL, self.segment_size):
                 self.control.execute(FILL, (120, LONG))
             self.clean_up()
             if self.value(CURRENT) != before:
@@ -91,19 +91,19 @@ class House:
             self.control.execute(FILL, (120, LONG))
         raise Stuck(f"the ring of records does not go on: {self.ring()}")
 
-    def pack(self, more=0):
-        """What was rotated away is in the history from now on, but for slots that workers write to."""
-        before = self.value(PACKED)
+    def compact(self, more=0):
+        """What was rotated away is in the history from now on, but for segments that workers write to."""
+        before = self.value(COMPACTED)
         self.control.execute(FILL, (more, SHORT))
         for turn in range(ROUNDS):
-            # Not more slots than it takes: none is emptied as long as workers have transactions.
+            # Not more segments than it takes: none is emptied as long as workers have transactions.
             if self.value(QUIET) < 6:
                 self.rotate()
             self.clean_up()
-            if self.value(PACKED) != before:
+            if self.value(COMPACTED) != before:
                 return
             time.sleep(0.01 if turn > 10 else 0)
-        raise Stuck(f"nothing is packed: {self.ring()}")
+        raise Stuck(f"nothing is compacted: {self.ring()}")
 
     def expire(self, share=1.3):
         """What was sent before has outlived its retention, or this share of it."""
@@ -142,5 +142,5 @@ class House:
         return self.value("SELECT pg_isolation_test_session_is_blocked(%s, %s)", pid, pids)
 
     def ring(self):
-        rows = self.control.execute("SELECT ring, slot, state FROM outbox.ring WHERE state <> 'empty' ORDER BY 1, 2").fetchall()
-        return ", ".join(f"{ring} {slot} {state}" for ring, slot, state in rows)
+        rows = self.control.execute("SELECT ring, segment, state FROM outbox.ring WHERE state <> 'empty' ORDER BY 1, 2").fetchall()
+        return ", ".join(f"{ring} {segment} {state}" for ring, segment, state in rows)

@@ -13,7 +13,7 @@ ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 OPTIMISTIC, PESSIMISTIC = "optimistic", "pessimistic"
 MODES = [OPTIMISTIC, PESSIMISTIC]
 
-HOUSE = "house"  # the actor that rotates, packs, expires and kills
+HOUSE = "house"  # the actor that rotates, compacts, expires and kills
 
 # Steps that touch nothing that another worker looks at.
 LOCAL = ("handle", "enqueue")
@@ -63,7 +63,7 @@ def families():
         "three workers": list(three_workers()),
         "two waiters": list(two_waiters()),
         "ring moves on": list(ring_moves_on()),
-        "large slots": list(large_slots()),
+        "large segments": list(large_segments()),
         "server dies": list(server_dies()),
         "records expire": list(records_expire()),
     }
@@ -116,8 +116,8 @@ def two_waiters():
 
 
 def ring_moves_on():
-    """The slots of records rotate and are packed between the steps of the workers."""
-    houses = [("rotate",), ("pack",), ("rotate", "rotate"), ("rotate", "pack"), ("pack", "rotate")]
+    """The segments of records rotate and are compacted between the steps of the workers."""
+    houses = [("rotate",), ("compact",), ("rotate", "rotate"), ("rotate", "compact"), ("compact", "rotate")]
     works = [((1,), (1,)), ((1, 2), (1,)), ((1,), (1,), (1,)), ((1,), (2,), (1,))]
     for work in works:
         for isolation in ISOLATIONS:
@@ -128,18 +128,18 @@ def ring_moves_on():
                         yield Case("ring moves on", tuple(Programme(*worker) for worker in workers), house)
 
 
-def large_slots():
-    """More keys are packed than in one step of the dispatcher."""
+def large_segments():
+    """More keys are compacted than in one step of the dispatcher."""
     for modes in itertools.product(MODES, repeat=2):
-        for house in [("pack much",), ("rotate", "pack much"), ("pack much", "rotate")]:
-            yield Case("large slots", tuple(Programme((n,), mode, ISOLATIONS[0]) for n, mode in zip((1, 2), modes)), house)
+        for house in [("compact much",), ("rotate", "compact much"), ("compact much", "rotate")]:
+            yield Case("large segments", tuple(Programme((n,), mode, ISOLATIONS[0]) for n, mode in zip((1, 2), modes)), house)
 
 
 def server_dies():
     """A process of the server is killed, and all of it recovers."""
     for modes in itertools.combinations_with_replacement(MODES, 2):
         for isolation in ISOLATIONS:
-            for house in [("kill",), ("rotate", "kill"), ("pack", "kill")]:
+            for house in [("kill",), ("rotate", "kill"), ("compact", "kill")]:
                 yield Case("server dies", tuple(Programme((1,), mode, isolation) for mode in modes), house)
 
 

@@ -131,7 +131,7 @@ class Play:
 
     def is_too_early(self, what):
         """What takes long is of no use before anything was committed."""
-        return what in ("half expire", "expire", "pack much") and any(worker.plan for worker in self.workers) and not any(self.committed.values())
+        return what in ("half expire", "expire", "compact much") and any(worker.plan for worker in self.workers) and not any(self.committed.values())
 
     def act(self, actor):
         if actor == HOUSE:

@@ -1,4 +1,4 @@
-"""Plays schedules: orders in which workers, rotation, packing, expiry and crashes can meet.
+"""Plays schedules: orders in which workers, rotation, compaction, expiry and crashes can meet.
 
     schedules.py CONNINFO REDIS-SOCKET
 
@@ -37,7 +37,7 @@ SHARES = {
     "three workers": (19, 0.3),
     "two waiters": (10, 1),
     "ring moves on": (28, 0.1),
-    "large slots": (2, 0.1),
+    "large segments": (2, 0.1),
     "server dies": (1, 0.1),
     "records expire": (3, 0.1),
 }
@@ -79,8 +79,8 @@ class Schedules:
         house = self.houses[case.family == EXPIRING]
         pool = self.pools[case.family == EXPIRING]
         if case.house:
-            # As long as workers have transactions only one thing can be packed.
-            house.calm(room=any("pack" in what for what in case.house[1:]))
+            # As long as workers have transactions only one thing can be compacted.
+            house.calm(room=any("compact" in what for what in case.house[1:]))
         play = Play(case, chooser, house, pool, f"{self.number}")
         try:
             faults = play.play()

@@ -80,31 +80,31 @@ class Administration:
         if (getattr(error, "sqlstate", None) or "").startswith("XX") and not any(text in str(error) for text in COLLISIONS):
             self.errors.append(f"{what}: {error.sqlstate}: {first_line(error)}")
 
-    def table(self, table, slot):
-        """The name of a table; slot None: the one that is written just now."""
+    def table(self, table, segment):
+        """The name of a table; segment None: the one that is written just now."""
         if table not in ("log", "window", "record", "history"):
             return table
-        if slot is None:
+        if segment is None:
             ring = "log" if table == "window" else table
             state = "state IN ('filling', 'quiet')" if table == "history" else "state = 'current'"
-            slots = self.query(f"SELECT slot FROM outbox.ring WHERE ring = '{ring}' AND {state} ORDER BY slot")
-            if not slots:
+            segments = self.query(f"SELECT segment FROM outbox.ring WHERE ring = '{ring}' AND {state} ORDER BY segment")
+            if not segments:
                 raise Skipped("there is none")
-            slot = slots[0][0]
-        return f"outbox.{table}_{slot}"
+            segment = segments[0][0]
+        return f"outbox.{table}_{segment}"
 
     # Tables and indexes
 
-    def reindex(self, table, slot, concurrently):
-        name = self.table(table, slot)
+    def reindex(self, table, segment, concurrently):
+        name = self.table(table, segment)
         if concurrently:
             # It waits for everybody who has written there, three times.
             self.aside(f"reindex {name} concurrently", lambda: self.run(f"REINDEX TABLE CONCURRENTLY {name}", "8s"))
         else:
             self.run(f"REINDEX TABLE {name}")
 
-    def create_index(self, table, slot, column, concurrently):
-        name = self.table(table, slot)
+    def create_index(self, table, segment, column, concurrently):
+        name = self.table(table, segment)
         columns = COLUMNS[table.removeprefix("outbox.")]
         self._numbers_of_indexes += 1
         index = f"torture_{self._numbers_of_indexes}"
@@ -130,9 +130,9 @@ class Administration:
         else:
             self.run(f"DROP INDEX IF EXISTS {index}")
 
-    def rewrite_table(self, table, slot, how):
+    def rewrite_table(self, table, segment, how):
         # It takes its lock behind whoever holds the table: not for long.
-        name = self.table(table, slot)
+        name = self.table(table, segment)
         if how == "CLUSTER":
             (index,) = self.query("SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass AND indisvalid"
                 " AND indpred IS NULL AND indexprs IS NULL ORDER BY 1 LIMIT 1", name)[0]  # fmt: skip

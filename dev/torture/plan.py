@@ -30,9 +30,9 @@ LOSSY_KINDS = {
     "leap_clock": 0,  # the log would forget what Redis has lost
 }
 
-# Slots of each ring; None is the one that is written when it happens.
-SLOTS = {"log": [None, None, 0, 1, 2, 3], "window": [None, 0, 1, 2, 3], "record": [None, None, *range(12)], "history": [None, *range(6)]}
-OTHER_TABLES = ["outbox.deferred", "tabled_inbox", "outbox.endpoint", "outbox.destination", "outbox.ring", "outbox.packed"]
+# Segments of each ring; None is the one that is written when it happens.
+SEGMENTS = {"log": [None, None, 0, 1, 2, 3], "window": [None, 0, 1, 2, 3], "record": [None, None, *range(12)], "history": [None, *range(6)]}
+OTHER_TABLES = ["outbox.deferred", "tabled_inbox", "outbox.endpoint", "outbox.destination", "outbox.ring", "outbox.compacted"]
 
 
 @dataclass
@@ -106,10 +106,10 @@ def arguments(chance, kind, destinations, retention, lossy):
 
 
 def arguments_of_table(chance, kind):
-    table = chance.choices([*SLOTS, None], [4, 2, 4, 1, 2])[0]
+    table = chance.choices([*SEGMENTS, None], [4, 2, 4, 1, 2])[0]
     if table is None:
         table = chance.choice(OTHER_TABLES[:2] if kind == "create_index" else OTHER_TABLES)
-    result = {"table": table, "slot": chance.choice(SLOTS.get(table, [None]))}
+    result = {"table": table, "segment": chance.choice(SEGMENTS.get(table, [None]))}
     if kind == "rewrite_table":
         return {**result, "how": chance.choice(["VACUUM FULL", "CLUSTER", "VACUUM (FREEZE)"])}
     if kind == "create_index":
@@ -123,7 +123,7 @@ def change_of_settings(chance, lossy):
         "outbox.poll_interval": chance.choice(["20ms", "100ms", "2s"]),
         "outbox.cleanup_interval": chance.choice(["100ms", "100ms", "1s"]),
         "outbox.command_timeout": chance.choice(["300ms", "1s", "1s", "5s"]),
-        "outbox.record_slot_size": chance.choice(["64kB", "1MB", "4MB"]),
+        "outbox.record_segment_size": chance.choice(["64kB", "1MB", "4MB"]),
         "outbox.max_log_size": chance.choice(["0", "0", "0", "4MB"]),
         "outbox.concurrency": chance.choice(["optimistic", "pessimistic"]),
     }

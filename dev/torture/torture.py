@@ -201,12 +201,12 @@ class Torture:
             self.show_progress()
             time.sleep(0.1)
         self.say("nothing is pending")
-        self.wait_for_handover()
+        self.wait_for_propagation()
         time.sleep(1)  # what is sent twice may come now
         if status["problem"]:
             self.say(f"problem: {status['problem']}")
 
-    def wait_for_handover(self):
+    def wait_for_propagation(self):
         """Until records in tables are marked; the books tell of those that are not."""
         deadline = time.monotonic() + PATIENCE
         unmarked = "SELECT count(*) FROM (SELECT done FROM tabled_inbox UNION ALL SELECT done FROM moving_inbox) AS inbox WHERE NOT done"
@@ -256,7 +256,7 @@ class Torture:
             books.errors.extend(line.strip() for line in log if ALARMS.search(line))
 
         print(f"\nevents: {', '.join(f'{count} {kind}' for kind, count in sorted(self.events.done.items()))}")
-        print(f"connections to Redis cut or refused: {self.proxy.harmed}; changes of state of slots: {rotations}")
+        print(f"connections to Redis cut or refused: {self.proxy.harmed}; changes of state of segments: {rotations}")
         for name, value in books.totals():
             print(f"{name}: {value}")
         failed = False

@@ -27,9 +27,9 @@ outbox.max_attempts = 1000000
 END
 
 # A message and its line in the ledger; a transaction with messages for all
-# destinations, larger than a chunk; a message that many claim, for half a
-# second and then again when it may be packed already, and one may: the loser
-# gives up, as a client that gets 23505 would; many records, more than are packed
+# destinations, larger than a batch; a message that many claim, for half a
+# second and then again when it may be compacted already, and one may: the loser
+# gives up, as a client that gets 23505 would; many records, more than are compacted
 # in one step.
 my $functions = <<'END';
 CREATE SEQUENCE numbers;
@@ -129,7 +129,7 @@ sub walk_later
 {
 	my ($self, $manner) = @_;
 	$self->die_at($_, $manner, 4)
-	  foreach grep { /^(chunk|answer|return)_|^window_(?!read)/ } kill_points('bgworker');
+	  foreach grep { /^(batch|answer|return)_|^window_(?!read)/ } kill_points('bgworker');
 	return;
 }
 
@@ -179,7 +179,7 @@ sub burst
 	return;
 }
 
-# One record and a long pause: a slot that is alone in its time is not packed,
+# One record and a long pause: a segment that is alone in its time is not compacted,
 # and expires.
 sub rest
 {
@@ -261,7 +261,7 @@ sub overtaken
 	return '';
 }
 
-# Tests that most slots are written again.
+# Tests that most segments are written again.
 sub rings_go_round
 {
 	my ($self) = @_;
@@ -270,10 +270,10 @@ sub rings_go_round
 	eventually
 	{
 		$self->burst('after', 0);
-		foreach (split /\n/, $self->{node}->sql(q{SELECT ring, slot FROM outbox.ring WHERE state = 'current'}))
+		foreach (split /\n/, $self->{node}->sql(q{SELECT ring, segment FROM outbox.ring WHERE state = 'current'}))
 		{
-			my ($ring, $slot) = split /\|/;
-			$current{$ring}{$slot} = 1;
+			my ($ring, $segment) = split /\|/;
+			$current{$ring}{$segment} = 1;
 		}
 		keys %{ $current{log} } >= 3 and keys %{ $current{record} } >= 4;
 	}

@@ -85,7 +85,7 @@ sub honest
 	return "+OK\r\n";
 }
 
-# How many messages the arguments of a chunk hold.
+# How many messages the arguments of a batch hold.
 sub messages
 {
 	my (@words) = @_;

@@ -25,7 +25,7 @@ sub kill_points
 	my ($folder) = @_;
 	my @points;
 
-	foreach my $file (sort glob "$source/$folder/*.c")
+	foreach my $file (sort glob "$source/$folder/*.c $source/$folder/*/*.c")
 	{
 		my $code = PostgreSQL::Test::Utils::slurp_file($file);
 		while ($code =~ /\bKILL_POINT(\w*)\((?:kind, )?(?:"(\w+)")?/g)

@@ -1,0 +1,197 @@
+/*
+ * blocked.c
+ *		Destinations that must not be sent to for now, and which is next.
+ *
+ * For deferral.c, in the memory of the dispatcher. There may be thousands, and
+ * each message, window and wait asks, so nothing here walks over all of them:
+ * they are filed by what they wait for. Whoever changes an entry takes it out
+ * of the files before, and files it anew afterwards; one of which nothing waits
+ * is forgotten then.
+ */
+#include "postgres.h"
+
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/defer/blocked.h"
+
+static MemoryContext context;
+static HTAB *all_blocked;
+static dlist_head probing;
+static dlist_head draining;		/* whose turn it is comes first */
+static int64 ndraining;
+static pairingheap by_due;
+static pairingheap by_age;
+static int64 waiting;			/* messages of all of them */
+
+static int	compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg);
+static int	compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg);
+static bool waits_to_be_tried(const Blocked *blocked);
+static dlist_head *list_of(const Blocked *blocked);
+
+/* Forgets all. */
+void
+blocked_reset(void)
+{
+	HASHCTL		control = {.keysize = DEST_BYTES + 1, .entrysize = sizeof(Blocked)};
+
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "outbox blocked destinations", ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(context);
+	control.hcxt = context;
+	all_blocked = hash_create("outbox blocked destinations", 16, &control,
+							  HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	dlist_init(&probing);
+	dlist_init(&draining);
+	ndraining = 0;
+	by_due.ph_compare = compare_due;
+	pairingheap_reset(&by_due);
+	by_age.ph_compare = compare_age;
+	pairingheap_reset(&by_age);
+	waiting = 0;
+}
+
+/* The entry of a destination; NULL if it may be sent to. */
+Blocked *
+blocked_find(const text *dest)
+{
+	char		key[DEST_BYTES + 1];
+
+	if (hash_get_num_entries(all_blocked) == 0)
+		return NULL;
+	destination_key(dest, key);
+	return hash_search(all_blocked, key, HASH_FIND, NULL);
+}
+
+/* Takes the entry of a destination, which is made if need be, out of the files. */
+Blocked *
+blocked_open(const char *dest)
+{
+	bool		found;
+	Blocked    *blocked = hash_search(all_blocked, dest, HASH_ENTER, &found);
+
+	if (found)
+		blocked_take(blocked);
+	else
+		memset((char *) blocked + sizeof(blocked->dest), 0, sizeof(Blocked) - sizeof(blocked->dest));
+	return blocked;
+}
+
+/* Takes an entry out of the files, to be changed and filed anew. */
+void
+blocked_take(Blocked *blocked)
+{
+	if (waits_to_be_tried(blocked))
+		pairingheap_remove(&by_due, &blocked->by_due);
+	if (blocked->waiting > 0)
+		pairingheap_remove(&by_age, &blocked->by_age);
+	if (blocked->list)
+	{
+		dlist_delete(&blocked->in_list);
+		ndraining -= blocked->list == &draining;
+	}
+	blocked->list = NULL;
+	waiting -= blocked->waiting;
+}
+
+/* Files an entry that was taken. It may be gone afterwards. */
+void
+blocked_file(Blocked *blocked)
+{
+	if (blocked->waiting == 0 && !blocked->paused && blocked->state != BLOCKED_PROBING)
+	{
+		(void) hash_search(all_blocked, blocked->dest, HASH_REMOVE, NULL);
+		return;
+	}
+	if (waits_to_be_tried(blocked))
+		pairingheap_add(&by_due, &blocked->by_due);
+	if (blocked->waiting > 0)
+		pairingheap_add(&by_age, &blocked->by_age);
+	blocked->list = list_of(blocked);
+	if (blocked->list)
+	{
+		dlist_push_tail(blocked->list, &blocked->in_list);
+		ndraining += blocked->list == &draining;
+	}
+	waiting += blocked->waiting;
+}
+
+/* The one whose head is due first; NULL if none waits to be tried. */
+Blocked *
+blocked_next_due(void)
+{
+	return pairingheap_is_empty(&by_due) ? NULL :
+		pairingheap_container(Blocked, by_due, pairingheap_first(&by_due));
+}
+
+/* One whose probe is under way; NULL if there is none. */
+Blocked *
+blocked_next_probing(void)
+{
+	return dlist_is_empty(&probing) ? NULL : dlist_head_element(Blocked, in_list, &probing);
+}
+
+/* The one that has waited longest for its turn to be drained; NULL if there is none. */
+Blocked *
+blocked_next_draining(void)
+{
+	return dlist_is_empty(&draining) ? NULL : dlist_head_element(Blocked, in_list, &draining);
+}
+
+/* How many are to be drained. */
+int64
+blocked_draining(void)
+{
+	return ndraining;
+}
+
+/* How many messages wait in all. */
+int64
+blocked_waiting(void)
+{
+	return waiting;
+}
+
+/* When the oldest of the heads was enqueued; 0 = nothing waits. */
+TimestampTz
+blocked_oldest(void)
+{
+	return pairingheap_is_empty(&by_age) ? 0 :
+		pairingheap_container(Blocked, by_age, pairingheap_first(&by_age))->at;
+}
+
+/* The first of a pairing heap is its greatest. */
+static int
+compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	TimestampTz left = pairingheap_const_container(Blocked, by_due, a)->due;
+	TimestampTz right = pairingheap_const_container(Blocked, by_due, b)->due;
+
+	return left < right ? 1 : left > right ? -1 : 0;
+}
+
+static int
+compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	TimestampTz left = pairingheap_const_container(Blocked, by_age, a)->at;
+	TimestampTz right = pairingheap_const_container(Blocked, by_age, b)->at;
+
+	return left < right ? 1 : left > right ? -1 : 0;
+}
+
+static bool
+waits_to_be_tried(const Blocked *blocked)
+{
+	return blocked->state == BLOCKED_WAITING && blocked->waiting > 0 && !blocked->paused;
+}
+
+static dlist_head *
+list_of(const Blocked *blocked)
+{
+	if (blocked->state == BLOCKED_PROBING)
+		return &probing;
+	if (blocked->state == BLOCKED_DRAINING && blocked->waiting > 0 && !blocked->paused)
+		return &draining;
+	return NULL;
+}

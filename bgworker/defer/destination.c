@@ -1,0 +1,115 @@
+/*
+ * destination.c
+ *		The settings of destinations: stream, length, paused.
+ *
+ * Read as a whole when the dispatcher starts and when somebody has changed
+ * them; asked for each message by batch.c and deferral.c. Most destinations
+ * have none: their name is the stream.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "bgworker/defer/destination.h"
+
+static MemoryContext context;
+static HTAB *destinations;
+static bool all_paused;
+
+static void load_row(HeapTuple row, TupleDesc columns);
+
+/* Reads the table. Needs an open transaction. */
+void
+destination_load(void)
+{
+	HASHCTL		control = {.keysize = DEST_BYTES + 1, .entrysize = sizeof(Destination)};
+
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "outbox destinations", ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(context);
+	control.hcxt = context;
+	destinations = hash_create("outbox destinations", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	all_paused = false;
+
+	SPI_connect();
+	if (SPI_execute("SELECT dest, stream, maxlen, paused FROM outbox.destination", true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read outbox.destination");
+	for (uint64 i = 0; i < SPI_processed; i++)
+		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+	SPI_finish();
+}
+
+/* The settings of a destination; NULL if it has none. */
+const Destination *
+destination_find(const text *dest)
+{
+	char		key[DEST_BYTES + 1];
+
+	if (hash_get_num_entries(destinations) == 0)
+		return NULL;
+	destination_key(dest, key);
+	return hash_search(destinations, key, HASH_FIND, NULL);
+}
+
+/* Whether outbox_pause(NULL) is in force. */
+bool
+destination_all_paused(void)
+{
+	return all_paused;
+}
+
+/* Visits each destination that is paused by itself. */
+void
+destination_each_paused(void (*visit) (const char *dest))
+{
+	HASH_SEQ_STATUS status;
+	Destination *destination;
+
+	hash_seq_init(&status, destinations);
+	while ((destination = hash_seq_search(&status)) != NULL)
+	{
+		if (destination->paused)
+			visit(destination->dest);
+	}
+}
+
+/* A name as the key of a hash table: DEST_BYTES + 1 bytes at `key`. */
+void
+destination_key(const text *dest, char *key)
+{
+	size_t		length = Min(VARSIZE_ANY_EXHDR(dest), DEST_BYTES);
+
+	memcpy(key, VARDATA_ANY(dest), length);
+	key[length] = '\0';
+}
+
+static void
+load_row(HeapTuple row, TupleDesc columns)
+{
+	char	   *dest = SPI_getvalue(row, columns, 1);
+	bool		isnull;
+	Datum		stream;
+	bool		paused = DatumGetBool(SPI_getbinval(row, columns, 4, &isnull));
+	Destination *destination;
+	MemoryContext caller;
+
+	/* The row of the empty name stands for all destinations. */
+	if (dest[0] == '\0')
+	{
+		all_paused = paused;
+		return;
+	}
+	destination = hash_search(destinations, dest, HASH_ENTER, NULL);
+	destination->paused = paused;
+	destination->maxlen = DatumGetInt32(SPI_getbinval(row, columns, 3, &isnull));
+	if (isnull)
+		destination->maxlen = -1;
+
+	stream = SPI_getbinval(row, columns, 2, &isnull);
+	caller = MemoryContextSwitchTo(context);
+	destination->stream = isnull ? NULL : DatumGetTextPCopy(stream);
+	MemoryContextSwitchTo(caller);
+}

@@ -1,0 +1,248 @@
+/*
+ * bookkeeper.c
+ *		The process that works on custom record tables.
+ *
+ * The dispatcher starts it when an endpoint has such a table (supervision.c). Its
+ * loop: mark what the dispatcher says is published, delete what has expired,
+ * wait. It keeps nothing that matters: all it does may be done twice, and how far
+ * it got is told to the dispatcher, which writes it down.
+ *
+ * It must never send anything, write to tables of ours, or outlive its
+ * dispatcher: it works for one turn of a dispatcher, and when that is over it
+ * says nothing any more and goes.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/process.h"
+#include "bgworker/propagate/bookkeeping.h"
+#include "bgworker/propagate/marking.h"
+#include "bgworker/transaction.h"
+#include "src/compat.h"
+#include "src/kill_point.h"
+#include "src/problem.h"
+#include "src/settings.h"
+#include "src/shared.h"
+
+#define IDLE_MS			10000
+#define ATTEND_MS		100		/* while somebody drops the extension */
+
+/* Class of the advisory lock that makes us the only one; see src/record/record.c. */
+#define BOOKKEEPER_LOCK_CLASS	0x0b0e
+
+PGDLLEXPORT void outbox_bookkeeper_main(Datum database);
+
+static DatabaseShared *shared;
+static uint32 turn;				/* of the dispatcher that we work for */
+static bool is_expiring;
+static uint64 expiry_seen;		/* when that round began */
+
+static void become_the_only_one(void);
+static void register_process(void);
+static void deregister_process(int code, Datum arg);
+static bool is_our_turn(void);
+static void attend(void);
+static bool attend_to_refusal(void);
+static bool mark(void);
+static bool expire(void);
+static bool begin_expiry(void);
+static void end_expiry(void);
+static uint32 wait_event(void);
+
+/* Entry point; the argument is the oid of the database. */
+void
+outbox_bookkeeper_main(Datum database)
+{
+	memcpy(&turn, MyBgworkerEntry->bgw_extra, sizeof(turn));
+	process_connect(DatumGetObjectId(database));
+	shared = shared_mine();
+	if (shared == NULL)
+		proc_exit(0);
+	become_the_only_one();
+	register_process();
+	marking_init();
+	bookkeeping_init();
+	KILL_POINT("bookkeeper_registered");
+
+	for (;;)
+	{
+		bool		more;
+
+		ResetLatch(MyLatch);
+		attend();
+		more = mark();
+		more |= expire();
+		if (attend_to_refusal() || more)
+			continue;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 Min(IDLE_MS, Max(marking_ms_until_due(), 1)), wait_event());
+	}
+}
+
+/* One of an earlier turn may be about to go: the next one is started soon. */
+static void
+become_the_only_one(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, 0, BOOKKEEPER_LOCK_CLASS);
+	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		proc_exit(0);
+}
+
+static void
+register_process(void)
+{
+	before_shmem_exit(deregister_process, (Datum) 0);
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (shared->books.turn == turn)
+	{
+		shared->books.process = MyProcNumber + 1;
+		shared->books.busy_with = InvalidOid;
+	}
+	LWLockRelease(shared->lock);
+}
+
+static void
+deregister_process(int code, Datum arg)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	/* `busy_with` stays: so the dispatcher learns where we ended. */
+	if (shared->books.process == MyProcNumber + 1)
+		shared->books.process = 0;
+	LWLockRelease(shared->lock);
+}
+
+static bool
+is_our_turn(void)
+{
+	bool		ours;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	ours = shared->books.turn == turn;
+	LWLockRelease(shared->lock);
+	return ours && pg_atomic_read_u32(&shared->dispatcher) != 0;
+}
+
+/* Does what others want of this process; never inside of a transaction. */
+static void
+attend(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+	if (!is_our_turn())
+		proc_exit(0);
+}
+
+/* Whether a transaction was refused: then the extension is gone, or nearly. */
+static bool
+attend_to_refusal(void)
+{
+	switch (transaction_refusal())
+	{
+		case REFUSAL_NONE:
+			return false;
+		case REFUSAL_GONE:
+		case REFUSAL_ANOTHER:
+			proc_exit(0);
+			break;
+		case REFUSAL_BUSY:
+			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ATTEND_MS, wait_event());
+			break;
+	}
+	return true;
+}
+
+/* Marks a page of each table, and tells how far all have got. Says whether there is more. */
+static bool
+mark(void)
+{
+	int64		to_mark;
+	int64		marked;
+	bool		more;
+	bool		done = false;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	to_mark = shared->books.to_mark;
+	marked = shared->books.marked;
+	LWLockRelease(shared->lock);
+
+	more = marking_run(marked, to_mark);
+	KILL_POINT("records_marked");
+	marked = marking_least();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (shared->books.turn == turn && marked > shared->books.marked)
+	{
+		shared->books.marked = marked;
+		done = marked >= shared->books.to_mark;
+	}
+	LWLockRelease(shared->lock);
+	ConditionVariableBroadcast(&shared->progress);
+	if (done)
+		shared_wake_dispatcher(shared);
+	return more;
+}
+
+/* Deletes some expired records if a round was asked for. Says whether there is more. */
+static bool
+expire(void)
+{
+	if (!is_expiring && !begin_expiry())
+		return false;
+	if (bookkeeping_expire())
+		return true;
+	KILL_POINT("table_records_expired");
+	end_expiry();
+	return false;
+}
+
+static bool
+begin_expiry(void)
+{
+	LWLockAcquire(shared->lock, LW_SHARED);
+	expiry_seen = shared->books.expiries_asked;
+	is_expiring = expiry_seen != shared->books.expiries_done;
+	LWLockRelease(shared->lock);
+	if (is_expiring)
+		bookkeeping_begin_expiry();
+	return is_expiring;
+}
+
+static void
+end_expiry(void)
+{
+	is_expiring = false;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (shared->books.turn == turn)
+		shared->books.expiries_done = expiry_seen;
+	LWLockRelease(shared->lock);
+	if (bookkeeping_expiry_error()[0] != '\0')
+		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted: %s", bookkeeping_expiry_error());
+	else
+		problem_clear(PROBLEM_EXPIRY);
+	shared_wake_dispatcher(shared);
+}
+
+static uint32
+wait_event(void)
+{
+	static uint32 event;
+
+	if (event == 0)
+		event = compat_wait_event("OutboxBookkeeper");
+	return event;
+}

@@ -1,0 +1,24 @@
+/*
+ * bookkeeping.h
+ *		Keeps the records in custom record tables: marks and expires them.
+ */
+#ifndef OUTBOX_BOOKKEEPING_H
+#define OUTBOX_BOOKKEEPING_H
+
+/* What came of marking records. */
+typedef enum Marking
+{
+	MARKING_DONE,				/* all that are there are marked */
+	MARKING_INCOMPLETE,			/* somebody has some locked: try again */
+	MARKING_FAILED				/* the table cannot be used; see the error */
+} Marking;
+
+extern void bookkeeping_init(void);
+extern Oid	bookkeeping_ended_at(void);
+extern Marking bookkeeping_mark(const char *endpoint, char **msgids, int n);
+extern void bookkeeping_begin_expiry(void);
+extern bool bookkeeping_expire(void);
+extern const char *bookkeeping_error(void);
+extern const char *bookkeeping_expiry_error(void);
+
+#endif							/* OUTBOX_BOOKKEEPING_H */

@@ -1,0 +1,441 @@
+/*
+ * marking.c
+ *		Has the records in custom record tables marked as dispatched.
+ *
+ * Called by bookkeeper.c. Each table has a position of its own in the windows
+ * that are published, so one that cannot be used holds up no other. What somebody
+ * has locked is put aside and tried again; the position of its table stands still
+ * for the dispatcher, so the log keeps the receipts, but what comes later is
+ * marked.
+ *
+ * A record is marked when all that it carries is in Redis, as outbox_wait() says.
+ * If a message of it was deferred its receipt is passed over here, and another one
+ * comes when that message goes its way at last (log_append_receipt_of()): so it
+ * holds up neither log nor other records, however long it waits.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/propagate/bookkeeping.h"
+#include "bgworker/propagate/marking.h"
+#include "bgworker/propagate/receipts.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/foreign_text.h"
+#include "src/kill_point.h"
+#include "src/log/deferred.h"
+#include "src/problem.h"
+#include "src/record/endpoint.h"
+#include "src/record/record.h"
+
+#define MAX_WINDOWS		64		/* whose receipts are collected at once */
+#define MAX_MESSAGES	1000	/* marked at once */
+#define MAX_ASIDE		10000	/* with as many put aside, no more are read */
+
+#define FIRST_RETRY_MS	100
+#define LAST_RETRY_MS	5000
+
+typedef struct Ids
+{
+	char	  **items;
+	int			n;
+	int			size;
+} Ids;
+
+/* The table of an endpoint. */
+typedef struct MarkedTable
+{
+	struct MarkedTable *next;
+	char	   *endpoint;
+	Oid			table;
+	bool		wanted;			/* the endpoint has it still */
+	int64		told;			/* newest window that is dealt with but for
+								 * what is aside */
+	int64		marked;			/* the same when nothing was aside */
+	ReceiptReader reader;		/* of the next ones */
+	MemoryContext page_context;
+	Ids			page;			/* to be marked next */
+	MemoryContext aside_context;
+	Ids			aside;
+	bool		failed;			/* the table cannot be used */
+	TimestampTz next_try;		/* of what is aside, or of the table */
+	int			retry_ms;
+	char		problem[FOREIGN_TEXT_BYTES];	/* empty = none */
+} MarkedTable;
+
+static MarkedTable *tables;		/* in TopMemoryContext */
+static int64 listed;			/* to_mark when they were listed last */
+static int64 reported;			/* what marking_least() said */
+static SnapshotValue *published;	/* what all that is published was seen by */
+
+static bool list_tables(int64 start_at, int64 to_mark);
+static void use_endpoint(const Endpoint *endpoint, void *arg);
+static void forget_unused(void);
+static void put_last(Oid oid);
+static void skip_to(int64 number);
+static bool go_on_with(MarkedTable *table, int64 to_mark);
+static void try_aside_again(MarkedTable *table);
+static bool mark_page(MarkedTable *table, int64 to_mark);
+static bool take_id(const Message *receipt, void *arg);
+static bool is_of(const Message *receipt, const MarkedTable *table);
+static Marking mark(MarkedTable *table, char **msgids, int n);
+static void wait_longer(MarkedTable *table);
+static void set_problem(MarkedTable *table, const char *problem);
+static void report_problems(void);
+static void add(MemoryContext context, Ids *ids, const char *msgid);
+static void empty(MemoryContext context, Ids *ids);
+
+/* Prepares for use; once, when the bookkeeper starts. */
+void
+marking_init(void)
+{
+	listed = reported = -1;
+	problem_clear(PROBLEM_MARKING);	/* what a predecessor had noted */
+}
+
+/*
+ * Marks some of what the windows up to `to_mark` carry; those up to `marked` are
+ * done, or carry nothing. Says whether there is more to be done at once.
+ */
+bool
+marking_run(int64 marked, int64 to_mark)
+{
+	bool		more = false;
+
+	if (to_mark > listed && !list_tables(marked, to_mark))
+		return false;
+	if (marked > reported)
+		skip_to(marked);
+	for (MarkedTable *table = tables; table; table = table->next)
+		more |= go_on_with(table, to_mark);
+	report_problems();
+	return more;
+}
+
+/* The newest window up to which all is marked. */
+int64
+marking_least(void)
+{
+	int64		least = listed;
+
+	for (MarkedTable *table = tables; table; table = table->next)
+		least = Min(least, table->marked);
+	return reported = Max(reported, least);
+}
+
+/* How long until something is tried again. */
+long
+marking_ms_until_due(void)
+{
+	long		ms = PG_INT32_MAX;
+
+	for (MarkedTable *table = tables; table; table = table->next)
+	{
+		if (table->failed || table->aside.n > 0)
+			ms = Min(ms, TimestampDifferenceMilliseconds(clock_now(), table->next_try));
+	}
+	return ms;
+}
+
+/*
+ * Finds out which tables there are: those that windows up to `to_mark` have
+ * receipts for are among them. A new one begins behind what is done.
+ */
+static bool
+list_tables(int64 start_at, int64 to_mark)
+{
+	if (!transaction_begin("reading endpoints"))
+		return false;
+	for (MarkedTable *table = tables; table; table = table->next)
+		table->wanted = false;
+	endpoint_each(use_endpoint, &start_at);
+	transaction_commit();
+	forget_unused();
+	if (listed < 0)
+		put_last(bookkeeping_ended_at());
+	listed = to_mark;
+	return true;
+}
+
+static void
+use_endpoint(const Endpoint *endpoint, void *arg)
+{
+	MarkedTable *table = tables;
+
+	if (!OidIsValid(endpoint->mapping.table))
+		return;
+	while (table && (table->table != endpoint->mapping.table || strcmp(table->endpoint, endpoint->name) != 0))
+		table = table->next;
+	if (table == NULL)
+	{
+		table = MemoryContextAllocZero(TopMemoryContext, sizeof(MarkedTable));
+		table->endpoint = MemoryContextStrdup(TopMemoryContext, endpoint->name);
+		table->table = endpoint->mapping.table;
+		table->told = table->marked = *(int64 *) arg;
+		table->page_context = AllocSetContextCreate(TopMemoryContext, "outbox marking", ALLOCSET_DEFAULT_SIZES);
+		table->aside_context = AllocSetContextCreate(TopMemoryContext, "outbox marking later", ALLOCSET_DEFAULT_SIZES);
+		table->next = tables;
+		tables = table;
+	}
+	table->wanted = true;
+}
+
+static void
+forget_unused(void)
+{
+	for (MarkedTable **link = &tables; *link;)
+	{
+		MarkedTable *table = *link;
+
+		if (table->wanted)
+		{
+			link = &table->next;
+			continue;
+		}
+		*link = table->next;
+		receipts_forget(&table->reader);
+		MemoryContextDelete(table->page_context);
+		MemoryContextDelete(table->aside_context);
+		pfree(table->endpoint);
+		pfree(table);
+	}
+}
+
+/* Puts a table at the end, with those before it: all get their turn, however many of them hang. */
+static void
+put_last(Oid oid)
+{
+	MarkedTable *last = tables;
+	MarkedTable *hung = tables;
+
+	while (hung && hung->table != oid)
+		hung = hung->next;
+	if (hung == NULL || hung->next == NULL)
+		return;
+	while (last->next)
+		last = last->next;
+	last->next = tables;
+	tables = hung->next;
+	hung->next = NULL;
+}
+
+/* The dispatcher says that there is no receipt up to this window that we have not told of. */
+static void
+skip_to(int64 number)
+{
+	for (MarkedTable *table = tables; table; table = table->next)
+	{
+		table->marked = Max(table->marked, number);
+		if (table->told < number)
+			receipts_forget(&table->reader);
+		table->told = Max(table->told, number);
+	}
+}
+
+/* Does one step for a table. Says whether it has another one that need not wait. */
+static bool
+go_on_with(MarkedTable *table, int64 to_mark)
+{
+	bool		more = false;
+
+	bool		is_due = clock_now() >= table->next_try;
+
+	if (table->failed && !is_due)
+		return false;
+	table->failed = false;
+	if (table->aside.n > 0 && is_due)
+		try_aside_again(table);
+	if (!table->failed && table->told < to_mark && table->aside.n < MAX_ASIDE)
+		more |= mark_page(table, to_mark);
+	if (table->aside.n == 0)
+		table->marked = table->told;
+	return more;
+}
+
+/* Tries what was put aside, piece by piece; what is locked still stays. */
+static void
+try_aside_again(MarkedTable *table)
+{
+	int			left = 0;
+
+	for (int first = 0; first < table->aside.n; first += MAX_MESSAGES)
+	{
+		int			n = Min(MAX_MESSAGES, table->aside.n - first);
+		Marking		marking = table->failed ? MARKING_FAILED : mark(table, table->aside.items + first, n);
+
+		for (int i = 0; marking != MARKING_DONE && i < n; i++)
+			table->aside.items[left++] = table->aside.items[first + i];
+	}
+	table->aside.n = left;
+	if (left > 0)
+		wait_longer(table);
+	else
+		empty(table->aside_context, &table->aside);
+}
+
+/* Marks the next page of receipts. */
+static bool
+mark_page(MarkedTable *table, int64 to_mark)
+{
+	int64		at = table->reader.next;
+	ReceiptResult result;
+	Marking		marking = MARKING_DONE;
+
+	empty(table->page_context, &table->page);
+	published = NULL;
+	result = receipts_read(&table->reader, table->told, Min(to_mark, table->told + MAX_WINDOWS), take_id, table);
+	if (result == RECEIPTS_REFUSED)
+		return false;
+	if (table->page.n > 0)
+		marking = mark(table, table->page.items, table->page.n);
+	if (marking == MARKING_FAILED)
+	{
+		/* The same page once more. */
+		table->reader.next = table->reader.collected ? at : 0;
+		wait_longer(table);
+		return false;
+	}
+	for (int i = 0; marking == MARKING_INCOMPLETE && i < table->page.n; i++)
+	{
+		if (table->aside.n == 0)
+			wait_longer(table);
+		add(table->aside_context, &table->aside, table->page.items[i]);
+	}
+	if (result == RECEIPTS_ENDED)
+	{
+		table->told = table->reader.upto;
+		receipts_forget(&table->reader);
+	}
+	return table->told < to_mark;
+}
+
+/* A ReceiptVisit. */
+static bool
+take_id(const Message *receipt, void *arg)
+{
+	MarkedTable *table = arg;
+	Window		window;
+	bool		is_dead;
+
+	if (!is_of(receipt, table))
+		return true;
+	if (published == NULL)
+	{
+		if (!window_published(&window))
+			elog(ERROR, "no window is left");
+		published = window.snapshot;
+	}
+	if (!deferred_record_waits(&receipt->key, published, &is_dead))
+	{
+		char	   *msgid = text_to_cstring(receipt->cause);
+
+		add(table->page_context, &table->page, msgid);
+		pfree(msgid);
+	}
+	return table->page.n < MAX_MESSAGES;
+}
+
+/* Whether a receipt is of the table's endpoint. One of a message that had been deferred tells by its key. */
+static bool
+is_of(const Message *receipt, const MarkedTable *table)
+{
+	size_t		length = VARSIZE_ANY_EXHDR(receipt->message_id);
+	char	   *msgid;
+	pg_uuid_t	key;
+
+	if (length > 0)
+		return length == strlen(table->endpoint) &&
+			memcmp(VARDATA_ANY(receipt->message_id), table->endpoint, length) == 0;
+	msgid = text_to_cstring(receipt->cause);
+	record_key_make(table->endpoint, msgid, &key);
+	pfree(msgid);
+	return memcmp(&key, &receipt->key, sizeof(key)) == 0;
+}
+
+/* What is locked for long is told as well: the log grows. */
+static Marking
+mark(MarkedTable *table, char **msgids, int n)
+{
+	Marking		marking = bookkeeping_mark(table->endpoint, msgids, n);
+
+	table->failed = marking == MARKING_FAILED;
+	if (marking == MARKING_FAILED)
+		set_problem(table, bookkeeping_error());
+	else if (marking == MARKING_INCOMPLETE && table->retry_ms == LAST_RETRY_MS)
+	{
+		char	   *problem = psprintf("records of endpoint \"%s\" stay locked, or a trigger keeps them from being changed",
+									   table->endpoint);
+
+		set_problem(table, problem);
+		pfree(problem);
+	}
+	else if (marking == MARKING_DONE)
+	{
+		table->retry_ms = 0;
+		set_problem(table, "");
+	}
+	return marking;
+}
+
+static void
+wait_longer(MarkedTable *table)
+{
+	table->retry_ms = Min(Max(table->retry_ms * 2, FIRST_RETRY_MS), LAST_RETRY_MS);
+	table->next_try = TimestampTzPlusMilliseconds(clock_now(), table->retry_ms);
+}
+
+static void
+set_problem(MarkedTable *table, const char *problem)
+{
+	strlcpy(table->problem, problem, sizeof(table->problem));
+}
+
+/* Tells the views of the first table that has a problem, and the log if it is news. */
+static void
+report_problems(void)
+{
+	static char reported_problem[FOREIGN_TEXT_BYTES];
+	const char *problem = "";
+
+	for (MarkedTable *table = tables; table; table = table->next)
+	{
+		if (table->problem[0] != '\0')
+			problem = table->problem;
+	}
+	if (strcmp(reported_problem, problem) == 0)
+		return;
+	strlcpy(reported_problem, problem, sizeof(reported_problem));
+	if (problem[0] == '\0')
+	{
+		ereport(LOG, (errmsg("outbox: processed messages can be marked again")));
+		problem_clear(PROBLEM_MARKING);
+		return;
+	}
+	ereport(LOG, (errmsg("outbox: processed messages cannot be marked: %s", problem)));
+	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, the log keeps them: %s", problem);
+}
+
+static void
+add(MemoryContext context, Ids *ids, const char *msgid)
+{
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	if (ids->n == ids->size)
+	{
+		ids->size = ids->size ? ids->size * 2 : 64;
+		ids->items = ids->items ?
+			repalloc(ids->items, ids->size * sizeof(char *)) : palloc(ids->size * sizeof(char *));
+	}
+	ids->items[ids->n++] = pstrdup(msgid);
+	MemoryContextSwitchTo(caller);
+}
+
+static void
+empty(MemoryContext context, Ids *ids)
+{
+	MemoryContextReset(context);
+	*ids = (Ids) {0};
+}

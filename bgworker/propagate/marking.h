@@ -1,0 +1,13 @@
+/*
+ * marking.h
+ *		Has the records in custom record tables marked as dispatched.
+ */
+#ifndef OUTBOX_MARKING_H
+#define OUTBOX_MARKING_H
+
+extern void marking_init(void);
+extern bool marking_run(int64 marked, int64 to_mark);
+extern int64 marking_least(void);
+extern long marking_ms_until_due(void);
+
+#endif							/* OUTBOX_MARKING_H */

@@ -1,0 +1,19 @@
+/*
+ * propagation.h
+ *		Tells others than the record ring what has been processed.
+ */
+#ifndef OUTBOX_PROPAGATION_H
+#define OUTBOX_PROPAGATION_H
+
+#include "bgworker/instance.h"
+#include "bgworker/publish/position.h"
+#include "src/redis/socket_wait.h"
+
+extern void propagation_init(LinkAttend attend);
+extern void propagation_set_instance(const Instance *instance);
+extern bool propagation_run(Position *position);
+extern void propagation_attend(const Position *position);
+extern bool propagation_is_sound(void);
+extern long propagation_ms_until_due(const Position *position);
+
+#endif							/* OUTBOX_PROPAGATION_H */

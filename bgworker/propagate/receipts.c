@@ -1,0 +1,162 @@
+/*
+ * receipts.c
+ *		Reads the receipts of windows, page by page.
+ *
+ * Called by propagation.c, for a store, and by marking.c, for a custom record table: each
+ * has a position of its own, and so a reader of its own. There may be millions
+ * of receipts in one transaction of a user's. So where those of some windows lie
+ * is collected first, in memory up to a bound and in a file beyond it
+ * (window_rows.c), and then they are read a page at a time, each in a
+ * transaction that has ended before anybody is told of them.
+ *
+ * A reader knows nothing that is not in the log: thrown away at any time, the
+ * next one begins with the same windows again.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
+#include "storage/bufmgr.h"
+#include "utils/snapmgr.h"
+
+#include "bgworker/propagate/receipts.h"
+#include "bgworker/transaction.h"
+#include "src/kill_point.h"
+#include "src/table/relations.h"
+
+#define PAGE_ROWS	4096		/* looked at in one transaction */
+
+/* The log segments that a page is read from; opened when first needed. */
+typedef struct ReceiptPage
+{
+	Relation	tables[MAX_SEGMENTS];
+	TupleTableSlot *rows[MAX_SEGMENTS];
+} ReceiptPage;
+
+static bool collect(ReceiptReader *reader, int64 from, int64 upto);
+static bool collect_receipt(TupleTableSlot *row, int segment, void *arg);
+static bool fetch(ReceiptPage *page, const LogRow *row, Message *receipt);
+static void close_page(ReceiptPage *page);
+
+/*
+ * Reads the next receipts of the windows after `from` up to `upto`, in the order
+ * of their ids, until `visit` has enough or the page is at its end. Goes on
+ * where the last call stopped, whatever `upto` is then: reader->upto tells where
+ * these windows end. RECEIPTS_ENDED if there are no more.
+ */
+ReceiptResult
+receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit, void *arg)
+{
+	ReceiptPage	page = {0};
+	int64		end;
+	bool		moved = false;
+	bool		enough = false;
+
+	if (!transaction_begin("reading receipts"))
+		return RECEIPTS_REFUSED;
+	if (!reader->collected && !collect(reader, from, upto))
+		elog(ERROR, "no window is left");
+
+	end = Min(reader->next + PAGE_ROWS, reader->rows.n);
+	while (reader->next < end && !moved && !enough)
+	{
+		Message		receipt;
+
+		moved = !fetch(&page, window_rows_get(&reader->rows, reader->next), &receipt);
+		if (moved)
+			break;
+		enough = !visit(&receipt, arg);
+		reader->next++;
+	}
+	close_page(&page);
+	transaction_commit();
+	KILL_POINT("receipts_read");
+
+	/* Somebody has rewritten the table: all of these windows once more. */
+	if (moved)
+	{
+		receipts_forget(reader);
+		return RECEIPTS_MORE;
+	}
+	return reader->next < reader->rows.n ? RECEIPTS_MORE : RECEIPTS_ENDED;
+}
+
+/* Has the next call begin anew. */
+void
+receipts_forget(ReceiptReader *reader)
+{
+	if (reader->collected)
+		window_rows_free(&reader->rows);
+	reader->collected = false;
+	reader->next = 0;
+}
+
+/* Finds out where the receipts lie; and in whose name a store is left its mark. */
+static bool
+collect(ReceiptReader *reader, int64 from, int64 upto)
+{
+	Window		before;
+	Window		last;
+
+	if (!window_at(upto, &last))
+		return false;
+	if (!window_at(from, &before))
+		before = last;
+	memset(&reader->rows, 0, sizeof(reader->rows));
+	reader->collected = true;
+	reader->next = 0;
+	reader->upto = upto;
+	reader->last = last.number;
+	reader->uuid = last.uuid;
+	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, collect_receipt, &reader->rows);
+	window_rows_sort(&reader->rows);
+	return true;
+}
+
+/* A LogReader. */
+static bool
+collect_receipt(TupleTableSlot *row, int segment, void *arg)
+{
+	if (log_row_is_receipt(row))
+		window_rows_add(arg, &(LogRow) {.id = log_row_id(row), .tid = row->tts_tid, .segment = segment});
+	return true;
+}
+
+/*
+ * Committed and immutable: any snapshot will do. False if it is not there any
+ * more: VACUUM FULL moves rows.
+ */
+static bool
+fetch(ReceiptPage *page, const LogRow *row, Message *receipt)
+{
+	if (page->tables[row->segment] == NULL)
+	{
+		Oid			table = relations_enter()->segments[RING_LOG][row->segment].table;
+
+		page->tables[row->segment] = table_open(table, AccessShareLock);
+		page->rows[row->segment] = table_slot_create(page->tables[row->segment], NULL);
+	}
+	if (ItemPointerGetBlockNumber(&row->tid) >= RelationGetNumberOfBlocks(page->tables[row->segment]) ||
+		!table_tuple_fetch_row_version(page->tables[row->segment],
+									   unconstify(ItemPointerData *, &row->tid),
+									   SnapshotAny, page->rows[row->segment]) ||
+		log_row_id(page->rows[row->segment]) != row->id ||
+		!log_row_is_receipt(page->rows[row->segment]))
+		return false;
+	log_row_message(page->rows[row->segment], receipt);
+	return true;
+}
+
+static void
+close_page(ReceiptPage *page)
+{
+	for (int n = 0; n < MAX_SEGMENTS; n++)
+	{
+		if (page->tables[n])
+		{
+			ExecDropSingleTupleTableSlot(page->rows[n]);
+			table_close(page->tables[n], AccessShareLock);
+		}
+	}
+}

@@ -1,0 +1,293 @@
+/*
+ * supervision.c
+ *		Starts the bookkeeper of our database, and sees to it that it gets on.
+ *
+ * Called by propagation.c and the dispatcher. The bookkeeper (bookkeeper.c) works on
+ * custom record tables in a process of its own, for what runs there is not ours:
+ * a trigger may wait for anything, and catch what should end it. So sending never
+ * waits for it. It is told how far it may mark, and tells how far it has, in
+ * shared memory; what is not marked keeps the log.
+ *
+ * A statement that ends neither by itself nor by its time limit is ended with the
+ * process, which nothing can catch; its table is then left alone for a while, so
+ * that others get their turn.
+ *
+ * It goes with its dispatcher. There may be no free worker slot for it: then
+ * nothing is marked, status says so, and it is tried again.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/proc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/propagate/supervision.h"
+#include "src/clock.h"
+#include "src/kill_point.h"
+#include "src/outbox.h"
+#include "src/problem.h"
+#include "src/shared.h"
+
+#define HANGING_MS		15000	/* a statement has a limit, and this is longer */
+#define RESTART_MS		1000	/* until the next one is started */
+#define LOOK_MS			1000	/* while it works */
+
+static BackgroundWorkerHandle *handle;	/* NULL = none runs */
+static bool wanted;
+static TimestampTz next_start;
+static bool no_slot;			/* and the log says so */
+
+static void begin_turn(int64 propagated);
+static void start_if_possible(void);
+static bool start(void);
+static void report_segment(bool is_free);
+static bool has_ended(void);
+static void leave_where_it_ended(void);
+static void end_if_hanging(void);
+static void leave_alone(Bookkeeping *books, Oid table);
+static void set_latch_of_bookkeeper(void);
+
+/*
+ * Has it run if it is wanted, lets it mark what is published, and ends it if it
+ * hangs. Called again and again.
+ */
+void
+supervision_attend(bool is_wanted, const Position *position)
+{
+	Bookkeeping *books = &shared_mine()->books;
+	bool		news = false;
+
+	if (is_wanted != wanted)
+	{
+		supervision_end();
+		begin_turn(position->propagated);
+		wanted = is_wanted;
+	}
+	if (!wanted)
+		return;
+	if (handle && has_ended())
+		next_start = TimestampTzPlusMilliseconds(clock_now(), RESTART_MS);
+	if (handle == NULL)
+		start_if_possible();
+	else
+		end_if_hanging();
+
+	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
+	if (books->marked >= position->marked)
+		books->marked = Max(books->marked, position->published);
+	else if (books->to_mark < position->published)
+	{
+		books->to_mark = position->published;
+		news = true;
+	}
+	LWLockRelease(shared_mine()->lock);
+	if (news)
+		set_latch_of_bookkeeper();
+}
+
+/* The newest window up to which all records in custom record tables are marked. */
+int64
+supervision_marked(void)
+{
+	int64		marked;
+
+	LWLockAcquire(shared_mine()->lock, LW_SHARED);
+	marked = shared_mine()->books.marked;
+	LWLockRelease(shared_mine()->lock);
+	return marked;
+}
+
+/* How long until supervision_attend() must be called. */
+long
+supervision_ms_until_due(void)
+{
+	if (!wanted)
+		return LOOK_MS * 10;
+	return handle ? LOOK_MS : Max(TimestampDifferenceMilliseconds(clock_now(), next_start), 1);
+}
+
+/* Has expired records deleted from custom record tables. */
+void
+supervision_ask_for_expiry(void)
+{
+	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
+	shared_mine()->books.expiries_asked++;
+	LWLockRelease(shared_mine()->lock);
+	set_latch_of_bookkeeper();
+}
+
+/* Whether that is done, or nobody is there to do it. */
+bool
+supervision_expiry_has_ended(void)
+{
+	Bookkeeping *books = &shared_mine()->books;
+	bool		ended;
+
+	LWLockAcquire(shared_mine()->lock, LW_SHARED);
+	ended = books->expiries_done == books->expiries_asked;
+	LWLockRelease(shared_mine()->lock);
+	return ended || !wanted || no_slot;
+}
+
+/* Ends the bookkeeper, if one runs; without waiting for it. */
+void
+supervision_end(void)
+{
+	if (handle == NULL)
+		return;
+	TerminateBackgroundWorker(handle);
+	pfree(handle);
+	handle = NULL;
+}
+
+/* From now on one that was started before has nothing to say any more. */
+static void
+begin_turn(int64 propagated)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->books.turn++;
+	shared->books.marked = shared->books.to_mark = propagated;
+	shared->books.expiries_done = shared->books.expiries_asked;
+	shared->books.busy_with = InvalidOid;
+	LWLockRelease(shared->lock);
+	problem_clear(PROBLEM_MARKING);
+	problem_clear(PROBLEM_EXPIRY);
+}
+
+static void
+start_if_possible(void)
+{
+	if (clock_now() < next_start)
+		return;
+	report_segment(start());
+	next_start = TimestampTzPlusMilliseconds(clock_now(), RESTART_MS);
+}
+
+static bool
+start(void)
+{
+	BackgroundWorker worker = {
+		.bgw_type = "outbox bookkeeper",
+		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_library_name = OUTBOX_LIBRARY,
+		.bgw_function_name = OUTBOX_BOOKKEEPER_MAIN,
+		.bgw_main_arg = ObjectIdGetDatum(MyDatabaseId),
+		.bgw_notify_pid = MyProcPid
+	};
+	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+	bool		registered;
+
+	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox bookkeeper for database %u", MyDatabaseId);
+	memcpy(worker.bgw_extra, &shared_mine()->books.turn, sizeof(uint32));
+	registered = RegisterDynamicBackgroundWorker(&worker, &handle);
+	MemoryContextSwitchTo(caller);
+	if (!registered)
+		handle = NULL;
+	KILL_POINT("bookkeeper_started");
+	return registered;
+}
+
+static void
+report_segment(bool is_free)
+{
+	if (no_slot == !is_free)
+		return;
+	no_slot = !is_free;
+	if (is_free)
+	{
+		problem_clear(PROBLEM_MARKING);
+		return;
+	}
+	ereport(LOG,
+			(errmsg("outbox: no worker slot is free for the bookkeeper, processed messages cannot be marked"),
+			 errhint("Raise \"max_worker_processes\".")));
+	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, the log keeps them: no worker slot is free for the process that does it, raise max_worker_processes.");
+}
+
+static bool
+has_ended(void)
+{
+	pid_t		pid;
+
+	if (GetBackgroundWorkerPid(handle, &pid) != BGWH_STOPPED)
+		return false;
+	pfree(handle);
+	handle = NULL;
+	leave_where_it_ended();
+	return true;
+}
+
+/* A trigger can have the process end at an error (exit_on_error): that must not happen again and again. */
+static void
+leave_where_it_ended(void)
+{
+	Bookkeeping *books = &shared_mine()->books;
+
+	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
+	if (OidIsValid(books->busy_with))
+	{
+		leave_alone(books, books->busy_with);
+		books->ended_at = books->busy_with;
+		books->busy_with = InvalidOid;
+	}
+	LWLockRelease(shared_mine()->lock);
+}
+
+static void
+end_if_hanging(void)
+{
+	DatabaseShared *shared = shared_mine();
+	Oid			table;
+	bool		hangs;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	table = shared->books.busy_with;
+	hangs = OidIsValid(table) &&
+		TimestampDifferenceExceeds(shared->books.busy_since, clock_now(), HANGING_MS);
+	if (hangs)
+	{
+		leave_alone(&shared->books, table);
+		shared->books.ended_at = table;
+		shared->books.busy_with = InvalidOid;
+	}
+	LWLockRelease(shared->lock);
+	if (!hangs)
+		return;
+	ereport(LOG,
+			(errmsg("outbox: a statement on record table %u does not end; ending the bookkeeper", table),
+			 errdetail("The table is left alone for %d s.", LEFT_ALONE_S)));
+	TerminateBackgroundWorker(handle);
+}
+
+/* Takes the place of the one that is left alone for the shortest time. */
+static void
+leave_alone(Bookkeeping *books, Oid table)
+{
+	LeftAlone  *place = &books->left_alone[0];
+
+	for (int i = 1; i < LEFT_ALONE; i++)
+	{
+		if (books->left_alone[i].until < place->until)
+			place = &books->left_alone[i];
+	}
+	place->table = table;
+	place->until = clock_now() + LEFT_ALONE_S * USECS_PER_SEC;
+}
+
+static void
+set_latch_of_bookkeeper(void)
+{
+	uint32		process;
+
+	LWLockAcquire(shared_mine()->lock, LW_SHARED);
+	process = shared_mine()->books.process;
+	LWLockRelease(shared_mine()->lock);
+	shared_wake_process(process);
+}

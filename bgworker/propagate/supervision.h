@@ -1,0 +1,17 @@
+/*
+ * supervision.h
+ *		Starts the bookkeeper of our database, and sees to it that it gets on.
+ */
+#ifndef OUTBOX_SUPERVISION_H
+#define OUTBOX_SUPERVISION_H
+
+#include "bgworker/publish/position.h"
+
+extern void supervision_attend(bool is_wanted, const Position *position);
+extern int64 supervision_marked(void);
+extern long supervision_ms_until_due(void);
+extern void supervision_ask_for_expiry(void);
+extern bool supervision_expiry_has_ended(void);
+extern void supervision_end(void);
+
+#endif							/* OUTBOX_SUPERVISION_H */

@@ -1,0 +1,141 @@
+/*
+ * lease.c
+ *		Decides whether this process may publish for its instance.
+ *
+ * Two servers may believe to be the same database: an old primary and the
+ * standby promoted in its place, or production and a clone restored beside it.
+ * The lease, a key in Redis that lives for 10 s and is renewed with each batch
+ * and while idle, says which of them publishes. Its value begins with its
+ * owner: the id of the data directory (server_id.c), which a copy of the files does
+ * not share, and its place: host name, path, device, inode.
+ *
+ * The owner's next dispatcher takes it over at once. So does anybody as long
+ * as nobody has published for this instance before. Everybody else waits until
+ * it has run out and stayed so for outbox.takeover_delay: the incumbent wins
+ * as long as it lives. outbox.instance.publisher remembers who was last.
+ *
+ * The same id in another place is a data directory that has moved, as into a
+ * container that was made anew; or a clone of its blocks, which is told apart by
+ * nothing but that its original lives. So it waits until the lease has run out,
+ * but not for the delay, unless somebody has renewed it since we look.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/publish/lease.h"
+#include "bgworker/server_id.h"
+#include "src/clock.h"
+#include "src/settings.h"
+
+static char owner[LEASE_OWNER_BYTES];
+static char value[LEASE_BYTES];
+static TimestampTz vacant_since;	/* 0 = somebody else holds it, as far as we
+									 * know */
+static TimestampTz looked_first;	/* 0 = not yet */
+static bool rival_seen;			/* somebody lives who is not our past */
+
+/* After so long a lease that our past left behind has certainly run out. */
+#define PAST_MS			(LEASE_MS + 2000)
+
+static void note_rival(const char *lease);
+static bool is_owned_by_us(const char *lease);
+static bool has_our_id(const char *other);
+
+/* Finds out who we are; once, when the dispatcher starts. */
+void
+lease_init(void)
+{
+	char		host[64] = "";
+	char		place[MAXPGPATH + 128];
+	char		id[SERVER_ID_BYTES];
+	struct stat directory = {0};
+	unsigned long long hash;
+
+	(void) gethostname(host, sizeof(host) - 1);
+	(void) stat(DataDir, &directory);
+	snprintf(place, sizeof(place), "%s %s %llu %llu", host, DataDir,
+			 (unsigned long long) directory.st_dev, (unsigned long long) directory.st_ino);
+	hash = hash_bytes_extended((unsigned char *) place, strlen(place), 0);
+
+	/* Without a file it is the place alone that tells us from others. */
+	if (!server_id_get(id))
+		snprintf(id, sizeof(id), "%016llx", hash);
+	snprintf(owner, sizeof(owner), "%s.%016llx", id, hash);
+	snprintf(value, sizeof(value), "%s host %s, database %u, process %d", owner, host, MyDatabaseId, MyProcPid);
+}
+
+/* What all values of our data directory's leases begin with. */
+const char *
+lease_owner(void)
+{
+	return owner;
+}
+
+/* The value of our lease. */
+const char *
+lease_value(void)
+{
+	return value;
+}
+
+/*
+ * Whether we may publish. `current` is the lease in Redis, NULL if there is
+ * none; `last_owner` is who published last, NULL if nobody ever did. If not,
+ * says why in `reason`.
+ */
+bool
+lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)
+{
+	TimestampTz now = clock_now();
+
+	if (looked_first == 0)
+		looked_first = now;
+	if (current && !is_owned_by_us(current))
+		note_rival(current);
+	if (current && !is_owned_by_us(current))
+	{
+		const char *name = strchr(current, ' ');
+
+		vacant_since = 0;
+		snprintf(reason, size, "held by %s", name ? name + 1 : current);
+		return false;
+	}
+	if (current || last_owner == NULL || strcmp(last_owner, owner) == 0)
+		return true;
+	if (has_our_id(last_owner) && !rival_seen)
+		return true;
+
+	if (vacant_since == 0)
+		vacant_since = now;
+	if (now - vacant_since >= outbox_takeover_delay * USECS_PER_SEC)
+		return true;
+	snprintf(reason, size, "run out, this server takes over after outbox.takeover_delay");
+	return false;
+}
+
+/* A lease of our own id that does not run out is renewed by somebody who lives. */
+static void
+note_rival(const char *lease)
+{
+	if (!has_our_id(lease) || clock_now() - looked_first > PAST_MS * INT64CONST(1000))
+		rival_seen = true;
+}
+
+/* Whether a lease or an owner is of a data directory with our id, wherever it is. */
+static bool
+has_our_id(const char *other)
+{
+	return strncmp(other, owner, SERVER_ID_BYTES) == 0;
+}
+
+static bool
+is_owned_by_us(const char *lease)
+{
+	return strncmp(lease, owner, strlen(owner)) == 0 && lease[strlen(owner)] == ' ';
+}

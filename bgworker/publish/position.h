@@ -1,0 +1,56 @@
+/*
+ * position.h
+ *		How far windows have been opened and published.
+ */
+#ifndef OUTBOX_POSITION_H
+#define OUTBOX_POSITION_H
+
+#include "bgworker/instance.h"
+#include "bgworker/publish/window_rows.h"
+#include "src/log/window.h"
+
+typedef struct Position
+{
+	Window		opened;			/* the newest window */
+	SnapshotValue *looked;		/* nothing was committed since it ended that
+								 * this does not see */
+	int64		published;		/* newest window known to be in Redis */
+	int64		sent;			/* newest window sent on this way; behind
+								 * published while a loss of Redis is made up */
+	int64		propagated;	/* newest window whose receipts are known to
+								 * have been propagated; not beyond published */
+	int64		marked;			/* no window after this one holds a receipt */
+	int64		touched;		/* newest window of which anything may have
+								 * been sent or deferred before */
+	int64		touched_upto;	/* of that one, messages up to this one */
+	int64		first_window;	/* where a replay begins at the earliest */
+	int64		resume_after;	/* message of window sent + 1 up to which Redis
+								 * has it; 0 = nothing */
+	TimestampTz opened_at;		/* when the last window was opened, by
+								 * clock_now() */
+	WindowRows	rows;
+} Position;
+
+extern void position_load(Position *position, int64 first_window);
+extern void position_skip_foreign(Position *position, const Instance *instance);
+extern bool position_open_window(Position *position);
+extern bool position_close(Position *position);
+extern void position_close_at_once(Position *position);
+extern void position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size);
+extern void position_resume(Position *position, const char *fence);
+extern void position_advance(Position *position);
+extern void position_propagate(Position *position, int64 upto);
+extern int64 position_of_mark(const char *mark);
+extern void position_receipts_after(Position *position, int64 number);
+extern void position_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size);
+extern WindowRows *position_next_rows(Position *position);
+extern bool position_has_published(const Position *position, FullTransactionId tx);
+
+/* Whether there is no window left to publish. */
+static inline bool
+position_is_caught_up(const Position *position)
+{
+	return position->sent == position->opened.number;
+}
+
+#endif							/* OUTBOX_POSITION_H */

@@ -1,0 +1,11 @@
+/*
+ * compaction.h
+ *		Merges segments of records, and of the history, into one of the history.
+ */
+#ifndef OUTBOX_COMPACTION_H
+#define OUTBOX_COMPACTION_H
+
+extern void compaction_wake(void);
+extern bool compaction_step(void);
+
+#endif							/* OUTBOX_COMPACTION_H */

@@ -1,0 +1,146 @@
+/*
+ * filter_builder.c
+ *		Builds the filters of segments that have none.
+ *
+ * Called by the dispatcher between windows, one bounded step at a time: after a
+ * segment became quiet or was compacted, and for all of them after a restart.
+ * Meanwhile looks go to the segment itself. So they do for one that cannot be read,
+ * which ends no dispatcher (quarantine.c).
+ */
+#include "postgres.h"
+
+#include "bgworker/ring/filter_builder.h"
+#include "bgworker/ring/key_run.h"
+#include "bgworker/ring/quarantine.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/kill_point.h"
+#include "src/record/filter.h"
+#include "src/table/relations.h"
+
+/* Keys that a step reads at most; fewer if that takes too long, for messages wait meanwhile. */
+#define STEP_KEYS		20000
+#define STEP_US			(5 * INT64CONST(1000))
+#define KEYS_PER_LOOK	500		/* at the clock */
+
+/* The segment whose filter is being built. */
+static bool building;
+static RingKind kind;
+static int	segment;
+static uint64 tag;
+static pg_uuid_t last;
+static bool has_last;
+
+static int64 looked_at = -1;	/* generation at which nothing was left to do */
+
+static void step(void);
+static bool is_still_there(const Rings *rings);
+static bool begin_next(const Rings *rings);
+static void proceed(void);
+
+/*
+ * One step, if there is anything to do. True: there is more to do at once.
+ * Opens and ends a transaction of its own.
+ */
+bool
+filter_builder_step(void)
+{
+	if (!building && rings_shared_generation() == looked_at)
+		return false;
+	if (!transaction_begin("building a filter"))
+		return false;
+	PG_TRY();
+	{
+		step();
+		transaction_commit();
+	}
+	PG_CATCH();
+	{
+		building = false;
+		quarantine_catch(kind, segment, "building the filter of");
+		filter_abandon(FILTER_OF_SEGMENT);
+	}
+	PG_END_TRY();
+	return true;
+}
+
+static void
+step(void)
+{
+	Rings		rings;
+
+	rings_read(&rings);
+	filters_forget_stale(&rings);
+	if (building && !is_still_there(&rings))
+	{
+		filter_abandon(FILTER_OF_SEGMENT);
+		building = false;
+	}
+	if (building || begin_next(&rings))
+		proceed();
+	else
+		looked_at = rings.generation;
+}
+
+static bool
+is_still_there(const Rings *rings)
+{
+	const Segment *state = &rings->ring[kind].segments[segment];
+
+	return state->state == SEGMENT_QUIET && U64FromFullTransactionId(state->tx) == tag;
+}
+
+/* Chooses a segment without a filter, if there is memory for one. */
+static bool
+begin_next(const Rings *rings)
+{
+	for (int k = RING_RECORD; k < RING_KINDS; k++)
+	{
+		for (int n = 0; n < rings->ring[k].nsegments; n++)
+		{
+			const Segment *state = &rings->ring[k].segments[n];
+
+			if (state->state != SEGMENT_QUIET || filter_is_there((RingKind) k, n, state) ||
+				quarantine_holds((RingKind) k, n))
+				continue;
+			kind = (RingKind) k;
+			segment = n;
+			tag = U64FromFullTransactionId(state->tx);
+			if (!filter_begin(FILTER_OF_SEGMENT, segment_count_keys((RingKind) k, n, state)))
+				continue;
+			has_last = false;
+			building = true;
+			KILL_POINT("filter_begun");
+			return true;
+		}
+	}
+	return false;
+}
+
+static void
+proceed(void)
+{
+	KeyRun		run;
+	TimestampTz deadline = clock_now() + STEP_US;
+	int			n = 0;
+
+	key_run_open(&run, kind, segment, has_last ? &last : NULL);
+	for (; n < STEP_KEYS && !run.ended; n++)
+	{
+		if (n % KEYS_PER_LOOK == KEYS_PER_LOOK - 1 && clock_now() >= deadline)
+			break;
+		filter_add(FILTER_OF_SEGMENT, &run.key);
+		last = run.key;
+		has_last = true;
+		key_run_advance(&run);
+	}
+	if (run.ended)
+	{
+		KILL_POINT("filter_filled");
+		filter_publish(FILTER_OF_SEGMENT, kind, segment, tag);
+		KILL_POINT("filter_published");
+		building = false;
+		quarantine_passed(kind, segment);
+	}
+	key_run_close(&run);
+}

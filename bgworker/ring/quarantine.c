@@ -1,0 +1,144 @@
+/*
+ * quarantine.c
+ *		Segments that work has failed on, and that are left alone for a while.
+ *
+ * Called by what keeps house: cleanup.c, compaction.c, filter_builder.c. A page
+ * that cannot be read, or a disk that is full, is an ERROR there. It must not
+ * end the dispatcher, whose successor would come to the same segment again:
+ * messages are sent whatever becomes of records.
+ *
+ * The list is this process's own. A successor finds out for itself.
+ */
+#include "postgres.h"
+
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/ring/quarantine.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/problem.h"
+
+/* After the first failure a segment is left alone for so long, then for twice that ... */
+#define FIRST_RETRY_MS	(10 * 1000)
+#define LAST_RETRY_MS	(600 * 1000)
+
+#define TEXT_BYTES		256
+
+typedef struct Quarantine
+{
+	int			retry_ms;		/* 0 = nothing is wrong with it */
+	TimestampTz until;
+	uint64		tag;			/* ring.tx when it failed; 0 = not noted yet */
+} Quarantine;
+
+static Quarantine segments[RING_KINDS][MAX_SEGMENTS];
+
+static void report(const char *error);
+static bool all_is_well(void);
+
+/* Whether a segment is to be left alone now. */
+bool
+quarantine_holds(RingKind kind, int segment)
+{
+	return segments[kind][segment].retry_ms != 0 && clock_now() < segments[kind][segment].until;
+}
+
+/* Whether the last work on a segment has failed. */
+bool
+quarantine_has_failed(RingKind kind, int segment)
+{
+	return segments[kind][segment].retry_ms != 0;
+}
+
+/*
+ * To be called where an ERROR was caught that came up at this segment: rolls the
+ * transaction back, tells of it, and keeps off the segment from now on.
+ */
+void
+quarantine_catch(RingKind kind, int segment, const char *doing)
+{
+	Quarantine *quarantine = &segments[kind][segment];
+	ErrorData  *error;
+	char		text[TEXT_BYTES];
+
+	MemoryContextSwitchTo(TopMemoryContext);
+	error = CopyErrorData();
+	FlushErrorState();
+	transaction_abort();
+
+	quarantine->retry_ms = Min(Max(quarantine->retry_ms * 2, FIRST_RETRY_MS), LAST_RETRY_MS);
+	quarantine->until = TimestampTzPlusMilliseconds(clock_now(), quarantine->retry_ms);
+	quarantine->tag = 0;
+	snprintf(text, sizeof(text), "%s outbox.%s_%d failed: %s", doing, ring_name(kind), segment, error->message);
+	text[pg_mbcliplen(text, strlen(text), sizeof(text) - 1)] = '\0';
+	FreeErrorData(error);
+	report(text);
+}
+
+/* Nothing is wrong with a segment, or no more. */
+void
+quarantine_passed(RingKind kind, int segment)
+{
+	if (segments[kind][segment].retry_ms == 0)
+		return;
+	segments[kind][segment].retry_ms = 0;
+	if (all_is_well())
+		report(NULL);
+}
+
+/* Lets go of segments that have come into another state since they failed. */
+void
+quarantine_review(const Rings *rings)
+{
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		for (int n = 0; n < rings->ring[kind].nsegments; n++)
+		{
+			uint64		tag = U64FromFullTransactionId(rings->ring[kind].segments[n].tx);
+
+			if (segments[kind][n].retry_ms == 0)
+				continue;
+			if (segments[kind][n].tag == 0)
+				segments[kind][n].tag = tag;
+			else if (segments[kind][n].tag != tag)
+				quarantine_passed((RingKind) kind, n);
+		}
+	}
+}
+
+static bool
+all_is_well(void)
+{
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		for (int n = 0; n < MAX_SEGMENTS; n++)
+		{
+			if (segments[kind][n].retry_ms != 0)
+				return false;
+		}
+	}
+	return true;
+}
+
+/* Tells status, and the log if it is news; NULL = all is well. */
+static void
+report(const char *error)
+{
+	static char told[TEXT_BYTES];
+
+	if (strcmp(told, error ? error : "") == 0)
+		return;
+	strlcpy(told, error ? error : "", sizeof(told));
+	if (error == NULL)
+	{
+		problem_clear(PROBLEM_SEGMENT);
+		ereport(LOG, (errmsg("outbox: nothing is wrong with any segment any more")));
+		return;
+	}
+	problem_set(PROBLEM_SEGMENT, "A segment could not be worked on and is left alone for a while, see the server log: %s", error);
+	ereport(LOG, (errmsg("outbox: %s", error),
+				  errdetail("Messages are sent; the segment is left alone for a while.")));
+}

@@ -1,0 +1,16 @@
+/*
+ * quarantine.h
+ *		Segments that work has failed on.
+ */
+#ifndef OUTBOX_QUARANTINE_H
+#define OUTBOX_QUARANTINE_H
+
+#include "src/ring/ring.h"
+
+extern bool quarantine_holds(RingKind kind, int segment);
+extern bool quarantine_has_failed(RingKind kind, int segment);
+extern void quarantine_catch(RingKind kind, int segment, const char *doing);
+extern void quarantine_passed(RingKind kind, int segment);
+extern void quarantine_review(const Rings *rings);
+
+#endif							/* OUTBOX_QUARANTINE_H */

@@ -1,0 +1,391 @@
+/*
+ * record_view.c
+ *		What outbox.endpoints shows, and outbox.records of custom record tables.
+ *
+ * Reads what is committed now. Of a large custom record table it reads the
+ * beginning and estimates the rest. A table that cannot be used any more is
+ * passed over with a warning: the view is where one looks for the reason.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/api/record_view.h"
+#include "src/record/duplicates.h"
+#include "src/record/endpoint.h"
+#include "src/record/owner.h"
+#include "src/record/record_table.h"
+#include "src/ring/ring.h"
+#include "src/table/moment.h"
+#include "src/table/relations.h"
+
+/* A count of more blocks than these is estimated from the first ones. */
+#define READ_BLOCKS	1024
+
+/* Name of an endpoint as a key of a hash table. */
+#define MAX_NAME_BYTES	1024
+
+/* What is remembered for an endpoint. */
+typedef struct Remembered
+{
+	char		name[MAX_NAME_BYTES * 4 + 1];
+	int64		in_segment;		/* records in the segment just read */
+	int64		records;
+	int64		size;
+	TimestampTz oldest;			/* 0 = unknown */
+} Remembered;
+
+/* What is done with a custom record table, and may fail. */
+typedef struct TableUse
+{
+	const Endpoint *endpoint;
+	ReturnSetInfo *result;		/* of outbox.records, or NULL */
+	Remembered *remembered;		/* or NULL */
+} TableUse;
+
+static HTAB *create_totals(void);
+static Remembered *total_of(HTAB *totals, const char *name);
+static void add_segment(HTAB *totals, int segment, const Segment *state);
+static void add_compacted_segment(HTAB *totals, int segment, const Segment *state);
+static int64 count_segment(HTAB *totals, Oid table);
+static void share_segment(HTAB *totals, Oid table, int64 rows, TimestampTz since);
+static void put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals);
+static Interval *interval_of(int64 microseconds);
+static void attempt(void (*use) (const TableUse *), const TableUse *what);
+static void add_table(const TableUse *use);
+static int64 count_table(Relation table);
+static TimestampTz oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape *shape);
+static void show_table(const TableUse *use);
+
+PG_FUNCTION_INFO_V1(outbox_read_endpoints);
+
+/* outbox.read_endpoints() */
+Datum
+outbox_read_endpoints(PG_FUNCTION_ARGS)
+{
+	HTAB	   *totals = create_totals();
+	List	   *endpoints = endpoint_list();
+	Rings		rings;
+	ListCell   *cell;
+
+	InitMaterializedSRF(fcinfo, 0);
+	foreach(cell, endpoints)
+		(void) total_of(totals, ((Endpoint *) lfirst(cell))->name);
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_RECORD].nsegments; n++)
+	{
+		if (segment_is_live(&rings.ring[RING_RECORD].segments[n]))
+			add_segment(totals, n, &rings.ring[RING_RECORD].segments[n]);
+	}
+	for (int n = 0; n < rings.ring[RING_HISTORY].nsegments; n++)
+	{
+		if (segment_is_live(&rings.ring[RING_HISTORY].segments[n]))
+			add_compacted_segment(totals, n, &rings.ring[RING_HISTORY].segments[n]);
+	}
+	foreach(cell, endpoints)
+		put_endpoint((ReturnSetInfo *) fcinfo->resultinfo, lfirst(cell), totals);
+	return (Datum) 0;
+}
+
+/* Adds the records in custom record tables to what outbox.records shows. */
+void
+record_view_tables(ReturnSetInfo *result)
+{
+	ListCell   *cell;
+
+	foreach(cell, endpoint_list())
+	{
+		TableUse	use = {.endpoint = lfirst(cell), .result = result};
+
+		if (OidIsValid(use.endpoint->mapping.table))
+			attempt(show_table, &use);
+	}
+}
+
+static HTAB *
+create_totals(void)
+{
+	HASHCTL		control = {
+		.keysize = sizeof(((Remembered *) NULL)->name),
+		.entrysize = sizeof(Remembered),
+		.hcxt = CurrentMemoryContext
+	};
+
+	return hash_create("outbox endpoints", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+static Remembered *
+total_of(HTAB *totals, const char *name)
+{
+	bool		found;
+	Remembered *total = hash_search(totals, name, HASH_ENTER, &found);
+
+	if (!found)
+		memset((char *) total + sizeof(total->name), 0, sizeof(Remembered) - sizeof(total->name));
+	return total;
+}
+
+/*
+ * Adds the records of a segment of the ring. They carry no time; the time to live
+ * of a segment runs from when it was published, so that is how old they count as.
+ */
+static void
+add_segment(HTAB *totals, int segment, const Segment *state)
+{
+	Oid			table = relations_enter()->segments[RING_RECORD][segment].table;
+	int64		rows = count_segment(totals, table);
+
+	share_segment(totals, table, rows, state->published_at != 0 ? state->published_at : state->since);
+}
+
+/* Adds the records of a segment of the history: outbox.compacted tells how many. */
+static void
+add_compacted_segment(HTAB *totals, int segment, const Segment *state)
+{
+	Relation	compacted = table_open(relations_enter()->compacted, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(compacted, NULL);
+	TableScanDesc scan;
+	Moment		moment;
+	int64		rows = 0;
+
+	moment_begin(&moment, compacted);
+	scan = table_beginscan(compacted, moment.scan, 0, NULL);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		if (!moment_shows(&moment, row))
+			continue;
+		slot_getallattrs(row);
+		if (DatumGetInt32(row->tts_values[0]) != segment)
+			continue;
+		rows += DatumGetInt64(row->tts_values[2]);
+		if (!row->tts_isnull[1])
+			total_of(totals, TextDatumGetCString(row->tts_values[1]))->in_segment += DatumGetInt64(row->tts_values[2]);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	moment_end(&moment);
+	table_close(compacted, AccessShareLock);
+	share_segment(totals, relations_enter()->segments[RING_HISTORY][segment].table, rows, state->published_at);
+}
+
+static int64
+count_segment(HTAB *totals, Oid table)
+{
+	Relation	relation = table_open(table, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(relation, NULL);
+	TableScanDesc scan = table_beginscan(relation, SnapshotSelf, 0, NULL);
+	int64		rows = 0;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		bool		isnull;
+		Datum		name = slot_getattr(row, 3, &isnull);
+
+		CHECK_FOR_INTERRUPTS();
+		rows++;
+		if (!isnull)
+			total_of(totals, TextDatumGetCString(name))->in_segment++;
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(relation, AccessShareLock);
+	return rows;
+}
+
+/* Each endpoint has its share of the size of a segment. */
+static void
+share_segment(HTAB *totals, Oid table, int64 rows, TimestampTz since)
+{
+	int64		size = DatumGetInt64(DirectFunctionCall1(pg_total_relation_size, ObjectIdGetDatum(table)));
+	HASH_SEQ_STATUS scan;
+	Remembered *total;
+
+	hash_seq_init(&scan, totals);
+	while ((total = hash_seq_search(&scan)) != NULL)
+	{
+		if (total->in_segment == 0)
+			continue;
+		total->records += total->in_segment;
+		total->size += (int64) ((double) size * total->in_segment / rows);
+		if (total->oldest == 0 || since < total->oldest)
+			total->oldest = since;
+		total->in_segment = 0;
+	}
+}
+
+static void
+put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
+{
+	Remembered *total = total_of(totals, endpoint->name);
+	TableUse	use = {.endpoint = endpoint, .remembered = total};
+	Datum		values[8];
+	bool		isnull[8] = {0};
+	uint64		duplicates;
+
+	if (OidIsValid(endpoint->mapping.table))
+		attempt(add_table, &use);
+	values[0] = CStringGetTextDatum(endpoint->name);
+	values[1] = CStringGetTextDatum(endpoint->concurrency == CONCURRENCY_PESSIMISTIC ? "pessimistic" : "optimistic");
+	values[2] = IntervalPGetDatum(interval_of(endpoint->retention));
+	isnull[3] = endpoint->dedup_store == NULL;
+	values[3] = IntervalPGetDatum(interval_of(endpoint->store_retention));
+	values[4] = Int64GetDatum(total->records);
+	isnull[5] = !duplicates_of(endpoint->name, &duplicates);
+	values[5] = Int64GetDatum((int64) duplicates);
+	isnull[6] = total->oldest == 0;
+	values[6] = TimestampTzGetDatum(total->oldest);
+	values[7] = Int64GetDatum(total->size);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
+}
+
+static Interval *
+interval_of(int64 microseconds)
+{
+	Interval   *interval = palloc0(sizeof(Interval));
+
+	interval->day = (int32) Min(microseconds / USECS_PER_DAY, PG_INT32_MAX);
+	interval->time = microseconds % USECS_PER_DAY;
+	return interval;
+}
+
+/* Does something with a table; if it fails there is a warning and no more. */
+static void
+attempt(void (*use) (const TableUse *), const TableUse *what)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		use(what);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		ereport(WARNING,
+				(errmsg("records of endpoint \"%s\" cannot be read: %s", what->endpoint->name, error->message),
+				 error->detail ? errdetail("%s", error->detail) : 0,
+				 error->hint ? errhint("%s", error->hint) : 0));
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+}
+
+static void
+add_table(const TableUse *use)
+{
+	const RecordMapping *mapping = &use->endpoint->mapping;
+	RecordShape shape;
+	Relation	table = record_table_open(use->endpoint->name, mapping, AccessShareLock, &shape);
+	TimestampTz oldest = oldest_in_table(table, mapping, &shape);
+
+	use->remembered->records += count_table(table);
+	use->remembered->size += DatumGetInt64(DirectFunctionCall1(pg_total_relation_size,
+															   ObjectIdGetDatum(mapping->table)));
+	if (oldest != 0 && (use->remembered->oldest == 0 || oldest < use->remembered->oldest))
+		use->remembered->oldest = oldest;
+	table_close(table, AccessShareLock);
+}
+
+static int64
+count_table(Relation table)
+{
+	BlockNumber blocks = RelationGetNumberOfBlocks(table);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan_strat(table, SnapshotSelf, 0, NULL, true, false);
+	int64		rows = 0;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row) &&
+		   ItemPointerGetBlockNumber(&row->tts_tid) < READ_BLOCKS)
+	{
+		CHECK_FOR_INTERRUPTS();
+		rows++;
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	return blocks > READ_BLOCKS ? rows * blocks / READ_BLOCKS : rows;
+}
+
+/* When the first was marked of those that are still there; 0 = none is. */
+static TimestampTz
+oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape *shape)
+{
+	char	   *sql = psprintf("SELECT min(%s)%s FROM ONLY %s WHERE %s",
+							   quote_identifier(mapping->dispatched_at),
+							   shape->zoned ? "" : " AT TIME ZONE 'UTC'",
+							   record_table_name(mapping->table), quote_identifier(mapping->dispatched));
+	TimestampTz oldest = 0;
+	OwnerRights before;
+	bool		isnull;
+	Datum		value;
+
+	owner_rights_take(&before, shape->owner);
+	SPI_connect();
+	if (SPI_execute(sql, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute \"%s\"", sql);
+	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	if (!isnull)
+		oldest = DatumGetTimestampTz(value);
+	SPI_finish();
+	owner_rights_return(&before);
+	return oldest;
+}
+
+static void
+show_table(const TableUse *use)
+{
+	RecordShape shape;
+	Relation	table = record_table_open(use->endpoint->name, &use->endpoint->mapping, AccessShareLock, &shape);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		Datum		values[5] = {CStringGetTextDatum(use->endpoint->name)};
+		bool		isnull[5] = {false, false, true, true, false};
+		Datum		id = slot_getattr(row, shape.message_id, &isnull[1]);
+		bool		unmarked;
+		bool		dispatched = DatumGetBool(slot_getattr(row, shape.dispatched, &unmarked)) && !unmarked;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!isnull[1])
+			values[1] = shape.id_type == UUIDOID ?
+				CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(uuid_out, id))) : id;
+		values[4] = CStringGetTextDatum(dispatched ? "dispatched" : "not dispatched");
+		tuplestore_putvalues(use->result->setResult, use->result->setDesc, values, isnull);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(table, AccessShareLock);
+}

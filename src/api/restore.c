@@ -1,0 +1,281 @@
+/*
+ * restore.c
+ *		What makes pg_dump and pg_restore carry an outbox along, and keeps
+ *		logical replication out of it.
+ *
+ * A dump takes the messages that are pending, those that are deferred, and all
+ * records. On restore they come by COPY into whatever table they were dumped
+ * from, which means nothing in the new database: a trigger sends each into the
+ * current segment instead, as part of the transaction that restores it. There it
+ * is an ordinary message or record, and sent once by the ordinary way.
+ *
+ * A message gets an id of its own, for ids of the old database mean nothing
+ * among those that were enqueued here meanwhile. Its place among those that are
+ * restored is that of its row: a dump has them all in one table, log_0, in the order
+ * of their ids (see the extension's script).
+ */
+#include "postgres.h"
+
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "replication/logicalworker.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "src/compat.h"
+#include "src/log/deferred.h"
+#include "src/log/entry.h"
+#include "src/log/log.h"
+#include "src/record/history.h"
+#include "src/record/record.h"
+#include "src/record/record_ring.h"
+#include "src/shared.h"
+#include "src/table/relations.h"
+#include "src/wakeup.h"
+
+static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *));
+static bool is_dispatcher(void);
+static bool is_incomplete(TupleTableSlot *row);
+static void restore_row(Oid relation, TupleTableSlot *row);
+static void restore_compacted(TupleTableSlot *row);
+static void restore_record(TupleTableSlot *row);
+
+PG_FUNCTION_INFO_V1(outbox_redirect_restored);
+PG_FUNCTION_INFO_V1(outbox_refuse_replicated);
+PG_FUNCTION_INFO_V1(outbox_is_pending);
+PG_FUNCTION_INFO_V1(outbox_is_to_propagate);
+PG_FUNCTION_INFO_V1(outbox_wake_launcher);
+PG_FUNCTION_INFO_V1(outbox_delivery_changed);
+PG_FUNCTION_INFO_V1(outbox_discarded);
+
+/* Trigger: redirects a row that comes by SQL into the current segment. */
+Datum
+outbox_redirect_restored(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) ||
+		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
+		!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired before insert for each row",
+						"outbox.redirect_restored")));
+
+	/*
+	 * Our own process writes to outbox.deferred by SQL. And what is incomplete
+	 * goes on to be refused: NOT NULL is checked only after us.
+	 */
+	if (is_dispatcher() || is_incomplete(trigger->tg_trigslot))
+		return PointerGetDatum(trigger->tg_trigtuple);
+
+	/* A subscriber must not publish what its publisher does. */
+	if (!IsLogicalWorker())
+		restore_row(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot);
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * Trigger: drops what logical replication applies. Each outbox has rings and
+ * windows of its own, and sends what was committed in its own database.
+ */
+Datum
+outbox_refuse_replicated(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) ||
+		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
+		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired before a change for each row",
+						"outbox.refuse_replicated")));
+	if (IsLogicalWorker())
+		return PointerGetDatum(NULL);
+	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ?
+						   trigger->tg_newtuple : trigger->tg_trigtuple);
+}
+
+/*
+ * outbox.is_pending(tx): whether the messages of a transaction are not yet
+ * known to be in Redis, as the caller's snapshot shows it: a message that was
+ * deferred after that snapshot must be pending, for it is not yet among the
+ * deferred. Reads the position once per statement.
+ */
+Datum
+outbox_is_pending(PG_FUNCTION_ARGS)
+{
+	return ended_after(fcinfo, window_published_in);
+}
+
+/* outbox.is_to_propagate(tx): the same for the receipts of a transaction. */
+Datum
+outbox_is_to_propagate(PG_FUNCTION_ARGS)
+{
+	return ended_after(fcinfo, window_handed_over_in);
+}
+
+/* outbox.wake_launcher(): called by the extension's script, however it is run. */
+Datum
+outbox_wake_launcher(PG_FUNCTION_ARGS)
+{
+	wakeup_at_commit();
+	PG_RETURN_VOID();
+}
+
+/* Trigger: a dead message has been discarded, and its record may be marked. */
+Datum
+outbox_discarded(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	Deferred	discarded;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired for each row", "outbox.discarded")));
+	deferred_read_row(trigger->tg_newslot, &discarded);
+	log_append_receipt_of(&discarded.message);
+	return PointerGetDatum(NULL);
+}
+
+/* Trigger: the dispatcher must read destinations and deferred messages again. */
+Datum
+outbox_delivery_changed(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by trigger manager",
+						"outbox.delivery_changed")));
+	if (!is_dispatcher())
+		wakeup_reload_at_commit();
+	return PointerGetDatum(NULL);
+}
+
+/* Whether a transaction had not ended when the window ended that was read. */
+static Datum
+ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
+{
+	Window	   *window = fcinfo->flinfo->fn_extra;
+
+	if (window == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
+
+		window = palloc0(sizeof(Window));
+		if (!read_window(GetActiveSnapshot(), window))
+			window->snapshot = NULL;
+		MemoryContextSwitchTo(caller);
+		fcinfo->flinfo->fn_extra = window;
+	}
+	PG_RETURN_BOOL(window->snapshot == NULL ||
+				   !snapshot_value_sees(window->snapshot,
+										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
+}
+
+static bool
+is_dispatcher(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	return shared && shared->report.pid == MyProcPid;
+}
+
+/* Whether a value is missing that must be there. */
+static bool
+is_incomplete(TupleTableSlot *row)
+{
+	TupleDesc	columns = row->tts_tupleDescriptor;
+
+	for (int i = 0; i < columns->natts; i++)
+	{
+		if (TupleDescAttr(columns, i)->attnotnull && slot_attisnull(row, i + 1))
+			return true;
+	}
+	return false;
+}
+
+/* What was deferred starts again as an ordinary message. */
+static void
+restore_row(Oid relation, TupleTableSlot *row)
+{
+	const Relations *relations = relations_enter();
+	Message		message;
+	Deferred	deferred;
+	bool		isnull;
+
+	if (relation == relations->deferred)
+	{
+		deferred_read_row(row, &deferred);
+		if (deferred.state == DEFERRED_SCHEDULED)
+			deferred.message.deliver_at = deferred.next_at;
+
+		/* One that could not even be read when it was dumped. */
+		if (deferred.message.body == NULL)
+			return;
+		entry_check(&deferred.message);
+		deferred.message.id = log_next_id();
+		log_append(&deferred.message);
+		log_append_receipt_of(&deferred.message);
+		return;
+	}
+	for (int n = 0; n < relations->nsegments[RING_LOG]; n++)
+	{
+		if (relation == relations->segments[RING_LOG][n].table)
+		{
+			log_row_message(row, &message);
+			if (message.dest)
+				entry_check(&message);
+			message.id = log_next_id();
+			log_append(&message);
+
+			/* It was deferred when it was dumped: its first receipt may have been passed over. */
+			if (message.dest && !FullTransactionIdIsValid(message.tx))
+				log_append_receipt_of(&message);
+			return;
+		}
+	}
+	if (relation == relations->forgotten)
+	{
+		record_ring_restore_forgotten(DatumGetUUIDP(slot_getattr(row, 1, &isnull)));
+		return;
+	}
+	for (int n = 0; n < relations->nsegments[RING_HISTORY]; n++)
+	{
+		if (relation == relations->segments[RING_HISTORY][n].table)
+		{
+			restore_compacted(row);
+			return;
+		}
+	}
+	restore_record(row);
+}
+
+/* What was compacted starts again as ordinary records of which only the key is known. */
+static void
+restore_compacted(TupleTableSlot *row)
+{
+	int			n;
+	const pg_uuid_t *keys = history_row_keys(row, &n);
+
+	for (int i = 0; i < n; i++)
+		record_restore(&keys[i], NULL, NULL);
+}
+
+static void
+restore_record(TupleTableSlot *row)
+{
+	bool		isnull;
+	bool		endpoint_is_null;
+	bool		msgid_is_null;
+	pg_uuid_t  *key = DatumGetUUIDP(slot_getattr(row, 1, &isnull));
+	Datum		endpoint = slot_getattr(row, 3, &endpoint_is_null);
+	Datum		msgid = slot_getattr(row, 4, &msgid_is_null);
+
+	record_restore(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
+				  msgid_is_null ? NULL : TextDatumGetCString(msgid));
+}

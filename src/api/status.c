@@ -1,0 +1,370 @@
+/*
+ * status.c
+ *		What the views show.
+ *
+ * Reads the dispatcher's report in shared memory and as little of the tables
+ * as will do, so that the answer comes in milliseconds whatever is pending.
+ * Reads what is committed now and takes no lock beyond its own end.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/toast_internals.h"
+#include "access/detoast.h"
+#include "commands/sequence.h"
+#include "executor/tuptable.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/api/record_view.h"
+#include "src/compat.h"
+#include "src/log/deferred.h"
+#include "src/log/log.h"
+#include "src/log/window.h"
+#include "src/problem.h"
+#include "src/record/forgotten.h"
+#include "src/shared.h"
+#include "src/table/relations.h"
+
+/* Messages that no window holds yet are counted one by one up to here. */
+#define COUNT_LIMIT		2000
+
+/* Rows that outbox.pending shows. */
+#define PENDING_LIMIT	1000
+
+/* What has been committed since a window ended. */
+typedef struct Unopened
+{
+	int64		messages;
+	int64		rows;			/* receipts included */
+	int64		lowest_id;
+	TimestampTz oldest;
+	bool		complete;		/* counting did not reach its limit */
+} Unopened;
+
+/* What outbox.status says about pending messages. */
+typedef struct Backlog
+{
+	int64		pending;
+	int64		windows;
+	TimestampTz oldest;			/* 0 = nothing is pending */
+} Backlog;
+
+/* The rows of outbox.pending: those with the lowest ids, in no order. */
+typedef struct PendingRows
+{
+	ReturnSetInfo *result;
+	int			count;
+} PendingRows;
+
+static void read_report(DispatcherReport *report);
+static void read_backlog(Backlog *backlog, const DispatcherReport *report);
+static void count_unopened(const Window *newest, Unopened *unopened);
+static bool count_message(TupleTableSlot *row, int segment, void *arg);
+static int64 last_message_id(void);
+static const char *dispatcher_state_name(DispatcherState state);
+static const char *redis_state_name(RedisState state);
+static bool show_message(TupleTableSlot *row, int segment, void *arg);
+static bool show_deferred(const Deferred *row, void *arg);
+static void put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred);
+static void show_records(ReturnSetInfo *result, int segment, const Segment *state);
+
+PG_FUNCTION_INFO_V1(outbox_read_status);
+PG_FUNCTION_INFO_V1(outbox_read_pending);
+PG_FUNCTION_INFO_V1(outbox_read_records);
+
+/* outbox.read_status() */
+Datum
+outbox_read_status(PG_FUNCTION_ARGS)
+{
+	TupleDesc	columns;
+	Datum		values[15];
+	bool		isnull[15] = {0};
+	DispatcherReport report;
+	Backlog		backlog;
+	DatabaseShared *shared = shared_mine();
+	char	   *problem;
+	int			i = 0;
+
+	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	read_report(&report);
+	read_backlog(&backlog, &report);
+	problem = problem_first();
+
+	isnull[i] = report.pid == 0;
+	values[i++] = Int32GetDatum(report.pid);
+	values[i++] = CStringGetTextDatum(dispatcher_state_name(report.state));
+	values[i++] = CStringGetTextDatum(redis_state_name(report.redis));
+	isnull[i] = report.redis_error[0] == '\0';
+	values[i++] = CStringGetTextDatum(report.redis_error);
+	values[i++] = Int64GetDatum(backlog.pending);
+	isnull[i] = backlog.oldest == 0;
+	values[i++] = DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(GetCurrentTimestamp()),
+									  TimestampTzGetDatum(backlog.oldest));
+	values[i++] = Int64GetDatum(shared ? pg_atomic_read_u64(&shared->sent) : 0);
+	values[i++] = Int64GetDatum(shared ? pg_atomic_read_u64(&shared->duplicates) : 0);
+	values[i++] = Int64GetDatum(report.deferred);
+	values[i++] = Int64GetDatum(report.scheduled);
+	values[i++] = Int64GetDatum(report.dead);
+	values[i++] = Int64GetDatum(backlog.windows);
+	values[i++] = Int64GetDatum(log_size());
+	isnull[i] = report.last_cleanup == 0;
+	values[i++] = TimestampTzGetDatum(report.last_cleanup);
+	isnull[i] = problem == NULL;
+	values[i++] = problem ? CStringGetTextDatum(problem) : (Datum) 0;
+
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, isnull)));
+}
+
+/* outbox.read_pending() */
+Datum
+outbox_read_pending(PG_FUNCTION_ARGS)
+{
+	PendingRows rows = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
+	Window		published;
+
+	InitMaterializedSRF(fcinfo, 0);
+	/* In the order in which a message may move meanwhile: none is missed. */
+	if (window_published(&published))
+		log_scan(SnapshotSelf, published.snapshot, snapshot_value_latest(), show_message, &rows);
+	if (rows.count < PENDING_LIMIT)
+		deferred_scan(show_deferred, &rows);
+	return (Datum) 0;
+}
+
+/* outbox.read_records() */
+Datum
+outbox_read_records(PG_FUNCTION_ARGS)
+{
+	Rings		rings;
+
+	InitMaterializedSRF(fcinfo, 0);
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_RECORD].nsegments; n++)
+	{
+		if (segment_is_live(&rings.ring[RING_RECORD].segments[n]))
+			show_records((ReturnSetInfo *) fcinfo->resultinfo, n, &rings.ring[RING_RECORD].segments[n]);
+	}
+	record_view_tables((ReturnSetInfo *) fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+static void
+read_report(DispatcherReport *report)
+{
+	DatabaseShared *shared = shared_mine();
+
+	memset(report, 0, sizeof(*report));
+	if (shared == NULL)
+		return;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	*report = shared->report;
+	LWLockRelease(shared->lock);
+}
+
+/* Windows are counted by their running totals, the rest one by one. */
+static void
+read_backlog(Backlog *backlog, const DispatcherReport *report)
+{
+	Window		newest;
+	Window		published;
+	Window		first;
+	Unopened	unopened;
+
+	memset(backlog, 0, sizeof(*backlog));
+	if (!window_newest(&newest) || !window_published(&published))
+		return;
+	count_unopened(&newest, &unopened);
+
+	backlog->windows = newest.number - published.number;
+	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred_settled;
+	if (newest.messages > published.messages && window_fetch(published.number + 1, &first))
+		backlog->oldest = first.oldest;
+	if (backlog->oldest == 0)
+		backlog->oldest = unopened.oldest;
+	if (report->deferred_oldest != 0 &&
+		(backlog->oldest == 0 || report->deferred_oldest < backlog->oldest))
+		backlog->oldest = report->deferred_oldest;
+}
+
+static void
+count_unopened(const Window *newest, Unopened *unopened)
+{
+	memset(unopened, 0, sizeof(*unopened));
+	unopened->complete = true;
+	unopened->lowest_id = PG_INT64_MAX;
+	log_scan(SnapshotSelf, newest->snapshot, snapshot_value_latest(), count_message, unopened);
+	if (!unopened->complete)
+		unopened->messages = Max(COUNT_LIMIT, last_message_id() - unopened->lowest_id + 1);
+}
+
+static bool
+count_message(TupleTableSlot *row, int segment, void *arg)
+{
+	Unopened   *unopened = arg;
+	TimestampTz at = log_row_at(row);
+
+	unopened->rows++;
+	unopened->lowest_id = Min(unopened->lowest_id, log_row_id(row));
+	unopened->complete = unopened->rows < COUNT_LIMIT;
+	if (log_row_is_receipt(row))
+		return unopened->complete;
+
+	unopened->messages++;
+	if (unopened->oldest == 0 || at < unopened->oldest)
+		unopened->oldest = at;
+	return unopened->complete;
+}
+
+/* The id drawn last. Its reader need not have rights on the sequence. */
+static int64
+last_message_id(void)
+{
+	Relation	sequence = table_open(relations_enter()->message_id_seq, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(sequence, NULL);
+	TableScanDesc scan = table_beginscan(sequence, SnapshotSelf, 0, NULL);
+	int64		last = 0;
+	bool		isnull;
+
+	if (table_scan_getnextslot(scan, ForwardScanDirection, row))
+		last = DatumGetInt64(slot_getattr(row, SEQ_COL_LASTVAL, &isnull));
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(sequence, AccessShareLock);
+	return last;
+}
+
+static const char *
+dispatcher_state_name(DispatcherState state)
+{
+	switch (state)
+	{
+		case DISPATCHER_NONE:
+			return "not running";
+		case DISPATCHER_STARTING:
+			return "starting";
+		case DISPATCHER_IDLE:
+			return "idle";
+		case DISPATCHER_PUBLISHING:
+			return "publishing";
+		case DISPATCHER_WAITING_FOR_REDIS:
+			return "waiting for Redis";
+		case DISPATCHER_WAITING_FOR_LEASE:
+			return "waiting for the lease";
+		case DISPATCHER_PAUSED:
+			return "paused";
+		case DISPATCHER_OFF:
+			return "off";
+	}
+	return NULL;
+}
+
+static const char *
+redis_state_name(RedisState state)
+{
+	switch (state)
+	{
+		case REDIS_UNKNOWN:
+			return "unknown";
+		case REDIS_UP:
+			return "up";
+		case REDIS_DOWN:
+			return "down";
+	}
+	return NULL;
+}
+
+static bool
+show_message(TupleTableSlot *row, int segment, void *arg)
+{
+	PendingRows *rows = arg;
+	Message		message;
+
+	if (log_row_is_receipt(row))
+		return true;
+	log_row_message(row, &message);
+	put_message(rows->result, &message, NULL);
+	return ++rows->count < PENDING_LIMIT;
+}
+
+static bool
+show_deferred(const Deferred *row, void *arg)
+{
+	PendingRows *rows = arg;
+
+	if (row->state == DEFERRED_WAITING || row->state == DEFERRED_SCHEDULED)
+	{
+		put_message(rows->result, &row->message, row);
+		rows->count++;
+	}
+	return rows->count < PENDING_LIMIT;
+}
+
+static void
+put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred)
+{
+	Datum		values[11];
+	bool		isnull[11] = {0};
+	int			i = 0;
+
+	values[i++] = Int64GetDatum(message->id);
+	values[i++] = PointerGetDatum(message->message_id);
+	values[i++] = PointerGetDatum(message->dest);
+	values[i++] = TimestampTzGetDatum(message->at);
+	isnull[i] = message->cause == NULL;
+	values[i++] = PointerGetDatum(message->cause);
+	isnull[i] = message->headers == NULL;
+	values[i++] = PointerGetDatum(message->headers);
+	isnull[i] = message->body == NULL;
+	values[i++] = Int32GetDatum(message->body ? toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ : 0);
+	values[i++] = CStringGetTextDatum(deferred ? deferred_state_name(deferred->state) : "new");
+	isnull[i] = deferred == NULL;
+	values[i++] = Int32GetDatum(deferred ? deferred->attempts : 0);
+	isnull[i] = deferred == NULL;
+	values[i++] = TimestampTzGetDatum(deferred ? deferred->next_at : 0);
+	isnull[i] = deferred == NULL || deferred->last_error == NULL;
+	values[i++] = PointerGetDatum(deferred ? deferred->last_error : NULL);
+
+	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
+}
+
+static void
+show_records(ReturnSetInfo *result, int segment, const Segment *state)
+{
+	Relation	table = table_open(relations_enter()->segments[RING_RECORD][segment].table, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		Datum		values[5];
+		bool		isnull[5] = {0};
+		TransactionId in_progress;
+
+		CHECK_FOR_INTERRUPTS();
+		slot_getallattrs(row);
+		if (forgotten_look(DatumGetUUIDP(row->tts_values[0]), &in_progress) == FORGOTTEN_YES)
+			continue;
+		isnull[0] = row->tts_isnull[2];
+		isnull[1] = row->tts_isnull[3];
+		values[0] = row->tts_values[2];
+		values[1] = row->tts_values[3];
+		values[2] = row->tts_values[1];
+		values[3] = Int32GetDatum(segment);
+		values[4] = CStringGetTextDatum(segment_state_name(state->state));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(table, AccessShareLock);
+}

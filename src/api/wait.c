@@ -1,0 +1,261 @@
+/*
+ * wait.c
+ *		outbox_wait() and outbox_cleanup(): waiting for the dispatcher.
+ *
+ * Both sleep on the condition variable that the dispatcher broadcasts when
+ * windows have been published or a round of cleanup has ended. They look at
+ * what is committed now, not at what this transaction's snapshot shows, and
+ * hold no lock on a segment while they sleep.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/condition_variable.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/compat.h"
+#include "src/log/deferred.h"
+#include "src/log/log.h"
+#include "src/log/window.h"
+#include "src/record/endpoint.h"
+#include "src/record/record.h"
+#include "src/record/record_table.h"
+#include "src/shared.h"
+
+/* How long the longest sleep is: a dispatcher may die without a word. */
+#define MAX_SLEEP_MS	1000
+
+/*
+ * How long outbox_cleanup() waits. The dispatcher cannot answer while somebody
+ * waits at the gate to drop the extension, perhaps for the caller.
+ */
+#define CLEANUP_TIMEOUT_MS	60000
+
+static Datum wait_for(FunctionCallInfo fcinfo, const char *msgid);
+static RecordName wait_name(FunctionCallInfo fcinfo, const char *msgid);
+static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
+static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
+static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
+static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
+static bool dispatch_is_off(DatabaseShared *shared);
+static DatabaseShared *require_shared(void);
+static uint32 wait_event(void);
+
+PG_FUNCTION_INFO_V1(outbox_wait);
+PG_FUNCTION_INFO_V1(outbox_wait_uuid);
+PG_FUNCTION_INFO_V1(outbox_cleanup);
+
+/* outbox_wait(msgid text, endpoint, timeout) */
+Datum
+outbox_wait(PG_FUNCTION_ARGS)
+{
+	return wait_for(fcinfo, PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0)));
+}
+
+/* outbox_wait(msgid uuid, endpoint, timeout) */
+Datum
+outbox_wait_uuid(PG_FUNCTION_ARGS)
+{
+	return wait_for(fcinfo, PG_ARGISNULL(0) ? NULL :
+					DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))));
+}
+
+static Datum
+wait_for(FunctionCallInfo fcinfo, const char *msgid)
+{
+	RecordName	name = wait_name(fcinfo, msgid);
+	TimestampTz deadline = wait_deadline(fcinfo);
+	RecordLook	look;
+	DatabaseShared *shared;
+	bool		published;
+	bool		is_dead = false;
+	MemoryContext turn;
+
+	record_table_refuse_trigger();
+	look = record_look(&name, NULL);
+	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("message \"%s\" is processed by this very transaction", name.msgid),
+				 errhint("Call outbox_wait() after COMMIT: nothing is sent before.")));
+	if (look.fate != RECORD_COMMITTED)
+		PG_RETURN_NULL();
+
+	shared = require_shared();
+	turn = AllocSetContextCreate(CurrentMemoryContext, "outbox_wait", ALLOCSET_SMALL_SIZES);
+	ConditionVariablePrepareToSleep(&shared->progress);
+	do
+	{
+		MemoryContext caller = MemoryContextSwitchTo(turn);
+
+		published = is_published(&name, &look, &is_dead);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(turn);
+	} while (!published && !is_dead && sleep_until(shared, deadline));
+	ConditionVariableCancelSleep();
+
+	PG_RETURN_BOOL(published);
+}
+
+/* outbox_cleanup() */
+Datum
+outbox_cleanup(PG_FUNCTION_ARGS)
+{
+	DatabaseShared *shared = require_shared();
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), CLEANUP_TIMEOUT_MS);
+	uint64		removed;
+	uint64		wanted;
+
+	PreventCommandIfReadOnly("outbox_cleanup()");
+	record_table_refuse_trigger();
+	removed = pg_atomic_read_u64(&shared->records_removed);
+	wanted = pg_atomic_add_fetch_u64(&shared->cleanups_asked, 1);
+	shared_wake_dispatcher(shared);
+
+	ConditionVariablePrepareToSleep(&shared->progress);
+	while (pg_atomic_read_u64(&shared->cleanups_done) < wanted)
+	{
+		if (dispatch_is_off(shared))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the dispatcher does not clean up"),
+					 errdetail("Dispatch is off."),
+					 errhint("Set \"outbox.dispatch\" to on.")));
+		if (!sleep_until(shared, deadline))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the dispatcher did not answer within %d s", CLEANUP_TIMEOUT_MS / 1000),
+					 errhint("See outbox.status for what it does.")));
+	}
+	ConditionVariableCancelSleep();
+
+	PG_RETURN_INT64(pg_atomic_read_u64(&shared->records_removed) - removed);
+}
+
+static RecordName
+wait_name(FunctionCallInfo fcinfo, const char *msgid)
+{
+	RecordName	name;
+	Endpoint	endpoint;
+
+	if (msgid == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("msgid must not be null")));
+	endpoint = endpoint_get(PG_ARGISNULL(1) ? outbox_endpoint :
+							text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	record_name_make(&name, &endpoint, msgid);
+	return name;
+}
+
+static TimestampTz
+wait_deadline(FunctionCallInfo fcinfo)
+{
+	TimestampTz now = clock_now();
+	TimestampTz deadline;
+
+	if (PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("timeout must not be null")));
+	deadline = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+													   TimestampTzGetDatum(now),
+													   PG_GETARG_DATUM(2)));
+	if (deadline < now)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("timeout must not be negative")));
+	return deadline;
+}
+
+/*
+ * Whether everything that a committed record carries is in Redis; *is_dead says
+ * that a message of it has been given up.
+ */
+static bool
+is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
+{
+	Window		window;
+	bool		sent;
+
+	if (!window_published(&window))
+		return false;
+
+	/* A record in a custom record table stays unmarked when a message of it is dead. */
+	sent = is_sent(name, look, &window);
+	return !deferred_record_waits(&name->key, window.snapshot, is_dead) && sent;
+}
+
+/*
+ * Whether what a record carries is in Redis or deferred. Messages of one that was
+ * restored came back in another transaction. What is compacted or in a store was
+ * published before. One in a custom record table says whether it
+ * has been marked, or else it is gone by now.
+ */
+static bool
+is_sent(const RecordName *name, const RecordLook *look, const Window *published)
+{
+	RecordLook	now;
+
+	if (look->restored)
+		return !log_carries_since(published->snapshot, &name->key);
+	if (FullTransactionIdIsValid(look->tx))
+		return snapshot_value_sees(published->snapshot, look->tx) || !log_carries(look->tx, &name->key);
+	if (!look->in_table)
+		return true;
+	now = record_look(name, NULL);
+	return now.fate != RECORD_COMMITTED || now.dispatched;
+}
+
+/* Sleeps until there may be progress; false when the deadline has passed. */
+static bool
+sleep_until(DatabaseShared *shared, TimestampTz deadline)
+{
+	long		left = TimestampDifferenceMilliseconds(clock_now(), deadline);
+
+	CHECK_FOR_INTERRUPTS();
+	if (left <= 0)
+		return false;
+	(void) ConditionVariableTimedSleep(&shared->progress, Min(left, MAX_SLEEP_MS), wait_event());
+	return true;
+}
+
+static bool
+dispatch_is_off(DatabaseShared *shared)
+{
+	bool		is_off;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	is_off = shared->report.state == DISPATCHER_OFF;
+	LWLockRelease(shared->lock);
+	return is_off;
+}
+
+static DatabaseShared *
+require_shared(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	if (shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("outbox is not preloaded"),
+				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+	return shared;
+}
+
+static uint32
+wait_event(void)
+{
+	static uint32 event;
+
+	if (event == 0)
+		event = compat_wait_event("OutboxProgress");
+	return event;
+}

@@ -1,0 +1,379 @@
+/*
+ * deferred.c
+ *		Reads outbox.deferred, and appends to it.
+ *
+ * Sessions read (outbox_wait(), the views), and so does the dispatcher. Only
+ * the dispatcher writes the table: see bgworker/defer/deferral.c.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/log/deferred.h"
+#include "src/table/index.h"
+#include "src/table/moment.h"
+#include "src/table/relations.h"
+
+/* Columns of outbox.deferred. */
+enum
+{
+	COL_ID = 1,
+	COL_KEY,
+	COL_MESSAGE_ID,
+	COL_DEST,
+	COL_CAUSE,
+	COL_AT,
+	COL_HEADERS,
+	COL_BODY,
+	COL_LOG_SEGMENT,
+	COL_STATE,
+	COL_RETURNED_TX,
+	COL_ATTEMPTS,
+	COL_NEXT_AT,
+	COL_LAST_ERROR,
+	COL_FIRST_ATTEMPT,
+	COL_LAST_ATTEMPT,
+	NCOLUMNS = COL_LAST_ATTEMPT
+};
+
+/* The table while rows are appended to it. */
+typedef struct Appender
+{
+	Relation	table;			/* NULL = none are */
+	EState	   *estate;
+	ResultRelInfo *indexes;
+	TupleTableSlot *row;
+	int64		last_id;		/* of the message that was appended last */
+} Appender;
+
+static Appender appender;
+
+/* Rows that an index finds for one value. */
+typedef struct IndexLook
+{
+	Relation	table;
+	Relation	index;
+	TupleTableSlot *slot;
+	Moment		moment;			/* rows here are updated: one for all */
+	IndexScanDesc scan;
+} IndexLook;
+
+/* What the deferred messages of a record are asked. */
+typedef struct RecordSearch
+{
+	const SnapshotValue *published;
+	bool		waits;
+	bool		is_dead;
+} RecordSearch;
+
+static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
+
+static void scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
+static bool find_waiting(const Deferred *row, void *arg);
+static void begin_append(void);
+static void begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value);
+static bool next_row(IndexLook *look);
+static void end_look(IndexLook *look);
+static DeferredState state_of(const char *name);
+
+/* Reads all rows that are committed now. Locks are released at once. */
+void
+deferred_scan(DeferredReader reader, void *arg)
+{
+	Relation	table = table_open(relations_enter()->deferred, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(table, NULL);
+	Moment		moment;
+	TableScanDesc scan;
+	Deferred	row;
+	bool		more = true;
+
+	moment_begin(&moment, table);
+	scan = table_beginscan(table, moment.scan, 0, NULL);
+	while (more && table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!moment_shows(&moment, slot))
+			continue;
+		deferred_read_row(slot, &row);
+		more = reader(&row, arg);
+	}
+
+	table_endscan(scan);
+	moment_end(&moment);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(table, AccessShareLock);
+}
+
+/*
+ * Whether a message of a record is not in Redis because it was deferred, as far
+ * as is known from what `published` sees; *is_dead says that one has been given
+ * up, and will not be sent by itself.
+ */
+bool
+deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *published, bool *is_dead)
+{
+	RecordSearch search = {.published = published};
+
+	scan_record(key, find_waiting, &search);
+	*is_dead = search.is_dead;
+	return search.waits;
+}
+
+/* A DeferredReader. */
+static bool
+find_waiting(const Deferred *row, void *arg)
+{
+	RecordSearch *search = arg;
+
+	switch (row->state)
+	{
+		case DEFERRED_DEAD:
+			search->is_dead = true;
+			search->waits = true;
+			break;
+		case DEFERRED_SCHEDULED:
+		case DEFERRED_WAITING:
+			search->waits = true;
+			break;
+		case DEFERRED_RETURNED:
+			search->waits |= !snapshot_value_sees(search->published, row->returned_tx);
+			break;
+		case DEFERRED_DISCARDED:
+			break;
+	}
+	return !search->is_dead;
+}
+
+/* Reads the rows that belong to one record. */
+static void
+scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
+{
+	IndexLook	look;
+	Deferred	row;
+
+	begin_look(&look, COL_KEY, F_UUID_EQ, UUIDPGetDatum(key));
+	do
+	{
+		if (!next_row(&look))
+			break;
+		deferred_read_row(look.slot, &row);
+	} while (reader(&row, arg));
+	end_look(&look);
+}
+
+/*
+ * Whether there is a row for a message, how often it was tried, and which row
+ * of the log counts if it was returned; InvalidFullTransactionId if it was not.
+ */
+bool
+deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
+{
+	IndexLook	look;
+	bool		found;
+
+	begin_look(&look, COL_ID, F_INT8EQ, Int64GetDatum(id));
+	found = next_row(&look);
+	if (found)
+	{
+		bool		isnull;
+		Datum		tx = slot_getattr(look.slot, COL_RETURNED_TX, &isnull);
+
+		*returned_tx = isnull ? InvalidFullTransactionId : DatumGetFullTransactionId(tx);
+		*attempts = DatumGetInt32(slot_getattr(look.slot, COL_ATTEMPTS, &isnull));
+	}
+	end_look(&look);
+	return found;
+}
+
+/* The highest id of any row, 0 if there is none. */
+int64
+deferred_highest_id(void)
+{
+	IndexLook	look;
+	int64		highest = 0;
+
+	begin_look(&look, COL_ID, F_INT8GE, Int64GetDatum(0));
+	if (index_getnext_slot(look.scan, BackwardScanDirection, look.slot))
+	{
+		bool		isnull;
+
+		highest = DatumGetInt64(slot_getattr(look.slot, COL_ID, &isnull));
+	}
+	end_look(&look);
+	return highest;
+}
+
+/*
+ * Appends a row, in the open transaction. There must be none for the message;
+ * but if it has the id of the one that was appended just before, as rows of the
+ * log may that somebody put there by hand, it gets another one. A message whose
+ * body is NULL could not be read.
+ * Most messages for a destination that refuses come here, so it is done without
+ * planning a statement; triggers, which are for rows that come by SQL, do not
+ * fire. deferred_end_append() must follow in the same transaction.
+ */
+void
+deferred_append(const Message *message, int log_segment, DeferredState state,
+				int attempts, TimestampTz next_at, const char *error)
+{
+	TupleTableSlot *row;
+	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
+
+	if (appender.table == NULL)
+		begin_append();
+	row = ExecClearTuple(appender.row);
+	memset(row->tts_isnull, true, row->tts_tupleDescriptor->natts); /* also what was added */
+	memset(row->tts_isnull, false, NCOLUMNS);
+#define SET(col, value) (row->tts_values[(col) - 1] = (value))
+#define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))
+	SET(COL_ID, Int64GetDatum(message->id == appender.last_id ? log_next_id() : message->id));
+	SET_UNLESS(COL_KEY, !message->has_key, UUIDPGetDatum(&message->key));
+	SET(COL_MESSAGE_ID, PointerGetDatum(message->message_id));
+	SET(COL_DEST, PointerGetDatum(message->dest));
+	SET_UNLESS(COL_CAUSE, message->cause == NULL, PointerGetDatum(message->cause));
+	SET(COL_AT, TimestampTzGetDatum(message->at));
+	SET_UNLESS(COL_HEADERS, message->headers == NULL, PointerGetDatum(message->headers));
+	SET_UNLESS(COL_BODY, message->body == NULL, PointerGetDatum(message->body));
+	SET(COL_LOG_SEGMENT, Int32GetDatum(log_segment));
+	SET(COL_STATE, CStringGetTextDatum(deferred_state_name(state)));
+	SET_UNLESS(COL_RETURNED_TX, true, (Datum) 0);
+	SET(COL_ATTEMPTS, Int32GetDatum(attempts));
+	SET(COL_NEXT_AT, TimestampTzGetDatum(next_at));
+	SET_UNLESS(COL_LAST_ERROR, error == NULL, CStringGetTextDatum(error));
+	SET_UNLESS(COL_FIRST_ATTEMPT, error == NULL, now);
+	SET_UNLESS(COL_LAST_ATTEMPT, error == NULL, now);
+#undef SET
+#undef SET_UNLESS
+	ExecStoreVirtualTuple(row);
+	simple_table_tuple_insert(appender.table, row);
+	(void) compat_insert_index_tuples(appender.indexes, row, appender.estate);
+	ResetPerTupleExprContext(appender.estate);
+	appender.last_id = message->id;
+}
+
+/* Closes what deferred_append() has opened, if it was called. */
+void
+deferred_end_append(void)
+{
+	if (appender.table == NULL)
+		return;
+	ExecCloseIndices(appender.indexes);
+	ExecDropSingleTupleTableSlot(appender.row);
+	FreeExecutorState(appender.estate);
+	table_close(appender.table, NoLock);
+	memset(&appender, 0, sizeof(appender));
+
+	/* What was appended is to be seen by statements that follow. */
+	CommandCounterIncrement();
+}
+
+/* Forgets what deferred_append() has opened, after the transaction was rolled back. */
+void
+deferred_abort_append(void)
+{
+	memset(&appender, 0, sizeof(appender));
+}
+
+static void
+begin_append(void)
+{
+	appender.table = table_open(relations_enter()->deferred, RowExclusiveLock);
+	appender.estate = CreateExecutorState();
+	appender.indexes = makeNode(ResultRelInfo);
+	InitResultRelInfo(appender.indexes, appender.table, 1, NULL, 0);
+	ExecOpenIndices(appender.indexes, false);
+	appender.row = table_slot_create(appender.table, NULL);
+}
+
+static void
+begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value)
+{
+	ScanKeyData key;
+
+	look->table = table_open(relations_enter()->deferred, AccessShareLock);
+	look->index = index_open_on(look->table, column, AccessShareLock);
+	look->slot = table_slot_create(look->table, NULL);
+	moment_begin(&look->moment, look->table);
+	look->scan = compat_index_beginscan(look->table, look->index, look->moment.scan, 1);
+	ScanKeyInit(&key, 1, compare == F_INT8GE ? BTGreaterEqualStrategyNumber : BTEqualStrategyNumber, compare, value);
+	index_rescan(look->scan, &key, 1, NULL, 0);
+}
+
+/* Fetches the next row that the index finds; false if there is none. */
+static bool
+next_row(IndexLook *look)
+{
+	while (index_getnext_slot(look->scan, ForwardScanDirection, look->slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (moment_shows(&look->moment, look->slot))
+			return true;
+	}
+	return false;
+}
+
+static void
+end_look(IndexLook *look)
+{
+	index_endscan(look->scan);
+	moment_end(&look->moment);
+	ExecDropSingleTupleTableSlot(look->slot);
+	index_close(look->index, AccessShareLock);
+	table_close(look->table, AccessShareLock);
+}
+
+/* How a state is called in outbox.deferred. */
+const char *
+deferred_state_name(DeferredState state)
+{
+	return state_names[state];
+}
+
+/* Reads one row; what is stored out of line is not fetched. */
+void
+deferred_read_row(TupleTableSlot *slot, Deferred *row)
+{
+	slot_getallattrs(slot);
+	memset(row, 0, sizeof(*row));
+#define COLUMN(col) (slot->tts_values[(col) - 1])
+#define ISNULL(col) (slot->tts_isnull[(col) - 1])
+	row->message.id = DatumGetInt64(COLUMN(COL_ID));
+	row->message.at = DatumGetTimestampTz(COLUMN(COL_AT));
+	row->message.has_key = !ISNULL(COL_KEY);
+	if (row->message.has_key)
+		row->message.key = *DatumGetUUIDP(COLUMN(COL_KEY));
+	row->message.message_id = DatumGetTextPP(COLUMN(COL_MESSAGE_ID));
+	row->message.dest = DatumGetTextPP(COLUMN(COL_DEST));
+	row->message.cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
+	row->message.headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
+	row->message.body = ISNULL(COL_BODY) ? NULL : (bytea *) DatumGetPointer(COLUMN(COL_BODY));
+	row->state = state_of(TextDatumGetCString(COLUMN(COL_STATE)));
+	if (!ISNULL(COL_RETURNED_TX))
+		row->returned_tx = DatumGetFullTransactionId(COLUMN(COL_RETURNED_TX));
+	row->attempts = DatumGetInt32(COLUMN(COL_ATTEMPTS));
+	row->next_at = DatumGetTimestampTz(COLUMN(COL_NEXT_AT));
+	row->last_error = ISNULL(COL_LAST_ERROR) ? NULL : DatumGetTextPP(COLUMN(COL_LAST_ERROR));
+#undef COLUMN
+#undef ISNULL
+}
+
+static DeferredState
+state_of(const char *name)
+{
+	for (int i = 0; i < lengthof(state_names); i++)
+	{
+		if (strcmp(state_names[i], name) == 0)
+			return (DeferredState) i;
+	}
+	elog(ERROR, "outbox.deferred holds an unknown state: \"%s\"", name);
+}

@@ -1,0 +1,162 @@
+/*
+ * entry.c
+ *		What a message looks like in a stream: flat fields, text as UTF-8.
+ *
+ *	 id <message id> time <enqueued, Unix ms> body <bytes> [cause <incoming
+ *	 message id>] [<header> <value> ...]
+ *
+ * For batch.c, which writes them into a batch, and outbox_send().
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/log/entry.h"
+
+static void count_bytes(const char *bytes, size_t size, void *arg);
+static void write_headers(Jsonb *headers, EntrySink sink, void *arg);
+static void write_string(const char *string, EntrySink sink, void *arg);
+static void write_utf8(const char *string, int length, EntrySink sink, void *arg);
+
+/*
+ * Raises 54000 if a message has more bytes than may be sent, and 22023 if its
+ * headers are none, or too many. A number may be short where it is stored and long when it
+ * is sent.
+ */
+void
+entry_check(const Message *message)
+{
+	size_t		body = toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ;
+
+	if (body > MAX_BODY_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("body is too large"),
+				 errdetail("It has %zu bytes; %d are allowed.", body, MAX_BODY_BYTES)));
+	if (message->headers)
+		entry_check_headers(message->headers);
+}
+
+/* The same for headers alone. */
+void
+entry_check_headers(Jsonb *headers)
+{
+	size_t		size = 0;
+
+	write_headers(headers, count_bytes, &size);
+	if (size > MAX_HEADER_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("headers are too large"),
+				 errdetail("They have %zu bytes as they are sent; %d are allowed.", size, MAX_HEADER_BYTES)));
+}
+
+/* How many fields an entry has: names and values together. */
+int
+entry_count_fields(const Message *message)
+{
+	return 2 * (3 + (message->cause ? 1 : 0) +
+				(message->headers ? JB_ROOT_COUNT(message->headers) : 0));
+}
+
+/* Hands all names and values of an entry to the sink. */
+void
+entry_write(const Message *message, EntrySink sink, void *arg)
+{
+	char		unix_ms[24];
+	bytea	   *body = DatumGetByteaPP(PointerGetDatum(message->body));
+	int64		ms = (message->at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+
+	write_string("id", sink, arg);
+	entry_write_text(message->message_id, sink, arg);
+	write_string("time", sink, arg);
+	sink(unix_ms, pg_lltoa(ms, unix_ms), arg);
+	write_string("body", sink, arg);
+	sink(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), arg);
+	if (message->cause)
+	{
+		write_string("cause", sink, arg);
+		entry_write_text(message->cause, sink, arg);
+	}
+	if (message->headers)
+		write_headers(message->headers, sink, arg);
+}
+
+/* Hands a text to the sink, as UTF-8. */
+void
+entry_write_text(const text *value, EntrySink sink, void *arg)
+{
+	write_utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), sink, arg);
+}
+
+/* An EntrySink. */
+static void
+count_bytes(const char *bytes, size_t size, void *arg)
+{
+	*(size_t *) arg += size;
+}
+
+/* Whoever stores a message checks these; but a superuser may have stored anything. */
+static void
+write_headers(Jsonb *headers, EntrySink sink, void *arg)
+{
+	JsonbIterator *iterator = JsonbIteratorInit(&headers->root);
+	JsonbValue	name;
+	JsonbValue	value;
+
+	if (!JB_ROOT_IS_OBJECT(headers))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("headers must be a JSON object")));
+
+	/* With more fields than Redis' Lua can propagate, a script ends in the midst of its batch. */
+	if (JB_ROOT_COUNT(headers) > MAX_HEADERS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("too many headers"),
+				 errdetail("There are %u; %d are allowed.", JB_ROOT_COUNT(headers), MAX_HEADERS)));
+	(void) JsonbIteratorNext(&iterator, &value, true);
+	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) JsonbIteratorNext(&iterator, &value, true);
+		write_utf8(name.val.string.val, name.val.string.len, sink, arg);
+		if (value.type == jbvString)
+			write_utf8(value.val.string.val, value.val.string.len, sink, arg);
+		else if (value.type == jbvBool)
+			write_string(value.val.boolean ? "true" : "false", sink, arg);
+		else if (value.type == jbvNumeric)
+		{
+			char	   *number = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric)));
+
+			write_string(number, sink, arg);
+			pfree(number);
+		}
+		else
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("a header is not a string, a number or a boolean")));
+	}
+}
+
+static void
+write_string(const char *string, EntrySink sink, void *arg)
+{
+	sink(string, strlen(string), arg);
+}
+
+static void
+write_utf8(const char *string, int length, EntrySink sink, void *arg)
+{
+	char	   *converted = pg_server_to_any(string, length, PG_UTF8);
+
+	sink(converted, converted == string ? length : strlen(converted), arg);
+	if (converted != string)
+		pfree(converted);
+}

@@ -1,0 +1,24 @@
+/*
+ * entry.h
+ *		What a message looks like in a stream.
+ */
+#ifndef OUTBOX_ENTRY_H
+#define OUTBOX_ENTRY_H
+
+#include "src/log/log.h"
+
+/* Bytes of an entry, as they are sent. */
+#define MAX_BODY_BYTES	(64 * 1024 * 1024)
+#define MAX_HEADERS		1000	/* Lua hands 8000 values at the most to a command */
+#define MAX_HEADER_BYTES (1024 * 1024)	/* names and values of all together */
+
+/* Takes the next name or value of an entry; the bytes are valid during the call. */
+typedef void (*EntrySink) (const char *bytes, size_t size, void *arg);
+
+extern void entry_check(const Message *message);
+extern void entry_check_headers(Jsonb *headers);
+extern int	entry_count_fields(const Message *message);
+extern void entry_write(const Message *message, EntrySink sink, void *arg);
+extern void entry_write_text(const text *value, EntrySink sink, void *arg);
+
+#endif							/* OUTBOX_ENTRY_H */

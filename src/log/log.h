@@ -1,0 +1,57 @@
+/*
+ * log.h
+ *		The log: outgoing messages in the order of the calls.
+ */
+#ifndef OUTBOX_LOG_H
+#define OUTBOX_LOG_H
+
+#include "executor/tuptable.h"
+#include "utils/jsonb.h"
+#include "utils/snapshot.h"
+#include "utils/uuid.h"
+
+#include "src/log/window.h"
+
+/* A row of log_N. */
+typedef struct Message
+{
+	int64		id;
+	FullTransactionId tx;
+	TimestampTz at;
+	bool		has_key;		/* whether it belongs to a record */
+	pg_uuid_t	key;
+	text	   *message_id;
+	text	   *dest;			/* NULL = a receipt, see log_append_receipt() */
+	text	   *cause;			/* or NULL */
+	Jsonb	   *headers;		/* or NULL */
+	bytea	   *body;			/* maybe still out of line */
+	TimestampTz deliver_at;		/* 0 = at once */
+} Message;
+
+/* Reads a row that log_scan() found; returns false to end the scan. */
+typedef bool (*LogReader) (TupleTableSlot *row, int segment, void *arg);
+
+extern int64 log_next_id(void);
+extern void log_note_ids(void);
+extern void log_append(const Message *message);
+extern void log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid);
+extern void log_append_receipt_of(const Message *message);
+extern int64 log_size(void);
+extern bool log_is_full(int64 size);
+extern void log_check_size(void);
+
+extern void log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
+					 LogReader reader, void *arg);
+extern bool log_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
+extern void log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg);
+extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
+
+extern bool log_row_is_receipt(TupleTableSlot *row);
+extern int64 log_row_id(TupleTableSlot *row);
+extern FullTransactionId log_row_tx(TupleTableSlot *row);
+extern Oid	log_row_database(TupleTableSlot *row);
+extern TimestampTz log_row_at(TupleTableSlot *row);
+extern void log_row_message(TupleTableSlot *row, Message *message);
+extern void log_row_envelope(TupleTableSlot *row, Message *message);
+
+#endif							/* OUTBOX_LOG_H */

@@ -1,0 +1,370 @@
+/*
+ * window.c
+ *		Reads and writes the rows of the window tables.
+ *
+ * The dispatcher appends them; sessions read them to know what has been
+ * published. A window is where one snapshot ends: its messages are those that
+ * its snapshot sees and that of the window before does not. A row is never
+ * changed. Window N lies in the table of the log segment that was current when it
+ * was opened, and is repeated at the beginning of the next segment's table, so
+ * that the end of the window before is always at hand.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/log/window.h"
+#include "src/shared.h"
+#include "src/table/append.h"
+#include "src/table/index.h"
+#include "src/table/relations.h"
+
+/* Columns of window_N. */
+enum
+{
+	COL_NUMBER = 1,
+	COL_UUID,
+	COL_TX,
+	COL_SNAPSHOT,
+	COL_OPENED_AT,
+	COL_PUBLISHED,
+	COL_PROPAGATED,
+	COL_MESSAGES,
+	COL_OLDEST,
+	NCOLUMNS = COL_OLDEST
+};
+
+static bool fetch(int64 number, Snapshot snapshot, Window *window);
+static bool newest(Snapshot snapshot, Window *window);
+static bool find(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
+				 int64 number, Window *window);
+static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
+static void copy_row(TupleTableSlot *row, Window *window);
+static int	compare_tx(const void *a, const void *b);
+
+/*
+ * The snapshot of this moment, palloc'd. Needs an active snapshot that was
+ * just taken.
+ */
+SnapshotValue *
+snapshot_value_now(void)
+{
+	return (SnapshotValue *) DatumGetPointer(DirectFunctionCall1(pg_current_snapshot, (Datum) 0));
+}
+
+/* The snapshot of this moment, palloc'd, whatever the isolation level. */
+SnapshotValue *
+snapshot_value_latest(void)
+{
+	SnapshotValue *latest;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	latest = snapshot_value_now();
+	PopActiveSnapshot();
+	return latest;
+}
+
+/* A palloc'd copy. */
+SnapshotValue *
+snapshot_value_copy(const SnapshotValue *snapshot)
+{
+	SnapshotValue *copy = palloc(VARSIZE(snapshot));
+
+	memcpy(copy, snapshot, VARSIZE(snapshot));
+	return copy;
+}
+
+/*
+ * A palloc'd copy that takes some transactions for being still in progress.
+ * They are below the snapshot's xmax; the same one may be named repeatedly.
+ */
+SnapshotValue *
+snapshot_value_without(const SnapshotValue *snapshot, const FullTransactionId *txs, uint32 ntxs)
+{
+	Size		size = offsetof(SnapshotValue, xip) +
+		((Size) snapshot->nxip + ntxs) * sizeof(FullTransactionId);
+	SnapshotValue *result = palloc(size);
+	uint32		n = 0;
+
+	*result = *snapshot;
+	memcpy(result->xip, snapshot->xip, snapshot->nxip * sizeof(FullTransactionId));
+	memcpy(result->xip + snapshot->nxip, txs, ntxs * sizeof(FullTransactionId));
+	qsort(result->xip, snapshot->nxip + ntxs, sizeof(FullTransactionId), compare_tx);
+	for (uint32 i = 0; i < snapshot->nxip + ntxs; i++)
+	{
+		if (n == 0 || !FullTransactionIdEquals(result->xip[n - 1], result->xip[i]))
+			result->xip[n++] = result->xip[i];
+	}
+
+	result->nxip = n;
+	if (n > 0 && FullTransactionIdPrecedes(result->xip[0], result->xmin))
+		result->xmin = result->xip[0];
+	SET_VARSIZE(result, offsetof(SnapshotValue, xip) + (Size) n * sizeof(FullTransactionId));
+	return result;
+}
+
+/* Whether a transaction had ended when the snapshot was taken. */
+bool
+snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx)
+{
+	if (FullTransactionIdPrecedes(tx, snapshot->xmin))
+		return true;
+	if (!FullTransactionIdPrecedes(tx, snapshot->xmax))
+		return false;
+	return bsearch(&tx, snapshot->xip, snapshot->nxip, sizeof(tx), compare_tx) == NULL;
+}
+
+/* Reads window `number`; its snapshot is palloc'd. False if it is not kept. */
+bool
+window_fetch(int64 number, Window *window)
+{
+	return fetch(number, SnapshotSelf, window);
+}
+
+/* Reads the window that was opened last. False only in a broken database. */
+bool
+window_newest(Window *window)
+{
+	return newest(SnapshotSelf, window);
+}
+
+/*
+ * Reads the newest window that is kept of those up to `number`. False if there
+ * is none. Numbers are missing only where something has gone wrong; what was
+ * committed between two windows that are kept is found all the same.
+ */
+bool
+window_at(int64 number, Window *window)
+{
+	return find(SnapshotSelf, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, number, window);
+}
+
+/* Reads the oldest window that is kept of those after `number`. False if there is none. */
+bool
+window_after(int64 number, Window *window)
+{
+	return find(SnapshotSelf, ForwardScanDirection, BTGreaterStrategyNumber, F_INT8GT, number, window);
+}
+
+/*
+ * The number of the oldest window from which all are kept up to the newest.
+ * The tables of the segments overlap by one window each. A segment that somebody held
+ * while a younger one was emptied leaves a gap: what is before it does not count.
+ */
+int64
+window_oldest_number(void)
+{
+	Rings		rings;
+	Window		newest;
+	int64		oldest;
+	int64		before;
+
+	if (!window_newest(&newest))
+		elog(ERROR, "no window is left");
+	oldest = newest.number;
+	rings_read(&rings);
+	do
+	{
+		before = oldest;
+		for (int n = 0; n < rings.ring[RING_LOG].nsegments; n++)
+		{
+			Window		first;
+			Window		last;
+
+			if (segment_is_live(&rings.ring[RING_LOG].segments[n]) &&
+				read_first(n, ForwardScanDirection, NULL, SnapshotSelf, &first) &&
+				read_first(n, BackwardScanDirection, NULL, SnapshotSelf, &last) &&
+				first.number < oldest && last.number >= oldest)
+				oldest = first.number;
+		}
+	} while (oldest < before);
+	return oldest;
+}
+
+/* Writes a window into the table of log segment `segment`. */
+void
+window_append(const Window *window, int segment)
+{
+	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
+	Relation	table = table_open(relations->window, RowExclusiveLock);
+	Datum		values[NCOLUMNS];
+	bool		isnull[NCOLUMNS] = {0};
+
+	values[COL_NUMBER - 1] = Int64GetDatum(window->number);
+	values[COL_UUID - 1] = UUIDPGetDatum(&window->uuid);
+	values[COL_TX - 1] = FullTransactionIdGetDatum(window->tx);
+	values[COL_SNAPSHOT - 1] = PointerGetDatum(window->snapshot);
+	values[COL_OPENED_AT - 1] = TimestampTzGetDatum(window->opened_at);
+	values[COL_PUBLISHED - 1] = Int64GetDatum(window->published);
+	values[COL_PROPAGATED - 1] = Int64GetDatum(window->propagated);
+	values[COL_MESSAGES - 1] = Int64GetDatum(window->messages);
+	values[COL_OLDEST - 1] = TimestampTzGetDatum(window->oldest);
+	isnull[COL_OLDEST - 1] = window->oldest == 0;
+
+	append_row(table, COL_NUMBER, NCOLUMNS, values, isnull);
+	table_close(table, NoLock);
+}
+
+/*
+ * Reads the newest window known to be in Redis: as the dispatcher reports it,
+ * or else as the tables do. False if it is not kept.
+ */
+bool
+window_published(Window *window)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		reported = -1;
+
+	if (!window_newest(window))
+		return false;
+	if (shared)
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		reported = shared->report.published;
+		LWLockRelease(shared->lock);
+	}
+	return window_at(Max(reported, window->published), window);
+}
+
+/*
+ * The same for the newest window whose receipts have been propagated: to all, or
+ * to custom record tables at least.
+ */
+bool
+window_propagated(Window *window, bool to_tables)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		reported = -1;
+
+	if (!window_newest(window))
+		return false;
+	if (shared)
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		reported = to_tables ? Max(shared->report.propagated, shared->books.marked) : shared->report.propagated;
+		LWLockRelease(shared->lock);
+	}
+	return window_at(reported >= 0 ? reported : window->propagated, window);
+}
+
+/*
+ * The same as the tables show it to a snapshot, and nothing else: what else
+ * that snapshot shows fits to it. False if it shows none.
+ */
+bool
+window_published_in(Snapshot snapshot, Window *window)
+{
+	return newest(snapshot, window) && fetch(window->published, snapshot, window);
+}
+
+/* The same for the newest window whose receipts have been propagated. */
+bool
+window_handed_over_in(Snapshot snapshot, Window *window)
+{
+	return newest(snapshot, window) &&
+		fetch(Min(window->published, window->propagated), snapshot, window);
+}
+
+static bool
+fetch(int64 number, Snapshot snapshot, Window *window)
+{
+	return find(snapshot, ForwardScanDirection, BTEqualStrategyNumber, F_INT8EQ, number, window);
+}
+
+static bool
+newest(Snapshot snapshot, Window *window)
+{
+	return find(snapshot, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, PG_INT64_MAX, window);
+}
+
+/*
+ * The first window in that direction, of all segments, whose number compares so
+ * with the one given.
+ */
+static bool
+find(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
+	 int64 number, Window *window)
+{
+	Rings		rings;
+	ScanKeyData key;
+	bool		found = false;
+
+	rings_read(&rings);
+	ScanKeyInit(&key, COL_NUMBER, strategy, compare, Int64GetDatum(number));
+	for (int n = 0; n < rings.ring[RING_LOG].nsegments; n++)
+	{
+		Window		candidate;
+
+		if (!segment_is_live(&rings.ring[RING_LOG].segments[n]) ||
+			!read_first(n, direction, &key, snapshot, &candidate))
+			continue;
+		if (!found || (ScanDirectionIsForward(direction) ? candidate.number < window->number :
+					   candidate.number >= window->number))
+			*window = candidate;
+		found = true;
+		if (strategy == BTEqualStrategyNumber)
+			break;
+	}
+	return found;
+}
+
+/*
+ * Reads the first row of a segment's table in the order of numbers that satisfies
+ * the key. Locks are released at once.
+ */
+static bool
+read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window)
+{
+	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
+	Relation	table = table_open(relations->window, AccessShareLock);
+	Relation	index = index_open_on(table, COL_NUMBER, AccessShareLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	IndexScanDesc scan = compat_index_beginscan(table, index, snapshot, key ? 1 : 0);
+	bool		found;
+
+	index_rescan(scan, key, key ? 1 : 0, NULL, 0);
+	found = index_getnext_slot(scan, direction, row);
+	if (found)
+		copy_row(row, window);
+
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
+	table_close(table, AccessShareLock);
+	return found;
+}
+
+static void
+copy_row(TupleTableSlot *row, Window *window)
+{
+	slot_getallattrs(row);
+#define COLUMN(col) (row->tts_values[(col) - 1])
+	window->number = DatumGetInt64(COLUMN(COL_NUMBER));
+	window->uuid = *DatumGetUUIDP(COLUMN(COL_UUID));
+	window->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
+	window->snapshot = (SnapshotValue *) PG_DETOAST_DATUM_COPY(COLUMN(COL_SNAPSHOT));
+	window->opened_at = DatumGetTimestampTz(COLUMN(COL_OPENED_AT));
+	window->published = DatumGetInt64(COLUMN(COL_PUBLISHED));
+	window->propagated = DatumGetInt64(COLUMN(COL_PROPAGATED));
+	window->messages = DatumGetInt64(COLUMN(COL_MESSAGES));
+	window->oldest = row->tts_isnull[COL_OLDEST - 1] ? 0 : DatumGetTimestampTz(COLUMN(COL_OLDEST));
+#undef COLUMN
+}
+
+static int
+compare_tx(const void *a, const void *b)
+{
+	uint64		left = U64FromFullTransactionId(*(const FullTransactionId *) a);
+	uint64		right = U64FromFullTransactionId(*(const FullTransactionId *) b);
+
+	return left < right ? -1 : left > right;
+}

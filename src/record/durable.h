@@ -1,0 +1,16 @@
+/*
+ * durable.h
+ *		Waits until the record of a duplicate is safe, and for the standby.
+ */
+#ifndef OUTBOX_DURABLE_H
+#define OUTBOX_DURABLE_H
+
+#include "access/xlogdefs.h"
+
+#include "src/record/record.h"
+
+extern void durable_wait(const RecordLook *look);
+extern bool durable_has_standby(void);
+extern void durable_wait_for_standby(XLogRecPtr lsn, void (*attend) (void));
+
+#endif							/* OUTBOX_DURABLE_H */

@@ -1,0 +1,352 @@
+/*
+ * endpoint.c
+ *		Reads the settings of endpoints, and remembers them.
+ *
+ * Called by outbox_begin() for its endpoint, by cleanup for the longest
+ * retention, and by propagation.c for who is to be told. All endpoints are read at once into a cache of this backend; a
+ * trigger on the table, outbox_endpoint_changed(), sends the invalidation that
+ * empties it, so a restored dump counts as much as outbox_alter_endpoint().
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "common/int.h"
+#include "commands/trigger.h"
+#include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/record/endpoint.h"
+#include "src/table/moment.h"
+#include "src/table/relations.h"
+
+/* Columns of outbox.endpoint. */
+enum
+{
+	COL_NAME = 1,
+	COL_CONCURRENCY,
+	COL_RETENTION,
+	COL_RECORD_TABLE,
+	COL_RECORD_COLUMNS,
+	COL_DEDUP_STORE,
+	COL_STORE_RETENTION
+};
+
+/* A row of outbox.endpoint; what is NULL there falls back on a setting. */
+typedef struct EndpointRow
+{
+	char	   *name;
+	bool		has_concurrency;
+	Concurrency concurrency;
+	int64		retention;		/* microseconds, 0 = none of its own */
+	int64		store_retention;	/* the same */
+	RecordMapping mapping;
+	char	   *dedup_store;
+} EndpointRow;
+
+static MemoryContext cache;		/* NULL = not loaded */
+static EndpointRow *rows;
+static int	nrows;
+static Oid	cached_relation;
+static bool stale;
+
+static Endpoint *copy_of(const char *name);
+static Endpoint settle(const EndpointRow *row, const char *name);
+static void load(void);
+static void load_row(TupleTableSlot *slot, EndpointRow *row);
+static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
+static int64 retention_of(const EndpointRow *row);
+static int64 wanted_retention(const EndpointRow *row);
+static int64 interval_to_microseconds(const Interval *interval);
+static void forget_on_change(Datum arg, Oid relation);
+
+PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
+
+/* Registers the invalidation callback; once, by _PG_init. */
+void
+endpoint_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
+}
+
+/*
+ * The settings of an endpoint, those it does not have of its own taken from
+ * outbox.concurrency and outbox.retention. The name in the result is the one
+ * passed in; other strings live until the next call. Raises 42704 if there is
+ * no such endpoint.
+ */
+Endpoint
+endpoint_get(const char *name)
+{
+	Endpoint	endpoint;
+
+	if (!endpoint_find(name, &endpoint))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("endpoint \"%s\" does not exist", name),
+				 errhint("An administrator can create it with outbox_create_endpoint().")));
+	return endpoint;
+}
+
+/* The same; false if there is no such endpoint. */
+bool
+endpoint_find(const char *name, Endpoint *endpoint)
+{
+	static const EndpointRow none;
+
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		if (strcmp(rows[i].name, name) == 0)
+		{
+			*endpoint = settle(&rows[i], name);
+			return true;
+		}
+	}
+	*endpoint = settle(&none, name);
+	return strcmp(name, "default") == 0;
+}
+
+/* Visits all endpoints that have settings. What is visited must not wait. */
+void
+endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
+{
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		Endpoint	endpoint = settle(&rows[i], rows[i].name);
+
+		visit(&endpoint, arg);
+	}
+}
+
+/* All endpoints, palloc'd with their strings; "default" may have no row. */
+List *
+endpoint_list(void)
+{
+	List	   *endpoints = NIL;
+	bool		has_default = false;
+
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		endpoints = lappend(endpoints, copy_of(rows[i].name));
+		has_default |= strcmp(rows[i].name, "default") == 0;
+	}
+	return has_default ? endpoints : lappend(endpoints, copy_of("default"));
+}
+
+/*
+ * Raises 40001 if the records of an endpoint are not kept any more where
+ * `mapping` says, or if it has got another store: that would not be told of them.
+ */
+void
+endpoint_check_place(const char *name, const RecordMapping *mapping, const char *dedup_store)
+{
+	static const EndpointRow none;
+	const EndpointRow *now = &none;
+
+	AcceptInvalidationMessages();
+	load();
+	for (int i = 0; i < nrows; i++)
+	{
+		if (strcmp(rows[i].name, name) == 0)
+			now = &rows[i];
+	}
+	if (!record_mapping_equal(&now->mapping, mapping))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("endpoint \"%s\" has another record table since the message was opened", name),
+				 errhint("Retry the transaction.")));
+	if (strcmp(now->dedup_store ? now->dedup_store : "", dedup_store ? dedup_store : "") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("endpoint \"%s\" has another deduplication store since the message was opened", name),
+				 errhint("Retry the transaction.")));
+}
+
+/* The longest time that any record must be remembered here, in microseconds. */
+int64
+endpoint_longest_retention(void)
+{
+	int64		longest = outbox_retention * USECS_PER_SEC;
+
+	load();
+	for (int i = 0; i < nrows; i++)
+		longest = Max(longest, retention_of(&rows[i]));
+	return longest;
+}
+
+/* Trigger: the settings of endpoints have changed. */
+Datum
+outbox_endpoint_changed(PG_FUNCTION_ARGS)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by trigger manager",
+						"outbox.endpoint_changed")));
+	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	return PointerGetDatum(NULL);
+}
+
+static Endpoint *
+copy_of(const char *name)
+{
+	Endpoint   *copy = palloc(sizeof(Endpoint));
+	Endpoint	endpoint = endpoint_get(name);
+
+	*copy = endpoint;
+	copy->name = pstrdup(name);
+	record_mapping_copy(&copy->mapping, &endpoint.mapping);
+	copy->dedup_store = endpoint.dedup_store ? pstrdup(endpoint.dedup_store) : NULL;
+	return copy;
+}
+
+/* A row's settings, with those of the server where it has none. */
+static Endpoint
+settle(const EndpointRow *row, const char *name)
+{
+	return (Endpoint) {
+		.name = (char *) name,
+		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
+		.retention = retention_of(row),
+		.store_retention = row->dedup_store == NULL ? 0 :
+			row->store_retention > 0 ? row->store_retention : wanted_retention(row),
+		.mapping = row->mapping,
+		.dedup_store = row->dedup_store
+	};
+}
+
+/*
+ * How long records live here. Beside a store no shorter than outbox.replay_window:
+ * if the store loses its newest ids they must be here until it has them again, and
+ * whoever looked before a record went must have reason to look there again.
+ */
+static int64
+retention_of(const EndpointRow *row)
+{
+	int64		wanted = wanted_retention(row);
+
+	return row->dedup_store ? Max(wanted, outbox_replay_window * USECS_PER_SEC) : wanted;
+}
+
+static int64
+wanted_retention(const EndpointRow *row)
+{
+	return row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC;
+}
+
+static void
+load(void)
+{
+	Oid			relation = relations_enter()->endpoint;
+	Relation	table;
+	TupleTableSlot *slot;
+	TableScanDesc scan;
+	Moment		moment;
+	MemoryContext fresh;
+	MemoryContext caller;
+	int			size = 8;
+
+	if (cache != NULL && !stale && cached_relation == relation)
+		return;
+	if (cache != NULL)
+		MemoryContextDelete(cache);
+	cache = NULL;
+	nrows = 0;
+
+	fresh = AllocSetContextCreate(CurrentMemoryContext, "outbox endpoints", ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(fresh);
+	rows = palloc(size * sizeof(EndpointRow));
+
+	/* A new snapshot, so that no isolation level sees old settings. */
+	table = table_open(relation, AccessShareLock);
+	cached_relation = relation; /* a change while we read makes it stale */
+	stale = false;
+	moment_begin(&moment, table);
+	slot = table_slot_create(table, NULL);
+	scan = table_beginscan(table, moment.scan, 0, NULL);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		if (!moment_shows(&moment, slot))
+			continue;
+		if (nrows == size)
+			rows = repalloc(rows, (size *= 2) * sizeof(EndpointRow));
+		load_row(slot, &rows[nrows++]);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	moment_end(&moment);
+	table_close(table, AccessShareLock);
+
+	MemoryContextSwitchTo(caller);
+	MemoryContextSetParent(fresh, TopMemoryContext);
+	cache = fresh;
+}
+
+static void
+load_row(TupleTableSlot *slot, EndpointRow *row)
+{
+	bool		isnull;
+	Datum		value;
+
+	memset(row, 0, sizeof(*row));
+	row->name = TextDatumGetCString(slot_getattr(slot, COL_NAME, &isnull));
+
+	value = slot_getattr(slot, COL_CONCURRENCY, &isnull);
+	if (!isnull)
+		row->has_concurrency =
+			settings_concurrency_from_name(TextDatumGetCString(value), &row->concurrency);
+
+	value = slot_getattr(slot, COL_RETENTION, &isnull);
+	if (!isnull)
+		row->retention = interval_to_microseconds(DatumGetIntervalP(value));
+
+	value = slot_getattr(slot, COL_RECORD_TABLE, &isnull);
+	if (!isnull)
+		load_mapping(slot, DatumGetObjectId(value), &row->mapping);
+
+	value = slot_getattr(slot, COL_DEDUP_STORE, &isnull);
+	if (!isnull)
+		row->dedup_store = TextDatumGetCString(value);
+
+	value = slot_getattr(slot, COL_STORE_RETENTION, &isnull);
+	if (!isnull)
+		row->store_retention = interval_to_microseconds(DatumGetIntervalP(value));
+}
+
+static void
+load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping)
+{
+	bool		isnull;
+	Datum		columns = slot_getattr(slot, COL_RECORD_COLUMNS, &isnull);
+
+	record_mapping_read(mapping, table, isnull ? NULL : DatumGetJsonbP(columns));
+}
+
+/* As everywhere in PostgreSQL a month counts 30 days here. */
+static int64
+interval_to_microseconds(const Interval *interval)
+{
+	int64		days = interval->day + interval->month * INT64CONST(30);
+	int64		result;
+
+	if (pg_mul_s64_overflow(days, USECS_PER_DAY, &result) ||
+		pg_add_s64_overflow(result, interval->time, &result))
+		return PG_INT64_MAX;	/* for ever */
+	return result;
+}
+
+static void
+forget_on_change(Datum arg, Oid relation)
+{
+	if (relation == InvalidOid || relation == cached_relation)
+		stale = true;
+}

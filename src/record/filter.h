@@ -1,0 +1,50 @@
+/*
+ * filter.h
+ *		Bloom filters: which segments certainly do not hold a key.
+ */
+#ifndef OUTBOX_FILTER_H
+#define OUTBOX_FILTER_H
+
+#include "utils/uuid.h"
+
+#include "src/ring/ring.h"
+#include "src/shared.h"
+
+/* What a filter is being built for. */
+typedef enum FilterUse
+{
+	FILTER_OF_SEGMENT,				/* one that has none */
+	FILTER_OF_MERGE				/* the target, while it is filled */
+} FilterUse;
+
+#define FILTER_USES	2
+
+/* For each ring, one bit for each segment that certainly does not hold a key. */
+typedef struct Absence
+{
+	uint32		segments[RING_KINDS];
+} Absence;
+
+StaticAssertDecl(MAX_SEGMENTS <= 32, "the bits of an Absence");
+
+extern void filter_request(void);
+extern void filter_startup(void);
+
+extern void filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence);
+
+extern bool filter_begin(FilterUse use, int64 keys);
+extern void filter_add(FilterUse use, const pg_uuid_t *key);
+extern void filter_publish(FilterUse use, RingKind kind, int segment, uint64 tag);
+extern void filter_abandon(FilterUse use);
+extern bool filter_is_there(RingKind kind, int segment, const Segment *state);
+extern void filters_forget_stale(const Rings *rings);
+extern void filters_forget_all(DatabaseShared *shared);
+
+/* Whether the filter of a segment says that it does not hold the key. */
+static inline bool
+absence_certain(const Absence *absence, RingKind kind, int segment)
+{
+	return (absence->segments[kind] & (1U << segment)) != 0;
+}
+
+#endif							/* OUTBOX_FILTER_H */

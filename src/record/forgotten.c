@@ -1,0 +1,198 @@
+/*
+ * forgotten.c
+ *		Tombstones: ids that an administrator has had forgotten.
+ *
+ * Called by record_ring.c, under the lock on the key, and by bgworker/ring/cleanup.c.
+ * A compacted row is never changed, so a record that is to be forgotten stays where
+ * it is, and a row of outbox.forgotten says that it does not count:
+ *
+ *	 forget		writes the tombstone, if the id is known
+ *	 claim		deletes it, in the same transaction that writes the new record
+ *
+ * So as long as a tombstone is committed every committed record of its key is
+ * older, wherever it is and wherever it is copied to, and does not count; and
+ * when it is gone all of them do. A transaction in progress speaks for itself by
+ * its rows, as a claim does: what it wrote shows as such in a dirty snapshot, and
+ * if it is rolled back all is as it was.
+ *
+ * A tombstone whose key is in no segment any more is deleted by cleanup. It must
+ * never go earlier: then the id would be known again.
+ *
+ * There are few tombstones; nearly always the table is empty, and a claim
+ * does not look any further.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/compat.h"
+#include "src/kill_point.h"
+#include "src/record/forgotten.h"
+#include "src/record/record_ring.h"
+#include "src/table/append.h"
+#include "src/table/index.h"
+#include "src/table/relations.h"
+
+/* Columns of outbox.forgotten. */
+enum
+{
+	COL_KEY = 1,
+	COL_AT,
+	NCOLUMNS = COL_AT
+};
+
+/* A round of cleanup looks at no more of them. */
+#define EXPIRED_AT_ONCE	1000
+
+/* Does something with a tombstone that the dirty snapshot shows. */
+typedef void (*TombstoneUse) (Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
+
+/* What forgotten_look() has found so far. */
+typedef struct Verdict
+{
+	Forgotten	forgotten;
+	TransactionId in_progress;
+} Verdict;
+
+static void each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg);
+static void take_in(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
+static void delete_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
+static bool is_old(TupleTableSlot *row, TimestampTz before, pg_uuid_t *key);
+
+/*
+ * Whether a key has been forgotten, without waiting for anybody. *in_progress is
+ * the transaction to wait for where one is in progress.
+ */
+Forgotten
+forgotten_look(const pg_uuid_t *key, TransactionId *in_progress)
+{
+	Verdict		verdict = {FORGOTTEN_NOT};
+
+	each_tombstone(key, AccessShareLock, take_in, &verdict);
+	*in_progress = verdict.in_progress;
+	return verdict.forgotten;
+}
+
+/* Writes a tombstone, which holds from now on in this transaction. */
+void
+forgotten_add(const pg_uuid_t *key)
+{
+	Relation	table = table_open(relations_enter()->forgotten, RowExclusiveLock);
+	Datum		values[NCOLUMNS] = {UUIDPGetDatum(key), TimestampTzGetDatum(GetCurrentTimestamp())};
+	bool		isnull[NCOLUMNS] = {0};
+
+	append_row(table, COL_KEY, NCOLUMNS, values, isnull);
+	KILL_POINT("tombstone_written");
+	table_close(table, NoLock);
+
+	/* Else the same statement could not delete it again. */
+	CommandCounterIncrement();
+}
+
+/* Deletes the tombstones of a key, with the claim that the caller makes. */
+void
+forgotten_clear(const pg_uuid_t *key)
+{
+	each_tombstone(key, RowExclusiveLock, delete_tombstone, NULL);
+	KILL_POINT("tombstone_deleted");
+}
+
+/*
+ * Deletes tombstones that are older than that, in microseconds, and whose key is
+ * in no segment any more. A claim that meets one which is being deleted waits for us.
+ */
+void
+forgotten_expire(int64 age)
+{
+	Relation	table = table_open(relations_enter()->forgotten, RowExclusiveLock);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	TimestampTz before = GetCurrentTimestamp() - age;
+	int			looked_at = 0;
+	pg_uuid_t	key;
+
+	while (looked_at < EXPIRED_AT_ONCE && table_scan_getnextslot(scan, ForwardScanDirection, row))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!is_old(row, before, &key))
+			continue;
+		looked_at++;
+		if (!record_ring_holds(&key))
+			(void) delete_row(table, &row->tts_tid, false);
+	}
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(table, NoLock);
+}
+
+/* Finds the tombstones of a key that are there or on their way. */
+static void
+each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
+{
+	Relation	table = table_open(relations_enter()->forgotten, mode);
+	Relation	index;
+	TupleTableSlot *row;
+	SnapshotData dirty;
+	ScanKeyData is_key;
+	IndexScanDesc scan;
+
+	if (RelationGetNumberOfBlocks(table) > 0)
+	{
+		InitDirtySnapshot(dirty);
+		index = index_open_on(table, COL_KEY, AccessShareLock);
+		row = table_slot_create(table, NULL);
+		ScanKeyInit(&is_key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(key));
+		scan = compat_index_beginscan(table, index, &dirty, 1);
+		index_rescan(scan, &is_key, 1, NULL, 0);
+		while (index_getnext_slot(scan, ForwardScanDirection, row))
+			use(table, row, &dirty, arg);
+		index_endscan(scan);
+		ExecDropSingleTupleTableSlot(row);
+		index_close(index, AccessShareLock);
+	}
+	table_close(table, mode == AccessShareLock ? AccessShareLock : NoLock);
+}
+
+/* A TombstoneUse. Of several the one counts that stays. */
+static void
+take_in(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg)
+{
+	Verdict    *verdict = arg;
+
+	if (verdict->forgotten == FORGOTTEN_YES)
+		return;
+	if (TransactionIdIsValid(dirty->xmin))
+		*verdict = (Verdict) {FORGOTTEN_PERHAPS, dirty->xmin};
+	else if (TransactionIdIsValid(dirty->xmax))
+		*verdict = (Verdict) {FORGOTTEN_NO_LONGER, dirty->xmax};
+	else
+		*verdict = (Verdict) {FORGOTTEN_YES, InvalidTransactionId};
+}
+
+/* A TombstoneUse. */
+static void
+delete_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg)
+{
+	if (!TransactionIdIsValid(dirty->xmin))
+		(void) delete_row(table, &row->tts_tid, true);
+}
+
+static bool
+is_old(TupleTableSlot *row, TimestampTz before, pg_uuid_t *key)
+{
+	bool		isnull;
+
+	*key = *DatumGetUUIDP(slot_getattr(row, COL_KEY, &isnull));
+	return DatumGetTimestampTz(slot_getattr(row, COL_AT, &isnull)) < before;
+}

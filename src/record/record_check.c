@@ -1,0 +1,338 @@
+/*
+ * record_check.c
+ *		Whether a custom record table can hold an endpoint's records.
+ *
+ * Called when an endpoint is created or altered, and by record_table.c for a
+ * table that has changed since it was looked at. Everything that deduplication
+ * and cleanup rely on is checked here and nowhere else; what is missing is
+ * named, with the statement that mends it.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "catalog/catalog.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "optimizer/optimizer.h"
+#include "rewrite/rewriteHandler.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "src/compat.h"
+#include "src/record/owner.h"
+#include "src/record/record_check.h"
+#include "src/table/relations.h"
+
+static void check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape);
+static void check_kind(Relation table);
+static void check_rules(Relation table);
+static void check_triggers(Relation table);
+static void check_columns(Relation table, const RecordMapping *mapping, RecordShape *shape);
+static AttrNumber find_column(Relation table, const char *name, const char *type);
+static void check_type(Relation table, AttrNumber column, bool fits, const char *types);
+static void check_other_columns(Relation table, const RecordShape *shape);
+static void find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *shape);
+static const char *unfit_to_be_unique(Relation index);
+static bool compares_bytes(Relation index);
+static void check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape);
+static bool helps_cleanup(Relation index, const RecordShape *shape);
+static void refuse(Relation table, int code, const char *detail, const char *hint) pg_attribute_noreturn();
+static const char *name_of(Relation table);
+
+/*
+ * Fills *shape, or raises an error that says why the table cannot be used. The
+ * caller holds a lock on it.
+ *
+ * Reading the predicate of an index folds constants, and so may call immutable
+ * functions of the owner's: they get no other rights than his.
+ */
+void
+record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
+{
+	OwnerRights before;
+
+	owner_rights_take(&before, table->rd_rel->relowner);
+	check_as_owner(table, mapping, shape);
+	owner_rights_return(&before);
+}
+
+static void
+check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape)
+{
+	if (mapping->problem)
+		refuse(table, ERRCODE_INVALID_PARAMETER_VALUE, psprintf("%s.", mapping->problem),
+			   "An administrator can name its columns with outbox_alter_endpoint().");
+	check_kind(table);
+	check_rules(table);
+	memset(shape, 0, sizeof(*shape));
+	shape->owner = table->rd_rel->relowner;
+	check_columns(table, mapping, shape);
+	check_other_columns(table, shape);
+	find_unique_index(table, mapping, shape);
+	check_cleanup_index(table, mapping, shape);
+	check_triggers(table);
+}
+
+/* Only a plain table is one thing with one unique index, and survives a crash. */
+static void
+check_kind(Relation table)
+{
+	switch (table->rd_rel->relkind)
+	{
+		case RELKIND_RELATION:
+			break;
+		case RELKIND_PARTITIONED_TABLE:
+			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partitioned table.", NULL);
+		case RELKIND_VIEW:
+			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a view.", NULL);
+		case RELKIND_MATVIEW:
+			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a materialized view.", NULL);
+		case RELKIND_FOREIGN_TABLE:
+			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a foreign table.", NULL);
+		default:
+			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is not a table.", NULL);
+	}
+	if (IsCatalogRelation(table) || RelationGetNamespace(table) == get_namespace_oid(OUTBOX_SCHEMA, true))
+		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is not a custom record table.", NULL);
+	if (table->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
+		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a temporary table.", NULL);
+	if (table->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED)
+		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is unlogged: a crash would empty it.",
+			   psprintf("ALTER TABLE %s SET LOGGED;", name_of(table)));
+	if (table->rd_rel->relispartition)
+		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partition of another table.", NULL);
+}
+
+/* Nothing may turn what we write into something else, or hide it from us. */
+static void
+check_rules(Relation table)
+{
+	if (table->rd_rules != NULL)
+		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "It has rules.",
+			   "Drop them, or use another table.");
+	if (table->rd_rel->relforcerowsecurity)
+		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   "Its row-level security would bind its owner too.",
+			   psprintf("ALTER TABLE %s NO FORCE ROW LEVEL SECURITY;", name_of(table)));
+}
+
+/* What is put off to the end of the transaction cannot run with the owner's rights only. */
+static void
+check_triggers(Relation table)
+{
+	TriggerDesc *triggers = table->trigdesc;
+
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		if (triggers->triggers[i].tgdeferrable)
+			refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				   psprintf("Its trigger or constraint \"%s\" is deferrable.",
+							OidIsValid(triggers->triggers[i].tgconstraint) ?
+							get_constraint_name(triggers->triggers[i].tgconstraint) :
+							triggers->triggers[i].tgname),
+				   "Make it NOT DEFERRABLE, or drop it.");
+	}
+}
+
+static void
+check_columns(Relation table, const RecordMapping *mapping, RecordShape *shape)
+{
+	Oid			type;
+
+	shape->message_id = find_column(table, mapping->message_id, "text");
+	shape->dispatched = find_column(table, mapping->dispatched, "boolean NOT NULL DEFAULT false");
+	shape->dispatched_at = find_column(table, mapping->dispatched_at, "timestamptz");
+	if (shape->message_id == shape->dispatched || shape->message_id == shape->dispatched_at ||
+		shape->dispatched == shape->dispatched_at)
+		refuse(table, ERRCODE_INVALID_PARAMETER_VALUE,
+			   "record_columns names one column for two purposes.", NULL);
+
+	type = TupleDescAttr(RelationGetDescr(table), shape->message_id - 1)->atttypid;
+	check_type(table, shape->message_id, type == TEXTOID || type == VARCHAROID || type == UUIDOID,
+			   "text, varchar or uuid");
+	shape->id_type = type == UUIDOID ? UUIDOID : TEXTOID;
+
+	type = TupleDescAttr(RelationGetDescr(table), shape->dispatched - 1)->atttypid;
+	check_type(table, shape->dispatched, type == BOOLOID, "boolean");
+
+	type = TupleDescAttr(RelationGetDescr(table), shape->dispatched_at - 1)->atttypid;
+	check_type(table, shape->dispatched_at, type == TIMESTAMPTZOID || type == TIMESTAMPOID,
+			   "timestamptz or timestamp");
+	shape->zoned = type == TIMESTAMPTZOID;
+}
+
+static AttrNumber
+find_column(Relation table, const char *name, const char *type)
+{
+	AttrNumber	column = get_attnum(RelationGetRelid(table), name);
+
+	if (column <= 0)
+		refuse(table, ERRCODE_UNDEFINED_COLUMN,
+			   psprintf("It has no column \"%s\".", name),
+			   column < 0 ? NULL :
+			   psprintf("Name another one in record_columns, or: ALTER TABLE %s ADD COLUMN %s %s;",
+						name_of(table), quote_identifier(name), type));
+	return column;
+}
+
+/* A column of ours must have its type, and be ours to write. */
+static void
+check_type(Relation table, AttrNumber column, bool fits, const char *types)
+{
+	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(table), column - 1);
+	const char *name = NameStr(attribute->attname);
+
+	if (!fits)
+		refuse(table, ERRCODE_DATATYPE_MISMATCH,
+			   psprintf("Column \"%s\" is of type %s; it must be %s.", name,
+						format_type_be(attribute->atttypid), types), NULL);
+	if (attribute->attgenerated != '\0' || attribute->attidentity != '\0')
+		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   psprintf("Column \"%s\" is generated.", name), NULL);
+}
+
+/* We write two columns; all others must be able to do without us. */
+static void
+check_other_columns(Relation table, const RecordShape *shape)
+{
+	TupleDesc	columns = RelationGetDescr(table);
+
+	for (int i = 0; i < columns->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(columns, i);
+		const char *name = quote_identifier(NameStr(column->attname));
+
+		if (column->attisdropped || !column->attnotnull || column->attnum == shape->message_id ||
+			column->attnum == shape->dispatched || build_column_default(table, column->attnum) != NULL)
+			continue;
+		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   psprintf("Column \"%s\" is NOT NULL and has no default.", NameStr(column->attname)),
+			   psprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", name_of(table), name));
+	}
+}
+
+/* The index by which ids are looked up, and that lets no id in twice. */
+static void
+find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *shape)
+{
+	List	   *indexes = RelationGetIndexList(table);
+	const char *unfit = NULL;
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		if (index->rd_index->indisunique && index->rd_index->indkey.values[0] == shape->message_id)
+		{
+			const char *reason = unfit_to_be_unique(index);
+
+			if (reason == NULL && !OidIsValid(shape->index))
+				shape->index = RelationGetRelid(index);
+			else if (reason)
+				unfit = psprintf(" Index \"%s\" %s.", RelationGetRelationName(index), reason);
+		}
+		index_close(index, AccessShareLock);
+	}
+	if (!OidIsValid(shape->index))
+		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   psprintf("It has no unique index on column \"%s\" alone that is immediate, valid and without predicate.%s",
+						mapping->message_id, unfit ? unfit : ""),
+			   psprintf("CREATE UNIQUE INDEX ON %s (%s);", name_of(table), quote_identifier(mapping->message_id)));
+	list_free(indexes);
+}
+
+static const char *
+unfit_to_be_unique(Relation index)
+{
+	Oid			collation = index->rd_indcollation[0];
+
+	if (index->rd_index->indnkeyatts != 1)
+		return "is on more columns than that";
+	if (!index->rd_index->indimmediate)
+		return "is deferrable";
+	if (!index->rd_index->indisvalid || !index->rd_index->indisready)
+		return "is not valid";
+	if (RelationGetIndexPredicate(index) != NIL)
+		return "has a predicate";
+	if (index->rd_rel->relam != BTREE_AM_OID)
+		return "is not a B-tree";
+	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
+		return "has a collation that takes different ids for the same";
+	if (!compares_bytes(index))
+		return "has an operator class that takes different ids for the same";
+	return NULL;
+}
+
+/* Whether what an index takes for equal is equal; bpchar_ops does not heed trailing spaces. */
+static bool
+compares_bytes(Relation index)
+{
+	Oid			type = index->rd_opcintype[0];
+	RegProcedure equals = get_opcode(get_opfamily_member(index->rd_opfamily[0], type, type, BTEqualStrategyNumber));
+
+	return equals == F_TEXTEQ || equals == F_UUID_EQ;
+}
+
+static void
+check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape)
+{
+	List	   *indexes = RelationGetIndexList(table);
+	bool		found = false;
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		found |= helps_cleanup(index, shape);
+		index_close(index, AccessShareLock);
+	}
+	if (!found)
+		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+			   psprintf("It has no index on column \"%s\", so expired records could not be found quickly.",
+						mapping->dispatched_at),
+			   psprintf("CREATE INDEX ON %s (%s) WHERE %s;", name_of(table),
+						quote_identifier(mapping->dispatched_at), quote_identifier(mapping->dispatched)));
+	list_free(indexes);
+}
+
+/* Whether an index finds what was dispatched before a time, oldest first. */
+static bool
+helps_cleanup(Relation index, const RecordShape *shape)
+{
+	const int16 *keys = index->rd_index->indkey.values;
+	Var		   *dispatched = makeVar(1, shape->dispatched, BOOLOID, -1, InvalidOid, 0);
+
+	if (!index->rd_index->indisvalid || index->rd_rel->relam != BTREE_AM_OID)
+		return false;
+	if (keys[0] == shape->dispatched && index->rd_index->indnkeyatts > 1)
+		keys++;
+	return keys[0] == shape->dispatched_at &&
+		predicate_implied_by(RelationGetIndexPredicate(index), list_make1(dispatched), false);
+}
+
+static void
+refuse(Relation table, int code, const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(code),
+			 errmsg("table \"%s\" cannot hold the records of an endpoint", name_of(table)),
+			 errdetail("%s", detail),
+			 hint ? errhint("%s", hint) : 0));
+	pg_unreachable();
+}
+
+static const char *
+name_of(Relation table)
+{
+	return quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
+									  RelationGetRelationName(table));
+}

@@ -1,0 +1,309 @@
+/*
+ * session.c
+ *		Which incoming message is open in this transaction, and its claim.
+ *
+ * Called by api.c. The state lives as long as the transaction and follows its
+ * savepoints: the first change in a subtransaction puts a copy on a stack;
+ * when the subtransaction is rolled back the copy goes, when it is released
+ * the copy replaces the one below.
+ *
+ * optimistic:	begin looks, commit claims.
+ * pessimistic: begin claims, waiting for whoever has the message in work.
+ *
+ * A record that is still open at COMMIT or PREPARE is an error. Nothing may be
+ * written then on the caller's behalf: deferred constraints have been checked
+ * already. And nothing may have been committed elsewhere: postgres_fdw does that
+ * at the same moment, so that our check has to come first. PostgreSQL calls first
+ * what was registered last; hence it is registered again when a message is opened,
+ * and by the hook on COMMIT.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "src/kill_point.h"
+#include "src/log/log.h"
+#include "src/record/duplicates.h"
+#include "src/record/durable.h"
+#include "src/record/session.h"
+
+typedef enum Phase
+{
+	PHASE_IDLE,
+	PHASE_OPEN,
+	PHASE_DUPLICATE				/* begin returned false */
+} Phase;
+
+typedef struct SessionState
+{
+	struct SessionState *below;
+	SubTransactionId subtransaction;	/* that this state belongs to */
+	Phase		phase;
+	RecordName	name;
+	RecordMemo	memo;
+	bool		claimed;
+	int			messages;
+} SessionState;
+
+/* In TopTransactionContext; NULL = nothing happened in this transaction. */
+static SessionState *state;
+
+static SessionState *writable_state(void);
+static void open_message(SessionState *session, const Endpoint *endpoint, const char *msgid);
+static void refuse_claimed(const RecordName *name, const RecordLook *winner);
+static void at_transaction_end(XactEvent event, void *arg);
+static void at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
+								  SubTransactionId parent, void *arg);
+static void refuse_at_commit(XactEvent event, void *arg);
+static void refuse_open_message(void);
+
+/* Registers the callbacks; once, by _PG_init. */
+void
+session_init(void)
+{
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
+}
+
+/*
+ * Opens a message. True: it is new. False: it has been processed.
+ *
+ * Before it returns false it waits until the record that says so is safe, which
+ * takes no time as a rule: see durable.c.
+ *
+ * Raises 55000 if another message is open. For an endpoint with pessimistic
+ * concurrency it waits for a transaction that has the message in work.
+ */
+bool
+session_begin(const Endpoint *endpoint, const char *msgid)
+{
+	SessionState *session = writable_state();
+	RecordLook	look;
+
+	if (session->phase == PHASE_OPEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("message \"%s\" is already open", session->name.msgid),
+				 errhint("Call outbox_commit() before the next outbox_begin().")));
+
+	open_message(session, endpoint, msgid);
+	if (endpoint->concurrency == CONCURRENCY_PESSIMISTIC)
+	{
+		look = record_claim(&session->name, NULL);
+		session->claimed = true;
+	}
+	else
+		look = record_look(&session->name, &session->memo);
+
+	if (look.fate == RECORD_COMMITTED)
+	{
+		durable_wait(&look);
+		session->phase = PHASE_DUPLICATE;
+		duplicates_count(session->name.endpoint);
+		return false;
+	}
+	session->phase = PHASE_OPEN;
+	session_check_first();
+	return true;
+}
+
+/*
+ * Sees to it that an open message is refused at COMMIT before anybody else
+ * commits elsewhere. Called when a message has been opened, and before COMMIT and
+ * PREPARE TRANSACTION.
+ */
+void
+session_check_first(void)
+{
+	if (state == NULL || state->phase != PHASE_OPEN)
+		return;
+	UnregisterXactCallback(refuse_at_commit, NULL);
+	RegisterXactCallback(refuse_at_commit, NULL);
+}
+
+/*
+ * Counts an outgoing message. Returns the record that it belongs to, or NULL
+ * outside of begin and commit. Raises 55000 after a duplicate.
+ */
+const RecordName *
+session_add_message(void)
+{
+	SessionState *session;
+
+	if (state == NULL || state->phase == PHASE_IDLE)
+		return NULL;
+	if (state->phase == PHASE_DUPLICATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("message \"%s\" has already been processed", state->name.msgid),
+				 errhint("When outbox_begin() returns false, do nothing but acknowledge the message.")));
+
+	session = writable_state();
+	session->messages++;
+	return &session->name;
+}
+
+/* The record of the open message, NULL if there is none. */
+const RecordName *
+session_open_record(void)
+{
+	return state && state->phase == PHASE_OPEN ? &state->name : NULL;
+}
+
+/*
+ * Seals the open record and returns how many messages it carries; 0 after a
+ * duplicate. Raises 55000 if there is no open message, and 23505 (or 40001
+ * where the isolation level forbids to see the winner) if another transaction
+ * has claimed it meanwhile.
+ */
+int
+session_commit(void)
+{
+	SessionState *session = writable_state();
+
+	if (session->phase == PHASE_IDLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("no message is open"),
+				 errhint("Call outbox_begin() first.")));
+
+	if (session->phase == PHASE_OPEN && !session->claimed)
+	{
+		RecordLook	look = record_claim(&session->name, &session->memo);
+
+		if (look.fate == RECORD_COMMITTED)
+			refuse_claimed(&session->name, &look);
+		session->claimed = true;
+	}
+	else if (session->phase == PHASE_OPEN)
+		endpoint_check_place(session->name.endpoint, &session->name.mapping, session->name.dedup_store);
+	if (session->phase == PHASE_OPEN && session->name.has_receipt)
+		log_append_receipt(&session->name.key, session->name.endpoint, session->name.msgid);
+	session->phase = PHASE_IDLE;
+	return session->messages;
+}
+
+/* The state of this subtransaction, ready to be changed. */
+static SessionState *
+writable_state(void)
+{
+	SubTransactionId mine = GetCurrentSubTransactionId();
+	SessionState *copy;
+
+	if (state && state->subtransaction == mine)
+		return state;
+
+	copy = MemoryContextAllocZero(TopTransactionContext, sizeof(SessionState));
+	if (state)
+		*copy = *state;
+	copy->below = state;
+	copy->subtransaction = mine;
+	state = copy;
+	return state;
+}
+
+static void
+open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
+{
+	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+
+	record_name_make(&session->name, endpoint, msgid);
+	MemoryContextSwitchTo(caller);
+	session->claimed = false;
+	session->messages = 0;
+}
+
+static void
+refuse_claimed(const RecordName *name, const RecordLook *winner)
+{
+	duplicates_count(name->endpoint);
+	if (IsolationUsesXactSnapshot() &&
+		(!TransactionIdIsValid(winner->xmin) || XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot())))
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to a concurrent claim"),
+				 errdetail("Message \"%s\" of endpoint \"%s\" was processed by a concurrent transaction.",
+						   name->msgid, name->endpoint),
+				 errhint("Roll back; when the message is delivered again, outbox_begin() returns false.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_UNIQUE_VIOLATION),
+			 errmsg("message has already been processed"),
+			 errdetail("Message \"%s\" of endpoint \"%s\" was processed by another transaction.",
+					   name->msgid, name->endpoint),
+			 errhint("Roll back; when the message is delivered again, outbox_begin() returns false."),
+			 err_generic_string(PG_DIAG_CONSTRAINT_NAME, "outbox_record_claimed")));
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			if (state && event == XACT_EVENT_PRE_COMMIT)
+				KILL_POINT("before_commit_record");
+			if (state && event == XACT_EVENT_PRE_PREPARE)
+				KILL_POINT("before_prepare_record");
+			break;
+
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			if (state && event == XACT_EVENT_PREPARE)
+				KILL_POINT("prepared");
+			state = NULL;		/* its memory went with the transaction */
+			break;
+
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			break;
+	}
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
+					  SubTransactionId parent, void *arg)
+{
+	SessionState *below;
+
+	if (state == NULL || state->subtransaction != mine)
+		return;
+
+	below = state->below;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		pfree(state);
+		state = below;
+	}
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		if (below && below->subtransaction == parent)
+		{
+			state->below = below->below;
+			pfree(below);
+		}
+		state->subtransaction = parent;
+	}
+}
+
+static void
+refuse_at_commit(XactEvent event, void *arg)
+{
+	if ((event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE) &&
+		state && state->phase == PHASE_OPEN)
+		refuse_open_message();
+}
+
+static void
+refuse_open_message(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+			 errmsg("message \"%s\" of endpoint \"%s\" is still open",
+					state->name.msgid, state->name.endpoint),
+			 errhint("Call outbox_commit() in the same transaction, before COMMIT, or roll back. In autocommit each statement is a transaction of its own: turn it off, or use BEGIN.")));
+}

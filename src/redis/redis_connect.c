@@ -1,0 +1,234 @@
+/*
+ * redis_connect.c
+ *		Connects to the Redis that outbox.redis_url or another URL names, and
+ *		logs in.
+ *
+ * Called by whoever needs Redis, for each new connection. If the URL names
+ * sentinels they are asked, one after the other, who is master; and since what
+ * a sentinel says may be old, the one found must say so itself. Each of them
+ * gets its share of the time: one that keeps silent does not use it up.
+ *
+ * It tells the link how errors are to name the server; never a password.
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/redis/redis_connect.h"
+#include "src/settings.h"
+
+static bool connect_as(RedisLink *link, RedisUrl *url, const char *password_file);
+static void name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file);
+static bool connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline);
+static bool ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
+						 TimestampTz deadline, RedisNode *master);
+static bool read_address(const redisReply *reply, RedisNode *node);
+static bool expect_master(RedisLink *link);
+static bool log_in(RedisLink *link, RedisUrl *url);
+static bool read_password(RedisLink *link, char *password, size_t size);
+static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
+
+/* Connects and logs in as the settings say; false with the link's error. */
+bool
+redis_connect(RedisLink *link)
+{
+	RedisUrl	url;
+	const char *reason;
+	const char *password_file = outbox_redis_password_file[0] != '\0' ? outbox_redis_password_file : NULL;
+
+	redis_link_close(link);
+	redis_link_name(link, "%s", "");
+	if (!redis_url_parse(outbox_redis_url, &url, &reason))
+	{
+		redis_link_fail(link, "outbox.redis_url is invalid");
+		return false;
+	}
+	name_server(link, &url, &url.nodes[0], password_file);
+	if (password_file && !read_password(link, url.password, sizeof(url.password)))
+		return false;
+	return connect_as(link, &url, password_file);
+}
+
+/* Connects and logs in as a URL says; false with the link's error. */
+bool
+redis_connect_to(RedisLink *link, RedisUrl *url)
+{
+	return connect_as(link, url, NULL);
+}
+
+static bool
+connect_as(RedisLink *link, RedisUrl *url, const char *password_file)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+
+	if (url->master[0] != '\0')
+		return connect_to_master(link, url, password_file, deadline);
+	name_server(link, url, &url->nodes[0], password_file);
+	if (url->path[0] != '\0')
+		return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
+	return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, deadline) && log_in(link, url);
+}
+
+/* All that tells one server, and one login, from another. */
+static void
+name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file)
+{
+	char		place[sizeof(node->host) + 16];
+	char		details[NAMEDATALEN + MAXPGPATH] = "";
+	size_t		length = 0;
+
+	if (url->path[0] != '\0')
+		snprintf(place, sizeof(place), "\"%s\"", url->path);
+	else
+		snprintf(place, sizeof(place), strchr(node->host, ':') ? "[%s]:%d" : "%s:%d", node->host, node->port);
+	if (url->db != 0)
+		length += snprintf(details + length, sizeof(details) - length, ", database %d", url->db);
+	if (url->user[0] != '\0')
+		length += snprintf(details + length, sizeof(details) - length, ", user \"%.64s\"", url->user);
+	if (password_file)
+		snprintf(details + length, sizeof(details) - length, ", password file \"%s\"", password_file);
+	redis_link_name(link, "Redis at %s%s", place, details);
+}
+
+/* Any sentinel will do; the error is that of the last one that was asked. */
+static bool
+connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline)
+{
+	for (int i = 0; i < url->nnodes; i++)
+	{
+		TimestampTz share = clock_share(deadline, url->nnodes - i);
+		RedisNode	master;
+
+		/* An answer of the master may have taken longer than all of them have. */
+		if (i > 0 && clock_now() >= deadline)
+			break;
+		if (!ask_sentinel(link, url, &url->nodes[i], share, &master))
+			continue;
+		name_server(link, url, &master, password_file);
+		if (redis_link_dial(link, master.host, master.port, share) && log_in(link, url) && expect_master(link))
+			return true;
+	}
+	return false;
+}
+
+static bool
+ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
+			 TimestampTz deadline, RedisNode *master)
+{
+	redisReply *reply;
+	bool		known;
+
+	redis_link_name(link, strchr(sentinel->host, ':') ? "sentinel at [%s]:%d, master \"%s\"" : "sentinel at %s:%d, master \"%s\"",
+					sentinel->host, sentinel->port, url->master);
+	if (!redis_link_dial(link, sentinel->host, sentinel->port, deadline))
+		return false;
+	redis_link_limit(link, deadline);
+	reply = redis_link_call(link, 3, (const char *[]) {
+		"SENTINEL", "get-master-addr-by-name", url->master
+	});
+	if (reply == NULL)
+		return false;
+	known = read_address(reply, master);
+	if (!known && reply->type == REDIS_REPLY_NIL)
+		redis_link_fail(link, "a sentinel does not know the master: no such name");
+	else if (!known)
+		redis_link_refused(link, reply, "a sentinel does not know the master");
+	freeReplyObject(reply);
+	return known;
+}
+
+/* What a sentinel says is the address; false if it is none. */
+static bool
+read_address(const redisReply *reply, RedisNode *node)
+{
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+		reply->element[0]->type != REDIS_REPLY_STRING || reply->element[1]->type != REDIS_REPLY_STRING ||
+		reply->element[0]->len >= sizeof(node->host))
+		return false;
+	for (size_t i = 0; i < reply->element[0]->len; i++)
+	{
+		if (!isgraph((unsigned char) reply->element[0]->str[i]) || IS_HIGHBIT_SET(reply->element[0]->str[i]))
+			return false;
+	}
+	strlcpy(node->host, reply->element[0]->str, sizeof(node->host));
+	node->port = atoi(reply->element[1]->str);
+	return node->host[0] != '\0' && node->port > 0 && node->port <= 65535;
+}
+
+static bool
+expect_master(RedisLink *link)
+{
+	redisReply *reply = redis_link_call(link, 1, (const char *[]) {"ROLE"});
+	bool		is_master = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 &&
+		reply->element[0]->type == REDIS_REPLY_STRING && strcmp(reply->element[0]->str, "master") == 0;
+
+	if (reply && !is_master)
+		redis_link_fail(link, "the server that a sentinel named is not the master");
+	if (reply)
+		freeReplyObject(reply);
+	return is_master;
+}
+
+static bool
+log_in(RedisLink *link, RedisUrl *url)
+{
+	char		db[16];
+
+	if (url->password[0] != '\0')
+	{
+		const char *auth[] = {"AUTH", url->user, url->password};
+		const char *legacy[] = {"AUTH", url->password};
+		bool		named = url->user[0] != '\0';
+
+		if (!expect_ok(link, redis_link_call(link, named ? 3 : 2, named ? auth : legacy), "could not log in"))
+			return false;
+	}
+	if (url->db != 0)
+	{
+		const char *select[] = {"SELECT", db};
+
+		snprintf(db, sizeof(db), "%d", url->db);
+		if (!expect_ok(link, redis_link_call(link, 2, select), "could not select the database"))
+			return false;
+	}
+	return true;
+}
+
+/* The first line of the file. */
+static bool
+read_password(RedisLink *link, char *password, size_t size)
+{
+	FILE	   *file = AllocateFile(outbox_redis_password_file, "r");
+	bool		read;
+
+	if (file == NULL)
+	{
+		redis_link_fail(link, "could not open the file of outbox.redis_password_file: %s", strerror(errno));
+		return false;
+	}
+	read = fgets(password, size, file) != NULL;
+	FreeFile(file);
+	if (!read)
+	{
+		redis_link_fail(link, "the file of outbox.redis_password_file is empty");
+		return false;
+	}
+	password[strcspn(password, "\r\n")] = '\0';
+	return true;
+}
+
+static bool
+expect_ok(RedisLink *link, redisReply *reply, const char *what)
+{
+	bool		ok = reply && reply->type == REDIS_REPLY_STATUS;
+
+	if (reply && !ok)
+		redis_link_refused(link, reply, what);
+	if (reply)
+		freeReplyObject(reply);
+	return ok;
+}

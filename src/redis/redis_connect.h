@@ -1,0 +1,14 @@
+/*
+ * redis_connect.h
+ *		Connecting a link to a Redis, and logging in.
+ */
+#ifndef OUTBOX_REDIS_CONNECT_H
+#define OUTBOX_REDIS_CONNECT_H
+
+#include "src/redis/redis_link.h"
+#include "src/redis/redis_url.h"
+
+extern bool redis_connect(RedisLink *link);
+extern bool redis_connect_to(RedisLink *link, RedisUrl *url);
+
+#endif							/* OUTBOX_REDIS_CONNECT_H */

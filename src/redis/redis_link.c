@@ -1,0 +1,492 @@
+/*
+ * redis_link.c
+ *		One interruptible, deadline-bound connection to Redis.
+ *
+ * It knows sockets and replies, but neither logins nor messages. hiredis
+ * does the protocol's reading and the socket calls; the waiting is ours, on
+ * our latch and the socket together. Failure is a result here, never an error:
+ * the text is in redis_link_error(), and says which server it is about. A link
+ * that failed is closed and must be opened anew; nobody knows then what Redis
+ * has done with what was sent.
+ *
+ * The other side may be anybody. So no reply takes more time than
+ * outbox.command_timeout, however it is dripped, nor more memory than one
+ * that we can expect.
+ */
+#include "postgres.h"
+
+#include <sys/socket.h>
+
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/compat.h"
+#include "src/foreign_text.h"
+#include "src/redis/redis_link.h"
+#include "src/redis/resolver.h"
+#include "src/redis/socket_wait.h"
+#include "src/settings.h"
+
+#define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
+#define KEPT_BUFFER		(4 * 1024 * 1024)	/* what was larger is given back */
+#define SENT_BYTES		(16 * 1024)	/* the time begins anew when as many are gone */
+
+/* Replies that we expect have a number for each message of a batch, or are texts of some kilobytes. */
+#define MAX_ELEMENTS	65536
+#define MAX_REPLY_BYTES	(4 * 1024 * 1024)
+
+#define NAME_BYTES		(LINK_ERROR_BYTES - FOREIGN_TEXT_BYTES - 3)
+
+struct RedisLink
+{
+	LinkAttend	attend;
+	redisContext *redis;		/* NULL = closed */
+	StringInfoData out;			/* to be sent; out.cursor is how far we are */
+	bool		stuck;			/* hiredis holds a piece that the socket did
+								 * not take */
+	size_t		received;		/* bytes since the last reply was complete */
+	TimestampTz limit;			/* for all replies of this connection; 0 = none */
+	char		name[NAME_BYTES];	/* of the server, for errors */
+	char		error[LINK_ERROR_BYTES];
+};
+
+static redisReplyObjectFunctions plain_functions;	/* hiredis' own */
+
+static void limit_replies(redisReader *reader);
+static void *create_array(const redisReadTask *task, compat_elements n);
+static size_t unsent(const RedisLink *link);
+static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
+static bool await_connection(RedisLink *link, TimestampTz deadline);
+static bool write_some(RedisLink *link);
+static bool read_some(RedisLink *link);
+static int	wait_for(RedisLink *link, int events, TimestampTz deadline);
+static TimestampTz deadline_after(int ms);
+static uint32 wait_event(void);
+
+/* Makes a closed link, which lives until redis_link_free(). */
+RedisLink *
+redis_link_create(LinkAttend attend)
+{
+	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+	RedisLink  *link = palloc0(sizeof(RedisLink));
+
+	link->attend = attend;
+	initStringInfo(&link->out);
+	MemoryContextSwitchTo(caller);
+	return link;
+}
+
+/* Closes and forgets a link. */
+void
+redis_link_free(RedisLink *link)
+{
+	redis_link_close(link);
+	pfree(link->out.data);
+	pfree(link);
+}
+
+/* What errors call the server that is connected to from now on. No password. */
+void
+redis_link_name(RedisLink *link, const char *format,...)
+{
+	va_list		args;
+
+	va_start(args, format);
+	foreign_text_format(link->name, sizeof(link->name), format, args);
+	va_end(args);
+}
+
+/* All replies of this connection must be there by then, whatever outbox.command_timeout says. */
+void
+redis_link_limit(RedisLink *link, TimestampTz deadline)
+{
+	link->limit = deadline;
+}
+
+/*
+ * Connects to a host, trying all its addresses, each of which gets its share
+ * of the time. Whatever was open is closed.
+ */
+bool
+redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline)
+{
+	Addresses	addresses;
+	const char *failure;
+
+	redis_link_close(link);
+	failure = resolver_find(host, deadline, link->attend, &addresses);
+	if (failure)
+	{
+		redis_link_fail(link, "could not look up the host: %s", failure);
+		return false;
+	}
+	for (int i = 0; i < addresses.n; i++)
+	{
+		if (open_socket(link, addresses.text[i], port, clock_share(deadline, addresses.n - i)))
+			return true;
+	}
+	return false;
+}
+
+/* Connects to a unix socket. Whatever was open is closed. */
+bool
+redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline)
+{
+	redis_link_close(link);
+	return open_socket(link, path, 0, deadline);
+}
+
+bool
+redis_link_is_open(const RedisLink *link)
+{
+	return link->redis != NULL;
+}
+
+/* Drops the connection, if there is one, and what was not yet sent. */
+void
+redis_link_close(RedisLink *link)
+{
+	if (link->redis)
+	{
+		redisFree(link->redis);
+		link->redis = NULL;
+		ReleaseExternalFD();
+	}
+	link->stuck = false;
+	link->received = 0;
+	link->limit = 0;
+	redis_link_empty_buffer(&link->out);
+}
+
+/* Why the link failed last. Holds no password. */
+const char *
+redis_link_error(const RedisLink *link)
+{
+	return link->error;
+}
+
+/* Notes why the link is of no use, and which one it is, and closes it. */
+void
+redis_link_fail(RedisLink *link, const char *format,...)
+{
+	va_list		args;
+	size_t		length;
+
+	va_start(args, format);
+	foreign_text_format(link->error, FOREIGN_TEXT_BYTES, format, args);
+	va_end(args);
+	length = strlen(link->error);
+	if (link->name[0] != '\0')
+		snprintf(link->error + length, sizeof(link->error) - length, " (%s)", link->name);
+	redis_link_close(link);
+}
+
+/* The same for a reply that is not what was asked for. */
+void
+redis_link_refused(RedisLink *link, const redisReply *reply, const char *what)
+{
+	char		error[FOREIGN_TEXT_BYTES];
+
+	redis_reply_error(reply, error, sizeof(error));
+	redis_link_fail(link, "%s: %s", what, error);
+}
+
+/* What a reply that was not expected says, as text of the database. */
+void
+redis_reply_error(const redisReply *reply, char *error, size_t size)
+{
+	if (reply->type == REDIS_REPLY_ERROR)
+		foreign_text_copy(error, size, reply->str, reply->len);
+	else
+		strlcpy(error, "unexpected reply", size);
+}
+
+/* Attends to others although nothing is waited for. */
+void
+redis_link_attend(RedisLink *link)
+{
+	link->attend();
+}
+
+/*
+ * Queues commands in the protocol's form and sends what the socket takes
+ * without waiting. One redis_link_receive() is due for each command.
+ */
+bool
+redis_link_send(RedisLink *link, const char *data, size_t size)
+{
+	appendBinaryStringInfo(&link->out, data, size);
+	return write_some(link);
+}
+
+/*
+ * The same for what is in a buffer of TopMemoryContext, which is empty when this returns. It is
+ * copied only if something is still to be sent before it.
+ */
+bool
+redis_link_send_buffer(RedisLink *link, StringInfo data)
+{
+	if (link->out.len > 0)
+		appendBinaryStringInfo(&link->out, data->data, data->len);
+	else
+	{
+		StringInfoData empty = link->out;
+
+		link->out = *data;
+		*data = empty;
+	}
+	redis_link_empty_buffer(data);
+	return write_some(link);
+}
+
+/* Empties a buffer of TopMemoryContext; the memory of one that has become large is given back. */
+void
+redis_link_empty_buffer(StringInfo buffer)
+{
+	if (buffer->maxlen > KEPT_BUFFER)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+
+		pfree(buffer->data);
+		initStringInfo(buffer);
+		MemoryContextSwitchTo(caller);
+	}
+	else
+		resetStringInfo(buffer);
+}
+
+/*
+ * Waits for the next reply, sending meanwhile. NULL if the link failed: the
+ * other side went away, or the reply was not there outbox.command_timeout after
+ * we asked for it. What is still to be sent may take longer, but not stand
+ * still for as long. The caller frees the reply before it does anything that
+ * can raise an error.
+ */
+redisReply *
+redis_link_receive(RedisLink *link)
+{
+	TimestampTz begun = clock_now();
+	TimestampTz deadline = deadline_after(outbox_command_timeout);
+	size_t		to_send = link->redis ? unsent(link) : 0;
+	bool		is_late = false;
+
+	while (link->redis)
+	{
+		void	   *reply = NULL;
+		int			events;
+
+		if (redisGetReplyFromReader(link->redis, &reply) != REDIS_OK)
+		{
+			redis_link_fail(link, "it sent garbage: %s", link->redis->errstr);
+			break;
+		}
+		if (reply)
+		{
+			link->received = link->redis->reader->len - link->redis->reader->pos;
+			return reply;
+		}
+
+		events = WL_SOCKET_READABLE;
+		if (link->stuck || link->out.cursor < link->out.len)
+			events |= WL_SOCKET_WRITEABLE;
+		if (is_late)
+		{
+			redis_link_fail(link, "it did not answer within %ld ms", TimestampDifferenceMilliseconds(begun, deadline));
+			break;
+		}
+		if (link->limit)
+			deadline = Min(deadline, link->limit);
+		events = wait_for(link, events, deadline);
+
+		/* What is there is read even so: we may have attended to others for long. */
+		is_late = clock_now() >= deadline;
+		if ((events & WL_SOCKET_WRITEABLE) && !write_some(link))
+			break;
+		if ((events & WL_SOCKET_READABLE) && !read_some(link))
+			break;
+		if (to_send > 0 && (unsent(link) == 0 || to_send - unsent(link) >= SENT_BYTES))
+		{
+			to_send = unsent(link);
+			begun = clock_now();
+			deadline = deadline_after(outbox_command_timeout);
+		}
+	}
+	return NULL;
+}
+
+/* Sends one command of strings and waits for its reply. */
+redisReply *
+redis_link_call(RedisLink *link, int argc, const char **argv)
+{
+	return redis_link_call_binary(link, argc, argv, NULL);
+}
+
+/* The same for arguments that may hold any bytes. */
+redisReply *
+redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_t *sizes)
+{
+	char	   *command;
+	int			size = redisFormatCommandArgv(&command, argc, argv, sizes);
+	bool		sent;
+
+	if (size < 0)
+		elog(ERROR, "could not format a command for Redis");
+	sent = redis_link_send(link, command, size);
+	redisFreeCommand(command);
+	return sent ? redis_link_receive(link) : NULL;
+}
+
+/* hiredis makes room for as many elements as a reply says it has. */
+static void
+limit_replies(redisReader *reader)
+{
+	static redisReplyObjectFunctions limited;
+
+	plain_functions = *reader->fn;
+	limited = plain_functions;
+	limited.createArray = create_array;
+	reader->fn = &limited;
+}
+
+/* NULL is "out of memory" to hiredis. */
+static void *
+create_array(const redisReadTask *task, compat_elements n)
+{
+	return n <= MAX_ELEMENTS ? plain_functions.createArray(task, n) : NULL;
+}
+
+/* How many bytes the socket has not taken yet. */
+static size_t
+unsent(const RedisLink *link)
+{
+	return link->out.len - link->out.cursor + sdslen((sds) link->redis->obuf);
+}
+
+/* Port 0: the address is the path of a unix socket. */
+static bool
+open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline)
+{
+	if (!AcquireExternalFD())
+	{
+		redis_link_fail(link, "no file descriptor is free");
+		return false;
+	}
+	link->redis = port > 0 ? redisConnectNonBlock(address, port) : redisConnectUnixNonBlock(address);
+	if (link->redis == NULL)
+	{
+		ReleaseExternalFD();
+		redis_link_fail(link, "out of memory");
+		return false;
+	}
+	if (link->redis->err)
+	{
+		redis_link_fail(link, "could not connect: %s", link->redis->errstr);
+		return false;
+	}
+	limit_replies(link->redis->reader);
+	return await_connection(link, deadline);
+}
+
+static bool
+await_connection(RedisLink *link, TimestampTz deadline)
+{
+	int			failure = 0;
+	socklen_t	size = sizeof(failure);
+	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
+
+	if (wait_for(link, WL_SOCKET_WRITEABLE, deadline) == 0)
+	{
+		redis_link_fail(link, "could not connect within %ld ms", ms);
+		return false;
+	}
+	if (getsockopt(link->redis->fd, SOL_SOCKET, SO_ERROR, &failure, &size) < 0)
+		failure = errno;
+	if (failure != 0)
+	{
+		redis_link_fail(link, "could not connect: %s", strerror(failure));
+		return false;
+	}
+	link->redis->flags |= REDIS_CONNECTED;
+	return true;
+}
+
+/*
+ * Writes what the socket takes. hiredis moves the rest of its buffer to the
+ * front after each write, so it is given a piece at a time.
+ */
+static bool
+write_some(RedisLink *link)
+{
+	while (link->redis && (link->stuck || link->out.cursor < link->out.len))
+	{
+		int			done;
+
+		if (!link->stuck)
+		{
+			size_t		piece = Min(link->out.len - link->out.cursor, PIECE_BYTES);
+
+			if (redisAppendFormattedCommand(link->redis, link->out.data + link->out.cursor, piece) != REDIS_OK)
+			{
+				redis_link_fail(link, "out of memory");
+				return false;
+			}
+			link->out.cursor += piece;
+		}
+		if (redisBufferWrite(link->redis, &done) != REDIS_OK)
+		{
+			redis_link_fail(link, "could not send: %s", link->redis->errstr);
+			return false;
+		}
+		link->stuck = !done;
+		if (link->stuck)
+			break;
+	}
+	if (link->redis && !link->stuck)
+		redis_link_empty_buffer(&link->out);
+	return link->redis != NULL;
+}
+
+static bool
+read_some(RedisLink *link)
+{
+	size_t		before = link->redis->reader->len;
+
+	if (redisBufferRead(link->redis) != REDIS_OK)
+	{
+		redis_link_fail(link, "connection lost: %s", link->redis->errstr);
+		return false;
+	}
+	link->received += link->redis->reader->len - before;
+	if (link->received <= MAX_REPLY_BYTES)
+		return true;
+	redis_link_fail(link, "its answer is too large");
+	return false;
+}
+
+/* Waits for the socket; returns the events, 0 when the time is up. */
+static int
+wait_for(RedisLink *link, int events, TimestampTz deadline)
+{
+	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event());
+}
+
+static TimestampTz
+deadline_after(int ms)
+{
+	return TimestampTzPlusMilliseconds(clock_now(), ms);
+}
+
+static uint32
+wait_event(void)
+{
+	static uint32 event;
+
+	if (event == 0)
+		event = compat_wait_event("OutboxRedis");
+	return event;
+}

@@ -1,0 +1,41 @@
+/*
+ * redis_link.h
+ *		One connection to Redis that never blocks without a deadline.
+ */
+#ifndef OUTBOX_REDIS_LINK_H
+#define OUTBOX_REDIS_LINK_H
+
+#include <hiredis.h>
+
+#include "datatype/timestamp.h"
+#include "lib/stringinfo.h"
+
+#include "src/redis/socket_wait.h"
+
+typedef struct RedisLink RedisLink;
+
+/* An error of a link is not longer. */
+#define LINK_ERROR_BYTES	512
+
+extern RedisLink *redis_link_create(LinkAttend attend);
+extern void redis_link_free(RedisLink *link);
+extern void redis_link_name(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
+extern void redis_link_limit(RedisLink *link, TimestampTz deadline);
+extern bool redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline);
+extern bool redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline);
+extern bool redis_link_is_open(const RedisLink *link);
+extern void redis_link_close(RedisLink *link);
+extern const char *redis_link_error(const RedisLink *link);
+extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
+extern void redis_link_refused(RedisLink *link, const redisReply *reply, const char *what);
+extern void redis_reply_error(const redisReply *reply, char *error, size_t size);
+
+extern void redis_link_attend(RedisLink *link);
+extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
+extern bool redis_link_send_buffer(RedisLink *link, StringInfo data);
+extern void redis_link_empty_buffer(StringInfo buffer);
+extern redisReply *redis_link_receive(RedisLink *link);
+extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);
+extern redisReply *redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_t *sizes);
+
+#endif							/* OUTBOX_REDIS_LINK_H */

@@ -1,0 +1,231 @@
+/*
+ * redis_url.c
+ *		Takes a Redis URL apart.
+ *
+ * Called by the check hook of outbox.redis_url, which must refuse a bad one,
+ * and by the link when it connects. Allocates nothing and raises no error: a
+ * check hook may not. It must never print the URL: it may hold a password.
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "src/redis/redis_url.h"
+
+#define DEFAULT_PORT			6379
+#define DEFAULT_SENTINEL_PORT	26379
+#define MAX_DB					1000000
+
+static bool starts_with(const char *text, const char *prefix);
+static bool parse_server(const char *rest, RedisUrl *url, const char **reason);
+static bool parse_sentinels(const char *rest, RedisUrl *url, const char **reason);
+static bool parse_path(const char *rest, RedisUrl *url, const char **reason);
+static bool parse_db(const char *from, RedisUrl *url, const char **reason);
+static bool parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason);
+static bool parse_node(const char *from, const char *to, int default_port, RedisNode *node, const char **reason);
+static bool parse_number(const char *from, const char *to, int max, int *number);
+static bool copy_decoded(const char *from, const char *to, char *part, size_t size);
+static int	hex_digit(char c);
+
+/*
+ * Parses "redis://[[user]:password@]host[:port][/db]", "unix:///path" or
+ * "redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/db]".
+ *
+ * Returns false, with a sentence in *reason that names the part but not its
+ * value, if the text is no such URL. Parts are percent-decoded.
+ */
+bool
+redis_url_parse(const char *text, RedisUrl *url, const char **reason)
+{
+	*reason = NULL;
+	memset(url, 0, sizeof(*url));
+
+	if (starts_with(text, "redis://"))
+		return parse_server(text + strlen("redis://"), url, reason);
+	if (starts_with(text, "redis+sentinel://"))
+		return parse_sentinels(text + strlen("redis+sentinel://"), url, reason);
+	if (starts_with(text, "unix://"))
+		return parse_path(text + strlen("unix://"), url, reason);
+
+	*reason = "The scheme must be \"redis://\", \"redis+sentinel://\" or \"unix://\".";
+	return false;
+}
+
+static bool
+starts_with(const char *text, const char *prefix)
+{
+	return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+static bool
+parse_server(const char *rest, RedisUrl *url, const char **reason)
+{
+	const char *end = rest + strcspn(rest, "/");
+
+	if (!parse_login(&rest, end, url, reason) ||
+		!parse_node(rest, end, DEFAULT_PORT, &url->nodes[0], reason))
+		return false;
+	url->nnodes = 1;
+	return parse_db(end, url, reason);
+}
+
+static bool
+parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
+{
+	const char *end = rest + strcspn(rest, "/");
+	const char *name = *end == '/' ? end + 1 : end;
+	const char *name_end = name + strcspn(name, "/");
+
+	if (!parse_login(&rest, end, url, reason))
+		return false;
+	for (;;)
+	{
+		const char *comma = memchr(rest, ',', end - rest);
+
+		if (url->nnodes == MAX_NODES)
+		{
+			*reason = "There are too many sentinels.";
+			return false;
+		}
+		if (!parse_node(rest, comma ? comma : end, DEFAULT_SENTINEL_PORT, &url->nodes[url->nnodes++], reason))
+			return false;
+		if (comma == NULL)
+			break;
+		rest = comma + 1;
+	}
+	if (name == name_end || !copy_decoded(name, name_end, url->master, sizeof(url->master)))
+	{
+		*reason = "The name of the master is missing, too long or malformed.";
+		return false;
+	}
+	return parse_db(name_end, url, reason);
+}
+
+static bool
+parse_path(const char *rest, RedisUrl *url, const char **reason)
+{
+	if (rest[0] != '/')
+		*reason = "The path of a unix socket must be absolute.";
+	else if (!copy_decoded(rest, rest + strlen(rest), url->path, sizeof(url->path)))
+		*reason = "The path of the unix socket is too long or has a bad percent escape.";
+	return *reason == NULL;
+}
+
+/* "/number", "/" or nothing */
+static bool
+parse_db(const char *from, RedisUrl *url, const char **reason)
+{
+	if (from[0] != '\0' && from[1] != '\0' &&
+		!parse_number(from + 1, from + strlen(from), MAX_DB, &url->db))
+		*reason = "The database must be a number.";
+	return *reason == NULL;
+}
+
+/* "user@", "user:password@" or ":password@"; goes on behind it, if there is one. */
+static bool
+parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason)
+{
+	const char *from = *rest;
+	const char *at = NULL;
+	const char *colon;
+
+	for (const char *c = from; c < end; c++)
+	{
+		if (*c == '@')
+			at = c;
+	}
+	if (at == NULL)
+		return true;
+
+	*rest = at + 1;
+	colon = memchr(from, ':', at - from);
+	if (!copy_decoded(from, colon ? colon : at, url->user, sizeof(url->user)))
+		*reason = "The user is too long or has a bad percent escape.";
+	else if (colon && !copy_decoded(colon + 1, at, url->password, sizeof(url->password)))
+		*reason = "The password is too long or has a bad percent escape.";
+	return *reason == NULL;
+}
+
+/* "host", "host:port" or "[v6]:port" */
+static bool
+parse_node(const char *from, const char *to, int default_port, RedisNode *node, const char **reason)
+{
+	const char *name_end;
+	const char *colon;
+
+	if (from < to && *from == '[')
+	{
+		from++;
+		name_end = memchr(from, ']', to - from);
+		colon = name_end ? name_end + 1 : NULL;
+	}
+	else
+	{
+		colon = memchr(from, ':', to - from);
+		name_end = colon ? colon : to;
+		if (colon == NULL)
+			colon = to;
+	}
+
+	node->port = default_port;
+	if (name_end == NULL || name_end == from ||
+		!copy_decoded(from, name_end, node->host, sizeof(node->host)))
+		*reason = "The host is missing, too long or malformed.";
+	else if (colon < to &&
+			 (*colon != ':' || !parse_number(colon + 1, to, 65535, &node->port) || node->port == 0))
+		*reason = "The port must be a number from 1 to 65535.";
+	return *reason == NULL;
+}
+
+static bool
+parse_number(const char *from, const char *to, int max, int *number)
+{
+	*number = 0;
+	if (from == to)
+		return false;
+	for (; from < to; from++)
+	{
+		if (!isdigit((unsigned char) *from))
+			return false;
+		*number = *number * 10 + (*from - '0');
+		if (*number > max)
+			return false;
+	}
+	return true;
+}
+
+static bool
+copy_decoded(const char *from, const char *to, char *part, size_t size)
+{
+	size_t		length = 0;
+
+	while (from < to)
+	{
+		int			byte = (unsigned char) *from++;
+
+		if (byte == '%')
+		{
+			if (to - from < 2 || hex_digit(from[0]) < 0 || hex_digit(from[1]) < 0)
+				return false;
+			byte = hex_digit(from[0]) * 16 + hex_digit(from[1]);
+			from += 2;
+		}
+		if (byte == 0 || length + 1 >= size)
+			return false;
+		part[length++] = (char) byte;
+	}
+	part[length] = '\0';
+	return true;
+}
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}

@@ -1,0 +1,164 @@
+/*
+ * resolver.c
+ *		Finds the addresses of a host.
+ *
+ * Called by redis_link.c and store_postgres.c. A name is looked up by a thread of the C library
+ * (getaddrinfo_a of glibc, which blocks all signals in it), since a resolver
+ * that hangs would make this process hang too, and with it every DROP DATABASE
+ * of the server: that waits for all processes to pass a barrier.
+ */
+#include "postgres.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/compat.h"
+#include "src/redis/resolver.h"
+
+#define SLICE_MS	10			/* between two looks whether it has an answer */
+#define MAX_LOOKUPS	16			/* under way at the same time */
+
+/* A name that the C library looks up. It may still do so when nobody waits any more. */
+typedef struct Lookup
+{
+	struct gaicb request;
+	struct addrinfo hints;
+	char		name[NI_MAXHOST];	/* empty = free */
+	bool		waited_for;
+} Lookup;
+
+static Lookup lookups[MAX_LOOKUPS];
+
+static Lookup *find_lookup(const char *host);
+static const char *begin(Lookup *lookup, const char *host);
+static const char *await(Lookup *lookup, TimestampTz deadline, void (*attend) (void));
+static void await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void));
+static void add_addresses(const struct addrinfo *found, Addresses *addresses);
+
+/*
+ * Finds the addresses of a host, numeric ones at once. Returns NULL, or why
+ * there is none. Calls `attend` while it waits; that may raise an error, and a
+ * call from in there for the same host fails.
+ */
+const char *
+resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Addresses *addresses)
+{
+	unsigned char ignored[sizeof(struct in6_addr)];
+	const char *failure;
+	Lookup	   *lookup;
+
+	addresses->n = 0;
+	if (inet_pton(AF_INET, host, ignored) == 1 || inet_pton(AF_INET6, host, ignored) == 1)
+	{
+		strlcpy(addresses->text[addresses->n++], host, INET6_ADDRSTRLEN);
+		return NULL;
+	}
+	lookup = find_lookup(host);
+	if (lookup == NULL || lookup->waited_for)
+		return "too many hosts are being looked up";
+	if (lookup->name[0] == '\0' && (failure = begin(lookup, host)) != NULL)
+		return failure;
+	failure = await(lookup, deadline, attend);
+	if (failure)
+		return failure;
+	add_addresses(lookup->request.ar_result, addresses);
+	freeaddrinfo(lookup->request.ar_result);
+	return addresses->n > 0 ? NULL : "it has no address";
+}
+
+/*
+ * The lookup of a host that is under way, or was given up before its answer
+ * came; else a free one. NULL if there is none.
+ */
+static Lookup *
+find_lookup(const char *host)
+{
+	Lookup	   *vacant = NULL;
+
+	for (int i = 0; i < MAX_LOOKUPS; i++)
+	{
+		Lookup	   *lookup = &lookups[i];
+
+		if (strncmp(lookup->name, host, sizeof(lookup->name) - 1) == 0)
+			return lookup;
+		if (lookup->name[0] != '\0' && !lookup->waited_for && gai_error(&lookup->request) != EAI_INPROGRESS)
+		{
+			/* Nobody asks for that one any more. */
+			if (gai_error(&lookup->request) == 0)
+				freeaddrinfo(lookup->request.ar_result);
+			lookup->name[0] = '\0';
+		}
+		if (lookup->name[0] == '\0')
+			vacant = lookup;
+	}
+	return vacant;
+}
+
+static const char *
+begin(Lookup *lookup, const char *host)
+{
+	struct gaicb *list[] = {&lookup->request};
+	int			result;
+
+	strlcpy(lookup->name, host, sizeof(lookup->name));
+	lookup->hints.ai_socktype = SOCK_STREAM;
+	memset(&lookup->request, 0, sizeof(lookup->request));
+	lookup->request.ar_name = lookup->name;
+	lookup->request.ar_request = &lookup->hints;
+	result = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
+	if (result == 0)
+		return NULL;
+	lookup->name[0] = '\0';
+	return gai_strerror(result);
+}
+
+/* NULL if there is an answer, which is the caller's; or why there is none. */
+static const char *
+await(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
+{
+	int			result;
+
+	lookup->waited_for = true;
+	PG_TRY();
+	{
+		await_answer(lookup, deadline, attend);
+	}
+	PG_FINALLY();
+	{
+		lookup->waited_for = false;
+	}
+	PG_END_TRY();
+
+	result = gai_error(&lookup->request);
+	if (result == EAI_INPROGRESS)
+		return "timed out";
+	lookup->name[0] = '\0';
+	return result == 0 ? NULL : gai_strerror(result);
+}
+
+static void
+await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void))
+{
+	while (gai_error(unconstify(struct gaicb *, &lookup->request)) == EAI_INPROGRESS && clock_now() < deadline)
+	{
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLICE_MS, PG_WAIT_EXTENSION);
+		attend();
+	}
+}
+
+static void
+add_addresses(const struct addrinfo *found, Addresses *addresses)
+{
+	for (; found && addresses->n < MAX_ADDRESSES; found = found->ai_next)
+	{
+		if (getnameinfo(found->ai_addr, found->ai_addrlen, addresses->text[addresses->n],
+						INET6_ADDRSTRLEN, NULL, 0, NI_NUMERICHOST) == 0)
+			addresses->n++;
+	}
+}

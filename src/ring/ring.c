@@ -1,0 +1,314 @@
+/*
+ * ring.c
+ *		Which segments there are, in which state, and which one is written.
+ *
+ *	   empty --> current --> sealed --> quiet --> retired --> empty
+ *	         (1)         (1)        (2)       (3)         (4)
+ *	   empty --> filling -----------> quiet		(history)
+ *
+ * (1) another segment becomes current; needs no lock. (2) a ShareLock that was
+ * granted at once proved that no writer is left. (3) what it holds has been
+ * published and has outlived its time, or is in the history now; from the commit of this step on,
+ * readers skip it. (4) truncated, in a later transaction.
+ *
+ * The table outbox.ring is the truth and only the dispatcher changes it (see
+ * bgworker/ring/cleanup.c). Sessions read a copy in shared memory. The copy is only
+ * ever loaded from what has been committed, and a commit is visible to others
+ * only after it is on disk, so the copy never announces a segment that a crash
+ * could take back. Each change raises the generation; a copy is replaced by a
+ * newer generation only, or when the extension was created anew. Each process
+ * keeps what it read last, until a counter says that the copy was replaced.
+ *
+ * A writer locks the segment that it believes to be current and then looks again:
+ * if it still is, the lock keeps the segment from becoming quiet until the
+ * writer's transaction ends.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xlog.h"
+#include "executor/tuptable.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "src/ring/ring.h"
+#include "src/shared.h"
+#include "src/table/relations.h"
+
+#define NO_VERSION	PG_UINT64_MAX
+
+/* The least that a row of records takes in its table, but for a few bytes. */
+#define RECORD_BYTES	64
+
+/* Columns of outbox.ring. */
+enum
+{
+	COL_RING = 1,
+	COL_SEGMENT,
+	COL_STATE,
+	COL_GENERATION,
+	COL_SINCE,
+	COL_TX,
+	COL_PUBLISHED_AT,
+	COL_COMPACTED_INTO,
+	COL_LEVEL,
+	COL_KEYS
+};
+
+static const char *const ring_names[RING_KINDS] = {"log", "record", "history"};
+static const char *const state_names[] = {"empty", "current", "sealed", "filling", "quiet", "retired"};
+
+/* What this process read last. */
+static Rings known;
+static Oid	known_extension;	/* that it belongs to */
+static uint64 known_version = NO_VERSION;
+
+static const Rings *look(void);
+static bool take_shared(const Relations *relations);
+static void load(const Relations *relations, Rings *rings);
+static void load_row(TupleTableSlot *row, Rings *rings);
+static void check_loaded(const Relations *relations, const Rings *rings);
+static void publish(const Relations *relations, const Rings *rings);
+static int	index_of(const char *name, const char *const *names, int n);
+
+/*
+ * Reads all rings: from shared memory, or from the table where there is no
+ * valid copy. On a standby always from the table, for there nobody would
+ * notice that a copy has become old.
+ */
+void
+rings_read(Rings *rings)
+{
+	*rings = *look();
+}
+
+/* The generation of the rings now. */
+int64
+rings_generation(void)
+{
+	return look()->generation;
+}
+
+/* The generation that sessions know of; for workers, which need no transaction for it. */
+int64
+rings_shared_generation(void)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		generation;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	generation = shared->rings.generation;
+	LWLockRelease(shared->lock);
+	return generation;
+}
+
+/*
+ * Reads the table again and makes it known to all sessions; for the dispatcher,
+ * in a transaction of its own after each change.
+ */
+void
+rings_reload(void)
+{
+	const Relations *relations = relations_enter();
+	Rings		rings;
+
+	load(relations, &rings);
+	publish(relations, &rings);
+}
+
+/*
+ * Opens the table that new rows of a ring go to.
+ *
+ * Takes RowExclusiveLock, to the end of the transaction; close with NoLock.
+ */
+Relation
+ring_open_current(RingKind kind)
+{
+	for (;;)
+	{
+		int			current = look()->ring[kind].current;
+		Oid			table = relations_enter()->segments[kind][current].table;
+
+		/* A change after this look waits for us before it takes effect. */
+		lock_to_end(table, RowExclusiveLock);
+		if (look()->ring[kind].current == current)
+			return table_open(table, NoLock);
+		unlock_early(table, RowExclusiveLock);
+	}
+}
+
+/* The size of a segment's table. */
+BlockNumber
+segment_blocks(RingKind kind, int segment)
+{
+	Relation	table = table_open(relations_enter()->segments[kind][segment].table, AccessShareLock);
+	BlockNumber blocks = RelationGetNumberOfBlocks(table);
+
+	table_close(table, AccessShareLock);
+	return blocks;
+}
+
+/* How many keys a segment of records or of the history has, at most. */
+int64
+segment_count_keys(RingKind kind, int n, const Segment *segment)
+{
+	if (kind == RING_HISTORY)
+		return segment->keys;
+	return (int64) segment_blocks(kind, n) * BLCKSZ / RECORD_BYTES;
+}
+
+/* How a ring is called in outbox.ring. */
+const char *
+ring_name(RingKind kind)
+{
+	return ring_names[kind];
+}
+
+/* How a state is called in outbox.ring. */
+const char *
+segment_state_name(SegmentState state)
+{
+	return state_names[state];
+}
+
+/* The rings of this moment; good until the next look. */
+static const Rings *
+look(void)
+{
+	const Relations *relations = relations_enter();
+	Rings		rings;
+
+	if (!take_shared(relations))
+	{
+		load(relations, &rings);
+		publish(relations, &rings);
+		known = rings;
+		known_version = NO_VERSION;
+	}
+	return &known;
+}
+
+/*
+ * Brings what is known up to the copy in shared memory; false if that is not
+ * of our extension. Whoever holds a lock that a change has to wait for sees
+ * here all changes that did not wait: hence the barrier.
+ */
+static bool
+take_shared(const Relations *relations)
+{
+	DatabaseShared *shared = shared_mine();
+
+	if (shared == NULL || RecoveryInProgress())
+		return false;
+	pg_memory_barrier();
+	if (pg_atomic_read_u64(&shared->rings_version) != known_version)
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		known = shared->rings;
+		known_extension = shared->extension;
+		known_version = pg_atomic_read_u64(&shared->rings_version);
+		LWLockRelease(shared->lock);
+	}
+	return known_extension == relations->extension;
+}
+
+/* Replaces the shared copy by a newer one. */
+static void
+publish(const Relations *relations, const Rings *rings)
+{
+	DatabaseShared *shared = shared_mine();
+
+	if (shared == NULL || RecoveryInProgress())
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (shared->extension != relations->extension ||
+		shared->rings.generation < rings->generation)
+	{
+		if (shared->extension != relations->extension)
+			pg_atomic_write_u64(&shared->highest_id, 0);
+		shared->rings = *rings;
+		shared->extension = relations->extension;
+		pg_atomic_fetch_add_u64(&shared->rings_version, 1);
+	}
+	LWLockRelease(shared->lock);
+}
+
+/* Reads the table with a new snapshot, so that all rows are of one moment. */
+static void
+load(const Relations *relations, Rings *rings)
+{
+	Relation	table = table_open(relations->ring, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	TableScanDesc scan = table_beginscan(table, snapshot, 0, NULL);
+
+	memset(rings, 0, sizeof(*rings));
+	for (int kind = 0; kind < RING_KINDS; kind++)
+		rings->ring[kind].current = -1;
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+		load_row(row, rings);
+
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	UnregisterSnapshot(snapshot);
+	table_close(table, AccessShareLock);
+	check_loaded(relations, rings);
+}
+
+static void
+load_row(TupleTableSlot *row, Rings *rings)
+{
+	Ring	   *ring;
+	Segment	   *segment;
+	int			number;
+
+	slot_getallattrs(row);
+#define COLUMN(col) (row->tts_values[(col) - 1])
+	ring = &rings->ring[index_of(TextDatumGetCString(COLUMN(COL_RING)), ring_names, RING_KINDS)];
+	number = DatumGetInt32(COLUMN(COL_SEGMENT));
+	if (number < 0 || number >= MAX_SEGMENTS)
+		elog(ERROR, "outbox.ring names segment %d", number);
+
+	segment = &ring->segments[number];
+	segment->state = (SegmentState) index_of(TextDatumGetCString(COLUMN(COL_STATE)),
+									   state_names, lengthof(state_names));
+	segment->since = DatumGetTimestampTz(COLUMN(COL_SINCE));
+	segment->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
+	if (!row->tts_isnull[COL_PUBLISHED_AT - 1])
+		segment->published_at = DatumGetTimestampTz(COLUMN(COL_PUBLISHED_AT));
+	segment->compacted_into = row->tts_isnull[COL_COMPACTED_INTO - 1] ? -1 : DatumGetInt32(COLUMN(COL_COMPACTED_INTO));
+	segment->level = DatumGetInt32(COLUMN(COL_LEVEL));
+	segment->keys = DatumGetInt64(COLUMN(COL_KEYS));
+	rings->generation = Max(rings->generation, DatumGetInt64(COLUMN(COL_GENERATION)));
+#undef COLUMN
+
+	ring->nsegments++;
+	if (segment->state == SEGMENT_CURRENT)
+		ring->current = number;
+}
+
+static void
+check_loaded(const Relations *relations, const Rings *rings)
+{
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		if (rings->ring[kind].nsegments != relations->nsegments[kind] ||
+			(rings->ring[kind].current < 0 && kind != RING_HISTORY))
+			elog(ERROR, "outbox.ring does not describe the %s tables", ring_names[kind]);
+	}
+}
+
+static int
+index_of(const char *name, const char *const *names, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	}
+	elog(ERROR, "outbox.ring holds an unknown word: \"%s\"", name);
+}

@@ -1,0 +1,82 @@
+/*
+ * ring.h
+ *		The rings of tables, and the states of their segments.
+ */
+#ifndef OUTBOX_RING_H
+#define OUTBOX_RING_H
+
+#include "access/transam.h"
+#include "datatype/timestamp.h"
+#include "storage/block.h"
+#include "utils/relcache.h"
+#include "utils/xid8.h"
+
+/* A count of the rows of more blocks than these is estimated from the first ones. */
+#define COUNTED_BLOCKS	4096
+
+typedef enum RingKind
+{
+	RING_LOG,
+	RING_RECORD,
+	RING_HISTORY				/* records that were compacted */
+} RingKind;
+
+#define RING_KINDS	3
+#define MAX_SEGMENTS	24			/* the script makes no more of any kind */
+
+typedef enum SegmentState
+{
+	SEGMENT_EMPTY,
+	SEGMENT_CURRENT,
+	SEGMENT_SEALED,
+	SEGMENT_FILLING,
+	SEGMENT_QUIET,
+	SEGMENT_RETIRED
+} SegmentState;
+
+typedef struct Segment
+{
+	SegmentState	state;
+	TimestampTz since;			/* when it came into this state */
+	FullTransactionId tx;		/* transaction that brought it there */
+	TimestampTz published_at;	/* quiet: when all its messages were first
+								 * seen in Redis; 0 = not yet */
+	int			compacted_into;	/* history segment that its keys go to; -1 = none */
+	int			level;			/* history: how often merged */
+	int64		keys;			/* history: how many */
+} Segment;
+
+typedef struct Ring
+{
+	int			nsegments;
+	int			current;		/* -1 for the history, which is never written by
+								 * sessions */
+	Segment		segments[MAX_SEGMENTS];
+} Ring;
+
+typedef struct Rings
+{
+	int64		generation;		/* of all; grows with every change */
+	Ring		ring[RING_KINDS];
+} Rings;
+
+extern void rings_read(Rings *rings);
+extern int64 rings_generation(void);
+extern int64 rings_shared_generation(void);
+extern void rings_reload(void);
+extern Relation ring_open_current(RingKind kind);
+
+extern BlockNumber segment_blocks(RingKind kind, int segment);
+extern int64 segment_count_keys(RingKind kind, int n, const Segment *segment);
+
+extern const char *ring_name(RingKind kind);
+extern const char *segment_state_name(SegmentState state);
+
+/* Whether a segment may hold rows that count. */
+static inline bool
+segment_is_live(const Segment *segment)
+{
+	return segment->state == SEGMENT_CURRENT || segment->state == SEGMENT_SEALED || segment->state == SEGMENT_QUIET;
+}
+
+#endif							/* OUTBOX_RING_H */

@@ -1,0 +1,398 @@
+/*
+ * store.c
+ *		Looks message ids up in deduplication stores, and adds them there.
+ *
+ * An endpoint may name a store outside of this database that remembers the ids
+ * of its messages. Sessions look into it (record.c), the dispatcher adds to it
+ * (bgworker/propagate/propagation.c). What a store is is the business of store_redis.c and
+ * store_postgres.c; here are the connections. Each process keeps one for each
+ * of the stores that it used last. One that is broken, or was left in the
+ * middle of something by an error, is closed when it is needed next.
+ *
+ * A store that cannot be reached is an error, never "not found". No URL is
+ * shown but by store_masked(): it may hold a password.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/foreign_text.h"
+#include "src/settings.h"
+#include "src/store/store_kind.h"
+
+#define MAX_CONNECTIONS	4
+#define MAX_URL_BYTES	1024
+#define MASK			"***"
+
+typedef struct Connection
+{
+	char	   *url;			/* NULL = free */
+	const StoreKind *kind;
+	void	   *opened;			/* NULL = not connected */
+	bool		busy;			/* something was begun and not ended */
+	TimestampTz used;
+} Connection;
+
+/* What is to be done with a connection. */
+typedef struct Task
+{
+	const StoreKey *keys;		/* to add, or NULL */
+	int			n;
+	const StoreMark *mark;
+	const pg_uuid_t *key;		/* to look for, or to remove, or NULL */
+	bool		remove;
+	bool		found;
+	StoreReport *report;		/* to fill, or NULL */
+	const char *client;
+} Task;
+
+static Connection connections[MAX_CONNECTIONS];
+static LinkAttend attend_with;
+
+static const StoreKind *kind_of(const char *url);
+static bool starts_with(const char *text, const char *prefix);
+static bool perform(const char *url, Task *task, StoreFailure *failure);
+static Connection *find_connection(const char *url);
+static bool open_connection(Connection *connection, StoreFailure *failure);
+static bool run(Connection *connection, Task *task, StoreFailure *failure);
+static void disconnect(Connection *connection);
+static bool try_twice(Connection *connection, Task *task, StoreFailure *failure);
+static void attend(void);
+static void append_masked_query(StringInfo masked, const char *query);
+
+PG_FUNCTION_INFO_V1(outbox_check_store);
+PG_FUNCTION_INFO_V1(outbox_mask_store);
+
+/* What is wrong with the URL of a store; NULL if nothing is. */
+const char *
+store_url_problem(const char *url)
+{
+	const StoreKind *kind = kind_of(url);
+
+	if (kind == NULL)
+		return "The scheme must be \"redis://\", \"redis+sentinel://\", \"unix://\" or \"postgresql://\".";
+	if (strlen(url) > MAX_URL_BYTES)
+		return "It is too long.";
+	return kind->url_problem(url);
+}
+
+/* The URL as it may be shown: without passwords. Palloc'd. */
+char *
+store_masked(const char *url)
+{
+	const char *scheme_end = strstr(url, "://");
+	const char *from = scheme_end ? scheme_end + 3 : url;
+	const char *end = from + strcspn(from, "/");
+	const char *at = NULL;
+	const char *secret = NULL;
+	StringInfoData masked;
+
+	for (const char *c = from; c < end; c++)
+	{
+		if (*c == '@')
+			at = c;
+	}
+	initStringInfo(&masked);
+
+	/* A password may hold anything but a slash. */
+	if (at)
+		secret = from + strcspn(from, ":?@");
+	appendBinaryStringInfo(&masked, url, (secret ? secret : from) - url);
+	if (secret && secret < at)
+		appendStringInfo(&masked, "%c%s", *secret, MASK);
+	if (at)
+		from = at;
+	end = from + strcspn(from, "?&");
+	appendBinaryStringInfo(&masked, from, end - from);
+	append_masked_query(&masked, end);
+	return masked.data;
+}
+
+/* Has something else done while a store is waited for, but within transactions; the dispatcher's. */
+void
+store_attend_with(LinkAttend attend)
+{
+	attend_with = attend;
+}
+
+/*
+ * Whether a store has an id. Raises 08006, 57P03 or 55000 if that cannot be
+ * found out. Interruptible, and bound by outbox.connect_timeout and
+ * outbox.command_timeout.
+ */
+bool
+store_contains(const char *url, const pg_uuid_t *key)
+{
+	Task		task = {.key = key};
+	StoreFailure failure;
+
+	if (!perform(url, &task, &failure))
+		ereport(ERROR,
+				(errcode(failure.sqlstate),
+				 errmsg("could not look into the deduplication store: %s", failure.text),
+				 errdetail("The store is \"%s\".", store_masked(url)),
+				 errhint("Roll back and retry when it is there; nobody knows now whether the message has been processed.")));
+	return task.found;
+}
+
+/*
+ * Removes an id from a store; false if it was not there. At once: a store takes
+ * part in no transaction. Raises what store_contains() does.
+ */
+bool
+store_remove(const char *url, const pg_uuid_t *key)
+{
+	Task		task = {.key = key, .remove = true};
+	StoreFailure failure;
+
+	if (!perform(url, &task, &failure))
+		ereport(ERROR,
+				(errcode(failure.sqlstate),
+				 errmsg("could not remove an id from the deduplication store: %s", failure.text),
+				 errdetail("The store is \"%s\".", store_masked(url)),
+				 errhint("Try again when it is there.")));
+	return task.found;
+}
+
+/*
+ * Adds ids, if the store has the mark that it must have, and leaves the next
+ * one. All or some may have been added when this returns false; adding again is
+ * harmless. Needs no transaction.
+ */
+bool
+store_add(const char *url, const StoreKey *keys, int n, const StoreMark *mark,
+		  StoreFailure *failure)
+{
+	Task		task = {.keys = keys, .n = n, .mark = mark};
+
+	return perform(url, &task, failure);
+}
+
+/* Asks a store about itself, and for the mark that `client` left. */
+bool
+store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure)
+{
+	Task		task = {.client = client, .report = report};
+
+	return perform(url, &task, failure);
+}
+
+/* For the kinds: notes why something could not be done. */
+void
+store_fail(StoreFailure *failure, int sqlstate, const char *format,...)
+{
+	va_list		args;
+
+	failure->sqlstate = sqlstate;
+	va_start(args, format);
+	foreign_text_format(failure->text, sizeof(failure->text), format, args);
+	va_end(args);
+}
+
+/* Raises an error if that cannot be the URL of a store, or the caller may not name one. */
+void
+store_check(const char *url)
+{
+	const char *problem = store_url_problem(url);
+
+	/*
+	 * Whoever may name a server can have ours connect to it, as its own user.
+	 * So neither a function of a superuser's will do, nor a superuser who calls
+	 * somebody else's.
+	 */
+	if (!superuser() || !superuser_arg(GetOuterUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be superuser to name a deduplication store")));
+	if (problem)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid URL of a deduplication store"),
+				 errdetail("%s", problem)));
+}
+
+/* outbox.check_store(url) */
+Datum
+outbox_check_store(PG_FUNCTION_ARGS)
+{
+	store_check(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	PG_RETURN_VOID();
+}
+
+/* outbox.mask_store(url) */
+Datum
+outbox_mask_store(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(store_masked(text_to_cstring(PG_GETARG_TEXT_PP(0)))));
+}
+
+static const StoreKind *
+kind_of(const char *url)
+{
+	if (starts_with(url, "redis://") || starts_with(url, "redis+sentinel://") || starts_with(url, "unix://"))
+		return &store_redis;
+	if (starts_with(url, "postgresql://") || starts_with(url, "postgres://"))
+		return &store_postgres;
+	return NULL;
+}
+
+static bool
+starts_with(const char *text, const char *prefix)
+{
+	return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Performs a task; what it allocates goes with the next one. */
+static bool
+perform(const char *url, Task *task, StoreFailure *failure)
+{
+	static MemoryContext context;
+	Connection *connection = find_connection(url);
+	MemoryContext caller;
+	bool		done;
+
+	if (connection == NULL)
+	{
+		store_fail(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
+		return false;
+	}
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "outbox store", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(context);
+	caller = MemoryContextSwitchTo(context);
+	done = try_twice(connection, task, failure);
+	MemoryContextSwitchTo(caller);
+	return done;
+}
+
+/*
+ * A connection that was kept may have died meanwhile: then once more on a new
+ * one, for all tasks may be repeated. Not after a timeout, which would double it.
+ */
+static bool
+try_twice(Connection *connection, Task *task, StoreFailure *failure)
+{
+	TimestampTz begun = clock_now();
+	bool		kept;
+
+	connection->used = begun;
+	if (connection->busy)
+		disconnect(connection);
+	kept = connection->opened != NULL;
+	if (!kept && !open_connection(connection, failure))
+		return false;
+	if (run(connection, task, failure))
+		return true;
+	if (!kept || TimestampDifferenceExceeds(begun, clock_now(), outbox_command_timeout))
+		return false;
+	return open_connection(connection, failure) && run(connection, task, failure);
+}
+
+/* The connection for a URL, open or not; NULL if the URL is no good. */
+static Connection *
+find_connection(const char *url)
+{
+	Connection *found = &connections[0];
+
+	for (int i = 0; i < MAX_CONNECTIONS; i++)
+	{
+		if (connections[i].url && strcmp(connections[i].url, url) == 0)
+			return &connections[i];
+		if (connections[i].used < found->used)
+			found = &connections[i];
+	}
+	if (store_url_problem(url) != NULL)
+		return NULL;
+
+	disconnect(found);
+	if (found->url)
+		pfree(found->url);
+	found->url = NULL;
+	found->url = MemoryContextStrdup(TopMemoryContext, url);
+	found->kind = kind_of(url);
+	return found;
+}
+
+static bool
+open_connection(Connection *connection, StoreFailure *failure)
+{
+	connection->opened = connection->kind->connect(connection->url, attend, failure);
+	return connection->opened != NULL;
+}
+
+/* After an error in here `busy` stays. */
+static bool
+run(Connection *connection, Task *task, StoreFailure *failure)
+{
+	const StoreKind *kind = connection->kind;
+	bool		done;
+
+	connection->busy = true;
+	if (task->key && task->remove)
+		done = kind->remove(connection->opened, task->key, &task->found, failure);
+	else if (task->key)
+		done = kind->contains(connection->opened, task->key, &task->found, failure);
+	else if (task->report)
+		done = kind->inspect(connection->opened, task->client, task->report, failure);
+	else
+		done = kind->add(connection->opened, task->keys, task->n, task->mark, failure);
+	connection->busy = false;
+	if (!done)
+		disconnect(connection);
+	return done;
+}
+
+static void
+disconnect(Connection *connection)
+{
+	if (connection->opened)
+		connection->kind->close(connection->opened);
+	connection->opened = NULL;
+	connection->busy = false;
+}
+
+/*
+ * What goes on while a store is waited for. Within a transaction that is
+ * nothing: what the dispatcher does meanwhile has transactions of its own.
+ */
+static void
+attend(void)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (attend_with && !IsTransactionOrTransactionBlock())
+		attend_with();
+	CHECK_FOR_INTERRUPTS();
+	MemoryContextSwitchTo(caller);
+}
+
+/* Masks the values of what sounds like a secret: "?a=b&password=c". */
+static void
+append_masked_query(StringInfo masked, const char *query)
+{
+	while (*query != '\0')
+	{
+		const char *name = query + 1;
+		const char *name_end = name + strcspn(name, "=&");
+		const char *end = name + strcspn(name, "&");
+		bool		is_secret = false;
+
+		for (const char *c = name; c < name_end; c++)
+			is_secret |= pg_strncasecmp(c, "password", 8) == 0;
+
+		/* An escaped name may be one, too. */
+		is_secret |= memchr(name, '%', name_end - name) != NULL;
+		if (is_secret)
+			appendStringInfo(masked, "%.*s=%s", (int) (name_end - query), query, MASK);
+		else
+			appendBinaryStringInfo(masked, query, end - query);
+		query = end;
+	}
+}

@@ -1,0 +1,35 @@
+/*
+ * store_kind.h
+ *		What each kind of store can do; for store.c and the kinds themselves.
+ */
+#ifndef OUTBOX_STORE_KIND_H
+#define OUTBOX_STORE_KIND_H
+
+#include "src/store/store.h"
+
+/*
+ * One kind of store. `connection` is what connect() made; each call takes one
+ * round trip, and fails, with the reason, if the store cannot be reached within
+ * the timeouts or is not the one to be asked. After a failure, or an error that
+ * was raised meanwhile, the connection can only be closed.
+ */
+typedef struct StoreKind
+{
+	/* NULL, or what is wrong with the URL. Never quotes it. */
+	const char *(*url_problem) (const char *url);
+
+	void	   *(*connect) (const char *url, LinkAttend attend, StoreFailure *failure);
+	void		(*close) (void *connection);
+	bool		(*contains) (void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+	bool		(*remove) (void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+	bool		(*add) (void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+						StoreFailure *failure);
+	bool		(*inspect) (void *connection, const char *client, StoreReport *report, StoreFailure *failure);
+} StoreKind;
+
+extern const StoreKind store_redis;
+extern const StoreKind store_postgres;
+
+extern void store_fail(StoreFailure *failure, int sqlstate, const char *format,...) pg_attribute_printf(3, 4);
+
+#endif							/* OUTBOX_STORE_KIND_H */

@@ -1,0 +1,355 @@
+/*
+ * store_redis.c
+ *		A Redis that remembers message ids.
+ *
+ * Called by store.c. Each id is a key of its own that expires by itself when
+ * its retention is over; no clock but Redis' is involved, and a look is one
+ * EXISTS. (Sets, or small hashes, that are rotated by time would need less
+ * memory, but a look has to ask all of them, and all who share the store have
+ * to agree on the time and on the retention: see docs/internals.md.)
+ *
+ * A replica may lack what was added last: ROLE travels with each command, so a
+ * master that has become a replica is noticed, too. Redis may lose its newest
+ * writes when it dies; what survives is a prefix. So whoever adds leaves a mark
+ * behind what it added, and nothing more is added unless it is still there.
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "src/foreign_text.h"
+#include "src/redis/redis_connect.h"
+#include "src/store/store_kind.h"
+
+#define KEY_PREFIX	"outbox:dedup:"	/* and 16 bytes */
+#define MARK_PREFIX	"outbox:handed:"	/* and who left it */
+
+/* More milliseconds than these Redis does not take: for ever. */
+#define MAX_MS		INT64CONST(100000000000000)
+
+/*
+ * KEYS: the mark. ARGV: its value, its new value or nothing, and then each key
+ * and its milliseconds, 0 for ever. Only the first write can be refused.
+ */
+static const char add_script[] =
+	"if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then\n"
+	"  return redis.error_reply('MARKMOVED it has lost ids')\n"
+	"end\n"
+	"for i = 3, #ARGV, 2 do\n"
+	"  if ARGV[i + 1] == '0' then\n"
+	"    redis.call('SET', ARGV[i], '1')\n"
+	"  else\n"
+	"    redis.call('SET', ARGV[i], '1', 'PX', ARGV[i + 1])\n"
+	"  end\n"
+	"end\n"
+	"if ARGV[2] ~= '' then\n"
+	"  redis.call('SET', KEYS[1], ARGV[2])\n"
+	"end\n"
+	"return redis.status_reply('OK')\n";
+
+static const char *url_problem(const char *text);
+static void *open_store(const char *text, LinkAttend attend, StoreFailure *failure);
+static void close_store(void *connection);
+static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure);
+static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+				StoreFailure *failure);
+static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
+
+static StringInfo begin(void);
+static void put_command(StringInfo out, int nwords);
+static void put_word(StringInfo out, const char *word);
+static void put_key(StringInfo out, const pg_uuid_t *key);
+static void put_bytes(StringInfo out, const char *data, size_t size);
+static bool send_commands(RedisLink *link, StringInfo out, StoreFailure *failure);
+static bool expect_master(RedisLink *link, StoreFailure *failure);
+static bool expect_ok(RedisLink *link, StoreFailure *failure);
+static redisReply *receive(RedisLink *link, StoreFailure *failure);
+static void fail_with(StoreFailure *failure, const redisReply *reply);
+static void fail_with_link(StoreFailure *failure, RedisLink *link);
+static bool may_evict(const char *info);
+
+const StoreKind store_redis = {
+	.url_problem = url_problem,
+	.connect = open_store,
+	.close = close_store,
+	.contains = contains,
+	.remove = remove_key,
+	.add = add,
+	.inspect = inspect
+};
+
+static const char *
+url_problem(const char *text)
+{
+	RedisUrl	url;
+	const char *problem = NULL;
+
+	return redis_url_parse(text, &url, &problem) ? NULL : problem;
+}
+
+/* One link for all stores would do no good: each has its own connection. */
+static void *
+open_store(const char *text, LinkAttend attend, StoreFailure *failure)
+{
+	RedisUrl	url;
+	const char *problem;
+	RedisLink  *link = redis_link_create(attend);
+	bool		connected = false;
+
+	PG_TRY();
+	{
+		connected = redis_url_parse(text, &url, &problem) && redis_connect_to(link, &url);
+		if (!connected)
+			fail_with_link(failure, link);
+	}
+	PG_CATCH();
+	{
+		redis_link_free(link);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (connected)
+		return link;
+	redis_link_free(link);
+	return NULL;
+}
+
+static void
+close_store(void *connection)
+{
+	redis_link_free(connection);
+}
+
+static bool
+contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+{
+	return ask_about(connection, "EXISTS", key, found, failure);
+}
+
+static bool
+remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+{
+	return ask_about(connection, "DEL", key, found, failure);
+}
+
+/* Gives a command a key; it answers with how many it has found. */
+static bool
+ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure)
+{
+	StringInfo	out = begin();
+	redisReply *reply;
+	bool		known;
+
+	put_command(out, 2);
+	put_word(out, command);
+	put_key(out, key);
+	if (!send_commands(link, out, failure) || !expect_master(link, failure))
+		return false;
+	reply = receive(link, failure);
+	if (reply == NULL)
+		return false;
+	known = reply->type == REDIS_REPLY_INTEGER;
+	if (known)
+		*answer = reply->integer > 0;
+	else
+		fail_with(failure, reply);
+	freeReplyObject(reply);
+	return known;
+}
+
+/*
+ * One script, so that nothing is added behind a mark that is not the one that
+ * must be there: else what was lost before it would be so for good.
+ */
+static bool
+add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+	StoreFailure *failure)
+{
+	StringInfo	out = begin();
+	char	   *name = psprintf("%s%s", MARK_PREFIX, mark->client);
+
+	put_command(out, 6 + 2 * n);
+	put_word(out, "EVAL");
+	put_word(out, add_script);
+	put_word(out, "1");
+	put_word(out, name);
+	put_word(out, mark->expected);
+	put_word(out, mark->mark);
+	for (int i = 0; i < n; i++)
+	{
+		int64		ms = Max(keys[i].retention / 1000, 1);
+		char		digits[24];
+
+		snprintf(digits, sizeof(digits), INT64_FORMAT, ms > MAX_MS ? 0 : ms);
+		put_key(out, &keys[i].key);
+		put_word(out, digits);
+	}
+	return send_commands(connection, out, failure) && expect_master(connection, failure) &&
+		expect_ok(connection, failure);
+}
+
+/* INFO may be forbidden to us; then we know nothing against the server. */
+static bool
+inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure)
+{
+	StringInfo	out = begin();
+	char	   *name = psprintf("%s%s", MARK_PREFIX, client);
+	redisReply *reply;
+	bool		understood;
+
+	put_command(out, 2);
+	put_word(out, "GET");
+	put_word(out, name);
+	put_command(out, 2);
+	put_word(out, "INFO");
+	put_word(out, "memory");
+	if (!send_commands(connection, out, failure) || !expect_master(connection, failure))
+		return false;
+
+	memset(report, 0, sizeof(*report));
+	report->keeps_marks = true;
+	reply = receive(connection, failure);
+	if (reply == NULL)
+		return false;
+	understood = reply->type == REDIS_REPLY_NIL ||
+		(reply->type == REDIS_REPLY_STRING && reply->len < sizeof(report->mark));
+	if (!understood)
+		fail_with(failure, reply);
+	else if (reply->type == REDIS_REPLY_STRING)
+		strlcpy(report->mark, reply->str, sizeof(report->mark));
+	freeReplyObject(reply);
+	if (!understood)
+		return false;
+
+	reply = receive(connection, failure);
+	if (reply == NULL)
+		return false;
+	report->evicts = reply->type == REDIS_REPLY_STRING && may_evict(reply->str);
+	freeReplyObject(reply);
+	return true;
+}
+
+/* Every batch of commands begins with the question who answers. */
+static StringInfo
+begin(void)
+{
+	StringInfo	out = makeStringInfo();
+
+	put_command(out, 1);
+	put_word(out, "ROLE");
+	return out;
+}
+
+static void
+put_command(StringInfo out, int nwords)
+{
+	appendStringInfo(out, "*%d\r\n", nwords);
+}
+
+static void
+put_word(StringInfo out, const char *word)
+{
+	put_bytes(out, word, strlen(word));
+}
+
+static void
+put_key(StringInfo out, const pg_uuid_t *key)
+{
+	char		name[sizeof(KEY_PREFIX) - 1 + UUID_LEN];
+
+	memcpy(name, KEY_PREFIX, sizeof(KEY_PREFIX) - 1);
+	memcpy(name + sizeof(KEY_PREFIX) - 1, key->data, UUID_LEN);
+	put_bytes(out, name, sizeof(name));
+}
+
+static void
+put_bytes(StringInfo out, const char *data, size_t size)
+{
+	appendStringInfo(out, "$%zu\r\n", size);
+	appendBinaryStringInfo(out, data, size);
+	appendBinaryStringInfo(out, "\r\n", 2);
+}
+
+static bool
+send_commands(RedisLink *link, StringInfo out, StoreFailure *failure)
+{
+	bool		sent = redis_link_send(link, out->data, out->len);
+
+	if (!sent)
+		fail_with_link(failure, link);
+	return sent;
+}
+
+/* Reads the answer to ROLE. */
+static bool
+expect_master(RedisLink *link, StoreFailure *failure)
+{
+	redisReply *reply = receive(link, failure);
+	const char *role = NULL;
+	bool		is_master;
+
+	if (reply == NULL)
+		return false;
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements > 0 && reply->element[0]->type == REDIS_REPLY_STRING)
+		role = reply->element[0]->str;
+	is_master = role && strcmp(role, "master") == 0;
+	if (role && !is_master)
+		store_fail(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				   "it is a replica, which may lack what was added last");
+	else if (!is_master)
+		fail_with(failure, reply);
+	freeReplyObject(reply);
+	return is_master;
+}
+
+static bool
+expect_ok(RedisLink *link, StoreFailure *failure)
+{
+	redisReply *reply = receive(link, failure);
+	bool		ok = reply && reply->type == REDIS_REPLY_STATUS;
+
+	if (reply && !ok)
+		fail_with(failure, reply);
+	if (reply)
+		freeReplyObject(reply);
+	return ok;
+}
+
+static redisReply *
+receive(RedisLink *link, StoreFailure *failure)
+{
+	redisReply *reply = redis_link_receive(link);
+
+	if (reply == NULL)
+		fail_with_link(failure, link);
+	return reply;
+}
+
+static void
+fail_with(StoreFailure *failure, const redisReply *reply)
+{
+	char		text[FOREIGN_TEXT_BYTES];
+	bool		is_starting;
+
+	redis_reply_error(reply, text, sizeof(text));
+	is_starting = strncmp(text, "LOADING", 7) == 0;
+
+	store_fail(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, "%s", text);
+}
+
+static void
+fail_with_link(StoreFailure *failure, RedisLink *link)
+{
+	store_fail(failure, ERRCODE_CONNECTION_FAILURE, "%s", redis_link_error(link));
+}
+
+/* Our keys expire, so the policies for such keys concern them as well. */
+static bool
+may_evict(const char *info)
+{
+	return strstr(info, "\nmaxmemory:0\r") == NULL && strstr(info, "maxmemory_policy:noeviction") == NULL;
+}

@@ -1,0 +1,109 @@
+/*
+ * store_server.c
+ *		What this database does for others as their deduplication store.
+ *
+ * Called by SQL from store_postgres.c of another server, or of another database
+ * of this one. The ids that others propagate are records here, without a name:
+ * they are found and expire like all records of this database. A standby may
+ * lack what was added last, so it answers nothing.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/uuid.h"
+
+#include "src/compat.h"
+#include "src/record/durable.h"
+#include "src/record/endpoint.h"
+#include "src/record/record.h"
+#include "src/record/record_ring.h"
+
+static int	compare_keys(const void *a, const void *b);
+
+PG_FUNCTION_INFO_V1(outbox_store_contains);
+PG_FUNCTION_INFO_V1(outbox_store_add);
+PG_FUNCTION_INFO_V1(outbox_store_remove);
+PG_FUNCTION_INFO_V1(outbox_store_retention);
+
+/* outbox.store_contains(key): whether the id has been added, and committed */
+Datum
+outbox_store_contains(PG_FUNCTION_ARGS)
+{
+	RecordName	name = {
+		.key = *PG_GETARG_UUID_P(0),
+		.retention = endpoint_longest_retention()
+	};
+	RecordLook	look;
+
+	PreventCommandIfReadOnly("outbox.store_contains()");
+	look = record_look(&name, NULL);
+	durable_wait(&look);
+	PG_RETURN_BOOL(look.fate == RECORD_COMMITTED);
+}
+
+/*
+ * outbox.store_add(keys): remembers ids; those that are known already stay as
+ * they are. On disk when the transaction has committed, whatever the caller's
+ * settings say.
+ */
+Datum
+outbox_store_add(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	Datum	   *keys;
+	bool	   *isnull;
+	int			n;
+
+	PreventCommandIfReadOnly("outbox.store_add()");
+	deconstruct_array(array, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &keys, &isnull, &n);
+
+	/* In one order, so that two who add the same ids do not deadlock. */
+	for (int i = 0; i < n; i++)
+	{
+		if (isnull[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("key must not be null")));
+	}
+	qsort(keys, n, sizeof(Datum), compare_keys);
+	for (int i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		record_append(DatumGetUUIDP(keys[i]), NULL, NULL);
+	}
+	ForceSyncCommit();
+	PG_RETURN_INT32(n);
+}
+
+/* outbox.store_remove(key): forgets an id; false if it was not known */
+Datum
+outbox_store_remove(PG_FUNCTION_ARGS)
+{
+	RecordName	name = {
+		.key = *PG_GETARG_UUID_P(0),
+		.retention = endpoint_longest_retention()
+	};
+	RecordLook	found;
+
+	PreventCommandIfReadOnly("outbox.store_remove()");
+	ForceSyncCommit();
+	PG_RETURN_BOOL(record_ring_forget(&name, &found));
+}
+
+/* outbox.store_retention(): how long an id is remembered at least, in microseconds */
+Datum
+outbox_store_retention(PG_FUNCTION_ARGS)
+{
+	PreventCommandIfReadOnly("outbox.store_retention()");
+	PG_RETURN_INT64(endpoint_longest_retention());
+}
+
+static int
+compare_keys(const void *a, const void *b)
+{
+	return memcmp(DatumGetUUIDP(*(const Datum *) a), DatumGetUUIDP(*(const Datum *) b), UUID_LEN);
+}

@@ -1,0 +1,103 @@
+/*
+ * index.c
+ *		Finds the index of one of our tables by the column that it is on.
+ *
+ * Called by everybody who reads one of our tables through an index, and by
+ * append.c. Names and oids of indexes are nothing to rely on: REINDEX
+ * CONCURRENTLY makes a new index, swaps names and drops the old one, and an
+ * administrator may have added one of his own. So an index is looked for in the
+ * list that the table itself has, under a lock on the table: until that is
+ * released no index of the list can go away. What is not complete (invalid,
+ * with a predicate) or ordered otherwise is never read.
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_index.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/typcache.h"
+
+#include "src/table/index.h"
+#include "src/table/relations.h"
+
+static Relation open_listed(Relation table, AttrNumber column, LOCKMODE mode);
+static bool is_complete_on(Relation table, Relation index, AttrNumber column);
+
+/*
+ * Opens the index on a column. The caller holds a lock on the table, at least
+ * until it has closed the index. Raises 55000 if there is none.
+ *
+ * Twice, because locking an index may be what tells us that it has been
+ * swapped with another one, which was not valid yet when we passed it.
+ */
+Relation
+index_open_on(Relation table, AttrNumber column, LOCKMODE mode)
+{
+	Relation	index = open_listed(table, column, mode);
+
+	if (index == NULL)
+		index = open_listed(table, column, mode);
+	if (index == NULL)
+	{
+		const char *name = NameStr(TupleDescAttr(RelationGetDescr(table), column - 1)->attname);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s.%s\" has no usable index on column \"%s\"",
+						OUTBOX_SCHEMA, RelationGetRelationName(table), name),
+				 errhint("It was dropped or is not valid; reindex it, or: CREATE INDEX ON %s.%s (%s);",
+						 OUTBOX_SCHEMA, RelationGetRelationName(table), name)));
+	}
+	return index;
+}
+
+/* Whether a table has one index and no other, not even one that is just being built. */
+bool
+index_is_alone(Relation table)
+{
+	if (!table->rd_indexvalid)
+		list_free(RelationGetIndexList(table));
+	return list_length(table->rd_indexlist) == 1;
+}
+
+static Relation
+open_listed(Relation table, AttrNumber column, LOCKMODE mode)
+{
+	List	   *indexes = RelationGetIndexList(table);
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), mode);
+
+		if (is_complete_on(table, index, column))
+		{
+			list_free(indexes);
+			return index;
+		}
+		index_close(index, mode);
+	}
+	list_free(indexes);
+	return NULL;
+}
+
+/* Whether an index has all rows of the table, in the ascending order of a column. */
+static bool
+is_complete_on(Relation table, Relation index, AttrNumber column)
+{
+	Form_pg_index form = index->rd_index;
+	Oid			type;
+
+	if (!form->indisvalid || !form->indisready || form->indnkeyatts != 1 ||
+		form->indkey.values[0] != column || index->rd_rel->relam != BTREE_AM_OID ||
+		(index->rd_indoption[0] & INDOPTION_DESC) != 0 ||
+		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
+		return false;
+
+	/* The column's own order, and not one that an operator class made up. */
+	type = TupleDescAttr(RelationGetDescr(table), column - 1)->atttypid;
+	return index->rd_support[0] == lookup_type_cache(type, TYPECACHE_CMP_PROC)->cmp_proc;
+}

@@ -1,0 +1,276 @@
+/*
+ * relations.c
+ *		Finds our tables once and remembers their oids; the gate, and locks that last.
+ *
+ * Called first by everything that touches a table. Names are looked up when
+ * the cache is empty and again after any of our relations changed: a relcache
+ * callback empties it. Nobody keeps the result beyond its transaction.
+ *
+ * The gate: whoever uses the outbox first locks outbox.instance, in a mode
+ * that only DROP EXTENSION conflicts with, to the end of its transaction; our
+ * utility hook makes DROP EXTENSION take its lock there before any other. So
+ * the drop waits at the gate and not in the middle of the house, where it
+ * would deadlock with transactions that hold one segment and want the next.
+ *
+ * Locks that last: what is written must be kept from being emptied until the
+ * transaction ends. A lock belongs to whoever is at work when it is taken, and
+ * that may be a cursor: a FETCH that fails within a savepoint takes along what
+ * the cursor locked, and leaves what earlier FETCHes have written. So locks that
+ * are to last belong to the transaction itself. They stay when a savepoint is
+ * rolled back, which is more than is needed, and never wrong.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "commands/extension.h"
+#include "storage/lmgr.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/resowner.h"
+#include "utils/syscache.h"
+
+#include "src/compat.h"
+#include "src/table/relations.h"
+
+static Relations cache;
+static bool cache_valid;
+static uint64 cache_version;	/* counts the times it was emptied */
+static Oid	entered;			/* the gate that this transaction holds */
+
+static bool resolve(Relations *relations);
+static bool look_up(Relations *relations);
+static int	resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments);
+static Oid	find(Oid schema, const char *format, int segment);
+static ResourceOwner act_for_transaction(void);
+static void at_transaction_end(XactEvent event, void *arg);
+static void forget_on_change(Datum arg, Oid relation);
+static bool is_ours(Oid relation);
+
+/* Registers the callbacks; once, by _PG_init. */
+void
+relations_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
+	RegisterXactCallback(at_transaction_end, NULL);
+}
+
+/*
+ * Passes the gate and returns the oids.
+ *
+ * Takes AccessShareLock on outbox.instance to the end of the transaction.
+ * Raises 42704 if the extension is not there.
+ */
+const Relations *
+relations_enter(void)
+{
+	for (;;)
+	{
+		Oid			gate;
+
+		if (!cache_valid && !(cache_valid = resolve(&cache)))
+			ereport(ERROR,
+					(errcode(ERRCODE_UNDEFINED_OBJECT),
+					 errmsg("extension \"outbox\" does not exist")));
+		if (entered == cache.instance)
+			return &cache;
+		gate = cache.instance;
+		lock_to_end(gate, AccessShareLock);
+		if (cache_valid && cache.instance == gate)
+		{
+			entered = gate;
+			return &cache;
+		}
+		unlock_early(gate, AccessShareLock);
+	}
+}
+
+/*
+ * The same for workers: returns NULL, without waiting, if the extension is
+ * not there or is being dropped.
+ */
+const Relations *
+relations_try_enter(void)
+{
+	for (;;)
+	{
+		Oid			gate;
+
+		if (!cache_valid && !(cache_valid = resolve(&cache)))
+			return NULL;
+		if (entered == cache.instance)
+			return &cache;
+		gate = cache.instance;
+		if (!ConditionalLockRelationOid(gate, AccessShareLock))
+			return NULL;
+		if (cache_valid && cache.instance == gate)
+		{
+			entered = gate;
+			return &cache;
+		}
+		UnlockRelationOid(gate, AccessShareLock);
+	}
+}
+
+/*
+ * Waits at the gate until no transaction uses the outbox, and keeps it closed;
+ * for DROP EXTENSION. Does nothing if the user may not drop it, so that the
+ * command itself can say so.
+ */
+void
+relations_lock_for_drop(void)
+{
+	Oid			extension = get_extension_oid("outbox", true);
+
+	if (!OidIsValid(extension) || !compat_owns_extension(extension))
+		return;
+	cache_valid = resolve(&cache);
+	if (cache_valid)
+		lock_to_end(cache.instance, AccessExclusiveLock);
+}
+
+/*
+ * Locks a relation to the end of the transaction, whatever becomes of the
+ * statement, the cursor or the savepoint that we are called in.
+ */
+void
+lock_to_end(Oid relation, LOCKMODE mode)
+{
+	ResourceOwner caller = act_for_transaction();
+
+	PG_TRY();
+	{
+		LockRelationOid(relation, mode);
+	}
+	PG_FINALLY();
+	{
+		CurrentResourceOwner = caller;
+	}
+	PG_END_TRY();
+}
+
+/* Gives back what lock_to_end() took, if it turns out not to be needed. */
+void
+unlock_early(Oid relation, LOCKMODE mode)
+{
+	ResourceOwner caller = act_for_transaction();
+
+	UnlockRelationOid(relation, mode);
+	CurrentResourceOwner = caller;
+}
+
+/* Makes locks belong to the transaction; returns to whom else they would. */
+static ResourceOwner
+act_for_transaction(void)
+{
+	ResourceOwner caller = CurrentResourceOwner;
+
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	return caller;
+}
+
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE ||
+		event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PARALLEL_ABORT)
+		entered = InvalidOid;
+}
+
+/* Looks the names up, again until nothing changes meanwhile. */
+static bool
+resolve(Relations *relations)
+{
+	uint64		version;
+	bool		found;
+
+	do
+	{
+		version = cache_version;
+		found = look_up(relations);
+	} while (version != cache_version);
+	return found;
+}
+
+static bool
+look_up(Relations *relations)
+{
+	Oid			schema = get_namespace_oid(OUTBOX_SCHEMA, true);
+
+	memset(relations, 0, sizeof(*relations));
+	relations->extension = get_extension_oid("outbox", true);
+	if (!OidIsValid(schema) || !OidIsValid(relations->extension))
+		return false;
+
+	relations->instance = get_relname_relid("instance", schema);
+	relations->ring = get_relname_relid("ring", schema);
+	relations->endpoint = get_relname_relid("endpoint", schema);
+	relations->compacted = get_relname_relid("compacted", schema);
+	relations->forgotten = get_relname_relid("forgotten", schema);
+	relations->destination = get_relname_relid("destination", schema);
+	relations->deferred = get_relname_relid("deferred", schema);
+	relations->loss = get_relname_relid("loss", schema);
+	relations->message_id_seq = get_relname_relid("message_id_seq", schema);
+	relations->nsegments[RING_LOG] =
+		resolve_ring(schema, "log_%d", true, relations->segments[RING_LOG]);
+	relations->nsegments[RING_RECORD] =
+		resolve_ring(schema, "record_%d", false, relations->segments[RING_RECORD]);
+	relations->nsegments[RING_HISTORY] =
+		resolve_ring(schema, "history_%d", false, relations->segments[RING_HISTORY]);
+
+	/* While CREATE EXTENSION is at work some are not there yet. */
+	return OidIsValid(relations->message_id_seq) &&
+		relations->nsegments[RING_LOG] > 0 && relations->nsegments[RING_RECORD] > 0;
+}
+
+/* Finds the segments of a ring: as many as there are tables of the name. */
+static int
+resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments)
+{
+	int			n = 0;
+
+	while (n < MAX_SEGMENTS && OidIsValid(segments[n].table = find(schema, table, n)))
+	{
+		if (has_windows)
+			segments[n].window = find(schema, "window_%d", n);
+		n++;
+	}
+	return n;
+}
+
+static Oid
+find(Oid schema, const char *format, int segment)
+{
+	char		name[NAMEDATALEN];
+
+	snprintf(name, sizeof(name), format, segment);
+	return get_relname_relid(name, schema);
+}
+
+static void
+forget_on_change(Datum arg, Oid relation)
+{
+	if (cache_valid && relation != InvalidOid && !is_ours(relation))
+		return;
+
+	/* While names are being looked up any change may be ours. */
+	cache_valid = false;
+	cache_version++;
+}
+
+static bool
+is_ours(Oid relation)
+{
+	if (relation == cache.instance || relation == cache.ring ||
+		relation == cache.endpoint || relation == cache.deferred)
+		return true;
+	for (int kind = 0; kind < RING_KINDS; kind++)
+	{
+		for (int n = 0; n < cache.nsegments[kind]; n++)
+		{
+			if (relation == cache.segments[kind][n].table)
+				return true;
+		}
+	}
+	return false;
+}

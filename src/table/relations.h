@@ -1,0 +1,46 @@
+/*
+ * relations.h
+ *		The oids of our relations, and the gate that guards them.
+ */
+#ifndef OUTBOX_RELATIONS_H
+#define OUTBOX_RELATIONS_H
+
+#include "storage/lockdefs.h"
+
+#include "src/ring/ring.h"
+
+/* The relations of one segment of a ring. */
+typedef struct SegmentRelations
+{
+	Oid			table;			/* log_N or record_N */
+	Oid			window;			/* window_N; log only */
+} SegmentRelations;
+
+typedef struct Relations
+{
+	Oid			extension;
+	Oid			instance;
+	Oid			ring;
+	Oid			endpoint;
+	Oid			compacted;
+	Oid			forgotten;
+	Oid			destination;
+	Oid			deferred;
+	Oid			loss;
+	Oid			message_id_seq;
+	int			nsegments[RING_KINDS];
+	SegmentRelations segments[RING_KINDS][MAX_SEGMENTS];
+} Relations;
+
+/* How the schema that holds our tables is called. */
+#define OUTBOX_SCHEMA "outbox"
+
+extern void relations_init(void);
+extern const Relations *relations_enter(void);
+extern const Relations *relations_try_enter(void);
+extern void relations_lock_for_drop(void);
+
+extern void lock_to_end(Oid relation, LOCKMODE mode);
+extern void unlock_early(Oid relation, LOCKMODE mode);
+
+#endif							/* OUTBOX_RELATIONS_H */

@@ -1,0 +1,125 @@
+# What was compacted expires like any record: not before the retention of its
+# endpoint has passed, then as a whole, and leaves no space behind. Until then
+# outbox_wait() knows it; outbox.records no longer lists it.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Compaction;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<"END");
+$Compaction::small_segments
+outbox.cleanup_interval = -1
+END
+prepare($node);
+
+sub claim_for
+{
+	my ($endpoint, @msgids) = @_;
+	$node->sql(join '', map { "BEGIN; SELECT outbox_begin('$_', '$endpoint'); SELECT outbox_commit(); COMMIT;" } @msgids);
+	return;
+}
+
+# Six segments that are full are compacted, the oldest first.
+sub compact_all
+{
+	fill($node, 6);
+	wait_until { is_at_rest($node) } or die 'compaction does not end';
+	return;
+}
+
+sub now { return $node->sql('SELECT extract(epoch FROM clock_timestamp())'); }
+
+#
+# What is compacted is remembered, but its name is not.
+#
+$node->sql(q{SELECT outbox_create_endpoint('brief', retention => '5 minutes')});
+$redis->cli('SET', 'bad', 'x');
+claim_for('default', 'plain');
+claim_for('brief', map { "b$_" } 1 .. 100);
+$node->sql(q{BEGIN; SELECT outbox_begin('sent'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT});
+$node->sql(q{BEGIN; SELECT outbox_begin('refused'); SELECT outbox_enqueue('bad', 'x'); SELECT outbox_commit(); COMMIT});
+ok($node->poll_query_until('postgres', 'SELECT deferred = 1 FROM outbox.status'), 'a message is refused');
+is($node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid IN ('plain', 'sent', 'refused', 'b1')}), 4, 'records are listed');
+compact_all();
+is($node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid IN ('plain', 'sent', 'refused', 'b1')}), 0, '... not so when they are compacted');
+claim_for('default', 'later');
+is($node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid = 'later'}), 1, '... as those that came later are not');
+ok(!is_new($node, 'plain'), 'what is compacted is known');
+ok(!is_new($node, 'b1', 'brief'), '... for its endpoint');
+ok(is_new($node, 'b1'), '... and for no other');
+is($node->sql(q{SELECT outbox_wait('plain')}), 't', 'outbox_wait() does not wait for a compacted record without messages');
+is($node->sql(q{SELECT outbox_wait('sent')}), 't', '... nor for one whose message was sent');
+is($node->sql(q{SELECT outbox_wait('refused', timeout => '100 ms')}), 'f', '... but for one whose message was refused');
+is($node->sql(q{SELECT outbox_wait('never')}), '', '... and knows what is not there');
+$redis->cli('DEL', 'bad');
+is($node->sql(q{SELECT outbox_wait('refused')}), 't', '... until that is sent too');
+
+#
+# An endpoint's own retention, if it is shorter than others.
+#
+is($node->sql('SELECT outbox_cleanup()'), 0, 'nothing has expired yet');
+$node->sql(q{SELECT outbox_alter_endpoint('brief', retention => '1 s')});
+eventually { is_new($node, 'b1', 'brief') } 'a shorter retention of its endpoint lets a compacted record expire';
+ok(!is_new($node, 'plain'), '... and no other one');
+is($node->sql('SELECT outbox_cleanup()'), 0, '... though its key is still there');
+
+# A second record of the same key is compacted with the first.
+claim_for('brief', map { "b$_" } 1 .. 100);
+ok(!is_new($node, 'b1', 'brief'), 'claimed again it is known');
+compact_all();
+$node->sql(q{SELECT outbox_alter_endpoint('brief', retention => '5 minutes')});
+ok(!is_new($node, "b$_", 'brief'), '... also when it is compacted again') foreach 1, 100;
+
+#
+# The longest retention of all.
+#
+$node->sql(q{SELECT outbox_drop_endpoint('brief')});
+$node->set('outbox.retention' => '12s');
+
+# Segments of one merge that were written at different times: the youngest counts.
+my @notes;
+foreach my $segment (1 .. 8)
+{
+	$node->sql('SELECT pg_sleep(1.5)') if $segment == 4;
+	push @notes, [ now(), claimed($node) ];
+	fill($node, 1);
+}
+eventually { is_at_rest($node) } 'some are compacted';
+my $compacted = $node->sql(q{SELECT min(substr(msgid, 2)::bigint) - 1 FROM outbox.records WHERE msgid ~ '^m[0-9]'});
+my ($last) = grep { $_->[1] < $compacted - 50 } reverse @notes;
+ok($last, "... up to number $compacted") or diag join ', ', map { "@$_" } @notes;
+my $until = $last->[0] + 12;
+my ($now, $asked, $unknown) = (now(), 0, 0);
+until ($now >= $until or $unknown)
+{
+	$node->sql('SELECT outbox_cleanup()');
+	$unknown = unknown($node, $compacted - 50, $compacted, every => 10);
+	$now = now();
+	$asked++;
+}
+my $claimed = claimed($node);
+cmp_ok($now, '>=', $until, "no record expires before its time (asked $asked times)");
+
+eventually { $node->sql('SELECT outbox_cleanup()'); sizes($node, 'history') + sizes($node, 'record') == 0 } 'then all expire, and the space is given back';
+is(unknown($node, 1, $claimed, every => 100), int(($claimed + 99) / 100), '... and all are new');
+ok(is_new($node, 'plain'), '... also the first');
+
+#
+# What outbox_cleanup() says.
+#
+$node->set('outbox.retention' => '1h');
+fill($node, 8);
+eventually { is_at_rest($node) && compacted_segments($node) } 'records are compacted once more';
+my $kept = live_keys($node);
+$node->set('outbox.retention' => '1s');
+my $removed = 0;
+eventually { $removed += $node->sql('SELECT outbox_cleanup()'); live_keys($node) == 0 } 'they expire';
+is($removed, $kept, "outbox_cleanup() returned their number ($kept)");
+eventually { sizes($node, 'history') + sizes($node, 'record') == 0 } 'no space is left';
+
+done_testing();
