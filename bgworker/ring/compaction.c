@@ -129,7 +129,7 @@ compaction_step(void)
 {
 	volatile bool failed = false;
 
-	if (!awake || !transaction_begin("compaction records"))
+	if (!awake || !transaction_begin("compacting records"))
 		return false;
 	PG_TRY();
 	{
