@@ -1,4 +1,4 @@
-# What README.md says of drivers, tried with psycopg 3: its example runs as it stands,
+# What docs/drivers.md says of drivers, tried with psycopg 3: its example runs as it stands,
 # and a body arrives as it was, whatever is in it, if it has the cast of its type.
 
 use strict;
@@ -15,7 +15,7 @@ use Test::More;
 my $python = python() or plan skip_all => 'no python3 with psycopg and redis';
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
-my $drivers = section(read_page(dirname(__FILE__) . '/../README.md'), '## Drivers');
+my $drivers = read_page(dirname(__FILE__) . '/../docs/drivers.md');
 my @blocks = blocks($drivers);
 
 type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } @blocks;

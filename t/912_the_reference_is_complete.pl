@@ -1,0 +1,122 @@
+# What docs/reference.md says is complete and right: functions with their arguments,
+# settings with their defaults, views with their columns, the SQLSTATEs that the code
+# raises. Its commands, those for monitoring and the way out run.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename;
+use Outbox;
+use Page;
+use PostgreSQL::Test::Utils ();
+use Redis;
+use Test::More;
+
+my $root = dirname(__FILE__) . '/..';
+my $reference = read_page("$root/docs/reference.md");
+my $operations = read_page("$root/docs/operations.md");
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis);
+
+# Types in what a section shows in SQL.
+sub follow
+{
+	my ($page, $heading) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } blocks(section($page, $heading));
+	return;
+}
+
+#
+# Functions
+#
+follow($reference, '### A handler in one statement');
+follow($reference, '### Many messages');
+$node->wait_until_sent;
+is_deeply([ map { $_->{cause} } $redis->entries('placed') ], ['msg-21'], 'one statement was a handler');
+is($redis->count('mails'), 1004, 'many messages were sent');
+
+my @signatures = map { $_->[1] =~ s/\s+/ /gr =~ s/ $//r } grep { $_->[0] eq 'text' } blocks($reference);
+my %exists = map { $_ => 1 } split /\n/, $node->sql(q{SELECT DISTINCT proname FROM pg_proc WHERE proname ~ '^outbox_'});
+is_exactly_once([ map { /^(\w+)/ } @signatures ], [ sort keys %exists ], 'each function is described');
+my %listed = map { $_ => 1 } map { /\[`(outbox_\w+)`\]/g } section($reference, '## Functions') =~ /^\| \[.*/mg;
+is_deeply(\%listed, \%exists, '... and listed');
+
+foreach my $signature (@signatures)
+{
+	my ($name, $arguments, $result) = $signature =~ /^(\w+)\((.*)\) → (.*)$/;
+	my $wanted = $node->sql(qq{SELECT pg_get_function_arguments(oid) || ' → ' || pg_get_function_result(oid) FROM pg_proc WHERE proname = '$name'});
+
+	# Of functions with several types for one argument, the page names none.
+	$wanted =~ s/::\w+(?:\[\]| with time zone)?//g;
+	$wanted =~ s/timestamp with time zone/timestamptz/g;
+	$wanted =~ s/(?:, )?\bOUT [^,\n]+?(?=,| →)//g;
+	$wanted =~ s/'00:00:30'/'30 s'/;
+	$wanted =~ s/\bbody \w+/body/;
+	$wanted =~ s/\b(message_id|bodies) anycompatible(?:array)?/$1/;
+	ok("\n$wanted\n" =~ /\n\Q$arguments → $result\E\n/, "arguments and result: $name") or diag "$signature\n$wanted";
+}
+
+#
+# SQLSTATEs
+#
+my $errcodes = PostgreSQL::Test::Utils::slurp_file(qx($ENV{PG_CONFIG} --includedir-server) =~ s/\n//r . '/utils/errcodes.h');
+my %sqlstate = map { $_->[0] => $_->[1] =~ s/\W//gr } map { [ /(\w+) MAKE_SQLSTATE\((.*)\)/ ] } $errcodes =~ /^#define (ERRCODE_\w+ MAKE_SQLSTATE\(.*\))/mg;
+my %raised = map { $sqlstate{$_} => 1 } map { PostgreSQL::Test::Utils::slurp_file($_) =~ /(?:errcode\(|refuse\(table, |store_fail\(failure, )(ERRCODE_\w+)/g }
+  split /\n/, qx(find "$root/src" -name '*.c');
+my $sqlstates = section($reference, '## SQLSTATEs');
+is_deeply([ grep { $sqlstates !~ /^\| [^|]*\b$_\b/m } sort keys %raised ], [], 'each SQLSTATE that a session raises is in the list');
+
+#
+# Settings
+#
+my $settings = section($reference, '## Settings');
+my @settings = $settings =~ /^\| `(outbox\.\w+)` \|/mg;
+is_exactly_once(\@settings,
+	[ split /\n/, $node->sql(q{SELECT name FROM pg_settings WHERE name LIKE 'outbox.%'}) ],
+	'each setting is in the list');
+my %default = $settings =~ /^\| `(outbox\.\w+)` \| (`.*?`|) *\|/mg;
+foreach my $name (@settings)
+{
+	my $default = $default{$name} =~ s/`//gr;
+
+	# This one cannot be set in a session. Nobody has set it here.
+	if ($name eq 'outbox.filter_memory')
+	{
+		is($node->sql("SHOW $name"), $default =~ s/ //r, "the default of $name is '$default'");
+		next;
+	}
+	is($node->sql("SET $name = '$default'; SELECT setting = boot_val FROM pg_settings WHERE name = '$name'"),
+		't', "the default of $name is '$default'");
+}
+is($node->sql(q{SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE name LIKE 'outbox.%' AND context = 'user'}),
+	join(' ', sort @settings[ -2, -1 ]), 'any user may set the last two');
+my %in_seconds = map { $_ => 1 } $settings =~ /without a unit is in seconds for (.*?), in\n/s ? $1 =~ /`(outbox\.\w+)`/g : ();
+is(join(' ', sort keys %in_seconds),
+	$node->sql(q{SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE name LIKE 'outbox.%' AND unit = 's'}),
+	'these are in seconds, if nothing else is said');
+
+#
+# Views
+#
+my $views = section($reference, '## Views');
+my @views = $views =~ /^\| \[`outbox\.(\w+)`\]/mg;
+is_exactly_once(\@views,
+	[ split /\n/, $node->sql(q{SELECT relname FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind = 'v'}) ],
+	'each view is in the list');
+foreach my $view (@views)
+{
+	my @columns = map { /`(\w+)`/g } section($reference, "### outbox.$view") =~ /^\| (`\w+`(?:, `\w+`)*) \|/mg;
+	is_exactly_once(\@columns,
+		[ split /\n/, $node->sql("SELECT attname FROM pg_attribute WHERE attrelid = 'outbox.$view'::regclass AND attnum > 0") ],
+		"so are the columns of outbox.$view");
+}
+follow($operations, '## Monitoring');
+
+# Roles, and the way out.
+$node->sql('CREATE ROLE shop; CREATE ROLE prometheus; CREATE ROLE operator; CREATE ROLE shard');
+follow($reference, '## Roles');
+follow($operations, '## Removal');
+is($node->sql(q{SELECT count(*) FROM pg_namespace WHERE nspname = 'outbox'}), 0, 'nothing is left');
+
+done_testing();

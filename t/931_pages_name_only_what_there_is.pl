@@ -1,0 +1,89 @@
+# What the pages of the documentation name exists: files, functions of SQL and of
+# C, settings, views, tables and columns, targets of make, and what their links
+# lead to. A page with invented names shows that each kind is looked at.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename;
+use Outbox;
+use Page;
+use PostgreSQL::Test::Utils ();
+use Test::More;
+
+my $root = dirname(__FILE__) . '/..';
+my @pages = map { s{^\Q$root\E/}{}r } glob "$root/*.md $root/docs/*.md $root/model/*.md $root/examples/*/*.md";
+my $node = Outbox->create('main');
+
+# 23505 names the first one, and it is no function.
+my %function = map { $_ => 1 } 'outbox_record_claimed', split /\n/, $node->sql('SELECT DISTINCT proname FROM pg_proc');
+my %object = map { $_ => 1 } split /\n/, $node->sql(<<'END');
+SELECT name FROM pg_settings WHERE name LIKE 'outbox.%'
+UNION SELECT 'outbox.' || relname FROM pg_class WHERE relnamespace = 'outbox'::regnamespace
+UNION SELECT 'outbox.' || proname FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace
+UNION SELECT 'outbox.' || relname || '.' || attname FROM pg_class c JOIN pg_attribute ON attrelid = c.oid WHERE relnamespace = 'outbox'::regnamespace
+END
+
+# Files of the build are no objects of a database, nor are those in the data
+# directory, which the code names.
+my @sources = split /\n/, qx(find "$root/src" "$root/bgworker" -name '*.[ch]');
+my $code = join '', map { read_page($_) } @sources;
+my $no_object = qr/^outbox\.(c|h|o|so|control|conf)$/;
+my %in_data_directory = map { $_ => 1 } $code =~ m{["/](outbox\.\w+)"}g;
+my %file_name = map { basename($_) => 1 } @sources, split /\n/, qx(find "$root/t" "$root/dev" "$root/model" "$root/bgworker" -type f);
+my %target = map { $_ => 1 } qw(all install uninstall installcheck clean), read_page("$root/Makefile") =~ /^([\w-]+):(?!=)/mg;
+
+# The headings of a page, as links name them.
+sub anchors
+{
+	my ($text) = @_;
+	return map { lc =~ s/[^\w\s-]//gr =~ s/\s/-/gr } $text =~ /^#+ (.*?)\s*$/mg;
+}
+
+# Where a link of a page leads, and whether there is something.
+sub leads_somewhere
+{
+	my ($folder, $text, $link) = @_;
+	my ($file, $anchor) = split /#/, $link;
+	return 0 if $file ne '' && !-e "$folder/$file";
+	return 1 unless defined $anchor;
+	my %anchor = map { $_ => 1 } anchors($file eq '' ? $text : read_page("$folder/$file"));
+	return $anchor{$anchor};
+}
+
+# Whether there is a file that a page names: `t/….pl`, and `t/117_…` or `t/117` for short.
+sub file_exists
+{
+	my ($folder, $path) = @_;
+	my $pattern = $path =~ s{…$}{*}r =~ s{^t/\d+$}{$&_*}r;
+	return -e ((glob "$root/$pattern")[0] // '') || -e "$folder/$path";
+}
+
+# What a page in a folder names that does not exist.
+sub invented
+{
+	my ($folder, $text) = @_;
+	my @invented;
+
+	push @invented, grep { !$function{$_} } $text =~ /\b(outbox_[a-z_]+)(?=[(`])/g;
+	push @invented, map { "$_()" } grep { !$function{$_} && $code !~ /\b$_\(/ } $text =~ /`(?:outbox\.)?([a-z_0-9]+)\(\)/g;
+	push @invented, grep { !$object{$_} && !$in_data_directory{$_} && $_ !~ $no_object } $text =~ /`(outbox\.[a-z_]+(?:\.[a-z_]+)?)/g;
+	push @invented, grep { !file_exists($folder, $_) } $text =~ m{`((?:t|sql|specs|model|bench|examples|src|bgworker|docs|dev)/[\w./-]+(?:…|\b))`}g;
+	push @invented, grep { !$file_name{$_} } $text =~ /`(\w+\.(?:c|h|pl|pm|pml))`/g;
+	push @invented, map { "make $_" } grep { !$target{$_} } map { /^make ([a-z][a-z-]*)/ } $text =~ /`([^`\n]+)`/g, map { split /\n/, $_->[1] } blocks($text);
+	push @invented, grep { !leads_somewhere($folder, $text, $_) } $text =~ /\]\((?!https?:)([^)\s]+)\)/g;
+	return @invented;
+}
+
+is_deeply([ invented("$root/docs", <<'END') ],
+`outbox_levitate(…)` and `outbox_begin`, `float_freely()` and `record_claim()`, `outbox.gravity` and `outbox.status.problem`, `src/anvil.c`, `t/117_…`,
+`anvil.c`, `make tea`, [here](#nowhere), [there](reference.md#thin-air), [away](away.md), [up](../README.md#install)
+END
+	[ qw(outbox_levitate float_freely() outbox.gravity src/anvil.c anvil.c), 'make tea', '#nowhere', 'reference.md#thin-air', 'away.md' ],
+	'invented names are noticed');
+foreach my $page (@pages)
+{
+	is_deeply([ invented("$root/" . dirname($page), read_page("$root/$page")) ], [], "$page names only what there is");
+}
+
+done_testing();
