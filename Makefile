@@ -17,13 +17,16 @@ endif
 REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
-EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc
+EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc src/exports.txt src/exports.list
 
 # pkg-config is asked for what is not where Debian has it.
 hiredis      = $(shell pkg-config $(1) hiredis 2>/dev/null || echo $(2))
 PG_CPPFLAGS  = $(call hiredis,--cflags,-I/usr/include/hiredis) -I$(libpq_srcdir) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 SHLIB_LINK   = $(call hiredis,--libs,-lhiredis) $(libpq)
+
+# The library exports what PostgreSQL looks up by name, and nothing else.
+SHLIB_EXPORTS = src/exports.txt
 
 # These build in a copy, with what they install.
 COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model fresh-roots
@@ -43,6 +46,11 @@ include $(PGXS)
 endif
 
 $(OBJS): $(wildcard src/*.h src/*/*.h bgworker/*.h bgworker/*/*.h)
+
+# The functions that SQL calls, which PG_FUNCTION_INFO_V1 tells of; the main functions of workers.
+src/exports.txt: $(OBJS)
+	nm -P $^ | awk 'sub(/^pg_finfo_/, "", $$1) { print $$1; print "pg_finfo_" $$1 } \
+		$$1 ~ /^(_PG_init|Pg_magic_func|outbox_[a-z]*_main)$$/ { print $$1 }' | sort -u >$@
 
 test:
 	@dev/run-tests
