@@ -51,6 +51,7 @@
 #include "src/shared.h"
 #include "src/table/relations.h"
 #include "src/unique_id.h"
+#include "src/wait_event.h"
 
 #define ATTEND_MS			100 /* while somebody may need the database */
 #define PAUSE_MS			1	/* between windows under load */
@@ -132,7 +133,6 @@ static void wait_for_work(void);
 static long ms_until(TimestampTz when);
 static long ms_until_next(TimestampTz last, int interval);
 static void report_state(DispatcherState state);
-static uint32 wait_event(void);
 
 /* Entry point; the argument is the oid of the database. */
 void
@@ -410,7 +410,7 @@ attend_to_refusal(void)
 			leave(FAREWELL_ASKED);
 			break;
 		case REFUSAL_BUSY:
-			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ATTEND_MS, wait_event());
+			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ATTEND_MS, wait_event_of(OUTBOX_WAIT_DISPATCHER));
 			attend();
 			break;
 	}
@@ -472,7 +472,7 @@ look_for_messages(void)
 	/* Looping at once would take a fifth of the callers' throughput. */
 	if (position.opened_at != 0 &&
 		clock_now() - position.opened_at < PAUSE_MS * INT64CONST(1000))
-		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event());
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event_of(OUTBOX_WAIT_DISPATCHER));
 
 	if (position_is_caught_up(&position) && publisher_is_connected() && !destination_all_paused())
 		opened = deferral_return_due();
@@ -862,7 +862,7 @@ wait_for_work(void)
 	if (pg_atomic_read_u32(&shared->calls) != calls_seen)
 		return;
 	listen_for_commits();
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event());
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event_of(OUTBOX_WAIT_DISPATCHER));
 	ResetLatch(MyLatch);
 	pg_atomic_write_u32(&shared->asleep, 0);
 }
@@ -888,14 +888,4 @@ report_state(DispatcherState state)
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.state = state;
 	LWLockRelease(shared->lock);
-}
-
-static uint32
-wait_event(void)
-{
-	static uint32 event;
-
-	if (event == 0)
-		event = compat_wait_event("OutboxDispatcher");
-	return event;
 }

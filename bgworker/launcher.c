@@ -39,6 +39,7 @@
 #include "src/problem.h"
 #include "src/record/filter.h"
 #include "src/shared.h"
+#include "src/wait_event.h"
 
 #define MAX_STARTING		2	/* that may look at the same time */
 #define IDLE_MS				60000
@@ -80,7 +81,6 @@ static bool allows_connections(Oid database);
 static bool is_open(Form_pg_database database);
 static bool start(Child *child);
 static long ms_until(TimestampTz when);
-static uint32 wait_event(void);
 
 /* Entry point. */
 void
@@ -105,7 +105,7 @@ outbox_launcher_main(Datum argument)
 		for (int i = 0; i < shared_capacity(); i++)
 			ms = Min(ms, look_after(i));
 
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event());
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event_of(OUTBOX_WAIT_LAUNCHER));
 	}
 }
 
@@ -354,14 +354,4 @@ static long
 ms_until(TimestampTz when)
 {
 	return TimestampDifferenceMilliseconds(clock_now(), when);
-}
-
-static uint32
-wait_event(void)
-{
-	static uint32 event;
-
-	if (event == 0)
-		event = compat_wait_event("OutboxLauncher");
-	return event;
 }

@@ -54,7 +54,7 @@
 #if PG_VERSION_NUM >= 170000
 #define compat_wait_event(name) WaitEventExtensionNew(name)
 #else
-#define compat_wait_event(name) PG_WAIT_EXTENSION
+#define compat_wait_event(name) ((void) (name), PG_WAIT_EXTENSION)
 #endif
 
 /* 17 can limit the length of transactions. */

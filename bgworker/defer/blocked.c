@@ -34,7 +34,7 @@ static dlist_head *list_of(const Blocked *blocked);
 void
 blocked_reset(void)
 {
-	HASHCTL		control = {.keysize = DEST_BYTES + 1, .entrysize = sizeof(Blocked)};
+	HASHCTL		control = {.keysize = MAX_NAME_BYTES + 1, .entrysize = sizeof(Blocked)};
 
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox blocked destinations", ALLOCSET_SMALL_SIZES);
@@ -56,7 +56,7 @@ blocked_reset(void)
 Blocked *
 blocked_find(const text *dest)
 {
-	char		key[DEST_BYTES + 1];
+	char		key[MAX_NAME_BYTES + 1];
 
 	if (hash_get_num_entries(all_blocked) == 0)
 		return NULL;

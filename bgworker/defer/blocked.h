@@ -9,6 +9,7 @@
 #include "lib/pairingheap.h"
 
 #include "bgworker/defer/destination.h"
+#include "src/limits.h"
 
 /* What becomes of a destination that has refused a message. */
 typedef enum BlockedState
@@ -21,7 +22,7 @@ typedef enum BlockedState
 
 typedef struct Blocked
 {
-	char		dest[DEST_BYTES + 1];	/* hash key */
+	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
 	BlockedState state;
 	bool		paused;			/* by outbox_pause(): nothing is due */
 	int64		waiting;		/* how many wait */

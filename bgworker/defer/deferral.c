@@ -44,6 +44,7 @@
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
+#include "src/limits.h"
 #include "src/log/deferred.h"
 #include "src/problem.h"
 #include "src/settings.h"
@@ -221,7 +222,7 @@ deferral_refused(const Message *message, int segment, const char *error)
 	FullTransactionId ignored;
 	int			attempts = 0;
 	Blocked    *blocked;
-	char		dest[DEST_BYTES + 1];
+	char		dest[MAX_NAME_BYTES + 1];
 
 	(void) deferred_find(message->id, &ignored, &attempts);
 	attempts++;
@@ -257,7 +258,7 @@ deferral_refused(const Message *message, int segment, const char *error)
 void
 deferral_unreadable(const Message *message, int segment, const char *error)
 {
-	char		dest[DEST_BYTES + 1];
+	char		dest[MAX_NAME_BYTES + 1];
 
 	destination_key(message->dest, dest);
 	keep(message, segment, DEFERRED_DEAD, 0, GetCurrentTimestamp(), error);

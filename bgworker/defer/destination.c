@@ -25,7 +25,7 @@ static void load_row(HeapTuple row, TupleDesc columns);
 void
 destination_load(void)
 {
-	HASHCTL		control = {.keysize = DEST_BYTES + 1, .entrysize = sizeof(Destination)};
+	HASHCTL		control = {.keysize = MAX_NAME_BYTES + 1, .entrysize = sizeof(Destination)};
 
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox destinations", ALLOCSET_SMALL_SIZES);
@@ -46,7 +46,7 @@ destination_load(void)
 const Destination *
 destination_find(const text *dest)
 {
-	char		key[DEST_BYTES + 1];
+	char		key[MAX_NAME_BYTES + 1];
 
 	if (hash_get_num_entries(destinations) == 0)
 		return NULL;
@@ -76,11 +76,11 @@ destination_each_paused(void (*visit) (const char *dest))
 	}
 }
 
-/* A name as the key of a hash table: DEST_BYTES + 1 bytes at `key`. */
+/* A name as the key of a hash table: MAX_NAME_BYTES + 1 bytes at `key`. */
 void
 destination_key(const text *dest, char *key)
 {
-	size_t		length = Min(VARSIZE_ANY_EXHDR(dest), DEST_BYTES);
+	size_t		length = Min(VARSIZE_ANY_EXHDR(dest), MAX_NAME_BYTES);
 
 	memcpy(key, VARDATA_ANY(dest), length);
 	key[length] = '\0';

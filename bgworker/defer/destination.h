@@ -5,12 +5,11 @@
 #ifndef OUTBOX_DESTINATION_H
 #define OUTBOX_DESTINATION_H
 
-/* Longest name, in bytes; outbox_enqueue() refuses longer ones. */
-#define DEST_BYTES	1024
+#include "src/limits.h"
 
 typedef struct Destination
 {
-	char		dest[DEST_BYTES + 1];	/* hash key */
+	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
 	text	   *stream;			/* its key in Redis; NULL = its name */
 	int			maxlen;			/* -1 = outbox.stream_maxlen */
 	bool		paused;

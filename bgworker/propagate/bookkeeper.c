@@ -32,6 +32,7 @@
 #include "src/problem.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/wait_event.h"
 
 #define IDLE_MS			10000
 #define ATTEND_MS		100		/* while somebody drops the extension */
@@ -56,7 +57,6 @@ static bool mark(void);
 static bool expire(void);
 static bool begin_expiry(void);
 static void end_expiry(void);
-static uint32 wait_event(void);
 
 /* Entry point; the argument is the oid of the database. */
 void
@@ -84,7 +84,7 @@ outbox_bookkeeper_main(Datum database)
 		if (attend_to_refusal() || more)
 			continue;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(IDLE_MS, Max(marking_ms_until_due(), 1)), wait_event());
+						 Min(IDLE_MS, Max(marking_ms_until_due(), 1)), wait_event_of(OUTBOX_WAIT_BOOKKEEPER));
 	}
 }
 
@@ -160,7 +160,7 @@ attend_to_refusal(void)
 			proc_exit(0);
 			break;
 		case REFUSAL_BUSY:
-			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ATTEND_MS, wait_event());
+			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ATTEND_MS, wait_event_of(OUTBOX_WAIT_BOOKKEEPER));
 			break;
 	}
 	return true;
@@ -235,14 +235,4 @@ end_expiry(void)
 	else
 		problem_clear(PROBLEM_EXPIRY);
 	shared_wake_dispatcher(shared);
-}
-
-static uint32
-wait_event(void)
-{
-	static uint32 event;
-
-	if (event == 0)
-		event = compat_wait_event("OutboxBookkeeper");
-	return event;
 }

@@ -22,6 +22,7 @@
 
 #include "src/api/send.h"
 #include "src/compat.h"
+#include "src/limits.h"
 #include "src/log/entry.h"
 #include "src/log/log.h"
 #include "src/record/endpoint.h"
@@ -31,7 +32,6 @@
 #include "src/shared.h"
 #include "src/unique_id.h"
 
-#define MAX_NAME_BYTES	1024	/* of msgid, message_id, dest */
 #define RESERVED_PREFIX "outbox:"
 
 /* Arguments of outbox_enqueue(), and of outbox_enqueue_many(), where some are plural. */

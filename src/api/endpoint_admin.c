@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
+#include "src/limits.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/window.h"
@@ -34,8 +35,6 @@
 #include "src/settings.h"
 #include "src/store/store.h"
 #include "src/table/relations.h"
-
-#define MAX_NAME_BYTES	1024
 
 /* Arguments of all three functions, and columns of outbox.endpoint. */
 enum

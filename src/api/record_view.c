@@ -28,6 +28,7 @@
 #include "utils/timestamp.h"
 
 #include "src/api/record_view.h"
+#include "src/limits.h"
 #include "src/record/duplicates.h"
 #include "src/record/endpoint.h"
 #include "src/record/owner.h"
@@ -39,13 +40,10 @@
 /* A count of more blocks than these is estimated from the first ones. */
 #define READ_BLOCKS	1024
 
-/* Name of an endpoint as a key of a hash table. */
-#define MAX_NAME_BYTES	1024
-
 /* What is remembered for an endpoint. */
 typedef struct Remembered
 {
-	char		name[MAX_NAME_BYTES * 4 + 1];
+	char		name[MAX_NAME_BYTES * 4 + 1];	/* of the endpoint: hash key */
 	int64		in_segment;		/* records in the segment just read */
 	int64		records;
 	int64		size;

@@ -27,6 +27,7 @@
 #include "src/record/record.h"
 #include "src/record/record_table.h"
 #include "src/shared.h"
+#include "src/wait_event.h"
 
 /* How long the longest sleep is: a dispatcher may die without a word. */
 #define MAX_SLEEP_MS	1000
@@ -45,7 +46,6 @@ static bool is_sent(const RecordName *name, const RecordLook *look, const Window
 static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
 static bool dispatch_is_off(DatabaseShared *shared);
 static DatabaseShared *require_shared(void);
-static uint32 wait_event(void);
 
 PG_FUNCTION_INFO_V1(outbox_wait);
 PG_FUNCTION_INFO_V1(outbox_wait_uuid);
@@ -222,7 +222,7 @@ sleep_until(DatabaseShared *shared, TimestampTz deadline)
 	CHECK_FOR_INTERRUPTS();
 	if (left <= 0)
 		return false;
-	(void) ConditionVariableTimedSleep(&shared->progress, Min(left, MAX_SLEEP_MS), wait_event());
+	(void) ConditionVariableTimedSleep(&shared->progress, Min(left, MAX_SLEEP_MS), wait_event_of(OUTBOX_WAIT_PROGRESS));
 	return true;
 }
 
@@ -248,14 +248,4 @@ require_shared(void)
 				 errmsg("outbox is not preloaded"),
 				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
 	return shared;
-}
-
-static uint32
-wait_event(void)
-{
-	static uint32 event;
-
-	if (event == 0)
-		event = compat_wait_event("OutboxProgress");
-	return event;
 }

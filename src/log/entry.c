@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
+#include "src/limits.h"
 #include "src/log/entry.h"
 
 static void count_bytes(const char *bytes, size_t size, void *arg);

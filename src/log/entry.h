@@ -7,11 +7,6 @@
 
 #include "src/log/log.h"
 
-/* Bytes of an entry, as they are sent. */
-#define MAX_BODY_BYTES	(64 * 1024 * 1024)
-#define MAX_HEADERS		1000	/* Lua hands 8000 values at the most to a command */
-#define MAX_HEADER_BYTES (1024 * 1024)	/* names and values of all together */
-
 /* Takes the next name or value of an entry; the bytes are valid during the call. */
 typedef void (*EntrySink) (const char *bytes, size_t size, void *arg);
 

@@ -31,6 +31,7 @@
 #include "src/redis/resolver.h"
 #include "src/redis/socket_wait.h"
 #include "src/settings.h"
+#include "src/wait_event.h"
 
 #define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
 #define KEPT_BUFFER		(4 * 1024 * 1024)	/* what was larger is given back */
@@ -66,7 +67,6 @@ static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
 static int	wait_for(RedisLink *link, int events, TimestampTz deadline);
 static TimestampTz deadline_after(int ms);
-static uint32 wait_event(void);
 
 /* Makes a closed link, which lives until redis_link_free(). */
 RedisLink *
@@ -472,21 +472,11 @@ read_some(RedisLink *link)
 static int
 wait_for(RedisLink *link, int events, TimestampTz deadline)
 {
-	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event());
+	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }
 
 static TimestampTz
 deadline_after(int ms)
 {
 	return TimestampTzPlusMilliseconds(clock_now(), ms);
-}
-
-static uint32
-wait_event(void)
-{
-	static uint32 event;
-
-	if (event == 0)
-		event = compat_wait_event("OutboxRedis");
-	return event;
 }

@@ -20,6 +20,7 @@
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/redis/resolver.h"
+#include "src/wait_event.h"
 
 #define SLICE_MS	10			/* between two looks whether it has an answer */
 #define MAX_LOOKUPS	16			/* under way at the same time */
@@ -147,7 +148,7 @@ await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 {
 	while (gai_error(unconstify(struct gaicb *, &lookup->request)) == EAI_INPROGRESS && clock_now() < deadline)
 	{
-		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLICE_MS, PG_WAIT_EXTENSION);
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLICE_MS, wait_event_of(OUTBOX_WAIT_RESOLVER));
 		attend();
 	}
 }

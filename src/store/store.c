@@ -24,11 +24,11 @@
 
 #include "src/clock.h"
 #include "src/foreign_text.h"
+#include "src/limits.h"
 #include "src/settings.h"
 #include "src/store/store_kind.h"
 
 #define MAX_CONNECTIONS	4
-#define MAX_URL_BYTES	1024
 #define MASK			"***"
 
 typedef struct Connection

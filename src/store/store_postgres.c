@@ -26,6 +26,7 @@
 #include "src/redis/resolver.h"
 #include "src/settings.h"
 #include "src/store/store_kind.h"
+#include "src/wait_event.h"
 
 #define UUID_TYPE		2950	/* types of parameters, the same everywhere */
 #define UUID_ARRAY_TYPE	2951
@@ -81,7 +82,6 @@ static void fail_with_connection(StoreFailure *failure, PGconn *conn);
 static void fail_with_text(StoreFailure *failure, int sqlstate, const char *text);
 static void put_uuid(StringInfo out, const pg_uuid_t *uuid);
 static void ignore_notice(void *arg, const PGresult *notice);
-static uint32 wait_event(void);
 
 const StoreKind store_postgres = {
 	.url_problem = url_problem,
@@ -428,7 +428,7 @@ await_connection(PostgresStore *store, TimestampTz deadline, StoreFailure *failu
 	{
 		int			events = status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE;
 
-		if (socket_wait(PQsocket(store->conn), events, deadline, store->attend, wait_event()) == 0)
+		if (socket_wait(PQsocket(store->conn), events, deadline, store->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
 			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
 			return false;
@@ -485,7 +485,7 @@ send_query(PostgresStore *store, TimestampTz deadline, StoreFailure *failure)
 	while ((unsent = PQflush(store->conn)) > 0)
 	{
 		int			ready = socket_wait(PQsocket(store->conn), WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE,
-										deadline, store->attend, wait_event());
+										deadline, store->attend, wait_event_of(OUTBOX_WAIT_STORE));
 
 		if (ready == 0)
 		{
@@ -507,7 +507,7 @@ await_result(PostgresStore *store, TimestampTz deadline, StoreFailure *failure)
 {
 	while (PQisBusy(store->conn))
 	{
-		if (socket_wait(PQsocket(store->conn), WL_SOCKET_READABLE, deadline, store->attend, wait_event()) == 0)
+		if (socket_wait(PQsocket(store->conn), WL_SOCKET_READABLE, deadline, store->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
 			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
@@ -586,14 +586,4 @@ put_uuid(StringInfo out, const pg_uuid_t *uuid)
 static void
 ignore_notice(void *arg, const PGresult *notice)
 {
-}
-
-static uint32
-wait_event(void)
-{
-	static uint32 event;
-
-	if (event == 0)
-		event = compat_wait_event("OutboxStore");
-	return event;
 }
