@@ -91,7 +91,7 @@ foreach my $name (@settings)
 }
 is($node->sql(q{SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE name LIKE 'outbox.%' AND context = 'user'}),
 	join(' ', sort @settings[ -2, -1 ]), 'any user may set the last two');
-my %in_seconds = map { $_ => 1 } $settings =~ /without a unit is in seconds for (.*?), in\n/s ? $1 =~ /`(outbox\.\w+)`/g : ();
+my %in_seconds = map { $_ => 1 } $settings =~ /without a unit is in seconds for (.*?),\s+in\s+milliseconds/s ? $1 =~ /`(outbox\.\w+)`/g : ();
 is(join(' ', sort keys %in_seconds),
 	$node->sql(q{SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE name LIKE 'outbox.%' AND unit = 's'}),
 	'these are in seconds, if nothing else is said');
