@@ -50,6 +50,7 @@ sub is_sent_once
 	ok($node->wait_until_sent($database), '... all of it');
 	is(ids($server, 'd'), 'id 17 id 18 id 19 id 20 id 21', '... what was pending and what is new: once, in order, nothing else');
 	is(ids($server, 'refused'), 'id 15', '... also what was deferred');
+	is(ids($server, 'grave'), 'id dead', '... or dead');
 	is($node->status('deferred, scheduled, dead', $database), '0|1|0', '... and what is scheduled waits');
 	knows_all($node, $database);
 	return;
@@ -71,7 +72,11 @@ sub knows_all
 $main->sql('CREATE DATABASE source');
 $main->sql(q{CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', retention => '3 days')}, 'source');
 handle($main, 'source', $_, 'd') foreach 10 .. 14;
-$redis->cli('SET', 'refused', 'x');
+$redis->cli('SET', $_, 'x') foreach 'refused', 'grave';
+$main->set('outbox.max_attempts' => 1);
+$main->sql(q{SELECT outbox_enqueue('grave', 'x', message_id => 'id dead')}, 'source');
+ok($main->poll_query_until('source', 'SELECT dead = 1 FROM outbox.status'), 'a message is dead');
+$main->set('outbox.max_attempts' => 10);
 handle($main, 'source', 15, 'refused');
 handle($main, 'source', 16, 'd');
 $main->sql(q{SELECT outbox_enqueue('later', 'x', deliver_at => now() + interval '1 day')}, 'source');
@@ -94,11 +99,12 @@ restore($other, 'own', 'pg_restore in another cluster');
 is_sent_once($other, 'own', $second);
 
 # Source and restored database live, with one Redis: both send.
+$main->sql(q{SELECT outbox_discard('grave', 'id dead')}, 'source');
 $other->sql('CREATE DATABASE beside');
 $other->sql("ALTER DATABASE beside SET outbox.redis_url = '@{[ $redis->url ]}'");
 restore($other, 'beside', 'pg_restore in another cluster, for the same Redis');
 $redis->start;
-$redis->cli('DEL', 'refused');
+$redis->cli('DEL', $_) foreach 'refused', 'grave';
 ok($main->wait_until_sent('source'), 'the source sends');
 ok($other->wait_until_sent('beside'), '... and so does the restored database');
 my @ids = map { $_->{id} } $redis->entries('d');
@@ -108,6 +114,7 @@ push @{ $copies[ $seen{$_}++ ] }, $_ foreach @ids[ 6 .. $#ids ];
 is(scalar(@copies), 2, 'what was pending when it was dumped is sent by both');
 is("@$_", 'id 17 id 18 id 19', '... once by each, in order') foreach @copies;
 is(ids($redis, 'refused'), 'id 15 id 15', '... also what was deferred');
+is(ids($redis, 'grave'), 'id dead', '... and what was dead is sent where nobody has given it up');
 knows_all($other, 'beside');
 knows_all($main, 'source');
 
