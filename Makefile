@@ -28,7 +28,8 @@ SHLIB_LINK   = $(call hiredis,--libs,-lhiredis) $(libpq)
 # The library exports what PostgreSQL looks up by name, and nothing else.
 SHLIB_EXPORTS = src/exports.txt
 
-# These build in a copy, with what they install.
+# These build in a copy, with what they install. Their scripts are given to the shell,
+# for a tree may lie where no program may run, or where files have no modes.
 COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model fresh-roots
 
 # What else is asked for takes PGXS. What is missing is told in a sentence, for
@@ -36,10 +37,10 @@ COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedu
 goals := $(or $(MAKECMDGOALS),all)
 ifneq ($(filter-out $(COMMANDS),$(goals)),)
 ifeq ($(PG_CONFIG),)
-PG_CONFIG := $(shell dev/packages --pg-config)
+PG_CONFIG := $(shell sh dev/packages --pg-config)
 endif
 missing := $(shell PG_CONFIG='$(PG_CONFIG)' CC='$(if $(filter-out default,$(origin CC)),$(CC))' \
-	dev/packages --build '$(DESTDIR)' $(goals) 2>&1)
+	sh dev/packages --build '$(DESTDIR)' $(goals) 2>&1)
 $(if $(missing),$(error $(patsubst %.,%,$(missing))))
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
@@ -53,33 +54,33 @@ src/exports.txt: $(OBJS)
 		$$1 ~ /^(_PG_init|Pg_magic_func|outbox_[a-z]*_main)$$/ { print $$1 }' | sort -u >$@
 
 test:
-	@dev/run-tests
+	@sh dev/run-tests
 
 demo:
-	@examples/demo/run
+	@sh examples/demo/run
 
 bench:
-	@bench/run
+	@sh bench/run
 
 bench-dedup:
-	@bench/dedup
+	@sh bench/dedup
 
 bench-fairness:
-	@bench/fairness
+	@sh bench/fairness
 
 bench-large:
-	@bench/large
+	@sh bench/large
 
 torture:
-	@dev/torture/run
+	@sh dev/torture/run
 
 schedules:
-	@dev/schedules/run
+	@sh dev/schedules/run
 
 model:
-	@model/run
+	@sh model/run
 
 fresh-roots:
-	@dev/fresh-roots
+	@bash dev/fresh-roots
 
 .PHONY: $(COMMANDS)

@@ -139,9 +139,21 @@ my $no_headers = postgres_with('15.9', @client, @server);
 says('no apt-get', qr/^This is not Debian: install what corresponds to them/, $no_headers, { 'apt-get' => undef }, 'dev/packages');
 says('apt-get fails', qr/^The installation failed, .* try again, or install them yourself: sudo apt-get install postgresql-server-dev-15$/,
 	$no_headers, { id => 'echo 1000', sudo => '[ "$1" != -n ] || shift; "$@"', 'apt-get' => 'echo E: nothing; exit 100' }, 'dev/packages');
+says('another PostgreSQL than ours', qr/^apt has PostgreSQL here, but not PostgreSQL 15: install any from 15 to 18 with its headers/, $no_headers,
+	{ id => 'echo 1000', sudo => '[ "$1" != -n ] || shift; "$@"', 'apt-get' => 'exit 100', 'apt-cache' => '[ "$2" = postgresql-common ]' }, 'dev/packages');
+says('what is installed and of no use', qr/^These packages are installed, .* does not work: build-essential\. Look whether another gcc, perl, pg_config or python3/,
+	postgres_with('15.9', @client, @headers, @server), { id => 'echo 1000', sudo => 'exit 0', 'apt-get' => 'exit 0', gcc => 'exit 1' }, 'dev/packages');
 says('an old PostgreSQL', qr/^PG_CONFIG is .*, which is no pg_config of PostgreSQL 15 to 18: let it name one, or leave it out\.$/,
 	postgres_with('14.2', @client, @headers, @server), {%nobody}, 'dev/packages');
 says('no PostgreSQL', qr/^PG_CONFIG is \/nowhere, which is no pg_config/, '/nowhere', {%nobody}, 'make', 'demo');
+
+says('root that is nobody else', qr/^PostgreSQL refuses to run as root, .* try again as an ordinary user/, '', { id => 'echo 0', setpriv => 'exit 1' },
+	'sh', '-c', '. dev/sandbox; sandbox_choose_user');
+{
+	local @ENV{qw(ONLY DEMO_SECONDS)} = ('t/nothing', 'a while');
+	says('no such test', qr/^No test has "t\/nothing" in its path: let ONLY be /, '', {%nobody}, 'make', 'test');
+	says('no such time', qr/^DEMO_SECONDS is 'a while': let it be a number of seconds, or leave it out\.$/, '', {%nobody}, 'make', 'demo');
+}
 
 foreach my $goal ('all', 'install', 'installcheck', 'clean')
 {
@@ -163,6 +175,7 @@ is($status, 0, 'it can be built and installed');
 chmod 0555, "$folder/postgresql/pkglibdir";
 says('a folder that takes other rights', qr/make install writes to \S+pkglibdir, which takes other rights: sudo make install/,
 	$complete, {%nobody}, 'make', '-C', $copy, 'install');
+chmod 0644, glob "$copy/dev/*";    # as on a file system without modes
 chmod 0555, "$copy/src";
 says('a folder that is read-only', qr/cannot be written to: build in a copy of it/, $complete, {%nobody}, 'make', '-C', $copy);
 chmod 0755, "$copy/src", "$folder/postgresql/pkglibdir";
@@ -189,5 +202,7 @@ says('what nobody thought of', qr/^The set-up failed for the reason above: mend 
 	'sh', '-c', 'set -eu; . dev/sandbox; SANDBOX=; trap sandbox_not_made EXIT; mkdir /proc/outbox');
 says('a disk that gets full', qr/^\/tmp is full: free \d+ MB there, or set TMPDIR/, '', { df => 'echo; echo fs 9 9 10 9' },
 	'sh', '-c', 'set -eu; . dev/sandbox; SANDBOX=/tmp/outbox.none; trap sandbox_not_made EXIT; mkdir /proc/outbox');
+
+says('a signal', qr/^Signal 9 ended it/, '', {}, 'sh', '-c', 'set -eu; . dev/sandbox; sandbox_setting_up=; SANDBOX=; trap sandbox_not_made EXIT; exit 137');
 
 done_testing();

@@ -44,8 +44,11 @@ def main(folder, seconds):
         demo.work(seconds)
         demo.drain()
         return demo.report()
-    except (DemoFailed, ServerFailed) as failure:
-        demo.display.failure(f"{failure}\n\nThe end of the log of PostgreSQL:\n{demo.postgres.last_words()}")
+    except ServerFailed as failure:
+        demo.display.failure(failure, failure.words)
+        return 1
+    except (DemoFailed, psycopg.Error, redis.RedisError, OSError) as failure:
+        demo.display.failure(failure, demo.postgres.last_words())
         return 1
     finally:
         demo.stop()

@@ -29,8 +29,10 @@ class Display:
         """Something remarkable happened meanwhile."""
         self.say(self.coloured("33", f"         {text}"))
 
-    def failure(self, text):
-        self.say(self.coloured("31", f"\nFAILED: {text}"))
+    def failure(self, reason, words):
+        """The last line says what failed; above it the end of the log that tells more."""
+        self.say(f"\n{words}")
+        self.say(self.coloured("31", f"FAILED: {str(reason).strip()}; the lines above are the end of the log"))
 
     def header(self):
         self.say(self.coloured("1", f"{'time':>7} {'handled':>10} {'sent':>10} {'pending':>10} {'rate':>10}"))

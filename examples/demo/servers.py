@@ -15,7 +15,11 @@ RETRY = 0.2  # seconds between two tries to start it again
 
 
 class ServerFailed(Exception):
-    """A server does not come up; says why."""
+    """A server does not come up; with its last words."""
+
+    def __init__(self, what, words):
+        super().__init__(what)
+        self.words = words
 
 
 class Server:
@@ -38,7 +42,7 @@ class Server:
         deadline = time.monotonic() + START_TIMEOUT
         while not self.answers():
             if time.monotonic() > deadline or self.process.poll() is not None:
-                raise ServerFailed(f"{self.name} does not start:\n{self.last_words()}")
+                raise ServerFailed(f"{self.name} does not start", self.last_words())
             time.sleep(0.05)
 
     def launch(self):
@@ -62,7 +66,7 @@ class Server:
             return ending(status)
         # The first tries may come too early: children of the dead server still hold its memory.
         if now > self.died_at + START_TIMEOUT:
-            raise ServerFailed(f"{self.name} does not start again:\n{self.last_words()}")
+            raise ServerFailed(f"{self.name} does not start again", self.last_words())
         if now > self.launched_at + RETRY:
             self.launch()
         return None
@@ -78,7 +82,9 @@ class Server:
             self.process.wait()
 
     def last_words(self):
-        """The end of its log."""
+        """The end of its log; nothing if it has none yet."""
+        if not os.path.exists(self.log):
+            return ""
         with open(self.log, errors="replace") as log:
             return "".join(log.readlines()[-20:])
 
@@ -121,7 +127,7 @@ class Postgres(Server):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         if done.returncode:
-            raise ServerFailed(f"{command[0]} failed:\n{done.stdout}")
+            raise ServerFailed(f"{command[0]} failed", done.stdout)
 
 
 class Redis(Server):
