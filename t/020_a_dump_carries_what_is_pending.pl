@@ -1,5 +1,5 @@
 # pg_dump takes along what is not sent yet, all records and the settings of
-# endpoints; the restored database sends it once and forgets nothing.
+# endpoints and destinations; the restored database sends it once and forgets nothing.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,7 +28,7 @@ END
 sub ids { return join ' ', map { $_->{id} } $redis->entries($_[0]); }
 
 $node->sql('CREATE DATABASE source');
-$node->sql(q{CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', 'pessimistic', '3 days')}, 'source');
+$node->sql(q{CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', 'pessimistic', '3 days'); SELECT outbox_set_destination('alias', 'stream', 7)}, 'source');
 handle('source', $_, 'd') foreach 10 .. 14;
 ok($node->wait_until_sent('source'), 'messages that were sent before');
 
@@ -56,6 +56,7 @@ sub check
 	is(join(' ', grep { $node->sql("SELECT outbox_begin('m$_', 'sales')", $database) eq 'f' } 10 .. 19),
 		join(' ', 10 .. 19), 'all records are there');
 	is($node->sql('SELECT name, concurrency, retention FROM outbox.endpoint', $database), 'sales|pessimistic|3 days', 'so are the settings of endpoints');
+	is($node->sql(q{SELECT stream, maxlen FROM outbox.destinations WHERE dest = 'alias'}, $database), 'stream|7', '... and of destinations');
 	handle($database, 20, 'd');
 
 	$redis->lose_data;

@@ -4,6 +4,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use Impostor;
 use IO::Socket::INET;
 use Outbox;
 use Proxy;
@@ -84,6 +85,8 @@ $server->sql('CREATE ROLE stranger LOGIN');
 fails($server->store_url('stranger'), qr/^(42501|55000): /, 'a role without the privilege');
 $redis_store->command('ACL', 'SETUSER', 'limited', 'on', '>x', '~*', '+@all', '-role');
 fails($redis_store->tcp_url('limited:x@'), qr/^08006: .*NOPERM/, 'a Redis that does not say whether it is a replica');
+my $starting = Impostor->new(starts => sub { return $_[1] eq 'AUTH' ? undef : "-LOADING Redis is loading the dataset in memory\r\n"; });
+fails($starting->url('starts'), qr/^57P03: .*LOADING/, 'a Redis that is starting');
 
 #
 # Replicas may lack what was added last.
