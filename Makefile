@@ -8,6 +8,9 @@ DATA       = outbox--1.0.sql
 SOURCES    = $(sort $(wildcard src/*.c src/*/*.c bgworker/*.c bgworker/*/*.c))
 OBJS       = $(patsubst %.c,%.o,$(filter-out src/kill_point.c,$(SOURCES)))
 
+# What Redis runs: scripts in Lua, each turned into a header with one string.
+SCRIPTS    = $(patsubst %,%.h,$(wildcard src/*/*.lua bgworker/*/*.lua))
+
 # make KILL_POINTS=1: for tests only, see src/kill_point.h.
 ifdef KILL_POINTS
 OBJS += src/kill_point.o
@@ -17,7 +20,7 @@ endif
 REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
-EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc src/exports.txt src/exports.list
+EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc src/exports.txt src/exports.list $(SCRIPTS)
 
 # pkg-config is asked for what is not where Debian has it.
 hiredis      = $(shell pkg-config $(1) hiredis 2>/dev/null || echo $(2))
@@ -47,6 +50,13 @@ include $(PGXS)
 endif
 
 $(OBJS): $(wildcard src/*.h src/*/*.h bgworker/*.h bgworker/*/*.h)
+
+$(OBJS) $(OBJS:.o=.bc): $(SCRIPTS)
+
+# The string has all lines of the script, so that Redis tells of errors by their numbers.
+%.lua.h: %.lua
+	{ echo 'static const char $(notdir $*)_script[] ='; \
+		sed -e 's/^[[:space:]]*--.*//' -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
 
 # The functions that SQL calls, which PG_FUNCTION_INFO_V1 tells of; the main functions of workers.
 src/exports.txt: $(OBJS)

@@ -366,7 +366,7 @@ inline recover(kept)
  * Redis
  * ------------------------------------------------------------------------ */
 
-/* publish_script: up to the first message that fails. */
+/* publish.lua: up to the first message that fails. */
 #ifdef SCRIPT_DOES_NOT_STOP
 #define GOES_ON		true
 #else

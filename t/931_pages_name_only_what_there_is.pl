@@ -69,7 +69,7 @@ sub invented
 	push @invented, map { "$_()" } grep { !$function{$_} && $code !~ /\b$_\(/ } $text =~ /`(?:outbox\.)?([a-z_0-9]+)\(\)/g;
 	push @invented, grep { !$object{$_} && !$in_data_directory{$_} && $_ !~ $no_object } $text =~ /`(outbox\.[a-z_]+(?:\.[a-z_]+)?)/g;
 	push @invented, grep { !file_exists($folder, $_) } $text =~ m{`((?:t|sql|specs|model|bench|examples|src|bgworker|docs|dev)/[\w./-]+(?:…|\b))`}g;
-	push @invented, grep { !$file_name{$_} } $text =~ /`(\w+\.(?:c|h|pl|pm|pml))`/g;
+	push @invented, grep { !$file_name{$_} } $text =~ /`(\w+\.(?:c|h|lua|pl|pm|pml))`/g;
 	push @invented, map { "make $_" } grep { !$target{$_} } map { /^make ([a-z][a-z-]*)/ } $text =~ /`([^`\n]+)`/g, map { split /\n/, $_->[1] } blocks($text);
 	push @invented, grep { !leads_somewhere($folder, $text, $_) } $text =~ /\]\((?!https?:)([^)\s]+)\)/g;
 	return @invented;

@@ -2,7 +2,7 @@
  * batch.c
  *		Reads a page of messages and writes the command that publishes it.
  *
- * Called by publisher.c. A batch is one run of the script (script.h). It is
+ * Called by publisher.c. A batch is one run of the script (publish.lua). It is
  * read in a transaction of its own, which has ended before anything is sent;
  * what deferral.c keeps back on the way is on disk by then, for the batch's
  * fence passes it. The command is written in the protocol's form by hand into
@@ -31,7 +31,7 @@
 #include "bgworker/defer/destination.h"
 #include "bgworker/publish/batch.h"
 #include "bgworker/publish/lease.h"
-#include "bgworker/publish/script.h"
+#include "bgworker/publish/release.lua.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/kill_point.h"

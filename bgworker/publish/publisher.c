@@ -2,7 +2,7 @@
  * publisher.c
  *		Sends a window to Redis, batch by batch, and reads every verdict.
  *
- * Called by the dispatcher. Each batch is one run of the script (script.h);
+ * Called by the dispatcher. Each batch is one run of the script (publish.lua);
  * the next is made while one is under way. No transaction is open while we
  * wait for Redis.
  *
@@ -27,8 +27,8 @@
 #include "bgworker/defer/deferral.h"
 #include "bgworker/publish/batch.h"
 #include "bgworker/publish/lease.h"
+#include "bgworker/publish/publish.lua.h"
 #include "bgworker/publish/publisher.h"
-#include "bgworker/publish/script.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/compat.h"
@@ -41,6 +41,10 @@
 
 #define BATCHES_IN_FLIGHT 2
 #define LARGE_BYTES		(8 * 1024 * 1024)	/* a batch that has as many is alone under way */
+
+/* The errors that publish.lua returns begin with one of these. */
+#define SCRIPT_FENCE_MOVED	"FENCE"
+#define SCRIPT_LEASE_LOST	"LEASE"
 
 #define FENCE_LAG_MS	1000	/* that the fence may stay behind what was dealt with */
 

@@ -21,6 +21,7 @@
 
 #include "src/foreign_text.h"
 #include "src/redis/redis_connect.h"
+#include "src/store/add.lua.h"
 #include "src/store/store_kind.h"
 
 #define KEY_PREFIX	"outbox:dedup:"	/* and 16 bytes */
@@ -28,26 +29,6 @@
 
 /* More milliseconds than these Redis does not take: for ever. */
 #define MAX_MS		INT64CONST(100000000000000)
-
-/*
- * KEYS: the mark. ARGV: its value, its new value or nothing, and then each key
- * and its milliseconds, 0 for ever. Only the first write can be refused.
- */
-static const char add_script[] =
-	"if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then\n"
-	"  return redis.error_reply('MARKMOVED it has lost ids')\n"
-	"end\n"
-	"for i = 3, #ARGV, 2 do\n"
-	"  if ARGV[i + 1] == '0' then\n"
-	"    redis.call('SET', ARGV[i], '1')\n"
-	"  else\n"
-	"    redis.call('SET', ARGV[i], '1', 'PX', ARGV[i + 1])\n"
-	"  end\n"
-	"end\n"
-	"if ARGV[2] ~= '' then\n"
-	"  redis.call('SET', KEYS[1], ARGV[2])\n"
-	"end\n"
-	"return redis.status_reply('OK')\n";
 
 static const char *url_problem(const char *text);
 static void *open_store(const char *text, LinkAttend attend, StoreFailure *failure);
