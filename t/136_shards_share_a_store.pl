@@ -38,7 +38,7 @@ END
 
 # Whether the store has the id.
 my %has = (
-	redis => sub { return $redis_store->command('EXISTS', 'outbox:dedup:' . compact('H*', $_[0] =~ tr/-//dr)); },
+	redis => sub { return $redis_store->command('EXISTS', 'outbox:dedup:' . pack('H*', $_[0] =~ tr/-//dr)); },
 	postgres => sub { return $server->sql("SELECT outbox.store_contains('$_[0]')::int"); });
 
 sub key_of

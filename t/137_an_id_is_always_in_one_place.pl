@@ -26,7 +26,7 @@ my %text = (redis => 'MARKMOVED', postgresql => 'store_add');	# of the packet th
 sub is_in_store
 {
 	my ($msgid) = @_;
-	return $redis_store->command('EXISTS', 'outbox:dedup:' . compact('H*', $key{"$kind $msgid"})) if $kind eq 'redis';
+	return $redis_store->command('EXISTS', 'outbox:dedup:' . pack('H*', $key{"$kind $msgid"})) if $kind eq 'redis';
 	return $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')") eq 't';
 }
 
