@@ -1,6 +1,7 @@
 # What docs/reference.md says is complete and right: functions with their arguments,
 # settings with their defaults, views with their columns, the SQLSTATEs that the code
-# raises. Its commands, those for monitoring and the way out run.
+# raises, the rights that Redis must give. Its commands run, and so do those of
+# docs/operations.md: the way out comes last.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +16,7 @@ use Test::More;
 my $root = dirname(__FILE__) . '/..';
 my $reference = read_page("$root/docs/reference.md");
 my $operations = read_page("$root/docs/operations.md");
-my $redis = Redis->new;
+my $redis = Redis->new(tcp => 1);
 my $node = Outbox->create('main', redis => $redis);
 
 # Types in what a section shows in SQL.
@@ -111,7 +112,22 @@ foreach my $view (@views)
 		[ split /\n/, $node->sql("SELECT attname FROM pg_attribute WHERE attrelid = 'outbox.$view'::regclass AND attnum > 0") ],
 		"so are the columns of outbox.$view");
 }
-follow($operations, '## Monitoring');
+
+#
+# What users of Redis may do: the dispatcher, and a deduplication store
+#
+$redis->command(split / /, $_) foreach "$reference\n$operations" =~ /^(ACL SETUSER .*)$/mg;
+$node->set('outbox.redis_url' => $redis->tcp_url('outbox:password@'));
+$node->sql(qq{SELECT outbox_create_endpoint('rights', dedup_store => '} . $redis->tcp_url('store:password@') . q{/1')});
+$node->sql(q{BEGIN; SELECT outbox_begin('msg-1', 'rights'), outbox_enqueue('user-events', 'x'), outbox_commit(); COMMIT});
+eventually { $redis->cli('-n', 1, 'KEYS', 'outbox:dedup:*') =~ /^outbox:dedup:/m } 'rights suffice for the store';
+is($redis->count('user-events'), 1, '... and for the dispatcher');
+$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM outbox.problems') or diag $node->sql('TABLE outbox.problems');
+ok($node->poll_query_until('postgres', q{SELECT outbox_forget('msg-1', 'rights')}), '... and for the store to forget');
+
+# Pages of an administrator: what they show in SQL, but for the way out.
+my $removal = section($operations, '## Removal');
+type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } blocks($operations =~ s/\Q$removal\E//r);
 
 # Roles, and the way out.
 $node->sql('CREATE ROLE shop; CREATE ROLE prometheus; CREATE ROLE operator; CREATE ROLE shard');
