@@ -245,7 +245,7 @@ inline add_to_store()
 	}
 }
 
-/* check_store(), position_of_mark() */
+/* used_store_check(), position_of_mark() */
 inline compare_mark()
 {
 	if

@@ -25,6 +25,7 @@
 
 #include "bgworker/process.h"
 #include "bgworker/propagate/bookkeeping.h"
+#include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marking.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
@@ -70,7 +71,7 @@ outbox_bookkeeper_main(Datum database)
 	become_the_only_one();
 	register_process();
 	marking_init();
-	bookkeeping_init();
+	left_alone_init();
 	KILL_POINT("bookkeeper_registered");
 
 	for (;;)

@@ -13,12 +13,9 @@ typedef enum Marking
 	MARKING_FAILED				/* the table cannot be used; see the error */
 } Marking;
 
-extern void bookkeeping_init(void);
-extern Oid	bookkeeping_ended_at(void);
 extern Marking bookkeeping_mark(const char *endpoint, char **msgids, int n);
 extern void bookkeeping_begin_expiry(void);
 extern bool bookkeeping_expire(void);
-extern const char *bookkeeping_error(void);
 extern const char *bookkeeping_expiry_error(void);
 
 #endif							/* OUTBOX_BOOKKEEPING_H */

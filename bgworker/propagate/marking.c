@@ -20,8 +20,10 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/propagate/bookkeeping.h"
+#include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marking.h"
 #include "bgworker/propagate/receipts.h"
+#include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/foreign_text.h"
@@ -155,7 +157,7 @@ list_tables(int64 start_at, int64 to_mark)
 	transaction_commit();
 	forget_unused();
 	if (listed < 0)
-		put_last(bookkeeping_ended_at());
+		put_last(left_alone_ended_at());
 	listed = to_mark;
 	return true;
 }
@@ -363,7 +365,7 @@ mark(MarkedTable *table, char **msgids, int n)
 
 	table->failed = marking == MARKING_FAILED;
 	if (marking == MARKING_FAILED)
-		set_problem(table, bookkeeping_error());
+		set_problem(table, table_work_error());
 	else if (marking == MARKING_INCOMPLETE && table->retry_ms == LAST_RETRY_MS)
 	{
 		char	   *problem = psprintf("records of endpoint \"%s\" stay locked, or a trigger keeps them from being changed",

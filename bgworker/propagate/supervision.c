@@ -24,6 +24,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/supervision.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
@@ -43,11 +44,10 @@ static bool no_slot;			/* and the log says so */
 static void begin_turn(int64 propagated);
 static void start_if_possible(void);
 static bool start(void);
-static void report_segment(bool is_free);
+static void report_slot(bool is_free);
 static bool has_ended(void);
 static void leave_where_it_ended(void);
 static void end_if_hanging(void);
-static void leave_alone(Bookkeeping *books, Oid table);
 static void set_latch_of_bookkeeper(void);
 
 /*
@@ -164,7 +164,7 @@ start_if_possible(void)
 {
 	if (clock_now() < next_start)
 		return;
-	report_segment(start());
+	report_slot(start());
 	next_start = TimestampTzPlusMilliseconds(clock_now(), RESTART_MS);
 }
 
@@ -195,7 +195,7 @@ start(void)
 }
 
 static void
-report_segment(bool is_free)
+report_slot(bool is_free)
 {
 	if (no_slot == !is_free)
 		return;
@@ -232,11 +232,7 @@ leave_where_it_ended(void)
 
 	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
 	if (OidIsValid(books->busy_with))
-	{
-		leave_alone(books, books->busy_with);
-		books->ended_at = books->busy_with;
-		books->busy_with = InvalidOid;
-	}
+		left_alone_add(books, books->busy_with);
 	LWLockRelease(shared_mine()->lock);
 }
 
@@ -252,11 +248,7 @@ end_if_hanging(void)
 	hangs = OidIsValid(table) &&
 		TimestampDifferenceExceeds(shared->books.busy_since, clock_now(), HANGING_MS);
 	if (hangs)
-	{
-		leave_alone(&shared->books, table);
-		shared->books.ended_at = table;
-		shared->books.busy_with = InvalidOid;
-	}
+		left_alone_add(&shared->books, table);
 	LWLockRelease(shared->lock);
 	if (!hangs)
 		return;
@@ -264,21 +256,6 @@ end_if_hanging(void)
 			(errmsg("outbox: a statement on record table %u does not end; ending the bookkeeper", table),
 			 errdetail("The table is left alone for %d s.", LEFT_ALONE_S)));
 	TerminateBackgroundWorker(handle);
-}
-
-/* Takes the place of the one that is left alone for the shortest time. */
-static void
-leave_alone(Bookkeeping *books, Oid table)
-{
-	LeftAlone  *place = &books->left_alone[0];
-
-	for (int i = 1; i < LEFT_ALONE; i++)
-	{
-		if (books->left_alone[i].until < place->until)
-			place = &books->left_alone[i];
-	}
-	place->table = table;
-	place->until = clock_now() + LEFT_ALONE_S * USECS_PER_SEC;
 }
 
 static void

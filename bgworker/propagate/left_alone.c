@@ -1,0 +1,95 @@
+/*
+ * left_alone.c
+ *		Custom record tables on which a statement did not end.
+ *
+ * The dispatcher notes them when it ends a bookkeeper there (supervision.c); the
+ * bookkeeper asks before it begins a statement (table_work.c). The list is in
+ * shared memory, so it outlives both.
+ *
+ * It must never keep a table longer than a change of it needs to take effect:
+ * altering the table lifts the ban.
+ */
+#include "postgres.h"
+
+#include "utils/inval.h"
+
+#include "bgworker/propagate/left_alone.h"
+#include "src/clock.h"
+
+static void lift(Datum arg, Oid table);
+
+/* Prepares for use; once, when the bookkeeper starts. */
+void
+left_alone_init(void)
+{
+	CacheRegisterRelcacheCallback(lift, (Datum) 0);
+}
+
+/*
+ * Leaves the table alone that work was done on, for the process that did it has
+ * ended or is ended there; in the place of the one whose time ends first. The
+ * caller holds the lock exclusively.
+ */
+void
+left_alone_add(Bookkeeping *books, Oid table)
+{
+	LeftAlone  *place = &books->left_alone[0];
+
+	for (int i = 1; i < LEFT_ALONE; i++)
+	{
+		if (books->left_alone[i].until < place->until)
+			place = &books->left_alone[i];
+	}
+	place->table = table;
+	place->until = clock_now() + LEFT_ALONE_S * USECS_PER_SEC;
+	books->ended_at = table;
+	books->busy_with = InvalidOid;
+}
+
+/* Raises an error if a statement on this table did not end a while ago. */
+void
+left_alone_check(Oid table)
+{
+	DatabaseShared *shared = shared_mine();
+	TimestampTz until = 0;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; i < LEFT_ALONE; i++)
+	{
+		if (shared->books.left_alone[i].table == table)
+			until = Max(until, shared->books.left_alone[i].until);
+	}
+	LWLockRelease(shared->lock);
+	if (until > clock_now())
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("a statement on the table did not end"),
+				 errdetail("A trigger hangs; the table is left alone for %d s", LEFT_ALONE_S)));
+}
+
+/* The table at which a predecessor was ended, for a statement there did not end. */
+Oid
+left_alone_ended_at(void)
+{
+	Oid			table;
+
+	LWLockAcquire(shared_mine()->lock, LW_SHARED);
+	table = shared_mine()->books.ended_at;
+	LWLockRelease(shared_mine()->lock);
+	return table;
+}
+
+/* A relcache callback: a table that was altered, or has lost a trigger, may work again. */
+static void
+lift(Datum arg, Oid table)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < LEFT_ALONE; i++)
+	{
+		if (shared->books.left_alone[i].table == table || !OidIsValid(table))
+			shared->books.left_alone[i].until = 0;
+	}
+	LWLockRelease(shared->lock);
+}

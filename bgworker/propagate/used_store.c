@@ -1,0 +1,303 @@
+/*
+ * used_store.c
+ *		A deduplication store that some endpoint names, and how far it was told.
+ *
+ * Called by propagation.c, which decides who is to be told. A store may lose its
+ * newest ids, as Redis does when it dies. So it is left a mark behind them,
+ * which is compared with each addition and every few seconds. If it is not the
+ * one that we left, nothing is added behind it, but what the log still has
+ * after it is added again first.
+ *
+ * No transaction is open while a store is waited for.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/propagate/used_store.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/kill_point.h"
+#include "src/record/endpoint.h"
+#include "src/store/store.h"
+
+#define MAX_WINDOWS		64		/* whose receipts are collected at once */
+#define FIRST_RETRY_MS	50
+#define LAST_RETRY_MS	2000
+
+static UsedStore *stores;		/* in TopMemoryContext */
+static char client[37];			/* in whose name marks are left */
+
+static bool compare_mark(UsedStore *store, const char *mark, Position *position);
+static void store_works(UsedStore *store, const StoreReport *report);
+static void store_failed(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
+static void report_problems(void);
+static void windows_are_told(UsedStore *store, const Position *position);
+static bool take_key(const Message *receipt, void *arg);
+static bool add_keys(UsedStore *store, bool is_last);
+
+/* Prepares for use: in whose name marks are left. */
+void
+used_store_init(const char *name)
+{
+	strlcpy(client, name, sizeof(client));
+}
+
+/* The list of all. */
+UsedStore *
+used_store_first(void)
+{
+	return stores;
+}
+
+/* The store of that URL; a new one has had all receipts up to the end of window `told`. */
+UsedStore *
+used_store_find(const char *url, int64 told)
+{
+	UsedStore  *store = stores;
+
+	while (store && strcmp(store->url, url) != 0)
+		store = store->next;
+	if (store == NULL)
+	{
+		store = MemoryContextAllocZero(TopMemoryContext, sizeof(UsedStore));
+		store->url = MemoryContextStrdup(TopMemoryContext, url);
+		store->told = told;
+		store->next = stores;
+		stores = store;
+	}
+	return store;
+}
+
+/* Forgets the stores that no endpoint names any more. */
+void
+used_store_forget_unused(void)
+{
+	for (UsedStore **link = &stores; *link;)
+	{
+		UsedStore  *store = *link;
+
+		if (store->wanted)
+		{
+			link = &store->next;
+			continue;
+		}
+		*link = store->next;
+		receipts_forget(&store->reader);
+		pfree(store->url);
+		pfree(store);
+	}
+	report_problems();
+}
+
+/* Looks whether the store is there and has its mark, and notes what is wrong with it. */
+void
+used_store_check(UsedStore *store, Position *position)
+{
+	TimestampTz begun = clock_now();
+	StoreReport report;
+	StoreFailure failure;
+
+	if (!store_inspect(store->url, client, &report, &failure))
+	{
+		store_failed(store, &failure, begun);
+		return;
+	}
+	if (report.keeps_marks && !compare_mark(store, report.mark, position))
+		return;
+	store->sound = true;
+	store->next_check = TimestampTzPlusMilliseconds(clock_now(), USED_STORE_CHECK_MS);
+	if (!store->refuses)
+		store_works(store, &report);
+}
+
+/* Check whether there are receipts that a store can be told of now. */
+bool
+used_store_has_more(const UsedStore *store, const Position *position)
+{
+	return store->sound && store->told < position->published && position->marked > store->told;
+}
+
+/* Tells a store of its next receipts. Returns whether it got any further. */
+bool
+used_store_propagate(UsedStore *store, Position *position)
+{
+	ReceiptResult result;
+
+	if (store->told < position->published && position->marked <= store->told)
+	{
+		windows_are_told(store, position);
+		return true;
+	}
+	if (!used_store_has_more(store, position))
+		return false;
+	store->n = 0;
+	result = receipts_read(&store->reader, store->told, Min(position->published, store->told + MAX_WINDOWS),
+						  take_key, store);
+	if (result == RECEIPTS_REFUSED || !add_keys(store, result == RECEIPTS_ENDED))
+		return false;
+	KILL_POINT("ids_added");
+	if (result == RECEIPTS_ENDED)
+		windows_are_told(store, position);
+	return true;
+}
+
+/*
+ * What we left last must be there; when we have just started, whatever there
+ * is. False if that cannot be dealt with now, for the extension is being dropped.
+ */
+static bool
+compare_mark(UsedStore *store, const char *mark, Position *position)
+{
+	int64		back;
+
+	if (store->knows_mark && strcmp(mark, store->mark) == 0)
+		return true;
+	store->sound = false;
+	if (!transaction_begin("reading the position"))
+		return false;
+	back = position_of_mark(mark);
+	transaction_commit();
+	if (back < store->told)
+	{
+		if (store->knows_mark)
+			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
+								 store_masked(store->url), (long long) back)));
+		store->told = back;
+		store->making_up = true;
+		position_receipts_after(position, back);
+	}
+	receipts_forget(&store->reader);
+	store->unmarked = false;
+	if (!store->knows_mark)
+		store->settled_at = clock_now();
+	strlcpy(store->mark, mark, sizeof(store->mark));
+	store->knows_mark = true;
+	return true;
+}
+
+static void
+store_works(UsedStore *store, const StoreReport *report)
+{
+	char	   *masked = store_masked(store->url);
+
+	if (store->is_away)
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" can be used again", masked)));
+	store->is_away = false;
+	store->retry_ms = 0;
+	store->problem[0] = '\0';
+	if (report->evicts)
+		snprintf(store->problem, sizeof(store->problem),
+				 "The deduplication store \"%s\" may forget ids when its memory is full: set its maxmemory-policy to noeviction.",
+				 masked);
+	else if (report->retention != 0 && report->retention < store->retention)
+		snprintf(store->problem, sizeof(store->problem),
+				 "The deduplication store \"%s\" forgets ids after %lld s, but an endpoint wants them for %lld s: raise outbox.retention there.",
+				 masked, (long long) (report->retention / USECS_PER_SEC), (long long) (store->retention / USECS_PER_SEC));
+	pfree(masked);
+	report_problems();
+}
+
+/* One that keeps silent takes its time for that: others get as much before it is asked again. */
+static void
+store_failed(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
+{
+	char	   *masked = store_masked(store->url);
+	TimestampTz now = clock_now();
+
+	snprintf(store->problem, sizeof(store->problem),
+			 "The deduplication store \"%s\" cannot be used; ids wait, and its endpoints refuse messages: %s",
+			 masked, failure->text);
+	if (!store->is_away)
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" cannot be used, ids wait: %s", masked, failure->text)));
+	pfree(masked);
+	store->is_away = true;
+	store->sound = false;
+	store->retry_ms = store->retry_ms == 0 ? FIRST_RETRY_MS : Min(store->retry_ms * 2, LAST_RETRY_MS);
+	store->next_check = now + Max(store->retry_ms * INT64CONST(1000), now - begun);
+	report_problems();
+}
+
+/* Tells the view of the first store that has a problem. */
+static void
+report_problems(void)
+{
+	const char *problem = NULL;
+
+	for (UsedStore *store = stores; store; store = store->next)
+	{
+		if (store->problem[0] != '\0')
+			problem = store->problem;
+	}
+	if (problem)
+		problem_set(PROBLEM_STORE, "%s", problem);
+	else
+		problem_clear(PROBLEM_STORE);
+}
+
+/* What was collected has been told, or no receipt is left. */
+static void
+windows_are_told(UsedStore *store, const Position *position)
+{
+	store->told = store->reader.collected ? store->reader.upto : position->published;
+	receipts_forget(&store->reader);
+	if (store->making_up && store->told >= position->published)
+	{
+		store->making_up = false;
+		store->settled_at = clock_now();
+	}
+}
+
+/*
+ * A ReceiptVisit. What an endpoint that has been dropped has left concerns nobody.
+ * One that names a store which is not listed yet is listed before the window
+ * counts as propagated.
+ */
+static bool
+take_key(const Message *receipt, void *arg)
+{
+	UsedStore  *store = arg;
+	Endpoint	endpoint;
+	char	   *name = text_to_cstring(receipt->message_id);
+
+	/* There may be millions of them in one transaction of a user's. */
+	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && strcmp(endpoint.dedup_store, store->url) == 0)
+		store->keys[store->n++] = (StoreKey) {.key = receipt->key, .retention = endpoint.store_retention};
+	pfree(name);
+	return store->n < USED_STORE_KEYS;
+}
+
+/* Adds the keys that were taken; the next mark goes with the last of a batch. */
+static bool
+add_keys(UsedStore *store, bool is_last)
+{
+	TimestampTz begun = clock_now();
+	StoreMark	marks = {.client = client, .expected = store->mark, .mark = ""};
+	char		mark[STORE_MARK_BYTES];
+	StoreFailure failure;
+
+	if (store->n == 0 && !(is_last && store->unmarked))
+		return true;
+	if (is_last)
+	{
+		position_mark(store->reader.last, &store->reader.uuid, mark, sizeof(mark));
+		marks.mark = mark;
+	}
+	if (!store_add(store->url, store->keys, store->n, &marks, &failure))
+	{
+		/* All of these windows once more. */
+		receipts_forget(&store->reader);
+		store->refuses = true;
+		store_failed(store, &failure, begun);
+		return false;
+	}
+	if (store->refuses)
+		store->next_check = 0;
+	store->refuses = false;
+	store->unmarked = !is_last;
+	if (is_last)
+		strlcpy(store->mark, mark, sizeof(store->mark));
+	return true;
+}

@@ -1,0 +1,49 @@
+/*
+ * used_store.h
+ *		A deduplication store that some endpoint names.
+ */
+#ifndef OUTBOX_USED_STORE_H
+#define OUTBOX_USED_STORE_H
+
+#include "bgworker/propagate/receipts.h"
+#include "bgworker/publish/position.h"
+#include "src/problem.h"
+#include "src/store/store.h"
+
+#define USED_STORE_KEYS		1000	/* added in one round trip */
+#define USED_STORE_CHECK_MS 3000	/* between two looks at the mark */
+
+/* A store that some endpoint names. */
+typedef struct UsedStore
+{
+	struct UsedStore *next;	/* in the list of all */
+	char	   *url;
+	bool		wanted;			/* an endpoint names it still */
+	int64		retention;		/* longest one of these endpoints */
+	int64		told;			/* newest window whose receipts it has */
+	ReceiptReader reader;		/* of the next ones */
+	StoreKey	keys[USED_STORE_KEYS]; /* of these, to be added next */
+	int			n;
+	bool		unmarked;		/* ids were added, and no mark behind them */
+	bool		sound;			/* it was there, and had its mark */
+	bool		refuses;		/* it could not be added to, whatever it says
+								 * of itself */
+	bool		is_away;		/* and the log says so */
+	TimestampTz next_check;
+	int			retry_ms;
+	char		problem[2 * PROBLEM_BYTES]; /* it is cut when it is told; empty = none */
+	bool		knows_mark;
+	char		mark[STORE_MARK_BYTES]; /* that must be there */
+	bool		making_up;		/* ids are added again that it has lost */
+	TimestampTz settled_at;		/* when it was seen first, or had them again */
+} UsedStore;
+
+extern void used_store_init(const char *name);
+extern UsedStore *used_store_first(void);
+extern UsedStore *used_store_find(const char *url, int64 told);
+extern void used_store_forget_unused(void);
+extern void used_store_check(UsedStore *store, Position *position);
+extern bool used_store_has_more(const UsedStore *store, const Position *position);
+extern bool used_store_propagate(UsedStore *store, Position *position);
+
+#endif							/* OUTBOX_USED_STORE_H */
