@@ -31,6 +31,7 @@
 
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination.h"
+#include "bgworker/defer/return.h"
 #include "bgworker/instance.h"
 #include "bgworker/process.h"
 #include "bgworker/propagate/propagation.h"
@@ -475,7 +476,7 @@ look_for_messages(void)
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event_of(OUTBOX_WAIT_DISPATCHER));
 
 	if (position_is_caught_up(&position) && publisher_is_connected() && !destination_all_paused())
-		opened = deferral_return_due();
+		opened = return_due_messages();
 	opened |= position_open_window(&position);
 	return opened;
 }
@@ -518,7 +519,7 @@ publish(void)
 			break;
 		KILL_POINT("window_advanced");
 		if (position_is_caught_up(&position))
-			deferral_window_published();
+			return_end_probes();
 		ConditionVariableBroadcast(&shared->progress);
 		attend();
 	}
@@ -851,7 +852,7 @@ wait_for_work(void)
 			ms = Min(ms, CLOSE_AFTER_MS);
 		ms = Min(ms, propagation_ms_until_due(&position));
 		if (publisher_is_connected() && !destination_all_paused())
-			ms = Min(ms, deferral_ms_until_due());
+			ms = Min(ms, return_ms_until_due());
 	}
 	else
 		ms = Min(ms, supervision_ms_until_due());

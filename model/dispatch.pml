@@ -717,7 +717,7 @@ inline position_resume()
 #endif
 }
 
-/* deferral_leaves_out(): kept in outbox.deferred, or returned as another row. */
+/* deferral_holds(): kept in outbox.deferred, or returned as another row. */
 #if defined(REREAD_NOT_LOOKED_UP)
 #define LEAVES_OUT(id)	false
 #elif defined(TOMBSTONE_FORGOTTEN)
@@ -727,7 +727,7 @@ inline position_resume()
 							!HAS(w_returns[sent + 1], returned_tx[id])))
 #endif
 
-/* deferral_keeps_back(), must_wait(): one of D with a lower id waits. */
+/* deferral_try_defer(), must_wait(): one of D with a lower id waits. */
 #ifdef NO_DIVERSION
 #define DIVERTS(id)		false
 #else
@@ -860,7 +860,7 @@ inline defer_refused()
 		:: else
 		fi
 	}
-	/* deferral_refused(); those of D behind it in the batch are refused alike */
+	/* deferral_defer_refused(); those of D behind it in the batch are refused alike */
 #ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
 	uncommitted = ID(n);
 #else
@@ -905,7 +905,7 @@ inline defer_at_last()
 }
 #endif
 
-/* deferral_return_due(): return_waiting() of one, the probe, or of all the rest. */
+/* return_due_messages(): return_waiting() of one, the probe, or of all the rest. */
 inline return_due()
 {
 	returns++;
@@ -936,7 +936,7 @@ inline return_due()
 	i = 0
 }
 
-/* deferral_ms_until_due(). How often D is tried in vain is bounded. */
+/* return_ms_until_due(). How often D is tried in vain is bounded. */
 #define RETURN_IS_DUE	(waiting != 0 && (blocked == BLOCKED_DRAINING || \
 							(blocked == BLOCKED_WAITING && is_due && (!broken || probes > 0))))
 #ifdef RETURN_WHILE_WINDOW_OPEN
@@ -1146,7 +1146,7 @@ publish:
 				published = (published > sent -> published : sent);
 				if
 				:: CAUGHT_UP && blocked == BLOCKED_PROBING ->
-					/* deferral_window_published() */
+					/* return_end_probes() */
 					blocked = (waiting != 0 -> BLOCKED_DRAINING : UNBLOCKED)
 				:: else
 				fi } };

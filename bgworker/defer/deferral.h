@@ -5,18 +5,16 @@
 #ifndef OUTBOX_DEFERRAL_H
 #define OUTBOX_DEFERRAL_H
 
+#include "bgworker/defer/blocked.h"
 #include "src/log/log.h"
 
 extern void deferral_load(void);
 extern bool deferral_reload(void);
-extern bool deferral_leaves_out(const Message *message);
-extern bool deferral_keeps_back(const Message *message, int segment);
-extern void deferral_refused(const Message *message, int segment, const char *error);
-extern void deferral_unreadable(const Message *message, int segment, const char *error);
-extern bool deferral_return_due(void);
-extern void deferral_settle(void);
-extern void deferral_window_published(void);
-extern long deferral_ms_until_due(void);
+extern void deferral_read_head(Blocked *blocked);
+extern bool deferral_holds(const Message *message);
+extern bool deferral_try_defer(const Message *message, int segment);
+extern void deferral_defer_refused(const Message *message, int segment, const char *error);
+extern void deferral_give_up(const Message *message, int segment, const char *error);
 extern void deferral_forget_segment(int segment);
 
 #endif							/* OUTBOX_DEFERRAL_H */

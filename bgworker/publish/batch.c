@@ -301,11 +301,11 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
 	Message		message;
 
 	log_row_envelope(fetch(page, row), &message);
-	if (deferral_leaves_out(&message))
+	if (deferral_holds(&message))
 		return;
 	log_row_message(page->rows[row->segment], &message);
-	if (!deferral_keeps_back(&message, row->segment))
-		deferral_refused(&message, row->segment, error);
+	if (!deferral_try_defer(&message, row->segment))
+		deferral_defer_refused(&message, row->segment, error);
 }
 
 /* Gives up a message that cannot even be read. False if the extension is being dropped. */
@@ -319,7 +319,7 @@ defer_unreadable(WindowRows *window, const Failure *failure)
 	if (!transaction_begin("giving up a message"))
 		return false;
 	log_row_envelope(fetch(&page, row), &message);
-	deferral_unreadable(&message, row->segment, failure->error);
+	deferral_give_up(&message, row->segment, failure->error);
 	deferred_end_append();
 	close_page(&page);
 	transaction_commit();
@@ -350,7 +350,7 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 
 	*taken = false;
 	log_row_envelope(fetch(page, row), &message);
-	if (!is_fresh && deferral_leaves_out(&message))
+	if (!is_fresh && deferral_holds(&message))
 		return true;
 	log_row_message(page->rows[row->segment], &message);
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
@@ -358,7 +358,7 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 	if (page->bytes > 0 && size > BATCH_BYTES)
 		return false;
 	page->bytes += size;
-	if (deferral_keeps_back(&message, row->segment))
+	if (deferral_try_defer(&message, row->segment))
 		return true;
 	add_message(&message);
 	*taken = true;

@@ -24,7 +24,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-#include "bgworker/defer/deferral.h"
+#include "bgworker/defer/tally.h"
 #include "bgworker/publish/batch.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/publish.lua.h"
@@ -290,7 +290,7 @@ publisher_publish_next(Position *position)
 		return PUBLISH_FAILED;
 	if (suspects.window == delivery.window->number)
 		suspects.window = 0;
-	deferral_settle();
+	tally_settle();
 	position_advance(position);
 	return PUBLISHED_WINDOW;
 }

@@ -1,0 +1,54 @@
+/*
+ * probe_pace.c
+ *		When destinations that refuse messages may be tried again.
+ *
+ * Called by deferral.c and return.c. Probes that are refused may take one part
+ * in so many of our time: with thousands of destinations that refuse there is
+ * always one due.
+ */
+#include "postgres.h"
+
+#include "bgworker/defer/probe_pace.h"
+#include "src/clock.h"
+
+#define PROBE_SHARE		10
+
+/* How long a round took is not believed beyond this: Redis may have been away meanwhile. */
+#define LONGEST_ROUND	(500 * INT64CONST(1000))
+
+static TimestampTz began;		/* by clock_now(); 0 = no probe is under way */
+static bool refused;			/* one of them was */
+static TimestampTz next;		/* by clock_now(): none before */
+
+/* When the next probes may be sent, by clock_now(). */
+TimestampTz
+probe_pace_next(void)
+{
+	return next;
+}
+
+/* Probes are about to be sent. */
+void
+probe_pace_begin(void)
+{
+	began = clock_now();
+	refused = false;
+}
+
+void
+probe_pace_note_refusal(void)
+{
+	refused = true;
+}
+
+/* All probes have been answered: if any was refused, those that are due next wait for a while. */
+void
+probe_pace_end(void)
+{
+	TimestampTz now = clock_now();
+
+	if (began == 0)
+		return;
+	next = refused ? now + (PROBE_SHARE - 1) * Min(now - began, LONGEST_ROUND) : 0;
+	began = 0;
+}

@@ -1,0 +1,305 @@
+/*
+ * return.c
+ *		Returns deferred messages to the log when their time has come.
+ *
+ * Called by the dispatcher, only when no window is unpublished: then they sort
+ * before all that came later. They keep their original id and leave by the
+ * ordinary way; their rows in outbox.deferred stay as tombstones (deferral.c).
+ *
+ * What is due: the first message of a destination that has refused one, as a
+ * probe; the rest of a destination whose probe went through; what was scheduled.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/defer/blocked.h"
+#include "bgworker/defer/deferral.h"
+#include "bgworker/defer/probe_pace.h"
+#include "bgworker/defer/return.h"
+#include "bgworker/defer/tally.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/kill_point.h"
+#include "src/log/log.h"
+
+/* Returned in one transaction: messages; probes; bytes after which no further one is. */
+#define RETURN_LIMIT	1000
+#define PROBE_LIMIT		100
+#define RETURN_BYTES	1048576
+
+/* Returns the first messages of a query to the log, as many as have RETURN_BYTES. */
+#define RETURN_FIRST_OF(due) \
+	"UPDATE outbox.deferred d SET state = 'returned', returned_tx = pg_current_xact_id() " \
+	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
+	"FROM (SELECT id, octet_length(body) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
+	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
+	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body"
+
+static Statement return_probes = {
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id"),
+	1, {INT8ARRAYOID}
+};
+static Statement return_waiting = {
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2"),
+	2, {TEXTOID, INT4OID}
+};
+static Statement return_scheduled = {
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_at <= clock_timestamp() ORDER BY next_at LIMIT $1"),
+	1, {INT4OID}
+};
+
+static int64 being_returned;	/* the message that is; 0 = none */
+
+static bool try_return(TimestampTz now, int64 *returned, char *error, size_t size);
+static void give_up_unreturnable(const char *error);
+static int64 probe_due(TimestampTz now);
+static void note_probe(const Message *message);
+static int64 drain(void);
+static int64 release_scheduled(void);
+static int64 return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message),
+						 int64 *bytes);
+static void return_row(HeapTuple row, TupleDesc columns, Message *message);
+
+/*
+ * Returns to the log what is due, but not more than fits in a window that
+ * holds up the others only for a moment. Only when no window is unpublished,
+ * and right before the next one is opened. Returns whether anything was returned.
+ */
+bool
+return_due_messages(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64		returned;
+	char		error[256];
+
+	if (return_ms_until_due() > 0 || !transaction_begin("returning deferred messages"))
+		return false;
+	if (!try_return(now, &returned, error, sizeof(error)))
+	{
+		give_up_unreturnable(error);
+		return false;
+	}
+	if (returned > 0)
+		KILL_POINT("return_written");
+	transaction_commit();
+	if (returned > 0)
+		KILL_POINT("return_committed");
+	tally_settle();
+	tally_report(NULL);
+	return returned > 0;
+}
+
+/* Every window has been published: a probe that was under way went through. */
+void
+return_end_probes(void)
+{
+	Blocked    *blocked;
+
+	probe_pace_end();
+	while ((blocked = blocked_next_probing()) != NULL)
+	{
+		KILL_POINT("probe_passed");
+		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages", blocked->dest)));
+		blocked_take(blocked);
+		blocked->state = BLOCKED_DRAINING;
+		blocked_file(blocked);
+	}
+}
+
+/* How long until return_due_messages() has something to do. */
+long
+return_ms_until_due(void)
+{
+	const Blocked *blocked = blocked_next_due();
+	long		ms = PG_INT32_MAX;
+	TimestampTz scheduled_due = tally_scheduled_due();
+	TimestampTz now;
+
+	if (blocked_draining() > 0)
+		return 0;
+	if (blocked == NULL && scheduled_due == 0)
+		return ms;
+	now = GetCurrentTimestamp();
+	if (blocked)
+		ms = Max(TimestampDifferenceMilliseconds(now, blocked->due),
+				 TimestampDifferenceMilliseconds(clock_now(), probe_pace_next()));
+	if (scheduled_due != 0)
+		ms = Min(ms, TimestampDifferenceMilliseconds(now, scheduled_due));
+	return ms;
+}
+
+/* False: a message could not be returned, and the transaction is rolled back. */
+static bool
+try_return(TimestampTz now, int64 *returned, char *error, size_t size)
+{
+	volatile bool done = true;
+
+	being_returned = 0;
+	PG_TRY();
+	{
+		*returned = probe_due(now) + drain();
+		if (tally_scheduled_due() != 0 && tally_scheduled_due() <= now)
+			*returned += release_scheduled();
+	}
+	PG_CATCH();
+	{
+		if (being_returned == 0)
+			PG_RE_THROW();
+		transaction_abort_for_message(error, size);
+		done = false;
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/* What is damaged in outbox.deferred itself stays there as it is. */
+static void
+give_up_unreturnable(const char *error)
+{
+	if (transaction_begin("giving up a message"))
+	{
+		(void) transaction_execute("UPDATE outbox.deferred SET state = 'dead', last_error = $2 WHERE id = $1",
+								   2, (Oid[]) {INT8OID, TEXTOID},
+								   (Datum[]) {Int64GetDatum(being_returned), CStringGetTextDatum(error)}, NULL);
+		transaction_commit();
+	}
+	(void) deferral_reload();
+	ereport(LOG, (errmsg("outbox: deferred message %lld is dead, it cannot be read: %s", (long long) being_returned, error)));
+}
+
+/* Returns the heads that are due, as probes, and notes which ones are first then. */
+static int64
+probe_due(TimestampTz now)
+{
+	Blocked    *chosen[PROBE_LIMIT];
+	Datum		ids[PROBE_LIMIT];
+	int			n = 0;
+	int64		returned;
+
+	if (clock_now() < probe_pace_next())
+		return 0;
+	while (n < PROBE_LIMIT && (chosen[n] = blocked_next_due()) != NULL && chosen[n]->due <= now)
+	{
+		blocked_take(chosen[n]);
+		ids[n] = Int64GetDatum(chosen[n]->head);
+		n++;
+	}
+	if (n == 0)
+		return 0;
+	probe_pace_begin();
+	returned = return_rows(&return_probes,
+						   (Datum[]) {PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
+						   note_probe, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		if (chosen[i]->state == BLOCKED_PROBING)
+			deferral_read_head(chosen[i]);
+		blocked_file(chosen[i]);
+	}
+	return returned;
+}
+
+static void
+note_probe(const Message *message)
+{
+	Blocked    *blocked = blocked_find(message->dest);
+
+	blocked->state = BLOCKED_PROBING;
+	blocked->waiting--;
+}
+
+/* Returns the first messages of destinations that accept them again, each in its turn. */
+static int64
+drain(void)
+{
+	int64		returned = 0;
+	int64		bytes = 0;
+
+	for (int64 turns = blocked_draining(); turns > 0 && returned < RETURN_LIMIT && bytes < RETURN_BYTES; turns--)
+	{
+		Blocked    *blocked = blocked_next_draining();
+		int64		first;
+
+		blocked_take(blocked);
+		first = return_rows(&return_waiting,
+							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned)},
+							NULL, &bytes);
+		blocked->waiting -= first;
+		deferral_read_head(blocked);
+		blocked_file(blocked);
+		returned += first;
+	}
+	return returned;
+}
+
+/* Returns scheduled messages whose time has come, and notes when the next one is due. */
+static int64
+release_scheduled(void)
+{
+	int64		returned = return_rows(&return_scheduled, (Datum[]) {Int32GetDatum(RETURN_LIMIT)}, NULL, NULL);
+	bool		isnull;
+	TimestampTz next_due = 0;
+
+	SPI_connect();
+	if (SPI_execute("SELECT next_at FROM outbox.deferred WHERE state = 'scheduled' ORDER BY next_at LIMIT 1", false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read outbox.deferred");
+	if (SPI_processed > 0)
+		next_due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_finish();
+	tally_remove_scheduled(returned, next_due);
+	return returned;
+}
+
+/* Returns the rows that a statement names to the log; adds up their bytes. */
+static int64
+return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message), int64 *bytes)
+{
+	SPITupleTable *rows;
+	int64		returned;
+
+	SPI_connect();
+	returned = transaction_run(statement, values, NULL);
+	rows = SPI_tuptable;
+	for (int64 i = 0; i < returned; i++)
+	{
+		Message		message;
+
+		return_row(rows->vals[i], rows->tupdesc, &message);
+		being_returned = 0;
+		if (bytes)
+			*bytes += toast_raw_datum_size(PointerGetDatum(message.body));
+		if (visit)
+			visit(&message);
+	}
+	SPI_finish();
+	return returned;
+}
+
+static void
+return_row(HeapTuple row, TupleDesc columns, Message *message)
+{
+	Datum		values[8];
+	bool		isnull[8];
+
+	memset(message, 0, sizeof(*message));
+	heap_deform_tuple(row, columns, values, isnull);
+	message->id = being_returned = DatumGetInt64(values[0]);
+	message->has_key = !isnull[1];
+	if (message->has_key)
+		message->key = *DatumGetUUIDP(values[1]);
+	message->message_id = DatumGetTextPP(values[2]);
+	message->dest = DatumGetTextPP(values[3]);
+	message->cause = isnull[4] ? NULL : DatumGetTextPP(values[4]);
+	message->at = DatumGetTimestampTz(values[5]);
+	message->headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
+	message->body = (bytea *) DatumGetPointer(values[7]);
+	log_append(message);
+	log_append_receipt_of(message);
+}

@@ -1,0 +1,109 @@
+/*
+ * tally.c
+ *		How many messages are deferred, scheduled and dead, for the views.
+ *
+ * Counted in memory by deferral.c and return.c, with every change that they
+ * make to outbox.deferred, and read from the table whenever that may have been
+ * changed by others.
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/defer/blocked.h"
+#include "bgworker/defer/destination.h"
+#include "bgworker/defer/tally.h"
+#include "src/problem.h"
+#include "src/shared.h"
+
+static TimestampTz scheduled_due;	/* when the next scheduled message is; 0 =
+									 * there is none */
+static int64 scheduled;			/* how many there are */
+static int64 dead;
+static int64 settled;			/* how many wait that no unpublished window
+								 * holds */
+
+/* Counts what is scheduled and dead, and notes when the first one is due. Needs an open transaction. */
+void
+tally_load(void)
+{
+	HeapTuple	row;
+	bool		isnull;
+	Datum		due;
+
+	SPI_connect();
+	if (SPI_execute("SELECT (SELECT count(*) FROM outbox.deferred WHERE state = 'scheduled'), "
+					"(SELECT min(next_at) FROM outbox.deferred WHERE state = 'scheduled'), "
+					"(SELECT count(*) FROM outbox.deferred WHERE state = 'dead')", true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not read outbox.deferred");
+	row = SPI_tuptable->vals[0];
+	scheduled = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
+	due = SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull);
+	scheduled_due = isnull ? 0 : DatumGetTimestampTz(due);
+	dead = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull));
+	SPI_finish();
+	settled = blocked_waiting();
+}
+
+/* A message was scheduled. */
+void
+tally_add_scheduled(TimestampTz due)
+{
+	scheduled++;
+	if (scheduled_due == 0 || due < scheduled_due)
+		scheduled_due = due;
+}
+
+/* So many scheduled messages were returned; the next one is due then, 0 = there is none. */
+void
+tally_remove_scheduled(int64 n, TimestampTz next_due)
+{
+	scheduled -= n;
+	scheduled_due = next_due;
+}
+
+/* When the next scheduled message is due; 0 = there is none. */
+TimestampTz
+tally_scheduled_due(void)
+{
+	return scheduled_due;
+}
+
+void
+tally_add_dead(void)
+{
+	dead++;
+}
+
+/* Another window is about to count as published: what it left behind waits here. */
+void
+tally_settle(void)
+{
+	if (settled == blocked_waiting())
+		return;
+	settled = blocked_waiting();
+	tally_report(NULL);
+}
+
+/* Tells the views how much is kept, and why if that is news. */
+void
+tally_report(const char *error)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.deferred = blocked_waiting();
+	shared->report.deferred_settled = settled;
+	shared->report.deferred_oldest = blocked_oldest();
+	shared->report.scheduled = scheduled;
+	shared->report.dead = dead;
+	if (error)
+		strlcpy(shared->report.deferred_error, error, sizeof(shared->report.deferred_error));
+	else if (blocked_waiting() == 0)
+		shared->report.deferred_error[0] = '\0';
+	LWLockRelease(shared->lock);
+	problem_hold(PROBLEM_PAUSED, destination_all_paused());
+	problem_hold(PROBLEM_DEAD, dead > 0);
+	problem_hold(PROBLEM_DESTINATION, blocked_waiting() > 0);
+}
