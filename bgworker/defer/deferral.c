@@ -4,10 +4,10 @@
  *
  * Three reasons: the message is scheduled for later; its destination refused
  * it; its destination is paused or has an earlier message waiting here, and
- * order must be kept. All other destinations go on. batch.c asks here for each
- * message. What it does not take is committed to
- * outbox.deferred before any batch is sent whose fence passes it, so a crash
- * at any point finds it either ahead of the fence in the log or here.
+ * order must be kept. All other destinations go on. batch.c asks here for
+ * each message. What it does not take is committed to outbox.deferred before
+ * any batch is sent whose fence passes it, so a crash at any point finds it
+ * either ahead of the fence in the log or here.
  *
  *	 scheduled --(its time)--> returned
  *	 waiting --(due: first one as a probe, then the rest)--> returned
@@ -15,9 +15,10 @@
  *	 dead --(outbox_discard)--> discarded
  *	 returned --(refused or deferred once more)--> waiting
  *
- * Due messages go back to the log (return.c). A row stays here as a tombstone until the log segment of its last
- * original is emptied: a window that is read again is sent without the originals,
- * but with the row that was returned last.
+ * Due messages go back to the log (return.c). A row stays here as a tombstone
+ * until the log segment of its last original is emptied: a window that is
+ * read again is sent without the originals, but with the row that was
+ * returned last.
  *
  * In memory there is one entry for each destination that must not be sent to
  * (blocked.c). The table is the truth; the entries are read from it when the
