@@ -7,40 +7,25 @@
  * when that is on disk do the sessions learn of it, so a crash between any two
  * lines leaves a state that the next round goes on from.
  *
- * It never waits for a lock: a segment that somebody holds (pg_dump, a forgotten
- * transaction) is passed over, and any other empty one becomes the next. Nobody
- * writes to a segment that is retired and readers skip it, so truncating it makes
- * no writer wait. Nor does it end the dispatcher: a segment at which an ERROR comes
- * up is left alone for a while (quarantine.c), and the others go on.
+ * It never waits for a lock: a segment that somebody holds (pg_dump, a
+ * forgotten transaction) is passed over, and any other empty one becomes the
+ * next. Nor does it end the dispatcher: a segment at which an ERROR comes up
+ * is left alone for a while (quarantine.c), and the others go on.
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
-#include "catalog/index.h"
-#include "catalog/pg_type.h"
-#include "executor/tuptable.h"
-#include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "storage/procarray.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/defer/deferral.h"
 #include "bgworker/ring/cleanup.h"
+#include "bgworker/ring/emptying.h"
 #include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/ring_update.h"
 #include "bgworker/transaction.h"
-#include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
 #include "src/record/forgotten.h"
 #include "src/settings.h"
-#include "src/shared.h"
 #include "src/table/relations.h"
 
 /*
@@ -51,36 +36,23 @@
 #define RECORD_SHARES	6
 #define LOG_SHARES		2
 
-/* A dump has its locks within this time, or waits for one: microseconds. */
-#define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
-
 static bool attempt(RingKind kind, int n, const Ring *ring, Position *position, const CleanupLimits *limits);
-static bool step(RingKind kind, int n, const Segment *segment, const Position *position, const CleanupLimits *limits);
-static bool rotate(RingKind kind, int next, const Ring *ring, const Position *position);
+static bool step(RingKind kind, int n, const Segment *segment, const Position *position,
+				 const CleanupLimits *limits);
 static int	next_segment(RingKind kind, const Ring *ring);
+static bool rotate(RingKind kind, int next, const Ring *ring, const Position *position);
 static bool make_quiet(RingKind kind, int n);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static bool retire(RingKind kind, int n);
 static int64 share_of_time(RingKind kind);
 static bool holds_compacted(const Ring *ring);
 static bool is_full(RingKind kind, const Ring *ring);
-static bool empty(RingKind kind, int n, const Segment *segment);
-static bool forget_tombstones(int segment);
-static void forget_compacted(int segment);
 static bool expire_forgotten(void);
-static bool is_needed_by_dump(Oid table, const Segment *segment);
-static bool somebody_waits_with_snapshot_before(FullTransactionId tx);
-static bool lock_to_empty(const SegmentRelations *relations, RingKind kind);
-static bool lock_with_toast(Oid relation);
-static void truncate_segment(const SegmentRelations *relations, RingKind kind);
-static void truncate_table(Oid relation);
-static void change_state(RingKind kind, int n, SegmentState state);
 static int64 time_to_live(RingKind kind);
 static bool is_used(RingKind kind, int n);
-static int64 count_rows(Oid table);
 
 /*
- * Whether a round has something to do that cannot wait: records have filled
+ * Check whether a round has something to do that cannot wait: records have filled
  * their segment, or one that was compacted could not be emptied yet.
  */
 bool
@@ -194,7 +166,7 @@ step(RingKind kind, int n, const Segment *segment, const Position *position, con
 			return true;
 
 		case SEGMENT_RETIRED:
-			return limits->may_empty || segment->compacted_into >= 0 ? empty(kind, n, segment) : true;
+			return limits->may_empty || segment->compacted_into >= 0 ? emptying_run(kind, n, segment) : true;
 	}
 	return true;
 }
@@ -228,8 +200,8 @@ rotate(RingKind kind, int next, const Ring *ring, const Position *position)
 	if (is_old ? is_used(kind, ring->current) : is_full(kind, ring))
 	{
 		rotated = true;
-		change_state(kind, ring->current, SEGMENT_SEALED);
-		change_state(kind, next, SEGMENT_CURRENT);
+		ring_update_state(kind, ring->current, SEGMENT_SEALED);
+		ring_update_state(kind, next, SEGMENT_CURRENT);
 		if (kind == RING_LOG)
 		{
 			Window		newest = position->opened;
@@ -267,7 +239,7 @@ make_quiet(RingKind kind, int n)
 	if (quiet)
 	{
 		UnlockRelationOid(table, ShareLock);
-		change_state(kind, n, SEGMENT_QUIET);
+		ring_update_state(kind, n, SEGMENT_QUIET);
 		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_written");
 	}
 	transaction_commit();
@@ -288,11 +260,7 @@ note_published(RingKind kind, int n, FullTransactionId tx, const Position *posit
 	published = position_has_published(position, tx);
 	if (published)
 	{
-		(void) transaction_execute("UPDATE outbox.ring SET published_at = clock_timestamp(), "
-								   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
-								   "WHERE ring = $1 AND segment = $2",
-								   2, (Oid[]) {TEXTOID, INT4OID},
-								   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(n)}, NULL);
+		ring_update_published(kind, n);
 		KILL_POINT_OF_WRITTEN_RING(kind, "published_written");
 	}
 	transaction_commit();
@@ -307,7 +275,7 @@ retire(RingKind kind, int n)
 {
 	if (!transaction_begin("retiring a segment"))
 		return false;
-	change_state(kind, n, SEGMENT_RETIRED);
+	ring_update_state(kind, n, SEGMENT_RETIRED);
 	KILL_POINT_OF_RING(kind, "retired_written");
 	transaction_commit();
 	KILL_POINT_OF_RING(kind, "retired_committed");
@@ -353,69 +321,6 @@ is_full(RingKind kind, const Ring *ring)
 	return segment_blocks(kind, ring->current) >= limit;
 }
 
-/*
- * In a later transaction than the one that retired it: by now all readers skip
- * the segment.
- */
-static bool
-empty(RingKind kind, int n, const Segment *segment)
-{
-	const SegmentRelations *relations;
-	int64		records = 0;
-	bool		locked;
-
-	if (kind == RING_LOG && !forget_tombstones(n))
-		return false;
-	if (!transaction_begin("emptying a segment"))
-		return false;
-	relations = &relations_enter()->segments[kind][n];
-	locked = !is_needed_by_dump(relations->table, segment) && lock_to_empty(relations, kind);
-	if (locked)
-	{
-		SegmentRelations copy = *relations;
-
-		if (kind != RING_LOG && segment->compacted_into < 0)
-			records = kind == RING_HISTORY ? segment->keys :
-				quarantine_has_failed(kind, n) ? 0 : count_rows(copy.table);
-		if (kind == RING_HISTORY)
-			forget_compacted(n);
-		KILL_POINT_OF_RING(kind, "locked_to_empty");
-		truncate_segment(&copy, kind);
-		KILL_POINT_OF_RING(kind, "truncated");
-		change_state(kind, n, SEGMENT_EMPTY);
-		KILL_POINT_OF_RING(kind, "empty_written");
-	}
-	transaction_commit_local();
-	if (locked)
-		KILL_POINT_OF_RING(kind, "empty_committed");
-	transaction_tell_rings();
-	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, records);
-	return true;
-}
-
-/*
- * Before the segment is locked, for there may be many. Nobody reads it any more, so
- * they are missed by nobody if it cannot be locked now.
- */
-static bool
-forget_tombstones(int segment)
-{
-	if (!transaction_begin("forgetting deferred messages"))
-		return false;
-	deferral_forget_segment(segment);
-	KILL_POINT("tombstones_deleted");
-	transaction_commit();
-	KILL_POINT("tombstones_delete_committed");
-	return true;
-}
-
-static void
-forget_compacted(int segment)
-{
-	(void) transaction_execute("DELETE FROM outbox.compacted WHERE segment = $1",
-							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
-}
-
 /* Tombstones of ids that were forgotten and are in no segment any more. */
 static bool
 expire_forgotten(void)
@@ -425,107 +330,6 @@ expire_forgotten(void)
 	forgotten_expire(endpoint_longest_retention());
 	transaction_commit_async();
 	return true;
-}
-
-/*
- * A dump that has taken its snapshot but not yet its locks would find the keys
- * of a segment that was compacted neither here nor in the history. Whoever has held an
- * older snapshot for long without waiting for a lock is no such dump, and must
- * not hold up the ring.
- */
-static bool
-is_needed_by_dump(Oid table, const Segment *segment)
-{
-	Relation	relation;
-	TransactionId horizon;
-
-	if (segment->compacted_into < 0)
-		return false;
-	relation = table_open(table, AccessShareLock);
-	horizon = GetOldestNonRemovableTransactionId(relation);
-	table_close(relation, AccessShareLock);
-	if (TransactionIdPrecedes(XidFromFullTransactionId(segment->tx), horizon))
-		return false;
-	return GetCurrentTimestamp() - segment->since < DUMP_GRACE || somebody_waits_with_snapshot_before(segment->tx);
-}
-
-static bool
-somebody_waits_with_snapshot_before(FullTransactionId tx)
-{
-	return transaction_execute("SELECT FROM pg_stat_activity "
-							   "WHERE datname = current_database() AND wait_event_type = 'Lock' "
-							   "AND age(backend_xmin) >= age($1::xid)",
-							   1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
-}
-
-/* All that truncating will lock, but without waiting for any of it. */
-static bool
-lock_to_empty(const SegmentRelations *relations, RingKind kind)
-{
-	return lock_with_toast(relations->table) &&
-		(kind != RING_LOG || lock_with_toast(relations->window));
-}
-
-static bool
-lock_with_toast(Oid relation)
-{
-	Relation	table;
-	Oid			toast;
-
-	if (!ConditionalLockRelationOid(relation, AccessExclusiveLock))
-		return false;
-	table = table_open(relation, NoLock);
-	toast = table->rd_rel->reltoastrelid;
-	table_close(table, NoLock);
-	return !OidIsValid(toast) || ConditionalLockRelationOid(toast, AccessExclusiveLock);
-}
-
-/*
- * Does what the TRUNCATE command does but for telling subscribers of logical
- * replication, who would truncate segments of theirs.
- */
-static void
-truncate_segment(const SegmentRelations *relations, RingKind kind)
-{
-	truncate_table(relations->table);
-	if (kind == RING_LOG)
-	{
-		KILL_POINT("windows_not_yet_truncated");
-		truncate_table(relations->window);
-	}
-}
-
-static void
-truncate_table(Oid relation)
-{
-	ReindexParams params = {0};
-	Relation	table = table_open(relation, NoLock);
-	Oid			toast = table->rd_rel->reltoastrelid;
-
-	compat_new_files(table);
-	table_close(table, NoLock);
-	if (OidIsValid(toast))
-	{
-		table = table_open(toast, NoLock);
-		compat_new_files(table);
-		table_close(table, NoLock);
-	}
-	KILL_POINT("indexes_not_yet_truncated");
-	(void) compat_reindex_relation(relation, REINDEX_REL_PROCESS_TOAST, &params);
-}
-
-static void
-change_state(RingKind kind, int n, SegmentState state)
-{
-	(void) transaction_execute("UPDATE outbox.ring SET state = $3, since = clock_timestamp(), "
-							   "tx = pg_current_xact_id(), published_at = NULL, compacted_into = NULL, "
-							   "level = CASE WHEN $3 = 'empty' THEN 0 ELSE level END, "
-							   "keys = CASE WHEN $3 = 'empty' THEN 0 ELSE keys END, "
-							   "generation = (SELECT max(generation) + 1 FROM outbox.ring) "
-							   "WHERE ring = $1 AND segment = $2",
-							   3, (Oid[]) {TEXTOID, INT4OID, TEXTOID},
-							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(n),
-							   CStringGetTextDatum(segment_state_name(state))}, NULL);
 }
 
 /* How long what a ring holds outlives its dispatch, in microseconds. */
@@ -547,23 +351,4 @@ static bool
 is_used(RingKind kind, int n)
 {
 	return segment_blocks(kind, n) > 0;
-}
-
-/* Counts the records of a segment; a large one's by the density of its beginning. */
-static int64
-count_rows(Oid table)
-{
-	Relation	relation = table_open(table, NoLock);
-	BlockNumber blocks = RelationGetNumberOfBlocks(relation);
-	TupleTableSlot *row = table_slot_create(relation, NULL);
-	TableScanDesc scan = table_beginscan(relation, GetActiveSnapshot(), 0, NULL);
-	int64		rows = 0;
-
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row) &&
-		   ItemPointerGetBlockNumber(&row->tts_tid) < COUNTED_BLOCKS)
-		rows++;
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(relation, NoLock);
-	return blocks > COUNTED_BLOCKS ? rows * blocks / COUNTED_BLOCKS : rows;
 }

@@ -35,18 +35,23 @@ typedef struct Quarantine
 } Quarantine;
 
 static Quarantine segments[RING_KINDS][MAX_SEGMENTS];
+static struct
+{
+	RingKind	kind;
+	int			segment;
+}			touched;			/* the segment that is being worked on */
 
 static void report(const char *error);
 static bool all_is_well(void);
 
-/* Whether a segment is to be left alone now. */
+/* Check whether a segment is to be left alone now. */
 bool
 quarantine_holds(RingKind kind, int segment)
 {
 	return segments[kind][segment].retry_ms != 0 && clock_now() < segments[kind][segment].until;
 }
 
-/* Whether the last work on a segment has failed. */
+/* Check whether the last work on a segment has failed. */
 bool
 quarantine_has_failed(RingKind kind, int segment)
 {
@@ -76,6 +81,21 @@ quarantine_catch(RingKind kind, int segment, const char *doing)
 	text[pg_mbcliplen(text, strlen(text), sizeof(text) - 1)] = '\0';
 	FreeErrorData(error);
 	report(text);
+}
+
+/* From now on a segment is worked on. */
+void
+quarantine_touch(RingKind kind, int segment)
+{
+	touched.kind = kind;
+	touched.segment = segment;
+}
+
+/* quarantine_catch() for the segment that was touched last. */
+void
+quarantine_catch_touched(const char *doing)
+{
+	quarantine_catch(touched.kind, touched.segment, doing);
 }
 
 /* Nothing is wrong with a segment, or no more. */

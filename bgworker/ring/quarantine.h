@@ -10,6 +10,8 @@
 extern bool quarantine_holds(RingKind kind, int segment);
 extern bool quarantine_has_failed(RingKind kind, int segment);
 extern void quarantine_catch(RingKind kind, int segment, const char *doing);
+extern void quarantine_touch(RingKind kind, int segment);
+extern void quarantine_catch_touched(const char *doing);
 extern void quarantine_passed(RingKind kind, int segment);
 extern void quarantine_review(const Rings *rings);
 

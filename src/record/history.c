@@ -7,7 +7,7 @@
  * one that can hold a key. What the keys stood for (endpoint, message id,
  * transaction) is no longer known: they only tell a duplicate.
  *
- * Read by record_ring.c and restore.c, written by bgworker/ring/compaction.c alone. A
+ * Read by record_ring.c and restore.c, written by bgworker/ring/merge.c alone. A
  * segment is read only when it is whole, and from then on it never changes.
  */
 #include "postgres.h"

@@ -1,0 +1,221 @@
+/*
+ * emptying.c
+ *		Truncates segments that nobody reads any more.
+ *
+ * Called by cleanup.c for one segment at a time. It never waits for a lock: a
+ * segment that somebody holds is left to the next round. Nobody writes to a
+ * segment that is retired and readers skip it, so truncating it makes no writer
+ * wait.
+ *
+ * It must never truncate what a dump still needs: one that has taken its
+ * snapshot but not yet its locks would find what was compacted in no table.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/index.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/defer/deferral.h"
+#include "bgworker/ring/emptying.h"
+#include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/ring_update.h"
+#include "bgworker/transaction.h"
+#include "src/compat.h"
+#include "src/kill_point.h"
+#include "src/shared.h"
+#include "src/table/relations.h"
+
+/* A dump has its locks within this time, or waits for one: microseconds. */
+#define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
+
+static bool forget_tombstones(int segment);
+static void forget_compacted(int segment);
+static bool is_needed_by_dump(Oid table, const Segment *segment);
+static bool somebody_waits_with_snapshot_before(FullTransactionId tx);
+static bool lock_to_empty(const SegmentRelations *relations, RingKind kind);
+static bool lock_with_toast(Oid relation);
+static void truncate_segment(const SegmentRelations *relations, RingKind kind);
+static void truncate_table(Oid relation);
+static int64 count_rows(Oid table);
+
+/*
+ * Truncates a retired segment, in a later transaction than the one that retired
+ * it: by now all readers skip it. If somebody holds it, the next round tries
+ * again. False if the extension is being dropped.
+ */
+bool
+emptying_run(RingKind kind, int n, const Segment *segment)
+{
+	const SegmentRelations *relations;
+	int64		records = 0;
+	bool		locked;
+
+	if (kind == RING_LOG && !forget_tombstones(n))
+		return false;
+	if (!transaction_begin("emptying a segment"))
+		return false;
+	relations = &relations_enter()->segments[kind][n];
+	locked = !is_needed_by_dump(relations->table, segment) && lock_to_empty(relations, kind);
+	if (locked)
+	{
+		SegmentRelations copy = *relations;
+
+		if (kind != RING_LOG && segment->compacted_into < 0)
+			records = kind == RING_HISTORY ? segment->keys :
+				quarantine_has_failed(kind, n) ? 0 : count_rows(copy.table);
+		if (kind == RING_HISTORY)
+			forget_compacted(n);
+		KILL_POINT_OF_RING(kind, "locked_to_empty");
+		truncate_segment(&copy, kind);
+		KILL_POINT_OF_RING(kind, "truncated");
+		ring_update_state(kind, n, SEGMENT_EMPTY);
+		KILL_POINT_OF_RING(kind, "empty_written");
+	}
+	transaction_commit_local();
+	if (locked)
+		KILL_POINT_OF_RING(kind, "empty_committed");
+	transaction_tell_rings();
+	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, records);
+	return true;
+}
+
+/*
+ * Before the segment is locked, for there may be many. Nobody reads it any more, so
+ * they are missed by nobody if it cannot be locked now.
+ */
+static bool
+forget_tombstones(int segment)
+{
+	if (!transaction_begin("forgetting deferred messages"))
+		return false;
+	deferral_forget_segment(segment);
+	KILL_POINT("tombstones_deleted");
+	transaction_commit();
+	KILL_POINT("tombstones_delete_committed");
+	return true;
+}
+
+static void
+forget_compacted(int segment)
+{
+	(void) transaction_execute("DELETE FROM outbox.compacted WHERE segment = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
+}
+
+/*
+ * A dump that has taken its snapshot but not yet its locks would find the keys
+ * of a segment that was compacted neither here nor in the history. Whoever has held an
+ * older snapshot for long without waiting for a lock is no such dump, and must
+ * not hold up the ring.
+ */
+static bool
+is_needed_by_dump(Oid table, const Segment *segment)
+{
+	Relation	relation;
+	TransactionId horizon;
+
+	if (segment->compacted_into < 0)
+		return false;
+	relation = table_open(table, AccessShareLock);
+	horizon = GetOldestNonRemovableTransactionId(relation);
+	table_close(relation, AccessShareLock);
+	if (TransactionIdPrecedes(XidFromFullTransactionId(segment->tx), horizon))
+		return false;
+	return GetCurrentTimestamp() - segment->since < DUMP_GRACE || somebody_waits_with_snapshot_before(segment->tx);
+}
+
+static bool
+somebody_waits_with_snapshot_before(FullTransactionId tx)
+{
+	return transaction_execute("SELECT FROM pg_stat_activity "
+							   "WHERE datname = current_database() AND wait_event_type = 'Lock' "
+							   "AND age(backend_xmin) >= age($1::xid)",
+							   1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
+}
+
+/* All that truncating will lock, but without waiting for any of it. */
+static bool
+lock_to_empty(const SegmentRelations *relations, RingKind kind)
+{
+	return lock_with_toast(relations->table) &&
+		(kind != RING_LOG || lock_with_toast(relations->window));
+}
+
+static bool
+lock_with_toast(Oid relation)
+{
+	Relation	table;
+	Oid			toast;
+
+	if (!ConditionalLockRelationOid(relation, AccessExclusiveLock))
+		return false;
+	table = table_open(relation, NoLock);
+	toast = table->rd_rel->reltoastrelid;
+	table_close(table, NoLock);
+	return !OidIsValid(toast) || ConditionalLockRelationOid(toast, AccessExclusiveLock);
+}
+
+/*
+ * Does what the TRUNCATE command does but for telling subscribers of logical
+ * replication, who would truncate segments of theirs.
+ */
+static void
+truncate_segment(const SegmentRelations *relations, RingKind kind)
+{
+	truncate_table(relations->table);
+	if (kind == RING_LOG)
+	{
+		KILL_POINT("windows_not_yet_truncated");
+		truncate_table(relations->window);
+	}
+}
+
+static void
+truncate_table(Oid relation)
+{
+	ReindexParams params = {0};
+	Relation	table = table_open(relation, NoLock);
+	Oid			toast = table->rd_rel->reltoastrelid;
+
+	compat_new_files(table);
+	table_close(table, NoLock);
+	if (OidIsValid(toast))
+	{
+		table = table_open(toast, NoLock);
+		compat_new_files(table);
+		table_close(table, NoLock);
+	}
+	KILL_POINT("indexes_not_yet_truncated");
+	(void) compat_reindex_relation(relation, REINDEX_REL_PROCESS_TOAST, &params);
+}
+
+/* Counts the records of a segment; a large one's by the density of its beginning. */
+static int64
+count_rows(Oid table)
+{
+	Relation	relation = table_open(table, NoLock);
+	BlockNumber blocks = RelationGetNumberOfBlocks(relation);
+	TupleTableSlot *row = table_slot_create(relation, NULL);
+	TableScanDesc scan = table_beginscan(relation, GetActiveSnapshot(), 0, NULL);
+	int64		rows = 0;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, row) &&
+		   ItemPointerGetBlockNumber(&row->tts_tid) < COUNTED_BLOCKS)
+		rows++;
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(row);
+	table_close(relation, NoLock);
+	return blocks > COUNTED_BLOCKS ? rows * blocks / COUNTED_BLOCKS : rows;
+}

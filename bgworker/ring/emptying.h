@@ -1,0 +1,12 @@
+/*
+ * emptying.h
+ *		Truncates segments that nobody reads any more.
+ */
+#ifndef OUTBOX_EMPTYING_H
+#define OUTBOX_EMPTYING_H
+
+#include "src/ring/ring.h"
+
+extern bool emptying_run(RingKind kind, int n, const Segment *segment);
+
+#endif							/* OUTBOX_EMPTYING_H */

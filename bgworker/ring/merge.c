@@ -1,0 +1,321 @@
+/*
+ * merge.c
+ *		Merges the keys of segments into one segment of the history.
+ *
+ * Called by compaction.c, which decides what is merged, one bounded step at a
+ * time.
+ *
+ *	   sources: quiet ---------------------------> retired --> empty
+ *	   target:  empty --> filling --> ... -------> quiet
+ *				(1)		  (2)				(3)
+ *
+ * (1) sources are chosen and name their target. (2) each step merges the next
+ * keys of all sources into rows of the target; nobody else looks at it yet. (3)
+ * one transaction makes the target readable and has readers skip the sources.
+ *
+ * At every moment a key is in a segment that is read. A process that dies leaves
+ * a target that is filled up to some key, and its successor goes on after that.
+ * The steps need not be flushed: they reach the disk before (3) does.
+ *
+ * The target's filter is built on the way. If we did not begin the merge
+ * ourselves that is left to filter_builder.c.
+ *
+ * Before anything touches a segment quarantine.c is told.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "storage/bufmgr.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "bgworker/ring/key_run.h"
+#include "bgworker/ring/merge.h"
+#include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/ring_update.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/kill_point.h"
+#include "src/record/filter.h"
+#include "src/record/history.h"
+#include "src/table/relations.h"
+
+/*
+ * Rows of the target that a step writes at most. Where each key is on another
+ * page it ends before, with the row that is full after so long: messages wait
+ * meanwhile.
+ */
+#define STEP_ROWS		32
+#define STEP_US			(5 * INT64CONST(1000))
+
+static bool filtering;			/* keys go into a filter, too: since we began
+								 * the merge ourselves */
+
+static void count_endpoints(const Merge *merge);
+static bool proceed(const Merge *merge);
+static int64 count_keys(Relation table, int last_row);
+static bool merge_rows(const Merge *merge, Relation table, int *last_row);
+static int	least(KeyRun *runs, int n);
+static bool last_key(Relation table, pg_uuid_t *key);
+
+/* The merge that is under way; false if there is none. */
+bool
+merge_find(const Rings *rings, Merge *merge)
+{
+	memset(merge, 0, sizeof(*merge));
+	merge->target = -1;
+	for (int n = 0; n < rings->ring[RING_HISTORY].nsegments; n++)
+	{
+		if (rings->ring[RING_HISTORY].segments[n].state == SEGMENT_FILLING)
+			merge->target = n;
+	}
+	for (int kind = RING_RECORD; kind < RING_KINDS && merge->target >= 0; kind++)
+	{
+		for (int n = 0; n < rings->ring[kind].nsegments; n++)
+		{
+			const Segment *segment = &rings->ring[kind].segments[n];
+
+			if (segment->state == SEGMENT_QUIET && segment->compacted_into == merge->target)
+			{
+				merge->kind = (RingKind) kind;
+				merge->sources[merge->n++] = n;
+			}
+		}
+	}
+	return merge->target >= 0;
+}
+
+/* (1), in the transaction that is open; ends it. */
+void
+merge_begin(const Rings *rings, const Merge *merge)
+{
+	int64		keys = 0;
+
+	quarantine_touch(RING_HISTORY, merge->target);
+	for (int i = 0; i < merge->n; i++)
+		keys += segment_count_keys(merge->kind, merge->sources[i], &rings->ring[merge->kind].segments[merge->sources[i]]);
+	filtering = filter_begin(FILTER_OF_MERGE, keys);
+	ring_update_begin_merge(merge->target, merge->kind, merge->sources, merge->n);
+	count_endpoints(merge);
+	KILL_POINT("merge_begin_written");
+	transaction_commit();
+	KILL_POINT("merge_begin_committed");
+	transaction_tell_rings();
+}
+
+/* A step of (2), or (3), in the transaction that is open; ends it. */
+void
+merge_continue(const Merge *merge)
+{
+	uint64		tag;
+
+	quarantine_touch(RING_HISTORY, merge->target);
+	if (proceed(merge))
+	{
+		KILL_POINT("merge_step_written");
+		transaction_commit_async();
+		KILL_POINT("merge_step_committed");
+		return;
+	}
+	KILL_POINT("merge_end_written");
+	tag = U64FromFullTransactionId(GetTopFullTransactionId());
+	transaction_commit();
+	KILL_POINT("merge_end_committed");
+
+	/* The filter is there before anybody looks into the target. */
+	if (filtering)
+		filter_publish(FILTER_OF_MERGE, RING_HISTORY, merge->target, tag);
+	filtering = false;
+	for (int i = 0; i < merge->n; i++)
+		quarantine_passed(merge->kind, merge->sources[i]);
+	quarantine_passed(RING_HISTORY, merge->target);
+	transaction_tell_rings();
+}
+
+/*
+ * Gives up the merge that is under way, after a failure. True: others may be
+ * merged at once. If even that fails, as where the disk is full, the next round
+ * of cleanup tries again.
+ */
+bool
+merge_give_up(void)
+{
+	Rings		rings;
+	Merge		merge;
+	volatile bool failed = false;
+
+	filtering = false;
+	filter_abandon(FILTER_OF_MERGE);
+	if (!transaction_begin("giving up a merge"))
+		return false;
+	PG_TRY();
+	{
+		rings_read(&rings);
+		if (merge_find(&rings, &merge))
+			ring_update_abandon_merge(merge.target);
+		transaction_commit();
+		transaction_tell_rings();
+	}
+	PG_CATCH();
+	{
+		quarantine_catch_touched("compaction");
+		failed = true;
+	}
+	PG_END_TRY();
+	return !failed;
+}
+
+/*
+ * Keys do not tell of their endpoint: how many each has is noted while it is
+ * known. A segment that has grown large is estimated from its beginning.
+ */
+static void
+count_endpoints(const Merge *merge)
+{
+	if (merge->kind == RING_HISTORY)
+	{
+		(void) transaction_execute("INSERT INTO outbox.compacted SELECT $1, p.endpoint, sum(p.records) "
+								   "FROM outbox.compacted p JOIN outbox.ring r USING (segment) "
+								   "WHERE r.ring = 'history' AND r.compacted_into = $1 GROUP BY p.endpoint",
+								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+		return;
+	}
+	for (int i = 0; i < merge->n; i++)
+	{
+		BlockNumber blocks = segment_blocks(RING_RECORD, merge->sources[i]);
+
+		quarantine_touch(merge->kind, merge->sources[i]);
+		(void) transaction_execute(psprintf("INSERT INTO outbox.compacted "
+											"SELECT $1, endpoint, (count(*) * %f)::bigint FROM outbox.record_%d "
+											"WHERE ctid < '(%u,0)' GROUP BY endpoint",
+											Max(1.0, (double) blocks / COUNTED_BLOCKS), merge->sources[i], COUNTED_BLOCKS),
+								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+	}
+}
+
+/* (2), and (3) when all is merged: then it returns false. */
+static bool
+proceed(const Merge *merge)
+{
+	Relation	table = table_open(relations_enter()->segments[RING_HISTORY][merge->target].table, RowExclusiveLock);
+	int			last_row = 0;
+	bool		more = merge_rows(merge, table, &last_row);
+
+	if (!more)
+		ring_update_finish_merge(merge->target, count_keys(table, last_row));
+	table_close(table, NoLock);
+	return more;
+}
+
+/*
+ * A row fills a page. If the last step found nothing left to write, the last
+ * row is a full one.
+ */
+static int64
+count_keys(Relation table, int last_row)
+{
+	int64		rows = RelationGetNumberOfBlocks(table);
+
+	if (rows == 0)
+		return 0;
+	return (rows - 1) * HISTORY_KEYS + (last_row > 0 ? last_row : HISTORY_KEYS);
+}
+
+/*
+ * Writes the next rows of the target. Returns whether there are more; if not,
+ * the keys of the last row are counted in *last_row.
+ */
+static bool
+merge_rows(const Merge *merge, Relation table, int *last_row)
+{
+	KeyRun	   *runs = palloc(merge->n * sizeof(KeyRun));
+	pg_uuid_t  *keys = palloc(HISTORY_KEYS * sizeof(pg_uuid_t));
+	pg_uuid_t	last;
+	bool		has_last = last_key(table, &last);
+	TimestampTz deadline = clock_now() + STEP_US;
+	bool		is_late = false;
+	int			rows = 0;
+	int			n = 0;
+	int			from;
+
+	for (int i = 0; i < merge->n; i++)
+	{
+		quarantine_touch(merge->kind, merge->sources[i]);
+		key_run_open(&runs[i], merge->kind, merge->sources[i], has_last ? &last : NULL);
+	}
+
+	while (rows < STEP_ROWS && !is_late && (from = least(runs, merge->n)) >= 0)
+	{
+		/* One that had expired may have been claimed once more. */
+		if (!has_last || key_compare(&runs[from].key, &last) != 0)
+		{
+			last = keys[n++] = runs[from].key;
+			has_last = true;
+			if (filtering)
+				filter_add(FILTER_OF_MERGE, &last);
+		}
+		quarantine_touch(merge->kind, merge->sources[from]);
+		key_run_advance(&runs[from]);
+		if (n == HISTORY_KEYS)
+		{
+			quarantine_touch(RING_HISTORY, merge->target);
+			history_append(table, keys, n);
+			rows++;
+			is_late = clock_now() >= deadline;
+			*last_row = n;
+			n = 0;
+		}
+	}
+	from = least(runs, merge->n);
+	quarantine_touch(RING_HISTORY, merge->target);
+	if (from < 0 && n > 0)
+	{
+		history_append(table, keys, n);
+		*last_row = n;
+	}
+
+	for (int i = 0; i < merge->n; i++)
+		key_run_close(&runs[i]);
+	return from >= 0;
+}
+
+/* The run that stands at the least key, -1 if all have ended. */
+static int
+least(KeyRun *runs, int n)
+{
+	int			found = -1;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (!runs[i].ended && (found < 0 || key_compare(&runs[i].key, &runs[found].key) < 0))
+			found = i;
+	}
+	return found;
+}
+
+/* The greatest key of the target; false if it is empty. */
+static bool
+last_key(Relation table, pg_uuid_t *key)
+{
+	Relation	index = history_index(table);
+	TupleTableSlot *row = table_slot_create(table, NULL);
+	pg_uuid_t	highest;
+	bool		found;
+
+	memset(&highest, 0xff, sizeof(highest));
+	found = history_row_before(table, index, &highest, row);
+	if (found)
+	{
+		int			n;
+		const pg_uuid_t *keys = history_row_keys(row, &n);
+
+		*key = keys[n - 1];
+	}
+	ExecDropSingleTupleTableSlot(row);
+	index_close(index, AccessShareLock);
+	return found;
+}

@@ -1,0 +1,24 @@
+/*
+ * merge.h
+ *		Merges the keys of segments into one segment of the history.
+ */
+#ifndef OUTBOX_MERGE_H
+#define OUTBOX_MERGE_H
+
+#include "src/ring/ring.h"
+
+/* What is merged into what. */
+typedef struct Merge
+{
+	int			target;			/* segment of the history; -1 = nothing is merged */
+	RingKind	kind;			/* of the sources */
+	int			n;
+	int			sources[MAX_SEGMENTS];
+} Merge;
+
+extern bool merge_find(const Rings *rings, Merge *merge);
+extern void merge_begin(const Rings *rings, const Merge *merge);
+extern void merge_continue(const Merge *merge);
+extern bool merge_give_up(void);
+
+#endif							/* OUTBOX_MERGE_H */

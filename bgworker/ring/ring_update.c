@@ -1,0 +1,93 @@
+/*
+ * ring_update.c
+ *		Changes of outbox.ring: the one place that writes that table.
+ *
+ * Called by cleanup.c, emptying.c and merge.c, each time in an open transaction.
+ * Sessions learn of a change when the caller has committed it and calls
+ * transaction_tell_rings(). Every change raises the generation; one that brings
+ * a segment into another state notes when that was, and its transaction.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+
+#include "bgworker/ring/ring_update.h"
+#include "bgworker/transaction.h"
+
+#define NEXT_GENERATION	"generation = (SELECT max(generation) + 1 FROM outbox.ring) "
+#define INTO_STATE		"since = clock_timestamp(), tx = pg_current_xact_id(), "
+
+/* Brings a segment into another state. What it held is published again, or nothing any more. */
+void
+ring_update_state(RingKind kind, int segment, SegmentState state)
+{
+	(void) transaction_execute("UPDATE outbox.ring SET state = $3, published_at = NULL, compacted_into = NULL, "
+							   "level = CASE WHEN $3 = 'empty' THEN 0 ELSE level END, "
+							   "keys = CASE WHEN $3 = 'empty' THEN 0 ELSE keys END, "
+							   INTO_STATE NEXT_GENERATION
+							   "WHERE ring = $1 AND segment = $2",
+							   3, (Oid[]) {TEXTOID, INT4OID, TEXTOID},
+							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(segment),
+							   CStringGetTextDatum(segment_state_name(state))}, NULL);
+}
+
+/* All that a quiet segment holds is in Redis as of now. */
+void
+ring_update_published(RingKind kind, int segment)
+{
+	(void) transaction_execute("UPDATE outbox.ring SET published_at = clock_timestamp(), "
+							   NEXT_GENERATION
+							   "WHERE ring = $1 AND segment = $2",
+							   2, (Oid[]) {TEXTOID, INT4OID},
+							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(segment)}, NULL);
+}
+
+/* An empty segment of the history begins to take in the keys of the sources. */
+void
+ring_update_begin_merge(int target, RingKind kind, const int *sources, int n)
+{
+	(void) transaction_execute("UPDATE outbox.ring SET state = 'filling', "
+							   INTO_STATE NEXT_GENERATION
+							   "WHERE ring = 'history' AND segment = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
+	for (int i = 0; i < n; i++)
+		(void) transaction_execute("UPDATE outbox.ring SET compacted_into = $3, "
+								   NEXT_GENERATION
+								   "WHERE ring = $1 AND segment = $2",
+								   3, (Oid[]) {TEXTOID, INT4OID, INT4OID},
+								   (Datum[]) {CStringGetTextDatum(ring_name(kind)),
+								   Int32GetDatum(sources[i]), Int32GetDatum(target)}, NULL);
+}
+
+/* The target, which holds so many keys, is read instead of its sources. */
+void
+ring_update_finish_merge(int target, int64 keys)
+{
+	(void) transaction_execute("UPDATE outbox.ring r SET state = 'quiet', "
+							   "published_at = s.published_at, level = s.level + 1, keys = $2, "
+							   INTO_STATE NEXT_GENERATION
+							   "FROM (SELECT max(published_at) AS published_at, max(level) AS level "
+							   "FROM outbox.ring WHERE compacted_into = $1 AND state = 'quiet') s "
+							   "WHERE r.ring = 'history' AND r.segment = $1",
+							   2, (Oid[]) {INT4OID, INT8OID},
+							   (Datum[]) {Int32GetDatum(target), Int64GetDatum(keys)}, NULL);
+	(void) transaction_execute("UPDATE outbox.ring SET state = 'retired', published_at = NULL, "
+							   INTO_STATE NEXT_GENERATION
+							   "WHERE compacted_into = $1 AND state = 'quiet'",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
+}
+
+/* The sources stay what they are. Nobody has read the target yet, so it may go like one that has expired. */
+void
+ring_update_abandon_merge(int target)
+{
+	(void) transaction_execute("UPDATE outbox.ring SET compacted_into = NULL, "
+							   NEXT_GENERATION
+							   "WHERE compacted_into = $1 AND state = 'quiet'",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
+	(void) transaction_execute("UPDATE outbox.ring SET state = 'retired', "
+							   INTO_STATE NEXT_GENERATION
+							   "WHERE ring = 'history' AND segment = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
+}
