@@ -435,7 +435,7 @@ inline retire_sources()
 	}
 }
 
-/* finish(): one transaction. */
+/* ring_update_finish_merge(): one transaction. */
 #ifdef SOURCES_RETIRED_FIRST
 #define FINISH \
 	:: d_step { target != NONE && ALL_IS_MERGED && sources != 0 -> \
@@ -460,7 +460,7 @@ inline retire_sources()
 		state[n] = QUIET; \
 		tag[n]++; \
 		changed() } \
-	:: d_step { state[n] == RETIRED && segment_lock[n] == 0 && !IS_NEEDED_BY_DUMP(n) ->	/* empty() */ \
+	:: d_step { state[n] == RETIRED && segment_lock[n] == 0 && !IS_NEEDED_BY_DUMP(n) ->	/* emptying_run() */ \
 		keys[n] = 0; \
 		dump_sees[n] = 0; \
 		state[n] = EMPTY; \

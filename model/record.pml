@@ -484,7 +484,7 @@ done:
 		state[n] = RETIRED; \
 		published_at[n] = NEVER; \
 		changed(); commit() } \
-	:: d_step { COMMITTED_ALL && state[n] == RETIRED && segment_lock[n] == 0 ->	/* empty() */ \
+	:: d_step { COMMITTED_ALL && state[n] == RETIRED && segment_lock[n] == 0 ->	/* emptying_run() */ \
 		truncate_segment(n); \
 		state[n] = EMPTY; \
 		changed(); commit() }
