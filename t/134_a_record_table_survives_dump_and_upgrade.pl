@@ -42,9 +42,9 @@ sub check
 sub check_later
 {
 	my ($node, $database) = @_;
-	is($node->sql(q{SELECT outbox_wait('m2', 'shop')}, $database), 't', "what was not marked is in $database");
+	is($node->sql(q{SELECT outbox_wait('m2', 'shop', '3 min')}, $database), 't', "what was not marked is in $database");
 	handle($node, 'm3', $database);
-	is($node->sql(q{SELECT outbox_wait('m3', 'shop')}, $database), 't', '... and what comes now');
+	is($node->sql(q{SELECT outbox_wait('m3', 'shop', '3 min')}, $database), 't', '... and what comes now');
 	is($node->sql(q{SELECT count(*) FROM shop."In Box" WHERE done AND done_at > now() - interval '10 minutes'}, $database), 3, 'the table says so');
 	eventually { $node->status('problem IS NULL', $database) eq 't' } 'nothing is wrong' or diag $node->status('problem', $database);
 	return;
