@@ -8,8 +8,9 @@ DATA       = outbox--1.0.sql
 SOURCES    = $(sort $(wildcard src/*.c src/*/*.c bgworker/*.c bgworker/*/*.c))
 OBJS       = $(patsubst %.c,%.o,$(filter-out src/kill_point.c,$(SOURCES)))
 
-# What Redis runs: scripts in Lua, each turned into a header with one string.
-SCRIPTS    = $(patsubst %,%.h,$(wildcard src/*/*.lua bgworker/*/*.lua))
+# What Redis runs: scripts in Lua, each turned into a header with one string. (PGXS
+# would install what SCRIPTS names.)
+LUA_HEADERS = $(patsubst %,%.h,$(wildcard src/*/*.lua bgworker/*/*.lua))
 
 # make KILL_POINTS=1: for tests only, see src/kill_point.h.
 ifdef KILL_POINTS
@@ -20,7 +21,7 @@ endif
 REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
-EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc src/exports.txt src/exports.list $(SCRIPTS)
+EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc src/exports.txt src/exports.list $(LUA_HEADERS)
 
 # pkg-config is asked for what is not where Debian has it.
 hiredis      = $(shell pkg-config $(1) hiredis 2>/dev/null || echo $(2))
@@ -51,7 +52,7 @@ endif
 
 $(OBJS): $(wildcard src/*.h src/*/*.h bgworker/*.h bgworker/*/*.h)
 
-$(OBJS) $(OBJS:.o=.bc): $(SCRIPTS)
+$(OBJS) $(OBJS:.o=.bc): $(LUA_HEADERS)
 
 # The string has all lines of the script, so that Redis tells of errors by their numbers.
 %.lua.h: %.lua

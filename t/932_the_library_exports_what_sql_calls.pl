@@ -23,4 +23,8 @@ is_deeply(
 	[ sort '_PG_init', 'Pg_magic_func', @called_by_sql, @mains_of_workers ],
 	'the library exports what PostgreSQL looks up by name, and nothing else');
 
+# PGXS would install whatever a variable of its own names.
+my ($programs) = $node->sql(q{SELECT setting FROM pg_config WHERE name = 'BINDIR'});
+is_deeply([ glob "$programs/*.h" ], [], 'make install puts no header among the programs');
+
 done_testing();
