@@ -38,6 +38,7 @@
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/publish/publisher.h"
+#include "bgworker/publish/redis_session.h"
 #include "bgworker/ring/cleanup.h"
 #include "bgworker/ring/compaction.h"
 #include "bgworker/ring/filter_builder.h"
@@ -153,7 +154,7 @@ outbox_dispatcher_main(Datum database)
 		{
 			/* There may be another Redis, or another password. */
 			settings_are_new = false;
-			publisher_release();
+			redis_session_release();
 		}
 		reload_if_changed();
 		if (!outbox_dispatch)
@@ -201,7 +202,8 @@ set_up_process(Oid database)
 	become_the_only_one();
 	register_process();
 	transaction_init(attend_to_standby);
-	publisher_init(attend, is_wanted);
+	redis_session_init(attend);
+	publisher_init(is_wanted);
 	propagation_init(publish_meanwhile);
 }
 
@@ -294,7 +296,7 @@ load_instance(void)
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
 	}
-	publisher_set_instance(&instance);
+	redis_session_set_instance(&instance);
 	propagation_set_instance(&instance);
 }
 
@@ -327,7 +329,7 @@ attend_to_standby(void)
 {
 	is_committed = true;
 	attend();
-	if (outbox_dispatch && publisher_may_renew())
+	if (outbox_dispatch && redis_session_may_renew())
 		renew_lease();
 	is_committed = false;
 }
@@ -336,7 +338,7 @@ attend_to_standby(void)
 static void
 say_goodbye(void)
 {
-	publisher_release();
+	redis_session_release();
 	if (is_committed)
 		return;
 
@@ -351,7 +353,7 @@ leave(Farewell farewell)
 {
 	if (farewell == FAREWELL_ASKED)
 		say_goodbye();
-	publisher_release();
+	redis_session_release();
 
 	/* A commit that still took us for alive may have created the extension. */
 	pg_atomic_write_u32(&shared->dispatcher, 0);
@@ -438,7 +440,7 @@ reload_if_changed(void)
 static bool
 may_send(void)
 {
-	return outbox_dispatch && !destination_all_paused() && (publisher_is_connected() || !redis_is_down);
+	return outbox_dispatch && !destination_all_paused() && (redis_session_is_open() || !redis_is_down);
 }
 
 /*
@@ -475,7 +477,7 @@ look_for_messages(void)
 		clock_now() - position.opened_at < PAUSE_MS * INT64CONST(1000))
 		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, PAUSE_MS, wait_event_of(OUTBOX_WAIT_DISPATCHER));
 
-	if (position_is_caught_up(&position) && publisher_is_connected() && !destination_all_paused())
+	if (position_is_caught_up(&position) && redis_session_is_open() && !destination_all_paused())
 		opened = return_due_messages();
 	opened |= position_open_window(&position);
 	return opened;
@@ -490,7 +492,7 @@ publish(void)
 {
 	bool		published = false;
 
-	if (!publisher_is_connected() && !try_to_connect())
+	if (!redis_session_is_open() && !try_to_connect())
 		return false;
 	if (destination_all_paused())
 	{
@@ -587,7 +589,7 @@ try_to_connect(void)
 {
 	if (ms_until(next_try) > 0)
 		return false;
-	switch (publisher_connect(&position))
+	switch (redis_session_open(&position))
 	{
 		case CONNECTION_OPEN:
 			redis_is_up();
@@ -613,22 +615,22 @@ redis_failed(void)
 {
 	TimestampTz now = clock_now();
 
-	ereport(DEBUG1, (errmsg_internal("outbox: %s", publisher_error())));
+	ereport(DEBUG1, (errmsg_internal("outbox: %s", redis_session_error())));
 	next_try = TimestampTzPlusMilliseconds(now, retry_ms / 2 + pg_prng_uint64_range(&pg_global_prng_state, 0, retry_ms / 2));
 	if (retry_ms > 0 && !redis_is_down)
 	{
 		redis_is_down = true;
-		ereport(LOG, (errmsg("outbox: Redis cannot be used, messages wait: %s", publisher_error())));
+		ereport(LOG, (errmsg("outbox: Redis cannot be used, messages wait: %s", redis_session_error())));
 	}
 	retry_ms = retry_ms == 0 ? FIRST_RETRY_MS : Min(retry_ms * 2, LAST_RETRY_MS);
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.redis = REDIS_DOWN;
-	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
+	strlcpy(shared->report.redis_error, redis_session_error(), sizeof(shared->report.redis_error));
 	LWLockRelease(shared->lock);
 	problem_clear(PROBLEM_LEASE);
 	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s. Mend Redis, or correct outbox.redis_url; it is tried again by itself.",
-				publisher_error());
+				redis_session_error());
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }
 
@@ -638,18 +640,18 @@ lease_is_held(void)
 {
 	if (!lease_is_foreign)
 		ereport(LOG, (errmsg("outbox: another server publishes for this instance, messages wait"),
-					  errdetail("Lease: %s.", publisher_error())));
+					  errdetail("Lease: %s.", redis_session_error())));
 	lease_is_foreign = true;
 	redis_is_down = true;
 	next_try = TimestampTzPlusMilliseconds(clock_now(), LAST_RETRY_MS);
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.redis = REDIS_UP;
-	strlcpy(shared->report.redis_error, publisher_error(), sizeof(shared->report.redis_error));
+	strlcpy(shared->report.redis_error, redis_session_error(), sizeof(shared->report.redis_error));
 	LWLockRelease(shared->lock);
 	problem_clear(PROBLEM_REDIS_DOWN);
 	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, messages wait here: the lease is %s. Stop the one that should not publish, or set outbox.dispatch = off there.",
-				publisher_error());
+				redis_session_error());
 	report_state(DISPATCHER_WAITING_FOR_LEASE);
 }
 
@@ -694,7 +696,7 @@ keep_house(bool busy)
 	bool		more;
 
 	if (!busy && position_is_caught_up(&position) && has_news_of_position() &&
-		publisher_is_connected() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
+		redis_session_is_open() && now - position.opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position();
 
 	if (!busy)
@@ -731,10 +733,10 @@ renew_lease(void)
 {
 	TimestampTz now = clock_now();
 
-	if (!publisher_is_connected() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
+	if (!redis_session_is_open() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
 		return;
 	last_contact = now;
-	if (!publisher_renew())
+	if (!redis_session_renew())
 		redis_failed();
 }
 
@@ -753,7 +755,7 @@ has_news_of_position(void)
 static void
 note_position(void)
 {
-	if (position_close(&position) && !publisher_move_fence(position.opened.number, &position.opened.uuid))
+	if (position_close(&position) && !redis_session_move_fence(position.opened.number, &position.opened.uuid))
 		redis_failed();
 	KILL_POINT("closing_fence_moved");
 }
@@ -815,7 +817,7 @@ go_on_cleaning_up(void)
 static bool
 nothing_is_lost(void)
 {
-	bool		redis_has_all = publisher_is_connected() && position.sent >= position.published;
+	bool		redis_has_all = redis_session_is_open() && position.sent >= position.published;
 
 	return (redis_has_all || position.opened.messages == 0) && propagation_is_sound();
 }
@@ -842,7 +844,7 @@ wait_for_work(void)
 
 	if (outbox_dispatch)
 	{
-		if (!publisher_is_connected())
+		if (!redis_session_is_open())
 			ms = Min(ms, ms_until(next_try));
 		else
 			ms = Min(ms, RENEW_AFTER_MS);
@@ -851,7 +853,7 @@ wait_for_work(void)
 		if (has_news_of_position())
 			ms = Min(ms, CLOSE_AFTER_MS);
 		ms = Min(ms, propagation_ms_until_due(&position));
-		if (publisher_is_connected() && !destination_all_paused())
+		if (redis_session_is_open() && !destination_all_paused())
 			ms = Min(ms, return_ms_until_due());
 	}
 	else

@@ -198,7 +198,7 @@ byte turns = TURNS;
  * ------------------------------------------------------------------------ */
 
 bool killed;
-bool connected;					/* publisher_is_connected() */
+bool connected;					/* redis_session_is_open() */
 
 /* Position */
 byte opened;					/* number of the newest window */
@@ -689,7 +689,7 @@ inline append_window(xmax, xip, is_closing)
 	looked_xip = xip
 }
 
-/* publisher_renew() when connecting: the fence is as read. */
+/* redis_session_renew() when connecting: the fence is as read. */
 #define FENCE_IS_MINE	(link_is_up && SAME(fence, my_fence))
 
 /* position_resume(): where the fence says. */
@@ -797,7 +797,7 @@ inline batch_send()
 }
 
 #ifdef POISON
-/* note_strike(): the link has failed, and nothing tells why. */
+/* suspects_note_strike(): the link has failed, and nothing tells why. */
 inline note_strike()
 {
 	if
@@ -1024,7 +1024,7 @@ look:	/* look_for_messages() */
 		:: atomic { !connected -> goto connect }
 		fi;
 
-connect: /* publish(): try_to_connect(), publisher_connect() */
+connect: /* publish(): try_to_connect(), redis_session_open() */
 		atomic { skip; d_step {		/* redis_connect(), read_fence() */
 			link_is_up = true;
 			COPY(my_fence, fence) } };
@@ -1098,7 +1098,7 @@ publish:
 #endif
 			rows = 0; next = 0; fresh = 0 }; goto look
 
-		/* read_verdict(), when all that may be in flight is: batches_allowed() says how many */
+		/* follow_verdict(), when all that may be in flight is: batches_allowed() says how many */
 		:: due > 0 ->
 			if
 			:: d_step { link_is_up && answer[0] == ADDED ->
@@ -1174,7 +1174,7 @@ caught_up:
 		if
 		:: NEWS -> goto look
 		:: RETURN_IS_DUE -> goto look
-		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look	/* publisher_renew() */
+		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look	/* redis_session_renew() */
 		:: timeout -> d_step {
 			assert(QUIESCENT);
 			check_all_is_there() }

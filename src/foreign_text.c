@@ -2,7 +2,7 @@
  * foreign_text.c
  *		Makes text of others fit to be shown, logged and stored.
  *
- * Called by whoever takes text from outside: redis_link.c and publisher.c for
+ * Called by whoever takes text from outside: redis_link.c and verdict.c for
  * what a Redis or a sentinel says, store.c for stores, resolver.c's callers for
  * the C library. Such text may hold any bytes: names of streams and users that
  * others chose, another encoding, zeros. Stored as it is it would make a row

@@ -99,6 +99,25 @@ window_rows_get(WindowRows *rows, int64 n)
 	return &rows->memory[n - rows->page];
 }
 
+/* The number of the first row whose id is greater. */
+int64
+window_rows_first_after(WindowRows *window, int64 id)
+{
+	int64		low = 0;
+	int64		high = window->n;
+
+	while (low < high)
+	{
+		int64		middle = low + (high - low) / 2;
+
+		if (window_rows_get(window, middle)->id <= id)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /* Gives all memory and the file back; none are collected then. */
 void
 window_rows_free(WindowRows *rows)

@@ -36,6 +36,7 @@ typedef struct WindowRows
 extern void window_rows_add(WindowRows *rows, const LogRow *row);
 extern void window_rows_sort(WindowRows *rows);
 extern const LogRow *window_rows_get(WindowRows *rows, int64 n);
+extern int64 window_rows_first_after(WindowRows *rows, int64 id);
 extern void window_rows_free(WindowRows *rows);
 
 #endif							/* OUTBOX_WINDOW_ROWS_H */

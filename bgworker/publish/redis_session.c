@@ -1,0 +1,418 @@
+/*
+ * redis_session.c
+ *		The dispatcher's connection to Redis: the handshake, the fence and the lease.
+ *
+ * Called by the dispatcher, redis_state.c and publisher.c. When a connection is
+ * opened the server is checked, the script loaded, the lease taken, and the
+ * fence read and claimed; then we go to where it says. No transaction is open
+ * while Redis is waited for.
+ *
+ * Anything that goes wrong closes the link; the fence that the next connection
+ * reads tells what has arrived.
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+#include "bgworker/publish/lease.h"
+#include "bgworker/publish/publish.lua.h"
+#include "bgworker/publish/redis_session.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/foreign_text.h"
+#include "src/kill_point.h"
+#include "src/problem.h"
+#include "src/redis/redis_connect.h"
+#include "src/settings.h"
+
+#define FENCE_LAG_MS	1000	/* that the fence may stay behind what was dealt with */
+
+static RedisLink *redis;
+static Instance *instance;
+static ScriptCall call;
+static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
+static TimestampTz fence_moved; /* when it named the window that was
+								 * published then, by clock_now(); 0 = not
+								 * yet, on this connection */
+static bool fence_is_ours;		/* on this connection */
+static int	answers_due;		/* to batches, on this connection */
+static bool knows_why;			/* the link was closed for a reason that is no
+								 * fault of a message */
+
+static redisReply *receive_answer(void);
+static bool check_server(void);
+static void note_eviction(const char *info);
+static bool load_script(void);
+static Connection look_at_lease(void);
+static bool note_publisher(void);
+static bool read_fence(void);
+static bool claim_fence(void);
+static bool set_fence(const char *new_fence);
+
+/* Prepares for use; once, when the dispatcher starts. `attend` is called while Redis is waited for. */
+void
+redis_session_init(LinkAttend attend)
+{
+	redis = redis_link_create(attend);
+	lease_init();
+}
+
+/* Names our keys in Redis. The instance is remembered by its address. */
+void
+redis_session_set_instance(Instance *ours)
+{
+	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&ours->id)));
+
+	instance = ours;
+	snprintf(call.fence_key, sizeof(call.fence_key), "outbox:fence:%s", id);
+	snprintf(call.lease_key, sizeof(call.lease_key), "outbox:lease:%s", id);
+	pfree(id);
+}
+
+/*
+ * Connects, takes the lease, reads the fence and goes to where it says. A batch
+ * of no messages finds out whether the script may run and write.
+ */
+Connection
+redis_session_open(Position *position)
+{
+	Connection	lease;
+
+	knows_why = false;
+	fence_is_ours = false;
+	answers_due = 0;
+	if (!redis_connect(redis) || !check_server() || !load_script())
+		return CONNECTION_FAILED;
+	lease = look_at_lease();
+	if (lease != CONNECTION_OPEN)
+		return lease;
+	KILL_POINT("lease_looked_at");
+	if (!read_fence() || !claim_fence())
+		return CONNECTION_FAILED;
+	fence_is_ours = true;
+	KILL_POINT("fence_claimed");
+	if (!transaction_begin("reading the position"))
+	{
+		redis_session_give_up();
+		return CONNECTION_FAILED;
+	}
+	position_resume(position, fence);
+	transaction_commit();
+	KILL_POINT("position_resumed");
+	return CONNECTION_OPEN;
+}
+
+/* Lets others publish without waiting for the lease to run out; for a clean stop. */
+void
+redis_session_release(void)
+{
+	if (!redis_link_is_open(redis))
+		return;
+	batch_make_release(&call);
+	(void) batch_send(redis);	/* if it does not arrive, it runs out */
+	redis_link_close(redis);
+}
+
+bool
+redis_session_is_open(void)
+{
+	return redis_link_is_open(redis);
+}
+
+/* Why the link was closed, or the lease not taken. */
+const char *
+redis_session_error(void)
+{
+	return redis_link_error(redis);
+}
+
+/* Check whether the link was closed for a reason that is no fault of a message. */
+bool
+redis_session_knows_why(void)
+{
+	return knows_why;
+}
+
+/* No transaction could begin: closes the link. */
+void
+redis_session_give_up(void)
+{
+	knows_why = true;
+	redis_link_fail(redis, "the extension is being dropped");
+}
+
+/* Does what goes on while Redis is waited for. */
+void
+redis_session_attend(void)
+{
+	redis_link_attend(redis);
+}
+
+/* What is the same in all batches of this connection. */
+const ScriptCall *
+redis_session_call(void)
+{
+	return &call;
+}
+
+/* The value of the fence when all that is under way is done. */
+const char *
+redis_session_fence(void)
+{
+	return fence;
+}
+
+/* What is under way brings the fence to that value. */
+void
+redis_session_expect_fence(const char *value)
+{
+	strlcpy(fence, value, sizeof(fence));
+}
+
+/* Sends what batch.c has made last. An answer is due then. */
+bool
+redis_session_send(void)
+{
+	answers_due++;
+	return batch_send(redis);
+}
+
+/*
+ * Waits for the verdict on the oldest batch that is under way, which has so many
+ * messages. False: there is none, and the link is closed.
+ */
+bool
+redis_session_receive(Verdict *verdict, int messages)
+{
+	redisReply *reply = receive_answer();
+
+	if (reply == NULL)
+		return false;
+	if (verdict_read(verdict, reply, messages))
+		return true;
+	knows_why = verdict_is_of_server(verdict->error);
+	redis_link_fail(redis, "%s", verdict->error);
+	return false;
+}
+
+/* The same for a batch behind a refused message: it has failed the compare; nothing else may have happened. */
+bool
+redis_session_receive_moved(void)
+{
+	redisReply *reply = receive_answer();
+	bool		expected = reply && reply->type == REDIS_REPLY_ERROR &&
+		strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0;
+
+	if (reply && !expected)
+		redis_link_refused(redis, reply, "a batch behind a refused message was not left out");
+	if (reply)
+		freeReplyObject(reply);
+	return expected;
+}
+
+/* Check whether redis_session_renew() may be called amid whatever is being done with the link. */
+bool
+redis_session_may_renew(void)
+{
+	return redis_link_is_open(redis) && fence_is_ours && answers_due == 0;
+}
+
+/*
+ * Renews the lease, and so finds out whether Redis is still there and still
+ * has our fence. Only when nothing is in flight. A setting that endangers us
+ * may have been corrected meanwhile.
+ */
+bool
+redis_session_renew(void)
+{
+	return set_fence(fence) && (!problem_is_set(PROBLEM_EVICTION) || check_server());
+}
+
+/* Puts the fence to the end of a window without messages. */
+bool
+redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
+{
+	char		moved[FENCE_BYTES];
+
+	batch_fence_of_empty_window(moved, &call, number, uuid);
+	return set_fence(moved);
+}
+
+/*
+ * Takes the fence along to a window that has been dealt with, at least once in a
+ * while. A window of which nothing was added, for all of it was deferred, has
+ * left the fence where it was. If that went on, the fence would in the end name
+ * a window that is not kept any more, as after a loss of Redis.
+ */
+bool
+redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
+{
+	TimestampTz lag = Min(FENCE_LAG_MS * INT64CONST(1000), outbox_replay_window * USECS_PER_SEC / 4);
+
+	if (strtoll(fence, NULL, 10) != number)
+	{
+		if (clock_now() - fence_moved < lag)
+			return true;
+		if (!redis_session_move_fence(number, uuid))
+			return false;
+	}
+	fence_moved = clock_now();
+	return true;
+}
+
+static redisReply *
+receive_answer(void)
+{
+	redisReply *reply = redis_link_receive(redis);
+
+	answers_due--;
+	return reply;
+}
+
+/* INFO may be forbidden to us; then we know nothing against the server. */
+static bool
+check_server(void)
+{
+	redisReply *reply = redis_link_call(redis, 1, (const char *[]) {"INFO"});
+	bool		usable = true;
+
+	if (reply == NULL)
+		return false;
+	if (reply->type == REDIS_REPLY_STRING)
+	{
+		usable = strstr(reply->str, "cluster_enabled:1") == NULL;
+		note_eviction(reply->str);
+	}
+	freeReplyObject(reply);
+	if (!usable)
+		redis_link_fail(redis, "Redis runs in cluster mode, which is not supported");
+	return usable;
+}
+
+/* A server that evicts may lose the fence with the streams. */
+static void
+note_eviction(const char *info)
+{
+	const char *policy = strstr(info, "maxmemory_policy:allkeys-");
+	char		name[64];
+
+	if (policy == NULL || strstr(info, "\nmaxmemory:0\r") != NULL)
+	{
+		problem_clear(PROBLEM_EVICTION);
+		return;
+	}
+	policy += strlen("maxmemory_policy:");
+	foreign_text_copy(name, sizeof(name), policy, strcspn(policy, "\r\n"));
+	problem_set(PROBLEM_EVICTION,
+				"Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
+}
+
+static bool
+load_script(void)
+{
+	redisReply *reply = redis_link_call(redis, 3, (const char *[]) {"SCRIPT", "LOAD", publish_script});
+	bool		loaded = reply && reply->type == REDIS_REPLY_STRING && reply->len == 40;
+
+	if (loaded)
+		strlcpy(call.sha, reply->str, sizeof(call.sha));
+	else if (reply)
+		redis_link_refused(redis, reply, "could not load the script");
+	if (reply)
+		freeReplyObject(reply);
+	return loaded;
+}
+
+/* Finds out whether we may publish; and if we come after another server, writes that down. */
+static Connection
+look_at_lease(void)
+{
+	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", call.lease_key});
+	bool		read = reply && (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING);
+	char		reason[256];
+	bool		ours = false;
+
+	if (read)
+		ours = lease_may_be_taken(reply->type == REDIS_REPLY_STRING ? reply->str : NULL,
+								  instance->publisher[0] ? instance->publisher : NULL,
+								  reason, sizeof(reason));
+	else if (reply)
+		redis_link_refused(redis, reply, "could not read the lease");
+	if (reply)
+		freeReplyObject(reply);
+	if (!read)
+		return CONNECTION_FAILED;
+	if (!ours)
+	{
+		redis_link_fail(redis, "%s", reason);
+		return CONNECTION_HELD;
+	}
+	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
+}
+
+static bool
+note_publisher(void)
+{
+	if (strcmp(instance->publisher, lease_owner()) == 0)
+		return true;
+	if (!transaction_begin("noting the publisher"))
+	{
+		redis_session_give_up();
+		return false;
+	}
+	instance_publish_as(instance, lease_owner());
+	transaction_commit();
+	return true;
+}
+
+static bool
+read_fence(void)
+{
+	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", call.fence_key});
+	bool		read = reply &&
+		(reply->type == REDIS_REPLY_NIL ||
+		 (reply->type == REDIS_REPLY_STRING && reply->len < sizeof(fence)));
+
+	fence_moved = 0;
+	if (read)
+		strlcpy(fence, reply->type == REDIS_REPLY_NIL ? "" : reply->str, sizeof(fence));
+	else if (reply)
+		redis_link_refused(redis, reply, "could not read the fence");
+	if (reply)
+		freeReplyObject(reply);
+	return read;
+}
+
+/*
+ * Puts the name of this connection into the fence, where it stands. So no
+ * batch of an earlier connection that is still on its way can ever pass the
+ * compare, not even when the window has not moved because a message was
+ * deferred.
+ */
+static bool
+claim_fence(void)
+{
+	char		claimed[FENCE_BYTES];
+
+	snprintf(call.connection, sizeof(call.connection), "%08x", pg_prng_uint32(&pg_global_prng_state));
+	position_claim_fence(fence, call.connection, claimed, sizeof(claimed));
+	return set_fence(claimed);
+}
+
+/* Sets the fence, if nobody else has, and renews the lease. */
+static bool
+set_fence(const char *new_fence)
+{
+	Verdict		verdict = {0};
+
+	batch_make_empty(&call, new_fence, fence);
+	if (!redis_session_send())
+		return false;
+	KILL_POINT("fence_sent");
+	if (!redis_session_receive(&verdict, 0))
+		return false;
+	if (new_fence != fence)
+		strlcpy(fence, new_fence, sizeof(fence));
+	return true;
+}

@@ -1,0 +1,43 @@
+/*
+ * redis_session.h
+ *		The dispatcher's connection to Redis.
+ */
+#ifndef OUTBOX_REDIS_SESSION_H
+#define OUTBOX_REDIS_SESSION_H
+
+#include "bgworker/instance.h"
+#include "bgworker/publish/batch.h"
+#include "bgworker/publish/position.h"
+#include "bgworker/publish/verdict.h"
+#include "src/redis/redis_link.h"
+
+typedef enum Connection
+{
+	CONNECTION_FAILED,
+	CONNECTION_HELD,			/* another server publishes */
+	CONNECTION_OPEN
+} Connection;
+
+extern void redis_session_init(LinkAttend attend);
+extern void redis_session_set_instance(Instance *instance);
+extern Connection redis_session_open(Position *position);
+extern void redis_session_release(void);
+extern bool redis_session_is_open(void);
+extern const char *redis_session_error(void);
+extern bool redis_session_knows_why(void);
+extern void redis_session_give_up(void);
+extern void redis_session_attend(void);
+
+extern const ScriptCall *redis_session_call(void);
+extern const char *redis_session_fence(void);
+extern void redis_session_expect_fence(const char *value);
+extern bool redis_session_send(void);
+extern bool redis_session_receive(Verdict *verdict, int messages);
+extern bool redis_session_receive_moved(void);
+
+extern bool redis_session_may_renew(void);
+extern bool redis_session_renew(void);
+extern bool redis_session_move_fence(int64 number, const pg_uuid_t *uuid);
+extern bool redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid);
+
+#endif							/* OUTBOX_REDIS_SESSION_H */

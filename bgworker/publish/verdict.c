@@ -1,0 +1,120 @@
+/*
+ * verdict.c
+ *		What Redis answered to one run of the script.
+ *
+ * Called by redis_session.c. All are added; or one message was refused, together
+ * with all of its batch that are refused alike; or the error concerns the server,
+ * and then the answer is of no use. No error is ever success.
+ */
+#include "postgres.h"
+
+#include "bgworker/publish/verdict.h"
+#include "src/kill_point.h"
+#include "src/redis/redis_link.h"
+
+static bool forbids_command(const char *error);
+static bool read_refused(Verdict *verdict, const redisReply *places, int messages);
+
+/*
+ * Reads the answer to a batch of so many messages, and frees it. False if it is
+ * of no use: the error says why.
+ */
+bool
+verdict_read(Verdict *verdict, redisReply *reply, int messages)
+{
+	verdict->added = -1;
+	verdict->error[0] = '\0';
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
+		reply->element[0]->type == REDIS_REPLY_INTEGER)
+	{
+		verdict->added = (int) reply->element[0]->integer;
+		if (reply->element[1]->type == REDIS_REPLY_STRING)
+		{
+			foreign_text_copy(verdict->error, sizeof(verdict->error), reply->element[1]->str, reply->element[1]->len);
+			if (!read_refused(verdict, reply->element[2], messages))
+				verdict->added = -1;
+		}
+	}
+	else
+		redis_reply_error(reply, verdict->error, sizeof(verdict->error));
+	freeReplyObject(reply);
+	KILL_POINT("answer_read");
+
+	/* Without an error all are added, or it is not our script that has answered. */
+	if (verdict->error[0] == '\0' && verdict->added != messages)
+	{
+		verdict->added = -1;
+		strlcpy(verdict->error, "unexpected reply", sizeof(verdict->error));
+	}
+	return verdict->added >= 0 && !(verdict->error[0] != '\0' && verdict_is_of_server(verdict->error));
+}
+
+/* Check whether an error concerns the server and not one message or destination. */
+bool
+verdict_is_of_server(const char *error)
+{
+	static const char *const codes[] = {
+		"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "BUSY",
+		"NOAUTH", "WRONGPASS", "NOSCRIPT", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+		SCRIPT_FENCE_MOVED, SCRIPT_LEASE_LOST
+	};
+
+	for (int i = 0; i < lengthof(codes); i++)
+	{
+		size_t		length = strlen(codes[i]);
+
+		if (strncmp(error, codes[i], length) == 0 && (error[length] == ' ' || error[length] == '\0'))
+			return true;
+	}
+	return forbids_command(error);
+}
+
+/*
+ * Check whether the error says that we may not run a command at all, as against one
+ * key that we may not touch: that is about a destination. Redis has one code for
+ * both, and none in scripts up to 7.0. The name of a key comes after what
+ * tells of it.
+ */
+static bool
+forbids_command(const char *error)
+{
+	static const char *const texts[] = {"can't run this command", "permissions to run", "Unknown Redis command"};
+	static const char *const key_texts[] = {"can't access", "permissions to access", "permission to access"};
+
+	for (int i = 0; i < lengthof(texts); i++)
+	{
+		const char *found = strstr(error, texts[i]);
+
+		for (int j = 0; found && j < lengthof(key_texts); j++)
+		{
+			const char *key = strstr(error, key_texts[j]);
+
+			if (key && key < found)
+				found = NULL;
+		}
+		if (found)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Reads which messages of the batch were refused, the first one right after
+ * those that were added. False: that makes no sense.
+ */
+static bool
+read_refused(Verdict *verdict, const redisReply *places, int messages)
+{
+	verdict->nrefused = 0;
+	if (places->type != REDIS_REPLY_ARRAY || places->elements == 0 || places->elements > messages)
+		return false;
+	for (size_t i = 0; i < places->elements; i++)
+	{
+		const redisReply *place = places->element[i];
+
+		if (place->type != REDIS_REPLY_INTEGER || place->integer < verdict->added || place->integer >= messages)
+			return false;
+		verdict->refused[verdict->nrefused++] = place->integer;
+	}
+	return places->element[0]->integer == verdict->added;
+}

@@ -1,0 +1,30 @@
+/*
+ * verdict.h
+ *		What Redis answered to one run of the script.
+ */
+#ifndef OUTBOX_VERDICT_H
+#define OUTBOX_VERDICT_H
+
+#include <hiredis.h>
+
+#include "src/foreign_text.h"
+
+/* The errors that publish.lua returns begin with one of these. */
+#define SCRIPT_FENCE_MOVED	"FENCE"
+#define SCRIPT_LEASE_LOST	"LEASE"
+
+typedef struct Verdict
+{
+	int			added;			/* how many messages were; -1 = unknown */
+	char		error[FOREIGN_TEXT_BYTES];	/* why the next one was not, or what is
+											 * wrong with the server; empty =
+											 * nothing */
+	int64	   *refused;		/* places in the batch; the caller has room for
+								 * all of them */
+	int			nrefused;
+} Verdict;
+
+extern bool verdict_read(Verdict *verdict, redisReply *reply, int messages);
+extern bool verdict_is_of_server(const char *error);
+
+#endif							/* OUTBOX_VERDICT_H */
