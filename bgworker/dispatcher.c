@@ -36,6 +36,7 @@
 #include "bgworker/process.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
+#include "bgworker/publish/inheritance.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
@@ -291,7 +292,7 @@ load_instance(void)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
-		position_skip_foreign(&position, &instance);
+		inheritance_skip_foreign(&position, &instance);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));

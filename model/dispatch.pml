@@ -525,7 +525,7 @@ end:
 }
 
 /*
- * append_window() takes its transaction id after the snapshot, so where the
+ * position_append_window() takes its transaction id after the snapshot, so where the
  * window survives no id below xmax is handed out again.
  */
 #ifdef WINDOW_HAS_NO_XID
@@ -674,8 +674,8 @@ inline forget_all()
 	now_xmax = 0; now_xip = 0; found_rows = 0; found_returns = 0
 }
 
-/* append_window() and the commit of its transaction. */
-inline append_window(xmax, xip, is_closing)
+/* position_append_window() and the commit of its transaction. */
+inline position_append_window(xmax, xip, is_closing)
 {
 	windows++;
 	assert(windows <= WINDOWS);
@@ -692,8 +692,8 @@ inline append_window(xmax, xip, is_closing)
 /* redis_session_renew() when connecting: the fence is as read. */
 #define FENCE_IS_MINE	(link_is_up && SAME(fence, my_fence))
 
-/* position_resume(): where the fence says. */
-inline position_resume()
+/* resume_position(): where the fence says. */
+inline resume_position()
 {
 	resume_after = 0;
 	sent = published;
@@ -1007,7 +1007,7 @@ look:	/* look_for_messages() */
 		fi;
 		if
 		:: d_step { opened_one ->		/* insert {number, uuid, S}; commit */
-			append_window(now_xmax, now_xip, false);
+			position_append_window(now_xmax, now_xip, false);
 #ifdef WINDOW_NOT_DURABLE
 			wal[wal_n] = WAL_WINDOW;
 			wal_n++;
@@ -1051,7 +1051,7 @@ connect: /* publish(): try_to_connect(), redis_session_open() */
 			connected = true }
 		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look
 		fi;
-		d_step { position_resume() };
+		d_step { resume_position() };
 
 publish:
 		if
@@ -1157,7 +1157,7 @@ caught_up:
 		if
 		:: d_step { closes > 0 && w_published[windows] < published ->
 			closes--;
-			append_window(looked_xmax, looked_xip, true);
+			position_append_window(looked_xmax, looked_xip, true);
 			wal[wal_n] = WAL_WINDOW;
 			wal_n++;
 			sent = windows;

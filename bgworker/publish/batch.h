@@ -5,20 +5,9 @@
 #ifndef OUTBOX_BATCH_H
 #define OUTBOX_BATCH_H
 
-#include "bgworker/publish/position.h"
-#include "src/log/log.h"
-#include "src/redis/redis_link.h"
-
-#define FENCE_BYTES		128
-
-/* What is the same in all runs of the script. */
-typedef struct ScriptCall
-{
-	char		sha[41];
-	char		connection[9];	/* random, part of every fence that is set */
-	char		fence_key[64];
-	char		lease_key[64];
-} ScriptCall;
+#include "bgworker/publish/command.h"
+#include "bgworker/publish/fence.h"
+#include "bgworker/publish/window_rows.h"
 
 typedef struct Batch
 {
@@ -37,10 +26,6 @@ typedef struct Batch
 extern void batch_init(void);
 extern bool batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
 					   int64 first, int64 fresh, const char *fence);
-extern void batch_make_empty(const ScriptCall *call, const char *new_fence, const char *fence);
-extern void batch_make_release(const ScriptCall *call);
-extern bool batch_send(RedisLink *link);
-extern void batch_fence_of_empty_window(char *fence, const ScriptCall *call, int64 number, const pg_uuid_t *uuid);
 extern void batch_fence_after(const Batch *batch, WindowRows *window, int n, char *fence);
 
 extern bool batch_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error);

@@ -1,6 +1,6 @@
 /*
  * position.c
- *		What is new, what is next, and where to go on after anything died.
+ *		What is new, what is next, and how far publishing has got.
  *
  * Called by the dispatcher. A window is opened in one transaction: take a
  * snapshot S; if messages were committed since the last one, insert {number,
@@ -22,76 +22,29 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "executor/tuptable.h"
-#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/heir.h"
+#include "bgworker/publish/loss.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
-#include "src/settings.h"
 #include "src/shared.h"
 #include "src/store/store.h"
 #include "src/table/relations.h"
 #include "src/unique_id.h"
 
-#define FIRST_SIZE	1024
-
-/* "<window number> <window uuid> <connection> <last message id>" */
-#define FENCE_FORMAT	"%lld %36s %*s %lld"
-
-/* What the fence holds before anything was sent, but for the connection. */
-#define NO_FENCE	"none"
-
-/* Transactions that have written messages of our own. */
-typedef struct OwnTransactions
-{
-	FullTransactionId *txs;
-	uint32		n;
-	uint32		size;
-	const Instance *instance;	/* that we were */
-	Oid			asked;			/* database that was asked about last */
-	bool		is_ours;		/* whether its messages are ours to send */
-} OwnTransactions;
-
-/* The mark in Redis: how far the dispatcher got. */
-typedef struct Fence
-{
-	int64		number;
-	pg_uuid_t	uuid;
-	int64		last_id;
-} Fence;
-
-static bool told;				/* the log knows that the fence is not there, or
-								 * of no use */
-
-static void all_is_published(Position *position);
-static void append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows);
 static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
 static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
 static bool collect_row(TupleTableSlot *row, int segment, void *arg);
-static bool is_left_to_us(OwnTransactions *own, Oid database);
-static bool note_own(TupleTableSlot *row, int segment, void *arg);
-static bool parse_fence(const char *text, Fence *fence);
-static void resume_without_fence(Position *position);
-static void resume_from_oldest(Position *position, const char *reason);
-static TimestampTz note_loss(int64 number);
-static void keep_loss(TimestampTz before);
-static void note_missing(const Window *before, const Window *next);
-static int64 oldest_to_replay(const Position *position);
-static void propagate_unmarked(Position *position);
-static bool is_news(void);
 static void report_published(const Position *position);
 
 /*
@@ -122,29 +75,6 @@ position_load(Position *position, int64 first_window)
 }
 
 /*
- * Puts behind us for good, without sending it, all that was committed in other
- * databases; for a copy whose original sends it. The instance is that of the
- * original, still. Needs an open transaction.
- *
- * The window that is appended ends before those that were committed here: its
- * snapshot takes them for being still in progress. So they are found like any
- * other transaction that ends later than younger ones.
- */
-void
-position_skip_foreign(Position *position, const Instance *instance)
-{
-	WindowRows	none = {0};
-	OwnTransactions own = {.size = FIRST_SIZE, .instance = instance};
-	SnapshotValue *now = snapshot_value_now();
-
-	own.txs = palloc(own.size * sizeof(FullTransactionId));
-	log_scan(GetActiveSnapshot(), position->looked, now, note_own, &own);
-	append_window(position, snapshot_value_without(now, own.txs, own.n), &none);
-	position->first_window = position->opened.number;
-	all_is_published(position);
-}
-
-/*
  * Looks whether messages were committed since the last look, and if so opens
  * the next window. Returns whether there is one.
  */
@@ -166,7 +96,7 @@ position_open_window(Position *position)
 	}
 
 	KILL_POINT("messages_found");
-	append_window(position, now, &rows);
+	position_append_window(position, now, &rows);
 	KILL_POINT("window_written");
 	transaction_commit();
 	KILL_POINT("window_committed");
@@ -196,11 +126,11 @@ position_close(Position *position)
 
 	if (!transaction_begin("noting the position"))
 		return false;
-	append_window(position, position->looked, &none);
+	position_append_window(position, position->looked, &none);
 	KILL_POINT("closing_written");
 	transaction_commit();
 	KILL_POINT("closing_committed");
-	all_is_published(position);
+	position_all_is_published(position);
 	return true;
 }
 
@@ -220,62 +150,9 @@ position_close_at_once(Position *position)
 		return;
 	rings_read(&rings);
 	if (ConditionalLockRelationOid(relations_enter()->segments[RING_LOG][rings.ring[RING_LOG].current].window, RowExclusiveLock))
-		append_window(position, position->looked, &none);
+		position_append_window(position, position->looked, &none);
 	transaction_commit_local();
-	all_is_published(position);
-}
-
-/* The same fence in the name of another connection. */
-void
-position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size)
-{
-	long long	number;
-	long long	last_id;
-	char		uuid[37];
-
-	if (sscanf(fence, FENCE_FORMAT, &number, uuid, &last_id) == 3)
-		snprintf(claimed, size, "%lld %s %s %lld", number, uuid, connection, last_id);
-	else
-		snprintf(claimed, size, "%s %s", NO_FENCE, connection);
-}
-
-/*
- * Goes to where Redis says it is; called on every connect, with the value of
- * the fence. Needs an open transaction.
- */
-void
-position_resume(Position *position, const char *fence_text)
-{
-	Fence		fence;
-	Window		window;
-
-	position->resume_after = 0;
-	window_rows_free(&position->rows);
-	position->sent = position->published;
-
-	if (!parse_fence(fence_text, &fence))
-		resume_without_fence(position);
-	else if (fence.number >= window_oldest_number() && window_fetch(fence.number, &window) &&
-			 memcmp(&window.uuid, &fence.uuid, sizeof(pg_uuid_t)) == 0)
-	{
-		position->sent = fence.number;
-		if (fence.number > window_oldest_number())
-		{
-			position->sent = fence.number - 1;
-			position->resume_after = fence.last_id;
-		}
-		position->published = Max(position->published, position->sent);
-		propagate_unmarked(position);
-		told = false;
-	}
-	else if (fence.number < window_oldest_number())
-		resume_from_oldest(position, "the fence in Redis is older than the windows that are kept; going on");
-	else if (is_news())
-		ereport(LOG,
-				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; going on after window %lld",
-						(long long) fence.number, (long long) position->sent),
-				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
-	report_published(position);
+	position_all_is_published(position);
 }
 
 /* Notes that the receipts of all windows up to this one have been propagated. */
@@ -283,8 +160,7 @@ void
 position_propagate(Position *position, int64 upto)
 {
 	position->propagated = upto;
-	propagate_unmarked(position);
-	report_published(position);
+	position_note_published(position);
 }
 
 /*
@@ -329,15 +205,14 @@ position_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size)
 void
 position_advance(Position *position)
 {
-	told = false;				/* the fence has moved: what is found next is news */
+	position->fence_told = false;	/* it has moved: what is found next is news */
 	position->sent = position->rows.number;
 	position->resume_after = 0;
 	window_rows_free(&position->rows);
 	if (position->sent > position->published)
 	{
 		position->published = position->sent;
-		propagate_unmarked(position);
-		report_published(position);
+		position_note_published(position);
 	}
 }
 
@@ -360,7 +235,7 @@ position_next_rows(Position *position)
 	if (!window_at(position->sent, &before))
 		before = next;
 	if (before.number != position->sent || next.number != position->sent + 1)
-		note_missing(&before, &next);
+		loss_note_missing(&before, &next);
 	window_rows_free(&position->rows);
 	collect(&position->rows, before.snapshot, next.snapshot);
 	position->rows.number = next.number;
@@ -371,7 +246,7 @@ position_next_rows(Position *position)
 }
 
 /*
- * Whether all messages of all transactions up to `tx` that had ended when it
+ * Check whether all messages of all transactions up to `tx` that had ended when it
  * committed are in Redis, and their receipts propagated. `tx` must be one of the
  * dispatcher's own.
  */
@@ -386,18 +261,18 @@ position_has_published(const Position *position, FullTransactionId tx)
 		snapshot_value_sees(window.snapshot, tx);
 }
 
-static void
-all_is_published(Position *position)
+/* Notes that all windows are in Redis. */
+void
+position_all_is_published(Position *position)
 {
-	told = false;
+	position->fence_told = false;
 	position->sent = position->published = position->opened.number;
-	propagate_unmarked(position);
-	report_published(position);
+	position_note_published(position);
 }
 
-/* Writes the next window, which holds `rows`, and makes it the newest. */
-static void
-append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows)
+/* Writes the next window, which holds `rows`, and makes it the newest. Needs an open transaction. */
+void
+position_append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows)
 {
 	Rings		rings;
 	bool		is_empty = rows->n == 0 && rows->receipts == 0;
@@ -422,6 +297,15 @@ append_window(Position *position, const SnapshotValue *snapshot, WindowRows *row
 	position->opened_at = clock_now();
 	rows->number = window.number;
 	rows->uuid = window.uuid;
+}
+
+/* `published` has changed: windows without receipts need nobody to propagate them. */
+void
+position_note_published(Position *position)
+{
+	if (position->marked <= position->propagated)
+		position->propagated = position->published;
+	report_published(position);
 }
 
 static void
@@ -466,154 +350,6 @@ collect_row(TupleTableSlot *row, int segment, void *arg)
 	else
 		window_rows_add(rows, &(LogRow) {.id = log_row_id(row), .tid = row->tts_tid, .segment = segment});
 	return true;
-}
-
-/*
- * Whether what was enqueued in a database is ours to send. A copy of a copy has
- * also what was enqueued in that one before its dispatcher ever ran; if it is
- * gone, nobody else has that.
- */
-static bool
-is_left_to_us(OwnTransactions *own, Oid database)
-{
-	if (database != own->asked)
-	{
-		own->asked = database;
-		own->is_ours = database != own->instance->database &&
-			(database == MyDatabaseId || !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database))) &&
-			heir_claim(&own->instance->id, database);
-	}
-	return own->is_ours;
-}
-
-/* Rows of one transaction mostly come one after another. */
-static bool
-note_own(TupleTableSlot *row, int segment, void *arg)
-{
-	OwnTransactions *own = arg;
-	FullTransactionId tx = log_row_tx(row);
-
-	if (!is_left_to_us(own, log_row_database(row)) ||
-		(own->n > 0 && FullTransactionIdEquals(own->txs[own->n - 1], tx)))
-		return true;
-	if (own->n == own->size)
-	{
-		own->size *= 2;
-		own->txs = repalloc_huge(own->txs, own->size * sizeof(FullTransactionId));
-	}
-	own->txs[own->n++] = tx;
-	return true;
-}
-
-static bool
-parse_fence(const char *text, Fence *fence)
-{
-	long long	number;
-	long long	last_id;
-	char		uuid[37];
-
-	if (sscanf(text, FENCE_FORMAT, &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||
-		strspn(uuid, "0123456789abcdef-") != 36)
-		return false;
-	fence->number = number;
-	fence->last_id = last_id;
-	fence->uuid = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(uuid)));
-	return true;
-}
-
-/* Redis is new, another one, or was emptied. */
-static void
-resume_without_fence(Position *position)
-{
-	if (position->published <= position->first_window)
-		return;
-	if (outbox_redis_data_loss != DATA_LOSS_RESUME)
-		resume_from_oldest(position, "Redis has no fence of this database; sending all that the log still has,");
-	else if (is_news())
-		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; going on after window %lld, as \"outbox.redis_data_loss\" says",
-							 (long long) position->sent)));
-}
-
-/* Sends all that is kept, and tells what is not kept any more, if anything is not. */
-static void
-resume_from_oldest(Position *position, const char *reason)
-{
-	TimestampTz lost_before = 0;
-
-	position->sent = oldest_to_replay(position);
-	if (position->sent > position->first_window)
-		lost_before = note_loss(position->sent);
-	if (is_news())
-		ereport(LOG, (errmsg("outbox: %s after window %lld", reason, (long long) position->sent),
-				  lost_before == 0 ? 0 :
-				  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
-							timestamptz_to_str(lost_before))));
-}
-
-/*
- * Notes that all from before the end of a window may be missing in Redis, until
- * somebody acknowledges that; returns when that was. Until the fence has moved
- * each connection comes here.
- */
-static TimestampTz
-note_loss(int64 number)
-{
-	Window		oldest;
-
-	if (!window_at(number, &oldest) && !window_after(number, &oldest))
-		elog(ERROR, "no window is left");
-	keep_loss(oldest.opened_at);
-	return oldest.opened_at;
-}
-
-/* Keeps for status that what was enqueued before then may be missing in Redis. Needs an open transaction. */
-static void
-keep_loss(TimestampTz before)
-{
-	(void) transaction_execute("INSERT INTO outbox.loss SELECT $1, clock_timestamp() "
-							   "WHERE NOT EXISTS (SELECT FROM outbox.loss WHERE lost_before >= $1)",
-							   1, (Oid[]) {TIMESTAMPTZOID}, (Datum[]) {TimestampTzGetDatum(before)}, NULL);
-}
-
-/*
- * Windows that must be there are not: something has removed them, or rolled them
- * back. All that was committed between the two that are kept is sent, maybe
- * again; what the first of them would have begun with is gone with it.
- */
-static void
-note_missing(const Window *before, const Window *next)
-{
-	ereport(LOG,
-			(errmsg("outbox: windows before window %lld are missing; going on after window %lld",
-					(long long) next->number, (long long) before->number),
-			 errdetail("Messages enqueued before %s may be missing in Redis, or be there twice.",
-					   timestamptz_to_str(next->opened_at))));
-	keep_loss(next->opened_at);
-}
-
-/* The window after which all that is kept would be sent again. */
-static int64
-oldest_to_replay(const Position *position)
-{
-	return Min(Max(window_oldest_number(), position->first_window), position->published);
-}
-
-/* Windows without receipts need nobody to hand them on. */
-static void
-propagate_unmarked(Position *position)
-{
-	if (position->marked <= position->propagated)
-		position->propagated = position->published;
-}
-
-/* Each connection meets the same fence until something passes: the log need not tell that each time. */
-static bool
-is_news(void)
-{
-	bool		was_told = told;
-
-	told = true;
-	return !was_told;
 }
 
 static void

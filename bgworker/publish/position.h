@@ -5,7 +5,6 @@
 #ifndef OUTBOX_POSITION_H
 #define OUTBOX_POSITION_H
 
-#include "bgworker/instance.h"
 #include "bgworker/publish/window_rows.h"
 #include "src/log/window.h"
 
@@ -28,16 +27,18 @@ typedef struct Position
 								 * has it; 0 = nothing */
 	TimestampTz opened_at;		/* when the last window was opened, by
 								 * clock_now() */
+	bool		fence_told;		/* the log knows that the fence is not there, or
+								 * of no use */
 	WindowRows	rows;
 } Position;
 
 extern void position_load(Position *position, int64 first_window);
-extern void position_skip_foreign(Position *position, const Instance *instance);
 extern bool position_open_window(Position *position);
 extern bool position_close(Position *position);
 extern void position_close_at_once(Position *position);
-extern void position_claim_fence(const char *fence, const char *connection, char *claimed, size_t size);
-extern void position_resume(Position *position, const char *fence);
+extern void position_append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows);
+extern void position_note_published(Position *position);
+extern void position_all_is_published(Position *position);
 extern void position_advance(Position *position);
 extern void position_propagate(Position *position, int64 upto);
 extern int64 position_of_mark(const char *mark);
@@ -46,7 +47,7 @@ extern void position_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_
 extern WindowRows *position_next_rows(Position *position);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 
-/* Whether there is no window left to publish. */
+/* Check whether there is no window left to publish. */
 static inline bool
 position_is_caught_up(const Position *position)
 {

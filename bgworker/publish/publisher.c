@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/defer/tally.h"
+#include "bgworker/publish/batch.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/suspects.h"

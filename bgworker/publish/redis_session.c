@@ -19,6 +19,7 @@
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/publish.lua.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/resume.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/foreign_text.h"
@@ -98,7 +99,7 @@ redis_session_open(Position *position)
 		redis_session_give_up();
 		return CONNECTION_FAILED;
 	}
-	position_resume(position, fence);
+	resume_position(position, fence);
 	transaction_commit();
 	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
@@ -110,8 +111,8 @@ redis_session_release(void)
 {
 	if (!redis_link_is_open(redis))
 		return;
-	batch_make_release(&call);
-	(void) batch_send(redis);	/* if it does not arrive, it runs out */
+	command_make_release(&call);
+	(void) command_send(redis);	/* if it does not arrive, it runs out */
 	redis_link_close(redis);
 }
 
@@ -176,7 +177,7 @@ bool
 redis_session_send(void)
 {
 	answers_due++;
-	return batch_send(redis);
+	return command_send(redis);
 }
 
 /*
@@ -236,7 +237,7 @@ redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 {
 	char		moved[FENCE_BYTES];
 
-	batch_fence_of_empty_window(moved, &call, number, uuid);
+	fence_of_empty_window(moved, number, uuid, call.connection);
 	return set_fence(moved);
 }
 
@@ -396,7 +397,7 @@ claim_fence(void)
 	char		claimed[FENCE_BYTES];
 
 	snprintf(call.connection, sizeof(call.connection), "%08x", pg_prng_uint32(&pg_global_prng_state));
-	position_claim_fence(fence, call.connection, claimed, sizeof(claimed));
+	fence_claim(fence, call.connection, claimed, sizeof(claimed));
 	return set_fence(claimed);
 }
 
@@ -406,7 +407,7 @@ set_fence(const char *new_fence)
 {
 	Verdict		verdict = {0};
 
-	batch_make_empty(&call, new_fence, fence);
+	command_make_empty(&call, new_fence, fence);
 	if (!redis_session_send())
 		return false;
 	KILL_POINT("fence_sent");

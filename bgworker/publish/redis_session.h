@@ -6,7 +6,8 @@
 #define OUTBOX_REDIS_SESSION_H
 
 #include "bgworker/instance.h"
-#include "bgworker/publish/batch.h"
+#include "bgworker/publish/command.h"
+#include "bgworker/publish/fence.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/publish/verdict.h"
 #include "src/redis/redis_link.h"

@@ -1,0 +1,185 @@
+/*
+ * command.c
+ *		The commands that the dispatcher sends to Redis, in the protocol's form.
+ *
+ * Called by batch.c, which fills a page with messages, and by redis_session.c.
+ * They are written by hand into buffers that are used again and again: nothing
+ * is allocated per message.
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+
+#include "bgworker/defer/destination.h"
+#include "bgworker/publish/command.h"
+#include "bgworker/publish/lease.h"
+#include "bgworker/publish/release.lua.h"
+#include "src/log/entry.h"
+#include "src/settings.h"
+
+/*
+ * Commands. The lease may be renewed while the commit of a page waits for the
+ * standby, so those without messages are written elsewhere.
+ */
+typedef struct Command
+{
+	StringInfoData arguments;
+	int			narguments;
+} Command;
+
+static Command page_command;
+static Command short_command;
+static Command *command = &short_command;	/* that was made last */
+static StringInfoData header;
+
+static void clear(Command *which);
+static void begin(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence);
+static void add_bytes(const char *bytes, size_t size, void *arg);
+static void add_argument(const char *data, size_t size);
+static void add_string(const char *string);
+static void add_number(int64 number);
+
+/* Prepares for use; once, when the dispatcher starts. */
+void
+command_init(void)
+{
+	initStringInfo(&page_command.arguments);
+	initStringInfo(&short_command.arguments);
+	initStringInfo(&header);
+}
+
+/* Begins the run of the script for a page of messages, which follow. */
+void
+command_begin_page(const ScriptCall *call, const char *new_fence, const char *old_fence)
+{
+	begin(&page_command, call, new_fence, old_fence);
+}
+
+/* Adds a message to the page. */
+void
+command_add_message(const Message *message)
+{
+	const Destination *destination = destination_find(message->dest);
+	const text *stream = destination && destination->stream ? destination->stream : message->dest;
+
+	add_number(message->id);
+	entry_write_text(stream, add_bytes, NULL);
+	add_number(destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen);
+	add_number(entry_count_fields(message));
+	entry_write(message, add_bytes, NULL);
+}
+
+/* How large the command of the page is by now. */
+size_t
+command_page_bytes(void)
+{
+	return page_command.arguments.len;
+}
+
+/* The page is complete, and is what command_send() sends. */
+void
+command_end_page(void)
+{
+	command = &page_command;
+}
+
+/* Makes the page an empty one. */
+void
+command_clear_page(void)
+{
+	clear(&page_command);
+}
+
+/*
+ * Makes a batch of no messages: if the fence has not moved it gets a new value,
+ * and the lease is renewed.
+ */
+void
+command_make_empty(const ScriptCall *call, const char *new_fence, const char *fence)
+{
+	begin(&short_command, call, new_fence, fence);
+}
+
+/* Makes the command that gives the lease back. */
+void
+command_make_release(const ScriptCall *call)
+{
+	clear(&short_command);
+	add_string("EVAL");
+	add_string(release_script);
+	add_string("1");
+	add_string(call->lease_key);
+	add_string(lease_value());
+}
+
+/* Sends the command that was made last; a reply is due for it. */
+bool
+command_send(RedisLink *link)
+{
+	resetStringInfo(&header);
+	appendStringInfo(&header, "*%d\r\n", command->narguments);
+	return redis_link_send(link, header.data, header.len) &&
+		redis_link_send_buffer(link, &command->arguments);
+}
+
+/* What is written from now on is this command. */
+static void
+clear(Command *which)
+{
+	command = which;
+	redis_link_empty_buffer(&command->arguments);
+	command->narguments = 0;
+}
+
+/* Begins a run of the script. */
+static void
+begin(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence)
+{
+	clear(which);
+	add_string("EVALSHA");
+	add_string(call->sha);
+	add_string("2");
+	add_string(call->fence_key);
+	add_string(call->lease_key);
+	add_string(old_fence);
+	add_string(new_fence);
+	add_string(lease_value());
+	add_number(LEASE_MS);
+}
+
+/* An EntrySink. */
+static void
+add_bytes(const char *bytes, size_t size, void *arg)
+{
+	add_argument(bytes, size);
+}
+
+static void
+add_argument(const char *data, size_t size)
+{
+	char		length[24];
+	int			digits = pg_ulltoa_n(size, length);
+
+	enlargeStringInfo(&command->arguments, size + sizeof(length) + 5);
+	appendStringInfoCharMacro(&command->arguments, '$');
+	appendBinaryStringInfo(&command->arguments, length, digits);
+	appendBinaryStringInfo(&command->arguments, "\r\n", 2);
+	appendBinaryStringInfo(&command->arguments, data, size);
+	appendBinaryStringInfo(&command->arguments, "\r\n", 2);
+	command->narguments++;
+}
+
+static void
+add_string(const char *string)
+{
+	add_argument(string, strlen(string));
+}
+
+static void
+add_number(int64 number)
+{
+	char		digits[24];
+
+	add_argument(digits, pg_lltoa(number, digits));
+}

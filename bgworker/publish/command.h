@@ -1,0 +1,30 @@
+/*
+ * command.h
+ *		The commands that the dispatcher sends to Redis.
+ */
+#ifndef OUTBOX_COMMAND_H
+#define OUTBOX_COMMAND_H
+
+#include "src/log/log.h"
+#include "src/redis/redis_link.h"
+
+/* What is the same in all runs of the script. */
+typedef struct ScriptCall
+{
+	char		sha[41];
+	char		connection[9];	/* random, part of every fence that is set */
+	char		fence_key[64];
+	char		lease_key[64];
+} ScriptCall;
+
+extern void command_init(void);
+extern void command_begin_page(const ScriptCall *call, const char *new_fence, const char *old_fence);
+extern void command_add_message(const Message *message);
+extern size_t command_page_bytes(void);
+extern void command_end_page(void);
+extern void command_clear_page(void);
+extern void command_make_empty(const ScriptCall *call, const char *new_fence, const char *fence);
+extern void command_make_release(const ScriptCall *call);
+extern bool command_send(RedisLink *link);
+
+#endif							/* OUTBOX_COMMAND_H */

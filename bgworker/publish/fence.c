@@ -1,0 +1,70 @@
+/*
+ * fence.c
+ *		The value of the mark in Redis that tells how far the dispatcher got.
+ *
+ * Called by redis_session.c and batch.c, which write it, and by resume.c, which
+ * goes to where it says. Nothing here talks to Redis.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+#include "bgworker/publish/fence.h"
+
+/* "<window number> <window uuid> <connection> <last message id>" */
+#define FENCE_FORMAT	"%lld %36s %*s %lld"
+
+/* What the fence holds before anything was sent, but for the connection. */
+#define NO_FENCE	"none"
+
+/* What all values of the fence in a window begin with; returns its length. */
+int
+fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
+{
+	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+	int			length = snprintf(fence, FENCE_BYTES, "%lld %s %s ", (long long) number, text, connection);
+
+	pfree(text);
+	return length;
+}
+
+/* The value of the fence at the end of a window without messages. */
+void
+fence_of_empty_window(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
+{
+	int			length = fence_write_prefix(fence, number, uuid, connection);
+
+	snprintf(fence + length, FENCE_BYTES - length, "0");
+}
+
+/* The same fence in the name of another connection. */
+void
+fence_claim(const char *fence, const char *connection, char *claimed, size_t size)
+{
+	long long	number;
+	long long	last_id;
+	char		uuid[37];
+
+	if (sscanf(fence, FENCE_FORMAT, &number, uuid, &last_id) == 3)
+		snprintf(claimed, size, "%lld %s %s %lld", number, uuid, connection, last_id);
+	else
+		snprintf(claimed, size, "%s %s", NO_FENCE, connection);
+}
+
+/* Reads a value; false if it is none of ours, or from before anything was sent. */
+bool
+fence_parse(const char *text, Fence *fence)
+{
+	long long	number;
+	long long	last_id;
+	char		uuid[37];
+
+	if (sscanf(text, FENCE_FORMAT, &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||
+		strspn(uuid, "0123456789abcdef-") != 36)
+		return false;
+	fence->number = number;
+	fence->last_id = last_id;
+	fence->uuid = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(uuid)));
+	return true;
+}

@@ -1,0 +1,25 @@
+/*
+ * fence.h
+ *		The value of the mark in Redis that tells how far the dispatcher got.
+ */
+#ifndef OUTBOX_FENCE_H
+#define OUTBOX_FENCE_H
+
+#include "utils/uuid.h"
+
+#define FENCE_BYTES		128
+
+/* What it tells. */
+typedef struct Fence
+{
+	int64		number;
+	pg_uuid_t	uuid;
+	int64		last_id;
+} Fence;
+
+extern int	fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection);
+extern void fence_of_empty_window(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection);
+extern void fence_claim(const char *fence, const char *connection, char *claimed, size_t size);
+extern bool fence_parse(const char *text, Fence *fence);
+
+#endif							/* OUTBOX_FENCE_H */

@@ -1,0 +1,13 @@
+/*
+ * loss.h
+ *		What Redis has lost and the log cannot make up for.
+ */
+#ifndef OUTBOX_LOSS_H
+#define OUTBOX_LOSS_H
+
+#include "src/log/window.h"
+
+extern TimestampTz loss_note_before(int64 number);
+extern void loss_note_missing(const Window *before, const Window *next);
+
+#endif							/* OUTBOX_LOSS_H */

@@ -1,0 +1,12 @@
+/*
+ * resume.h
+ *		Goes to where the fence in Redis says that publishing had got.
+ */
+#ifndef OUTBOX_RESUME_H
+#define OUTBOX_RESUME_H
+
+#include "bgworker/publish/position.h"
+
+extern void resume_position(Position *position, const char *fence_text);
+
+#endif							/* OUTBOX_RESUME_H */
