@@ -29,12 +29,10 @@
 #include "utils/syscache.h"
 
 #include "bgworker/heir.h"
+#include "src/lock_class.h"
 
 #define FILE_NAME		"outbox.heirs"
 #define LINE_BYTES		128
-
-/* Class of the advisory lock under which the file is read and written; see src/record/record_ring.c. */
-#define FILE_LOCK_CLASS	0x0b0f
 
 static Oid	find(const char *instance, Oid original);
 static void append(const char *instance, Oid original);
@@ -52,7 +50,7 @@ heir_claim(const pg_uuid_t *instance, Oid original)
 	Oid			heir;
 
 	/* For all databases together. */
-	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, FILE_LOCK_CLASS);
+	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, LOCK_CLASS_HEIRS);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 	heir = find(name, original);
 	if (heir == InvalidOid || (heir != original && !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(heir))))

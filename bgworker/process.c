@@ -2,7 +2,7 @@
  * process.c
  *		What our processes in a database have in common.
  *
- * Called by dispatcher.c and bookkeeper.c when they start.
+ * Called by the dispatcher and the bookkeeper.
  */
 #include "postgres.h"
 
@@ -11,8 +11,12 @@
 #endif
 
 #include "libpq/pqsignal.h"
+#include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 
@@ -35,6 +39,46 @@ process_connect(Oid database)
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	force_settings();
 	give_memory_back();
+}
+
+/*
+ * Takes a role that only one process in a database may have; ends this process
+ * if another one has it. A launcher that was restarted may start a second
+ * dispatcher, and a bookkeeper of an earlier turn may be about to go.
+ */
+void
+process_take_role(LockClass role)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, 0, role);
+	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+		proc_exit(0);
+}
+
+/* Reads the settings again if the server was told to; returns whether it was. */
+bool
+process_reload_settings(void)
+{
+	if (!ConfigReloadPending)
+		return false;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	return true;
+}
+
+/* Sleeps, whatever the latch says. */
+void
+process_pause(long ms, OutboxWait wait)
+{
+	(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event_of(wait));
+}
+
+/* Sleeps until the latch is set. */
+void
+process_sleep(long ms, OutboxWait wait)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event_of(wait));
 }
 
 /* ALTER DATABASE SET reaches us too, but these are not for others to choose. */

@@ -23,12 +23,10 @@
 #include "storage/lock.h"
 
 #include "bgworker/server_id.h"
+#include "src/lock_class.h"
 
 #define FILE_NAME		"outbox.server"
 #define LINE_BYTES		128
-
-/* Class of the advisory lock under which the file is written; see src/record/record_ring.c. */
-#define FILE_LOCK_CLASS	0x0b0e
 
 static bool read_id(char *id);
 static bool create(char *id);
@@ -46,7 +44,7 @@ server_id_get(char *id)
 	bool		done;
 
 	/* For all databases together. */
-	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, FILE_LOCK_CLASS);
+	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, LOCK_CLASS_SERVER_ID);
 	(void) LockAcquire(&tag, ExclusiveLock, true, false);
 	done = read_id(id) || create(id);
 	LockRelease(&tag, ExclusiveLock, true);

@@ -1024,7 +1024,7 @@ look:	/* look_for_messages() */
 		:: atomic { !connected -> goto connect }
 		fi;
 
-connect: /* publish(): try_to_connect(), redis_session_open() */
+connect: /* publish(): redis_state_connect(), redis_session_open() */
 		atomic { skip; d_step {		/* redis_connect(), read_fence() */
 			link_is_up = true;
 			COPY(my_fence, fence) } };
@@ -1153,7 +1153,7 @@ publish:
 		goto publish;
 
 caught_up:
-		/* keep_house(): position_close(), asynchronous */
+		/* housekeeping_run(): position_close(), asynchronous */
 		if
 		:: d_step { closes > 0 && w_published[windows] < published ->
 			closes--;

@@ -13,6 +13,7 @@
 
 #include "datatype/timestamp.h"
 #include "portability/instr_time.h"
+#include "utils/timestamp.h"
 
 static inline TimestampTz
 clock_now(void)
@@ -21,6 +22,20 @@ clock_now(void)
 
 	INSTR_TIME_SET_CURRENT(now);
 	return (TimestampTz) INSTR_TIME_GET_MICROSEC(now) + 365 * USECS_PER_DAY;
+}
+
+/* How many milliseconds it is until then, at least 0. */
+static inline long
+clock_ms_until(TimestampTz when)
+{
+	return TimestampDifferenceMilliseconds(clock_now(), when);
+}
+
+/* How many until what is done every `interval` ms is due again. */
+static inline long
+clock_ms_until_next(TimestampTz last, int interval)
+{
+	return clock_ms_until(TimestampTzPlusMilliseconds(last, interval));
 }
 
 /*

@@ -14,8 +14,8 @@
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/destination.h"
 #include "bgworker/defer/tally.h"
+#include "bgworker/report.h"
 #include "src/problem.h"
-#include "src/shared.h"
 
 static TimestampTz scheduled_due;	/* when the next scheduled message is; 0 =
 									 * there is none */
@@ -86,23 +86,19 @@ tally_settle(void)
 	tally_report(NULL);
 }
 
-/* Tells the views how much is kept, and why if that is news. */
+/* Tells the views how much is deferred, and why if that is news. */
 void
 tally_report(const char *error)
 {
-	DatabaseShared *shared = shared_mine();
+	DeferredCounts counts = {
+		.waiting = blocked_waiting(),
+		.settled = settled,
+		.oldest = blocked_oldest(),
+		.scheduled = scheduled,
+		.dead = dead
+	};
 
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.deferred = blocked_waiting();
-	shared->report.deferred_settled = settled;
-	shared->report.deferred_oldest = blocked_oldest();
-	shared->report.scheduled = scheduled;
-	shared->report.dead = dead;
-	if (error)
-		strlcpy(shared->report.deferred_error, error, sizeof(shared->report.deferred_error));
-	else if (blocked_waiting() == 0)
-		shared->report.deferred_error[0] = '\0';
-	LWLockRelease(shared->lock);
+	report_deferred(&counts, error);
 	problem_hold(PROBLEM_PAUSED, destination_all_paused());
 	problem_hold(PROBLEM_DEAD, dead > 0);
 	problem_hold(PROBLEM_DESTINATION, blocked_waiting() > 0);

@@ -15,12 +15,9 @@
 
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/lock.h"
 #include "storage/proc.h"
-#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/process.h"
@@ -33,13 +30,9 @@
 #include "src/problem.h"
 #include "src/settings.h"
 #include "src/shared.h"
-#include "src/wait_event.h"
 
 #define IDLE_MS			10000
 #define ATTEND_MS		100		/* while somebody drops the extension */
-
-/* Class of the advisory lock that makes us the only one; see src/record/record.c. */
-#define BOOKKEEPER_LOCK_CLASS	0x0b0e
 
 PGDLLEXPORT void outbox_bookkeeper_main(Datum database);
 
@@ -48,7 +41,6 @@ static uint32 turn;				/* of the dispatcher that we work for */
 static bool is_expiring;
 static uint64 expiry_seen;		/* when that round began */
 
-static void become_the_only_one(void);
 static void register_process(void);
 static void deregister_process(int code, Datum arg);
 static bool is_our_turn(void);
@@ -68,7 +60,7 @@ outbox_bookkeeper_main(Datum database)
 	shared = shared_mine();
 	if (shared == NULL)
 		proc_exit(0);
-	become_the_only_one();
+	process_take_role(LOCK_CLASS_BOOKKEEPER);
 	register_process();
 	marking_init();
 	left_alone_init();
@@ -84,20 +76,8 @@ outbox_bookkeeper_main(Datum database)
 		more |= expire();
 		if (attend_to_refusal() || more)
 			continue;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(IDLE_MS, Max(marking_ms_until_due(), 1)), wait_event_of(OUTBOX_WAIT_BOOKKEEPER));
+		process_sleep(Min(IDLE_MS, marking_ms_until_due()), OUTBOX_WAIT_BOOKKEEPER);
 	}
-}
-
-/* One of an earlier turn may be about to go: the next one is started soon. */
-static void
-become_the_only_one(void)
-{
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, 0, BOOKKEEPER_LOCK_CLASS);
-	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-		proc_exit(0);
 }
 
 static void
@@ -139,11 +119,7 @@ static void
 attend(void)
 {
 	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
+	(void) process_reload_settings();
 	if (!is_our_turn())
 		proc_exit(0);
 }
@@ -161,7 +137,7 @@ attend_to_refusal(void)
 			proc_exit(0);
 			break;
 		case REFUSAL_BUSY:
-			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ATTEND_MS, wait_event_of(OUTBOX_WAIT_BOOKKEEPER));
+			process_pause(ATTEND_MS, OUTBOX_WAIT_BOOKKEEPER);
 			break;
 	}
 	return true;

@@ -32,11 +32,11 @@
 
 #include "bgworker/publish/loss.h"
 #include "bgworker/publish/position.h"
+#include "bgworker/report.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
-#include "src/shared.h"
 #include "src/store/store.h"
 #include "src/table/relations.h"
 #include "src/unique_id.h"
@@ -45,7 +45,6 @@ static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
 static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
 static bool collect_row(TupleTableSlot *row, int segment, void *arg);
-static void report_published(const Position *position);
 
 /*
  * Reads from the tables how far we had got. Nothing is ever sent again from
@@ -71,7 +70,7 @@ position_load(Position *position, int64 first_window)
 	position->first_window = first_window;
 	position->resume_after = 0;
 	position->rows.number = -1;
-	report_published(position);
+	report_published(position->published, position->propagated);
 }
 
 /*
@@ -188,7 +187,7 @@ position_receipts_after(Position *position, int64 number)
 {
 	position->propagated = Min(position->propagated, number);
 	position->marked = position->opened.number;
-	report_published(position);
+	report_published(position->published, position->propagated);
 }
 
 /* What is left in a store when it has all ids up to the end of a window. */
@@ -305,7 +304,7 @@ position_note_published(Position *position)
 {
 	if (position->marked <= position->propagated)
 		position->propagated = position->published;
-	report_published(position);
+	report_published(position->published, position->propagated);
 }
 
 static void
@@ -350,16 +349,4 @@ collect_row(TupleTableSlot *row, int segment, void *arg)
 	else
 		window_rows_add(rows, &(LogRow) {.id = log_row_id(row), .tid = row->tts_tid, .segment = segment});
 	return true;
-}
-
-static void
-report_published(const Position *position)
-{
-	DatabaseShared *shared = shared_mine();
-
-	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	shared->report.published = position->published;
-	shared->report.propagated = position->propagated;
-	LWLockRelease(shared->lock);
-	ConditionVariableBroadcast(&shared->progress);
 }

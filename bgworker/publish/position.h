@@ -54,4 +54,12 @@ position_is_caught_up(const Position *position)
 	return position->sent == position->opened.number;
 }
 
+/* Check whether we know more of where we are than the newest window says. */
+static inline bool
+position_has_news(const Position *position)
+{
+	return position->opened.published < position->published ||
+		position->opened.propagated < position->propagated;
+}
+
 #endif							/* OUTBOX_POSITION_H */

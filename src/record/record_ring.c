@@ -39,6 +39,7 @@
 
 #include "src/compat.h"
 #include "src/kill_point.h"
+#include "src/lock_class.h"
 #include "src/record/filter.h"
 #include "src/record/forgotten.h"
 #include "src/record/history.h"
@@ -56,12 +57,6 @@ enum
 	COL_MSGID,
 	NCOLUMNS = COL_MSGID
 };
-
-/*
- * Class of our advisory locks. PostgreSQL's own functions use 1 and 2, so no
- * user can take one of ours.
- */
-#define KEY_LOCK_CLASS	0x0b0c
 
 static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
 static RecordLook look_into(int segment, const RecordName *name);
@@ -457,7 +452,7 @@ record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag)
 	uint32		halves[2];
 
 	memcpy(halves, key->data, sizeof(halves));
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, halves[0], halves[1], KEY_LOCK_CLASS);
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, halves[0], halves[1], LOCK_CLASS_KEY);
 	(void) LockAcquire(tag, ExclusiveLock, false, false);
 }
 

@@ -1,0 +1,191 @@
+/*
+ * housekeeping.c
+ *		What the dispatcher does when there is nothing to publish, or by the clock.
+ *
+ * The position is noted on both sides, the lease renewed; segments go round
+ * (cleanup.c), expired records are deleted, what is published is compacted, and
+ * filters are built. Each call does a little, for messages may come at any time.
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "bgworker/housekeeping.h"
+#include "bgworker/propagate/propagation.h"
+#include "bgworker/propagate/supervision.h"
+#include "bgworker/publish/redis_session.h"
+#include "bgworker/redis_state.h"
+#include "bgworker/report.h"
+#include "bgworker/ring/cleanup.h"
+#include "bgworker/ring/compaction.h"
+#include "bgworker/ring/filter_builder.h"
+#include "src/clock.h"
+#include "src/kill_point.h"
+#include "src/settings.h"
+#include "src/shared.h"
+
+#define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
+#define ROUND_MS			1000	/* between rounds of cleanup while segments fill */
+
+static TimestampTz last_cleanup;
+static bool is_expiring;		/* records expire in custom record tables */
+static uint64 cleanups_seen;	/* when that round began */
+static uint64 cleanups_answered;
+static TimestampTz last_round;
+static int64 last_round_window; /* newest window then */
+static bool round_changed;		/* something, so another one may do more */
+
+static void note_position(Position *position);
+static bool is_asked_for(void);
+static bool round_is_due(const Position *position);
+static void clean_up(Position *position);
+static void await_expiry(void);
+static bool nothing_is_lost(const Position *position);
+static bool run_round(Position *position, bool may_expire);
+
+/* Prepares for use; once, when the dispatcher starts. */
+void
+housekeeping_init(void)
+{
+	cleanups_answered = pg_atomic_read_u64(&shared_mine()->cleanups_done);
+}
+
+/*
+ * What is done when there is nothing to publish, or by the clock. Returns whether
+ * there is more of it.
+ */
+bool
+housekeeping_run(Position *position, bool busy)
+{
+	TimestampTz now = clock_now();
+
+	if (!busy && position_is_caught_up(position) && position_has_news(position) &&
+		redis_session_is_open() && now - position->opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
+		note_position(position);
+
+	if (!busy)
+		redis_state_renew_lease();
+
+	if (is_expiring)
+		await_expiry();
+	if ((!is_expiring && is_asked_for()) ||
+		(outbox_cleanup_interval >= 0 && clock_ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
+		clean_up(position);
+	return housekeeping_keep_rings(position);
+}
+
+/*
+ * What goes on with dispatch off as well: records are written all the same.
+ * Returns whether there is more of it.
+ */
+bool
+housekeeping_keep_rings(Position *position)
+{
+	bool		more;
+
+	if (round_is_due(position))
+		(void) run_round(position, false);
+	more = compaction_step();
+	more |= filter_builder_step();
+	return more;
+}
+
+/* How long until housekeeping_run() has something to do. */
+long
+housekeeping_ms_until_due(const Position *position)
+{
+	long		ms = PG_INT32_MAX;
+
+	if (outbox_cleanup_interval >= 0)
+		ms = clock_ms_until_next(last_cleanup, outbox_cleanup_interval);
+	if (position_has_news(position))
+		ms = Min(ms, CLOSE_AFTER_MS);
+	return ms;
+}
+
+/*
+ * Writes down on both sides that all is published: the rows that the fence
+ * names are not kept for ever.
+ */
+static void
+note_position(Position *position)
+{
+	if (position_close(position) && !redis_session_move_fence(position->opened.number, &position->opened.uuid))
+		redis_state_note_failure();
+	KILL_POINT("closing_fence_moved");
+}
+
+/* Check whether outbox_cleanup() was called. */
+static bool
+is_asked_for(void)
+{
+	return pg_atomic_read_u64(&shared_mine()->cleanups_asked) != cleanups_answered;
+}
+
+/* Check whether a segment is full, or what the last round began may go on. */
+static bool
+round_is_due(const Position *position)
+{
+	if (clock_ms_until_next(last_round, ROUND_MS) > 0)
+		return false;
+	last_round = clock_now();
+	return round_changed || position->opened.number != last_round_window || cleanup_is_due();
+}
+
+static void
+clean_up(Position *position)
+{
+	uint64		asked = pg_atomic_read_u64(&shared_mine()->cleanups_asked);
+
+	if (!run_round(position, true))
+		return;
+	last_cleanup = clock_now();
+
+	/* What hangs in a custom record table must not keep our own segments. */
+	if (is_expiring)
+		return;
+	cleanups_answered = cleanups_seen = asked;
+	is_expiring = true;
+	if (nothing_is_lost(position))
+		supervision_ask_for_expiry();
+	await_expiry();
+}
+
+/* Ends the round if the bookkeeper has ended its part of it, which may take long. */
+static void
+await_expiry(void)
+{
+	if (!supervision_expiry_has_ended())
+		return;
+	is_expiring = false;
+	report_cleanup();
+	pg_atomic_write_u64(&shared_mine()->cleanups_done, cleanups_seen);
+	ConditionVariableBroadcast(&shared_mine()->progress);
+}
+
+/*
+ * Check whether those that we told of messages and ids are there and have them still,
+ * so that we need not keep them. Where no message was ever enqueued nobody
+ * needs a Redis: the database may be the store of others.
+ */
+static bool
+nothing_is_lost(const Position *position)
+{
+	bool		redis_has_all = redis_session_is_open() && position->sent >= position->published;
+
+	return (redis_has_all || position->opened.messages == 0) && propagation_is_sound();
+}
+
+static bool
+run_round(Position *position, bool may_expire)
+{
+	CleanupLimits limits = {
+		.may_empty = nothing_is_lost(position),
+		.may_expire = may_expire
+	};
+
+	last_round = clock_now();
+	last_round_window = position->opened.number;
+	compaction_wake();
+	return cleanup_run(position, &limits, &round_changed);
+}

@@ -1,0 +1,151 @@
+/*
+ * redis_state.c
+ *		Whether Redis can be used, since when not, and when it is tried again.
+ *
+ * Called by the dispatcher. It tells the log once for each change, and the views
+ * at any time. A server that another one keeps from publishing by its lease
+ * counts as one whose Redis cannot be used.
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/publish/redis_session.h"
+#include "bgworker/redis_state.h"
+#include "bgworker/report.h"
+#include "src/clock.h"
+#include "src/problem.h"
+
+#define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
+#define FIRST_RETRY_MS		20
+#define LAST_RETRY_MS		400 /* Redis is found again within a second */
+
+static bool is_down;			/* and the log says so */
+static bool lease_is_foreign;	/* likewise */
+static int	retry_ms;			/* 0 = the next try is at once */
+static TimestampTz next_try;
+static TimestampTz last_contact;
+
+static void note_connection(void);
+static void note_foreign_lease(void);
+
+/* Tries to connect, unless the last try was a moment ago. Returns whether Redis can be published to now. */
+bool
+redis_state_connect(Position *position)
+{
+	if (clock_ms_until(next_try) > 0)
+		return false;
+	switch (redis_session_open(position))
+	{
+		case CONNECTION_OPEN:
+			note_connection();
+			if (position_is_caught_up(position))
+				redis_state_note_success();
+			return true;
+		case CONNECTION_HELD:
+			note_foreign_lease();
+			return false;
+		case CONNECTION_FAILED:
+			redis_state_note_failure();
+			return false;
+	}
+	return false;
+}
+
+/*
+ * The link is closed and says why. The first time after success we try again
+ * at once: Redis may just have been restarted or have forgotten the script.
+ */
+void
+redis_state_note_failure(void)
+{
+	TimestampTz now = clock_now();
+
+	ereport(DEBUG1, (errmsg_internal("outbox: %s", redis_session_error())));
+	next_try = TimestampTzPlusMilliseconds(now, retry_ms / 2 + pg_prng_uint64_range(&pg_global_prng_state, 0, retry_ms / 2));
+	if (retry_ms > 0 && !is_down)
+	{
+		is_down = true;
+		ereport(LOG, (errmsg("outbox: Redis cannot be used, messages wait: %s", redis_session_error())));
+	}
+	retry_ms = retry_ms == 0 ? FIRST_RETRY_MS : Min(retry_ms * 2, LAST_RETRY_MS);
+
+	report_redis(REDIS_DOWN, redis_session_error());
+	problem_clear(PROBLEM_LEASE);
+	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s. Mend Redis, or correct outbox.redis_url; it is tried again by itself.",
+				redis_session_error());
+	report_state(DISPATCHER_WAITING_FOR_REDIS);
+}
+
+/* Something went through, or there is nothing to publish. */
+void
+redis_state_note_success(void)
+{
+	if (lease_is_foreign)
+		ereport(LOG, (errmsg("outbox: this server publishes now")));
+	else if (is_down)
+		ereport(LOG, (errmsg("outbox: Redis can be used again")));
+	problem_clear(PROBLEM_REDIS_DOWN);
+	lease_is_foreign = false;
+	is_down = false;
+	retry_ms = 0;
+	last_contact = clock_now();
+}
+
+/* Says that we are still there, if nothing else has for a while. */
+void
+redis_state_renew_lease(void)
+{
+	TimestampTz now = clock_now();
+
+	if (!redis_session_is_open() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
+		return;
+	last_contact = now;
+	if (!redis_session_renew())
+		redis_state_note_failure();
+}
+
+/* Check whether what is committed now could be sent at once. */
+bool
+redis_state_may_send(void)
+{
+	return redis_session_is_open() || !is_down;
+}
+
+/* How long until we must connect, or renew the lease. */
+long
+redis_state_ms_until_due(void)
+{
+	return redis_session_is_open() ? RENEW_AFTER_MS : clock_ms_until(next_try);
+}
+
+/* We are connected, but nothing has been published yet. */
+static void
+note_connection(void)
+{
+	last_contact = clock_now();
+	report_redis(REDIS_UP, "");
+	if (!is_down)
+		problem_clear(PROBLEM_REDIS_DOWN);
+	problem_clear(PROBLEM_LEASE);
+	report_state(DISPATCHER_IDLE);
+}
+
+/* Redis works, but another server publishes: wait for it to stop. */
+static void
+note_foreign_lease(void)
+{
+	if (!lease_is_foreign)
+		ereport(LOG, (errmsg("outbox: another server publishes for this instance, messages wait"),
+					  errdetail("Lease: %s.", redis_session_error())));
+	lease_is_foreign = true;
+	is_down = true;
+	next_try = TimestampTzPlusMilliseconds(clock_now(), LAST_RETRY_MS);
+
+	report_redis(REDIS_UP, redis_session_error());
+	problem_clear(PROBLEM_REDIS_DOWN);
+	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, messages wait here: the lease is %s. Stop the one that should not publish, or set outbox.dispatch = off there.",
+				redis_session_error());
+	report_state(DISPATCHER_WAITING_FOR_LEASE);
+}

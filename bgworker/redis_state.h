@@ -1,0 +1,17 @@
+/*
+ * redis_state.h
+ *		Whether Redis can be used, and when it is tried again.
+ */
+#ifndef OUTBOX_REDIS_STATE_H
+#define OUTBOX_REDIS_STATE_H
+
+#include "bgworker/publish/position.h"
+
+extern bool redis_state_connect(Position *position);
+extern void redis_state_note_failure(void);
+extern void redis_state_note_success(void);
+extern void redis_state_renew_lease(void);
+extern bool redis_state_may_send(void);
+extern long redis_state_ms_until_due(void);
+
+#endif							/* OUTBOX_REDIS_STATE_H */

@@ -1,0 +1,29 @@
+/*
+ * report.h
+ *		What the dispatcher tells about itself.
+ */
+#ifndef OUTBOX_REPORT_H
+#define OUTBOX_REPORT_H
+
+#include "src/shared.h"
+
+/* Messages in outbox.deferred. */
+typedef struct DeferredCounts
+{
+	int64		waiting;
+	int64		settled;		/* those of them that no unpublished window holds */
+	TimestampTz oldest;			/* when the first of them was enqueued; 0 = none
+								 * waits */
+	int64		scheduled;
+	int64		dead;
+} DeferredCounts;
+
+extern void report_begin(void);
+extern void report_end(void);
+extern void report_state(DispatcherState state);
+extern void report_redis(RedisState state, const char *error);
+extern void report_published(int64 published, int64 propagated);
+extern void report_deferred(const DeferredCounts *counts, const char *error);
+extern void report_cleanup(void);
+
+#endif							/* OUTBOX_REPORT_H */

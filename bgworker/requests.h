@@ -1,0 +1,20 @@
+/*
+ * requests.h
+ *		What others ask of the dispatcher.
+ */
+#ifndef OUTBOX_REQUESTS_H
+#define OUTBOX_REQUESTS_H
+
+#include "bgworker/publish/position.h"
+
+extern void requests_init(Position *ours);
+extern void requests_attend(void);
+extern void requests_attend_to_standby(void);
+extern void requests_attend_to_refusal(void);
+extern void requests_reload(void);
+extern bool requests_is_reload_due(void);
+extern bool requests_has_settings(void);
+extern bool requests_take_settings(void);
+extern long requests_ms_until_look(void);
+
+#endif							/* OUTBOX_REQUESTS_H */

@@ -1,0 +1,20 @@
+/*
+ * lock_class.h
+ *		The classes of our advisory locks.
+ *
+ * PostgreSQL's own functions use 1 and 2, so no user can take one of ours. To
+ * add one, add its line here.
+ */
+#ifndef OUTBOX_LOCK_CLASS_H
+#define OUTBOX_LOCK_CLASS_H
+
+typedef enum LockClass
+{
+	LOCK_CLASS_KEY = 0x0b0c,	/* of a record: its claim; src/record/record_ring.c */
+	LOCK_CLASS_DISPATCHER,		/* one for each database; bgworker/process.c */
+	LOCK_CLASS_BOOKKEEPER,		/* likewise */
+	LOCK_CLASS_HEIRS,			/* file outbox.heirs; bgworker/heir.c */
+	LOCK_CLASS_SERVER_ID		/* file outbox.server; bgworker/server_id.c */
+} LockClass;
+
+#endif							/* OUTBOX_LOCK_CLASS_H */
