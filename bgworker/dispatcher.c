@@ -88,7 +88,7 @@ outbox_dispatcher_main(Datum database)
 
 		note_calls();
 		requests_attend();
-		if (requests_take_settings())
+		if (requests_take_new_settings())
 		{
 			/* There may be another Redis, or another password. */
 			redis_session_release();
@@ -332,7 +332,7 @@ publish(void)
 static bool
 is_wanted(void)
 {
-	return requests_has_settings() || requests_is_reload_due() || clock_now() >= turn_ends;
+	return requests_have_new_settings() || requests_reload_is_due() || clock_now() >= turn_ends;
 }
 
 /* Propagates receipts; those who commit while a store is waited for wake us. Returns whether any were. */
@@ -356,7 +356,7 @@ publish_meanwhile(void)
 {
 	pg_atomic_write_u32(&shared->asleep, 0);
 	requests_attend();
-	if (requests_has_settings() || !outbox_dispatch)
+	if (requests_have_new_settings() || !outbox_dispatch)
 		return;
 	wakeups_seen = pg_atomic_read_u32(&shared->wakeups);
 	requests_reload();

@@ -4,9 +4,9 @@
  *
  * Called when the dispatcher of a copy starts for the first time. What was
  * pending in an original that is gone must be sent by one of its copies, and
- * the copies do not know of each other: so whoever comes first writes it down,
- * in a file of the data directory, "outbox.heirs". It has a line for each
- * database that left something; the last one counts.
+ * the copies do not know of each other: so the first one writes it down, in a
+ * file of the data directory, "outbox.heirs". It has a line for each database
+ * that left something; the last one counts.
  *
  * The line is on disk before the copy does anything in its new role. If it dies
  * in between, it finds its own line again. If the heir is dropped in turn, the
@@ -38,8 +38,9 @@ static Oid	find(const char *instance, Oid original);
 static void append(const char *instance, Oid original);
 
 /*
- * Whether we take the place of a database that is gone, for what was enqueued
- * there under that name; our own database may be named as well. Waits for nobody but for others that ask the same.
+ * Takes the place of a database that is gone, for what was enqueued there
+ * under that name, unless another copy has. Returns whether it is ours; our
+ * own database may be named as well. Waits only for others that ask the same.
  * Needs an open transaction.
  */
 bool

@@ -39,7 +39,7 @@ static void note_position(Position *position);
 static bool is_asked_for(void);
 static bool round_is_due(const Position *position);
 static void clean_up(Position *position);
-static void await_expiry(void);
+static void end_cleanup_if_done(void);
 static bool nothing_is_lost(const Position *position);
 static bool run_round(Position *position, bool may_expire);
 
@@ -67,7 +67,7 @@ housekeeping_run(Position *position, bool busy)
 		redis_state_renew_lease();
 
 	if (is_expiring)
-		await_expiry();
+		end_cleanup_if_done();
 	if ((!is_expiring && is_asked_for()) ||
 		(outbox_cleanup_interval >= 0 && clock_ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up(position);
@@ -148,12 +148,12 @@ clean_up(Position *position)
 	is_expiring = true;
 	if (nothing_is_lost(position))
 		supervision_ask_for_expiry();
-	await_expiry();
+	end_cleanup_if_done();
 }
 
 /* Ends the round if the bookkeeper has ended its part of it, which may take long. */
 static void
-await_expiry(void)
+end_cleanup_if_done(void)
 {
 	if (!supervision_expiry_has_ended())
 		return;

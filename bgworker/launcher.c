@@ -68,8 +68,8 @@ static int	starting;			/* how many look now */
 static bool no_slot;			/* and the log says so */
 
 static void set_up_process(void);
-static void forget_launcher(int code, Datum argument);
 static void adopt_dispatchers(void);
+static void forget_launcher(int code, Datum argument);
 static void read_databases(void);
 static void note_database(Form_pg_database database);
 static void forget_dropped(void);
@@ -80,7 +80,6 @@ static long ms_until_free(Oid database);
 static bool allows_connections(Oid database);
 static bool is_open(Form_pg_database database);
 static bool start(Child *child);
-static long ms_until(TimestampTz when);
 
 /* Entry point. */
 void
@@ -256,8 +255,8 @@ start_if_possible(Child *child, DatabaseShared *shared)
 {
 	long		ms;
 
-	if (ms_until(child->not_before) > 0)
-		return ms_until(child->not_before);
+	if (clock_ms_until(child->not_before) > 0)
+		return clock_ms_until(child->not_before);
 	if (starting >= MAX_STARTING)
 		return STARTING_MS;
 	ms = ms_until_free(shared->database);
@@ -275,7 +274,7 @@ start_if_possible(Child *child, DatabaseShared *shared)
 }
 
 /*
- * Whether a dispatcher could connect now (0), or when to look again. While a
+ * How long until a dispatcher can connect, or until we look again; 0 = now. While a
  * command holds the database's lock it would wait, and in vain if that is DROP
  * DATABASE. A database that lets nobody in is looked at when it is altered.
  */
@@ -348,10 +347,4 @@ start(Child *child)
 	no_slot = !registered;
 	child->started = clock_now();
 	return registered;
-}
-
-static long
-ms_until(TimestampTz when)
-{
-	return TimestampDifferenceMilliseconds(clock_now(), when);
 }

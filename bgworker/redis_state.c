@@ -73,7 +73,7 @@ redis_state_note_failure(void)
 
 	report_redis(REDIS_DOWN, redis_session_error());
 	problem_clear(PROBLEM_LEASE);
-	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s. Mend Redis, or correct outbox.redis_url; it is tried again by itself.",
+	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s. Repair Redis, or correct outbox.redis_url; it is tried again automatically.",
 				redis_session_error());
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }

@@ -119,21 +119,21 @@ requests_reload(void)
 
 /* Check whether requests_reload() has something to do. */
 bool
-requests_is_reload_due(void)
+requests_reload_is_due(void)
 {
 	return pg_atomic_read_u32(&shared_mine()->reload) != 0;
 }
 
 /* Check whether the settings have been read again, and nobody has taken notice yet. */
 bool
-requests_has_settings(void)
+requests_have_new_settings(void)
 {
 	return settings_are_new;
 }
 
 /* The same, and takes notice. */
 bool
-requests_take_settings(void)
+requests_take_new_settings(void)
 {
 	bool		were_new = settings_are_new;
 
@@ -193,13 +193,13 @@ extension_exists(void)
 }
 
 /*
- * Check whether a command holds the lock on our database and waits for everybody to
- * leave it. Our successor will wait for the same lock.
+ * Check whether a command holds the lock on our database and waits for
+ * everybody to leave it. Our successor will wait for the same lock.
  *
- * Anybody gets that lock for a moment, for DROP DATABASE takes it before it checks
- * rights, and may wait for it as long as somebody else holds another one.
- * So we look at nobody who merely waits, and only while ddl.c says that somebody
- * with the right to it is there.
+ * Anybody gets that lock for a moment, for DROP DATABASE takes it before it
+ * checks rights, and may wait for it as long as somebody else holds another
+ * one. So those who merely wait do not count, and we look only while ddl.c
+ * says that somebody with the right to it is there.
  */
 static bool
 database_is_wanted(void)

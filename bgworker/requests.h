@@ -12,9 +12,9 @@ extern void requests_attend(void);
 extern void requests_attend_to_standby(void);
 extern void requests_attend_to_refusal(void);
 extern void requests_reload(void);
-extern bool requests_is_reload_due(void);
-extern bool requests_has_settings(void);
-extern bool requests_take_settings(void);
+extern bool requests_reload_is_due(void);
+extern bool requests_have_new_settings(void);
+extern bool requests_take_new_settings(void);
 extern long requests_ms_until_look(void);
 
 #endif							/* OUTBOX_REQUESTS_H */

@@ -2,12 +2,12 @@
  * server_id.c
  *		What tells this data directory from all others, wherever it is mounted.
  *
- * Called by lease.c when a dispatcher starts. A container that is made anew has
- * another host name, often another path, and the volume maybe another device
- * number; what stays is what is in the data directory. So there is a file,
- * "outbox.server": an id, and the inode and time of birth of that file itself.
- * Whoever copies the directory (pg_basebackup, cp, rsync) makes a file that has
- * others, and the copy gives itself an id of its own.
+ * Called by lease.c when a dispatcher starts. A container that is created
+ * again has another host name, often another path, and the volume maybe
+ * another device number; what stays is what is in the data directory. So
+ * there is a file, "outbox.server": an id, and the inode and time of birth of
+ * that file itself. A copy of the directory (pg_basebackup, cp, rsync) has a
+ * file with others, and the copy gives itself an id of its own.
  *
  * What copies blocks (a snapshot of a volume) copies these as well: lease.c must
  * not rely on this id alone while another server lives.
@@ -35,7 +35,7 @@ static void describe(int file, const char *id, char *line);
 
 /*
  * Reads the id, or makes one. False if neither can be done; the log says why.
- * Waits for nobody but for other dispatchers that do the same.
+ * Waits only for other dispatchers that do the same.
  */
 bool
 server_id_get(char *id)

@@ -12,7 +12,7 @@ typedef enum Refusal
 	REFUSAL_BUSY,				/* somebody is dropping or altering the
 								 * extension */
 	REFUSAL_GONE,				/* there is no extension */
-	REFUSAL_ANOTHER				/* it was dropped and created anew */
+	REFUSAL_ANOTHER				/* it was dropped and created again */
 } Refusal;
 
 /* A statement that is run often: planned once. */

@@ -2,11 +2,11 @@
  * blocked.c
  *		Destinations that must not be sent to for now, and which is next.
  *
- * For deferral.c, in the memory of the dispatcher. There may be thousands, and
- * each message, window and wait asks, so nothing here walks over all of them:
- * they are filed by what they wait for. Whoever changes an entry takes it out
- * of the files before, and files it anew afterwards; one of which nothing waits
- * is forgotten then.
+ * For deferral.c, in the memory of the dispatcher. There may be thousands,
+ * and each message, window and wait asks, so nothing here walks over all of
+ * them: they are filed by what they wait for. An entry is taken out of the
+ * files before it is changed, and filed again afterwards; one of which
+ * nothing waits is forgotten then.
  */
 #include "postgres.h"
 
@@ -78,7 +78,7 @@ blocked_open(const char *dest)
 	return blocked;
 }
 
-/* Takes an entry out of the files, to be changed and filed anew. */
+/* Takes an entry out of the files, to be changed and filed again. */
 void
 blocked_take(Blocked *blocked)
 {

@@ -54,7 +54,7 @@ destination_find(const text *dest)
 	return hash_search(destinations, key, HASH_FIND, NULL);
 }
 
-/* Whether outbox_pause(NULL) is in force. */
+/* Check whether outbox_pause(NULL) is in force. */
 bool
 destination_all_paused(void)
 {

@@ -124,7 +124,7 @@ attend(void)
 		proc_exit(0);
 }
 
-/* Whether a transaction was refused: then the extension is gone, or nearly. */
+/* If a transaction was refused, the extension is gone or nearly so: leaves or waits. Returns whether one was. */
 static bool
 attend_to_refusal(void)
 {

@@ -219,7 +219,7 @@ make_ids(const TableWork *work)
 										   is_uuid ? TYPALIGN_CHAR : TYPALIGN_INT));
 }
 
-/* Whether uuid_in() takes it: a hyphen may follow each group of four digits, and braces be around all. */
+/* Check whether uuid_in() takes it: a hyphen may follow each group of four digits, and braces be around all. */
 static bool
 spells_uuid(const char *text)
 {

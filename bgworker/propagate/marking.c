@@ -340,7 +340,7 @@ take_id(const Message *receipt, void *arg)
 	return table->page.n < MAX_MESSAGES;
 }
 
-/* Whether a receipt is of the table's endpoint. One of a message that had been deferred tells by its key. */
+/* Check whether a receipt is of the table's endpoint. One of a message that had been deferred tells by its key. */
 static bool
 is_of(const Message *receipt, const MarkedTable *table)
 {

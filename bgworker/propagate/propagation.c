@@ -107,7 +107,7 @@ propagation_attend(const Position *position)
 }
 
 /*
- * Whether there are receipts in windows that were opened after we have found out
+ * Check whether there are receipts in windows that were opened after we have found out
  * who is to be told: of somebody new, maybe.
  */
 static bool
@@ -133,7 +133,7 @@ note_least(Position *position)
 	return true;
 }
 
-/* Whether it has been long enough since a store had lost ids, if one may. */
+/* Check whether it has been long enough since a store had lost ids, if one may. */
 static bool
 has_settled(void)
 {
@@ -147,7 +147,7 @@ has_settled(void)
 }
 
 /*
- * Whether those who were told still know it: then it need not be kept here.
+ * Check whether those who were told still know it: then it need not be kept here.
  * What they have not been told yet keeps itself, for its segment does not count as
  * published.
  */

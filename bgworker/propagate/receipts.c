@@ -82,7 +82,7 @@ receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit,
 	return reader->next < reader->rows.n ? RECEIPTS_MORE : RECEIPTS_ENDED;
 }
 
-/* Has the next call begin anew. */
+/* Has the next call begin at the beginning. */
 void
 receipts_forget(ReceiptReader *reader)
 {

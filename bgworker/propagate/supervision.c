@@ -45,7 +45,7 @@ static void begin_turn(int64 propagated);
 static void start_if_possible(void);
 static bool start(void);
 static void report_slot(bool is_free);
-static bool has_ended(void);
+static bool reap_if_ended(void);
 static void leave_where_it_ended(void);
 static void end_if_hanging(void);
 static void set_latch_of_bookkeeper(void);
@@ -68,7 +68,7 @@ supervision_attend(bool is_wanted, const Position *position)
 	}
 	if (!wanted)
 		return;
-	if (handle && has_ended())
+	if (handle && reap_if_ended())
 		next_start = TimestampTzPlusMilliseconds(clock_now(), RESTART_MS);
 	if (handle == NULL)
 		start_if_possible();
@@ -119,7 +119,7 @@ supervision_ask_for_expiry(void)
 	set_latch_of_bookkeeper();
 }
 
-/* Whether that is done, or nobody is there to do it. */
+/* Check whether that is done, or nobody is there to do it. */
 bool
 supervision_expiry_has_ended(void)
 {
@@ -212,7 +212,7 @@ report_slot(bool is_free)
 }
 
 static bool
-has_ended(void)
+reap_if_ended(void)
 {
 	pid_t		pid;
 

@@ -31,10 +31,10 @@ static UsedStore *stores;		/* in TopMemoryContext */
 static char client[37];			/* in whose name marks are left */
 
 static bool compare_mark(UsedStore *store, const char *mark, Position *position);
-static void store_works(UsedStore *store, const StoreReport *report);
-static void store_failed(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
+static void note_success(UsedStore *store, const StoreReport *report);
+static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
 static void report_problems(void);
-static void windows_are_told(UsedStore *store, const Position *position);
+static void note_told(UsedStore *store, const Position *position);
 static bool take_key(const Message *receipt, void *arg);
 static bool add_keys(UsedStore *store, bool is_last);
 
@@ -102,7 +102,7 @@ used_store_check(UsedStore *store, Position *position)
 
 	if (!store_inspect(store->url, client, &report, &failure))
 	{
-		store_failed(store, &failure, begun);
+		note_failure(store, &failure, begun);
 		return;
 	}
 	if (report.keeps_marks && !compare_mark(store, report.mark, position))
@@ -110,7 +110,7 @@ used_store_check(UsedStore *store, Position *position)
 	store->sound = true;
 	store->next_check = TimestampTzPlusMilliseconds(clock_now(), USED_STORE_CHECK_MS);
 	if (!store->refuses)
-		store_works(store, &report);
+		note_success(store, &report);
 }
 
 /* Check whether there are receipts that a store can be told of now. */
@@ -128,7 +128,7 @@ used_store_propagate(UsedStore *store, Position *position)
 
 	if (store->told < position->published && position->marked <= store->told)
 	{
-		windows_are_told(store, position);
+		note_told(store, position);
 		return true;
 	}
 	if (!used_store_has_more(store, position))
@@ -140,7 +140,7 @@ used_store_propagate(UsedStore *store, Position *position)
 		return false;
 	KILL_POINT("ids_added");
 	if (result == RECEIPTS_ENDED)
-		windows_are_told(store, position);
+		note_told(store, position);
 	return true;
 }
 
@@ -167,7 +167,7 @@ compare_mark(UsedStore *store, const char *mark, Position *position)
 								 store_masked(store->url), (long long) back)));
 		store->told = back;
 		store->making_up = true;
-		position_receipts_after(position, back);
+		position_expect_receipts_after(position, back);
 	}
 	receipts_forget(&store->reader);
 	store->unmarked = false;
@@ -179,7 +179,7 @@ compare_mark(UsedStore *store, const char *mark, Position *position)
 }
 
 static void
-store_works(UsedStore *store, const StoreReport *report)
+note_success(UsedStore *store, const StoreReport *report)
 {
 	char	   *masked = store_masked(store->url);
 
@@ -202,7 +202,7 @@ store_works(UsedStore *store, const StoreReport *report)
 
 /* One that keeps silent takes its time for that: others get as much before it is asked again. */
 static void
-store_failed(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
+note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
 {
 	char	   *masked = store_masked(store->url);
 	TimestampTz now = clock_now();
@@ -239,7 +239,7 @@ report_problems(void)
 
 /* What was collected has been told, or no receipt is left. */
 static void
-windows_are_told(UsedStore *store, const Position *position)
+note_told(UsedStore *store, const Position *position)
 {
 	store->told = store->reader.collected ? store->reader.upto : position->published;
 	receipts_forget(&store->reader);
@@ -282,7 +282,7 @@ add_keys(UsedStore *store, bool is_last)
 		return true;
 	if (is_last)
 	{
-		position_mark(store->reader.last, &store->reader.uuid, mark, sizeof(mark));
+		position_write_mark(store->reader.last, &store->reader.uuid, mark, sizeof(mark));
 		marks.mark = mark;
 	}
 	if (!store_add(store->url, store->keys, store->n, &marks, &failure))
@@ -290,7 +290,7 @@ add_keys(UsedStore *store, bool is_last)
 		/* All of these windows once more. */
 		receipts_forget(&store->reader);
 		store->refuses = true;
-		store_failed(store, &failure, begun);
+		note_failure(store, &failure, begun);
 		return false;
 	}
 	if (store->refuses)

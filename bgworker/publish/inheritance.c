@@ -54,7 +54,7 @@ inheritance_skip_foreign(Position *position, const Instance *instance)
 	log_scan(GetActiveSnapshot(), position->looked, now, note_own, &own);
 	position_append_window(position, snapshot_value_without(now, own.txs, own.n), &none);
 	position->first_window = position->opened.number;
-	position_all_is_published(position);
+	position_note_all_published(position);
 }
 
 /*

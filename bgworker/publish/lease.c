@@ -15,7 +15,7 @@
  * as long as it lives. outbox.instance.publisher remembers who was last.
  *
  * The same id in another place is a data directory that has moved, as into a
- * container that was made anew; or a clone of its blocks, which is told apart by
+ * container that was created again; or a clone of its blocks, which is told apart by
  * nothing but that its original lives. So it waits until the lease has run out,
  * but not for the delay, unless somebody has renewed it since we look.
  */
@@ -85,7 +85,7 @@ lease_value(void)
 }
 
 /*
- * Whether we may publish. `current` is the lease in Redis, NULL if there is
+ * Check whether we may publish. `current` is the lease in Redis, NULL if there is
  * none; `last_owner` is who published last, NULL if nobody ever did. If not,
  * says why in `reason`.
  */
@@ -127,7 +127,7 @@ note_rival(const char *lease)
 		rival_seen = true;
 }
 
-/* Whether a lease or an owner is of a data directory with our id, wherever it is. */
+/* Check whether a lease or an owner is of a data directory with our id, wherever it is. */
 static bool
 has_our_id(const char *other)
 {

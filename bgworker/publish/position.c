@@ -129,7 +129,7 @@ position_close(Position *position)
 	KILL_POINT("closing_written");
 	transaction_commit();
 	KILL_POINT("closing_committed");
-	position_all_is_published(position);
+	position_note_all_published(position);
 	return true;
 }
 
@@ -151,7 +151,7 @@ position_close_at_once(Position *position)
 	if (ConditionalLockRelationOid(relations_enter()->segments[RING_LOG][rings.ring[RING_LOG].current].window, RowExclusiveLock))
 		position_append_window(position, position->looked, &none);
 	transaction_commit_local();
-	position_all_is_published(position);
+	position_note_all_published(position);
 }
 
 /* Notes that the receipts of all windows up to this one have been propagated. */
@@ -177,13 +177,13 @@ position_of_mark(const char *mark)
 
 	if (sscanf(mark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
 		return oldest;
-	position_mark(window.number, &window.uuid, expected, sizeof(expected));
+	position_write_mark(window.number, &window.uuid, expected, sizeof(expected));
 	return strcmp(mark, expected) == 0 ? number : oldest;
 }
 
 /* Takes all windows after that one for having receipts: they are propagated once more. */
 void
-position_receipts_after(Position *position, int64 number)
+position_expect_receipts_after(Position *position, int64 number)
 {
 	position->propagated = Min(position->propagated, number);
 	position->marked = position->opened.number;
@@ -192,7 +192,7 @@ position_receipts_after(Position *position, int64 number)
 
 /* What is left in a store when it has all ids up to the end of a window. */
 void
-position_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size)
+position_write_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size)
 {
 	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
 
@@ -262,7 +262,7 @@ position_has_published(const Position *position, FullTransactionId tx)
 
 /* Notes that all windows are in Redis. */
 void
-position_all_is_published(Position *position)
+position_note_all_published(Position *position)
 {
 	position->fence_told = false;
 	position->sent = position->published = position->opened.number;

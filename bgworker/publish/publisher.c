@@ -126,7 +126,7 @@ publisher_publish_next(Position *position)
 	KILL_POINT("window_sent");
 	if (!redis_session_take_fence_along(delivery.window->number, &delivery.window->uuid))
 		return PUBLISH_FAILED;
-	suspects_window_sent(delivery.window->number);
+	suspects_note_window_sent(delivery.window->number);
 	tally_settle();
 	position_advance(position);
 	return PUBLISHED_WINDOW;

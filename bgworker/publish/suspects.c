@@ -89,7 +89,7 @@ suspects_clear(void)
 
 /* All of a window has passed. */
 void
-suspects_window_sent(int64 window)
+suspects_note_window_sent(int64 window)
 {
 	if (suspects.window == window)
 		suspects.window = 0;

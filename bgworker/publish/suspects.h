@@ -11,6 +11,6 @@ extern void suspects_note_progress(void);
 extern bool suspects_have_strikes(void);
 extern int64 suspects_culprit(int64 window);
 extern void suspects_clear(void);
-extern void suspects_window_sent(int64 window);
+extern void suspects_note_window_sent(int64 window);
 
 #endif							/* OUTBOX_SUSPECTS_H */

@@ -138,7 +138,7 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	{
 		/* What rotates is any empty segment: none of them has anything else that could fail. */
 		if (i == segment || (n < 0 && ring->segments[i].state == SEGMENT_EMPTY))
-			quarantine_passed(kind, i);
+			quarantine_release(kind, i);
 	}
 	return is_there;
 }

@@ -92,8 +92,8 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 }
 
 /*
- * Before the segment is locked, for there may be many. Nobody reads it any more, so
- * they are missed by nobody if it cannot be locked now.
+ * Before the segment is locked, for there may be many. It is not read any more, so
+ * it does not matter if it cannot be locked now.
  */
 static bool
 forget_tombstones(int segment)

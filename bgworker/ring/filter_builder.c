@@ -140,7 +140,7 @@ proceed(void)
 		filter_publish(FILTER_OF_SEGMENT, kind, segment, tag);
 		KILL_POINT("filter_published");
 		building = false;
-		quarantine_passed(kind, segment);
+		quarantine_release(kind, segment);
 	}
 	key_run_close(&run);
 }

@@ -131,8 +131,8 @@ merge_continue(const Merge *merge)
 		filter_publish(FILTER_OF_MERGE, RING_HISTORY, merge->target, tag);
 	filtering = false;
 	for (int i = 0; i < merge->n; i++)
-		quarantine_passed(merge->kind, merge->sources[i]);
-	quarantine_passed(RING_HISTORY, merge->target);
+		quarantine_release(merge->kind, merge->sources[i]);
+	quarantine_release(RING_HISTORY, merge->target);
 	transaction_tell_rings();
 }
 

@@ -100,7 +100,7 @@ quarantine_catch_touched(const char *doing)
 
 /* Nothing is wrong with a segment, or no more. */
 void
-quarantine_passed(RingKind kind, int segment)
+quarantine_release(RingKind kind, int segment)
 {
 	if (segments[kind][segment].retry_ms == 0)
 		return;
@@ -124,7 +124,7 @@ quarantine_review(const Rings *rings)
 			if (segments[kind][n].tag == 0)
 				segments[kind][n].tag = tag;
 			else if (segments[kind][n].tag != tag)
-				quarantine_passed((RingKind) kind, n);
+				quarantine_release((RingKind) kind, n);
 		}
 	}
 }

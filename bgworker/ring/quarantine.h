@@ -12,7 +12,7 @@ extern bool quarantine_has_failed(RingKind kind, int segment);
 extern void quarantine_catch(RingKind kind, int segment, const char *doing);
 extern void quarantine_touch(RingKind kind, int segment);
 extern void quarantine_catch_touched(const char *doing);
-extern void quarantine_passed(RingKind kind, int segment);
+extern void quarantine_release(RingKind kind, int segment);
 extern void quarantine_review(const Rings *rings);
 
 #endif							/* OUTBOX_QUARANTINE_H */
