@@ -125,7 +125,11 @@ is($redis->count('user-events'), 1, '... and for the dispatcher');
 $node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM outbox.problems') or diag $node->sql('TABLE outbox.problems');
 ok($node->poll_query_until('postgres', q{SELECT outbox_forget('msg-1', 'rights')}), '... and for the store to forget');
 
-# Pages of an administrator: what they show in SQL, but for the way out.
+# For administrators: each problem there can be, in its order, and what the page shows
+# in SQL, but for the way out.
+my @problems = PostgreSQL::Test::Utils::slurp_file("$root/src/problem.h") =~ /P\(\w+, ("[^"]+", "\w+")\)/g;
+is_deeply([ map { s/"(.*)", "(.*)"/`$1` | $2/r } @problems ], [ section($operations, '## Problems') =~ /^\| (`[^`]+` \| (?:critical|warning)) \|/mg ],
+	'each kind of problem is explained');
 my $removal = section($operations, '## Removal');
 type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } blocks($operations =~ s/\Q$removal\E//r);
 
