@@ -23,7 +23,7 @@ max_wal_senders = 30
 wal_retrieve_retry_interval = '100ms'
 END
 my ($redis, $own_redis) = (Redis->new, Redis->new);
-my $publisher = Outbox->create('publisher', redis => $redis, init => { allows_streaming => 'logical' }, conf => "${conf}wal_level = logical\noutbox.retention = '3s'");
+my $publisher = Outbox->create('publisher', redis => $redis, init => { allows_streaming => 'logical' }, conf => "${conf}wal_level = logical");
 my $subscriber = Outbox->create('subscriber', redis => $own_redis, conf => $conf);
 my %sent;
 
@@ -96,6 +96,7 @@ handle($subscriber, 20);
 $redis->cli('DEL', 'refused');
 eventually { $redis->count('refused') == 1 } 'what was refused on the publisher arrives';
 ok($publisher->poll_query_until('postgres', q{SELECT EXISTS (SELECT FROM outbox.ring WHERE ring = 'history' AND keys > 0)}), 'records of the publisher are compacted');
+$publisher->set('outbox.retention' => '3s');
 ok($publisher->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM outbox.compacted)}), '... and expire');
 handle($publisher, 5);
 handle($subscriber, 5);
