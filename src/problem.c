@@ -259,7 +259,9 @@ find(const Findings *findings, ProblemKind kind, TimestampTz *since)
 			return problem->since == 0 ? NULL : "Everything is paused, messages wait: call outbox_resume().";
 		case PROBLEM_DEAD:
 			return problem->since == 0 ? NULL :
-				psprintf("%lld messages are dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
+				psprintf(ngettext("%lld message is dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
+								  "%lld messages are dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
+								  report->dead),
 						 (long long) report->dead);
 		case PROBLEM_DESTINATION:
 			return problem->since == 0 ? NULL : describe_deferred(report);
@@ -299,8 +301,12 @@ static char *
 describe_deferred(const DispatcherReport *report)
 {
 	if (report->deferred_error[0] == '\0')
-		return psprintf("%lld messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
+		return psprintf(ngettext("%lld message waits for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
+								 "%lld messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
+								 report->deferred),
 						(long long) report->deferred);
-	return psprintf("%lld messages wait for a destination that refuses them; they are retried: see outbox.destinations, and mend what the last answer names: %s",
+	return psprintf(ngettext("%lld message waits for a destination that refuses it and is retried: see outbox.destinations, and correct what the last answer names: %s",
+							 "%lld messages wait for a destination that refuses them and are retried: see outbox.destinations, and correct what the last answer names: %s",
+							 report->deferred),
 					(long long) report->deferred, report->deferred_error);
 }

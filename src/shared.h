@@ -70,8 +70,13 @@ typedef struct LeftAlone
 	TimestampTz until;			/* by clock_now() */
 } LeftAlone;
 
-#define LEFT_ALONE		8		/* as many at the same time */
+/*
+ * A table is left alone where a process has ended, and the next process is
+ * started BOOKKEEPER_RESTART_MS later: so no more can be left alone at one time.
+ */
 #define LEFT_ALONE_S	60
+#define BOOKKEEPER_RESTART_MS	1000
+#define LEFT_ALONE		(LEFT_ALONE_S * 1000 / BOOKKEEPER_RESTART_MS + 1)
 
 /*
  * What the dispatcher and its bookkeeper, who works on custom record tables,
@@ -81,7 +86,9 @@ typedef struct LeftAlone
 typedef struct Bookkeeping
 {
 	uint32		turn;
-	uint32		process;		/* its process number + 1, 0 = none */
+	uint32		process;		/* its process number + 1, 0 = none; maybe of
+								 * an earlier turn, and about to end */
+	int			pid;			/* of that process */
 	int64		to_mark;		/* newest window that may be marked */
 	int64		marked;			/* newest one up to which all is */
 	uint64		expiries_asked;

@@ -87,6 +87,11 @@ $redis_store->command('ACL', 'SETUSER', 'limited', 'on', '>x', '~*', '+@all', '-
 fails($redis_store->tcp_url('limited:x@'), qr/^08006: .*NOPERM/, 'a Redis that does not say whether it is a replica');
 my $starting = Impostor->new(starts => sub { return $_[1] eq 'AUTH' ? undef : "-LOADING Redis is loading the dataset in memory\r\n"; });
 fails($starting->url('starts'), qr/^57P03: .*LOADING/, 'a Redis that is starting');
+foreach my $count ('-1', '2')
+{
+	my $liar = Impostor->new(plain => sub { return $_[1] eq 'EXISTS' ? ":$count\r\n" : undef });
+	fails('redis://127.0.0.1:' . $liar->port, qr/^08006: .*unexpected reply/, "one that has a single id $count times");
+}
 
 #
 # Replicas may lack what was added last.

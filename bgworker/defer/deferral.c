@@ -173,8 +173,10 @@ deferral_defer_refused(const Message *message, int segment, const char *error)
 	{
 		write_row(message, segment, DEFERRED_DEAD, attempts, GetCurrentTimestamp(), error);
 		tally_add_dead();
-		ereport(LOG, (errmsg("outbox: message \"%s\" for destination \"%s\" is dead after %d attempts: %s",
-							 text_to_cstring(message->message_id), dest, attempts, error)));
+		ereport(LOG,
+				(errmsg_plural("outbox: message \"%s\" for destination \"%s\" is dead after %d attempt: %s",
+							   "outbox: message \"%s\" for destination \"%s\" is dead after %d attempts: %s",
+							   attempts, text_to_cstring(message->message_id), dest, attempts, error)));
 	}
 	else
 	{

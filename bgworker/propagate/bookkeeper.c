@@ -76,7 +76,7 @@ outbox_bookkeeper_main(Datum database)
 		more |= expire();
 		if (attend_to_refusal() || more)
 			continue;
-		process_sleep(Min(IDLE_MS, marking_ms_until_due()), OUTBOX_WAIT_BOOKKEEPER);
+		process_sleep(Min(IDLE_MS, Min(marking_ms_until_due(), bookkeeping_ms_until_expiry())), OUTBOX_WAIT_BOOKKEEPER);
 	}
 }
 
@@ -88,6 +88,7 @@ register_process(void)
 	if (shared->books.turn == turn)
 	{
 		shared->books.process = MyProcNumber + 1;
+		shared->books.pid = MyProcPid;
 		shared->books.busy_with = InvalidOid;
 	}
 	LWLockRelease(shared->lock);
@@ -181,7 +182,7 @@ expire(void)
 	if (!is_expiring && !begin_expiry())
 		return false;
 	if (bookkeeping_expire())
-		return true;
+		return bookkeeping_ms_until_expiry() == 0;
 	KILL_POINT("table_records_expired");
 	end_expiry();
 	return false;

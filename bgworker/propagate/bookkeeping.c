@@ -20,8 +20,10 @@
 
 #include "bgworker/propagate/bookkeeping.h"
 #include "bgworker/propagate/left_alone.h"
+#include "bgworker/propagate/pace.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/record/endpoint.h"
 #include "src/record/record_table.h"
 #include "src/shared.h"
@@ -35,6 +37,7 @@ typedef struct Expiry
 	char	   *endpoint;
 	Oid			table;
 	TimestampTz from;			/* what was dispatched before is dealt with */
+	TimestampTz rests_until;	/* for its last statement took long */
 } Expiry;
 
 static MemoryContext context;	/* of the round of expiry */
@@ -42,6 +45,7 @@ static List *expiries;				/* of Expiry */
 static char expiry_error[256];	/* of this round, or the last one */
 
 static void put_last(Oid table);
+static Expiry *find_due(void);
 static void mark(TableWork *work);
 static void delete_expired(TableWork *work);
 static Datum make_ids(const TableWork *work);
@@ -111,18 +115,18 @@ put_last(Oid table)
 }
 
 /*
- * Deletes some expired records; false when the round is at its end. Rows that
- * somebody has locked are left to the next round.
+ * Deletes some expired records, of a table that does not rest; false when the
+ * round is at its end. Rows that somebody has locked are left to the next round.
  */
 bool
 bookkeeping_expire(void)
 {
-	Expiry	   *expiry;
-	TableWork		work = {0};
+	Expiry	   *expiry = find_due();
+	TableWork	work = {0};
+	TimestampTz begun = clock_now();
 
-	if (expiries == NIL)
-		return false;
-	expiry = linitial(expiries);
+	if (expiry == NULL)
+		return expiries != NIL;
 	work.from = expiry->from;
 	if (!table_work_run(delete_expired, &work, expiry->endpoint, "deleting expired records"))
 	{
@@ -130,12 +134,43 @@ bookkeeping_expire(void)
 		strlcpy(expiry_error, table_work_error(), sizeof(expiry_error));
 		work.rows = 0;
 	}
+	expiry->rests_until = pace_rest_after(begun);
 	if (work.rows >= EXPIRY_BATCH)
 		expiry->from = work.upto;
 	else
-		expiries = list_delete_first(expiries);
+		expiries = list_delete_ptr(expiries, expiry);
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, work.rows);
 	return expiries != NIL;
+}
+
+/* The first that does not rest; NULL if there is none. */
+static Expiry *
+find_due(void)
+{
+	TimestampTz now = clock_now();
+	ListCell   *cell;
+
+	foreach(cell, expiries)
+	{
+		Expiry	   *expiry = lfirst(cell);
+
+		if (expiry->rests_until <= now)
+			return expiry;
+	}
+	return NULL;
+}
+
+/* How long until bookkeeping_expire() has something to do, in a round. */
+long
+bookkeeping_ms_until_expiry(void)
+{
+	TimestampTz now = clock_now();
+	long		ms = PG_INT32_MAX;
+	ListCell   *cell;
+
+	foreach(cell, expiries)
+		ms = Min(ms, TimestampDifferenceMilliseconds(now, ((Expiry *) lfirst(cell))->rests_until));
+	return ms;
 }
 
 /* What went wrong in the last round of expiry; "" = nothing. */

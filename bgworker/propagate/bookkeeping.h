@@ -16,6 +16,7 @@ typedef enum Marking
 extern Marking bookkeeping_mark(const char *endpoint, char **msgids, int n);
 extern void bookkeeping_begin_expiry(void);
 extern bool bookkeeping_expire(void);
+extern long bookkeeping_ms_until_expiry(void);
 extern const char *bookkeeping_expiry_error(void);
 
 #endif							/* OUTBOX_BOOKKEEPING_H */

@@ -27,17 +27,17 @@ left_alone_init(void)
 
 /*
  * Leaves the table alone that work was done on, for the process that did it has
- * ended or is ended there; in the place of the one whose time ends first. The
- * caller holds the lock exclusively.
+ * ended or is ended there; in the place that it has, or else in one whose time is
+ * over: there are enough. The caller holds the lock exclusively.
  */
 void
 left_alone_add(Bookkeeping *books, Oid table)
 {
 	LeftAlone  *place = &books->left_alone[0];
 
-	for (int i = 1; i < LEFT_ALONE; i++)
+	for (int i = 1; i < LEFT_ALONE && place->table != table; i++)
 	{
-		if (books->left_alone[i].until < place->until)
+		if (books->left_alone[i].table == table || books->left_alone[i].until < place->until)
 			place = &books->left_alone[i];
 	}
 	place->table = table;

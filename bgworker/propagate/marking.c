@@ -22,6 +22,7 @@
 #include "bgworker/propagate/bookkeeping.h"
 #include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marking.h"
+#include "bgworker/propagate/pace.h"
 #include "bgworker/propagate/receipts.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
@@ -64,6 +65,7 @@ typedef struct MarkedTable
 	Ids			aside;
 	bool		failed;			/* the table cannot be used */
 	TimestampTz next_try;		/* of what is aside, or of the table */
+	TimestampTz rests_until;	/* for its last statement took long */
 	int			retry_ms;
 	char		problem[FOREIGN_TEXT_BYTES];	/* empty = none */
 } MarkedTable;
@@ -79,6 +81,7 @@ static void forget_unused(void);
 static void put_last(Oid oid);
 static void skip_to(int64 number);
 static bool go_on_with(MarkedTable *table, int64 to_mark);
+static bool rests(const MarkedTable *table);
 static void try_aside_again(MarkedTable *table);
 static bool mark_page(MarkedTable *table, int64 to_mark);
 static bool take_id(const Message *receipt, void *arg);
@@ -132,12 +135,15 @@ marking_least(void)
 long
 marking_ms_until_due(void)
 {
+	TimestampTz now = clock_now();
 	long		ms = PG_INT32_MAX;
 
 	for (MarkedTable *table = tables; table; table = table->next)
 	{
 		if (table->failed || table->aside.n > 0)
-			ms = Min(ms, TimestampDifferenceMilliseconds(clock_now(), table->next_try));
+			ms = Min(ms, TimestampDifferenceMilliseconds(now, Max(table->next_try, table->rests_until)));
+		else if (rests(table))
+			ms = Min(ms, TimestampDifferenceMilliseconds(now, table->rests_until));
 	}
 	return ms;
 }
@@ -242,19 +248,25 @@ static bool
 go_on_with(MarkedTable *table, int64 to_mark)
 {
 	bool		more = false;
-
 	bool		is_due = clock_now() >= table->next_try;
 
-	if (table->failed && !is_due)
+	if ((table->failed && !is_due) || rests(table))
 		return false;
 	table->failed = false;
 	if (table->aside.n > 0 && is_due)
 		try_aside_again(table);
-	if (!table->failed && table->told < to_mark && table->aside.n < MAX_ASIDE)
+	if (!table->failed && !rests(table) && table->told < to_mark && table->aside.n < MAX_ASIDE)
 		more |= mark_page(table, to_mark);
 	if (table->aside.n == 0)
 		table->marked = table->told;
 	return more;
+}
+
+/* Check whether the table is left to itself, so that others get their turn. */
+static bool
+rests(const MarkedTable *table)
+{
+	return clock_now() < table->rests_until;
 }
 
 /* Tries what was put aside, piece by piece; what is locked still stays. */
@@ -266,7 +278,7 @@ try_aside_again(MarkedTable *table)
 	for (int first = 0; first < table->aside.n; first += MAX_MESSAGES)
 	{
 		int			n = Min(MAX_MESSAGES, table->aside.n - first);
-		Marking		marking = table->failed ? MARKING_FAILED : mark(table, table->aside.items + first, n);
+		Marking		marking = table->failed || rests(table) ? MARKING_FAILED : mark(table, table->aside.items + first, n);
 
 		for (int i = 0; marking != MARKING_DONE && i < n; i++)
 			table->aside.items[left++] = table->aside.items[first + i];
@@ -361,8 +373,10 @@ is_of(const Message *receipt, const MarkedTable *table)
 static Marking
 mark(MarkedTable *table, char **msgids, int n)
 {
+	TimestampTz begun = clock_now();
 	Marking		marking = bookkeeping_mark(table->endpoint, msgids, n);
 
+	table->rests_until = pace_rest_after(begun);
 	table->failed = marking == MARKING_FAILED;
 	if (marking == MARKING_FAILED)
 		set_problem(table, table_work_error());

@@ -10,7 +10,9 @@
  *
  * A statement that ends neither by itself nor by its time limit is ended with the
  * process, which nothing can catch; its table is then left alone for a while, so
- * that others get their turn.
+ * that others get their turn. A process that does not end even so, for what runs
+ * there never checks for interrupts, is waited for: two of them would mark the same
+ * records. Status names it meanwhile.
  *
  * It goes with its dispatcher. There may be no free worker slot for it: then
  * nothing is marked, status says so, and it is tried again.
@@ -26,20 +28,26 @@
 
 #include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/supervision.h"
+#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/outbox.h"
 #include "src/problem.h"
+#include "src/record/record_table.h"
 #include "src/shared.h"
 
 #define HANGING_MS		15000	/* a statement has a limit, and this is longer */
-#define RESTART_MS		1000	/* until the next one is started */
+#define ENDING_MS		5000	/* how long one that was told to end may take */
+#define ENDING_LOOK_MS	100		/* meanwhile */
 #define LOOK_MS			1000	/* while it works */
 
 static BackgroundWorkerHandle *handle;	/* NULL = none runs */
 static bool wanted;
 static TimestampTz next_start;
 static bool no_slot;			/* and the log says so */
+static int	ending;				/* process that was told to end; 0 = none */
+static TimestampTz ending_since;
+static bool does_not_end;		/* and the log says so */
 
 static void begin_turn(int64 propagated);
 static void start_if_possible(void);
@@ -48,6 +56,9 @@ static void report_slot(bool is_free);
 static bool reap_if_ended(void);
 static void leave_where_it_ended(void);
 static void end_if_hanging(void);
+static void look_after_ending(void);
+static void report_ending(bool in_vain);
+static char *describe_table(Oid table);
 static void set_latch_of_bookkeeper(void);
 
 /*
@@ -69,11 +80,12 @@ supervision_attend(bool is_wanted, const Position *position)
 	if (!wanted)
 		return;
 	if (handle && reap_if_ended())
-		next_start = TimestampTzPlusMilliseconds(clock_now(), RESTART_MS);
-	if (handle == NULL)
-		start_if_possible();
-	else
+		next_start = TimestampTzPlusMilliseconds(clock_now(), BOOKKEEPER_RESTART_MS);
+	look_after_ending();
+	if (handle)
 		end_if_hanging();
+	else if (ending == 0)
+		start_if_possible();
 
 	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
 	if (books->marked >= position->marked)
@@ -106,7 +118,9 @@ supervision_ms_until_due(void)
 {
 	if (!wanted)
 		return LOOK_MS * 10;
-	return handle ? LOOK_MS : Max(TimestampDifferenceMilliseconds(clock_now(), next_start), 1);
+	if (ending != 0 && !does_not_end)
+		return ENDING_LOOK_MS;
+	return handle || ending != 0 ? LOOK_MS : Max(TimestampDifferenceMilliseconds(clock_now(), next_start), 1);
 }
 
 /* Has expired records deleted from custom record tables. */
@@ -129,7 +143,7 @@ supervision_expiry_has_ended(void)
 	LWLockAcquire(shared_mine()->lock, LW_SHARED);
 	ended = books->expiries_done == books->expiries_asked;
 	LWLockRelease(shared_mine()->lock);
-	return ended || !wanted || no_slot;
+	return ended || !wanted || no_slot || does_not_end;
 }
 
 /* Ends the bookkeeper, if one runs; without waiting for it. */
@@ -153,8 +167,13 @@ begin_turn(int64 propagated)
 	shared->books.turn++;
 	shared->books.marked = shared->books.to_mark = propagated;
 	shared->books.expiries_done = shared->books.expiries_asked;
+	ending = shared->books.process ? shared->books.pid : 0;
+	if (ending != 0 && OidIsValid(shared->books.busy_with))
+		shared->books.ended_at = shared->books.busy_with;
 	shared->books.busy_with = InvalidOid;
 	LWLockRelease(shared->lock);
+	ending_since = clock_now();
+	does_not_end = false;
 	problem_clear(PROBLEM_MARKING);
 	problem_clear(PROBLEM_EXPIRY);
 }
@@ -165,7 +184,7 @@ start_if_possible(void)
 	if (clock_now() < next_start)
 		return;
 	report_slot(start());
-	next_start = TimestampTzPlusMilliseconds(clock_now(), RESTART_MS);
+	next_start = TimestampTzPlusMilliseconds(clock_now(), BOOKKEEPER_RESTART_MS);
 }
 
 static bool
@@ -248,7 +267,11 @@ end_if_hanging(void)
 	hangs = OidIsValid(table) &&
 		TimestampDifferenceExceeds(shared->books.busy_since, clock_now(), HANGING_MS);
 	if (hangs)
+	{
 		left_alone_add(&shared->books, table);
+		ending = shared->books.pid;
+		ending_since = clock_now();
+	}
 	LWLockRelease(shared->lock);
 	if (!hangs)
 		return;
@@ -256,6 +279,71 @@ end_if_hanging(void)
 			(errmsg("outbox: a statement on record table %u does not end; ending the bookkeeper", table),
 			 errdetail("The table is left alone for %d s.", LEFT_ALONE_S)));
 	TerminateBackgroundWorker(handle);
+}
+
+/* Finds out whether a process that was told to end has done so, and tells of it if that takes long. */
+static void
+look_after_ending(void)
+{
+	Bookkeeping *books = &shared_mine()->books;
+	bool		has_ended;
+
+	if (ending == 0)
+		return;
+	LWLockAcquire(shared_mine()->lock, LW_SHARED);
+	has_ended = books->process == 0 || books->pid != ending;
+	LWLockRelease(shared_mine()->lock);
+	if (has_ended)
+	{
+		ending = 0;
+		report_ending(false);
+	}
+	else if (TimestampDifferenceExceeds(ending_since, clock_now(), ENDING_MS))
+		report_ending(true);
+}
+
+/* Tells once that the process does not end, or that it has. */
+static void
+report_ending(bool in_vain)
+{
+	char	   *table;
+
+	if (does_not_end == in_vain)
+		return;
+	does_not_end = in_vain;
+	if (!in_vain)
+	{
+		ereport(LOG, (errmsg("outbox: the bookkeeper that did not end has ended")));
+		problem_clear(PROBLEM_MARKING);
+		return;
+	}
+	table = describe_table(shared_mine()->books.ended_at);
+	ereport(LOG,
+			(errmsg("outbox: the bookkeeper, process %d, does not end, processed messages cannot be marked", ending),
+			 errdetail("It works on %s, where code checks for no interrupts.", table)));
+	problem_set(PROBLEM_MARKING,
+				"Processed messages cannot be marked in any table, the log keeps them: process %d works on %s and does not end; code there checks for no interrupts. When it ends, or the server was restarted, correct the trigger.",
+				ending, table);
+	pfree(table);
+}
+
+/* How to call a record table; palloc'd. */
+static char *
+describe_table(Oid table)
+{
+	char	   *name = NULL;
+	char	   *text;
+
+	if (OidIsValid(table) && transaction_begin("naming a record table"))
+	{
+		name = get_rel_name(table) ? MemoryContextStrdup(TopMemoryContext, record_table_name(table)) : NULL;
+		transaction_commit();
+	}
+	if (name == NULL)
+		return MemoryContextStrdup(TopMemoryContext, "a record table");
+	text = psprintf("record table %s", name);
+	pfree(name);
+	return text;
 }
 
 static void

@@ -145,7 +145,7 @@ table_work_execute(const TableWork *work, const char *sql, int nargs, Oid *types
 	SPI_connect();
 	code = SPI_execute_with_args(sql, nargs, types, values, NULL, false, 0);
 	if (code < 0)
-		elog(ERROR, "could not table_work_execute \"%s\": %s", sql, SPI_result_code_string(code));
+		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(code));
 	for (int i = 0; i < ncolumns; i++)
 		result[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull);
 	SPI_finish();

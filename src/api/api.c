@@ -304,7 +304,7 @@ read_bulk(FunctionCallInfo fcinfo, Bulk *bulk)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("bodies and message_ids must be of the same length"),
-					 errdetail("There are %d bodies and %d message ids.", bulk->n, n)));
+					 errdetail("The number of bodies is %d, the number of message ids is %d.", bulk->n, n)));
 	}
 	bulk->deliver_at = read_deliver_at(fcinfo);
 }
@@ -358,7 +358,7 @@ read_headers_of_each(Bulk *bulk, Jsonb *headers)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("bodies and headers must be of the same length"),
-				 errdetail("There are %d bodies and headers for %u messages.", bulk->n, JB_ROOT_COUNT(headers)),
+				 errdetail("The number of bodies is %d, the number of headers is %u.", bulk->n, JB_ROOT_COUNT(headers)),
 				 errhint("A single object is the headers of all messages.")));
 	bulk->headers_of_each = headers;
 }

@@ -133,9 +133,9 @@ ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answ
 	reply = receive(link, failure);
 	if (reply == NULL)
 		return false;
-	known = reply->type == REDIS_REPLY_INTEGER;
+	known = reply->type == REDIS_REPLY_INTEGER && (reply->integer == 0 || reply->integer == 1);
 	if (known)
-		*answer = reply->integer > 0;
+		*answer = reply->integer == 1;
 	else
 		fail_with(failure, reply);
 	freeReplyObject(reply);

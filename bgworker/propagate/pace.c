@@ -1,0 +1,36 @@
+/*
+ * pace.c
+ *		How long work on a custom record table rests after a statement.
+ *
+ * Called by marking.c and bookkeeping.c, in the bookkeeper. Statements on these
+ * tables set off code of their owners, and all tables share one process. A
+ * statement that takes long and succeeds is no error, but a table where each one
+ * does must not keep the others from their turn. So slow work rests: for as long
+ * as its statement took, and while other slow work rests, after that. So all slow
+ * work together takes half of the time, and each of it gets its turn.
+ *
+ * It knows no table, and it must never keep work from being done at all.
+ */
+#include "postgres.h"
+
+#include "bgworker/propagate/pace.h"
+#include "src/clock.h"
+
+#define SLOW_MS		100		/* a statement that takes longer is slow */
+
+static TimestampTz rested_until;	/* the end of all rests, one after the other */
+
+/*
+ * The time, by clock_now(), before which the work is not to go on whose statement
+ * began at `begun` and has just ended, well or not; 0 = it was quick.
+ */
+TimestampTz
+pace_rest_after(TimestampTz begun)
+{
+	TimestampTz took = clock_now() - begun;
+
+	if (took < SLOW_MS * INT64CONST(1000))
+		return 0;
+	rested_until = Max(rested_until, begun) + 2 * took;
+	return rested_until;
+}

@@ -1,0 +1,104 @@
+# The bookkeeper works on all custom record tables. What keeps it at one of them
+# does not keep it from the others: a statement that takes long, or tables that
+# end its process, however many. And where code runs that no signal ends, status
+# says so.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.cleanup_interval = -1\nautovacuum = off");
+
+sub bookkeeper
+{
+	my ($database, $more) = @_;
+	$more //= 'true';
+	return $node->sql("SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type = 'outbox bookkeeper' AND datname = '$database' AND $more");
+}
+
+# Tables with endpoints of the same names.
+sub create_tables
+{
+	my ($database, @tables) = @_;
+	$node->sql(<<"END", $database) foreach @tables;
+CREATE TABLE $_ (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
+CREATE INDEX ON $_ (dispatched_at);
+SELECT outbox_create_endpoint('$_', record_table => '$_', retention => '1 hour');
+END
+	return;
+}
+
+# Gives them a trigger that does this.
+sub create_triggers
+{
+	my ($database, $does, @tables) = @_;
+	$node->sql("CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN $does; RETURN NEW; END \$\$;"
+		. join('', map { "CREATE TRIGGER act BEFORE UPDATE ON $_ FOR EACH STATEMENT EXECUTE FUNCTION act();" } @tables), $database);
+	return;
+}
+
+# As many messages are processed, in one transaction.
+sub handle
+{
+	my ($database, $msgid, $n, @endpoints) = @_;
+	$node->sql('BEGIN; ' . join('', map { <<"END" } @endpoints) . 'COMMIT', $database);
+DO \$\$ BEGIN FOR n IN 1 .. $n LOOP PERFORM outbox_begin('$msgid' || n, '$_'), outbox_commit(); END LOOP; END \$\$;
+END
+	return;
+}
+
+# Stops the process where the trigger of a table hangs: nothing that it is told ends it now.
+create_tables('postgres', 'hanging');
+create_triggers('postgres', 'PERFORM pg_sleep(3600)', 'hanging');
+handle('postgres', 'm', 1, 'hanging');
+my $stopped;
+eventually { $stopped = bookkeeper('postgres', "wait_event = 'PgSleep'") } 'a trigger hangs';
+kill 'STOP', $stopped;
+
+# Meanwhile, in another database. A page of receipts is 1000 of them.
+$node->sql('CREATE DATABASE slow TEMPLATE template0');
+$node->sql('CREATE EXTENSION outbox', 'slow');
+create_tables('slow', 'slow', 'fast');
+create_triggers('slow', 'PERFORM pg_sleep(1.5)', 'slow');
+handle('slow', 'm', 4000, 'slow', 'fast');
+eventually { $node->sql('SELECT bool_and(dispatched) FROM fast', 'slow') eq 't' } 'records of a table are marked';
+cmp_ok($node->sql('SELECT count(*) FROM slow WHERE dispatched_at < (SELECT max(dispatched_at) FROM fast)', 'slow'), '<=', 1000,
+	'... and one where each statement takes long does not get as many turns meanwhile');
+eventually { $node->sql('SELECT bool_and(dispatched) FROM slow', 'slow') eq 't' } '... but it gets its turns';
+
+# More tables than there once were places to note which ones are left alone.
+my @ending = map { "ending_$_" } 1 .. 10;
+$node->sql('CREATE DATABASE ending TEMPLATE template0');
+$node->sql('CREATE EXTENSION outbox', 'ending');
+create_tables('ending', @ending);
+create_triggers('ending', q{RAISE LOG 'ending at %', TG_TABLE_NAME; PERFORM set_config('exit_on_error', 'on', false); RAISE EXCEPTION 'gone'}, @ending);
+my $log = $node->log_position;
+my $ended = sub { my %at; $at{$_}++ foreach $node->log_since($log) =~ /ending at (ending_\d+)/g; return \%at };
+handle('ending', 'm', 1, @ending);
+eventually { keys %{ $ended->() } == @ending } 'ten tables end the process';
+
+# The process that does not end.
+eventually { $node->status('problem') =~ /in any table.*process $stopped works on record table public\.hanging and does not end/ } 'a process that does not end is named, and where it works';
+is(bookkeeper('postgres'), $stopped, '... and there is no other one');
+is($node->sql('SELECT outbox_cleanup()'), 0, '... outbox_cleanup() answers');
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+ok($node->wait_until_sent, '... messages are sent');
+my $dispatcher = $node->dispatcher;
+$node->sql("SELECT pg_terminate_backend($dispatcher)");
+eventually { $node->dispatcher != $dispatcher && $node->status('problem') =~ /process $stopped works on record table public\.hanging and does not end/ } '... as the next dispatcher says';
+is(bookkeeper('postgres'), $stopped, '... who starts no other one either');
+kill 'CONT', $stopped;
+eventually { (bookkeeper('postgres') || $stopped) ne $stopped } 'it ends: there is another one';
+unlike($node->status('problem') // '', qr/does not end/, '... which status knows');
+$node->sql('DROP TRIGGER act ON hanging');
+eventually { $node->sql('SELECT dispatched FROM hanging') eq 't' } '... the trigger is dropped, the record is marked';
+eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
+
+my $at = $ended->();
+is_deeply([ grep { $at->{$_} != 1 } @ending ], [], 'none of the ten was tried again meanwhile');
+
+done_testing();
