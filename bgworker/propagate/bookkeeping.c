@@ -21,6 +21,7 @@
 #include "bgworker/propagate/bookkeeping.h"
 #include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/pace.h"
+#include "bgworker/propagate/reclaimed.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -47,18 +48,21 @@ static char expiry_error[256];	/* of this round, or the last one */
 static void put_last(Oid table);
 static Expiry *find_due(void);
 static void mark(TableWork *work);
+static void leave_out_reclaimed(TableWork *work);
 static void delete_expired(TableWork *work);
 static Datum make_ids(const TableWork *work);
 static bool spells_uuid(const char *text);
 
 /*
  * Marks the records of these messages as dispatched; records that are not there
- * or marked already are none of its business.
+ * or marked already are none of its business. `is_repeated` says that this may
+ * have been done before with the same receipts; those that have been claimed once
+ * more since then are left to their next receipt.
  */
 Marking
-bookkeeping_mark(const char *endpoint, char **msgids, int n)
+bookkeeping_mark(const char *endpoint, char **msgids, int n, bool is_repeated)
 {
-	TableWork		work = {.msgids = msgids, .nmsgids = n};
+	TableWork	work = {.msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
 
 	if (!table_work_run(mark, &work, endpoint, "marking records"))
 		return MARKING_FAILED;
@@ -180,6 +184,17 @@ bookkeeping_expiry_error(void)
 	return expiry_error;
 }
 
+/* The caller keeps its ids. */
+static void
+leave_out_reclaimed(TableWork *work)
+{
+	char	  **msgids = palloc(work->nmsgids * sizeof(char *));
+
+	memcpy(msgids, work->msgids, work->nmsgids * sizeof(char *));
+	work->nmsgids = reclaimed_leave_out(work->endpoint->name, msgids, work->nmsgids);
+	work->msgids = msgids;
+}
+
 /*
  * Marks what is not locked, and counts what is left. What others have locked
  * they may be changing or deleting.
@@ -192,9 +207,12 @@ mark(TableWork *work)
 	const char *id = quote_identifier(mapping->message_id);
 	const char *dispatched = quote_identifier(mapping->dispatched);
 	Oid			type = work->shape.id_type == UUIDOID ? UUIDARRAYOID : TEXTARRAYOID;
-	Datum		ids = make_ids(work);
+	Datum		ids;
 	Datum		left;
 
+	if (work->is_repeated)
+		leave_out_reclaimed(work);
+	ids = make_ids(work);
 	table_work_execute(work, psprintf("UPDATE ONLY %s SET %s = true, %s = clock_timestamp()%s WHERE ctid = ANY(ARRAY("
 						   "SELECT ctid FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE FOR NO KEY UPDATE SKIP LOCKED))",
 						   table, dispatched, quote_identifier(mapping->dispatched_at),

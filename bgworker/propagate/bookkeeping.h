@@ -13,7 +13,7 @@ typedef enum Marking
 	MARKING_FAILED				/* the table cannot be used; see the error */
 } Marking;
 
-extern Marking bookkeeping_mark(const char *endpoint, char **msgids, int n);
+extern Marking bookkeeping_mark(const char *endpoint, char **msgids, int n, bool is_repeated);
 extern void bookkeeping_begin_expiry(void);
 extern bool bookkeeping_expire(void);
 extern long bookkeeping_ms_until_expiry(void);

@@ -66,17 +66,22 @@ typedef struct MarkedTable
 	bool		failed;			/* the table cannot be used */
 	TimestampTz next_try;		/* of what is aside, or of the table */
 	TimestampTz rests_until;	/* for its last statement took long */
+	bool		is_unnamed;		/* the page has a receipt of a message that had
+								 * been deferred */
 	int			retry_ms;
 	char		problem[FOREIGN_TEXT_BYTES];	/* empty = none */
 } MarkedTable;
 
 static MarkedTable *tables;		/* in TopMemoryContext */
 static int64 listed;			/* to_mark when they were listed last */
+static int64 repeated_upto;		/* newest window that may have been worked on
+								 * before */
 static int64 reported;			/* what marking_least() said */
 static SnapshotValue *published;	/* what all that is published was seen by */
 
 static bool list_tables(int64 start_at, int64 to_mark);
 static void use_endpoint(const Endpoint *endpoint, void *arg);
+static void expect_repetition(void);
 static void forget_unused(void);
 static void put_last(Oid oid);
 static void skip_to(int64 number);
@@ -86,7 +91,7 @@ static void try_aside_again(MarkedTable *table);
 static bool mark_page(MarkedTable *table, int64 to_mark);
 static bool take_id(const Message *receipt, void *arg);
 static bool is_of(const Message *receipt, const MarkedTable *table);
-static Marking mark(MarkedTable *table, char **msgids, int n);
+static Marking mark(MarkedTable *table, char **msgids, int n, bool is_repeated);
 static void wait_longer(MarkedTable *table);
 static void set_problem(MarkedTable *table, const char *problem);
 static void report_problems(void);
@@ -187,8 +192,20 @@ use_endpoint(const Endpoint *endpoint, void *arg)
 		table->aside_context = AllocSetContextCreate(TopMemoryContext, "outbox marking later", ALLOCSET_DEFAULT_SIZES);
 		table->next = tables;
 		tables = table;
+		expect_repetition();
 	}
 	table->wanted = true;
+}
+
+/* Another process may have marked there, or this one when the endpoint had the table before. */
+static void
+expect_repetition(void)
+{
+	Window		newest;
+
+	if (!window_newest(&newest))
+		elog(ERROR, "no window is left");
+	repeated_upto = newest.number;
 }
 
 static void
@@ -278,7 +295,7 @@ try_aside_again(MarkedTable *table)
 	for (int first = 0; first < table->aside.n; first += MAX_MESSAGES)
 	{
 		int			n = Min(MAX_MESSAGES, table->aside.n - first);
-		Marking		marking = table->failed || rests(table) ? MARKING_FAILED : mark(table, table->aside.items + first, n);
+		Marking		marking = table->failed || rests(table) ? MARKING_FAILED : mark(table, table->aside.items + first, n, true);
 
 		for (int i = 0; marking != MARKING_DONE && i < n; i++)
 			table->aside.items[left++] = table->aside.items[first + i];
@@ -299,12 +316,15 @@ mark_page(MarkedTable *table, int64 to_mark)
 	Marking		marking = MARKING_DONE;
 
 	empty(table->page_context, &table->page);
+	table->is_unnamed = false;
 	published = NULL;
 	result = receipts_read(&table->reader, table->told, Min(to_mark, table->told + MAX_WINDOWS), take_id, table);
 	if (result == RECEIPTS_REFUSED)
 		return false;
+	if (!table->reader.collected)
+		repeated_upto = Max(repeated_upto, to_mark);	/* they have moved */
 	if (table->page.n > 0)
-		marking = mark(table, table->page.items, table->page.n);
+		marking = mark(table, table->page.items, table->page.n, table->is_unnamed || table->told < repeated_upto);
 	if (marking == MARKING_FAILED)
 	{
 		/* The same page once more. */
@@ -348,6 +368,7 @@ take_id(const Message *receipt, void *arg)
 
 		add(table->page_context, &table->page, msgid);
 		pfree(msgid);
+		table->is_unnamed |= VARSIZE_ANY_EXHDR(receipt->message_id) == 0;
 	}
 	return table->page.n < MAX_MESSAGES;
 }
@@ -371,10 +392,10 @@ is_of(const Message *receipt, const MarkedTable *table)
 
 /* What is locked for long is told as well: the log grows. */
 static Marking
-mark(MarkedTable *table, char **msgids, int n)
+mark(MarkedTable *table, char **msgids, int n, bool is_repeated)
 {
 	TimestampTz begun = clock_now();
-	Marking		marking = bookkeeping_mark(table->endpoint, msgids, n);
+	Marking		marking = bookkeeping_mark(table->endpoint, msgids, n, is_repeated);
 
 	table->rests_until = pace_rest_after(begun);
 	table->failed = marking == MARKING_FAILED;

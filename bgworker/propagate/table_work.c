@@ -25,6 +25,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timeout.h"
 
 #include "bgworker/propagate/left_alone.h"
@@ -72,10 +73,12 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 			begin_time_limit(work->endpoint->mapping.table);
 			if (open_table(work))
 			{
+				PushActiveSnapshot(GetTransactionSnapshot());
 				record_table_owner_code_begins();
 				KILL_POINT("before_owner_code");
 				function(work);
 				record_table_owner_code_ended();
+				PopActiveSnapshot();
 				table_close(work->table, NoLock);
 			}
 			end_time_limit();
@@ -129,13 +132,15 @@ open_table(TableWork *work)
 }
 
 /*
- * Runs a statement with the rights of the table's owner; *result is its first
- * row, whose columns are passed by value and not NULL.
+ * Runs a statement with the rights of the table's owner, who sees what the active
+ * snapshot does; *result is its first row, whose columns are passed by value and
+ * not NULL.
  */
 void
 table_work_execute(const TableWork *work, const char *sql, int nargs, Oid *types, Datum *values, int ncolumns, Datum *result)
 {
 	OwnerRights before;
+	SPIPlanPtr	plan;
 	bool		isnull;
 	int			code;
 
@@ -143,7 +148,10 @@ table_work_execute(const TableWork *work, const char *sql, int nargs, Oid *types
 	(void) set_config_option("lock_timeout", LOCK_WAIT,
 							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	SPI_connect();
-	code = SPI_execute_with_args(sql, nargs, types, values, NULL, false, 0);
+	plan = SPI_prepare(sql, nargs, types);
+	if (plan == NULL)
+		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+	code = SPI_execute_snapshot(plan, values, NULL, GetActiveSnapshot(), InvalidSnapshot, false, true, 0);
 	if (code < 0)
 		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(code));
 	for (int i = 0; i < ncolumns; i++)

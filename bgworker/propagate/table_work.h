@@ -19,6 +19,8 @@ typedef struct TableWork
 	RecordShape shape;
 	char	  **msgids;			/* to be marked */
 	int			nmsgids;
+	bool		is_repeated;	/* their receipts may have been dealt with
+								 * before */
 	TimestampTz from;			/* to be deleted: dispatched since then */
 	int64		rows;			/* deleted, or left unmarked */
 	TimestampTz upto;			/* the newest deleted */

@@ -1,0 +1,105 @@
+/*
+ * reclaimed.c
+ *		Records that have been claimed once more since a receipt of them.
+ *
+ * Called by bookkeeping.c, for receipts that may have been dealt with before. A
+ * record that is marked can be forgotten (outbox_forget()) or expire, and its
+ * message processed again: then the table has another row of that id, which must
+ * not be marked before its own messages are in Redis. But the receipt of the first
+ * one may be read again:
+ *
+ *	 a process died after marking		its successor reads on from what is noted
+ *	 another record of its page was
+ *	 locked								all of the page is tried again
+ *	 several messages of it were
+ *	 deferred							each left a receipt when it was returned
+ *
+ * Whoever claims a record leaves a receipt in the same transaction. So a snapshot
+ * that sees the new row sees its receipt, too: if there is one in the log that is
+ * not published, the older receipt is passed over, and that one will mark the row.
+ *
+ * It must see the log and the table by one and the same snapshot.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+
+#include "bgworker/propagate/reclaimed.h"
+#include "src/log/log.h"
+#include "src/record/record.h"
+
+/* The record of each id, in the order of keys. */
+typedef struct Candidate
+{
+	pg_uuid_t	key;
+	char	   *msgid;
+	bool		is_reclaimed;
+} Candidate;
+
+typedef struct Candidates
+{
+	Candidate  *items;
+	int			n;
+} Candidates;
+
+static bool find_receipt(TupleTableSlot *row, int segment, void *arg);
+static int	compare_keys(const void *a, const void *b);
+
+/*
+ * Leaves out those ids of an endpoint that have a receipt in the log which the active
+ * snapshot sees and which is not published; returns how many are left. Their order
+ * is lost. Needs an open transaction, whose memory it uses.
+ */
+int
+reclaimed_leave_out(const char *endpoint, char **msgids, int n)
+{
+	Candidates	candidates = {palloc0(n * sizeof(Candidate)), n};
+	Window		published;
+	int			left = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		candidates.items[i].msgid = msgids[i];
+		record_key_make(endpoint, msgids[i], &candidates.items[i].key);
+	}
+	qsort(candidates.items, n, sizeof(Candidate), compare_keys);
+	if (!window_published(&published))
+		elog(ERROR, "no window is left");
+	log_scan(GetActiveSnapshot(), published.snapshot, snapshot_value_now(), find_receipt, &candidates);
+	for (int i = 0; i < n; i++)
+	{
+		if (!candidates.items[i].is_reclaimed)
+			msgids[left++] = candidates.items[i].msgid;
+	}
+	return left;
+}
+
+/* A LogReader. An id may be there twice. */
+static bool
+find_receipt(TupleTableSlot *row, int segment, void *arg)
+{
+	Candidates *candidates = arg;
+	Candidate	wanted;
+	Candidate  *found;
+	Message		receipt;
+
+	if (!log_row_is_receipt(row))
+		return true;
+	log_row_envelope(row, &receipt);
+	wanted.key = receipt.key;
+	found = bsearch(&wanted, candidates->items, candidates->n, sizeof(Candidate), compare_keys);
+	if (found == NULL)
+		return true;
+	while (found > candidates->items && compare_keys(found - 1, &wanted) == 0)
+		found--;
+	for (; found < candidates->items + candidates->n && compare_keys(found, &wanted) == 0; found++)
+		found->is_reclaimed = true;
+	return true;
+}
+
+static int
+compare_keys(const void *a, const void *b)
+{
+	return memcmp(&((const Candidate *) a)->key, &((const Candidate *) b)->key, sizeof(pg_uuid_t));
+}
