@@ -143,13 +143,15 @@ CREATE TABLE outbox.deferred (
 	next_at timestamptz NOT NULL,
 	last_error text,
 	first_attempt timestamptz,
-	last_attempt timestamptz
+	last_attempt timestamptz,
+	log_tx xid8
 );
 CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'waiting';
 CREATE INDEX deferred_key_idx ON outbox.deferred (key);
 CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_at) WHERE state = 'scheduled';
 CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state = 'dead';
 CREATE INDEX deferred_tombstone_idx ON outbox.deferred (log_segment) WHERE state IN ('returned', 'discarded');
+CREATE INDEX deferred_unread_idx ON outbox.deferred (log_segment) WHERE log_tx IS NOT NULL;
 COMMENT ON TABLE outbox.deferred IS 'messages that cannot be sent now: scheduled for later, refused by their destination, behind one of these, or dead';
 COMMENT ON COLUMN outbox.deferred.id IS 'id that the message has in the log';
 COMMENT ON COLUMN outbox.deferred.key IS 'record that the message belongs to';
@@ -158,7 +160,7 @@ COMMENT ON COLUMN outbox.deferred.dest IS 'destination';
 COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this one';
 COMMENT ON COLUMN outbox.deferred.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
-COMMENT ON COLUMN outbox.deferred.body IS 'body; NULL: it is damaged and could not be read, nor could the headers';
+COMMENT ON COLUMN outbox.deferred.body IS 'body; NULL: it could not be read yet, nor could the headers';
 COMMENT ON COLUMN outbox.deferred.log_segment IS 'log segment of the row that was deferred last; when that is emptied a returned or discarded row goes too';
 COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
@@ -167,6 +169,7 @@ COMMENT ON COLUMN outbox.deferred.next_at IS 'not tried again before';
 COMMENT ON COLUMN outbox.deferred.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
+COMMENT ON COLUMN outbox.deferred.log_tx IS 'transaction of the row of the log that has the body, if that is still to be read from there';
 
 CREATE TABLE outbox.destination (
 	dest text PRIMARY KEY,
@@ -509,7 +512,7 @@ RETURNS bigint
 AS $$
 	WITH retried AS (
 		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_at = clock_timestamp()
-		WHERE d.state = 'dead' AND d.body IS NOT NULL AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
+		WHERE d.state = 'dead' AND (d.body IS NOT NULL OR d.log_tx IS NOT NULL) AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
 			AND (outbox_retry.message_id IS NULL OR d.message_id = outbox_retry.message_id)
 		RETURNING d.id)
 	SELECT count(*) FROM retried
@@ -770,7 +773,7 @@ COMMENT ON COLUMN outbox.dead_letters.dest IS 'destination';
 COMMENT ON COLUMN outbox.dead_letters.at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.dead_letters.cause IS 'incoming message that caused it';
 COMMENT ON COLUMN outbox.dead_letters.headers IS 'headers';
-COMMENT ON COLUMN outbox.dead_letters.body IS 'body; NULL: it is damaged and could not be read, so outbox_retry() leaves the message alone';
+COMMENT ON COLUMN outbox.dead_letters.body IS 'body; NULL: it could not be read; outbox_retry() has it read again as long as the log has it, and leaves the message alone after that';
 COMMENT ON COLUMN outbox.dead_letters.attempts IS 'how often it was tried';
 COMMENT ON COLUMN outbox.dead_letters.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.dead_letters.first_attempt IS 'first attempt';

@@ -15,6 +15,9 @@
  *	 dead --(outbox_discard)--> discarded
  *	 returned --(refused or deferred once more)--> waiting
  *
+ * A message whose body cannot be read waits without it, and the row says which row
+ * of the log has it.
+ *
  * Due messages go back to the log (return.c). A row stays here as a tombstone
  * until the log segment of its last original is emptied: a window that is
  * read again is sent without the originals, but with the row that was
@@ -55,6 +58,12 @@ static Statement defer_again = {
 	6, {INT8OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID}
 };
 
+static Statement put_off = {
+	"UPDATE outbox.deferred SET attempts = $2, next_at = $3, last_error = $4, state = CASE WHEN $5 THEN 'dead' ELSE state END, "
+	"first_attempt = coalesce(first_attempt, clock_timestamp()), last_attempt = clock_timestamp() WHERE id = $1",
+	5, {INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, BOOLOID}
+};
+
 static Statement find_head = {
 	"SELECT id, next_at, at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
 	1, {TEXTOID}
@@ -66,6 +75,9 @@ static void add_waiting(Blocked *blocked, const Message *message, TimestampTz du
 static bool must_wait(const Message *message);
 static void write_row(const Message *message, int segment, DeferredState state, int attempts,
 					  TimestampTz next_at, const char *error);
+static int	count_attempts(int64 id);
+static void defer_failed(const Message *message, int segment, int attempts, const char *error);
+static void give_up(const Message *message, int segment, int attempts, const char *error);
 static TimestampTz next_attempt(int attempts);
 
 /* Reads what is deferred, and who is paused. Needs an open transaction. */
@@ -155,62 +167,68 @@ deferral_try_defer(const Message *message, int segment)
 void
 deferral_defer_refused(const Message *message, int segment, const char *error)
 {
-	FullTransactionId ignored;
-	int			attempts = 0;
-	Blocked    *blocked;
-	char		dest[MAX_NAME_BYTES + 1];
+	int			attempts = count_attempts(message->id) + 1;
+	const Blocked *blocked = blocked_find(message->dest);
 
-	(void) deferred_find(message->id, &ignored, &attempts);
-	attempts++;
-	destination_key(message->dest, dest);
-	blocked = blocked_open(dest);
-	if (attempts == 1 && blocked->waiting == 0)
-		ereport(LOG, (errmsg("outbox: destination \"%s\" refuses messages: %s", dest, error)));
+	if (attempts == 1 && (blocked == NULL || blocked->waiting == 0))
+		ereport(LOG, (errmsg("outbox: destination \"%s\" refuses messages: %s", text_to_cstring(message->dest), error)));
 	if (attempts > 1)
 		probe_pace_note_refusal();
-
-	if (attempts >= outbox_max_attempts)
-	{
-		write_row(message, segment, DEFERRED_DEAD, attempts, GetCurrentTimestamp(), error);
-		tally_add_dead();
-		ereport(LOG,
-				(errmsg_plural("outbox: message \"%s\" for destination \"%s\" is dead after %d attempt: %s",
-							   "outbox: message \"%s\" for destination \"%s\" is dead after %d attempts: %s",
-							   attempts, text_to_cstring(message->message_id), dest, attempts, error)));
-	}
-	else
-	{
-		TimestampTz due = next_attempt(attempts);
-
-		write_row(message, segment, DEFERRED_WAITING, attempts, due, error);
-		add_waiting(blocked, message, due);
-	}
-	blocked->state = BLOCKED_WAITING;
-	blocked_file(blocked);
-	tally_report(error);
+	defer_failed(message, segment, attempts, error);
 }
 
 /*
- * Gives up a message that cannot be read, so that it can neither be sent nor be
- * deferred as a whole. What is left of it stays in the log for a while.
+ * Defers a message without headers and body, for these cannot be read: `message`
+ * lacks them. The same holds for the caller. They are read again after a while,
+ * from where they lie in the log; what cannot be read for long is dead.
  */
 void
-deferral_give_up(const Message *message, int segment, const char *error)
+deferral_defer_unreadable(const Message *message, int segment, const char *error)
 {
-	char		dest[MAX_NAME_BYTES + 1];
+	int			attempts = count_attempts(message->id) + 1;
 
-	destination_key(message->dest, dest);
-	write_row(message, segment, DEFERRED_DEAD, 0, GetCurrentTimestamp(), error);
-	tally_add_dead();
-	ereport(LOG, (errmsg("outbox: message \"%s\" for destination \"%s\" is dead, it cannot be read: %s",
-						 text_to_cstring(message->message_id), dest, error)));
-	tally_report(NULL);
+	if (attempts == 1)
+		ereport(LOG, (errmsg("outbox: message \"%s\" for destination \"%s\" cannot be read: %s",
+							 text_to_cstring(message->message_id), text_to_cstring(message->dest), error)));
+	defer_failed(message, segment, attempts, error);
 }
 
-/* Removes the tombstones of a log segment that is being emptied. */
+/*
+ * Puts off a deferred message that cannot be read now that it is due; in a
+ * transaction of its own, after the one that would have returned it was rolled
+ * back. It is tried again like what Redis refuses.
+ */
+void
+deferral_put_off(int64 id, const char *error)
+{
+	if (transaction_begin("putting off a message"))
+	{
+		int			attempts = count_attempts(id) + 1;
+		bool		is_dead = attempts >= outbox_max_attempts;
+
+		SPI_connect();
+		(void) transaction_run(&put_off, (Datum[]) {
+			Int64GetDatum(id), Int32GetDatum(attempts), TimestampTzGetDatum(next_attempt(attempts)),
+				CStringGetTextDatum(error), BoolGetDatum(is_dead)
+		}, NULL);
+		SPI_finish();
+		transaction_commit();
+		if (is_dead)
+			ereport(LOG,
+					(errmsg_plural("outbox: deferred message %lld is dead after %d attempt, it cannot be read: %s",
+								   "outbox: deferred message %lld is dead after %d attempts, it cannot be read: %s",
+								   attempts, (long long) id, attempts, error)));
+	}
+	(void) deferral_reload();
+	tally_report(error);
+}
+
+/* Removes the tombstones of a log segment that is being emptied; what was still to be read from it is lost. */
 void
 deferral_forget_segment(int segment)
 {
+	(void) transaction_execute("UPDATE outbox.deferred SET log_tx = NULL WHERE log_tx IS NOT NULL AND log_segment = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
 	(void) transaction_execute("DELETE FROM outbox.deferred WHERE state IN ('returned', 'discarded') AND log_segment = $1",
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
 }
@@ -319,6 +337,59 @@ write_row(const Message *message, int segment, DeferredState state,
 	}
 	else
 		deferred_append(message, segment, state, attempts, next_at, error);
+}
+
+static int
+count_attempts(int64 id)
+{
+	FullTransactionId ignored;
+	int			attempts = 0;
+
+	(void) deferred_find(id, &ignored, &attempts);
+	return attempts;
+}
+
+/* Defers a message after an attempt that failed: until the next one, or for good. */
+static void
+defer_failed(const Message *message, int segment, int attempts, const char *error)
+{
+	TimestampTz due = next_attempt(attempts);
+	bool		is_dead = attempts >= outbox_max_attempts;
+
+	if (!is_dead && message->deliver_at > GetCurrentTimestamp())
+	{
+		write_row(message, segment, DEFERRED_SCHEDULED, attempts, due, error);
+		tally_add_scheduled(due);
+	}
+	else
+	{
+		char		dest[MAX_NAME_BYTES + 1];
+		Blocked    *blocked;
+
+		destination_key(message->dest, dest);
+		blocked = blocked_open(dest);
+		if (is_dead)
+			give_up(message, segment, attempts, error);
+		else
+		{
+			write_row(message, segment, DEFERRED_WAITING, attempts, due, error);
+			add_waiting(blocked, message, due);
+		}
+		blocked->state = BLOCKED_WAITING;
+		blocked_file(blocked);
+	}
+	tally_report(error);
+}
+
+static void
+give_up(const Message *message, int segment, int attempts, const char *error)
+{
+	write_row(message, segment, DEFERRED_DEAD, attempts, GetCurrentTimestamp(), error);
+	tally_add_dead();
+	ereport(LOG,
+			(errmsg_plural("outbox: message \"%s\" for destination \"%s\" is dead after %d attempt: %s",
+						   "outbox: message \"%s\" for destination \"%s\" is dead after %d attempts: %s",
+						   attempts, text_to_cstring(message->message_id), text_to_cstring(message->dest), attempts, error)));
 }
 
 /* Doubles the delay with each attempt; the jitter keeps many from coming at once. */

@@ -8,6 +8,7 @@
  *
  * What is due: the first message of a destination that has refused one, as a
  * probe; the rest of a destination whose probe went through; what was scheduled.
+ * The body of one that could not be read is read from the log then.
  */
 #include "postgres.h"
 
@@ -28,6 +29,7 @@
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
+#include "src/shared.h"
 
 /* Returned in one transaction: messages; probes; bytes after which no further one is. */
 #define RETURN_LIMIT	1000
@@ -38,9 +40,9 @@
 #define RETURN_FIRST_OF(due) \
 	"UPDATE outbox.deferred d SET state = 'returned', returned_tx = pg_current_xact_id() " \
 	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
-	"FROM (SELECT id, octet_length(body) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
+	"FROM (SELECT id, coalesce(octet_length(body), 0) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
 	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
-	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body"
+	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body, d.log_tx"
 
 static Statement return_probes = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id"),
@@ -55,17 +57,25 @@ static Statement return_scheduled = {
 	1, {INT4OID}
 };
 
+/* Writes what could not be read before; the message is scheduled again if $4 says for when. */
+static Statement complete = {
+	"UPDATE outbox.deferred SET headers = $2, body = $3, log_tx = NULL, next_at = coalesce($4, next_at), "
+	"state = CASE WHEN $4 IS NULL THEN state ELSE 'scheduled' END, "
+	"returned_tx = CASE WHEN $4 IS NULL THEN returned_tx END WHERE id = $1",
+	4, {INT8OID, JSONBOID, BYTEAOID, TIMESTAMPTZOID}
+};
+
 static int64 being_returned;	/* the message that is; 0 = none */
 
 static bool try_return(TimestampTz now, int64 *returned, char *error, size_t size);
-static void give_up_unreturnable(const char *error);
 static int64 probe_due(TimestampTz now);
 static void note_probe(const Message *message);
 static int64 drain(void);
 static int64 release_scheduled(void);
 static int64 return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message),
 						 int64 *bytes);
-static void return_row(HeapTuple row, TupleDesc columns, Message *message);
+static bool return_row(HeapTuple row, TupleDesc columns, Message *message);
+static bool read_body(Message *message, FullTransactionId log_tx);
 
 /*
  * Returns to the log what is due, but not more than fits in a window that
@@ -83,7 +93,7 @@ return_due_messages(void)
 		return false;
 	if (!try_return(now, &returned, error, sizeof(error)))
 	{
-		give_up_unreturnable(error);
+		deferral_put_off(being_returned, error);
 		return false;
 	}
 	if (returned > 0)
@@ -157,21 +167,6 @@ try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 	}
 	PG_END_TRY();
 	return done;
-}
-
-/* What is damaged in outbox.deferred itself stays there as it is. */
-static void
-give_up_unreturnable(const char *error)
-{
-	if (transaction_begin("giving up a message"))
-	{
-		(void) transaction_execute("UPDATE outbox.deferred SET state = 'dead', last_error = $2 WHERE id = $1",
-								   2, (Oid[]) {INT8OID, TEXTOID},
-								   (Datum[]) {Int64GetDatum(being_returned), CStringGetTextDatum(error)}, NULL);
-		transaction_commit();
-	}
-	(void) deferral_reload();
-	ereport(LOG, (errmsg("outbox: deferred message %lld is dead, it cannot be read: %s", (long long) being_returned, error)));
 }
 
 /* Returns the heads that are due, as probes, and notes which ones are first then. */
@@ -262,31 +257,36 @@ static int64
 return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message), int64 *bytes)
 {
 	SPITupleTable *rows;
-	int64		returned;
+	int64		n;
+	int64		returned = 0;
 
 	SPI_connect();
-	returned = transaction_run(statement, values, NULL);
+	n = transaction_run(statement, values, NULL);
 	rows = SPI_tuptable;
-	for (int64 i = 0; i < returned; i++)
+	for (int64 i = 0; i < n; i++)
 	{
 		Message		message;
 
-		return_row(rows->vals[i], rows->tupdesc, &message);
+		if (return_row(rows->vals[i], rows->tupdesc, &message))
+		{
+			returned++;
+			if (bytes)
+				*bytes += toast_raw_datum_size(PointerGetDatum(message.body));
+			if (visit)
+				visit(&message);
+		}
 		being_returned = 0;
-		if (bytes)
-			*bytes += toast_raw_datum_size(PointerGetDatum(message.body));
-		if (visit)
-			visit(&message);
 	}
 	SPI_finish();
 	return returned;
 }
 
-static void
+/* False: now that it can be read it turns out that its time has not come. */
+static bool
 return_row(HeapTuple row, TupleDesc columns, Message *message)
 {
-	Datum		values[8];
-	bool		isnull[8];
+	Datum		values[9];
+	bool		isnull[9];
 
 	memset(message, 0, sizeof(*message));
 	heap_deform_tuple(row, columns, values, isnull);
@@ -299,7 +299,38 @@ return_row(HeapTuple row, TupleDesc columns, Message *message)
 	message->cause = isnull[4] ? NULL : DatumGetTextPP(values[4]);
 	message->at = DatumGetTimestampTz(values[5]);
 	message->headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
-	message->body = (bytea *) DatumGetPointer(values[7]);
+	message->body = isnull[7] ? NULL : (bytea *) DatumGetPointer(values[7]);
+	if (message->body == NULL &&
+		!read_body(message, isnull[8] ? InvalidFullTransactionId : DatumGetFullTransactionId(values[8])))
+		return false;
 	log_append(message);
 	log_append_receipt_of(message);
+	return true;
+}
+
+/* Reads from the log what could not be read before. False if the message is for later. */
+static bool
+read_body(Message *message, FullTransactionId log_tx)
+{
+	bool		is_for_later;
+
+	if (!FullTransactionIdIsValid(log_tx) || !log_read_body(log_tx, message))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the log does not have the body of message %lld any more", (long long) message->id)));
+	is_for_later = message->deliver_at > GetCurrentTimestamp();
+	SPI_connect();
+	(void) transaction_run(&complete,
+						   (Datum[]) {
+							   Int64GetDatum(message->id), PointerGetDatum(message->headers),
+							   PointerGetDatum(message->body), TimestampTzGetDatum(message->deliver_at)
+						   },
+						   message->headers ? (is_for_later ? NULL : "   n") : (is_for_later ? " n  " : " n n"));
+	SPI_finish();
+	message->deliver_at = 0;
+
+	/* It may have been dead until now, and wait without its time. */
+	if (is_for_later)
+		pg_atomic_write_u32(&shared_mine()->reload, 1);
+	return !is_for_later;
 }

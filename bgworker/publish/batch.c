@@ -244,7 +244,7 @@ defer_unreadable(WindowRows *window, const Failure *failure)
 	if (!transaction_begin("giving up a message"))
 		return false;
 	log_row_envelope(fetch(&page, row), &message);
-	deferral_give_up(&message, row->segment, failure->error);
+	deferral_defer_unreadable(&message, row->segment, failure->error);
 	deferred_end_append();
 	close_page(&page);
 	transaction_commit();

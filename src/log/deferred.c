@@ -43,7 +43,8 @@ enum
 	COL_LAST_ERROR,
 	COL_FIRST_ATTEMPT,
 	COL_LAST_ATTEMPT,
-	NCOLUMNS = COL_LAST_ATTEMPT
+	COL_LOG_TX,
+	NCOLUMNS = COL_LOG_TX
 };
 
 /* The table while rows are appended to it. */
@@ -217,7 +218,7 @@ deferred_highest_id(void)
  * Appends a row, in the open transaction. There must be none for the message;
  * but if it has the id of the one that was appended just before, as rows of the
  * log may that somebody put there by hand, it gets another one. A message whose
- * body is NULL could not be read.
+ * body is NULL could not be read: the row says which row of the log has it.
  * Most messages for a destination that refuses come here, so it is done without
  * planning a statement; triggers, which are for rows that come by SQL, do not
  * fire. deferred_end_append() must follow in the same transaction.
@@ -252,6 +253,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	SET_UNLESS(COL_LAST_ERROR, error == NULL, CStringGetTextDatum(error));
 	SET_UNLESS(COL_FIRST_ATTEMPT, error == NULL, now);
 	SET_UNLESS(COL_LAST_ATTEMPT, error == NULL, now);
+	SET_UNLESS(COL_LOG_TX, message->body != NULL, FullTransactionIdGetDatum(message->tx));
 #undef SET
 #undef SET_UNLESS
 	ExecStoreVirtualTuple(row);

@@ -91,6 +91,13 @@ typedef struct KeySearch
 	bool		found;
 } KeySearch;
 
+/* The message that log_read_body() completes. */
+typedef struct BodySearch
+{
+	Message    *message;
+	bool		found;
+} BodySearch;
+
 static int64 draw_id(void);
 static int64 draw_id_above(DatabaseShared *shared);
 static void note_id(DatabaseShared *shared, int64 id);
@@ -107,6 +114,7 @@ static bool has_ended(const SegmentScan *scan, FullTransactionId tx);
 static bool was_rolled_back(TransactionId tx);
 static FullTransactionId indexed_tx(const SegmentScan *scan);
 static bool match_key(TupleTableSlot *row, int segment, void *arg);
+static bool copy_body(TupleTableSlot *row, int segment, void *arg);
 
 /*
  * Draws the id of the next message: greater than all that were drawn before,
@@ -413,6 +421,19 @@ log_carries(FullTransactionId tx, const pg_uuid_t *key)
 }
 
 /*
+ * Reads headers, body and time of delivery of a message that `tx` enqueued, into
+ * palloc'd memory. False if the log does not have it any more.
+ */
+bool
+log_read_body(FullTransactionId tx, Message *message)
+{
+	BodySearch	search = {message, false};
+
+	log_scan_transaction(tx, copy_body, &search);
+	return search.found;
+}
+
+/*
  * Reads the messages and receipts of one transaction, which may be our own, in no
  * particular order. Locks are released at once.
  */
@@ -661,4 +682,21 @@ match_key(TupleTableSlot *row, int segment, void *arg)
 	search->found = !isnull && !log_row_is_receipt(row) &&
 		memcmp(DatumGetUUIDP(key), search->key, sizeof(pg_uuid_t)) == 0;
 	return !search->found;
+}
+
+/* A LogReader. */
+static bool
+copy_body(TupleTableSlot *row, int segment, void *arg)
+{
+	BodySearch *search = arg;
+	Message		found;
+
+	if (log_row_id(row) != search->message->id || log_row_is_receipt(row))
+		return true;
+	log_row_message(row, &found);
+	search->message->headers = found.headers ? (Jsonb *) PG_DETOAST_DATUM_COPY(PointerGetDatum(found.headers)) : NULL;
+	search->message->body = (bytea *) PG_DETOAST_DATUM_COPY(PointerGetDatum(found.body));
+	search->message->deliver_at = found.deliver_at;
+	search->found = true;
+	return false;
 }

@@ -45,6 +45,7 @@ extern void log_scan(Snapshot visible, const SnapshotValue *after, const Snapsho
 extern bool log_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
 extern void log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg);
 extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
+extern bool log_read_body(FullTransactionId tx, Message *message);
 
 extern bool log_row_is_receipt(TupleTableSlot *row);
 extern int64 log_row_id(TupleTableSlot *row);

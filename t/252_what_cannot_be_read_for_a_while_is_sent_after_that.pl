@@ -1,0 +1,89 @@
+# The disk fails for a while, so that bodies cannot be read. Their messages wait for
+# that as for a destination that refuses them; and those that are dead by then can
+# be retried as long as the log has their bodies.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use PostgreSQL::Test::Utils qw(slurp_file);
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+autovacuum = off
+outbox.replay_window = '1h'
+outbox.max_attempts = 1000
+outbox.retry_delay = '50ms'
+outbox.retry_max_delay = '50ms'
+END
+my ($file, $content);
+
+sub write_file
+{
+	my ($bytes) = @_;
+	open my $pages, '>', $file or die "open: $!";
+	binmode $pages;
+	print {$pages} $bytes;
+	close $pages;
+	return;
+}
+
+# Bodies that are stored out of line cannot be read after this.
+sub fail_to_read
+{
+	my (@enqueue) = @_;
+	$node->set('outbox.dispatch' => 'off');
+	eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+	$node->sql("SELECT outbox_enqueue($_)") foreach @enqueue;
+	$node->sql('CHECKPOINT');
+	$file = $node->data_dir . '/' . $node->sql(q{SELECT pg_relation_filepath(reltoastrelid) FROM pg_class, outbox.ring
+		WHERE pg_class.oid = format('outbox.log_%s', segment)::regclass AND ring = 'log' AND state = 'current'});
+	$node->stop;
+	$content = slurp_file($file);
+	write_file('');
+	$node->start;
+	$node->set('outbox.dispatch' => 'on');
+	return;
+}
+
+my $large = q{(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 1000) n)};
+my $body = $node->sql("SELECT $large");
+my $waits = q{SELECT attempts > 1 AND body IS NULL AND last_error ~ 'could not read' FROM outbox.deferred WHERE state};
+
+# For a while.
+fail_to_read("'d', $large, '{\"a\": 1}'", q{'d', 'behind it'}, q{'e', 'of another destination'},
+	"'later', $large, deliver_at => now() + interval '1 hour'");
+eventually { $redis->count('e') == 1 } 'a body cannot be read: other destinations go on';
+eventually { $node->sql("$waits = 'waiting' AND dest = 'd' ORDER BY id LIMIT 1") eq 't' } '... and the message is tried again';
+eventually { $node->sql("$waits = 'scheduled'") eq 't' } '... also one whose time has not come';
+like($node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'destination'}), qr/could not read/, '... which status tells');
+is($redis->count('d'), 0, '... and nothing overtakes it');
+my $dispatcher = $node->dispatcher;
+write_file($content);
+eventually { $redis->count('d') == 2 } 'it can be read: it is sent';
+is(join(' ', $redis->bodies('d')), "$body behind it", '... whole, and in its order');
+is($redis->command('XRANGE', 'd', '-', '+')->[0][1][-1], '1', '... with its headers');
+eventually { $node->sql(q{SELECT state = 'scheduled' AND next_at > now() + interval '55 min' AND body IS NOT NULL AND log_tx IS NULL FROM outbox.deferred WHERE dest = 'later'}) eq 't' }
+	'what is scheduled waits for its time';
+is($redis->count('later'), 0, '... and is not sent');
+ok($node->wait_until_sent, 'nothing else is left');
+is($node->dispatcher, $dispatcher, '... and no dispatcher ended');
+
+# Until it is dead.
+$node->set('outbox.max_attempts' => 2);
+fail_to_read("'d', $large, message_id => 'retried'", "'d', $large, message_id => 'lost'");
+eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } 'bodies cannot be read for long: the messages are dead';
+is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, '... they can be retried');
+eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } '... which is in vain as yet';
+write_file($content);
+is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, 'they could be read again');
+eventually { $redis->count('d') == 3 } '... and one that is retried is sent';
+is(($redis->bodies('d'))[2], $body, '... whole');
+$node->set('outbox.replay_window' => '1s', 'outbox.cleanup_interval' => '100ms');
+eventually { $node->sql(q{SELECT outbox_enqueue('e', 'x')}); $node->sql(q{SELECT log_tx IS NULL FROM outbox.dead_letters JOIN outbox.deferred USING (id)}) eq 't' } 'the log has gone round';
+is($node->sql(q{SELECT outbox_retry('d')}), 0, '... so the other one cannot be retried any more');
+like($node->sql(q{SELECT last_error FROM outbox.dead_letters}), qr/could not read/, '... which says why');
+
+done_testing();
