@@ -276,8 +276,9 @@ log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid
 
 /*
  * Appends a receipt for a message that had been deferred, and goes its way now or
- * is given up: nobody marks its record before. Which endpoint that is is found
- * out by whoever reads the receipt; it may not be restored yet.
+ * is given up: nobody marks its record before. Which endpoint that is, and whether
+ * it has a custom record table, is found out by whoever reads the receipt: until
+ * then it may be restored, or get back the table that it had.
  */
 void
 log_append_receipt_of(const Message *message)
