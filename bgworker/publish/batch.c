@@ -233,7 +233,7 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
 		deferral_defer_refused(&message, row->segment, error);
 }
 
-/* Gives up a message that cannot even be read. False if the extension is being dropped. */
+/* Defers a message without its body, for that cannot be read now. False if the extension is being dropped. */
 static bool
 defer_unreadable(WindowRows *window, const Failure *failure)
 {
@@ -241,7 +241,7 @@ defer_unreadable(WindowRows *window, const Failure *failure)
 	PageReader	page = {0};
 	Message		message;
 
-	if (!transaction_begin("giving up a message"))
+	if (!transaction_begin("deferring a message that cannot be read"))
 		return false;
 	log_row_envelope(fetch(&page, row), &message);
 	deferral_defer_unreadable(&message, row->segment, failure->error);
