@@ -32,9 +32,9 @@ SHLIB_LINK   = $(call hiredis,--libs,-lhiredis) $(libpq)
 # The library exports what PostgreSQL looks up by name, and nothing else.
 SHLIB_EXPORTS = src/exports.txt
 
-# These build in a copy, with what they install. Their scripts are given to the shell,
+# These need no PGXS: most build in a copy, with what they install. Their scripts are given to the shell,
 # for a tree may lie where no program may run, or where files have no modes.
-COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model fresh-roots
+COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model fresh-roots lint format
 
 # What else is asked for takes PGXS. What is missing is told in a sentence, for
 # make and the compiler only tell that it is.
@@ -93,5 +93,12 @@ model:
 
 fresh-roots:
 	@bash dev/fresh-roots
+
+lint:
+	@sh dev/lint
+
+format:
+	@sh dev/packages lint
+	@perl dev/format
 
 .PHONY: $(COMMANDS)

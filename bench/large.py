@@ -337,7 +337,7 @@ def show_delays(name, found):
 
 
 PROCESS = """SELECT count(*) FROM generate_series(1, :per) i
-	WHERE outbox_begin(gen_random_uuid()) IS NULL OR outbox_commit() IS NULL;
+    WHERE outbox_begin(gen_random_uuid()) IS NULL OR outbox_commit() IS NULL;
 """
 
 

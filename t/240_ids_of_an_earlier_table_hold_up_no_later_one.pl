@@ -41,7 +41,11 @@ $redis->command('SET', 'key', 'no stream');
 handle('f', $_, 'key') for 'm2', 'damaged';
 eventually { $node->status('dead') eq '2' } 'two messages are dead';
 $node->sql(q{UPDATE outbox.deferred SET body = NULL WHERE cause = 'damaged'});
-handle('f', $_, 'd'), $node->sql("SELECT outbox_wait('$_', 'f')") for 'm3', 'm4';
+foreach my $id ('m3', 'm4')
+{
+	handle('f', $id, 'd');
+	$node->sql("SELECT outbox_wait('$id', 'f')");
+}
 is($node->sql(q{SELECT dispatched IS TRUE FROM others WHERE message_id = 'm2'}), 'f', '... and its record is not marked');
 eventually { $node->sql(q{SELECT bool_and(outbox.is_to_propagate(tx)) IS NOT TRUE FROM (SELECT tx FROM outbox.log_0 WHERE dest IS NULL) l}) eq 't' } '... but was passed over, as is on disk';
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';

@@ -135,7 +135,7 @@ class Administration:
         name = self.table(table, segment)
         if how == "CLUSTER":
             (index,) = self.query("SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass AND indisvalid"
-                " AND indpred IS NULL AND indexprs IS NULL ORDER BY 1 LIMIT 1", name)[0]  # fmt: skip
+                                  " AND indpred IS NULL AND indexprs IS NULL ORDER BY 1 LIMIT 1", name)[0]  # fmt: skip
             self.run(f"CLUSTER {name} USING {index.split('.')[-1]}")
         else:
             self.run(f"{how} {name}")

@@ -13,7 +13,6 @@ died is started again, a message that was not acknowledged is delivered again.
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
 
