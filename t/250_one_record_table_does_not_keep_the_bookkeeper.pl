@@ -70,6 +70,20 @@ cmp_ok($node->sql('SELECT count(*) FROM slow WHERE dispatched_at < (SELECT max(d
 	'... and one where each statement takes long does not get as many turns meanwhile');
 eventually { $node->sql('SELECT bool_and(dispatched) FROM slow', 'slow') eq 't' } '... but it gets its turns';
 
+# The same when expired records are deleted: 1000 in one statement.
+$node->sql(<<'END', 'slow');
+ALTER TABLE slow DISABLE TRIGGER act;
+UPDATE slow SET dispatched_at = now() - interval '2 hours';
+UPDATE fast SET dispatched_at = now() - interval '2 hours';
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.deleted VALUES (TG_TABLE_NAME); PERFORM pg_sleep(TG_ARGV[0]::real); RETURN NULL; END $$;
+CREATE TABLE deleted (name text, at serial);
+CREATE TRIGGER note BEFORE DELETE ON slow FOR EACH STATEMENT EXECUTE FUNCTION note('0.3');
+CREATE TRIGGER note BEFORE DELETE ON fast FOR EACH STATEMENT EXECUTE FUNCTION note('0');
+END
+is($node->sql('SELECT outbox_cleanup()', 'slow'), 8000, 'all expired records are deleted');
+cmp_ok($node->sql(q{SELECT count(*) FROM deleted WHERE name = 'slow' AND at < (SELECT max(at) FROM deleted WHERE name = 'fast')}, 'slow'), '<=', 2,
+	'... and the table where that takes long does not have the others wait');
+
 # More tables than there once were places to note which ones are left alone.
 my @ending = map { "ending_$_" } 1 .. 10;
 $node->sql('CREATE DATABASE ending TEMPLATE template0');
