@@ -179,11 +179,12 @@ nothing_is_lost(const Position *position)
 static bool
 run_round(Position *position, bool may_expire)
 {
-	CleanupLimits limits = {
-		.may_empty = nothing_is_lost(position),
-		.may_expire = may_expire
-	};
+	CleanupLimits limits = {.may_expire = may_expire};
 
+	if (may_expire && redis_session_is_open() && position->sent >= position->published &&
+		!redis_session_settle_fence(position))
+		redis_state_note_failure();
+	limits.may_empty = nothing_is_lost(position);
 	last_round = clock_now();
 	last_round_window = position->opened.number;
 	compaction_wake();

@@ -12,6 +12,7 @@
  * which always accepts, odd ones for D, which breaks and heals. A transaction
  * enqueues one message. With -DPOISON=n message n, the only one of its
  * destination, breaks the link whenever it arrives, so no verdict on it ever comes.
+ * With -DROTATIONS=n the log is n + 1 segments, of which the older ones expire.
  */
 #ifndef M
 #define M			3			/* messages */
@@ -55,6 +56,9 @@
 #ifndef TURNS
 #define TURNS		0			/* times that the dispatcher is wanted elsewhere amid a window */
 #endif
+#ifndef ROTATIONS
+#define ROTATIONS	0			/* of the log */
+#endif
 #ifndef WINDOWS
 #define WINDOWS		8			/* room for as many; asserted to suffice */
 #endif
@@ -80,6 +84,9 @@
 #define ID(place)	(place)
 #define RETURNED(ids) (ids)
 #endif
+
+/* Instead of a row's place in a fence: the whole window is dealt with. */
+#define END			(PLACES + 1)
 
 #define BIT(n)		(1 << ((n) - 1))
 #define HAS(set, n)	(((set) >> ((n) - 1)) & 1)
@@ -133,6 +140,42 @@ byte aside;						/* waiting likewise, but not returned any more */
 
 /* Ghost: the messages that had committed when this one was enqueued. */
 byte earlier[M + 1];
+
+/* outbox.loss. Ghost: the messages that may be missing in Redis by what it says. */
+byte told_missing;
+
+#if ROTATIONS
+/* Segments of the log and of windows; none is used again. */
+#define SEGMENTS	(ROTATIONS + 1)
+#define CURRENT		0
+#define SEALED		1
+#define QUIET		2
+#define PUBLISHED	3			/* published_at is set */
+#define RETIRED		4
+#define EMPTY		5
+byte current;
+byte seg_state[SEGMENTS];
+byte seg_first[SEGMENTS];		/* its first window, which the one before it has, too */
+byte seg_tx[SEGMENTS];			/* transaction that made it quiet */
+byte m_seg[M + 1];				/* where the row of a message is, */
+byte r_seg[RETURNS + 1];		/* the rows that were returned, */
+byte t_seg[M + 1];				/* and the original of one in outbox.deferred: log_segment */
+#define IS_LIVE(n)			(seg_state[n] < RETIRED)
+#define ROW_IS_THERE(id)	IS_LIVE(m_seg[id])
+#define RETURN_IS_THERE(n)	IS_LIVE(r_seg[n])
+
+/* window_oldest_number(): from there on all are kept up to the newest. */
+#if ROTATIONS == 1
+#define OLDEST		(current == 0 || IS_LIVE(0) -> FIRST_WINDOW : seg_first[1])
+#else
+#define OLDEST		(current == 0 -> FIRST_WINDOW : (!IS_LIVE(current - 1) -> seg_first[current] : \
+						(current == 1 || IS_LIVE(0) -> FIRST_WINDOW : seg_first[1])))
+#endif
+#else
+#define ROW_IS_THERE(id)	true
+#define RETURN_IS_THERE(n)	true
+#define OLDEST		FIRST_WINDOW
+#endif
 
 /* ------------------------------------------------------------------------
  * Redis and the link
@@ -308,7 +351,7 @@ inline collect(a_xmax, a_xip, u_xmax, u_xip)
 	found_returns = 0;
 	for (i : 1 .. M) {
 		if
-		:: HAS(committed, i) &&
+		:: HAS(committed, i) && ROW_IS_THERE(i) &&
 		   ((XID(i) >= a_xmax && XID(i) < u_xmax) || HAS(a_xip, XID(i))) &&
 		   SEES(u_xmax, u_xip, XID(i)) -> found_rows = found_rows | BIT(i)
 		:: else
@@ -316,7 +359,7 @@ inline collect(a_xmax, a_xip, u_xmax, u_xip)
 	}
 	for (i : 1 .. returns) {
 		if
-		:: r_xid[i] >= a_xmax && SEES(u_xmax, u_xip, r_xid[i]) ->
+		:: r_xid[i] >= a_xmax && SEES(u_xmax, u_xip, r_xid[i]) && RETURN_IS_THERE(i) ->
 			found_returns = found_returns | BIT(i)
 		:: else
 		fi
@@ -395,7 +438,7 @@ inline run_script(batch)
 					/* The order of each stream. */
 					for (k : 1 .. M) {
 						assert(!(HAS(earlier[ID(i)], k) && IS_D(k) == IS_D(ID(i))) ||
-							HAS(streams, k));
+							HAS(streams, k) || HAS(told_missing, k));
 					}
 					streams = streams | BIT(ID(i));
 					last = i
@@ -495,6 +538,9 @@ end:
 			tx_state[enqueued] = OPEN;
 			tx_xid[enqueued] = next_xid;
 			next_xid++;
+#if ROTATIONS
+			m_seg[enqueued] = current;
+#endif
 			earlier[enqueued] = committed;
 		} }
 	:: atomic {
@@ -650,7 +696,7 @@ inline load_state()
 	opened = windows;
 	looked_xmax = w_xmax[windows];
 	looked_xip = w_xip[windows];
-	published = w_published[windows];
+	published = (w_published[windows] > OLDEST -> w_published[windows] : OLDEST);
 	sent = published;
 	touched = windows;
 	touched_upto = PLACES;
@@ -692,6 +738,36 @@ inline position_append_window(xmax, xip, is_closing)
 /* redis_session_renew() when connecting: the fence is as read. */
 #define FENCE_IS_MINE	(link_is_up && SAME(fence, my_fence))
 
+/* loss_note_before(), loss_note_expired(): what was enqueued before the end of a window may be missing. */
+inline loss_note(number)
+{
+	/* It is no false alarm. */
+	assert(losses < LOSSES || flushes < FLUSHES);
+	for (i : 1 .. number) {
+		told_missing = told_missing | w_rows[i]
+	}
+	i = 0
+}
+
+/* resume_from_oldest() */
+inline resume_from_oldest()
+{
+	sent = (published > OLDEST -> OLDEST : published);
+	if
+#ifndef LOSS_NOT_TOLD
+	:: sent > FIRST_WINDOW -> loss_note(sent)
+#endif
+	:: else
+	fi
+}
+
+/* Whether Redis may lack what the oldest window that is kept ends with. */
+#ifdef OLDEST_FENCE_TRUSTED
+#define IS_TOO_OLD(f)	(f.window < OLDEST)
+#else
+#define IS_TOO_OLD(f)	(f.window < OLDEST || (f.window == OLDEST && f.last != END))
+#endif
+
 /* resume_position(): where the fence says. */
 inline resume_position()
 {
@@ -705,13 +781,17 @@ inline resume_position()
 	:: my_fence.window == 0 ->
 		/* resume_without_fence(), outbox.redis_data_loss = replay */
 		if
-		:: published > FIRST_WINDOW -> sent = FIRST_WINDOW
+		:: published > FIRST_WINDOW -> resume_from_oldest()
 		:: else
 		fi
+	:: my_fence.window != 0 && IS_TOO_OLD(my_fence) -> resume_from_oldest()
 	:: else ->
 		assert(my_fence.window <= windows);
-		sent = my_fence.window - 1;
-		resume_after = my_fence.last;
+		sent = my_fence.window;
+		if
+		:: my_fence.last != END && my_fence.window > OLDEST -> sent = my_fence.window - 1; resume_after = my_fence.last
+		:: else
+		fi;
 		published = (published > sent -> published : sent)
 	fi
 #endif
@@ -734,6 +814,17 @@ inline resume_position()
 #define DIVERTS(id)		(IS_D(id) && (waiting & (BIT(id) - 1)) != 0)
 #endif
 
+/* keep(): the row in this window is the last original now. */
+#if ROTATIONS
+#ifdef TOMBSTONE_OF_FIRST_ORIGINAL
+#define note_original(id)	t_seg[id] = m_seg[id]
+#else
+#define note_original(id)	t_seg[id] = (returned_tx[id] != 0 -> r_seg[returned_tx[id]] : m_seg[id])
+#endif
+#else
+#define note_original(id)	skip
+#endif
+
 /* batch_make(): one transaction; what is left out of the batch is on disk. */
 inline batch_make()
 {
@@ -749,6 +840,7 @@ inline batch_make()
 			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && DIVERTS(ID(i)) ->
 				/* keep() */
 				waiting = waiting | BIT(ID(i));
+				note_original(ID(i));
 				returned_tx[ID(i)] = 0;
 				n = 1
 			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && !DIVERTS(ID(i)) ->
@@ -869,6 +961,7 @@ inline defer_refused()
 		if
 		:: HAS(flying[0].rows, i) && i >= n && IS_D(ID(i)) ->
 			waiting = waiting | BIT(ID(i));
+			note_original(ID(i));
 			returned_tx[ID(i)] = 0;
 			last = i
 		:: else
@@ -912,6 +1005,9 @@ inline return_due()
 	assert(returns <= RETURNS);
 	r_xid[returns] = next_xid;
 	next_xid++;
+#if ROTATIONS
+	r_seg[returns] = current;
+#endif
 	if
 	:: blocked == BLOCKED_WAITING ->
 		r_ids[returns] = waiting & (256 - waiting);		/* ORDER BY id LIMIT 1 */
@@ -956,7 +1052,7 @@ inline return_due()
 /* Rules 1, 3 and 4 where the dispatcher has nothing left to do. */
 inline check_all_is_there()
 {
-	assert((committed & ~(streams | KEPT)) == 0);
+	assert((committed & ~(streams | KEPT | told_missing)) == 0);
 #ifdef POISON
 	assert((aside & ~BIT(POISON)) == 0);
 #endif
@@ -969,6 +1065,153 @@ inline check_all_is_there()
 	assert(k == committed);
 	k = 0; i = 0
 }
+
+/* Without expiry it makes no difference whether the fence is taken along. */
+#if ROTATIONS
+#define LEAVES_FENCE	(my_fence.window != sent + 1)
+#else
+#define LEAVES_FENCE	(my_fence.window != sent + 1 && rows == 0)
+#endif
+
+/* redis_session_move_fence(): the whole window is dealt with. */
+inline move_fence(number)
+{
+	maybe_save();
+	fence.window = number;
+	fence.last = END;
+	my_fence.window = number;
+	my_fence.last = END
+}
+
+#if ROTATIONS
+/* ------------------------------------------------------------------------
+ * Expiry: cleanup.c
+ * ------------------------------------------------------------------------ */
+
+/* rotate(): the newest window is repeated in the new segment. */
+inline rotate()
+{
+	seg_state[current] = SEALED;
+	current++;
+	seg_first[current] = windows;
+	w_published[windows] = (published > w_published[windows] -> published : w_published[windows]);
+	flush();
+	i = 0
+}
+
+/* ConditionalLockRelationOid(ShareLock) */
+#define WRITES(id, n)	(tx_state[id] == OPEN && m_seg[id] == n)
+#if M >= 3
+#define NO_WRITER(n)	(!WRITES(1, n) && !WRITES(2, n) && !WRITES(3, n))
+#else
+#define NO_WRITER(n)	(!WRITES(1, n) && !WRITES(2, n))
+#endif
+
+/* position_has_published() */
+#ifdef PENDING_EXPIRES
+#define HAS_PUBLISHED(tx)	true
+#else
+#define HAS_PUBLISHED(tx)	(published == opened -> SEES(looked_xmax, looked_xip, tx) : \
+								SEES(w_xmax[published], w_xip[published], tx))
+#endif
+
+/* A predecessor that noted it may have died before it wrote down how far it was. */
+#ifdef NO_SECOND_PROOF
+#define IS_PROVED(n)	true
+#else
+#define IS_PROVED(n)	HAS_PUBLISHED(seg_tx[n])
+#endif
+
+/* nothing_is_lost() */
+#ifdef EMPTIED_DURING_REWIND
+#define NOTHING_IS_LOST	connected
+#else
+#define NOTHING_IS_LOST	(connected && sent >= published)
+#endif
+
+/* The fence must not stay at a window that goes, nor at one whose rows go. */
+#ifdef FENCE_LEFT_BEHIND
+#define IS_LEFT_BEHIND	false
+#else
+#define IS_LEFT_BEHIND	(my_fence.window < sent || (my_fence.window == sent && my_fence.last != END))
+#endif
+
+/*
+ * retire(). Rule 6: if Redis is as we believe, what goes is there, or it is kept
+ * in another place.
+ */
+inline retire(n)
+{
+	if
+	:: FENCE_IS_MINE ->
+		for (i : 1 .. M) {
+			assert(!(HAS(committed, i) && (m_seg[i] == n || (returned_tx[i] != 0 && r_seg[returned_tx[i]] == n))) ||
+				HAS((streams | waiting | KEPT | told_missing), i) ||
+				(returned_tx[i] != 0 && r_seg[returned_tx[i]] != n && IS_LIVE(r_seg[returned_tx[i]])))
+		}
+	:: else
+	fi;
+	seg_state[n] = RETIRED;
+	i = 0
+}
+
+/* deferral_forget_segment() */
+inline forget_tombstones(n)
+{
+	for (k : 1 .. M) {
+		if
+		:: returned_tx[k] != 0 && !HAS(waiting, k) && t_seg[k] == n -> returned_tx[k] = 0
+		:: else
+		fi
+	}
+	k = 0
+}
+
+/* step(). The replay window may be over at any time. */
+#ifdef TOMBSTONES_GO_FIRST
+#define BEFORE_RETIRED	PUBLISHED
+#else
+#define BEFORE_RETIRED	RETIRED
+#endif
+
+#define STEPS(n, then) \
+	:: d_step { seg_state[n] == SEALED && NO_WRITER(n) ->		/* make_quiet() */ \
+		seg_state[n] = QUIET; \
+		seg_tx[n] = next_xid; \
+		next_xid++; \
+		flush(); i = 0 }; then \
+	:: d_step { seg_state[n] == QUIET && HAS_PUBLISHED(seg_tx[n]) ->	/* note_published() */ \
+		seg_state[n] = PUBLISHED; \
+		if \
+		:: BEFORE_RETIRED == PUBLISHED -> forget_tombstones(n) \
+		:: else \
+		fi; \
+		flush(); i = 0 }; then \
+	:: d_step { seg_state[n] == PUBLISHED && IS_PROVED(n) && NOTHING_IS_LOST && !IS_LEFT_BEHIND -> \
+		retire(n); \
+		flush(); i = 0 }; then \
+	:: d_step { seg_state[n] == RETIRED ->						/* emptying_run() */ \
+		forget_tombstones(n); \
+		seg_state[n] = EMPTY; \
+		flush(); i = 0 }; then
+
+/* cleanup_run() */
+#define ROTATE(then) \
+	:: d_step { current < ROTATIONS -> rotate() }; then
+#define LACKS_PROOF(n)	((seg_state[n] == QUIET || seg_state[n] == PUBLISHED) && !HAS_PUBLISHED(seg_tx[n]))
+#if ROTATIONS == 1
+#define CLEANUP(then)	ROTATE(then) STEPS(0, then)
+#define TIME_IS_OVER	(seg_state[0] == PUBLISHED)
+#define AWAITS_LOOK		LACKS_PROOF(0)
+#else
+#define CLEANUP(then)	ROTATE(then) STEPS(0, then) STEPS(1, then)
+#define TIME_IS_OVER	(seg_state[0] == PUBLISHED || seg_state[1] == PUBLISHED)
+#define AWAITS_LOOK		(LACKS_PROOF(0) || LACKS_PROOF(1))
+#endif
+
+/* run_round(), redis_session_settle_fence(): before anything expires. */
+#define MUST_SETTLE_FENCE	(TIME_IS_OVER && NOTHING_IS_LOST && IS_LEFT_BEHIND)
+#endif
 
 active proctype dispatcher()
 {
@@ -1051,16 +1294,44 @@ connect: /* publish(): redis_state_connect(), redis_session_open() */
 			connected = true }
 		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look
 		fi;
+#ifdef OLD_FENCE_IS_AN_ERROR
+		if
+		:: atomic { my_fence.window != 0 && IS_TOO_OLD(my_fence) -> disconnect() }; goto look
+		:: atomic { !(my_fence.window != 0 && IS_TOO_OLD(my_fence)) -> skip }
+		fi;
+#endif
 		d_step { resume_position() };
 
 publish:
+#if ROTATIONS
+		/* housekeeping_run(): cleanup_run(), by the clock */
+		if
+		CLEANUP(skip)
+		:: atomic { MUST_SETTLE_FENCE && FENCE_IS_MINE -> move_fence(sent) }
+		:: atomic { MUST_SETTLE_FENCE && !FENCE_IS_MINE -> disconnect() }; goto look
+		:: true
+		fi;
+		/* No window that is to be read is missing. */
+		assert(sent >= OLDEST);
+#endif
 		if
 		:: atomic { CAUGHT_UP -> goto caught_up }
 		/* publisher_publish_next(): position_next_rows(), first_row_after() */
 		:: d_step { !CAUGHT_UP ->
 			collect(w_xmax[sent], w_xip[sent], w_xmax[sent + 1], w_xip[sent + 1]);
-			/* Rule 3: a window never changes. */
-			assert(found_rows == w_rows[sent + 1] && found_returns == w_returns[sent + 1]);
+			/* Rule 3: a window never changes, but for what has expired. */
+			for (i : 1 .. M) {
+				assert(HAS(found_rows, i) == (HAS(w_rows[sent + 1], i) && ROW_IS_THERE(i)))
+			}
+			for (i : 1 .. returns) {
+				assert(HAS(found_returns, i) == (HAS(w_returns[sent + 1], i) && RETURN_IS_THERE(i)))
+			}
+#ifndef ROWS_NOT_COUNTED
+			if
+			:: found_rows != w_rows[sent + 1] || found_returns != w_returns[sent + 1] -> loss_note(sent + 1)
+			:: else
+			fi;
+#endif
 			places(rows, found_rows, found_returns);
 			found_rows = 0; found_returns = 0; i = 0;
 			next = resume_after + 1;
@@ -1124,6 +1395,13 @@ publish:
 		:: (next > PLACES || (rows >> (next - 1)) == 0) && due == 0 -> break
 		od;
 
+		/* Where the window is empty; else redis_session_take_fence_along(), which may lag */
+		if
+		:: my_fence.window == sent + 1 || rows != 0
+		:: atomic { LEAVES_FENCE && FENCE_IS_MINE -> move_fence(sent + 1) }
+		:: atomic { LEAVES_FENCE && !FENCE_IS_MINE -> disconnect() }; goto look
+		fi;
+
 		atomic { skip;				/* position_advance() */
 			d_step {
 #ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
@@ -1153,15 +1431,24 @@ publish:
 		goto publish;
 
 caught_up:
-		/* housekeeping_run(): position_close(), asynchronous */
+		/* housekeeping.c: note_position() */
 		if
 		:: d_step { closes > 0 && w_published[windows] < published ->
 			closes--;
 			position_append_window(looked_xmax, looked_xip, true);
-			wal[wal_n] = WAL_WINDOW;
-			wal_n++;
 			sent = windows;
-			published = windows }
+			published = windows;
+#ifdef WINDOW_HAS_NO_XID
+			/* The commit of a transaction without an id is not flushed either. */
+			wal[wal_n] = WAL_WINDOW;
+			wal_n++ }
+#else
+			flush() };
+			if
+			:: atomic { FENCE_IS_MINE -> move_fence(windows) }
+			:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look
+			fi
+#endif
 		:: true
 		fi;
 
@@ -1175,6 +1462,11 @@ caught_up:
 		:: NEWS -> goto look
 		:: RETURN_IS_DUE -> goto look
 		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look	/* redis_session_renew() */
+#if ROTATIONS
+		CLEANUP(goto publish)
+		:: atomic { MUST_SETTLE_FENCE && FENCE_IS_MINE -> move_fence(sent) }; goto publish
+		:: AWAITS_LOOK -> goto look
+#endif
 		:: timeout -> d_step {
 			assert(QUIESCENT);
 			check_all_is_there() }

@@ -37,8 +37,14 @@
 #ifndef PESSIMISTIC
 #define PESSIMISTIC	2			/* 0 = none, 1 = all, 2 = any */
 #endif
+#ifndef FORGETTERS
+#define FORGETTERS	0			/* transactions that forget the message */
+#endif
+#ifndef MERGES
+#define MERGES		0			/* 1: one segment of records is compacted */
+#endif
 
-#define WRITERS		(CLAIMERS + BYSTANDERS)
+#define WRITERS		(CLAIMERS + BYSTANDERS + FORGETTERS)
 #define ALL			((1 << WRITERS) - 1)
 #define DISPATCHER	WRITERS
 #define BIT(n)		(1 << (n))
@@ -95,6 +101,43 @@ byte ended;						/* set of those that are over */
 byte dispatched_at[CLAIMERS] = NEVER;	/* when its messages were in Redis */
 byte known[CLAIMERS];			/* records that had committed when it began */
 
+/*
+ * The tombstone in outbox.forgotten; there is never more than one. Records that
+ * were committed when a forget committed do not count (ghost).
+ */
+#define NO_TOMBSTONE	0
+#define BEING_WRITTEN	1
+#define THERE			2
+#define BEING_DELETED	3
+#if FORGETTERS
+byte tombstone;
+byte tombstone_by = NOBODY;
+bool expiring;					/* its key was in no segment; now it is deleted */
+byte deleted_by[CLAIMERS] = NOBODY;	/* rows that claim_anew() deletes */
+byte uncounted;
+byte was_counted;				/* set of writers: since it read the rings a record counted */
+#define COUNTS(r)		(row_state[r] == COMMITTED && !HAS(uncounted, r))
+#if CLAIMERS == 2
+#define ANY_COUNTS		(COUNTS(0) || COUNTS(1))
+#else
+#define ANY_COUNTS		(COUNTS(0) || COUNTS(1) || COUNTS(2))
+#endif
+#else
+#define COUNTS(r)		(row_state[r] == COMMITTED)
+#endif
+
+#if MERGES
+/* A segment of compacted records: a set of records, which never changes. */
+#define HISTORY			SEGMENTS
+byte merges = MERGES;
+byte history_state = EMPTY;
+byte history;
+byte history_published_at = NEVER;
+byte source = NOWHERE;			/* of the merge that is under way */
+#define FILLING			SEALED
+#define HISTORY_HAS_EXPIRED	(history_published_at != NEVER && now - history_published_at > RETENTION)
+#endif
+
 byte killed;
 byte crashes = CRASHES;
 byte rotations = ROTATIONS;
@@ -123,6 +166,19 @@ inline rings_read()
 		:: else
 		fi
 	}
+#if MERGES
+	if
+	:: history_state == QUIET -> live = live | BIT(HISTORY)
+	:: else
+	fi;
+#endif
+#if FORGETTERS
+	if
+	:: ANY_COUNTS -> was_counted = was_counted | BIT(me)
+	:: else -> was_counted = was_counted & ~BIT(me)
+	fi;
+	forgotten = false;
+#endif
 	read_current = current;
 	rings_changed = rings_changed & ~BIT(me);
 	fate = ABSENT
@@ -140,14 +196,35 @@ inline look_into(n)
 		:: fate == ABSENT && row_segment[r] == n && row_state[r] != ABSENT && r != me ->
 #endif
 			fate = row_state[r];
-			winner = r
+			winner = r;
+#if FORGETTERS
+			if
+			:: deleted_by[r] != NOBODY -> fate = IN_PROGRESS; winner = deleted_by[r]
+			:: else
+			fi
+#endif
 		:: else
 		fi
 	}
 }
 
-/* look_everywhere(): live segments, one after the other. */
+/* look_everywhere(): live segments, one after the other; then compacted records. */
 #define MUST_LOOK(n)	(HAS(live, n) && !HAS_EXPIRED(n))
+#if MERGES
+#define look_into_one(n) \
+	if \
+	:: n == HISTORY && history != 0 && !HISTORY_HAS_EXPIRED -> fate = COMMITTED \
+	:: n == HISTORY && !(history != 0 && !HISTORY_HAS_EXPIRED) \
+	:: n < HISTORY && MUST_LOOK(n) -> look_into(n) \
+	:: n < HISTORY && !MUST_LOOK(n) \
+	fi
+#else
+#define look_into_one(n) \
+	if \
+	:: MUST_LOOK(n) -> look_into(n) \
+	:: else \
+	fi
+#endif
 
 inline look_everywhere()
 {
@@ -158,10 +235,7 @@ inline look_everywhere()
 		:: !HAS(live, c) -> c++
 		:: else -> break
 		od;
-		if
-		:: MUST_LOOK(c) -> look_into(c)
-		:: else
-		fi;
+		look_into_one(c);
 		live = live & ~BIT(c) }
 	:: !(live != 0 && fate == ABSENT) -> break
 	od
@@ -180,6 +254,124 @@ inline note_memo()
 	memo_changed = memo_changed & ~BIT(me)
 }
 
+#if FORGETTERS
+/* Nothing of a message that was forgotten makes it a duplicate. */
+#define CHECK_DUPLICATE	assert(HAS(was_counted, me))
+
+/*
+ * judge(): what a look means, given that what it found may have been forgotten.
+ */
+#if defined(ABSENT_NOT_JUDGED)
+#define IS_JUDGED		(fate == COMMITTED)
+#elif defined(COMPACTED_NOT_JUDGED)
+#define IS_JUDGED		(fate != IN_PROGRESS && !(history_state == QUIET && history != 0))
+#else
+#define IS_JUDGED		(fate != IN_PROGRESS)
+#endif
+#ifdef TOMBSTONE_HOLDS_AT_ONCE
+#define HOLDS			(tombstone == THERE || tombstone == BEING_WRITTEN)
+#else
+#define HOLDS			(tombstone == THERE)
+#endif
+#ifdef TOMBSTONE_NOT_WAITED_FOR
+#define IS_WAITED_FOR	(tombstone == BEING_DELETED)
+#else
+#define IS_WAITED_FOR	(tombstone == BEING_DELETED || (tombstone == BEING_WRITTEN && fate == ABSENT))
+#endif
+
+inline judge()
+{
+	d_step {
+		if
+		:: IS_JUDGED && HOLDS -> fate = ABSENT; forgotten = true
+		:: IS_JUDGED && !HOLDS && IS_WAITED_FOR -> fate = IN_PROGRESS; winner = tombstone_by
+		:: else
+		fi }
+}
+
+/* claim_anew(): with the insert of the new record. */
+inline claim_anew()
+{
+	if
+	:: forgotten ->
+		if
+#ifdef TOMBSTONE_LEFT
+		:: true -> skip
+#elif defined(TOMBSTONE_GOES_FOR_GOOD)
+		:: true -> tombstone = NO_TOMBSTONE; tombstone_by = NOBODY
+#else
+		:: tombstone == THERE -> tombstone = BEING_DELETED; tombstone_by = me; expiring = false
+#endif
+		:: else
+		fi;
+		for (r : 0 .. CLAIMERS - 1) {
+			if
+			:: r != me && row_state[r] == COMMITTED && row_segment[r] != NOWHERE && IS_LIVE(state[row_segment[r]]) ->
+				deleted_by[r] = me
+			:: else
+			fi
+		}
+	:: else
+	fi;
+	forgotten = false
+}
+
+/* A transaction that wrote or deleted the tombstone has ended. */
+inline tombstone_committed()
+{
+	if
+	:: tombstone_by == me && tombstone == BEING_WRITTEN ->
+#ifdef FORGET_DELETES_RECORD
+		tombstone = NO_TOMBSTONE;
+#else
+		tombstone = THERE;
+#endif
+		for (r : 0 .. CLAIMERS - 1) {
+			if
+			:: row_state[r] == COMMITTED -> uncounted = uncounted | BIT(r)
+			:: else
+			fi
+		}
+	:: tombstone_by == me && tombstone == BEING_DELETED -> tombstone = NO_TOMBSTONE
+	:: else
+	fi;
+	for (r : 0 .. CLAIMERS - 1) {
+		if
+		:: deleted_by[r] == me -> deleted_by[r] = NOBODY; row_segment[r] = NOWHERE
+		:: else
+		fi
+	}
+	tombstone_by = (tombstone_by == me -> NOBODY : tombstone_by)
+}
+
+inline tombstone_aborted(who)
+{
+	if
+	:: tombstone_by == who && tombstone == BEING_WRITTEN -> tombstone = NO_TOMBSTONE
+	:: tombstone_by == who && tombstone == BEING_DELETED -> tombstone = THERE
+	:: else
+	fi;
+	for (r : 0 .. CLAIMERS - 1) {
+		deleted_by[r] = (deleted_by[r] == who -> NOBODY : deleted_by[r])
+	}
+	tombstone_by = (tombstone_by == who -> NOBODY : tombstone_by)
+}
+#else
+#define CHECK_DUPLICATE	true
+#endif
+
+/*
+ * Whether a look need not be made again. What it found may have been forgotten
+ * and expired, with its tombstone, before it asked for that.
+ */
+#ifdef FOUND_IS_FOUND
+#define IS_ANSWER		(fate != ABSENT || !HAS(rings_changed, me))
+#define HAS_LOST		false
+#else
+#define IS_ANSWER		(fate == IN_PROGRESS || !HAS(rings_changed, me))
+#define HAS_LOST		(fate == COMMITTED && HAS(rings_changed, me))
+#endif
+
 /* record_look(), by begin */
 inline record_look()
 {
@@ -191,13 +383,20 @@ inline record_look()
 #endif
 		};
 		look_everywhere();
+#if FORGETTERS
+		if
+		:: atomic { fate == COMMITTED -> judge() };
+			memo = memo && !forgotten
+		:: atomic { fate != COMMITTED -> skip }
+		fi;
+#endif
 #ifdef NOTED_AFTER_LOOK
 		atomic { skip; d_step { note_memo() } };
 		break
 #else
 		if
-		:: fate != ABSENT || !HAS(rings_changed, me) -> break
-		:: !(fate != ABSENT || !HAS(rings_changed, me))
+		:: IS_ANSWER -> break
+		:: !IS_ANSWER
 		fi
 #endif
 	od
@@ -244,7 +443,7 @@ inline check_claim()
 {
 	for (r : 0 .. CLAIMERS - 1) {
 		if
-		:: r != me && row_state[r] == COMMITTED ->
+		:: r != me && COUNTS(r) ->
 			/* the other one has outlived its time since its dispatch, */
 			assert(dispatched_at[r] != NEVER && now - dispatched_at[r] > RETENTION);
 			/* and was committed before this transaction began */
@@ -311,6 +510,9 @@ inline record_claim()
 		:: atomic { memo -> d_step { look_into(read_current); live = 0 } }
 		:: atomic { !memo -> skip }; look_everywhere()
 		fi;
+#if FORGETTERS
+		judge();
+#endif
 		if
 		:: atomic { fate == ABSENT && !HAS_CHANGED ->
 #if !defined(NO_AGE_CHECK) && !defined(AGE_CHECKED_BEFORE_LOOK)
@@ -323,6 +525,9 @@ inline record_claim()
 			d_step {						/* insert() */
 #ifndef INSERT_BEFORE_LOOK
 				check_claim();
+#if FORGETTERS
+				claim_anew();
+#endif
 				row_state[me] = IN_PROGRESS;
 				row_segment[me] = segment;
 				/* Not into a table that readers skip. */
@@ -334,11 +539,11 @@ inline record_claim()
 #endif
 				memo = false; segment = 0; winner = 0; start = 0; read_current = 0 };
 			break
-		:: atomic { fate == COMMITTED -> release_key(); goto rollback }
+		:: atomic { fate == COMMITTED && !HAS_LOST -> CHECK_DUPLICATE; release_key(); goto rollback }
 		:: atomic { fate == IN_PROGRESS -> release_key_to_wait() };
 			d_step { HAS(ended, winner) ->	/* XactLockTableWait() */
 				memo = false }
-		:: atomic { fate == ABSENT && HAS_CHANGED ->
+		:: atomic { (fate == ABSENT && HAS_CHANGED) || HAS_LOST ->
 			release_key();
 			memo = false }
 		fi
@@ -353,6 +558,9 @@ proctype claimer(byte me)
 {
 	byte live, read_current, segment, fate, winner, start;
 	bool memo, too_old, had_lock;
+#if FORGETTERS
+	bool forgotten;
+#endif
 
 	{
 		/* session_begin() */
@@ -369,7 +577,7 @@ proctype claimer(byte me)
 		:: PESSIMISTIC != 1 ->
 			record_look();
 			if
-			:: atomic { fate == COMMITTED -> goto rollback }	/* begin says false */
+			:: atomic { fate == COMMITTED -> CHECK_DUPLICATE; goto rollback }	/* begin says false */
 			:: atomic { fate != COMMITTED -> live = 0; fate = 0; winner = 0; read_current = 0 }
 			fi
 		:: PESSIMISTIC != 0 -> skip
@@ -387,6 +595,10 @@ proctype claimer(byte me)
 #ifdef INSERT_BEFORE_LOOK
 			check_claim();
 #endif
+#if FORGETTERS
+			tombstone_committed();
+			was_counted = ALL;
+#endif
 			row_state[me] = COMMITTED;
 			end_transaction() };
 			goto done
@@ -395,6 +607,9 @@ proctype claimer(byte me)
 
 rollback:							/* or duplicate, 23505, 40001 */
 		atomic { skip; d_step {
+#if FORGETTERS
+			tombstone_aborted(me);
+#endif
 			row_state[me] = ABSENT;
 			row_segment[me] = NOWHERE;
 			end_transaction() } }
@@ -407,9 +622,82 @@ done:
 		killed = killed & ~BIT(me);
 		rings_changed = rings_changed & ~BIT(me);
 		memo_changed = memo_changed & ~BIT(me);
+#if FORGETTERS
+		forgotten = false;
+		was_counted = was_counted & ~BIT(me);
+#endif
 		live = 0; read_current = 0; segment = 0; fate = 0; winner = 0; start = 0;
 		memo = false; too_old = false; had_lock = false } }
 }
+
+#if FORGETTERS
+/* record_ring_forget() */
+inline record_forget()
+{
+	do
+	:: atomic { key_lock == NOBODY -> key_lock = me };
+		d_step { rings_read() };
+		look_everywhere();
+		atomic {
+			if
+#ifdef FORGETS_WHAT_IS_IN_PROGRESS
+			:: fate != ABSENT && tombstone == NO_TOMBSTONE ->
+#else
+			:: fate == COMMITTED && tombstone == NO_TOMBSTONE ->
+#endif
+				tombstone = BEING_WRITTEN;			/* forgotten_add() */
+				tombstone_by = me;
+#ifdef FORGET_DELETES_RECORD
+				for (r : 0 .. CLAIMERS - 1) {
+					deleted_by[r] = (row_state[r] == COMMITTED -> me : NOBODY)
+				}
+#endif
+				release_key();
+				break
+			:: else ->
+				if
+				:: fate == COMMITTED && (tombstone == BEING_WRITTEN || tombstone == BEING_DELETED) ->
+					fate = IN_PROGRESS;
+					winner = tombstone_by
+				:: else
+				fi;
+				release_key();
+				if
+				:: fate != IN_PROGRESS && !HAS(rings_changed, me) -> break	/* it is not known */
+				:: else
+				fi
+			fi };
+		if
+		:: d_step { fate == IN_PROGRESS && HAS(ended, winner) -> winner = 0 }	/* XactLockTableWait() */
+		:: d_step { fate != IN_PROGRESS -> winner = 0 }
+		fi
+	od
+}
+
+/* outbox_forget(), and COMMIT or ROLLBACK. */
+proctype forgetter(byte me)
+{
+	byte live, read_current, fate, winner;
+	bool forgotten;
+
+	{
+		started = started | BIT(me);
+		record_forget();
+		if
+		:: d_step { true -> tombstone_committed(); ended = ended | BIT(me) }
+		:: d_step { true -> tombstone_aborted(me); ended = ended | BIT(me) }
+		fi
+	} unless {
+		HAS(killed, me)
+	};
+	atomic { skip; d_step {
+		killed = killed & ~BIT(me);
+		rings_changed = rings_changed & ~BIT(me);
+		memo_changed = memo_changed & ~BIT(me);
+		was_counted = was_counted & ~BIT(me);
+		live = 0; read_current = 0; fate = 0; winner = 0; forgotten = false } }
+}
+#endif
 
 /* A transaction of another id: it holds the segment that was current. */
 proctype bystander(byte me)
@@ -469,6 +757,15 @@ done:
 #define COMMITTED_ALL	true
 #endif
 
+#if MERGES
+#define IS_SOURCE(n)	(source == n)
+#define CAN_BE_MERGED(n)	(state[n] == QUIET && published_at[n] != NEVER)
+#define ANY_TO_MERGE	(CAN_BE_MERGED(0) || CAN_BE_MERGED(1) || CAN_BE_MERGED(SEGMENTS - 1))
+#define TO_MERGE		(CAN_BE_MERGED(0) -> 0 : (CAN_BE_MERGED(1) -> 1 : SEGMENTS - 1))
+#else
+#define IS_SOURCE(n)	false
+#endif
+
 /*
  * rotate(), needs no lock; and step(): the transactions that change segment n.
  * All of them pass over a segment that somebody holds.
@@ -480,7 +777,7 @@ done:
 	:: d_step { COMMITTED_ALL && state[n] == QUIET && published_at[n] == NEVER && ALL_DISPATCHED(n) -> \
 		published_at[n] = now;										/* note_published() */ \
 		changed(); commit() } \
-	:: d_step { COMMITTED_ALL && state[n] == QUIET && OUTLIVED(n) ->		/* retire() */ \
+	:: d_step { COMMITTED_ALL && state[n] == QUIET && OUTLIVED(n) && !IS_SOURCE(n) ->	/* retire() */ \
 		state[n] = RETIRED; \
 		published_at[n] = NEVER; \
 		changed(); commit() } \
@@ -497,11 +794,31 @@ inline truncate_segment(n)
 		:: row_segment[r] == n ->
 			/* Rule 6: what is not dispatched never expires. */
 			assert(row_state[r] == COMMITTED && dispatched_at[r] != NEVER);
-			row_segment[r] = NOWHERE
+			row_segment[r] = NOWHERE;
+#if FORGETTERS
+			deleted_by[r] = NOBODY
+#endif
 		:: else
 		fi
 	}
 }
+
+#if FORGETTERS
+/* record_ring_holds() */
+#if MERGES
+#define HISTORY_HOLDS	(history_state == QUIET && history != 0)
+#else
+#define HISTORY_HOLDS	false
+#endif
+#define HOLDS_ROW(r)	(row_segment[r] != NOWHERE && row_state[r] != ABSENT && IS_LIVE(state[row_segment[r] % SEGMENTS]))
+#ifdef TOMBSTONE_EXPIRES_FIRST
+#define RING_HOLDS		false
+#elif CLAIMERS == 2
+#define RING_HOLDS		(HOLDS_ROW(0) || HOLDS_ROW(1) || HISTORY_HOLDS)
+#else
+#define RING_HOLDS		(HOLDS_ROW(0) || HOLDS_ROW(1) || HOLDS_ROW(2) || HISTORY_HOLDS)
+#endif
+#endif
 
 proctype dispatcher()
 {
@@ -524,6 +841,41 @@ end:
 	STEPS(1)
 #if SEGMENTS > 2
 	STEPS(2)
+#endif
+#if MERGES
+	/* compact: begin and merge_rows(): all committed records of a segment are copied */
+	:: d_step { merges > 0 && history_state == EMPTY && ANY_TO_MERGE ->
+		merges--;
+		source = TO_MERGE;
+		for (r : 0 .. CLAIMERS - 1) {
+			if
+			:: row_segment[r] == source && row_state[r] == COMMITTED -> history = history | BIT(r)
+			:: else
+			fi
+		}
+		history_state = FILLING;
+		changed() }
+	/* finish(): sources are retired, in the same transaction */
+	:: d_step { history_state == FILLING ->
+		history_published_at = published_at[source];
+		history_state = QUIET;
+		state[source] = RETIRED;
+		published_at[source] = NEVER;
+		source = NOWHERE;
+		changed() }
+	:: d_step { history_state == QUIET && HISTORY_HAS_EXPIRED ->
+		history_state = RETIRED;
+		changed() }
+	:: d_step { history_state == RETIRED ->
+		history_state = EMPTY;
+		history = 0;
+		history_published_at = NEVER;
+		changed() }
+#endif
+#if FORGETTERS
+	/* forgotten_expire(): it looks, then it deletes */
+	:: d_step { tombstone == THERE && !expiring && !RING_HOLDS -> expiring = true }
+	:: d_step { tombstone == THERE && expiring -> tombstone = NO_TOMBSTONE; expiring = false }
 #endif
 #ifdef TOLD_BEFORE_COMMIT
 	:: d_step { uncommitted ->
@@ -554,6 +906,15 @@ active proctype world()
 		} };
 	atomic {
 		run dispatcher();
+#ifdef PROCESSED
+		/* Claimer 0 has come to its end before. */
+		d_step {
+			row_state[0] = COMMITTED;
+			row_segment[0] = 0;
+			started = BIT(0);
+			ended = BIT(0) };
+		i = 1;
+#endif
 #ifndef ENDLESS
 		do
 		:: i < CLAIMERS -> run claimer(i); i++
@@ -563,7 +924,10 @@ active proctype world()
 		i = CLAIMERS;
 #endif
 		do
-		:: i < WRITERS -> run bystander(i); i++
+		:: i < CLAIMERS + BYSTANDERS -> run bystander(i); i++
+#if FORGETTERS
+		:: i >= CLAIMERS + BYSTANDERS && i < WRITERS -> run forgetter(i); i++
+#endif
 		:: else -> break
 		od;
 		i = 0 };
@@ -593,6 +957,13 @@ end:
 		for (c : 0 .. SEGMENTS - 1) {
 			segment_lock[c] = 0
 		}
+#if FORGETTERS
+		tombstone_aborted(tombstone_by);
+		for (r : 0 .. CLAIMERS - 1) {
+			deleted_by[r] = NOBODY
+		}
+		expiring = false;
+#endif
 		killed = started & ~ended;
 		ended = started;
 		key_lock = NOBODY;

@@ -29,13 +29,13 @@ fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char 
 	return length;
 }
 
-/* The value of the fence at the end of a window without messages. */
+/* The value of the fence when all of a window is dealt with. */
 void
-fence_of_empty_window(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
+fence_at_end(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
 {
 	int			length = fence_write_prefix(fence, number, uuid, connection);
 
-	snprintf(fence + length, FENCE_BYTES - length, "0");
+	snprintf(fence + length, FENCE_BYTES - length, "%d", FENCE_AT_END);
 }
 
 /* The same fence in the name of another connection. */

@@ -9,6 +9,9 @@
 
 #define FENCE_BYTES		128
 
+/* In place of the last message: all of the window is dealt with. */
+#define FENCE_AT_END	0
+
 /* What it tells. */
 typedef struct Fence
 {
@@ -18,7 +21,7 @@ typedef struct Fence
 } Fence;
 
 extern int	fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection);
-extern void fence_of_empty_window(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection);
+extern void fence_at_end(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection);
 extern void fence_claim(const char *fence, const char *connection, char *claimed, size_t size);
 extern bool fence_parse(const char *text, Fence *fence);
 

@@ -48,6 +48,20 @@ loss_note_missing(const Window *before, const Window *next)
 	keep_loss(next->opened_at);
 }
 
+/*
+ * A window is kept, but not all that it held: a transaction that went on while the
+ * log rotated has messages in an older segment, which has expired.
+ */
+void
+loss_note_expired(const Window *window)
+{
+	ereport(LOG,
+			(errmsg("outbox: not all messages of window %lld are in the log any more", (long long) window->number),
+			 errdetail("What Redis has lost of the messages enqueued before %s may be missing there.",
+					   timestamptz_to_str(window->opened_at))));
+	keep_loss(window->opened_at);
+}
+
 /* Keeps for status that what was enqueued before then may be missing in Redis. Needs an open transaction. */
 static void
 keep_loss(TimestampTz before)

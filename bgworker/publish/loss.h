@@ -9,5 +9,6 @@
 
 extern TimestampTz loss_note_before(int64 number);
 extern void loss_note_missing(const Window *before, const Window *next);
+extern void loss_note_expired(const Window *window);
 
 #endif							/* OUTBOX_LOSS_H */

@@ -237,6 +237,8 @@ position_next_rows(Position *position)
 		loss_note_missing(&before, &next);
 	window_rows_free(&position->rows);
 	collect(&position->rows, before.snapshot, next.snapshot);
+	if (position->rows.n < next.messages - before.messages)
+		loss_note_expired(&next);
 	position->rows.number = next.number;
 	position->rows.uuid = next.uuid;
 	transaction_commit();

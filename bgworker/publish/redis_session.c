@@ -231,13 +231,13 @@ redis_session_renew(void)
 	return set_fence(fence) && (!problem_is_set(PROBLEM_EVICTION) || check_server());
 }
 
-/* Puts the fence to the end of a window without messages. */
+/* Puts the fence to the end of a window that is dealt with. */
 bool
 redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 {
 	char		moved[FENCE_BYTES];
 
-	fence_of_empty_window(moved, number, uuid, call.connection);
+	fence_at_end(moved, number, uuid, call.connection);
 	return set_fence(moved);
 }
 
@@ -261,6 +261,33 @@ redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
 	}
 	fence_moved = clock_now();
 	return true;
+}
+
+/*
+ * Puts the fence to the end of the window that was sent last, unless it is there
+ * or beyond. Called before anything expires: from then on the fence must name neither a
+ * window that is gone nor a message of one that is gone in part, unless Redis goes
+ * back. Only when nothing is in flight. False: the link is closed.
+ */
+bool
+redis_session_settle_fence(const Position *position)
+{
+	Fence		at;
+	Window		window;
+	bool		found;
+
+	if (!fence_parse(fence, &at))
+		at = (Fence) {.number = position->first_window, .last_id = FENCE_AT_END};
+	if (at.number > position->sent || (at.number == position->sent && at.last_id == FENCE_AT_END))
+		return true;
+	if (!transaction_begin("reading a window"))
+	{
+		redis_session_give_up();
+		return false;
+	}
+	found = window_fetch(position->sent, &window);
+	transaction_commit();
+	return !found || redis_session_move_fence(window.number, &window.uuid);
 }
 
 static redisReply *

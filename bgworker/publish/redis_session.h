@@ -40,5 +40,6 @@ extern bool redis_session_may_renew(void);
 extern bool redis_session_renew(void);
 extern bool redis_session_move_fence(int64 number, const pg_uuid_t *uuid);
 extern bool redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid);
+extern bool redis_session_settle_fence(const Position *position);
 
 #endif							/* OUTBOX_REDIS_SESSION_H */

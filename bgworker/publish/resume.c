@@ -16,6 +16,8 @@
 #include "bgworker/publish/resume.h"
 #include "src/settings.h"
 
+static bool is_kept(const Fence *fence);
+static bool is_amid_oldest(const Position *position, const Fence *fence);
 static void resume_without_fence(Position *position);
 static void resume_from_oldest(Position *position, const char *reason);
 static int64 oldest_to_replay(const Position *position);
@@ -29,7 +31,6 @@ void
 resume_position(Position *position, const char *fence_text)
 {
 	Fence		fence;
-	Window		window;
 
 	position->resume_after = 0;
 	window_rows_free(&position->rows);
@@ -37,11 +38,12 @@ resume_position(Position *position, const char *fence_text)
 
 	if (!fence_parse(fence_text, &fence))
 		resume_without_fence(position);
-	else if (fence.number >= window_oldest_number() && window_fetch(fence.number, &window) &&
-			 memcmp(&window.uuid, &fence.uuid, sizeof(pg_uuid_t)) == 0)
+	else if (is_kept(&fence) && is_amid_oldest(position, &fence))
+		resume_from_oldest(position, "the fence in Redis is amid the oldest window, of which only the end is kept; going on");
+	else if (is_kept(&fence))
 	{
 		position->sent = fence.number;
-		if (fence.number > window_oldest_number())
+		if (fence.number > window_oldest_number() && fence.last_id != FENCE_AT_END)
 		{
 			position->sent = fence.number - 1;
 			position->resume_after = fence.last_id;
@@ -57,6 +59,27 @@ resume_position(Position *position, const char *fence_text)
 						(long long) fence.number, (long long) position->sent),
 				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
 	position_note_published(position);
+}
+
+/* Check whether the window is ours, and kept in an unbroken row up to the newest. */
+static bool
+is_kept(const Fence *fence)
+{
+	Window		window;
+
+	return fence->number >= window_oldest_number() && window_fetch(fence->number, &window) &&
+		memcmp(&window.uuid, &fence->uuid, sizeof(pg_uuid_t)) == 0;
+}
+
+/*
+ * Check whether Redis has gone back to a message of the oldest window, of which only the
+ * end is kept. Before others expired the fence was put to the end of a window (redis_session_settle_fence()).
+ */
+static bool
+is_amid_oldest(const Position *position, const Fence *fence)
+{
+	return fence->number == window_oldest_number() && fence->number > position->first_window &&
+		fence->last_id != FENCE_AT_END;
 }
 
 /* Redis is new, another one, or was emptied. */

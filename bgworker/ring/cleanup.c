@@ -43,7 +43,7 @@ static int	next_segment(RingKind kind, const Ring *ring);
 static bool rotate(RingKind kind, int next, const Ring *ring, const Position *position);
 static bool make_quiet(RingKind kind, int n);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
-static bool retire(RingKind kind, int n);
+static bool retire(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static int64 share_of_time(RingKind kind);
 static bool holds_compacted(const Ring *ring);
 static bool is_full(RingKind kind, const Ring *ring);
@@ -162,7 +162,7 @@ step(RingKind kind, int n, const Segment *segment, const Position *position, con
 				return note_published(kind, n, segment->tx, position);
 			if (limits->may_empty && limits->may_expire && segment->compacted_into < 0 &&
 				GetCurrentTimestamp() - segment->published_at > time_to_live(kind))
-				return retire(kind, n);
+				return retire(kind, n, segment->tx, position);
 			return true;
 
 		case SEGMENT_RETIRED:
@@ -270,11 +270,20 @@ note_published(RingKind kind, int n, FullTransactionId tx, const Position *posit
 	return true;
 }
 
+/*
+ * That all of a log segment was published is asked for once more: a dispatcher
+ * that noted it may have died before it wrote down how far it was.
+ */
 static bool
-retire(RingKind kind, int n)
+retire(RingKind kind, int n, FullTransactionId tx, const Position *position)
 {
 	if (!transaction_begin("retiring a segment"))
 		return false;
+	if (kind == RING_LOG && !position_has_published(position, tx))
+	{
+		transaction_commit();
+		return true;
+	}
 	ring_update_state(kind, n, SEGMENT_RETIRED);
 	KILL_POINT_OF_RING(kind, "retired_written");
 	transaction_commit();

@@ -12,6 +12,7 @@ import itertools
 ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 OPTIMISTIC, PESSIMISTIC = "optimistic", "pessimistic"
 MODES = [OPTIMISTIC, PESSIMISTIC]
+FORGET = "forget"  # in place of a mode: has its messages forgotten
 
 HOUSE = "house"  # the actor that rotates, compacts, expires and kills
 
@@ -21,7 +22,7 @@ LOCAL = ("handle", "enqueue")
 
 @dataclasses.dataclass(frozen=True)
 class Programme:
-    """One transaction of a worker: it processes these messages, and ends like this after so many steps."""
+    """One transaction of a worker: it processes these messages, or forgets them, and ends like this after so many steps."""
 
     messages: tuple  # numbers
     mode: str
@@ -35,8 +36,9 @@ class Programme:
         # A snapshot that is older than begin counts only where it is kept.
         if self.isolation != ISOLATIONS[0]:
             plan.append(("open", None))
+        steps = ("forget",) if self.mode == FORGET else ("begin", "handle", "enqueue", "seal")
         for message in self.messages:
-            plan += [(what, message) for what in ("begin", "handle", "enqueue", "seal")]
+            plan += [(what, message) for what in steps]
         return [*plan[: self.steps], (self.ending, None)]
 
     def __str__(self):
@@ -63,6 +65,7 @@ def families():
         "three workers": list(three_workers()),
         "two waiters": list(two_waiters()),
         "ring moves on": list(ring_moves_on()),
+        "is forgotten": list(is_forgotten()),
         "large segments": list(large_segments()),
         "server dies": list(server_dies()),
         "records expire": list(records_expire()),
@@ -126,6 +129,18 @@ def ring_moves_on():
                     for house in houses:
                         workers = zip(work, modes, itertools.repeat(isolation), (*endings, "commit", "commit"))
                         yield Case("ring moves on", tuple(Programme(*worker) for worker in workers), house)
+
+
+def is_forgotten():
+    """An administrator has the message forgotten while it is processed, once or twice."""
+    houses = [(), ("rotate",), ("compact",), ("rotate", "compact")]
+    for isolation in ISOLATIONS:
+        for modes in itertools.combinations_with_replacement(MODES, 2):
+            workers = tuple(Programme((1,), mode, isolation) for mode in modes)
+            for endings in [("commit",), ("abort",), ("crash",), ("commit", "commit"), ("abort", "commit")]:
+                forgetters = tuple(Programme((1,), FORGET, isolation, ending) for ending in endings)
+                for house in houses:
+                    yield Case("is forgotten", workers + forgetters, house)
 
 
 def large_segments():

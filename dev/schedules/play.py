@@ -2,12 +2,13 @@
 
 The rule, whatever the order of the steps:
 
-    a message is processed to its commit once, and once more for each time that it has expired;
+    a message is processed to its commit once, and once more for each time that it has expired or was forgotten;
     its business row is there as often as that, and so it is (see schedules.py) in Redis;
-    what nobody has committed can be begun, what was committed is a duplicate;
+    what nobody has committed can be begun, what was committed is a duplicate, and can be forgotten;
     no worker meets an error but where it says that it may.
 """
 
+import collections
 import os
 import signal
 import threading
@@ -24,6 +25,7 @@ SQL = {
     "handle": "INSERT INTO handled VALUES ('{message}')",
     "enqueue": "SELECT outbox_enqueue('out', '{message}')",
     "seal": "SELECT outbox_commit()",
+    "forget": "SELECT outbox_forget('{message}')",
     "commit": "COMMIT",
     "abort": "ROLLBACK",
 }
@@ -45,7 +47,7 @@ $$
 
 STILL_NEW = "SELECT CASE WHEN outbox_begin(%s, concurrency => 'pessimistic') THEN outbox_commit() >= 0 ELSE false END"
 
-CLAIMS = ("begin", "seal")
+CLAIMS = ("begin", "seal", "forget")
 PAUSE = 0.01  # seconds that a process is stopped
 
 
@@ -65,6 +67,7 @@ class Worker:
         self.running = None  # step that was sent and has not been answered
         self.is_duplicate = False
         self.begun_at = None
+        self.forgotten = []  # messages that it has had forgotten
         self.claims = []  # messages it has sealed, as new ones: (message, when it was told that it is new)
         self.started = False
         self.has_waited = False  # longer than the step takes
@@ -85,6 +88,9 @@ class Play:
         self.house_plan = list(case.house)
         self.messages = sorted({message for worker in case.workers for message in worker.messages})
         self.committed = {message: [] for message in self.messages}  # → (when commit was sent, when begin had said that it is new)
+        self.commits_sent = collections.Counter()  # of messages that were processed
+        self.forgets_sent = collections.Counter()  # likewise, of those that were forgotten
+        self.forgets = collections.Counter()  # … and whose commit was answered
         self.said_duplicate = set()
         self.story = []
         self.faults = []
@@ -162,9 +168,12 @@ class Play:
             mode=programme.mode,
             message=message and self.name(message),
         )
-        if what == "begin" and worker.session.connection.transaction_status == 0:  # idle
+        if what in ("begin", "forget") and worker.session.connection.transaction_status == 0:  # idle
             sql = f"BEGIN; {sql}"
-        worker.running = (what, message, self.times(message), time.monotonic())
+        if what == "commit":
+            self.commits_sent.update(message for message, _ in worker.claims)
+            self.forgets_sent.update(worker.forgotten)
+        worker.running = (what, message, (self.times(message), self.forgets[message]), time.monotonic())
         worker.session.send(sql)
 
     def crash(self, worker):
@@ -233,11 +242,16 @@ class Play:
             worker.plan.clear()
         elif what == "begin":
             self.begun(worker, message, before, answer.value == "t")
+        elif what == "forget":
+            self.check_known(worker, message, before, answer.value == "t")
+            if answer.value == "t":
+                worker.forgotten.append(message)
         elif what == "seal":
             worker.claims.append((message, worker.begun_at))
         elif what == "commit":
             for claimed, begun_at in worker.claims:
                 self.committed[claimed].append((sent_at, begun_at))
+            self.forgets.update(worker.forgotten)
 
     def lost(self, worker):
         worker.session.close()
@@ -251,8 +265,15 @@ class Play:
         worker.begun_at = time.monotonic()
         if not is_new:
             self.said_duplicate.add(message)
-        elif before and not self.may_expire():
+        self.check_known(worker, message, before, not is_new)
+
+    def check_known(self, worker, message, before, is_known):
+        """What was committed once more than it was forgotten is known. Who asks meanwhile may be told either."""
+        committed, forgotten = before
+        if not is_known and committed > self.forgets_sent[message] and not self.may_expire():
             self.fault(f"worker {worker.number} is told that m{message} is new, but it was committed before")
+        if is_known and self.commits_sent[message] <= forgotten:
+            self.fault(f"worker {worker.number} is told that m{message} is known, but it was forgotten or never committed")
 
     def check_error(self, worker, what, message, answer):
         """Errors are for who may meet them."""
@@ -284,6 +305,8 @@ class Play:
             rows = self.rows(name)
             if rows != len(processed):
                 self.fault(f"m{message} was committed {len(processed)} times, and has {rows} business rows")
+            if not 0 <= len(processed) - self.forgets[message] <= 1 and not self.may_expire():
+                self.fault(f"m{message} was committed {len(processed)} times, and forgotten {self.forgets[message]} times")
             if message in self.said_duplicate and not processed:
                 self.fault(f"m{message} was called a duplicate, and nobody has committed it")
             self.compare_times(message, processed)
@@ -292,18 +315,19 @@ class Play:
     def compare_times(self, message, processed):
         processed = sorted(processed)
         for (commit, _), (_, begun) in zip(processed, processed[1:]):
-            if not self.may_expire() or begun - commit < self.house.retention:
+            if self.forgets[message] == 0 and (not self.may_expire() or begun - commit < self.house.retention):
                 self.fault(f"m{message} was begun again {begun - commit:.3f} s after it had been processed")
 
     def deliver_again(self, message, name, processed):
         before = self.rows(name)
         is_new = self.house.value("SELECT deliver_again(%s)", name)
-        if is_new and processed:
+        is_known = len(processed) > self.forgets[message]
+        if is_new and is_known:
             age = time.monotonic() - max(processed)[0]
             if not self.may_expire() or age < self.house.retention:
                 self.fault(f"m{message} comes again within {age:.3f} s and is processed again: its id is lost")
-        if not is_new and not processed:
-            self.fault(f"m{message} comes again and is called a duplicate, but nobody has committed it")
+        if not is_new and not is_known:
+            self.fault(f"m{message} comes again and is called a duplicate, but nobody has committed it since it was forgotten")
         if self.rows(name) != before + is_new:
             self.fault(f"m{message} has {self.rows(name)} business rows when it has come again")
         if not self.may_expire() and self.house.value(STILL_NEW, name):

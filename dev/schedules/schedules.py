@@ -34,9 +34,10 @@ from session import Stuck
 SHARES = {
     "two copies": (23, 2),
     "two messages": (14, 1),
-    "three workers": (19, 0.3),
+    "three workers": (17, 0.3),
     "two waiters": (10, 1),
-    "ring moves on": (28, 0.1),
+    "ring moves on": (25, 0.1),
+    "is forgotten": (5, 0.2),
     "large segments": (2, 0.1),
     "server dies": (1, 0.1),
     "records expire": (3, 0.1),

@@ -98,7 +98,9 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 		/* The claim must find what does not count: it has to clear that away. */
 		if (memo && forgotten)
 			memo->others_were_quiet = false;
-		if (look.fate != RECORD_ABSENT || rings_generation() == rings.generation)
+
+		/* What was found, too, may have expired since, and with it the tombstone that would have told that it does not count. */
+		if (look.fate == RECORD_IN_PROGRESS || rings_generation() == rings.generation)
 			return look;
 	}
 }
@@ -124,6 +126,7 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		Relation	table;
 		RecordLook	look;
 		bool		forgotten = false;
+		bool		unchanged;
 
 		record_ring_lock_key(&name->key, &tag);
 		KILL_POINT("key_locked");
@@ -132,8 +135,9 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 		look = judge(name, look_unless_known(name, &rings, memo), &forgotten);
 		if (forgotten && name->is_restored)
 			look.fate = RECORD_COMMITTED;
+		unchanged = rings_generation() == rings.generation;
 
-		if (look.fate == RECORD_ABSENT && rings_generation() == rings.generation)
+		if (look.fate == RECORD_ABSENT && unchanged)
 		{
 			record_ring_check_claim(name);
 			if (forgotten)
@@ -148,7 +152,7 @@ record_ring_claim(const RecordName *name, const RecordMemo *memo)
 
 		table_close(table, NoLock);
 		LockRelease(&tag, ExclusiveLock, false);
-		if (look.fate == RECORD_COMMITTED)
+		if (look.fate == RECORD_COMMITTED && unchanged)
 			return look;
 		if (look.fate == RECORD_IN_PROGRESS)
 			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
