@@ -101,7 +101,10 @@ outbox_dispatcher_main(Datum database)
 	}
 }
 
-/* From now on those who want something of us are told apart from those whose wishes we have seen. */
+/*
+ * From now on those who want something of us are told apart from those whose
+ * wishes we have seen.
+ */
 static void
 note_calls(void)
 {
@@ -109,7 +112,10 @@ note_calls(void)
 	calls_seen = pg_atomic_read_u32(&shared->calls);
 }
 
-/* One turn: look, publish, propagate, keep house. Returns whether there is more to do. */
+/*
+ * One turn: look, publish, propagate, keep house. Returns whether there is
+ * more to do.
+ */
 static bool
 dispatch(void)
 {
@@ -161,6 +167,7 @@ set_up_process(Oid database)
 	propagation_init(publish_meanwhile);
 }
 
+/* From now on the others see us; what a predecessor had noted is past. */
 static void
 register_process(void)
 {
@@ -170,6 +177,7 @@ register_process(void)
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
 
+/* Called however the process ends, but for a crash. */
 static void
 deregister_process(int code, Datum arg)
 {
@@ -209,6 +217,7 @@ load_state(void)
 	report_state(DISPATCHER_IDLE);
 }
 
+/* Waits while somebody drops or alters the extension. */
 static void
 begin_at_start(void)
 {
@@ -216,6 +225,10 @@ begin_at_start(void)
 		requests_attend_to_refusal();
 }
 
+/*
+ * A copy of a database whose original lives gets an id of its own, and sends
+ * nothing of the original.
+ */
 static void
 load_instance(void)
 {
@@ -335,7 +348,10 @@ is_wanted(void)
 	return requests_have_new_settings() || requests_reload_is_due() || clock_now() >= turn_ends;
 }
 
-/* Propagates receipts; those who commit while a store is waited for wake us. Returns whether any were. */
+/*
+ * Propagates receipts; those who commit while a store is waited for wake us.
+ * Returns whether any were.
+ */
 static bool
 propagate(void)
 {

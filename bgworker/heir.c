@@ -12,8 +12,8 @@
  * in between, it finds its own line again. If the heir is dropped in turn, the
  * next copy may become one: something may then be sent twice, and nothing is lost.
  *
- * A copy that begins to send its own names itself: then it leaves nothing to copies that
- * were made of it before.
+ * A copy that begins to send its own names itself: then it leaves nothing to
+ * copies that were made of it before.
  */
 #include "postgres.h"
 

@@ -132,6 +132,7 @@ round_is_due(const Position *position)
 	return round_changed || position->opened.number != last_round_window || cleanup_is_due();
 }
 
+/* A round that also expires, by the clock or because outbox_cleanup() asked. */
 static void
 clean_up(Position *position)
 {
@@ -164,9 +165,9 @@ end_cleanup_if_done(void)
 }
 
 /*
- * Check whether those that we told of messages and ids are there and have them still,
- * so that we need not keep them. Where no message was ever enqueued nobody
- * needs a Redis: the database may be the store of others.
+ * Check whether those that we told of messages and ids are there and have
+ * them still, so that we need not keep them. Where no message was ever
+ * enqueued nobody needs a Redis: the database may be the store of others.
  */
 static bool
 nothing_is_lost(const Position *position)
@@ -176,6 +177,7 @@ nothing_is_lost(const Position *position)
 	return (redis_has_all || position->opened.messages == 0) && propagation_is_sound();
 }
 
+/* Takes every segment as far as it may go. */
 static bool
 run_round(Position *position, bool may_expire)
 {

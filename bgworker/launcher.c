@@ -274,9 +274,10 @@ start_if_possible(Child *child, DatabaseShared *shared)
 }
 
 /*
- * How long until a dispatcher can connect, or until we look again; 0 = now. While a
- * command holds the database's lock it would wait, and in vain if that is DROP
- * DATABASE. A database that lets nobody in is looked at when it is altered.
+ * How long until a dispatcher can connect, or until we look again; 0 = now.
+ * While a command holds the database's lock it would wait, and in vain if
+ * that is DROP DATABASE. A database that lets nobody in is looked at when it
+ * is altered.
  */
 static long
 ms_until_free(Oid database)

@@ -135,8 +135,8 @@ force_settings(void)
 }
 
 /*
- * The C library would learn from the first large body that such ones are usual, and
- * from then on keep their memory for the next one.
+ * The C library would learn from the first large body that such ones are
+ * usual, and from then on keep their memory for the next one.
  */
 static void
 give_memory_back(void)

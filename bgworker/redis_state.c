@@ -30,7 +30,10 @@ static TimestampTz last_contact;
 static void note_connection(void);
 static void note_foreign_lease(void);
 
-/* Tries to connect, unless the last try was a moment ago. Returns whether Redis can be published to now. */
+/*
+ * Tries to connect, unless the last try was a moment ago. Returns whether
+ * Redis can be published to now.
+ */
 bool
 redis_state_connect(Position *position)
 {

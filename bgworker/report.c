@@ -62,7 +62,10 @@ report_redis(RedisState state, const char *error)
 	LWLockRelease(shared->lock);
 }
 
-/* How far windows are known to be in Redis, and their receipts propagated. Wakes those who wait for it. */
+/*
+ * How far windows are known to be in Redis, and their receipts propagated.
+ * Wakes those who wait for it.
+ */
 void
 report_published(int64 published, int64 propagated)
 {

@@ -124,7 +124,10 @@ requests_reload_is_due(void)
 	return pg_atomic_read_u32(&shared_mine()->reload) != 0;
 }
 
-/* Check whether the settings have been read again, and nobody has taken notice yet. */
+/*
+ * Check whether the settings have been read again, and nobody has taken
+ * notice yet.
+ */
 bool
 requests_have_new_settings(void)
 {
@@ -148,7 +151,10 @@ requests_ms_until_look(void)
 	return pg_atomic_read_u32(&shared_mine()->askers) != 0 ? ATTEND_MS : PG_INT32_MAX;
 }
 
-/* For a clean stop: the process that publishes next need not wait, nor do anything again. */
+/*
+ * For a clean stop: the process that publishes next need not wait, nor do
+ * anything again.
+ */
 static void
 say_goodbye(void)
 {
@@ -162,6 +168,7 @@ say_goodbye(void)
 	RESUME_INTERRUPTS();
 }
 
+/* Ends the process, and tells the launcher why. */
 static void
 leave(Farewell farewell)
 {

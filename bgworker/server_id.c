@@ -73,7 +73,10 @@ read_id(char *id)
 	return ours;
 }
 
-/* Writes a new file beside the old one and renames it, so there is never half of one. */
+/*
+ * Writes a new file beside the old one and renames it, so there is never half
+ * of one.
+ */
 static bool
 create(char *id)
 {

@@ -3,9 +3,9 @@
  *		The bracket around everything that a worker does with tables.
  *
  * Every transaction of the dispatcher is opened and closed here, and none is
- * open while it talks to Redis. Each enters at the gate (src/table/relations.c), so
- * DROP EXTENSION waits for it to end, and it does not begin while the
- * extension is being dropped.
+ * open while it talks to Redis. Each enters at the gate
+ * (src/table/relations.c), so DROP EXTENSION waits for it to end, and it does
+ * not begin while the extension is being dropped.
  */
 #include "postgres.h"
 
@@ -165,7 +165,10 @@ transaction_abort_for_message(char *error, size_t size)
 	transaction_abort();
 }
 
-/* Data that are too large, cannot be converted, are damaged or cannot be read from the disk. */
+/*
+ * Data that are too large, cannot be converted, are damaged or cannot be read
+ * from the disk.
+ */
 static bool
 concerns_message(int sqlerrcode)
 {

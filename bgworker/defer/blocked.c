@@ -132,7 +132,10 @@ blocked_next_probing(void)
 	return dlist_is_empty(&probing) ? NULL : dlist_head_element(Blocked, in_list, &probing);
 }
 
-/* The one that has waited longest for its turn to be drained; NULL if there is none. */
+/*
+ * The one that has waited longest for its turn to be drained; NULL if there
+ * is none.
+ */
 Blocked *
 blocked_next_draining(void)
 {

@@ -126,8 +126,9 @@ deferral_holds(const Message *message)
 
 /*
  * Defers a message if it is not to be sent now, for it is scheduled or must
- * wait behind another one; returns whether it is deferred. The caller ends with deferred_end_append() and
- * commits, with a flush, before it sends any batch whose fence passes the message.
+ * wait behind another one; returns whether it is deferred. The caller ends
+ * with deferred_end_append() and commits, with a flush, before it sends any
+ * batch whose fence passes the message.
  */
 bool
 deferral_try_defer(const Message *message, int segment)
@@ -223,7 +224,10 @@ deferral_put_off(int64 id, const char *error)
 	tally_report(error);
 }
 
-/* Removes the tombstones of a log segment that is being emptied; what was still to be read from it is lost. */
+/*
+ * Removes the tombstones of a log segment that is being emptied; what was
+ * still to be read from it is lost.
+ */
 void
 deferral_forget_segment(int segment)
 {
@@ -233,7 +237,10 @@ deferral_forget_segment(int segment)
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
 }
 
-/* Reads which message of a destination waits at its head, if any does. Needs an open transaction. */
+/*
+ * Reads which message of a destination waits at its head, if any does. Needs
+ * an open transaction.
+ */
 void
 deferral_read_head(Blocked *blocked)
 {
@@ -252,6 +259,7 @@ deferral_read_head(Blocked *blocked)
 	SPI_finish();
 }
 
+/* Nothing is due at a destination that is paused. */
 static void
 block_paused(const char *dest)
 {

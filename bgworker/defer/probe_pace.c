@@ -13,7 +13,10 @@
 
 #define PROBE_SHARE		10
 
-/* How long a round took is not believed beyond this: Redis may have been away meanwhile. */
+/*
+ * How long a round took is not believed beyond this: Redis may have been away
+ * meanwhile.
+ */
 #define LONGEST_ROUND	(500 * INT64CONST(1000))
 
 static TimestampTz began;		/* by clock_now(); 0 = no probe is under way */
@@ -41,7 +44,10 @@ probe_pace_note_refusal(void)
 	refused = true;
 }
 
-/* All probes have been answered: if any was refused, those that are due next wait for a while. */
+/*
+ * All probes have been answered: if any was refused, those that are due next
+ * wait for a while.
+ */
 void
 probe_pace_end(void)
 {

@@ -31,7 +31,10 @@
 #include "src/log/log.h"
 #include "src/shared.h"
 
-/* Returned in one transaction: messages; probes; bytes after which no further one is. */
+/*
+ * Returned in one transaction: messages; probes; bytes after which no further
+ * one is.
+ */
 #define RETURN_LIMIT	1000
 #define PROBE_LIMIT		100
 #define RETURN_BYTES	1048576
@@ -57,7 +60,10 @@ static Statement return_scheduled = {
 	1, {INT4OID}
 };
 
-/* Writes what could not be read before; the message is scheduled again if $4 says for when. */
+/*
+ * Writes what could not be read before; the message is scheduled again if $4
+ * says for when.
+ */
 static Statement complete = {
 	"UPDATE outbox.deferred SET headers = $2, body = $3, log_tx = NULL, next_at = coalesce($4, next_at), "
 	"state = CASE WHEN $4 IS NULL THEN state ELSE 'scheduled' END, "
@@ -201,6 +207,7 @@ probe_due(TimestampTz now)
 	return returned;
 }
 
+/* One message of this destination is under way now. */
 static void
 note_probe(const Message *message)
 {
@@ -210,7 +217,10 @@ note_probe(const Message *message)
 	blocked->waiting--;
 }
 
-/* Returns the first messages of destinations that accept them again, each in its turn. */
+/*
+ * Returns the first messages of destinations that accept them again, each in
+ * its turn.
+ */
 static int64
 drain(void)
 {
@@ -234,7 +244,10 @@ drain(void)
 	return returned;
 }
 
-/* Returns scheduled messages whose time has come, and notes when the next one is due. */
+/*
+ * Returns scheduled messages whose time has come, and notes when the next one
+ * is due.
+ */
 static int64
 release_scheduled(void)
 {
@@ -308,7 +321,10 @@ return_row(HeapTuple row, TupleDesc columns, Message *message)
 	return true;
 }
 
-/* Reads from the log what could not be read before. False if the message is for later. */
+/*
+ * Reads from the log what could not be read before. False if the message is
+ * for later.
+ */
 static bool
 read_body(Message *message, FullTransactionId log_tx)
 {

@@ -24,7 +24,10 @@ static int64 dead;
 static int64 settled;			/* how many wait that no unpublished window
 								 * holds */
 
-/* Counts what is scheduled and dead, and notes when the first one is due. Needs an open transaction. */
+/*
+ * Counts what is scheduled and dead, and notes when the first one is due.
+ * Needs an open transaction.
+ */
 void
 tally_load(void)
 {
@@ -55,7 +58,10 @@ tally_add_scheduled(TimestampTz due)
 		scheduled_due = due;
 }
 
-/* So many scheduled messages were returned; the next one is due then, 0 = there is none. */
+/*
+ * So many scheduled messages were returned; the next one is due then, 0 =
+ * there is none.
+ */
 void
 tally_remove_scheduled(int64 n, TimestampTz next_due)
 {

@@ -94,6 +94,7 @@ register_process(void)
 	LWLockRelease(shared->lock);
 }
 
+/* Only our own entry: a successor may have registered. */
 static void
 deregister_process(int code, Datum arg)
 {
@@ -125,7 +126,10 @@ attend(void)
 		proc_exit(0);
 }
 
-/* If a transaction was refused, the extension is gone or nearly so: leaves or waits. Returns whether one was. */
+/*
+ * If a transaction was refused, the extension is gone or nearly so: leaves or
+ * waits. Returns whether one was.
+ */
 static bool
 attend_to_refusal(void)
 {
@@ -144,7 +148,10 @@ attend_to_refusal(void)
 	return true;
 }
 
-/* Marks a page of each table, and tells how far all have got. Says whether there is more. */
+/*
+ * Marks a page of each table, and tells how far all have got. Returns whether
+ * there is more.
+ */
 static bool
 mark(void)
 {
@@ -175,7 +182,10 @@ mark(void)
 	return more;
 }
 
-/* Deletes some expired records if a round was asked for. Says whether there is more. */
+/*
+ * Deletes some expired records if a round was asked for. Returns whether there
+ * is more.
+ */
 static bool
 expire(void)
 {
@@ -200,6 +210,7 @@ begin_expiry(void)
 	return is_expiring;
 }
 
+/* Answers the round that was asked for when this one began. */
 static void
 end_expiry(void)
 {

@@ -102,7 +102,10 @@ bookkeeping_begin_expiry(void)
 	put_last(left_alone_ended_at());
 }
 
-/* Puts a table at the end, with those before it: all get their turn, however many of them hang. */
+/*
+ * Puts a table at the end, with those before it: all get their turn, however
+ * many of them hang.
+ */
 static void
 put_last(Oid table)
 {
@@ -250,8 +253,9 @@ delete_expired(TableWork *work)
 }
 
 /*
- * The endpoint may have had another table, or none, when these were processed. So what is no
- * uuid cannot be in a column of uuids, and is none of its business.
+ * The endpoint may have had another table, or none, when these were
+ * processed. So what is no uuid cannot be in a column of uuids, and is none
+ * of its business.
  */
 static Datum
 make_ids(const TableWork *work)
@@ -272,7 +276,10 @@ make_ids(const TableWork *work)
 										   is_uuid ? TYPALIGN_CHAR : TYPALIGN_INT));
 }
 
-/* Check whether uuid_in() takes it: a hyphen may follow each group of four digits, and braces be around all. */
+/*
+ * Check whether uuid_in() takes it: a hyphen may follow each group of four
+ * digits, and braces be around all.
+ */
 static bool
 spells_uuid(const char *text)
 {

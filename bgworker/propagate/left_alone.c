@@ -79,7 +79,10 @@ left_alone_ended_at(void)
 	return table;
 }
 
-/* A relcache callback: a table that was altered, or has lost a trigger, may work again. */
+/*
+ * A relcache callback: a table that was altered, or has lost a trigger, may
+ * work again.
+ */
 static void
 lift(Datum arg, Oid table)
 {

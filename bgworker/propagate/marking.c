@@ -4,7 +4,7 @@
  *
  * Called by bookkeeper.c. Each table has a position of its own in the windows
  * that are published, so one that cannot be used holds up no other. What somebody
- * has locked is put aside and tried again; the position of its table stands still
+ * has locked is remembered and tried again; the position of its table stands still
  * for the dispatcher, so the log keeps the receipts, but what comes later is
  * marked.
  *
@@ -21,6 +21,7 @@
 
 #include "bgworker/propagate/bookkeeping.h"
 #include "bgworker/propagate/left_alone.h"
+#include "bgworker/propagate/marked_table.h"
 #include "bgworker/propagate/marking.h"
 #include "bgworker/propagate/pace.h"
 #include "bgworker/propagate/receipts.h"
@@ -36,43 +37,11 @@
 
 #define MAX_WINDOWS		64		/* whose receipts are collected at once */
 #define MAX_MESSAGES	1000	/* marked at once */
-#define MAX_ASIDE		10000	/* with as many put aside, no more are read */
+#define MAX_LOCKED		10000	/* with as many locked, no more are read */
 
 #define FIRST_RETRY_MS	100
 #define LAST_RETRY_MS	5000
 
-typedef struct Ids
-{
-	char	  **items;
-	int			n;
-	int			size;
-} Ids;
-
-/* The table of an endpoint. */
-typedef struct MarkedTable
-{
-	struct MarkedTable *next;
-	char	   *endpoint;
-	Oid			table;
-	bool		wanted;			/* the endpoint has it still */
-	int64		told;			/* newest window that is dealt with but for
-								 * what is aside */
-	int64		marked;			/* the same when nothing was aside */
-	ReceiptReader reader;		/* of the next ones */
-	MemoryContext page_context;
-	Ids			page;			/* to be marked next */
-	MemoryContext aside_context;
-	Ids			aside;
-	bool		failed;			/* the table cannot be used */
-	TimestampTz next_try;		/* of what is aside, or of the table */
-	TimestampTz rests_until;	/* for its last statement took long */
-	bool		is_unnamed;		/* the page has a receipt of a message that had
-								 * been deferred */
-	int			retry_ms;
-	char		problem[FOREIGN_TEXT_BYTES];	/* empty = none */
-} MarkedTable;
-
-static MarkedTable *tables;		/* in TopMemoryContext */
 static int64 listed;			/* to_mark when they were listed last */
 static int64 repeated_upto;		/* newest window that may have been worked on
 								 * before */
@@ -80,14 +49,11 @@ static int64 reported;			/* what marking_least() said */
 static SnapshotValue *published;	/* what all that is published was seen by */
 
 static bool list_tables(int64 start_at, int64 to_mark);
-static void use_endpoint(const Endpoint *endpoint, void *arg);
 static void expect_repetition(void);
-static void forget_unused(void);
-static void put_last(Oid oid);
 static void skip_to(int64 number);
 static bool go_on_with(MarkedTable *table, int64 to_mark);
 static bool rests(const MarkedTable *table);
-static void try_aside_again(MarkedTable *table);
+static void try_locked_again(MarkedTable *table);
 static bool mark_page(MarkedTable *table, int64 to_mark);
 static bool take_id(const Message *receipt, void *arg);
 static bool is_of(const Message *receipt, const MarkedTable *table);
@@ -95,8 +61,6 @@ static Marking mark(MarkedTable *table, char **msgids, int n, bool is_repeated);
 static void wait_longer(MarkedTable *table);
 static void set_problem(MarkedTable *table, const char *problem);
 static void report_problems(void);
-static void add(MemoryContext context, Ids *ids, const char *msgid);
-static void empty(MemoryContext context, Ids *ids);
 
 /* Prepares for use; once, when the bookkeeper starts. */
 void
@@ -108,7 +72,7 @@ marking_init(void)
 
 /*
  * Marks some of what the windows up to `to_mark` carry; those up to `marked` are
- * done, or carry nothing. Says whether there is more to be done at once.
+ * done, or carry nothing. Returns whether there is more to be done at once.
  */
 bool
 marking_run(int64 marked, int64 to_mark)
@@ -119,7 +83,7 @@ marking_run(int64 marked, int64 to_mark)
 		return false;
 	if (marked > reported)
 		skip_to(marked);
-	for (MarkedTable *table = tables; table; table = table->next)
+	for (MarkedTable *table = marked_table_first(); table; table = table->next)
 		more |= go_on_with(table, to_mark);
 	report_problems();
 	return more;
@@ -131,7 +95,7 @@ marking_least(void)
 {
 	int64		least = listed;
 
-	for (MarkedTable *table = tables; table; table = table->next)
+	for (MarkedTable *table = marked_table_first(); table; table = table->next)
 		least = Min(least, table->marked);
 	return reported = Max(reported, least);
 }
@@ -143,9 +107,9 @@ marking_ms_until_due(void)
 	TimestampTz now = clock_now();
 	long		ms = PG_INT32_MAX;
 
-	for (MarkedTable *table = tables; table; table = table->next)
+	for (MarkedTable *table = marked_table_first(); table; table = table->next)
 	{
-		if (table->failed || table->aside.n > 0)
+		if (table->failed || table->locked.n > 0)
 			ms = Min(ms, TimestampDifferenceMilliseconds(now, Max(table->next_try, table->rests_until)));
 		else if (rests(table))
 			ms = Min(ms, TimestampDifferenceMilliseconds(now, table->rests_until));
@@ -162,42 +126,19 @@ list_tables(int64 start_at, int64 to_mark)
 {
 	if (!transaction_begin("reading endpoints"))
 		return false;
-	for (MarkedTable *table = tables; table; table = table->next)
-		table->wanted = false;
-	endpoint_each(use_endpoint, &start_at);
+	if (marked_table_list(start_at))
+		expect_repetition();
 	transaction_commit();
-	forget_unused();
 	if (listed < 0)
-		put_last(left_alone_ended_at());
+		marked_table_put_last(left_alone_ended_at());
 	listed = to_mark;
 	return true;
 }
 
-static void
-use_endpoint(const Endpoint *endpoint, void *arg)
-{
-	MarkedTable *table = tables;
-
-	if (!OidIsValid(endpoint->mapping.table))
-		return;
-	while (table && (table->table != endpoint->mapping.table || strcmp(table->endpoint, endpoint->name) != 0))
-		table = table->next;
-	if (table == NULL)
-	{
-		table = MemoryContextAllocZero(TopMemoryContext, sizeof(MarkedTable));
-		table->endpoint = MemoryContextStrdup(TopMemoryContext, endpoint->name);
-		table->table = endpoint->mapping.table;
-		table->told = table->marked = *(int64 *) arg;
-		table->page_context = AllocSetContextCreate(TopMemoryContext, "outbox marking", ALLOCSET_DEFAULT_SIZES);
-		table->aside_context = AllocSetContextCreate(TopMemoryContext, "outbox marking later", ALLOCSET_DEFAULT_SIZES);
-		table->next = tables;
-		tables = table;
-		expect_repetition();
-	}
-	table->wanted = true;
-}
-
-/* Another process may have marked there, or this one when the endpoint had the table before. */
+/*
+ * Another process may have marked there, or this one when the endpoint had
+ * the table before.
+ */
 static void
 expect_repetition(void)
 {
@@ -208,50 +149,14 @@ expect_repetition(void)
 	repeated_upto = newest.number;
 }
 
-static void
-forget_unused(void)
-{
-	for (MarkedTable **link = &tables; *link;)
-	{
-		MarkedTable *table = *link;
-
-		if (table->wanted)
-		{
-			link = &table->next;
-			continue;
-		}
-		*link = table->next;
-		receipts_forget(&table->reader);
-		MemoryContextDelete(table->page_context);
-		MemoryContextDelete(table->aside_context);
-		pfree(table->endpoint);
-		pfree(table);
-	}
-}
-
-/* Puts a table at the end, with those before it: all get their turn, however many of them hang. */
-static void
-put_last(Oid oid)
-{
-	MarkedTable *last = tables;
-	MarkedTable *hung = tables;
-
-	while (hung && hung->table != oid)
-		hung = hung->next;
-	if (hung == NULL || hung->next == NULL)
-		return;
-	while (last->next)
-		last = last->next;
-	last->next = tables;
-	tables = hung->next;
-	hung->next = NULL;
-}
-
-/* The dispatcher says that there is no receipt up to this window that we have not told of. */
+/*
+ * The dispatcher says that there is no receipt up to this window that we have
+ * not told of.
+ */
 static void
 skip_to(int64 number)
 {
-	for (MarkedTable *table = tables; table; table = table->next)
+	for (MarkedTable *table = marked_table_first(); table; table = table->next)
 	{
 		table->marked = Max(table->marked, number);
 		if (table->told < number)
@@ -260,7 +165,7 @@ skip_to(int64 number)
 	}
 }
 
-/* Does one step for a table. Says whether it has another one that need not wait. */
+/* Does one step for a table. Returns whether it has another one that need not wait. */
 static bool
 go_on_with(MarkedTable *table, int64 to_mark)
 {
@@ -270,11 +175,11 @@ go_on_with(MarkedTable *table, int64 to_mark)
 	if ((table->failed && !is_due) || rests(table))
 		return false;
 	table->failed = false;
-	if (table->aside.n > 0 && is_due)
-		try_aside_again(table);
-	if (!table->failed && !rests(table) && table->told < to_mark && table->aside.n < MAX_ASIDE)
+	if (table->locked.n > 0 && is_due)
+		try_locked_again(table);
+	if (!table->failed && !rests(table) && table->told < to_mark && table->locked.n < MAX_LOCKED)
 		more |= mark_page(table, to_mark);
-	if (table->aside.n == 0)
+	if (table->locked.n == 0)
 		table->marked = table->told;
 	return more;
 }
@@ -286,25 +191,25 @@ rests(const MarkedTable *table)
 	return clock_now() < table->rests_until;
 }
 
-/* Tries what was put aside, piece by piece; what is locked still stays. */
+/* Tries what was locked, piece by piece; what still is stays in the list. */
 static void
-try_aside_again(MarkedTable *table)
+try_locked_again(MarkedTable *table)
 {
 	int			left = 0;
 
-	for (int first = 0; first < table->aside.n; first += MAX_MESSAGES)
+	for (int first = 0; first < table->locked.n; first += MAX_MESSAGES)
 	{
-		int			n = Min(MAX_MESSAGES, table->aside.n - first);
-		Marking		marking = table->failed || rests(table) ? MARKING_FAILED : mark(table, table->aside.items + first, n, true);
+		int			n = Min(MAX_MESSAGES, table->locked.n - first);
+		Marking		marking = table->failed || rests(table) ? MARKING_FAILED : mark(table, table->locked.items + first, n, true);
 
 		for (int i = 0; marking != MARKING_DONE && i < n; i++)
-			table->aside.items[left++] = table->aside.items[first + i];
+			table->locked.items[left++] = table->locked.items[first + i];
 	}
-	table->aside.n = left;
+	table->locked.n = left;
 	if (left > 0)
 		wait_longer(table);
 	else
-		empty(table->aside_context, &table->aside);
+		id_list_empty(&table->locked);
 }
 
 /* Marks the next page of receipts. */
@@ -315,7 +220,7 @@ mark_page(MarkedTable *table, int64 to_mark)
 	ReceiptResult result;
 	Marking		marking = MARKING_DONE;
 
-	empty(table->page_context, &table->page);
+	id_list_empty(&table->page);
 	table->is_unnamed = false;
 	published = NULL;
 	result = receipts_read(&table->reader, table->told, Min(to_mark, table->told + MAX_WINDOWS), take_id, table);
@@ -334,9 +239,9 @@ mark_page(MarkedTable *table, int64 to_mark)
 	}
 	for (int i = 0; marking == MARKING_INCOMPLETE && i < table->page.n; i++)
 	{
-		if (table->aside.n == 0)
+		if (table->locked.n == 0)
 			wait_longer(table);
-		add(table->aside_context, &table->aside, table->page.items[i]);
+		id_list_add(&table->locked, table->page.items[i]);
 	}
 	if (result == RECEIPTS_ENDED)
 	{
@@ -366,14 +271,17 @@ take_id(const Message *receipt, void *arg)
 	{
 		char	   *msgid = text_to_cstring(receipt->cause);
 
-		add(table->page_context, &table->page, msgid);
+		id_list_add(&table->page, msgid);
 		pfree(msgid);
 		table->is_unnamed |= VARSIZE_ANY_EXHDR(receipt->message_id) == 0;
 	}
 	return table->page.n < MAX_MESSAGES;
 }
 
-/* Check whether a receipt is of the table's endpoint. One of a message that had been deferred tells by its key. */
+/*
+ * Check whether a receipt is of the table's endpoint. One of a message that
+ * had been deferred tells by its key.
+ */
 static bool
 is_of(const Message *receipt, const MarkedTable *table)
 {
@@ -417,6 +325,7 @@ mark(MarkedTable *table, char **msgids, int n, bool is_repeated)
 	return marking;
 }
 
+/* What stays locked or fails is tried less and less often. */
 static void
 wait_longer(MarkedTable *table)
 {
@@ -430,14 +339,17 @@ set_problem(MarkedTable *table, const char *problem)
 	strlcpy(table->problem, problem, sizeof(table->problem));
 }
 
-/* Tells the views of the first table that has a problem, and the log if it is news. */
+/*
+ * Tells the views of the first table that has a problem, and the log if it is
+ * news.
+ */
 static void
 report_problems(void)
 {
 	static char reported_problem[FOREIGN_TEXT_BYTES];
 	const char *problem = "";
 
-	for (MarkedTable *table = tables; table; table = table->next)
+	for (MarkedTable *table = marked_table_first(); table; table = table->next)
 	{
 		if (table->problem[0] != '\0')
 			problem = table->problem;
@@ -453,26 +365,4 @@ report_problems(void)
 	}
 	ereport(LOG, (errmsg("outbox: processed messages cannot be marked: %s", problem)));
 	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, the log keeps them: %s", problem);
-}
-
-static void
-add(MemoryContext context, Ids *ids, const char *msgid)
-{
-	MemoryContext caller = MemoryContextSwitchTo(context);
-
-	if (ids->n == ids->size)
-	{
-		ids->size = ids->size ? ids->size * 2 : 64;
-		ids->items = ids->items ?
-			repalloc(ids->items, ids->size * sizeof(char *)) : palloc(ids->size * sizeof(char *));
-	}
-	ids->items[ids->n++] = pstrdup(msgid);
-	MemoryContextSwitchTo(caller);
-}
-
-static void
-empty(MemoryContext context, Ids *ids)
-{
-	MemoryContextReset(context);
-	*ids = (Ids) {0};
 }

@@ -11,10 +11,10 @@
  * place.
  *
  * Each store has a position of its own, so one that is away holds up nobody
- * else; custom record tables have another one, for that work is done by a process of
- * its own (supervision.c). The least of all is noted like `published` in the
- * rows of windows, as a lower bound: after a restart all begin there, for
- * everything here may happen twice.
+ * else; custom record tables have another one, for that work is done by a
+ * process of its own (supervision.c). The least of all is noted like
+ * `published` in the rows of windows, as a lower bound: after a restart all
+ * begin there, for everything here may happen twice.
  *
  *	 died before all are told	the receipts are read again, all are told again
  *	 after it, before the note	the same
@@ -80,7 +80,7 @@ propagation_set_instance(const Instance *instance)
 
 /*
  * Propagates the next receipts of windows that are published, to each who has not
- * been told of them. Says whether anybody got any further.
+ * been told of them. Returns whether anybody got any further.
  */
 bool
 propagation_run(Position *position)
@@ -97,8 +97,8 @@ propagation_run(Position *position)
 }
 
 /*
- * What cannot wait for a store that we wait for, nor until dispatch is on again: the
- * bookkeeper of custom record tables, which may hang.
+ * What cannot wait for a store that we wait for, nor until dispatch is on
+ * again: the bookkeeper of custom record tables, which may hang.
  */
 void
 propagation_attend(const Position *position)
@@ -107,8 +107,8 @@ propagation_attend(const Position *position)
 }
 
 /*
- * Check whether there are receipts in windows that were opened after we have found out
- * who is to be told: of somebody new, maybe.
+ * Check whether there are receipts in windows that were opened after we have
+ * found out who is to be told: of somebody new, maybe.
  */
 static bool
 is_behind_listing(const Position *position)
@@ -116,7 +116,7 @@ is_behind_listing(const Position *position)
 	return listed < position->published && position->marked > Max(listed, position->propagated);
 }
 
-/* Notes how far all have been told; says whether that is news. */
+/* Notes how far all have been told; returns whether that is news. */
 static bool
 note_least(Position *position)
 {
@@ -190,6 +190,7 @@ list_targets(const Position *position)
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
 
+/* Notes what an endpoint needs; the longest retention of all counts for a store. */
 static void
 use_endpoint(const Endpoint *endpoint, void *arg)
 {

@@ -2,12 +2,12 @@
  * receipts.c
  *		Reads the receipts of windows, page by page.
  *
- * Called by propagation.c, for a store, and by marking.c, for a custom record table: each
- * has a position of its own, and so a reader of its own. There may be millions
- * of receipts in one transaction of a user's. So where those of some windows lie
- * is collected first, in memory up to a bound and in a file beyond it
- * (window_rows.c), and then they are read a page at a time, each in a
- * transaction that has ended before anybody is told of them.
+ * Called by propagation.c, for a store, and by marking.c, for a custom record
+ * table: each has a position of its own, and so a reader of its own. There
+ * may be millions of receipts in one transaction of a user's. So where those
+ * of some windows lie is collected first, in memory up to a bound and in a
+ * file beyond it (window_rows.c), and then they are read a page at a time,
+ * each in a transaction that has ended before anybody is told of them.
  *
  * A reader knows nothing that is not in the log: thrown away at any time, the
  * next one begins with the same windows again.

@@ -47,9 +47,9 @@ static bool find_receipt(TupleTableSlot *row, int segment, void *arg);
 static int	compare_keys(const void *a, const void *b);
 
 /*
- * Leaves out those ids of an endpoint that have a receipt in the log which the active
- * snapshot sees and which is not published; returns how many are left. Their order
- * is lost. Needs an open transaction, whose memory it uses.
+ * Leaves out those ids of an endpoint that have a receipt in the log which
+ * the active snapshot sees and which is not published; returns how many are
+ * left. Their order is lost. Needs an open transaction, whose memory it uses.
  */
 int
 reclaimed_leave_out(const char *endpoint, char **msgids, int n)

@@ -2,17 +2,17 @@
  * supervision.c
  *		Starts the bookkeeper of our database, and sees to it that it gets on.
  *
- * Called by propagation.c and the dispatcher. The bookkeeper (bookkeeper.c) works on
- * custom record tables in a process of its own, for what runs there is not ours:
- * a trigger may wait for anything, and catch what should end it. So sending never
- * waits for it. It is told how far it may mark, and tells how far it has, in
- * shared memory; what is not marked keeps the log.
+ * Called by propagation.c and the dispatcher. The bookkeeper (bookkeeper.c)
+ * works on custom record tables in a process of its own, for what runs there
+ * is not ours: a trigger may wait for anything, and catch what should end it.
+ * So sending never waits for it. It is told how far it may mark, and tells
+ * how far it has, in shared memory; what is not marked keeps the log.
  *
- * A statement that ends neither by itself nor by its time limit is ended with the
- * process, which nothing can catch; its table is then left alone for a while, so
- * that others get their turn. A process that does not end even so, for what runs
- * there never checks for interrupts, is waited for: two of them would mark the same
- * records. Status names it meanwhile.
+ * A statement that ends neither by itself nor by its time limit is ended with
+ * the process, which nothing can catch; its table is then left alone for a
+ * while, so that others get their turn. A process that does not end even so,
+ * for what runs there never checks for interrupts, is waited for: two of them
+ * would mark the same records. Status names it meanwhile.
  *
  * It goes with its dispatcher. There may be no free worker slot for it: then
  * nothing is marked, status says so, and it is tried again.
@@ -178,6 +178,7 @@ begin_turn(int64 propagated)
 	problem_clear(PROBLEM_EXPIRY);
 }
 
+/* Starts a bookkeeper, but not more often than every second. */
 static void
 start_if_possible(void)
 {
@@ -213,6 +214,7 @@ start(void)
 	return registered;
 }
 
+/* Tells once, and then only when it changes, whether a worker slot is free. */
 static void
 report_slot(bool is_free)
 {
@@ -230,6 +232,7 @@ report_slot(bool is_free)
 	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, the log keeps them: no worker slot is free for the process that does it, raise max_worker_processes.");
 }
 
+/* Returns whether the bookkeeper has ended, and forgets it then. */
 static bool
 reap_if_ended(void)
 {
@@ -243,7 +246,10 @@ reap_if_ended(void)
 	return true;
 }
 
-/* A trigger can have the process end at an error (exit_on_error): that must not happen again and again. */
+/*
+ * A trigger can have the process end at an error (exit_on_error): that must
+ * not happen again and again.
+ */
 static void
 leave_where_it_ended(void)
 {
@@ -255,6 +261,7 @@ leave_where_it_ended(void)
 	LWLockRelease(shared_mine()->lock);
 }
 
+/* Ends the process where a statement does not end: nothing less helps. */
 static void
 end_if_hanging(void)
 {
@@ -281,7 +288,10 @@ end_if_hanging(void)
 	TerminateBackgroundWorker(handle);
 }
 
-/* Finds out whether a process that was told to end has done so, and tells of it if that takes long. */
+/*
+ * Finds out whether a process that was told to end has done so, and tells of
+ * it if that takes long.
+ */
 static void
 look_after_ending(void)
 {

@@ -50,9 +50,9 @@ static void note_busy(Oid table);
 static void note_error(const char *endpoint);
 
 /*
- * Does something with the table of an endpoint in a transaction of its own. If
- * that fails it says why in table_work_error() and returns false. An endpoint that has
- * no such table any more is no failure.
+ * Does something with the table of an endpoint in a transaction of its own.
+ * If that fails it says why in table_work_error() and returns false. An
+ * endpoint that has no such table any more is no failure.
  */
 bool
 table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint, const char *activity)
@@ -97,7 +97,10 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 	return done;
 }
 
-/* What went wrong when table_work_run() returned false last; "" = the extension is being dropped. */
+/*
+ * What went wrong when table_work_run() returned false last; "" = the
+ * extension is being dropped.
+ */
 const char *
 table_work_error(void)
 {
@@ -181,7 +184,10 @@ end_time_limit(void)
 	note_busy(InvalidOid);
 }
 
-/* Tells the dispatcher that code of this table's owner may run; InvalidOid = not any more. */
+/*
+ * Tells the dispatcher that code of this table's owner may run; InvalidOid =
+ * not any more.
+ */
 static void
 note_busy(Oid table)
 {

@@ -52,7 +52,10 @@ used_store_first(void)
 	return stores;
 }
 
-/* The store of that URL; a new one has had all receipts up to the end of window `told`. */
+/*
+ * The store of that URL; a new one has had all receipts up to the end of
+ * window `told`.
+ */
 UsedStore *
 used_store_find(const char *url, int64 told)
 {
@@ -92,7 +95,10 @@ used_store_forget_unused(void)
 	report_problems();
 }
 
-/* Looks whether the store is there and has its mark, and notes what is wrong with it. */
+/*
+ * Looks whether the store is there and has its mark, and notes what is wrong
+ * with it.
+ */
 void
 used_store_check(UsedStore *store, Position *position)
 {
@@ -178,6 +184,10 @@ compare_mark(UsedStore *store, const char *mark, Position *position)
 	return true;
 }
 
+/*
+ * It is there, and has its mark; it may still forget ids, and then that is
+ * its problem.
+ */
 static void
 note_success(UsedStore *store, const StoreReport *report)
 {
@@ -200,7 +210,10 @@ note_success(UsedStore *store, const StoreReport *report)
 	report_problems();
 }
 
-/* One that keeps silent takes its time for that: others get as much before it is asked again. */
+/*
+ * One that keeps silent takes its time for that: others get as much before it
+ * is asked again.
+ */
 static void
 note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
 {

@@ -233,7 +233,10 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
 		deferral_defer_refused(&message, row->segment, error);
 }
 
-/* Defers a message without its body, for that cannot be read now. False if the extension is being dropped. */
+/*
+ * Defers a message without its body, for that cannot be read now. False if
+ * the extension is being dropped.
+ */
 static bool
 defer_unreadable(WindowRows *window, const Failure *failure)
 {
@@ -251,7 +254,10 @@ defer_unreadable(WindowRows *window, const Failure *failure)
 	return true;
 }
 
-/* The first message of a page cannot be made into a part of a command: an empty batch behind it. */
+/*
+ * The first message of a page cannot be made into a part of a command: an
+ * empty batch behind it.
+ */
 static bool
 defer_first(Batch *batch, WindowRows *window, const Failure *failure)
 {

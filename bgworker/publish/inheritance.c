@@ -58,9 +58,9 @@ inheritance_skip_foreign(Position *position, const Instance *instance)
 }
 
 /*
- * Check whether what was enqueued in a database is ours to send. A copy of a copy has
- * also what was enqueued in that one before its dispatcher ever ran; if it is
- * gone, nobody else has that.
+ * Check whether what was enqueued in a database is ours to send. A copy of a
+ * copy has also what was enqueued in that one before its dispatcher ever ran;
+ * if it is gone, nobody else has that.
  */
 static bool
 is_left_to_us(OwnTransactions *own, Oid database)

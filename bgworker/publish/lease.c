@@ -3,11 +3,11 @@
  *		Decides whether this process may publish for its instance.
  *
  * Two servers may believe to be the same database: an old primary and the
- * standby promoted in its place, or production and a clone restored beside it.
- * The lease, a key in Redis that lives for 10 s and is renewed with each batch
- * and while idle, says which of them publishes. Its value begins with its
- * owner: the id of the data directory (server_id.c), which a copy of the files does
- * not share, and its place: host name, path, device, inode.
+ * standby promoted in its place, or production and a clone restored beside
+ * it. The lease, a key in Redis that lives for 10 s and is renewed with each
+ * batch and while idle, says which of them publishes. Its value begins with
+ * its owner: the id of the data directory (server_id.c), which a copy of the
+ * files does not share, and its place: host name, path, device, inode.
  *
  * The owner's next dispatcher takes it over at once. So does anybody as long
  * as nobody has published for this instance before. Everybody else waits until
@@ -15,9 +15,10 @@
  * as long as it lives. outbox.instance.publisher remembers who was last.
  *
  * The same id in another place is a data directory that has moved, as into a
- * container that was created again; or a clone of its blocks, which is told apart by
- * nothing but that its original lives. So it waits until the lease has run out,
- * but not for the delay, unless somebody has renewed it since we look.
+ * container that was created again; or a clone of its blocks, which is told
+ * apart by nothing but that its original lives. So it waits until the lease
+ * has run out, but not for the delay, unless somebody has renewed it since we
+ * look.
  */
 #include "postgres.h"
 
@@ -127,7 +128,10 @@ note_rival(const char *lease)
 		rival_seen = true;
 }
 
-/* Check whether a lease or an owner is of a data directory with our id, wherever it is. */
+/*
+ * Check whether a lease or an owner is of a data directory with our id,
+ * wherever it is.
+ */
 static bool
 has_our_id(const char *other)
 {

@@ -134,9 +134,10 @@ position_close(Position *position)
 }
 
 /*
- * The same when we stop publishing: without waiting for anybody, be it for a lock or for a
- * standby, and so maybe not at all. The fence stays where it is: it may name a
- * window older than this one, but none that a standby lacks.
+ * The same when we stop publishing: without waiting for anybody, be it for a
+ * lock or for a standby, and so maybe not at all. The fence stays where it
+ * is: it may name a window older than this one, but none that a standby
+ * lacks.
  */
 void
 position_close_at_once(Position *position)
@@ -181,7 +182,10 @@ position_of_mark(const char *mark)
 	return strcmp(mark, expected) == 0 ? number : oldest;
 }
 
-/* Takes all windows after that one for having receipts: they are propagated once more. */
+/*
+ * Takes all windows after that one for having receipts: they are propagated
+ * once more.
+ */
 void
 position_expect_receipts_after(Position *position, int64 number)
 {
@@ -271,7 +275,10 @@ position_note_all_published(Position *position)
 	position_note_published(position);
 }
 
-/* Writes the next window, which holds `rows`, and makes it the newest. Needs an open transaction. */
+/*
+ * Writes the next window, which holds `rows`, and makes it the newest. Needs
+ * an open transaction.
+ */
 void
 position_append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows)
 {
@@ -309,6 +316,7 @@ position_note_published(Position *position)
 	report_published(position->published, position->propagated);
 }
 
+/* Keeps a copy that outlives the transaction. */
 static void
 keep_window(Window *kept, const Window *window)
 {
@@ -331,6 +339,10 @@ keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot)
 	*kept = copy;
 }
 
+/*
+ * Finds the messages that one snapshot sees and the other does not, in the
+ * order of their ids.
+ */
 static void
 collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto)
 {

@@ -132,7 +132,10 @@ publisher_publish_next(Position *position)
 	return PUBLISHED_WINDOW;
 }
 
-/* Where the window is to be gone on with, and which of its rows are looked at for the first time. */
+/*
+ * Where the window is to be gone on with, and which of its rows are looked at
+ * for the first time.
+ */
 static void
 begin_delivery(Delivery *delivery, Position *position)
 {
@@ -150,6 +153,7 @@ begin_delivery(Delivery *delivery, Position *position)
 	make_room(delivery);
 }
 
+/* What was looked at may have been deferred: it is looked up from now on. */
 static void
 note_looked_at(Position *position, const Delivery *delivery)
 {
@@ -158,7 +162,10 @@ note_looked_at(Position *position, const Delivery *delivery)
 									 window_rows_get(delivery->window, delivery->fresh - 1)->id);
 }
 
-/* Gives all batches arrays that a whole batch fits in; they are kept for the next window. */
+/*
+ * Gives all batches arrays that a whole batch fits in; they are kept for the
+ * next window.
+ */
 static void
 make_room(Delivery *delivery)
 {
@@ -202,7 +209,10 @@ batches_allowed(const Delivery *delivery)
 	return BATCHES_IN_FLIGHT;
 }
 
-/* Who is wanted elsewhere goes after a batch at the earliest, so there is always progress. */
+/*
+ * Who is wanted elsewhere goes after a batch at the earliest, so there is
+ * always progress.
+ */
 static bool
 may_send_another(const Delivery *delivery)
 {

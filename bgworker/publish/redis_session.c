@@ -52,7 +52,10 @@ static bool read_fence(void);
 static bool claim_fence(void);
 static bool set_fence(const char *new_fence);
 
-/* Prepares for use; once, when the dispatcher starts. `attend` is called while Redis is waited for. */
+/*
+ * Prepares for use; once, when the dispatcher starts. `attend` is called
+ * while Redis is waited for.
+ */
 void
 redis_session_init(LinkAttend attend)
 {
@@ -198,7 +201,10 @@ redis_session_receive(Verdict *verdict, int messages)
 	return false;
 }
 
-/* The same for a batch behind a refused message: it has failed the compare; nothing else may have happened. */
+/*
+ * The same for a batch behind a refused message: it has failed the compare;
+ * nothing else may have happened.
+ */
 bool
 redis_session_receive_moved(void)
 {
@@ -213,7 +219,10 @@ redis_session_receive_moved(void)
 	return expected;
 }
 
-/* Check whether redis_session_renew() may be called amid whatever is being done with the link. */
+/*
+ * Check whether redis_session_renew() may be called amid whatever is being
+ * done with the link.
+ */
 bool
 redis_session_may_renew(void)
 {
@@ -337,6 +346,7 @@ note_eviction(const char *info)
 				"Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
 }
 
+/* Redis forgets scripts when it restarts, so that is done on each connection. */
 static bool
 load_script(void)
 {
@@ -352,7 +362,10 @@ load_script(void)
 	return loaded;
 }
 
-/* Finds out whether we may publish; and if we come after another server, writes that down. */
+/*
+ * Finds out whether we may publish; and if we come after another server,
+ * writes that down.
+ */
 static Connection
 look_at_lease(void)
 {
@@ -379,6 +392,7 @@ look_at_lease(void)
 	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
 }
 
+/* Writes down that we publish, for the server that comes after us. */
 static bool
 note_publisher(void)
 {
@@ -394,6 +408,7 @@ note_publisher(void)
 	return true;
 }
 
+/* Reads where the last connection had got; nothing if Redis is new. */
 static bool
 read_fence(void)
 {

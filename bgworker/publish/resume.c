@@ -118,7 +118,10 @@ oldest_to_replay(const Position *position)
 	return Min(Max(window_oldest_number(), position->first_window), position->published);
 }
 
-/* Each connection meets the same fence until something passes: the log need not tell that each time. */
+/*
+ * Each connection meets the same fence until something passes: the log need
+ * not tell that each time.
+ */
 static bool
 is_news(Position *position)
 {

@@ -38,7 +38,10 @@ suspects_include(int64 window, int64 id)
 	return suspects.window == window && id <= suspects.upto;
 }
 
-/* The link has failed, and nothing tells why; `tried` is the last message that was sent, 0 = none. */
+/*
+ * The link has failed, and nothing tells why; `tried` is the last message
+ * that was sent, 0 = none.
+ */
 void
 suspects_note_strike(int64 window, int64 tried)
 {
@@ -54,7 +57,10 @@ suspects_note_strike(int64 window, int64 tried)
 		suspects = (Suspects) {.window = window, .upto = tried};
 }
 
-/* There was a verdict. Whether the rest of what is suspect passes is to be seen yet. */
+/*
+ * There was a verdict. Whether the rest of what is suspect passes is to be
+ * seen yet.
+ */
 void
 suspects_note_progress(void)
 {

@@ -70,10 +70,10 @@ verdict_is_of_server(const char *error)
 }
 
 /*
- * Check whether the error says that we may not run a command at all, as against one
- * key that we may not touch: that is about a destination. Redis has one code for
- * both, and none in scripts up to 7.0. The name of a key comes after what
- * tells of it.
+ * Check whether the error says that we may not run a command at all, as
+ * against one key that we may not touch: that is about a destination. Redis
+ * has one code for both, and none in scripts up to 7.0. The name of a key
+ * comes after what tells of it.
  */
 static bool
 forbids_command(const char *error)

@@ -2,10 +2,10 @@
  * compaction.c
  *		Chooses segments of records, and of the history, to be merged.
  *
- * Called by the dispatcher between windows, one bounded step at a time. What is
- * remembered must stay small on disk and in few segments: a full segment of records
- * takes over a hundred bytes for an id, a segment of the history sixteen; and each
- * segment is one more that a look must exclude.
+ * Called by the dispatcher between windows, one bounded step at a time. What
+ * is remembered must stay small on disk and in few segments: a full segment
+ * of records takes over a hundred bytes for an id, a segment of the history
+ * sixteen; and each segment is one more that a look must exclude.
  *
  * It must never take a segment whose messages are not all published, for what is
  * compacted has forgotten its transaction.
@@ -186,7 +186,10 @@ compare_published(const void *a, const void *b, void *arg)
 	return at_a < at_b ? -1 : at_a > at_b;
 }
 
-/* How many segments are enough for a merge: fewer if no more than `reserve` are empty. */
+/*
+ * How many segments are enough for a merge: fewer if no more than `reserve`
+ * are empty.
+ */
 static int
 enough(const Ring *ring, int reserve)
 {

@@ -115,10 +115,10 @@ forget_compacted(int segment)
 }
 
 /*
- * A dump that has taken its snapshot but not yet its locks would find the keys
- * of a segment that was compacted neither here nor in the history. Whoever has held an
- * older snapshot for long without waiting for a lock is no such dump, and must
- * not hold up the ring.
+ * A dump that has taken its snapshot but not yet its locks would find the
+ * keys of a segment that was compacted neither here nor in the history.
+ * Whoever has held an older snapshot for long without waiting for a lock is
+ * no such dump, and must not hold up the ring.
  */
 static bool
 is_needed_by_dump(Oid table, const Segment *segment)
@@ -153,6 +153,7 @@ lock_to_empty(const SegmentRelations *relations, RingKind kind)
 		(kind != RING_LOG || lock_with_toast(relations->window));
 }
 
+/* TRUNCATE would wait for the toast table. */
 static bool
 lock_with_toast(Oid relation)
 {
@@ -182,6 +183,7 @@ truncate_segment(const SegmentRelations *relations, RingKind kind)
 	}
 }
 
+/* New files instead of old ones, which go when the transaction has committed. */
 static void
 truncate_table(Oid relation)
 {

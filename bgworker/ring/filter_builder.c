@@ -2,10 +2,10 @@
  * filter_builder.c
  *		Builds the filters of segments that have none.
  *
- * Called by the dispatcher between windows, one bounded step at a time: after a
- * segment became quiet or was compacted, and for all of them after a restart.
- * Meanwhile looks go to the segment itself. So they do for one that cannot be read,
- * which ends no dispatcher (quarantine.c).
+ * Called by the dispatcher between windows, one bounded step at a time: after
+ * a segment became quiet or was compacted, and for all of them after a
+ * restart. Meanwhile looks go to the segment itself. So they do for one that
+ * cannot be read, which ends no dispatcher (quarantine.c).
  */
 #include "postgres.h"
 
@@ -18,7 +18,10 @@
 #include "src/record/filter.h"
 #include "src/table/relations.h"
 
-/* Keys that a step reads at most; fewer if that takes too long, for messages wait meanwhile. */
+/*
+ * Keys that a step reads at most; fewer if that takes too long, for messages
+ * wait meanwhile.
+ */
 #define STEP_KEYS		20000
 #define STEP_US			(5 * INT64CONST(1000))
 #define KEYS_PER_LOOK	500		/* at the clock */

@@ -2,9 +2,10 @@
  * key_run.c
  *		The keys of a segment of records or of the history, in ascending order.
  *
- * Used by compaction.c to merge segments, and by filter_builder.c. Only for segments
- * that are quiet: what is in them never changes. A run is opened, read and
- * closed within one transaction; the next one goes on after the last key.
+ * Used by compaction.c to merge segments, and by filter_builder.c. Only for
+ * segments that are quiet: what is in them never changes. A run is opened,
+ * read and closed within one transaction; the next one goes on after the last
+ * key.
  */
 #include "postgres.h"
 

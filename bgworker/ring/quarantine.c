@@ -21,7 +21,10 @@
 #include "src/clock.h"
 #include "src/problem.h"
 
-/* After the first failure a segment is left alone for so long, then for twice that ... */
+/*
+ * After the first failure a segment is left alone for so long, then for twice
+ * that ...
+ */
 #define FIRST_RETRY_MS	(10 * 1000)
 #define LAST_RETRY_MS	(600 * 1000)
 

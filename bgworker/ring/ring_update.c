@@ -18,7 +18,10 @@
 #define NEXT_GENERATION	"generation = (SELECT max(generation) + 1 FROM outbox.ring) "
 #define INTO_STATE		"since = clock_timestamp(), tx = pg_current_xact_id(), "
 
-/* Brings a segment into another state. What it held is published again, or nothing any more. */
+/*
+ * Brings a segment into another state. What it held is published again, or
+ * nothing any more.
+ */
 void
 ring_update_state(RingKind kind, int segment, SegmentState state)
 {
@@ -78,7 +81,10 @@ ring_update_finish_merge(int target, int64 keys)
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
 }
 
-/* The sources stay what they are. Nobody has read the target yet, so it may go like one that has expired. */
+/*
+ * The sources stay what they are. Nobody has read the target yet, so it may
+ * go like one that has expired.
+ */
 void
 ring_update_abandon_merge(int target)
 {

@@ -167,12 +167,13 @@ sub burst
 	}
 
 	$self->break_flaky;
+	my $before = $self->{redis}->count('orders');
 	$load = $node->start_load(clients => CLIENTS, transactions => BURST / CLIENTS,
 		scripts => [ map { s/STEP/$step/r } @scripts ], args => [ '--rate', RATE ]);
 	while ($load->is_running and not fired($node))
 	{
 		usleep(10_000);
-		$self->heal_flaky if time > $start + BURST / RATE / 2;
+		$self->heal_flaky if $self->{redis}->count('orders') > $before + BURST / 2;
 	}
 	$load->finish;
 	$self->heal_flaky;

@@ -1,0 +1,51 @@
+/*
+ * id_list.c
+ *		A list of message ids that is filled and emptied again and again.
+ *
+ * Used by marking.c. Each has a memory context of its own, so emptying it costs
+ * nothing per id.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "bgworker/propagate/id_list.h"
+
+/* Makes an empty list, in TopMemoryContext. */
+void
+id_list_init(IdList *list)
+{
+	*list = (IdList) {0};
+	list->context = AllocSetContextCreate(TopMemoryContext, "outbox ids", ALLOCSET_DEFAULT_SIZES);
+}
+
+/* Adds a copy of an id. */
+void
+id_list_add(IdList *list, const char *msgid)
+{
+	MemoryContext caller = MemoryContextSwitchTo(list->context);
+
+	if (list->n == list->size)
+	{
+		list->size = list->size ? list->size * 2 : 64;
+		list->items = list->items ?
+			repalloc(list->items, list->size * sizeof(char *)) : palloc(list->size * sizeof(char *));
+	}
+	list->items[list->n++] = pstrdup(msgid);
+	MemoryContextSwitchTo(caller);
+}
+
+/* Removes all ids, and frees their memory. */
+void
+id_list_empty(IdList *list)
+{
+	MemoryContextReset(list->context);
+	list->items = NULL;
+	list->n = list->size = 0;
+}
+
+void
+id_list_free(IdList *list)
+{
+	MemoryContextDelete(list->context);
+}

@@ -1,0 +1,110 @@
+/*
+ * marked_table.c
+ *		The custom record tables whose records are marked, and how far each got.
+ *
+ * For marking.c, in the memory of the bookkeeper. A table that no endpoint has
+ * any more is forgotten.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "bgworker/propagate/marked_table.h"
+#include "src/record/endpoint.h"
+
+static MarkedTable *tables;		/* in TopMemoryContext */
+
+static void use_endpoint(const Endpoint *endpoint, void *arg);
+static void forget_unused(void);
+
+/* The list of all. */
+MarkedTable *
+marked_table_first(void)
+{
+	return tables;
+}
+
+/*
+ * Finds out which tables there are now; a new one begins behind window
+ * `start_at`. Returns whether any is new. Needs an open transaction.
+ */
+bool
+marked_table_list(int64 start_at)
+{
+	MarkedTable *before = tables;
+	bool		any_is_new;
+
+	for (MarkedTable *table = tables; table; table = table->next)
+		table->wanted = false;
+	endpoint_each(use_endpoint, &start_at);
+	any_is_new = tables != before;
+	forget_unused();
+	return any_is_new;
+}
+
+/*
+ * Puts a table at the end, with those before it: all get their turn, however
+ * many of them hang.
+ */
+void
+marked_table_put_last(Oid oid)
+{
+	MarkedTable *last = tables;
+	MarkedTable *hung = tables;
+
+	while (hung && hung->table != oid)
+		hung = hung->next;
+	if (hung == NULL || hung->next == NULL)
+		return;
+	while (last->next)
+		last = last->next;
+	last->next = tables;
+	tables = hung->next;
+	hung->next = NULL;
+}
+
+/* Adds the table of an endpoint, if it has one and it is not there yet. */
+static void
+use_endpoint(const Endpoint *endpoint, void *arg)
+{
+	MarkedTable *table = tables;
+
+	if (!OidIsValid(endpoint->mapping.table))
+		return;
+	while (table && (table->table != endpoint->mapping.table || strcmp(table->endpoint, endpoint->name) != 0))
+		table = table->next;
+	if (table == NULL)
+	{
+		table = MemoryContextAllocZero(TopMemoryContext, sizeof(MarkedTable));
+		table->endpoint = MemoryContextStrdup(TopMemoryContext, endpoint->name);
+		table->table = endpoint->mapping.table;
+		table->told = table->marked = *(int64 *) arg;
+		id_list_init(&table->page);
+		id_list_init(&table->locked);
+		table->next = tables;
+		tables = table;
+	}
+	table->wanted = true;
+}
+
+/* Forgets tables that no endpoint has any more. */
+static void
+forget_unused(void)
+{
+	for (MarkedTable **link = &tables; *link;)
+	{
+		MarkedTable *table = *link;
+
+		if (table->wanted)
+		{
+			link = &table->next;
+			continue;
+		}
+		*link = table->next;
+		receipts_forget(&table->reader);
+		id_list_free(&table->page);
+		id_list_free(&table->locked);
+		pfree(table->endpoint);
+		pfree(table);
+	}
+}

@@ -1,0 +1,38 @@
+/*
+ * marked_table.h
+ *		The custom record tables whose records are marked, and how far each got.
+ */
+#ifndef OUTBOX_MARKED_TABLE_H
+#define OUTBOX_MARKED_TABLE_H
+
+#include "bgworker/propagate/id_list.h"
+#include "bgworker/propagate/receipts.h"
+#include "src/foreign_text.h"
+
+/* The table of an endpoint. */
+typedef struct MarkedTable
+{
+	struct MarkedTable *next;
+	char	   *endpoint;
+	Oid			table;
+	bool		wanted;			/* the endpoint has it still */
+	int64		told;			/* newest window that is dealt with but for
+								 * what was locked */
+	int64		marked;			/* the same when nothing was locked */
+	ReceiptReader reader;		/* of the next ones */
+	IdList		page;			/* to be marked next */
+	IdList		locked;			/* by somebody, to be tried again */
+	bool		failed;			/* the table cannot be used */
+	TimestampTz next_try;		/* of what was locked, or of the table */
+	TimestampTz rests_until;	/* for its last statement took long */
+	bool		is_unnamed;		/* the page has a receipt of a message that had
+								 * been deferred */
+	int			retry_ms;
+	char		problem[FOREIGN_TEXT_BYTES];	/* empty = none */
+} MarkedTable;
+
+extern MarkedTable *marked_table_first(void);
+extern bool marked_table_list(int64 start_at);
+extern void marked_table_put_last(Oid oid);
+
+#endif							/* OUTBOX_MARKED_TABLE_H */
