@@ -325,7 +325,10 @@ publish(void)
 		}
 		published = true;
 
-		/* The link may have failed when all had arrived: then nothing is left that could go through. */
+		/*
+		 * The link may have failed when all had arrived: then nothing is left
+		 * that could go through.
+		 */
 		if (publisher_makes_progress() || position_is_caught_up(&position))
 			redis_state_note_success();
 		if (progress == PUBLISHED_PART)

@@ -25,7 +25,8 @@
 #include "src/shared.h"
 
 #define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
-#define ROUND_MS			1000	/* between rounds of cleanup while segments fill */
+#define ROUND_MS			1000	/* between rounds of cleanup while
+									 * segments fill */
 
 static TimestampTz last_cleanup;
 static bool is_expiring;		/* records expire in custom record tables */

@@ -69,7 +69,7 @@ instance_become(Instance *instance, int64 first_window)
 	(void) transaction_execute("UPDATE outbox.instance SET id = $1, database = $2, first_window = $3",
 							   3, (Oid[]) {UUIDOID, OIDOID, INT8OID},
 							   (Datum[]) {UUIDPGetDatum(&instance->id), ObjectIdGetDatum(MyDatabaseId),
-							   Int64GetDatum(first_window)}, NULL);
+										  Int64GetDatum(first_window)}, NULL);
 }
 
 /* Writes down who publishes from now on. Needs an open transaction. */

@@ -43,13 +43,15 @@
 
 #define MAX_STARTING		2	/* that may look at the same time */
 #define IDLE_MS				60000
-#define HANGING_MS			5000	/* from when on one that starts does not count */
+#define HANGING_MS			5000	/* from when on one that starts does not
+									 * count */
 #define STARTING_MS			100 /* until we look again whether it still starts */
 #define LOCKED_MS			100 /* until the lock on a database is tried again */
 #define NO_SLOT_MS			1000	/* until a free worker slot is looked for */
 #define FIRST_BACKOFF_MS	1000
 #define LAST_BACKOFF_MS		60000
-#define HEALTHY_MS			60000	/* one that lived as long did not fail at once */
+#define HEALTHY_MS			60000	/* one that lived as long did not fail at
+									 * once */
 
 PGDLLEXPORT void outbox_launcher_main(Datum argument);
 

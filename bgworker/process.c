@@ -100,8 +100,8 @@ force_settings(void)
 		{"exit_on_error", "off"},
 
 		/*
-		 * Plans of ours are made once, maybe while a table is still empty, and
-		 * rest on these, whatever suits the queries of the database.
+		 * Plans of ours are made once, maybe while a table is still empty,
+		 * and rest on these, whatever suits the queries of the database.
 		 */
 		{"enable_seqscan", "off"},
 		{"enable_indexscan", "on"},

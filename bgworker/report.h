@@ -11,9 +11,10 @@
 typedef struct DeferredCounts
 {
 	int64		waiting;
-	int64		settled;		/* those of them that no unpublished window holds */
-	TimestampTz oldest;			/* when the first of them was enqueued; 0 = none
-								 * waits */
+	int64		settled;		/* those of them that no unpublished window
+								 * holds */
+	TimestampTz oldest;			/* when the first of them was enqueued; 0 =
+								 * none waits */
 	int64		scheduled;
 	int64		dead;
 } DeferredCounts;

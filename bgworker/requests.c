@@ -33,8 +33,8 @@
 
 static Position *position;
 static bool settings_are_new;
-static bool is_committed;		/* what the standby may lack: no transaction may
-								 * begin */
+static bool is_committed;		/* what the standby may lack: no transaction
+								 * may begin */
 
 static void say_goodbye(void);
 static void leave(Farewell farewell) pg_attribute_noreturn();

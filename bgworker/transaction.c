@@ -29,8 +29,8 @@
 static Oid	extension;			/* that this process works for */
 static bool refused;
 static bool untold;				/* outbox.ring was changed */
-static void (*attend_meanwhile) (void);	/* while a standby is waited for; NULL =
-										 * the commit itself waits */
+static void (*attend_meanwhile) (void); /* while a standby is waited for; NULL
+										 * = the commit itself waits */
 
 static void set_synchronous_commit(const char *value);
 static bool concerns_message(int sqlerrcode);

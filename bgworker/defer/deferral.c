@@ -318,7 +318,7 @@ must_wait(const Message *message)
 /* Writes the row of a message. */
 static void
 write_row(const Message *message, int segment, DeferredState state,
-	 int attempts, TimestampTz next_at, const char *error)
+		  int attempts, TimestampTz next_at, const char *error)
 {
 	FullTransactionId returned_tx;
 	int			before;
@@ -337,7 +337,10 @@ write_row(const Message *message, int segment, DeferredState state,
 	}
 	else if (found)
 	{
-		/* Another message had that id, as a restore may give it: it must not get lost. */
+		/*
+		 * Another message had that id, as a restore may give it: it must not
+		 * get lost.
+		 */
 		Message		other = *message;
 
 		other.id = log_next_id();

@@ -42,7 +42,7 @@ typedef struct Expiry
 } Expiry;
 
 static MemoryContext context;	/* of the round of expiry */
-static List *expiries;				/* of Expiry */
+static List *expiries;			/* of Expiry */
 static char expiry_error[256];	/* of this round, or the last one */
 
 static void put_last(Oid table);
@@ -217,12 +217,12 @@ mark(TableWork *work)
 		leave_out_reclaimed(work);
 	ids = make_ids(work);
 	table_work_execute(work, psprintf("UPDATE ONLY %s SET %s = true, %s = clock_timestamp()%s WHERE ctid = ANY(ARRAY("
-						   "SELECT ctid FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE FOR NO KEY UPDATE SKIP LOCKED))",
-						   table, dispatched, quote_identifier(mapping->dispatched_at),
-						   work->shape.zoned ? "" : " AT TIME ZONE 'UTC'", table, id, dispatched),
-			1, &type, &ids, 0, NULL);
+									  "SELECT ctid FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE FOR NO KEY UPDATE SKIP LOCKED))",
+									  table, dispatched, quote_identifier(mapping->dispatched_at),
+									  work->shape.zoned ? "" : " AT TIME ZONE 'UTC'", table, id, dispatched),
+					   1, &type, &ids, 0, NULL);
 	table_work_execute(work, psprintf("SELECT count(*) FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE", table, id, dispatched),
-			1, &type, &ids, 1, &left);
+					   1, &type, &ids, 1, &left);
 	work->rows = DatumGetInt64(left);
 }
 
@@ -243,11 +243,11 @@ delete_expired(TableWork *work)
 		return;
 	times[1] = TimestampTzGetDatum(now - work->endpoint->retention);
 	table_work_execute(work, psprintf("WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY("
-						   "SELECT ctid FROM ONLY %s WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED)) "
-						   "RETURNING %s AS at) SELECT count(*), coalesce(max(at)%s, 'infinity') FROM gone",
-						   table, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH,
-						   at, zone),
-			2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 2, result);
+									  "SELECT ctid FROM ONLY %s WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED)) "
+									  "RETURNING %s AS at) SELECT count(*), coalesce(max(at)%s, 'infinity') FROM gone",
+									  table, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH,
+									  at, zone),
+					   2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 2, result);
 	work->rows = DatumGetInt64(result[0]);
 	work->upto = DatumGetTimestampTz(result[1]);
 }

@@ -25,8 +25,8 @@ typedef struct MarkedTable
 	bool		failed;			/* the table cannot be used */
 	TimestampTz next_try;		/* of what was locked, or of the table */
 	TimestampTz rests_until;	/* for its last statement took long */
-	bool		is_unnamed;		/* the page has a receipt of a message that had
-								 * been deferred */
+	bool		is_unnamed;		/* the page has a receipt of a message that
+								 * had been deferred */
 	int			retry_ms;
 	char		problem[FOREIGN_TEXT_BYTES];	/* empty = none */
 } MarkedTable;

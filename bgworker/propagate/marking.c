@@ -67,7 +67,7 @@ void
 marking_init(void)
 {
 	listed = reported = -1;
-	problem_clear(PROBLEM_MARKING);	/* what a predecessor had noted */
+	problem_clear(PROBLEM_MARKING); /* what a predecessor had noted */
 }
 
 /*

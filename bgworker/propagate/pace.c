@@ -16,9 +16,10 @@
 #include "bgworker/propagate/pace.h"
 #include "src/clock.h"
 
-#define SLOW_MS		100		/* a statement that takes longer is slow */
+#define SLOW_MS		100			/* a statement that takes longer is slow */
 
-static TimestampTz rested_until;	/* the end of all rests, one after the other */
+static TimestampTz rested_until;	/* the end of all rests, one after the
+									 * other */
 
 /*
  * The time, by clock_now(), before which the work is not to go on whose statement

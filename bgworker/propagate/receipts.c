@@ -48,7 +48,7 @@ static void close_page(ReceiptPage *page);
 ReceiptResult
 receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit, void *arg)
 {
-	ReceiptPage	page = {0};
+	ReceiptPage page = {0};
 	int64		end;
 	bool		moved = false;
 	bool		enough = false;

@@ -23,7 +23,7 @@ typedef enum ReceiptResult
 {
 	RECEIPTS_MORE,
 	RECEIPTS_ENDED,
-	RECEIPTS_REFUSED				/* the extension is being dropped */
+	RECEIPTS_REFUSED			/* the extension is being dropped */
 } ReceiptResult;
 
 /* Takes a receipt in; returns false when it has enough. */

@@ -141,7 +141,7 @@ used_store_propagate(UsedStore *store, Position *position)
 		return false;
 	store->n = 0;
 	result = receipts_read(&store->reader, store->told, Min(position->published, store->told + MAX_WINDOWS),
-						  take_key, store);
+						   take_key, store);
 	if (result == RECEIPTS_REFUSED || !add_keys(store, result == RECEIPTS_ENDED))
 		return false;
 	KILL_POINT("ids_added");

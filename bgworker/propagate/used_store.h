@@ -16,13 +16,13 @@
 /* A store that some endpoint names. */
 typedef struct UsedStore
 {
-	struct UsedStore *next;	/* in the list of all */
+	struct UsedStore *next;		/* in the list of all */
 	char	   *url;
 	bool		wanted;			/* an endpoint names it still */
 	int64		retention;		/* longest one of these endpoints */
 	int64		told;			/* newest window whose receipts it has */
 	ReceiptReader reader;		/* of the next ones */
-	StoreKey	keys[USED_STORE_KEYS]; /* of these, to be added next */
+	StoreKey	keys[USED_STORE_KEYS];	/* of these, to be added next */
 	int			n;
 	bool		unmarked;		/* ids were added, and no mark behind them */
 	bool		sound;			/* it was there, and had its mark */
@@ -31,7 +31,8 @@ typedef struct UsedStore
 	bool		is_away;		/* and the log says so */
 	TimestampTz next_check;
 	int			retry_ms;
-	char		problem[2 * PROBLEM_BYTES]; /* it is cut when it is told; empty = none */
+	char		problem[2 * PROBLEM_BYTES]; /* it is cut when it is told;
+											 * empty = none */
 	bool		knows_mark;
 	char		mark[STORE_MARK_BYTES]; /* that must be there */
 	bool		making_up;		/* ids are added again that it has lost */

@@ -36,8 +36,8 @@
 
 static char owner[LEASE_OWNER_BYTES];
 static char value[LEASE_BYTES];
-static TimestampTz vacant_since;	/* 0 = somebody else holds it, as far as we
-									 * know */
+static TimestampTz vacant_since;	/* 0 = somebody else holds it, as far as
+									 * we know */
 static TimestampTz looked_first;	/* 0 = not yet */
 static bool rival_seen;			/* somebody lives who is not our past */
 

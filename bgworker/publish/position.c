@@ -208,7 +208,8 @@ position_write_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size
 void
 position_advance(Position *position)
 {
-	position->fence_told = false;	/* it has moved: what is found next is news */
+	position->fence_told = false;	/* it has moved: what is found next is
+									 * news */
 	position->sent = position->rows.number;
 	position->resume_after = 0;
 	window_rows_free(&position->rows);

@@ -16,19 +16,19 @@ typedef struct Position
 	int64		published;		/* newest window known to be in Redis */
 	int64		sent;			/* newest window sent on this way; behind
 								 * published while a loss of Redis is made up */
-	int64		propagated;	/* newest window whose receipts are known to
+	int64		propagated;		/* newest window whose receipts are known to
 								 * have been propagated; not beyond published */
 	int64		marked;			/* no window after this one holds a receipt */
 	int64		touched;		/* newest window of which anything may have
 								 * been sent or deferred before */
 	int64		touched_upto;	/* of that one, messages up to this one */
 	int64		first_window;	/* where a replay begins at the earliest */
-	int64		resume_after;	/* message of window sent + 1 up to which Redis
-								 * has it; 0 = nothing */
+	int64		resume_after;	/* message of window sent + 1 up to which
+								 * Redis has it; 0 = nothing */
 	TimestampTz opened_at;		/* when the last window was opened, by
 								 * clock_now() */
-	bool		fence_told;		/* the log knows that the fence is not there, or
-								 * of no use */
+	bool		fence_told;		/* the log knows that the fence is not there,
+								 * or of no use */
 	WindowRows	rows;
 } Position;
 

@@ -29,7 +29,8 @@
 #include "src/shared.h"
 
 #define BATCHES_IN_FLIGHT 2
-#define LARGE_BYTES		(8 * 1024 * 1024)	/* a batch that has as many is alone under way */
+#define LARGE_BYTES		(8 * 1024 * 1024)	/* a batch that has as many is
+											 * alone under way */
 
 /* The window that is being published. */
 typedef struct Delivery
@@ -44,7 +45,7 @@ typedef struct Delivery
 								 * last; 0 = none was */
 	bool		refused;		/* something in the batch before was */
 	int			in_flight;
-	Batch		batches[BATCHES_IN_FLIGHT];	/* oldest first */
+	Batch		batches[BATCHES_IN_FLIGHT]; /* oldest first */
 	int64	   *rows_refused;	/* room for a batch's */
 } Delivery;
 
@@ -101,7 +102,10 @@ publisher_publish_next(Position *position)
 	}
 	if (delivery.window->n == 0)
 	{
-		/* Receipts only. The fence must not stay at a window that is not kept. */
+		/*
+		 * Receipts only. The fence must not stay at a window that is not
+		 * kept.
+		 */
 		if (!redis_session_move_fence(delivery.window->number, &delivery.window->uuid))
 			return PUBLISH_FAILED;
 		position_advance(position);

@@ -28,15 +28,16 @@
 #include "src/redis/redis_connect.h"
 #include "src/settings.h"
 
-#define FENCE_LAG_MS	1000	/* that the fence may stay behind what was dealt with */
+#define FENCE_LAG_MS	1000	/* that the fence may stay behind what was
+								 * dealt with */
 
 static RedisLink *redis;
 static Instance *instance;
 static ScriptCall call;
 static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
-static TimestampTz fence_moved; /* when it named the window that was
-								 * published then, by clock_now(); 0 = not
-								 * yet, on this connection */
+static TimestampTz fence_moved; /* when it named the window that was published
+								 * then, by clock_now(); 0 = not yet, on this
+								 * connection */
 static bool fence_is_ours;		/* on this connection */
 static int	answers_due;		/* to batches, on this connection */
 static bool knows_why;			/* the link was closed for a reason that is no
@@ -115,7 +116,7 @@ redis_session_release(void)
 	if (!redis_link_is_open(redis))
 		return;
 	command_make_release(&call);
-	(void) command_send(redis);	/* if it does not arrive, it runs out */
+	(void) command_send(redis); /* if it does not arrive, it runs out */
 	redis_link_close(redis);
 }
 

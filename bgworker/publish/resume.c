@@ -106,9 +106,9 @@ resume_from_oldest(Position *position, const char *reason)
 		lost_before = loss_note_before(position->sent);
 	if (is_news(position))
 		ereport(LOG, (errmsg("outbox: %s after window %lld", reason, (long long) position->sent),
-				  lost_before == 0 ? 0 :
-				  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
-							timestamptz_to_str(lost_before))));
+					  lost_before == 0 ? 0 :
+					  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
+								timestamptz_to_str(lost_before))));
 }
 
 /* The window after which all that is kept would be sent again. */

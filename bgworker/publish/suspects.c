@@ -29,7 +29,8 @@ typedef struct Suspects
 } Suspects;
 
 static Suspects suspects;
-static int	strikes;			/* failures of the link since the last progress */
+static int	strikes;			/* failures of the link since the last
+								 * progress */
 
 /* Check whether a message may be what the link failed on. */
 bool

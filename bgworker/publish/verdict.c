@@ -40,7 +40,10 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages)
 	freeReplyObject(reply);
 	KILL_POINT("answer_read");
 
-	/* Without an error all are added, or it is not our script that has answered. */
+	/*
+	 * Without an error all are added, or it is not our script that has
+	 * answered.
+	 */
 	if (verdict->error[0] == '\0' && verdict->added != messages)
 	{
 		verdict->added = -1;

@@ -16,11 +16,11 @@
 typedef struct Verdict
 {
 	int			added;			/* how many messages were; -1 = unknown */
-	char		error[FOREIGN_TEXT_BYTES];	/* why the next one was not, or what is
-											 * wrong with the server; empty =
-											 * nothing */
-	int64	   *refused;		/* places in the batch; the caller has room for
-								 * all of them */
+	char		error[FOREIGN_TEXT_BYTES];	/* why the next one was not, or
+											 * what is wrong with the server;
+											 * empty = nothing */
+	int64	   *refused;		/* places in the batch; the caller has room
+								 * for all of them */
 	int			nrefused;
 } Verdict;
 

@@ -90,7 +90,10 @@ window_rows_get(WindowRows *rows, int64 n)
 		int64		page = n - n % PAGE_ROWS;
 		int64		in_page = Min(PAGE_ROWS, rows->n - page);
 
-		/* An ERROR may be caught by who reads messages, and must not leave another page's rows here. */
+		/*
+		 * An ERROR may be caught by who reads messages, and must not leave
+		 * another page's rows here.
+		 */
 		rows->in_memory = 0;
 		read_rows(rows->file, page, rows->memory, in_page);
 		rows->page = page;

@@ -23,8 +23,8 @@ typedef struct WindowRows
 	int64		number;			/* of the window; -1 = none collected */
 	pg_uuid_t	uuid;
 	TimestampTz oldest;
-	int64		receipts;		/* how many of these the window holds; they are
-								 * not among the rows */
+	int64		receipts;		/* how many of these the window holds; they
+								 * are not among the rows */
 	int64		n;
 	LogRow	   *memory;			/* all of them, or a page of the file */
 	int64		size;			/* of memory, in rows */

@@ -136,7 +136,10 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	PG_END_TRY();
 	for (int i = 0; changed && i < ring->nsegments; i++)
 	{
-		/* What rotates is any empty segment: none of them has anything else that could fail. */
+		/*
+		 * What rotates is any empty segment: none of them has anything else
+		 * that could fail.
+		 */
 		if (i == segment || (n < 0 && ring->segments[i].state == SEGMENT_EMPTY))
 			quarantine_release(kind, i);
 	}

@@ -10,8 +10,8 @@
 /* What a round may do. */
 typedef struct CleanupLimits
 {
-	bool		may_empty;		/* not while Redis is away, nor while a loss of
-								 * it is made up */
+	bool		may_empty;		/* not while Redis is away, nor while a loss
+								 * of it is made up */
 	bool		may_expire;		/* by the clock, or when asked */
 } CleanupLimits;
 

@@ -18,7 +18,8 @@ typedef struct KeyRun
 	Relation	table;
 	Relation	index;
 	IndexScanDesc scan;
-	pg_uuid_t	from;			/* where it begins; the scan goes on reading it */
+	pg_uuid_t	from;			/* where it begins; the scan goes on reading
+								 * it */
 	TupleTableSlot *row;
 	const pg_uuid_t *keys;		/* of the row, when it is one of the history */
 	int			nkeys;

@@ -10,7 +10,8 @@
 /* What is merged into what. */
 typedef struct Merge
 {
-	int			target;			/* segment of the history; -1 = nothing is merged */
+	int			target;			/* segment of the history; -1 = nothing is
+								 * merged */
 	RingKind	kind;			/* of the sources */
 	int			n;
 	int			sources[MAX_SEGMENTS];

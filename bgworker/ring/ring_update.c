@@ -32,7 +32,7 @@ ring_update_state(RingKind kind, int segment, SegmentState state)
 							   "WHERE ring = $1 AND segment = $2",
 							   3, (Oid[]) {TEXTOID, INT4OID, TEXTOID},
 							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(segment),
-							   CStringGetTextDatum(segment_state_name(state))}, NULL);
+										  CStringGetTextDatum(segment_state_name(state))}, NULL);
 }
 
 /* All that a quiet segment holds is in Redis as of now. */
@@ -60,7 +60,7 @@ ring_update_begin_merge(int target, RingKind kind, const int *sources, int n)
 								   "WHERE ring = $1 AND segment = $2",
 								   3, (Oid[]) {TEXTOID, INT4OID, INT4OID},
 								   (Datum[]) {CStringGetTextDatum(ring_name(kind)),
-								   Int32GetDatum(sources[i]), Int32GetDatum(target)}, NULL);
+											  Int32GetDatum(sources[i]), Int32GetDatum(target)}, NULL);
 }
 
 /* The target, which holds so many keys, is read instead of its sources. */
