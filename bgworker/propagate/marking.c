@@ -165,7 +165,10 @@ skip_to(int64 number)
 	}
 }
 
-/* Does one step for a table. Returns whether it has another one that need not wait. */
+/*
+ * Does one step for a table. Returns whether it has another one that need not
+ * wait.
+ */
 static bool
 go_on_with(MarkedTable *table, int64 to_mark)
 {

@@ -5,13 +5,14 @@
 #ifndef OUTBOX_COMMAND_H
 #define OUTBOX_COMMAND_H
 
+#include "bgworker/publish/redis_server.h"
 #include "src/log/log.h"
 #include "src/redis/redis_link.h"
 
 /* What is the same in all runs of the script. */
 typedef struct ScriptCall
 {
-	char		sha[41];
+	char		sha[SCRIPT_SHA_BYTES];
 	char		connection[9];	/* random, part of every fence that is set */
 	char		fence_key[64];
 	char		lease_key[64];

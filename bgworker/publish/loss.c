@@ -62,7 +62,10 @@ loss_note_expired(const Window *window)
 	keep_loss(window->opened_at);
 }
 
-/* Keeps for status that what was enqueued before then may be missing in Redis. Needs an open transaction. */
+/*
+ * Keeps for status that what was enqueued before then may be missing in
+ * Redis. Needs an open transaction.
+ */
 static void
 keep_loss(TimestampTz before)
 {

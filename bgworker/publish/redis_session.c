@@ -17,12 +17,11 @@
 #include "utils/fmgrprotos.h"
 
 #include "bgworker/publish/lease.h"
-#include "bgworker/publish/publish.lua.h"
+#include "bgworker/publish/redis_server.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/resume.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
-#include "src/foreign_text.h"
 #include "src/kill_point.h"
 #include "src/problem.h"
 #include "src/redis/redis_connect.h"
@@ -44,9 +43,6 @@ static bool knows_why;			/* the link was closed for a reason that is no
 								 * fault of a message */
 
 static redisReply *receive_answer(void);
-static bool check_server(void);
-static void note_eviction(const char *info);
-static bool load_script(void);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
 static bool read_fence(void);
@@ -88,7 +84,7 @@ redis_session_open(Position *position)
 	knows_why = false;
 	fence_is_ours = false;
 	answers_due = 0;
-	if (!redis_connect(redis) || !check_server() || !load_script())
+	if (!redis_connect(redis) || !redis_server_check(redis) || !redis_server_load_script(redis, call.sha))
 		return CONNECTION_FAILED;
 	lease = look_at_lease();
 	if (lease != CONNECTION_OPEN)
@@ -238,7 +234,7 @@ redis_session_may_renew(void)
 bool
 redis_session_renew(void)
 {
-	return set_fence(fence) && (!problem_is_set(PROBLEM_EVICTION) || check_server());
+	return set_fence(fence) && (!problem_is_set(PROBLEM_EVICTION) || redis_server_check(redis));
 }
 
 /* Puts the fence to the end of a window that is dealt with. */
@@ -274,10 +270,11 @@ redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
 }
 
 /*
- * Puts the fence to the end of the window that was sent last, unless it is there
- * or beyond. Called before anything expires: from then on the fence must name neither a
- * window that is gone nor a message of one that is gone in part, unless Redis goes
- * back. Only when nothing is in flight. False: the link is closed.
+ * Puts the fence to the end of the window that was sent last, unless it is
+ * there or beyond. Called before anything expires: from then on the fence
+ * must name neither a window that is gone nor a message of one that is gone
+ * in part, unless Redis goes back. Only when nothing is in flight. False: the
+ * link is closed.
  */
 bool
 redis_session_settle_fence(const Position *position)
@@ -307,60 +304,6 @@ receive_answer(void)
 
 	answers_due--;
 	return reply;
-}
-
-/* INFO may be forbidden to us; then we know nothing against the server. */
-static bool
-check_server(void)
-{
-	redisReply *reply = redis_link_call(redis, 1, (const char *[]) {"INFO"});
-	bool		usable = true;
-
-	if (reply == NULL)
-		return false;
-	if (reply->type == REDIS_REPLY_STRING)
-	{
-		usable = strstr(reply->str, "cluster_enabled:1") == NULL;
-		note_eviction(reply->str);
-	}
-	freeReplyObject(reply);
-	if (!usable)
-		redis_link_fail(redis, "Redis runs in cluster mode, which is not supported");
-	return usable;
-}
-
-/* A server that evicts may lose the fence with the streams. */
-static void
-note_eviction(const char *info)
-{
-	const char *policy = strstr(info, "maxmemory_policy:allkeys-");
-	char		name[64];
-
-	if (policy == NULL || strstr(info, "\nmaxmemory:0\r") != NULL)
-	{
-		problem_clear(PROBLEM_EVICTION);
-		return;
-	}
-	policy += strlen("maxmemory_policy:");
-	foreign_text_copy(name, sizeof(name), policy, strcspn(policy, "\r\n"));
-	problem_set(PROBLEM_EVICTION,
-				"Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
-}
-
-/* Redis forgets scripts when it restarts, so that is done on each connection. */
-static bool
-load_script(void)
-{
-	redisReply *reply = redis_link_call(redis, 3, (const char *[]) {"SCRIPT", "LOAD", publish_script});
-	bool		loaded = reply && reply->type == REDIS_REPLY_STRING && reply->len == 40;
-
-	if (loaded)
-		strlcpy(call.sha, reply->str, sizeof(call.sha));
-	else if (reply)
-		redis_link_refused(redis, reply, "could not load the script");
-	if (reply)
-		freeReplyObject(reply);
-	return loaded;
 }
 
 /*

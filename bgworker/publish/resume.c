@@ -72,8 +72,9 @@ is_kept(const Fence *fence)
 }
 
 /*
- * Check whether Redis has gone back to a message of the oldest window, of which only the
- * end is kept. Before others expired the fence was put to the end of a window (redis_session_settle_fence()).
+ * Check whether Redis has gone back to a message of the oldest window, of
+ * which only the end is kept. Before others expired the fence was put to the
+ * end of a window (redis_session_settle_fence()).
  */
 static bool
 is_amid_oldest(const Position *position, const Fence *fence)

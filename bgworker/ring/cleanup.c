@@ -29,9 +29,9 @@
 #include "src/table/relations.h"
 
 /*
- * Shares of its time after which a segment is sealed. A record segment lives for one
- * share while it is written and six more until it expires; with eight segments
- * one is free for what is being emptied.
+ * Shares of its time after which a segment is sealed. A record segment lives
+ * for one share while it is written and six more until it expires; with eight
+ * segments one is free for what is being emptied.
  */
 #define RECORD_SHARES	6
 #define LOG_SHARES		2
@@ -315,8 +315,9 @@ holds_compacted(const Ring *ring)
 
 /*
  * Records go to small tables: their hashed keys touch pages at random. When
- * segments become scarce, for nothing is published or a lock or an old snapshot keeps
- * what was compacted, each is made twice as large as the one before: so the rest lasts.
+ * segments become scarce, for nothing is published or a lock or an old
+ * snapshot keeps what was compacted, each is made twice as large as the one
+ * before: so the rest lasts.
  */
 static bool
 is_full(RingKind kind, const Ring *ring)

@@ -1,0 +1,72 @@
+/*
+ * redis_server.c
+ *		Whether the Redis that we are connected to may be used, and its script.
+ *
+ * Called by redis_session.c when a connection is opened, and while the server is
+ * known to evict.
+ */
+#include "postgres.h"
+
+#include "bgworker/publish/publish.lua.h"
+#include "bgworker/publish/redis_server.h"
+#include "src/foreign_text.h"
+#include "src/problem.h"
+
+static void note_eviction(const char *info);
+
+/*
+ * Check whether we can work with the server at all. INFO may be forbidden to
+ * us; then we know nothing against it.
+ */
+bool
+redis_server_check(RedisLink *link)
+{
+	redisReply *reply = redis_link_call(link, 1, (const char *[]) {"INFO"});
+	bool		usable = true;
+
+	if (reply == NULL)
+		return false;
+	if (reply->type == REDIS_REPLY_STRING)
+	{
+		usable = strstr(reply->str, "cluster_enabled:1") == NULL;
+		note_eviction(reply->str);
+	}
+	freeReplyObject(reply);
+	if (!usable)
+		redis_link_fail(link, "Redis runs in cluster mode, which is not supported");
+	return usable;
+}
+
+/* Redis forgets scripts when it restarts, so that is done on each connection. */
+bool
+redis_server_load_script(RedisLink *link, char *sha)
+{
+	redisReply *reply = redis_link_call(link, 3, (const char *[]) {"SCRIPT", "LOAD", publish_script});
+	bool		loaded = reply && reply->type == REDIS_REPLY_STRING && reply->len == 40;
+
+	if (loaded)
+		strlcpy(sha, reply->str, SCRIPT_SHA_BYTES);
+	else if (reply)
+		redis_link_refused(link, reply, "could not load the script");
+	if (reply)
+		freeReplyObject(reply);
+	return loaded;
+}
+
+/* A server that evicts may lose the fence with the streams. */
+static void
+note_eviction(const char *info)
+{
+	const char *policy = strstr(info, "maxmemory_policy:allkeys-");
+	char		name[64];
+
+	if (policy == NULL || strstr(info, "\nmaxmemory:0\r") != NULL)
+	{
+		problem_clear(PROBLEM_EVICTION);
+		return;
+	}
+	policy += strlen("maxmemory_policy:");
+	foreign_text_copy(name, sizeof(name), policy, strcspn(policy, "\r\n"));
+	problem_set(PROBLEM_EVICTION,
+				"Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
+}

@@ -1,0 +1,15 @@
+/*
+ * redis_server.h
+ *		Whether the Redis that we are connected to may be used, and its script.
+ */
+#ifndef OUTBOX_REDIS_SERVER_H
+#define OUTBOX_REDIS_SERVER_H
+
+#include "src/redis/redis_link.h"
+
+#define SCRIPT_SHA_BYTES	41	/* 40 hexadecimal digits */
+
+extern bool redis_server_check(RedisLink *link);
+extern bool redis_server_load_script(RedisLink *link, char *sha);
+
+#endif							/* OUTBOX_REDIS_SERVER_H */
