@@ -251,7 +251,7 @@ inline end_transaction()
 
 #define release_key()	if :: key_lock == me -> key_lock = NOBODY :: else fi
 
-/* record_ring_claim() */
+/* claim_in(), ring_claim_look() */
 inline record_claim()
 {
 	do

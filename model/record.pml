@@ -482,7 +482,7 @@ inline check_claim()
 #define release_key_to_wait()	release_key()
 #endif
 
-/* record_claim() */
+/* claim_in() */
 inline record_claim()
 {
 	do
@@ -516,7 +516,7 @@ inline record_claim()
 		if
 		:: atomic { fate == ABSENT && !HAS_CHANGED ->
 #if !defined(NO_AGE_CHECK) && !defined(AGE_CHECKED_BEFORE_LOOK)
-			too_old = TOO_OLD;				/* record_ring_check_claim() */
+			too_old = TOO_OLD;				/* check_may_claim() */
 #endif
 			if
 			:: too_old -> release_key(); goto rollback

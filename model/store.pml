@@ -153,7 +153,7 @@ inline record_claim()
 #ifdef SECOND_LOOK_BEFORE_CLAIM
 	late_look();
 #endif
-	/* record_ring_claim(), with record_ring_check_claim() */
+	/* claim_in(), with check_may_claim() */
 	if
 	:: atomic { record == COMMITTED -> goto duplicate }
 	:: atomic { record == ABSENT && now > begun + RETENTION -> goto failed }

@@ -11,7 +11,7 @@
 typedef enum LockClass
 {
 	LOCK_CLASS_KEY = 0x0b0c,	/* of a record: its claim;
-								 * src/record/record_ring.c */
+								 * src/record/record_key.c */
 	LOCK_CLASS_DISPATCHER,		/* one for each database; bgworker/process.c */
 	LOCK_CLASS_BOOKKEEPER,		/* likewise */
 	LOCK_CLASS_HEIRS,			/* file outbox.heirs; bgworker/heir.c */

@@ -18,7 +18,7 @@
 #include "src/outbox.h"
 #include "src/record/endpoint.h"
 #include "src/record/filter.h"
-#include "src/record/record_table.h"
+#include "src/record/table_cache.h"
 #include "src/record/session.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -46,7 +46,7 @@ _PG_init(void)
 
 	relations_init();
 	endpoint_init();
-	record_table_init();
+	table_cache_init();
 	session_init();
 	wakeup_init();
 	if (process_shared_preload_libraries_in_progress)

@@ -34,6 +34,7 @@
 #include "src/problem.h"
 #include "src/record/endpoint.h"
 #include "src/record/record.h"
+#include "src/record/record_key.h"
 
 #define MAX_WINDOWS		64		/* whose receipts are collected at once */
 #define MAX_MESSAGES	1000	/* marked at once */

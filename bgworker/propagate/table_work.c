@@ -74,10 +74,10 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 			if (open_table(work))
 			{
 				PushActiveSnapshot(GetTransactionSnapshot());
-				record_table_owner_code_begins();
+				owner_code_begin();
 				KILL_POINT("before_owner_code");
 				function(work);
-				record_table_owner_code_ended();
+				owner_code_end();
 				PopActiveSnapshot();
 				table_close(work->table, NoLock);
 			}
@@ -87,7 +87,7 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 	}
 	PG_CATCH();
 	{
-		record_table_owner_code_ended();
+		owner_code_end();
 		end_time_limit();
 		note_error(endpoint);
 		transaction_abort();

@@ -25,6 +25,7 @@
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
 #include "src/record/forgotten.h"
+#include "src/record/record_ring.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
 
@@ -340,7 +341,7 @@ expire_forgotten(void)
 {
 	if (!transaction_begin("forgetting tombstones"))
 		return false;
-	forgotten_expire(endpoint_longest_retention());
+	forgotten_expire(endpoint_longest_retention(), record_ring_holds);
 	transaction_commit_async();
 	return true;
 }

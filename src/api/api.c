@@ -26,6 +26,7 @@
 #include "src/log/entry.h"
 #include "src/log/log.h"
 #include "src/record/endpoint.h"
+#include "src/record/owner.h"
 #include "src/record/record_table.h"
 #include "src/record/session.h"
 #include "src/settings.h"
@@ -232,7 +233,7 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 	Message		message;
 	const RecordName *record;
 
-	record_table_refuse_trigger();
+	owner_code_refuse();
 	make_message(fcinfo, body_type, &message);
 	message.at = GetCurrentTimestamp();
 	record = session_open_record();
@@ -430,7 +431,7 @@ check_can_write(const char *function)
 {
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
-	record_table_refuse_trigger();
+	owner_code_refuse();
 	warn_unless_preloaded();
 }
 

@@ -32,6 +32,7 @@
 #include "src/record/owner.h"
 #include "src/record/record.h"
 #include "src/record/record_check.h"
+#include "src/record/record_key.h"
 #include "src/settings.h"
 #include "src/store/store.h"
 #include "src/table/relations.h"

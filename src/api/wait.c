@@ -24,6 +24,7 @@
 #include "src/log/log.h"
 #include "src/log/window.h"
 #include "src/record/endpoint.h"
+#include "src/record/owner.h"
 #include "src/record/record.h"
 #include "src/record/record_table.h"
 #include "src/shared.h"
@@ -77,7 +78,7 @@ wait_for(FunctionCallInfo fcinfo, const char *msgid)
 	bool		is_dead = false;
 	MemoryContext turn;
 
-	record_table_refuse_trigger();
+	owner_code_refuse();
 	look = record_look(&name, NULL);
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
 		ereport(ERROR,
@@ -113,7 +114,7 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 	uint64		wanted;
 
 	PreventCommandIfReadOnly("outbox_cleanup()");
-	record_table_refuse_trigger();
+	owner_code_refuse();
 	removed = pg_atomic_read_u64(&shared->records_removed);
 	wanted = pg_atomic_add_fetch_u64(&shared->cleanups_asked, 1);
 	shared_wake_dispatcher(shared);

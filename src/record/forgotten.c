@@ -39,7 +39,6 @@
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/record/forgotten.h"
-#include "src/record/record_ring.h"
 #include "src/table/append.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
@@ -66,7 +65,7 @@ typedef struct Verdict
 } Verdict;
 
 static void each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg);
-static void take_in(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
+static void take_in_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
 static void delete_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
 static bool is_old(TupleTableSlot *row, TimestampTz before, pg_uuid_t *key);
 
@@ -79,7 +78,7 @@ forgotten_look(const pg_uuid_t *key, TransactionId *in_progress)
 {
 	Verdict		verdict = {FORGOTTEN_NOT};
 
-	each_tombstone(key, AccessShareLock, take_in, &verdict);
+	each_tombstone(key, AccessShareLock, take_in_tombstone, &verdict);
 	*in_progress = verdict.in_progress;
 	return verdict.forgotten;
 }
@@ -110,10 +109,10 @@ forgotten_clear(const pg_uuid_t *key)
 
 /*
  * Deletes tombstones that are older than that, in microseconds, and whose key is
- * in no segment any more. A claim that meets one which is being deleted waits for us.
+ * kept nowhere any more. A claim that meets one which is being deleted waits for us.
  */
 void
-forgotten_expire(int64 age)
+forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key))
 {
 	Relation	table = table_open(relations_enter()->forgotten, RowExclusiveLock);
 	TupleTableSlot *row = table_slot_create(table, NULL);
@@ -128,7 +127,7 @@ forgotten_expire(int64 age)
 		if (!is_old(row, before, &key))
 			continue;
 		looked_at++;
-		if (!record_ring_holds(&key))
+		if (!is_kept(&key))
 			(void) delete_row(table, &row->tts_tid, false);
 	}
 	table_endscan(scan);
@@ -166,7 +165,7 @@ each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 
 /* A TombstoneUse. Of several the one counts that stays. */
 static void
-take_in(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg)
+take_in_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg)
 {
 	Verdict    *verdict = arg;
 

@@ -20,6 +20,6 @@ typedef enum Forgotten
 extern Forgotten forgotten_look(const pg_uuid_t *key, TransactionId *in_progress);
 extern void forgotten_add(const pg_uuid_t *key);
 extern void forgotten_clear(const pg_uuid_t *key);
-extern void forgotten_expire(int64 age);
+extern void forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key));
 
 #endif							/* OUTBOX_FORGOTTEN_H */

@@ -1,19 +1,29 @@
 /*
  * owner.c
- *		Working with the rights of a table's owner, and with no others.
+ *		Running statements with the rights of a table's owner, and with no others.
  *
  * Called around statements on tables that the caller need have no rights on:
  * outbox.endpoint, and custom record tables, which may have triggers and
  * defaults. These run with the rights of the table's owner in a
  * security-restricted operation, as they do under VACUUM and REINDEX: so they
  * gain nothing from whoever happens to call, be it a superuser or a worker.
+ * Nor may they use the outbox, which is in the midst of something.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/portal.h"
+#include "utils/resowner.h"
 
 #include "src/record/owner.h"
+
+static bool code_runs;			/* triggers of a record table may be running */
+
+static void run(Oid owner, OwnerStatement statement, void *arg);
+static void close_cursors(void);
 
 /*
  * Takes the rights of `owner`, with a search_path that finds nobody's objects
@@ -35,4 +45,106 @@ owner_rights_return(const OwnerRights *before)
 {
 	SetUserIdAndSecContext(before->user, before->context);
 	AtEOXact_GUC(false, before->nest_level);
+}
+
+/*
+ * Runs a statement on a record table with the rights of its owner, in a
+ * subtransaction. Returns NULL; or the error that it has raised, in the caller's
+ * memory, with all that it did rolled back.
+ */
+ErrorData *
+owner_try(Oid owner, OwnerStatement statement, void *arg)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner resources = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	owner_code_begin();
+	PG_TRY();
+	{
+		run(owner, statement, arg);
+		ReleaseCurrentSubTransaction();
+		owner_code_end();
+	}
+	PG_CATCH();
+	{
+		owner_code_end();
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = resources;
+	return error;
+}
+
+/*
+ * Notes that a statement is going to run code of the owner of a record table:
+ * triggers, defaults, checks. That may use nothing of the outbox until
+ * owner_code_end(), which must be called after an error, too.
+ */
+void
+owner_code_begin(void)
+{
+	code_runs = true;
+}
+
+void
+owner_code_end(void)
+{
+	code_runs = false;
+}
+
+/* Raises 55000 if it is code of the owner of a record table that calls. */
+void
+owner_code_refuse(void)
+{
+	if (code_runs)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a trigger of a record table must not use the outbox")));
+}
+
+static void
+run(Oid owner, OwnerStatement statement, void *arg)
+{
+	OwnerRights before;
+
+	owner_rights_take(&before, owner);
+	SPI_connect();
+	statement(arg);
+	close_cursors();
+	SPI_finish();
+	owner_rights_return(&before);
+}
+
+/*
+ * Closes what triggers have left open, which are all cursors of our subtransaction:
+ * the owner's statement would run with the rights of whoever fetches from it.
+ */
+static void
+close_cursors(void)
+{
+	static SPIPlanPtr list;
+
+	if (list == NULL)
+	{
+		list = SPI_prepare("SELECT name FROM pg_catalog.pg_cursor()", 0, NULL);
+		if (list == NULL || SPI_keepplan(list) != 0)
+			elog(ERROR, "could not prepare a list of the cursors");
+	}
+	if (SPI_execute_plan(list, NULL, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not list the cursors");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		Portal		portal = GetPortalByName(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+
+		if (PortalIsValid(portal) && portal->createSubid == GetCurrentSubTransactionId() &&
+			portal->status == PORTAL_READY && portal->portalPinned == false)
+			SPI_cursor_close(portal);
+	}
 }

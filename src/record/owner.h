@@ -1,6 +1,6 @@
 /*
  * owner.h
- *		Working with the rights of a table's owner.
+ *		Running statements with the rights of a table's owner.
  */
 #ifndef OUTBOX_OWNER_H
 #define OUTBOX_OWNER_H
@@ -13,7 +13,15 @@ typedef struct OwnerRights
 	int			nest_level;
 } OwnerRights;
 
+/* Runs a statement, with SPI connected. */
+typedef void (*OwnerStatement) (void *arg);
+
 extern void owner_rights_take(OwnerRights *before, Oid owner);
 extern void owner_rights_return(const OwnerRights *before);
+
+extern ErrorData *owner_try(Oid owner, OwnerStatement statement, void *arg);
+extern void owner_code_begin(void);
+extern void owner_code_end(void);
+extern void owner_code_refuse(void);
 
 #endif							/* OUTBOX_OWNER_H */

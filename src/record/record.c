@@ -2,50 +2,75 @@
  * record.c
  *		Records: has a message been processed, and the claim that it was.
  *
- * Called by session.c, wait.c and restore.c. It names records and knows where
- * an endpoint keeps them; how they are looked up and claimed there is the
- * business of record_ring.c and record_table.c. An endpoint may have a store outside that remembers
- * its ids when their records are gone (store.c). Records are looked at first and
- * the store second, for an id goes to the store before its record goes; and
- * whoever claims long after its look looks into the store once more, when its
- * own record is there already. At most one committed record per endpoint and
- * message id exists within the retention, at any isolation level.
+ * Called by session.c, wait.c, forget.c, restore.c and store_server.c. It names
+ * records and knows where an endpoint keeps them: in the ring (record_ring.c) or in
+ * a custom record table (record_table.c). At most one committed record per endpoint
+ * and message id exists within the retention, at any isolation level.
+ *
+ * A claim takes these steps, wherever the record goes:
+ *
+ *	 open	A custom record table is locked to the end of the transaction, and
+ *			checked if it has changed: so nobody waits for the key because
+ *			somebody alters a table. The ring has nothing to do here.
+ *	 key	The momentary lock on the key.
+ *	 look	The ring locks its current segment to the end of the transaction,
+ *			notes the generation, and then looks: into the segments and the
+ *			history, of which filters and what begin has seen (RecordMemo) spare
+ *			it most, and at the tombstones. It looks again if the generation has
+ *			changed. A custom record table looks into itself, and then as begin
+ *			does into the ring, where the endpoint may have had its records
+ *			before.
+ *	 check	Only if the key is nowhere. The endpoint must still keep its records
+ *			here, and the transaction be younger than the retention; else 40001.
+ *	 insert The ring deletes what was forgotten, and writes a row. The other runs an
+ *			INSERT with the rights of the table's owner, in a subtransaction, which
+ *			meets a duplicate if a statement of the owner was faster.
+ *	 unlock The row in progress speaks for itself from now on.
+ *	 wait	If the key is in progress elsewhere, for the end of that transaction,
+ *			with no momentary lock held; and then all begins again, without what
+ *			begin has seen. (Insert first and look afterwards would deadlock two
+ *			racers in different segments.)
+ *
+ * Looks use a dirty snapshot: it sees what is in progress, works the same at
+ * every isolation level, and takes no predicate locks, so transactions about
+ * different messages never give each other 40001.
+ *
+ * An endpoint may have a store outside that remembers its ids when their records
+ * are gone (store.c). Records are looked at first and the store second, for an id
+ * goes to the store before its record goes; and whoever claims long after its look
+ * looks into the store once more, when its own record is there already.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "mb/pg_wchar.h"
+#include "storage/lmgr.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
+#include "src/kill_point.h"
 #include "src/log/window.h"
 #include "src/record/durable.h"
 #include "src/record/record.h"
+#include "src/record/record_key.h"
+#include "src/record/record_place.h"
 #include "src/record/record_ring.h"
 #include "src/record/record_table.h"
 #include "src/settings.h"
 #include "src/store/store.h"
-#include "src/unique_id.h"
 
 static RecordLook look(const RecordName *name, RecordMemo *memo);
-static RecordLook claim(const RecordName *name, const RecordMemo *memo);
+static const RecordPlace *place_of(const RecordName *name);
+static RecordLook claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo);
+static RecordLook look_to_claim(const RecordPlace *place, RecordClaim *claim);
+static bool insert_unless_refused(const RecordPlace *place, RecordClaim *claim);
+static void check_may_claim(const RecordName *name);
 static bool is_late(const RecordMemo *memo);
 static bool is_in_store(const RecordName *name);
 static void check_is_alone(void);
 static void check_is_in_store(const RecordName *name, const RecordLook *found);
 static bool all_is_propagated(void);
 static void append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
-
-/* Makes the key of a record: of the UTF-8 forms, so that it survives a change of encoding. */
-void
-record_key_make(const char *endpoint, const char *msgid, pg_uuid_t *key)
-{
-	char	   *endpoint8 = pg_server_to_any(endpoint, strlen(endpoint), PG_UTF8);
-	char	   *msgid8 = pg_server_to_any(msgid, strlen(msgid), PG_UTF8);
-
-	unique_id_hash(endpoint8, strlen(endpoint8), msgid8, strlen(msgid8), key);
-}
 
 /*
  * Names the record of a message; strings are copied into the current context.
@@ -106,7 +131,7 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 	RecordLook	found;
 
 	if (name->dedup_store == NULL)
-		return claim(name, memo);
+		return claim_in(place_of(name), name, memo);
 	if (memo == NULL)
 	{
 		found = record_look(name, &own);
@@ -114,7 +139,7 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 			return found;
 		memo = &own;
 	}
-	found = claim(name, memo);
+	found = claim_in(place_of(name), name, memo);
 	if (found.fate == RECORD_ABSENT && is_late(memo) && is_in_store(name))
 		return (RecordLook) {.fate = RECORD_COMMITTED};
 	return found;
@@ -136,12 +161,93 @@ look(const RecordName *name, RecordMemo *memo)
 	return record_ring_look(name, memo);
 }
 
-static RecordLook
-claim(const RecordName *name, const RecordMemo *memo)
+static const RecordPlace *
+place_of(const RecordName *name)
 {
-	if (OidIsValid(name->mapping.table))
-		return record_table_claim(name);
-	return record_ring_claim(name, memo);
+	return OidIsValid(name->mapping.table) ? &record_table : &record_ring;
+}
+
+/* The claim: see the head of this file for what may not change its place here. */
+static RecordLook
+claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo)
+{
+	RecordClaim claim;
+
+	/* One by one: the rings are large, and read anew each time. */
+	claim.name = name;
+	claim.memo = memo;
+	claim.refusal = NULL;
+	for (;;)
+	{
+		LOCKTAG		tag;
+		RecordLook	look;
+		bool		claimed;
+
+		place->open(&claim);
+		record_key_lock(&name->key, &tag);
+		KILL_POINT("key_locked");
+		look = look_to_claim(place, &claim);
+		claimed = look.fate == RECORD_ABSENT && insert_unless_refused(place, &claim);
+		place->close(&claim);
+		record_key_unlock(&tag);
+		if (claimed)
+			KILL_POINT("record_claimed");
+
+		if (claimed || look.fate == RECORD_COMMITTED)
+			return look;
+		if (look.fate == RECORD_IN_PROGRESS)
+			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
+
+		/* What begin saw is too old now. */
+		claim.memo = NULL;
+	}
+}
+
+/* Looks where the record is to go; an endpoint with a table may have had its records in the ring before. */
+static RecordLook
+look_to_claim(const RecordPlace *place, RecordClaim *claim)
+{
+	RecordLook	look = place->look(claim);
+
+	if (look.fate == RECORD_ABSENT && place != &record_ring)
+		look = record_ring_look(claim->name, NULL);
+	return look;
+}
+
+/* Writes a record that is nowhere; false if somebody else's statement was faster. */
+static bool
+insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
+{
+	/* There is nothing that could have refused the last one: so it was no duplicate. */
+	if (claim->refusal)
+		ReThrowError(claim->refusal);
+	check_may_claim(claim->name);
+	if (!place->insert(claim))
+		return false;
+	KILL_POINT("record_written");
+	return true;
+}
+
+/*
+ * Raises 40001 if this transaction is older than the retention: what it looked
+ * at may have been forgotten meanwhile. And if the endpoint has got another
+ * place for its records since begin, or another store: then others look there.
+ * Called with the lock on the key, so whoever gets it next has the new settings or
+ * sees us.
+ */
+static void
+check_may_claim(const RecordName *name)
+{
+	/* A record that is being restored goes into the ring in any case. */
+	if (record_is_appended(name))
+		return;
+	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
+	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not claim message \"%s\" of endpoint \"%s\"", name->msgid, name->endpoint),
+				 errdetail("The transaction is older than the retention of the endpoint."),
+				 errhint("Retry the transaction.")));
 }
 
 /*
@@ -263,6 +369,6 @@ append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_re
 	};
 	RecordLook	look;
 
-	look = record_ring_claim(&name, NULL);
+	look = claim_in(&record_ring, &name, NULL);
 	durable_wait(&look);
 }

@@ -32,7 +32,8 @@ typedef enum RecordFate
 {
 	RECORD_ABSENT,
 	RECORD_IN_PROGRESS,
-	RECORD_COMMITTED			/* or written by this transaction */
+	RECORD_COMMITTED,			/* or written by this transaction */
+	RECORD_UNKNOWN				/* the rings have changed during the look */
 } RecordFate;
 
 typedef struct RecordLook
@@ -46,7 +47,7 @@ typedef struct RecordLook
 	TransactionId xmax;			/* in such a table: that is deleting or updating
 								 * it now */
 	bool		restored;		/* its messages came in another transaction */
-	bool		in_table;		/* of the user's own */
+	bool		in_table;		/* found in a custom record table */
 	bool		dispatched;		/* in such a table: marked as dispatched */
 } RecordLook;
 
@@ -63,13 +64,11 @@ typedef struct RecordMemo
 	int64		generation;
 } RecordMemo;
 
-extern void record_key_make(const char *endpoint, const char *msgid, pg_uuid_t *key);
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_claim(const RecordName *name, const RecordMemo *memo);
 extern bool record_forget(const RecordName *name);
 extern void record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid);
 extern void record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid);
-
 
 #endif							/* OUTBOX_RECORD_H */

@@ -2,19 +2,9 @@
  * record_ring.c
  *		Looks records up in the ring of record tables, and claims them there.
  *
- * Called by record.c. At most one committed record per endpoint and message
- * id exists within the retention, at any isolation level:
- *
- * A claim takes a momentary lock on the key, looks into every live segment, and
- * only if the key is nowhere inserts it into the current segment; then it lets
- * the lock go at once, for the row in progress now speaks for itself. If the
- * key is in progress elsewhere, the lock is released, that transaction waited
- * for, and the claim begun again. (Insert first and look afterwards would
- * deadlock two racers in different segments.)
- *
- * Looks use a dirty snapshot: it sees what is in progress, works the same at
- * every isolation level, and takes no predicate locks, so transactions about
- * different messages never give each other 40001.
+ * Called by record.c, which tells what must happen in a claim in which order, and
+ * by restore.c, store_server.c and cleanup.c. A record is looked for in every live
+ * segment, and written into the current one.
  *
  * What has been compacted is looked for in the history, and filters tell of most
  * segments that they need not be looked into.
@@ -27,22 +17,19 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/tuptable.h"
-#include "miscadmin.h"
-#include "port/pg_bswap.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
-#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
-#include "src/kill_point.h"
-#include "src/lock_class.h"
 #include "src/record/filter.h"
 #include "src/record/forgotten.h"
 #include "src/record/history.h"
+#include "src/record/record_key.h"
+#include "src/record/record_place.h"
 #include "src/record/record_ring.h"
 #include "src/table/append.h"
 #include "src/table/index.h"
@@ -58,17 +45,27 @@ enum
 	NCOLUMNS = COL_MSGID
 };
 
+static void ring_claim_open(RecordClaim *claim);
+static RecordLook ring_claim_look(RecordClaim *claim);
+static bool ring_claim_insert(RecordClaim *claim);
+static void ring_claim_close(RecordClaim *claim);
 static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
-static RecordLook look_into(int segment, const RecordName *name);
+static RecordLook look_into_segment(int segment, const RecordName *name);
 static RecordLook judge(const RecordName *name, RecordLook look, bool *forgotten);
 static void claim_anew(const Rings *rings, const RecordName *name);
-static void delete_from(int segment, const pg_uuid_t *key);
-static RecordLook look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *memo);
+static void delete_from_segment(int segment, const pg_uuid_t *key);
+static RecordLook look_unless_known(const RecordClaim *claim);
 static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Segment *segment, int64 retention);
 static bool others_are_quiet(const Ring *ring);
-static bool is_restored(const RecordName *name);
-static void insert(Relation table, const RecordName *name);
+static void append_record(Relation table, const RecordName *name);
+
+const RecordPlace record_ring = {
+	.open = ring_claim_open,
+	.look = ring_claim_look,
+	.insert = ring_claim_insert,
+	.close = ring_claim_close
+};
 
 /*
  * Looks whether a message has a record, without waiting for anybody. If memo
@@ -106,63 +103,6 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 }
 
 /*
- * Claims a message for this transaction.
- *
- * Returns RECORD_ABSENT if it was not claimed before, and now is; otherwise
- * RECORD_COMMITTED and who has it. Waits for transactions that have claimed it
- * and are still in progress. Raises 40001 if this transaction is older than
- * the retention: what it looked at may have been forgotten meanwhile.
- *
- * Takes RowExclusiveLock on the current segment to the end of the transaction,
- * and for a moment the lock on the key.
- */
-RecordLook
-record_ring_claim(const RecordName *name, const RecordMemo *memo)
-{
-	for (;;)
-	{
-		LOCKTAG		tag;
-		Rings		rings;
-		Relation	table;
-		RecordLook	look;
-		bool		forgotten = false;
-		bool		unchanged;
-
-		record_ring_lock_key(&name->key, &tag);
-		KILL_POINT("key_locked");
-		table = ring_open_current(RING_RECORD);
-		rings_read(&rings);
-		look = judge(name, look_unless_known(name, &rings, memo), &forgotten);
-		if (forgotten && name->is_restored)
-			look.fate = RECORD_COMMITTED;
-		unchanged = rings_generation() == rings.generation;
-
-		if (look.fate == RECORD_ABSENT && unchanged)
-		{
-			record_ring_check_claim(name);
-			if (forgotten)
-				claim_anew(&rings, name);
-			insert(table, name);
-			KILL_POINT("record_written");
-			table_close(table, NoLock);
-			LockRelease(&tag, ExclusiveLock, false);
-			KILL_POINT("record_claimed");
-			return look;
-		}
-
-		table_close(table, NoLock);
-		LockRelease(&tag, ExclusiveLock, false);
-		if (look.fate == RECORD_COMMITTED && unchanged)
-			return look;
-		if (look.fate == RECORD_IN_PROGRESS)
-			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
-
-		/* What begin saw is too old now. */
-		memo = NULL;
-	}
-}
-
-/*
  * Has the ring and the history forget a message, as part of this transaction, and
  * tells what they had of it; false if they do not know it. Waits for transactions
  * that have it in progress.
@@ -177,7 +117,7 @@ record_ring_forget(const RecordName *name, RecordLook *found)
 		TransactionId in_progress = InvalidTransactionId;
 		bool		unchanged;
 
-		record_ring_lock_key(&name->key, &tag);
+		record_key_lock(&name->key, &tag);
 		rings_read(&rings);
 		*found = look_everywhere(name, &rings);
 		unchanged = rings_generation() == rings.generation;
@@ -186,10 +126,10 @@ record_ring_forget(const RecordName *name, RecordLook *found)
 		else if (found->fate == RECORD_COMMITTED && forgotten_look(&name->key, &in_progress) == FORGOTTEN_NOT)
 		{
 			forgotten_add(&name->key);
-			LockRelease(&tag, ExclusiveLock, false);
+			record_key_unlock(&tag);
 			return true;
 		}
-		LockRelease(&tag, ExclusiveLock, false);
+		record_key_unlock(&tag);
 		if (TransactionIdIsValid(in_progress))
 			XactLockTableWait(in_progress, NULL, NULL, XLTW_None);
 		else if (unchanged)
@@ -215,7 +155,7 @@ record_ring_restore_forgotten(const pg_uuid_t *key)
 	RecordLook	look;
 	TransactionId in_progress;
 
-	record_ring_lock_key(key, &tag);
+	record_key_lock(key, &tag);
 	do
 	{
 		rings_read(&rings);
@@ -225,7 +165,7 @@ record_ring_restore_forgotten(const pg_uuid_t *key)
 	/* A claim that is making it new again would otherwise write what does not count. */
 	if (!FullTransactionIdIsValid(look.tx) && forgotten_look(key, &in_progress) == FORGOTTEN_NOT)
 		forgotten_add(key);
-	LockRelease(&tag, ExclusiveLock, false);
+	record_key_unlock(&tag);
 }
 
 /* Whether a segment holds a key, forgotten or not, expired or not. */
@@ -248,6 +188,45 @@ record_ring_holds(const pg_uuid_t *key)
 	}
 }
 
+static void
+ring_claim_open(RecordClaim *claim)
+{
+}
+
+/* Takes RowExclusiveLock on the current segment to the end of the transaction, before it looks. */
+static RecordLook
+ring_claim_look(RecordClaim *claim)
+{
+	RecordLook	look;
+
+	claim->table = ring_open_current(RING_RECORD);
+	rings_read(&claim->rings);
+	claim->forgotten = false;
+	look = judge(claim->name, look_unless_known(claim), &claim->forgotten);
+	if (claim->forgotten && claim->name->is_restored)
+		look.fate = RECORD_COMMITTED;
+
+	/* What was found, too, may have expired since; see record_ring_look(). */
+	if (look.fate != RECORD_IN_PROGRESS && rings_generation() != claim->rings.generation)
+		look.fate = RECORD_UNKNOWN;
+	return look;
+}
+
+static bool
+ring_claim_insert(RecordClaim *claim)
+{
+	if (claim->forgotten)
+		claim_anew(&claim->rings, claim->name);
+	append_record(claim->table, claim->name);
+	return true;
+}
+
+static void
+ring_claim_close(RecordClaim *claim)
+{
+	table_close(claim->table, NoLock);
+}
+
 /*
  * A claim whose begin has looked at all segments, and found them free of writers
  * but for the current one, need look into that one only; unless anything has
@@ -255,11 +234,13 @@ record_ring_holds(const pg_uuid_t *key)
  * and go away.
  */
 static RecordLook
-look_unless_known(const RecordName *name, const Rings *rings, const RecordMemo *memo)
+look_unless_known(const RecordClaim *claim)
 {
-	if (memo && memo->others_were_quiet && memo->generation == rings->generation)
-		return look_into(rings->ring[RING_RECORD].current, name);
-	return look_everywhere(name, rings);
+	const RecordMemo *memo = claim->memo;
+
+	if (memo && memo->others_were_quiet && memo->generation == claim->rings.generation)
+		return look_into_segment(claim->rings.ring[RING_RECORD].current, claim->name);
+	return look_everywhere(claim->name, &claim->rings);
 }
 
 /*
@@ -276,7 +257,7 @@ look_everywhere(const RecordName *name, const Rings *rings)
 	for (int n = 0; n < rings->ring[RING_RECORD].nsegments && look.fate == RECORD_ABSENT; n++)
 	{
 		if (may_hold(rings, RING_RECORD, n, name, &absence))
-			look = look_into(n, name);
+			look = look_into_segment(n, name);
 	}
 	for (int n = 0; n < rings->ring[RING_HISTORY].nsegments && look.fate == RECORD_ABSENT; n++)
 	{
@@ -296,7 +277,7 @@ may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const
 
 /* Looks into one segment. Locks are released at once. */
 static RecordLook
-look_into(int segment, const RecordName *name)
+look_into_segment(int segment, const RecordName *name)
 {
 	const SegmentRelations *relations = &relations_enter()->segments[RING_RECORD][segment];
 	Relation	table = table_open(relations->table, AccessShareLock);
@@ -382,12 +363,12 @@ claim_anew(const Rings *rings, const RecordName *name)
 	for (int n = 0; n < rings->ring[RING_RECORD].nsegments; n++)
 	{
 		if (segment_is_live(&rings->ring[RING_RECORD].segments[n]))
-			delete_from(n, &name->key);
+			delete_from_segment(n, &name->key);
 	}
 }
 
 static void
-delete_from(int segment, const pg_uuid_t *key)
+delete_from_segment(int segment, const pg_uuid_t *key)
 {
 	Relation	table = table_open(relations_enter()->segments[RING_RECORD][segment].table, RowExclusiveLock);
 	Relation	index = index_open_on(table, COL_KEY, AccessShareLock);
@@ -425,18 +406,11 @@ others_are_quiet(const Ring *ring)
 	return true;
 }
 
-/* See record_append(). */
-static bool
-is_restored(const RecordName *name)
-{
-	return name->retention == PG_INT64_MAX;
-}
-
 /* Which transaction has the messages of a restored record nobody knows. */
 static void
-insert(Relation table, const RecordName *name)
+append_record(Relation table, const RecordName *name)
 {
-	FullTransactionId tx = is_restored(name) ? InvalidFullTransactionId : GetTopFullTransactionId();
+	FullTransactionId tx = record_is_appended(name) ? InvalidFullTransactionId : GetTopFullTransactionId();
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
 
@@ -447,36 +421,4 @@ insert(Relation table, const RecordName *name)
 	isnull[COL_MSGID - 1] = name->msgid == NULL;
 	values[COL_MSGID - 1] = name->msgid ? CStringGetTextDatum(name->msgid) : (Datum) 0;
 	append_row(table, COL_KEY, NCOLUMNS, values, isnull);
-}
-
-/* Takes the momentary lock on a key; whoever claims anywhere holds it. */
-void
-record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag)
-{
-	uint32		halves[2];
-
-	memcpy(halves, key->data, sizeof(halves));
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, halves[0], halves[1], LOCK_CLASS_KEY);
-	(void) LockAcquire(tag, ExclusiveLock, false, false);
-}
-
-/*
- * Raises 40001 if this transaction is older than the retention: what it looked
- * at may have been forgotten meanwhile. And if the endpoint has got another
- * place for its records since begin, or another store: then others look there. Called with the
- * lock on the key, so whoever gets it next has the new settings or sees us.
- */
-void
-record_ring_check_claim(const RecordName *name)
-{
-	/* A record that is being restored goes into the ring in any case. */
-	if (is_restored(name))
-		return;
-	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
-	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("could not claim message \"%s\" of endpoint \"%s\"", name->msgid, name->endpoint),
-				 errdetail("The transaction is older than the retention of the endpoint."),
-				 errhint("Retry the transaction.")));
 }

@@ -6,17 +6,11 @@
 #ifndef OUTBOX_RECORD_RING_H
 #define OUTBOX_RECORD_RING_H
 
-#include "storage/lock.h"
-
 #include "src/record/record.h"
 
 extern RecordLook record_ring_look(const RecordName *name, RecordMemo *memo);
-extern RecordLook record_ring_claim(const RecordName *name, const RecordMemo *memo);
 extern bool record_ring_forget(const RecordName *name, RecordLook *found);
 extern void record_ring_restore_forgotten(const pg_uuid_t *key);
 extern bool record_ring_holds(const pg_uuid_t *key);
-
-extern void record_ring_lock_key(const pg_uuid_t *key, LOCKTAG *tag);
-extern void record_ring_check_claim(const RecordName *name);
 
 #endif							/* OUTBOX_RECORD_RING_H */

@@ -20,7 +20,6 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/relation.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -32,11 +31,7 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/hsearch.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/portal.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -44,50 +39,45 @@
 
 #include "src/compat.h"
 #include "src/record/owner.h"
-#include "src/record/record_ring.h"
+#include "src/record/record_key.h"
+#include "src/record/record_place.h"
 #include "src/record/record_table.h"
+#include "src/record/table_cache.h"
 #include "src/table/relations.h"
 
-/* A table that was checked, and not changed since. */
-typedef struct KnownTable
+/* A statement on a record, for owner_try(). */
+typedef struct TableStatement
 {
-	Oid			oid;			/* the key in the hash table */
-	bool		valid;
-	MemoryContext context;		/* of what follows; NULL = nothing */
-	RecordMapping mapping;
-	RecordShape shape;
-	SPIPlanPtr	insert;			/* or NULL */
-} KnownTable;
+	KnownTable *table;
+	const RecordName *name;
+	uint64		rows;			/* that it has written as they were given */
+} TableStatement;
 
-static HTAB *known;				/* by oid; NULL = empty */
-static bool owner_code_runs;	/* triggers of a record table may be running */
-
-static KnownTable *open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table);
-static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
-static RecordLook look_into(Relation table, const RecordShape *shape, Datum id);
+static void table_claim_open(RecordClaim *claim);
+static RecordLook table_claim_look(RecordClaim *claim);
+static bool table_claim_insert(RecordClaim *claim);
+static void table_claim_close(RecordClaim *claim);
+static RecordLook look_into_table(Relation table, const RecordShape *shape, Datum id);
 static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
 static void start_scan(IndexScanDesc scan, Relation index, Datum id);
-static void take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty);
+static void take_in_version(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty);
 static TransactionId inserter_of(TupleTableSlot *row);
 static bool is_at_rest(const RecordLook *look);
-static ErrorData *insert(KnownTable *entry, const RecordName *name);
-static void insert_as_owner(KnownTable *entry, const RecordName *name);
-static void close_cursors(void);
-static SPIPlanPtr insert_plan(KnownTable *entry);
-static uint64 delete(KnownTable *entry, const RecordName *name);
-static uint64 delete_as_owner(KnownTable *entry, const RecordName *name);
+static void run_insert(void *arg);
+static SPIPlanPtr insert_plan(KnownTable *table);
+static bool delete(KnownTable *table, const RecordName *name);
+static void run_delete(void *arg);
 static void check_is_marked(const RecordName *name, const RecordLook *found);
 static void refuse_to_keep(KnownTable *entry, const RecordName *name);
 static bool is_duplicate(const ErrorData *error, const KnownTable *entry);
 static Datum id_of(const RecordShape *shape, const char *msgid);
-static void forget_on_change(Datum arg, Oid relation);
 
-/* Registers the invalidation callback; once, by _PG_init. */
-void
-record_table_init(void)
-{
-	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
-}
+const RecordPlace record_table = {
+	.open = table_claim_open,
+	.look = table_claim_look,
+	.insert = table_claim_insert,
+	.close = table_claim_close
+};
 
 /*
  * An id as the endpoint's table spells it, palloc'd: a column of type uuid
@@ -111,56 +101,11 @@ RecordLook
 record_table_look(const RecordName *name)
 {
 	Relation	table;
-	KnownTable *entry = open_known(name->endpoint, &name->mapping, AccessShareLock, &table);
-	RecordLook	look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+	KnownTable *entry = table_cache_open(name->endpoint, &name->mapping, AccessShareLock, &table);
+	RecordLook	look = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
 
 	table_close(table, AccessShareLock);
 	return look;
-}
-
-/*
- * Claims a message for this transaction, as record_ring_claim() does.
- *
- * Takes RowExclusiveLock on the table to the end of the transaction, before it
- * takes the lock on the key, so that nobody waits for the key because somebody
- * alters the table.
- */
-RecordLook
-record_table_claim(const RecordName *name)
-{
-	ErrorData  *refusal = NULL; /* somebody else's statement was faster */
-
-	for (;;)
-	{
-		LOCKTAG		tag;
-		Relation	table;
-		KnownTable *entry;
-		RecordLook	look;
-		bool		inserted = false;
-
-		lock_to_end(name->mapping.table, RowExclusiveLock);
-		entry = open_known(name->endpoint, &name->mapping, NoLock, &table);
-		record_ring_lock_key(&name->key, &tag);
-		look = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
-		if (look.fate == RECORD_ABSENT)
-			look = record_ring_look(name, NULL);
-		if (look.fate == RECORD_ABSENT)
-		{
-			/* There is nothing that could have refused the last one: so it was no duplicate. */
-			if (refusal)
-				ReThrowError(refusal);
-			record_ring_check_claim(name);
-			refusal = insert(entry, name);
-			inserted = refusal == NULL;
-		}
-		LockRelease(&tag, ExclusiveLock, false);
-		table_close(table, NoLock);
-
-		if (inserted || look.fate == RECORD_COMMITTED)
-			return look;
-		if (look.fate == RECORD_IN_PROGRESS)
-			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
-	}
 }
 
 /*
@@ -179,20 +124,20 @@ record_table_forget(const RecordName *name, RecordLook *found)
 	{
 		LOCKTAG		tag;
 		Relation	table;
-		KnownTable *entry = open_known(name->endpoint, &name->mapping, RowExclusiveLock, &table);
+		KnownTable *entry = table_cache_open(name->endpoint, &name->mapping, RowExclusiveLock, &table);
 		bool		deleted = false;
 
-		record_ring_lock_key(&name->key, &tag);
-		*found = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+		record_key_lock(&name->key, &tag);
+		*found = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
 		check_is_marked(name, found);
-		if (is_at_rest(found) && !(deleted = delete(entry, name) > 0))
+		if (is_at_rest(found) && !(deleted = delete(entry, name)))
 		{
 			/* Somebody else may have deleted it since we looked. */
-			*found = look_into(table, &entry->shape, id_of(&entry->shape, name->msgid));
+			*found = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
 			if (is_at_rest(found))
 				refuse_to_keep(entry, name);
 		}
-		LockRelease(&tag, ExclusiveLock, false);
+		record_key_unlock(&tag);
 		table_close(table, NoLock);
 
 		if (deleted || found->fate == RECORD_ABSENT)
@@ -211,35 +156,8 @@ record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE m
 {
 	Relation	table;
 
-	*shape = open_known(endpoint, mapping, mode, &table)->shape;
+	*shape = table_cache_open(endpoint, mapping, mode, &table)->shape;
 	return table;
-}
-
-/*
- * Notes that a statement is going to run code of the owner of a record table:
- * triggers, defaults, checks. That may use nothing of the outbox until
- * record_table_owner_code_ended(), which must be called after an error, too.
- */
-void
-record_table_owner_code_begins(void)
-{
-	owner_code_runs = true;
-}
-
-void
-record_table_owner_code_ended(void)
-{
-	owner_code_runs = false;
-}
-
-/* Raises 55000 if it is code of the owner of a record table that calls. */
-void
-record_table_refuse_trigger(void)
-{
-	if (owner_code_runs)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a trigger of a record table must not use the outbox")));
 }
 
 /* The qualified name of a table, quoted for a statement. */
@@ -249,65 +167,55 @@ record_table_name(Oid table)
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), get_rel_name(table));
 }
 
-static KnownTable *
-open_known(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table)
+/*
+ * Takes RowExclusiveLock on the table to the end of the transaction, before the
+ * lock on the key is taken, so that nobody waits for the key because somebody
+ * alters the table.
+ */
+static void
+table_claim_open(RecordClaim *claim)
 {
-	KnownTable *entry;
-	bool		found;
+	const RecordName *name = claim->name;
 
-	/* The plan that is being executed must not be thrown away under it. */
-	record_table_refuse_trigger();
-	*table = try_relation_open(mapping->table, mode);
-	if (*table == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE),
-				 errmsg("record table of endpoint \"%s\" does not exist", endpoint),
-				 errhint("An administrator can name another one with outbox_alter_endpoint().")));
-
-	if (known == NULL)
-	{
-		HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(KnownTable)};
-
-		known = hash_create("outbox record tables", 8, &control, HASH_ELEM | HASH_BLOBS);
-	}
-	entry = hash_search(known, &mapping->table, HASH_ENTER, &found);
-	if (!found)
-		memset((char *) entry + sizeof(Oid), 0, sizeof(KnownTable) - sizeof(Oid));
-	if (!entry->valid || !record_mapping_equal(&entry->mapping, mapping))
-		check_again(entry, mapping, *table);
-	return entry;
+	lock_to_end(name->mapping.table, RowExclusiveLock);
+	claim->known = table_cache_open(name->endpoint, &name->mapping, NoLock, &claim->table);
 }
 
-/* Checks a table that is new to us or has changed, and forgets its old plan. */
-static void
-check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
+static RecordLook
+table_claim_look(RecordClaim *claim)
 {
-	MemoryContext caller;
+	const RecordShape *shape = &claim->known->shape;
 
-	if (entry->insert)
-		SPI_freeplan(entry->insert);
-	entry->insert = NULL;
-	if (entry->context)
-		MemoryContextDelete(entry->context);
-	entry->context = NULL;
+	return look_into_table(claim->table, shape, id_of(shape, claim->name->msgid));
+}
 
-	/* What changes while we look invalidates the entry again. */
-	entry->valid = true;
-	PG_TRY();
-	{
-		record_check(table, mapping, &entry->shape);
-	}
-	PG_CATCH();
-	{
-		entry->valid = false;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+/* A statement of somebody else's may have inserted the id since we looked. */
+static bool
+table_claim_insert(RecordClaim *claim)
+{
+	const RecordName *name = claim->name;
+	TableStatement insertion = {claim->known, name};
+	ErrorData  *error = owner_try(claim->known->shape.owner, run_insert, &insertion);
 
-	entry->context = AllocSetContextCreate(TopMemoryContext, "outbox record table", ALLOCSET_SMALL_SIZES);
-	caller = MemoryContextSwitchTo(entry->context);
-	record_mapping_copy(&entry->mapping, mapping);
-	MemoryContextSwitchTo(caller);
+	if (error && !is_duplicate(error, claim->known))
+		ReThrowError(error);
+	claim->refusal = error;
+	if (error)
+		return false;
+	if (insertion.rows != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("record of message \"%s\" of endpoint \"%s\" was not stored as it was given",
+						name->msgid, name->endpoint),
+				 errdetail("A trigger or the type of a column of table \"%s\" prevented it.",
+						   get_rel_name(claim->known->oid))));
+	return true;
+}
+
+static void
+table_claim_close(RecordClaim *claim)
+{
+	table_close(claim->table, NoLock);
 }
 
 /*
@@ -316,7 +224,7 @@ check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
  * index by now, and one more entry is found than before.
  */
 static RecordLook
-look_into(Relation table, const RecordShape *shape, Datum id)
+look_into_table(Relation table, const RecordShape *shape, Datum id)
 {
 	RecordLook	look;
 	int			before;
@@ -348,7 +256,7 @@ scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look)
 	{
 		entries++;
 		if (index_fetch_heap(scan, row))
-			take_in(look, shape, row, &dirty);
+			take_in_version(look, shape, row, &dirty);
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
@@ -373,7 +281,7 @@ start_scan(IndexScanDesc scan, Relation index, Datum id)
  * may still be committed: that of a row which is being updated.
  */
 static void
-take_in(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty)
+take_in_version(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty)
 {
 	bool		isnull;
 
@@ -404,99 +312,19 @@ is_at_rest(const RecordLook *look)
 	return look->fate == RECORD_COMMITTED && !TransactionIdIsValid(look->xmax);
 }
 
-/*
- * Inserts the record. Returns NULL, or the error that says that the id is there:
- * a statement of somebody else's may have inserted it since we looked.
- */
-static ErrorData *
-insert(KnownTable *entry, const RecordName *name)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile refusal = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	record_table_owner_code_begins();
-	PG_TRY();
-	{
-		insert_as_owner(entry, name);
-		ReleaseCurrentSubTransaction();
-		record_table_owner_code_ended();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		record_table_owner_code_ended();
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(caller);
-		CurrentResourceOwner = owner;
-		if (!is_duplicate(error, entry))
-			ReThrowError(error);
-		refusal = error;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	return refusal;
-}
-
+/* An OwnerStatement. */
 static void
-insert_as_owner(KnownTable *entry, const RecordName *name)
+run_insert(void *arg)
 {
-	Datum		id = id_of(&entry->shape, name->msgid);
+	TableStatement *insertion = arg;
+	Datum		id = id_of(&insertion->table->shape, insertion->name->msgid);
 	bool		isnull = false;
-	bool		as_given;
-	OwnerRights before;
 
-	owner_rights_take(&before, entry->shape.owner);
-	SPI_connect();
-	if (SPI_execute_plan(insert_plan(entry), &id, NULL, false, 0) != SPI_OK_INSERT_RETURNING)
+	if (SPI_execute_plan(insert_plan(insertion->table), &id, NULL, false, 0) != SPI_OK_INSERT_RETURNING)
 		elog(ERROR, "could not insert a record");
-	as_given = SPI_processed == 1 &&
-		DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) && !isnull;
-	close_cursors();
-	SPI_finish();
-	owner_rights_return(&before);
-
-	if (!as_given)
-		ereport(ERROR,
-				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
-				 errmsg("record of message \"%s\" of endpoint \"%s\" was not stored as it was given",
-						name->msgid, name->endpoint),
-				 errdetail("A trigger or the type of a column of table \"%s\" prevented it.",
-						   get_rel_name(entry->oid))));
-}
-
-/*
- * Closes what triggers have left open, which are all cursors of our subtransaction:
- * the owner's statement would run with the rights of whoever fetches from it.
- */
-static void
-close_cursors(void)
-{
-	static SPIPlanPtr list;
-
-	if (list == NULL)
-	{
-		list = SPI_prepare("SELECT name FROM pg_catalog.pg_cursor()", 0, NULL);
-		if (list == NULL || SPI_keepplan(list) != 0)
-			elog(ERROR, "could not prepare a list of the cursors");
-	}
-	if (SPI_execute_plan(list, NULL, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not list the cursors");
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		Portal		portal = GetPortalByName(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
-
-		if (PortalIsValid(portal) && portal->createSubid == GetCurrentSubTransactionId() &&
-			portal->status == PORTAL_READY && portal->portalPinned == false)
-			SPI_cursor_close(portal);
-	}
+	if (SPI_processed == 1 &&
+		DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) && !isnull)
+		insertion->rows = 1;
 }
 
 static SPIPlanPtr
@@ -519,63 +347,34 @@ insert_plan(KnownTable *entry)
 }
 
 /*
- * Deletes a record that is there; returns how many rows that were. In a
- * subtransaction as the insert, so that cursors which a trigger leaves open are
- * known and closed.
+ * Deletes a record that is there; false if it was not. As the owner, so that
+ * cursors which a trigger leaves open are closed.
  */
-static uint64
-delete(KnownTable *entry, const RecordName *name)
+static bool
+delete(KnownTable *table, const RecordName *name)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile uint64 deleted = 0;
+	TableStatement deletion = {table, name};
+	ErrorData  *error = owner_try(table->shape.owner, run_delete, &deletion);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	record_table_owner_code_begins();
-	PG_TRY();
-	{
-		deleted = delete_as_owner(entry, name);
-		ReleaseCurrentSubTransaction();
-		record_table_owner_code_ended();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		record_table_owner_code_ended();
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(caller);
-		CurrentResourceOwner = owner;
+	if (error)
 		ReThrowError(error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	return deleted;
+	return deletion.rows > 0;
 }
 
-static uint64
-delete_as_owner(KnownTable *entry, const RecordName *name)
+/* An OwnerStatement. */
+static void
+run_delete(void *arg)
 {
-	Datum		id = id_of(&entry->shape, name->msgid);
-	OwnerRights before;
-	uint64		deleted;
+	TableStatement *deletion = arg;
+	const KnownTable *table = deletion->table;
+	Datum		id = id_of(&table->shape, deletion->name->msgid);
+	Oid			type = table->shape.id_type;
 	char	   *sql = psprintf("DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1",
-							   record_table_name(entry->oid), quote_identifier(entry->mapping.message_id));
+							   record_table_name(table->oid), quote_identifier(table->mapping.message_id));
 
-	owner_rights_take(&before, entry->shape.owner);
-	SPI_connect();
-	if (SPI_execute_with_args(sql, 1, &entry->shape.id_type, &id, NULL, false, 0) != SPI_OK_DELETE)
+	if (SPI_execute_with_args(sql, 1, &type, &id, NULL, false, 0) != SPI_OK_DELETE)
 		elog(ERROR, "could not delete a record");
-	deleted = SPI_processed;
-	close_cursors();
-	SPI_finish();
-	owner_rights_return(&before);
-	return deleted;
+	deletion->rows = SPI_processed;
 }
 
 static void
@@ -634,24 +433,4 @@ id_of(const RecordShape *shape, const char *msgid)
 	if (shape->id_type == UUIDOID)
 		return DirectFunctionCall1(uuid_in, CStringGetDatum(msgid));
 	return CStringGetTextDatum(msgid);
-}
-
-static void
-forget_on_change(Datum arg, Oid relation)
-{
-	HASH_SEQ_STATUS scan;
-	KnownTable *entry;
-
-	if (known == NULL)
-		return;
-	if (relation != InvalidOid)
-	{
-		entry = hash_search(known, &relation, HASH_FIND, NULL);
-		if (entry)
-			entry->valid = false;
-		return;
-	}
-	hash_seq_init(&scan, known);
-	while ((entry = hash_seq_search(&scan)) != NULL)
-		entry->valid = false;
 }

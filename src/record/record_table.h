@@ -10,16 +10,11 @@
 #include "src/record/record.h"
 #include "src/record/record_check.h"
 
-extern void record_table_init(void);
 extern char *record_table_canonical(const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_table_look(const RecordName *name);
-extern RecordLook record_table_claim(const RecordName *name);
 extern bool record_table_forget(const RecordName *name, RecordLook *found);
 
 extern Relation record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, RecordShape *shape);
-extern void record_table_owner_code_begins(void);
-extern void record_table_owner_code_ended(void);
-extern void record_table_refuse_trigger(void);
 extern const char *record_table_name(Oid table);
 
 #endif							/* OUTBOX_RECORD_TABLE_H */

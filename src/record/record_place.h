@@ -1,0 +1,59 @@
+/*
+ * record_place.h
+ *		What each place that keeps records can do; for record.c and the places
+ *		themselves.
+ */
+#ifndef OUTBOX_RECORD_PLACE_H
+#define OUTBOX_RECORD_PLACE_H
+
+#include "utils/relcache.h"
+
+#include "src/record/record.h"
+#include "src/ring/ring.h"
+
+struct KnownTable;
+
+/* One attempt to claim a message. */
+typedef struct RecordClaim
+{
+	const RecordName *name;
+	const RecordMemo *memo;		/* what a look has proved; NULL = nothing, or
+								 * too long ago */
+	Relation	table;			/* that the record goes to */
+	ErrorData  *refusal;		/* of the last insert, or NULL */
+	Rings		rings;			/* the ring: as they were before the look */
+	bool		forgotten;		/* the ring: what is there does not count, and is
+								 * to be cleared away */
+	struct KnownTable *known;	/* a custom record table: what is known of it */
+} RecordClaim;
+
+/* A place; record.c calls these in this order, see there. */
+typedef struct RecordPlace
+{
+	/* What may take long, before the lock on the key. */
+	void		(*open) (RecordClaim *claim);
+
+	/* Looks for the record, with the lock on the key; waits for no transaction. */
+	RecordLook	(*look) (RecordClaim *claim);
+
+	/*
+	 * Writes the record, which is nowhere. False if it is there by now all the
+	 * same: then claim->refusal says what to raise if nothing is found.
+	 */
+	bool		(*insert) (RecordClaim *claim);
+
+	/* Closes what is open, and keeps locks that last to the end of the transaction. */
+	void		(*close) (RecordClaim *claim);
+} RecordPlace;
+
+extern const RecordPlace record_ring;
+extern const RecordPlace record_table;
+
+/* Check whether a record is written by record_append(), and not by a handler that claims it. */
+static inline bool
+record_is_appended(const RecordName *name)
+{
+	return name->retention == PG_INT64_MAX;
+}
+
+#endif							/* OUTBOX_RECORD_PLACE_H */

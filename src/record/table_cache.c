@@ -1,0 +1,116 @@
+/*
+ * table_cache.c
+ *		Custom record tables that were checked, and not changed since.
+ *
+ * Called by record_table.c. A table is checked before it is used for the first
+ * time, and once after each change: a relcache callback tells of it. The plan of the
+ * INSERT is kept as long.
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+
+#include "src/record/owner.h"
+#include "src/record/table_cache.h"
+
+static HTAB *known;				/* by oid; NULL = empty */
+
+static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
+static void forget_tables(Datum arg, Oid relation);
+
+/* Registers the invalidation callback; once, by _PG_init. */
+void
+table_cache_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_tables, (Datum) 0);
+}
+
+/*
+ * Opens the table of an endpoint and tells what is known of it, good until the
+ * table is altered. Raises 42P01 if it was dropped, and the errors of record_check()
+ * if it does not fit any more.
+ */
+KnownTable *
+table_cache_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table)
+{
+	KnownTable *entry;
+	bool		found;
+
+	/* The plan that is being executed must not be thrown away under it. */
+	owner_code_refuse();
+	*table = try_relation_open(mapping->table, mode);
+	if (*table == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("record table of endpoint \"%s\" does not exist", endpoint),
+				 errhint("An administrator can name another one with outbox_alter_endpoint().")));
+
+	if (known == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(KnownTable)};
+
+		known = hash_create("outbox record tables", 8, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	entry = hash_search(known, &mapping->table, HASH_ENTER, &found);
+	if (!found)
+		memset((char *) entry + sizeof(Oid), 0, sizeof(KnownTable) - sizeof(Oid));
+	if (!entry->valid || !record_mapping_equal(&entry->mapping, mapping))
+		check_again(entry, mapping, *table);
+	return entry;
+}
+
+/* Checks a table that is new to us or has changed, and forgets its old plan. */
+static void
+check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
+{
+	MemoryContext caller;
+
+	if (entry->insert)
+		SPI_freeplan(entry->insert);
+	entry->insert = NULL;
+	if (entry->context)
+		MemoryContextDelete(entry->context);
+	entry->context = NULL;
+
+	/* What changes while we look invalidates the entry again. */
+	entry->valid = true;
+	PG_TRY();
+	{
+		record_check(table, mapping, &entry->shape);
+	}
+	PG_CATCH();
+	{
+		entry->valid = false;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	entry->context = AllocSetContextCreate(TopMemoryContext, "outbox record table", ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(entry->context);
+	record_mapping_copy(&entry->mapping, mapping);
+	MemoryContextSwitchTo(caller);
+}
+
+/* A relcache callback. */
+static void
+forget_tables(Datum arg, Oid relation)
+{
+	HASH_SEQ_STATUS scan;
+	KnownTable *entry;
+
+	if (known == NULL)
+		return;
+	if (relation != InvalidOid)
+	{
+		entry = hash_search(known, &relation, HASH_FIND, NULL);
+		if (entry)
+			entry->valid = false;
+		return;
+	}
+	hash_seq_init(&scan, known);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		entry->valid = false;
+}
