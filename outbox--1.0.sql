@@ -347,7 +347,7 @@ COMMENT ON FUNCTION @extschema@.outbox_commit() IS 'seals the record of the open
 
 CREATE FUNCTION @extschema@.outbox_wait(msgid text, endpoint text DEFAULT NULL, timeout interval DEFAULT '30 s')
 RETURNS boolean
-AS 'MODULE_PATHNAME'
+AS 'MODULE_PATHNAME', 'outbox_wait_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
 
@@ -440,25 +440,8 @@ COMMENT ON FUNCTION @extschema@.outbox_cleanup() IS 'asks the dispatcher for a r
 
 CREATE FUNCTION outbox.check_dest(dest text)
 RETURNS void
-AS $$
-BEGIN
-	IF dest IS NULL THEN
-		RAISE EXCEPTION 'dest must not be null' USING ERRCODE = 'null_value_not_allowed';
-	END IF;
-	IF dest = '' THEN
-		RAISE EXCEPTION 'dest must not be empty' USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	IF octet_length(dest) > 1024 THEN
-		RAISE EXCEPTION 'dest is too long' USING ERRCODE = 'string_data_right_truncation',
-			DETAIL = format('It has %s bytes; 1024 are allowed.', octet_length(dest));
-	END IF;
-	IF starts_with(dest, 'outbox:') THEN
-		RAISE EXCEPTION 'dest must not begin with "outbox:"' USING ERRCODE = 'reserved_name',
-			DETAIL = 'These keys in Redis belong to the extension.';
-	END IF;
-END
-$$
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp;
+AS 'MODULE_PATHNAME', 'outbox_check_dest'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox.check_dest(text) IS 'refuses what cannot be the name of a destination';
 
 CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL)

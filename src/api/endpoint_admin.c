@@ -23,8 +23,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "src/api/arguments.h"
 #include "src/compat.h"
-#include "src/limits.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/window.h"
@@ -75,7 +75,6 @@ typedef struct EndpointSearch
 } EndpointSearch;
 
 static void read_arguments(FunctionCallInfo fcinfo, Settings *settings);
-static void check_name(FunctionCallInfo fcinfo);
 static void check_settings(const Settings *settings);
 static void check_retention(const char *name, const Interval *retention);
 static void check_store_retention(const Interval *retention);
@@ -159,8 +158,7 @@ outbox_drop_endpoint(PG_FUNCTION_ARGS)
 	Endpoint	endpoint;
 	bool		has_store;
 
-	check_name(fcinfo);
-	name = text_to_cstring(PG_GETARG_TEXT_PP(ARG_NAME));
+	name = text_to_cstring(argument_name(fcinfo, ARG_NAME, "endpoint name"));
 	if (PG_ARGISNULL(ARG_FORCE))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -195,7 +193,7 @@ refuse_undispatched(const char *name, bool has_store)
 static void
 read_arguments(FunctionCallInfo fcinfo, Settings *settings)
 {
-	check_name(fcinfo);
+	(void) argument_name(fcinfo, ARG_NAME, "endpoint name");
 	for (int i = 0; i < NSETTINGS; i++)
 	{
 		settings->values[i] = PG_ARGISNULL(i) ? (Datum) 0 : PG_GETARG_DATUM(i);
@@ -203,43 +201,12 @@ read_arguments(FunctionCallInfo fcinfo, Settings *settings)
 	}
 }
 
-static void
-check_name(FunctionCallInfo fcinfo)
-{
-	size_t		length;
-
-	if (PG_ARGISNULL(ARG_NAME))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("endpoint name must not be null")));
-	length = VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(ARG_NAME));
-	if (length == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("endpoint name must not be empty")));
-	if (length > MAX_NAME_BYTES)
-		ereport(ERROR,
-				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
-				 errmsg("endpoint name is too long"),
-				 errdetail("It has %zu bytes; %d are allowed.", length, MAX_NAME_BYTES)));
-}
-
 /* Checks what can be checked without looking at anything else. */
 static void
 check_settings(const Settings *settings)
 {
-	Concurrency ignored;
-
 	if (!settings->isnull[ARG_CONCURRENCY])
-	{
-		char	   *concurrency = TextDatumGetCString(settings->values[ARG_CONCURRENCY]);
-
-		if (!settings_concurrency_from_name(concurrency, &ignored))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("invalid concurrency: \"%s\"", concurrency),
-					 errhint("Use \"optimistic\" or \"pessimistic\".")));
-	}
+		(void) argument_concurrency(settings->values[ARG_CONCURRENCY]);
 	if (!settings->isnull[ARG_RETENTION])
 		check_retention("retention", DatumGetIntervalP(settings->values[ARG_RETENTION]));
 	if (!settings->isnull[ARG_DEDUP_STORE])

@@ -8,14 +8,12 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 
-#include "src/record/endpoint.h"
+#include "src/api/arguments.h"
 #include "src/record/record.h"
-#include "src/settings.h"
 
 static Datum forget(FunctionCallInfo fcinfo, const char *msgid);
 
@@ -26,15 +24,14 @@ PG_FUNCTION_INFO_V1(outbox_forget_uuid);
 Datum
 outbox_forget_text(PG_FUNCTION_ARGS)
 {
-	return forget(fcinfo, PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	return forget(fcinfo, argument_msgid(fcinfo, TEXTOID));
 }
 
 /* outbox_forget(msgid uuid, endpoint text) */
 Datum
 outbox_forget_uuid(PG_FUNCTION_ARGS)
 {
-	return forget(fcinfo, PG_ARGISNULL(0) ? NULL :
-				  DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))));
+	return forget(fcinfo, argument_msgid(fcinfo, UUIDOID));
 }
 
 static Datum
@@ -45,12 +42,7 @@ forget(FunctionCallInfo fcinfo, const char *msgid)
 
 	PreventCommandIfReadOnly("outbox_forget()");
 	PreventCommandIfParallelMode("outbox_forget()");
-	if (msgid == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("msgid must not be null")));
-	endpoint = endpoint_get(PG_ARGISNULL(1) ? outbox_endpoint :
-							text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	endpoint = argument_endpoint(fcinfo, 1);
 	record_name_make(&name, &endpoint, msgid);
 	PG_RETURN_BOOL(record_forget(&name));
 }

@@ -12,14 +12,19 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_type.h"
 #include "executor/tuptable.h"
+#include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
-#include "src/api/send.h"
+#include "src/api/arguments.h"
 #include "src/compat.h"
 #include "src/log/entry.h"
+#include "src/record/owner.h"
+#include "src/record/session.h"
 #include "src/redis/redis_connect.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
@@ -32,11 +37,58 @@ typedef struct Arguments
 	size_t	   *sizes;
 } Arguments;
 
+static Datum send_message(FunctionCallInfo fcinfo, Oid body_type);
+static char *send_now(Message *message);
 static void read_destination(Message *message, int *maxlen);
 static void make_arguments(const Message *message, int maxlen, Arguments *arguments);
 static void add(const char *bytes, size_t size, void *arg);
 static char *add_entry(RedisLink *link, const Arguments *arguments);
 static void attend(void);
+
+PG_FUNCTION_INFO_V1(outbox_send_text);
+PG_FUNCTION_INFO_V1(outbox_send_json);
+PG_FUNCTION_INFO_V1(outbox_send_jsonb);
+PG_FUNCTION_INFO_V1(outbox_send_bytea);
+
+/* outbox_send(dest, body, headers, message_id) */
+Datum
+outbox_send_text(PG_FUNCTION_ARGS)
+{
+	return send_message(fcinfo, TEXTOID);
+}
+
+Datum
+outbox_send_json(PG_FUNCTION_ARGS)
+{
+	return send_message(fcinfo, JSONOID);
+}
+
+Datum
+outbox_send_jsonb(PG_FUNCTION_ARGS)
+{
+	return send_message(fcinfo, JSONBOID);
+}
+
+Datum
+outbox_send_bytea(PG_FUNCTION_ARGS)
+{
+	return send_message(fcinfo, BYTEAOID);
+}
+
+static Datum
+send_message(FunctionCallInfo fcinfo, Oid body_type)
+{
+	Message		message;
+	const RecordName *record;
+
+	owner_code_refuse();
+	argument_message(fcinfo, body_type, &message);
+	message.at = GetCurrentTimestamp();
+	record = session_open_record();
+	if (record)
+		message.cause = cstring_to_text(record->msgid);
+	PG_RETURN_TEXT_P(cstring_to_text(send_now(&message)));
+}
 
 /*
  * Adds a message to its stream now and returns the id of the entry, palloc'd.
@@ -45,7 +97,7 @@ static void attend(void);
  * outbox.command_timeout. Raises 08006 if Redis cannot be reached or
  * refuses.
  */
-char *
+static char *
 send_now(Message *message)
 {
 	RedisLink  *link;

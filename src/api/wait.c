@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/condition_variable.h"
@@ -18,15 +19,15 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/api/arguments.h"
+#include "src/api/caller.h"
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/window.h"
-#include "src/record/endpoint.h"
 #include "src/record/owner.h"
 #include "src/record/record.h"
-#include "src/record/record_table.h"
 #include "src/shared.h"
 #include "src/wait_event.h"
 
@@ -40,44 +41,44 @@
 #define CLEANUP_TIMEOUT_MS	60000
 
 static Datum wait_for(FunctionCallInfo fcinfo, const char *msgid);
-static RecordName wait_name(FunctionCallInfo fcinfo, const char *msgid);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
 static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
 static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
 static bool dispatch_is_off(DatabaseShared *shared);
-static DatabaseShared *require_shared(void);
 
-PG_FUNCTION_INFO_V1(outbox_wait);
+PG_FUNCTION_INFO_V1(outbox_wait_text);
 PG_FUNCTION_INFO_V1(outbox_wait_uuid);
 PG_FUNCTION_INFO_V1(outbox_cleanup);
 
 /* outbox_wait(msgid text, endpoint, timeout) */
 Datum
-outbox_wait(PG_FUNCTION_ARGS)
+outbox_wait_text(PG_FUNCTION_ARGS)
 {
-	return wait_for(fcinfo, PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	return wait_for(fcinfo, argument_msgid(fcinfo, TEXTOID));
 }
 
 /* outbox_wait(msgid uuid, endpoint, timeout) */
 Datum
 outbox_wait_uuid(PG_FUNCTION_ARGS)
 {
-	return wait_for(fcinfo, PG_ARGISNULL(0) ? NULL :
-					DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0))));
+	return wait_for(fcinfo, argument_msgid(fcinfo, UUIDOID));
 }
 
 static Datum
 wait_for(FunctionCallInfo fcinfo, const char *msgid)
 {
-	RecordName	name = wait_name(fcinfo, msgid);
-	TimestampTz deadline = wait_deadline(fcinfo);
+	Endpoint	endpoint = argument_endpoint(fcinfo, 1);
+	RecordName	name;
+	TimestampTz deadline;
 	RecordLook	look;
 	DatabaseShared *shared;
 	bool		published;
 	bool		is_dead = false;
 	MemoryContext turn;
 
+	record_name_make(&name, &endpoint, msgid);
+	deadline = wait_deadline(fcinfo);
 	owner_code_refuse();
 	look = record_look(&name, NULL);
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
@@ -88,7 +89,7 @@ wait_for(FunctionCallInfo fcinfo, const char *msgid)
 	if (look.fate != RECORD_COMMITTED)
 		PG_RETURN_NULL();
 
-	shared = require_shared();
+	shared = caller_require_shared();
 	turn = AllocSetContextCreate(CurrentMemoryContext, "outbox_wait", ALLOCSET_SMALL_SIZES);
 	ConditionVariablePrepareToSleep(&shared->progress);
 	do
@@ -108,7 +109,7 @@ wait_for(FunctionCallInfo fcinfo, const char *msgid)
 Datum
 outbox_cleanup(PG_FUNCTION_ARGS)
 {
-	DatabaseShared *shared = require_shared();
+	DatabaseShared *shared = caller_require_shared();
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), CLEANUP_TIMEOUT_MS);
 	uint64		removed;
 	uint64		wanted;
@@ -137,22 +138,6 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 	ConditionVariableCancelSleep();
 
 	PG_RETURN_INT64(pg_atomic_read_u64(&shared->records_removed) - removed);
-}
-
-static RecordName
-wait_name(FunctionCallInfo fcinfo, const char *msgid)
-{
-	RecordName	name;
-	Endpoint	endpoint;
-
-	if (msgid == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("msgid must not be null")));
-	endpoint = endpoint_get(PG_ARGISNULL(1) ? outbox_endpoint :
-							text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	record_name_make(&name, &endpoint, msgid);
-	return name;
 }
 
 static TimestampTz
@@ -236,17 +221,4 @@ dispatch_is_off(DatabaseShared *shared)
 	is_off = shared->report.state == DISPATCHER_OFF;
 	LWLockRelease(shared->lock);
 	return is_off;
-}
-
-static DatabaseShared *
-require_shared(void)
-{
-	DatabaseShared *shared = shared_mine();
-
-	if (shared == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("outbox is not preloaded"),
-				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
-	return shared;
 }

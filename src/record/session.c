@@ -2,10 +2,10 @@
  * session.c
  *		Which incoming message is open in this transaction, and its claim.
  *
- * Called by api.c. The state lives as long as the transaction and follows its
- * savepoints: the first change in a subtransaction puts a copy on a stack;
- * when the subtransaction is rolled back the copy goes, when it is released
- * the copy replaces the one below.
+ * Called by begin_commit.c, enqueue.c and send.c. The state lives as long as the
+ * transaction and follows its savepoints: the first change in a subtransaction puts
+ * a copy on a stack; when the subtransaction is rolled back the copy goes, when it is
+ * released the copy replaces the one below.
  *
  * optimistic:	begin looks, commit claims.
  * pessimistic: begin claims, waiting for whoever has the message in work.

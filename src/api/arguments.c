@@ -1,0 +1,294 @@
+/*
+ * arguments.c
+ *		What applications pass: checked, and made into what the rest works with.
+ *
+ * Called by the functions that SQL calls. It must refuse everything that the
+ * dispatcher could choke on later, for then there is nobody left to tell.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/timestamp.h"
+
+#include "src/api/arguments.h"
+#include "src/compat.h"
+#include "src/limits.h"
+#include "src/log/entry.h"
+#include "src/unique_id.h"
+
+#define RESERVED_PREFIX "outbox:"
+
+static const char *const reserved_headers[] = {"id", "time", "body", "cause"};
+
+static text *read_message_id(FunctionCallInfo fcinfo);
+static void check_header(const JsonbValue *name, const JsonbValue *value);
+static bytea *make_body_of_bytes(const char *body, size_t size, bool is_text);
+static void check_convertible(const char *string, int length);
+
+PG_FUNCTION_INFO_V1(outbox_check_dest);
+
+/* outbox.check_dest(dest): for the functions that are written in SQL. */
+Datum
+outbox_check_dest(PG_FUNCTION_ARGS)
+{
+	(void) argument_dest(fcinfo, 0);
+	PG_RETURN_VOID();
+}
+
+/* The id of an incoming message, the first argument, which is text or uuid; palloc'd. */
+char *
+argument_msgid(FunctionCallInfo fcinfo, Oid type)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("msgid must not be null")));
+	if (type == UUIDOID)
+		return DatumGetCString(DirectFunctionCall1(uuid_out, PG_GETARG_DATUM(0)));
+	return text_to_cstring(PG_GETARG_TEXT_PP(0));
+}
+
+/* The endpoint that an argument names; if it is NULL, outbox.endpoint does. */
+Endpoint
+argument_endpoint(FunctionCallInfo fcinfo, int arg)
+{
+	return endpoint_get(PG_ARGISNULL(arg) ? outbox_endpoint :
+						text_to_cstring(PG_GETARG_TEXT_PP(arg)));
+}
+
+/* Reads the name of a concurrency. */
+Concurrency
+argument_concurrency(Datum value)
+{
+	char	   *name = TextDatumGetCString(value);
+	Concurrency concurrency;
+
+	if (!settings_concurrency_from_name(name, &concurrency))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid concurrency: \"%s\"", name),
+				 errhint("Use \"optimistic\" or \"pessimistic\".")));
+	return concurrency;
+}
+
+/* Reads an argument that names something. */
+text *
+argument_name(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s must not be null", what)));
+	return argument_check_name(PG_GETARG_TEXT_PP(arg), what);
+}
+
+/* Raises an error if a text is no name: empty, too long, or not convertible to UTF-8. */
+text *
+argument_check_name(text *name, const char *what)
+{
+	if (VARSIZE_ANY_EXHDR(name) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", what)));
+	if (VARSIZE_ANY_EXHDR(name) > MAX_NAME_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
+				 errmsg("%s is too long", what),
+				 errdetail("It has %zu bytes; %d are allowed.",
+						   (size_t) VARSIZE_ANY_EXHDR(name), MAX_NAME_BYTES)));
+	check_convertible(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	return name;
+}
+
+/* Makes a message of the arguments that outbox_enqueue() and outbox_send() share. */
+void
+argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message)
+{
+	memset(message, 0, sizeof(*message));
+	message->dest = argument_dest(fcinfo, ARG_DEST);
+	if (PG_ARGISNULL(ARG_BODY))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("body must not be null")));
+	message->body = argument_body(body_type, PG_GETARG_DATUM(ARG_BODY));
+	if (!PG_ARGISNULL(ARG_HEADERS))
+		message->headers = argument_headers(PG_GETARG_JSONB_P(ARG_HEADERS));
+	message->message_id = PG_ARGISNULL(ARG_MESSAGE_ID) ? argument_random_id() : read_message_id(fcinfo);
+}
+
+/* Reads the name of a destination. */
+text *
+argument_dest(FunctionCallInfo fcinfo, int arg)
+{
+	text	   *dest = argument_name(fcinfo, arg, "dest");
+
+	if (VARSIZE_ANY_EXHDR(dest) >= strlen(RESERVED_PREFIX) &&
+		memcmp(VARDATA_ANY(dest), RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_RESERVED_NAME),
+				 errmsg("dest must not begin with \"%s\"", RESERVED_PREFIX),
+				 errdetail("These keys in Redis belong to the extension.")));
+	return dest;
+}
+
+/* Checks headers: each becomes a field of the entry, so the object must be flat. */
+Jsonb *
+argument_headers(Jsonb *headers)
+{
+	JsonbIterator *iterator;
+	JsonbValue	name;
+	JsonbValue	value;
+
+	if (!JB_ROOT_IS_OBJECT(headers))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("headers must be a JSON object")));
+	iterator = JsonbIteratorInit(&headers->root);
+	(void) JsonbIteratorNext(&iterator, &value, true);
+	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
+	{
+		(void) JsonbIteratorNext(&iterator, &value, true);
+		check_header(&name, &value);
+	}
+	entry_check_headers(headers);
+	return headers;
+}
+
+static void
+check_header(const JsonbValue *name, const JsonbValue *value)
+{
+	char	   *key = pnstrdup(name->val.string.val, name->val.string.len);
+
+	if (key[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the name of a header must not be empty")));
+	for (int i = 0; i < lengthof(reserved_headers); i++)
+	{
+		if (strcmp(key, reserved_headers[i]) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("header \"%s\" is reserved", key),
+					 errdetail("Every message has a field of this name.")));
+	}
+	if (value->type != jbvString && value->type != jbvNumeric && value->type != jbvBool)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("header \"%s\" must be a string, a number or a boolean", key)));
+	check_convertible(key, name->val.string.len);
+	if (value->type == jbvString)
+		check_convertible(value->val.string.val, value->val.string.len);
+	pfree(key);
+}
+
+/* The bytes to be sent of a body: json as it was written, jsonb as it is printed. */
+bytea *
+argument_body(Oid type, Datum value)
+{
+	struct varlena *body;
+
+	if (type == JSONBOID)
+	{
+		char	   *printed = DatumGetCString(DirectFunctionCall1(jsonb_out, value));
+
+		return make_body_of_bytes(printed, strlen(printed), true);
+	}
+	body = PG_DETOAST_DATUM_PACKED(value);
+	return make_body_of_bytes(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), type != BYTEAOID);
+}
+
+/* An id for a message that was given none. */
+text *
+argument_random_id(void)
+{
+	pg_uuid_t	id;
+
+	unique_id_random(&id);
+	return unique_id_to_text(&id);
+}
+
+/* When a message is due; 0 = at once. */
+TimestampTz
+argument_deliver_at(FunctionCallInfo fcinfo)
+{
+	TimestampTz deliver_at;
+
+	if (PG_ARGISNULL(ARG_DELIVER_AT))
+		return 0;
+	deliver_at = PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT);
+	if (TIMESTAMP_IS_NOEND(deliver_at))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("deliver_at must be finite")));
+	return deliver_at;
+}
+
+/*
+ * Reads an id that is not NULL. The argument is polymorphic: a second function
+ * for uuid would make every call without an id ambiguous.
+ */
+static text *
+read_message_id(FunctionCallInfo fcinfo)
+{
+	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, ARG_MESSAGE_ID);
+
+	if (type != TEXTOID && type != UUIDOID)
+		type = getBaseType(type);
+	switch (type)
+	{
+		case TEXTOID:
+		case VARCHAROID:
+			return argument_name(fcinfo, ARG_MESSAGE_ID, "message_id");
+		case UUIDOID:
+			return unique_id_to_text(PG_GETARG_UUID_P(ARG_MESSAGE_ID));
+		default:
+			ereport(ERROR,
+					(errcode(ERRCODE_DATATYPE_MISMATCH),
+					 errmsg("message_id must be of type text or uuid, not %s", format_type_be(type))));
+	}
+	return NULL;				/* not reached */
+}
+
+/* The bytes to be sent: text as UTF-8, bytea as it is. */
+static bytea *
+make_body_of_bytes(const char *body, size_t size, bool is_text)
+{
+	char	   *converted = (char *) body;
+	bytea	   *result;
+
+	if (size <= MAX_BODY_BYTES && is_text)
+	{
+		converted = pg_server_to_any(body, size, PG_UTF8);
+		if (converted != body)
+			size = strlen(converted);
+	}
+	if (size > MAX_BODY_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("body is too large"),
+				 errdetail("It has %zu bytes; %d are allowed.", size, MAX_BODY_BYTES)));
+
+	result = palloc(VARHDRSZ + size);
+	SET_VARSIZE(result, VARHDRSZ + size);
+	memcpy(VARDATA(result), converted, size);
+	return result;
+}
+
+/*
+ * Raises the conversion's error if a string cannot be said in UTF-8, which it
+ * must be when it leaves.
+ */
+static void
+check_convertible(const char *string, int length)
+{
+	char	   *converted = pg_server_to_any(string, length, PG_UTF8);
+
+	if (converted != string)
+		pfree(converted);
+}

@@ -1,0 +1,36 @@
+/*
+ * arguments.h
+ *		What applications pass, checked.
+ */
+#ifndef OUTBOX_ARGUMENTS_H
+#define OUTBOX_ARGUMENTS_H
+
+#include "fmgr.h"
+
+#include "src/log/log.h"
+#include "src/record/endpoint.h"
+
+/* Arguments of outbox_enqueue() and outbox_send(), and of outbox_enqueue_many(), where some are plural. */
+enum
+{
+	ARG_DEST,
+	ARG_BODY,
+	ARG_HEADERS,
+	ARG_MESSAGE_ID,
+	ARG_DELIVER_AT
+};
+
+extern char *argument_msgid(FunctionCallInfo fcinfo, Oid type);
+extern Endpoint argument_endpoint(FunctionCallInfo fcinfo, int arg);
+extern Concurrency argument_concurrency(Datum value);
+extern text *argument_name(FunctionCallInfo fcinfo, int arg, const char *what);
+extern text *argument_check_name(text *name, const char *what);
+
+extern void argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message);
+extern text *argument_dest(FunctionCallInfo fcinfo, int arg);
+extern bytea *argument_body(Oid type, Datum value);
+extern Jsonb *argument_headers(Jsonb *headers);
+extern text *argument_random_id(void);
+extern TimestampTz argument_deliver_at(FunctionCallInfo fcinfo);
+
+#endif							/* OUTBOX_ARGUMENTS_H */

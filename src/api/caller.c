@@ -1,0 +1,55 @@
+/*
+ * caller.c
+ *		Whether a call may be made at all, in this transaction and on this server.
+ *
+ * Called by the functions that applications call, before they do anything else.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "src/api/caller.h"
+#include "src/record/owner.h"
+
+static void warn_unless_preloaded(void);
+
+/*
+ * Raises an error if a function may not write here: 25006, or 55000 in a trigger
+ * of a record table.
+ */
+void
+caller_check_can_write(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	owner_code_refuse();
+	warn_unless_preloaded();
+}
+
+/* What the processes of this database share; raises 55000 if the library was not preloaded. */
+DatabaseShared *
+caller_require_shared(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	if (shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("outbox is not preloaded"),
+				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+	return shared;
+}
+
+/* A server that stores messages and sends none should not go unnoticed. */
+static void
+warn_unless_preloaded(void)
+{
+	static bool warned = false;
+
+	if (warned || shared_available())
+		return;
+	warned = true;
+	ereport(WARNING,
+			(errmsg("outbox is not preloaded: messages are stored but not sent"),
+			 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+}

@@ -1,0 +1,83 @@
+/*
+ * enqueue.c
+ *		outbox_enqueue(): a message that is sent if the transaction commits.
+ *
+ * Checks what it is given, asks session.c for the incoming message that it
+ * belongs to, and has it written to the log.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "src/api/arguments.h"
+#include "src/api/caller.h"
+#include "src/api/enqueue.h"
+#include "src/record/session.h"
+
+static Datum enqueue(FunctionCallInfo fcinfo, Oid body_type);
+
+PG_FUNCTION_INFO_V1(outbox_enqueue_text);
+PG_FUNCTION_INFO_V1(outbox_enqueue_json);
+PG_FUNCTION_INFO_V1(outbox_enqueue_jsonb);
+PG_FUNCTION_INFO_V1(outbox_enqueue_bytea);
+
+/* outbox_enqueue(dest, body, headers, message_id, deliver_at); json as it was written */
+Datum
+outbox_enqueue_text(PG_FUNCTION_ARGS)
+{
+	return enqueue(fcinfo, TEXTOID);
+}
+
+Datum
+outbox_enqueue_json(PG_FUNCTION_ARGS)
+{
+	return enqueue(fcinfo, JSONOID);
+}
+
+Datum
+outbox_enqueue_jsonb(PG_FUNCTION_ARGS)
+{
+	return enqueue(fcinfo, JSONBOID);
+}
+
+Datum
+outbox_enqueue_bytea(PG_FUNCTION_ARGS)
+{
+	return enqueue(fcinfo, BYTEAOID);
+}
+
+/* Writes a message that has been checked, as one of the open record if there is one. */
+void
+enqueue_message(Message *message)
+{
+	const RecordName *record;
+
+	log_check_size();
+	message->at = GetCurrentTimestamp();
+	if (message->deliver_at <= message->at)
+		message->deliver_at = 0;
+	record = session_add_message();
+	if (record)
+	{
+		message->has_key = true;
+		message->key = record->key;
+		message->cause = cstring_to_text(record->msgid);
+	}
+	message->id = log_next_id();
+	log_append(message);
+}
+
+static Datum
+enqueue(FunctionCallInfo fcinfo, Oid body_type)
+{
+	Message		message;
+
+	caller_check_can_write("outbox_enqueue()");
+	argument_message(fcinfo, body_type, &message);
+	message.deliver_at = argument_deliver_at(fcinfo);
+	enqueue_message(&message);
+	PG_RETURN_TEXT_P(message.message_id);
+}
