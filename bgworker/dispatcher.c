@@ -37,6 +37,7 @@
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
+#include "src/log/message_id.h"
 #include "src/problem.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -211,7 +212,7 @@ load_state(void)
 	begin_at_start();
 	destination_load();
 	deferral_load();
-	log_note_ids();
+	message_id_note_used();
 	transaction_commit();
 	housekeeping_init();
 	report_state(DISPATCHER_IDLE);

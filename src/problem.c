@@ -253,7 +253,7 @@ find(const Findings *findings, ProblemKind kind, TimestampTz *since)
 				psprintf("Redis has lost messages that are not in the log any more: of those enqueued before %s some may be missing there; when you have seen to that, call outbox_acknowledge_loss().",
 						 timestamptz_to_str(findings->lost_before));
 		case PROBLEM_LOG_FULL:
-			return log_is_full(findings->log_size) ?
+			return log_size_is_full(findings->log_size) ?
 				"The log is full, so messages are refused: raise outbox.max_log_size, or wait until outbox.replay_window has passed; a transaction that stays open keeps it full." : NULL;
 		case PROBLEM_PAUSED:
 			return problem->since == 0 ? NULL : "Everything is paused, messages wait: call outbox_resume().";

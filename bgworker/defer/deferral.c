@@ -46,6 +46,7 @@
 #include "src/kill_point.h"
 #include "src/limits.h"
 #include "src/log/deferred.h"
+#include "src/log/message_id.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -343,7 +344,7 @@ write_row(const Message *message, int segment, DeferredState state,
 		 */
 		Message		other = *message;
 
-		other.id = log_next_id();
+		other.id = message_id_next();
 		deferred_append(&other, segment, state, attempts, next_at, error);
 	}
 	else

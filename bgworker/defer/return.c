@@ -330,7 +330,7 @@ read_body(Message *message, FullTransactionId log_tx)
 {
 	bool		is_for_later;
 
-	if (!FullTransactionIdIsValid(log_tx) || !log_read_body(log_tx, message))
+	if (!FullTransactionIdIsValid(log_tx) || !log_scan_read_body(log_tx, message))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the log does not have the body of message %lld any more", (long long) message->id)));

@@ -15,6 +15,7 @@
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
+#include "src/log/message_id.h"
 #include "src/record/session.h"
 
 static Datum enqueue(FunctionCallInfo fcinfo, Oid body_type);
@@ -55,7 +56,7 @@ enqueue_message(Message *message)
 {
 	const RecordName *record;
 
-	log_check_size();
+	log_size_check();
 	message->at = GetCurrentTimestamp();
 	if (message->deliver_at <= message->at)
 		message->deliver_at = 0;
@@ -66,7 +67,7 @@ enqueue_message(Message *message)
 		message->key = record->key;
 		message->cause = cstring_to_text(record->msgid);
 	}
-	message->id = log_next_id();
+	message->id = message_id_next();
 	log_append(message);
 }
 

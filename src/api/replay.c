@@ -23,6 +23,7 @@
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
+#include "src/log/message_id.h"
 #include "src/log/window.h"
 #include "src/table/relations.h"
 
@@ -91,7 +92,7 @@ replay_segment(Oid table, const Wanted *wanted)
 		log_row_message(row, &message);
 		if (!is_wanted(&message, wanted))
 			continue;
-		message.id = log_next_id();
+		message.id = message_id_next();
 		message.has_key = false;	/* nobody waits for the copy */
 		message.deliver_at = 0;
 		log_append(&message);

@@ -27,6 +27,7 @@
 #include "src/log/deferred.h"
 #include "src/log/entry.h"
 #include "src/log/log.h"
+#include "src/log/message_id.h"
 #include "src/record/history.h"
 #include "src/record/record.h"
 #include "src/record/record_ring.h"
@@ -218,7 +219,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 		if (deferred.message.body == NULL)
 			return;
 		entry_check(&deferred.message);
-		deferred.message.id = log_next_id();
+		deferred.message.id = message_id_next();
 		log_append(&deferred.message);
 		log_append_receipt_of(&deferred.message);
 		return;
@@ -230,7 +231,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 			log_row_message(row, &message);
 			if (message.dest)
 				entry_check(&message);
-			message.id = log_next_id();
+			message.id = message_id_next();
 			log_append(&message);
 
 			/* It was deferred when it was dumped: its first receipt may have been passed over. */

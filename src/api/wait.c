@@ -190,9 +190,9 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 	RecordLook	now;
 
 	if (look->restored)
-		return !log_carries_since(published->snapshot, &name->key);
+		return !log_scan_carries_since(published->snapshot, &name->key);
 	if (FullTransactionIdIsValid(look->tx))
-		return snapshot_value_sees(published->snapshot, look->tx) || !log_carries(look->tx, &name->key);
+		return snapshot_value_sees(published->snapshot, look->tx) || !log_scan_carries(look->tx, &name->key);
 	if (!look->in_table)
 		return true;
 	now = record_look(name, NULL);

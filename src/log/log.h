@@ -31,24 +31,29 @@ typedef struct Message
 /* Reads a row that log_scan() found; returns false to end the scan. */
 typedef bool (*LogReader) (TupleTableSlot *row, int segment, void *arg);
 
-extern int64 log_next_id(void);
-extern void log_note_ids(void);
+/* log_append.c */
 extern void log_append(const Message *message);
 extern void log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid);
 extern void log_append_receipt_of(const Message *message);
-extern int64 log_size(void);
-extern bool log_is_full(int64 size);
-extern void log_check_size(void);
 
+/* log_size.c */
+extern int64 log_size(void);
+extern bool log_size_is_full(int64 size);
+extern void log_size_check(void);
+
+/* log_scan.c */
 extern void log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
 					 LogReader reader, void *arg);
-extern bool log_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
+extern bool log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
 extern void log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg);
-extern bool log_carries(FullTransactionId tx, const pg_uuid_t *key);
-extern bool log_read_body(FullTransactionId tx, Message *message);
+extern bool log_scan_carries(FullTransactionId tx, const pg_uuid_t *key);
+extern int64 log_highest_id(void);
+extern bool log_scan_read_body(FullTransactionId tx, Message *message);
 
+/* log_row.c */
 extern bool log_row_is_receipt(TupleTableSlot *row);
 extern int64 log_row_id(TupleTableSlot *row);
+extern bool log_row_is_of(TupleTableSlot *row, const pg_uuid_t *key);
 extern FullTransactionId log_row_tx(TupleTableSlot *row);
 extern Oid	log_row_database(TupleTableSlot *row);
 extern TimestampTz log_row_at(TupleTableSlot *row);

@@ -1,0 +1,136 @@
+/*
+ * log_row.c
+ *		A row of the log as a message, and a message as a row.
+ *
+ * Called by log_append.c, and by everything that reads rows of the log; nothing
+ * else knows its columns. Besides messages the log holds receipts: rows without dest
+ * that say that a message has been processed. They are never sent; windows carry
+ * them to bgworker/propagate/propagation.c. All who read rows must tell them from
+ * messages.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/xid8.h"
+
+#include "src/compat.h"
+#include "src/log/log_row.h"
+#include "src/table/append.h"
+
+/* Inserts a message, as one of the caller's top-level transaction. The caller holds RowExclusiveLock. */
+void
+log_row_insert(Relation table, const Message *message)
+{
+	Datum		values[LOG_NCOLUMNS];
+	bool		isnull[LOG_NCOLUMNS] = {0};
+
+	values[LOG_COL_ID - 1] = Int64GetDatum(message->id);
+	values[LOG_COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
+	values[LOG_COL_AT - 1] = TimestampTzGetDatum(message->at);
+	values[LOG_COL_DATABASE - 1] = ObjectIdGetDatum(MyDatabaseId);
+	values[LOG_COL_KEY - 1] = UUIDPGetDatum(&message->key);
+	values[LOG_COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
+	values[LOG_COL_DEST - 1] = PointerGetDatum(message->dest);
+	values[LOG_COL_CAUSE - 1] = PointerGetDatum(message->cause);
+	values[LOG_COL_HEADERS - 1] = PointerGetDatum(message->headers);
+	values[LOG_COL_BODY - 1] = PointerGetDatum(message->body);
+	values[LOG_COL_DELIVER_AT - 1] = TimestampTzGetDatum(message->deliver_at);
+	isnull[LOG_COL_KEY - 1] = !message->has_key;
+	isnull[LOG_COL_DEST - 1] = message->dest == NULL;
+	isnull[LOG_COL_CAUSE - 1] = message->cause == NULL;
+	isnull[LOG_COL_HEADERS - 1] = message->headers == NULL;
+	isnull[LOG_COL_DELIVER_AT - 1] = message->deliver_at == 0;
+
+	append_row(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
+}
+
+/* Check whether a row is a receipt and not a message. */
+bool
+log_row_is_receipt(TupleTableSlot *row)
+{
+	return slot_attisnull(row, LOG_COL_DEST);
+}
+
+/* The id of a row. */
+int64
+log_row_id(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetInt64(slot_getattr(row, LOG_COL_ID, &isnull));
+}
+
+/* Check whether a row is a message of a record, and not its receipt. */
+bool
+log_row_is_of(TupleTableSlot *row, const pg_uuid_t *key)
+{
+	bool		isnull;
+	Datum		its_key = slot_getattr(row, LOG_COL_KEY, &isnull);
+
+	return !isnull && !log_row_is_receipt(row) && memcmp(DatumGetUUIDP(its_key), key, sizeof(*key)) == 0;
+}
+
+/* The top-level transaction that enqueued a row. */
+FullTransactionId
+log_row_tx(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetFullTransactionId(slot_getattr(row, LOG_COL_TX, &isnull));
+}
+
+/* The database that a row was enqueued in: this one, or one that it is a copy of. */
+Oid
+log_row_database(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetObjectId(slot_getattr(row, LOG_COL_DATABASE, &isnull));
+}
+
+/* When a row was enqueued. */
+TimestampTz
+log_row_at(TupleTableSlot *row)
+{
+	bool		isnull;
+
+	return DatumGetTimestampTz(slot_getattr(row, LOG_COL_AT, &isnull));
+}
+
+/*
+ * Reads a row. The body is not fetched if it is stored out of line; all else
+ * that is, is fetched into palloc'd memory.
+ */
+void
+log_row_message(TupleTableSlot *row, Message *message)
+{
+	log_row_envelope(row, message);
+	message->headers = slot_attisnull(row, LOG_COL_HEADERS) ? NULL : DatumGetJsonbP(row->tts_values[LOG_COL_HEADERS - 1]);
+	message->body = (bytea *) DatumGetPointer(row->tts_values[LOG_COL_BODY - 1]);
+}
+
+/* The same without headers and body, which may be damaged: they are NULL. */
+void
+log_row_envelope(TupleTableSlot *row, Message *message)
+{
+	slot_getallattrs(row);
+#define COLUMN(col) (row->tts_values[(col) - 1])
+#define ISNULL(col) (row->tts_isnull[(col) - 1])
+	message->id = DatumGetInt64(COLUMN(LOG_COL_ID));
+	message->tx = DatumGetFullTransactionId(COLUMN(LOG_COL_TX));
+	message->at = DatumGetTimestampTz(COLUMN(LOG_COL_AT));
+	message->has_key = !ISNULL(LOG_COL_KEY);
+	if (message->has_key)
+		message->key = *DatumGetUUIDP(COLUMN(LOG_COL_KEY));
+	message->message_id = DatumGetTextPP(COLUMN(LOG_COL_MESSAGE_ID));
+	message->dest = ISNULL(LOG_COL_DEST) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_DEST));
+	message->cause = ISNULL(LOG_COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_CAUSE));
+	message->headers = NULL;
+	message->body = NULL;
+	message->deliver_at = ISNULL(LOG_COL_DELIVER_AT) ? 0 : DatumGetTimestampTz(COLUMN(LOG_COL_DELIVER_AT));
+#undef COLUMN
+#undef ISNULL
+}

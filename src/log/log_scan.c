@@ -1,0 +1,358 @@
+/*
+ * log_scan.c
+ *		Reads the messages and receipts of a window or of a transaction.
+ *
+ * Called by the dispatcher (bgworker/publish/position.c) and by functions and views
+ * that ask what is on its way. Locks are released at once.
+ *
+ * Ids do not commit in order, so nothing may be read by "id greater than the
+ * last one": what is new is what one snapshot sees and an earlier one does not.
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "src/compat.h"
+#include "src/log/log_row.h"
+#include "src/ring/ring.h"
+#include "src/table/index.h"
+#include "src/table/relations.h"
+
+/*
+ * After so many rows in a row that are not there for us it is asked whether the
+ * rest of their transaction is worth a look.
+ */
+#define SKIP_AFTER	64
+
+/* So many rows of a segment are looked at for the highest id. */
+#define NEWEST_ROWS	1000
+
+/* One segment that is being read. */
+typedef struct SegmentScan
+{
+	int			segment;
+	Relation	table;
+	Relation	index;
+	TupleTableSlot *row;
+	IndexScanDesc scan;
+	const SnapshotValue *after;
+	const SnapshotValue *upto;
+	LogReader	reader;
+	void	   *arg;
+} SegmentScan;
+
+/* What log_scan_carries() looks for. */
+typedef struct KeySearch
+{
+	const pg_uuid_t *key;
+	bool		found;
+} KeySearch;
+
+/* The message that log_scan_read_body() completes. */
+typedef struct BodySearch
+{
+	Message    *message;
+	bool		found;
+} BodySearch;
+
+static bool scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
+					  const SnapshotValue *upto, LogReader reader, void *arg);
+static bool begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible);
+static void end_segment_scan(SegmentScan *scan);
+static bool read_new_transactions(SegmentScan *scan);
+static bool read_ended_transactions(SegmentScan *scan);
+static bool read_transaction(SegmentScan *scan, FullTransactionId tx);
+static bool read_matching(SegmentScan *scan, ScanKey keys, int nkeys);
+static bool has_ended(const SegmentScan *scan, FullTransactionId tx);
+static bool was_rolled_back(TransactionId tx);
+static FullTransactionId indexed_tx(const SegmentScan *scan);
+static bool match_key(TupleTableSlot *row, int segment, void *arg);
+static bool copy_body(TupleTableSlot *row, int segment, void *arg);
+
+/*
+ * Reads the messages and receipts that `upto` sees and `after` does not, in no particular
+ * order. `visible` tells which rows are committed: it must see at least what
+ * `upto` sees. Locks are released at once.
+ */
+void
+log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
+		 LogReader reader, void *arg)
+{
+	Rings		rings;
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nsegments; n++)
+	{
+		const Segment *segment = &rings.ring[RING_LOG].segments[n];
+
+		/* Nobody has written to a quiet segment since the transaction it names. */
+		if (!segment_is_live(segment) ||
+			(segment->state == SEGMENT_QUIET && snapshot_value_sees(after, segment->tx)))
+			continue;
+		if (!scan_segment(n, visible, after, upto, reader, arg))
+			return;
+	}
+}
+
+/*
+ * Check whether messages of a record are in the log that `after` does not see. Reads
+ * all of these: for records that were restored, where nobody knows which
+ * transaction restored their messages.
+ */
+bool
+log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
+{
+	KeySearch	search = {key, false};
+
+	log_scan(SnapshotSelf, after, snapshot_value_latest(), match_key, &search);
+	return search.found;
+}
+
+/* Check whether the log still has messages of a record that `tx` claimed. */
+bool
+log_scan_carries(FullTransactionId tx, const pg_uuid_t *key)
+{
+	KeySearch	search = {key, false};
+
+	log_scan_transaction(tx, match_key, &search);
+	return search.found;
+}
+
+/*
+ * Reads headers, body and time of delivery of a message that `tx` enqueued, into
+ * palloc'd memory. False if the log does not have it any more.
+ */
+bool
+log_scan_read_body(FullTransactionId tx, Message *message)
+{
+	BodySearch	search = {message, false};
+
+	log_scan_transaction(tx, copy_body, &search);
+	return search.found;
+}
+
+/*
+ * Reads the messages and receipts of one transaction, which may be our own, in no
+ * particular order. Locks are released at once.
+ */
+void
+log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg)
+{
+	Rings		rings;
+	bool		go_on = true;
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nsegments && go_on; n++)
+	{
+		SegmentScan	scan = {.segment = n, .reader = reader, .arg = arg};
+
+		if (segment_is_live(&rings.ring[RING_LOG].segments[n]) && begin_segment_scan(&scan, n, SnapshotSelf))
+		{
+			go_on = read_transaction(&scan, tx);
+			end_segment_scan(&scan);
+		}
+	}
+}
+
+/*
+ * The highest id in the log, of those that can matter: the newest transactions of
+ * each segment are asked, for what is near the end of a window must not sort before
+ * what is there.
+ */
+int64
+log_highest_id(void)
+{
+	Rings		rings;
+	int64		highest = 0;
+
+	rings_read(&rings);
+	for (int n = 0; n < rings.ring[RING_LOG].nsegments; n++)
+	{
+		SegmentScan	scan = {0};
+		ScanKeyData keys[2];
+
+		if (!segment_is_live(&rings.ring[RING_LOG].segments[n]) || !begin_segment_scan(&scan, n, SnapshotAny))
+			continue;
+		for (int i = 0; i < lengthof(keys); i++)
+			ScanKeyInit(&keys[i], 1, BTGreaterEqualStrategyNumber, F_XID8GE, UInt64GetDatum(0));
+		index_rescan(scan.scan, keys, lengthof(keys), NULL, 0);
+		for (int i = 0; i < NEWEST_ROWS && index_getnext_slot(scan.scan, BackwardScanDirection, scan.row); i++)
+			highest = Max(highest, log_row_id(scan.row));
+		end_segment_scan(&scan);
+	}
+	return highest;
+}
+
+static bool
+scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
+		  const SnapshotValue *upto, LogReader reader, void *arg)
+{
+	SegmentScan	scan = {.after = after, .upto = upto, .reader = reader, .arg = arg};
+	bool		go_on;
+
+	if (!begin_segment_scan(&scan, segment, visible))
+		return true;
+	go_on = read_new_transactions(&scan) && read_ended_transactions(&scan);
+	end_segment_scan(&scan);
+	return go_on;
+}
+
+/* Opens a segment; false if nothing was ever written to it. */
+static bool
+begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible)
+{
+	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
+
+	scan->segment = segment;
+	scan->table = table_open(relations->table, AccessShareLock);
+	if (RelationGetNumberOfBlocks(scan->table) == 0)
+	{
+		table_close(scan->table, AccessShareLock);
+		return false;
+	}
+	scan->index = index_open_on(scan->table, LOG_COL_TX, AccessShareLock);
+	scan->row = table_slot_create(scan->table, NULL);
+	scan->scan = compat_index_beginscan(scan->table, scan->index, visible, 2);
+	scan->scan->xs_want_itup = true;
+	return true;
+}
+
+static void
+end_segment_scan(SegmentScan *scan)
+{
+	index_endscan(scan->scan);
+	ExecDropSingleTupleTableSlot(scan->row);
+	index_close(scan->index, AccessShareLock);
+	table_close(scan->table, AccessShareLock);
+}
+
+/* Transactions that began after `after`. */
+static bool
+read_new_transactions(SegmentScan *scan)
+{
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], 1, BTGreaterEqualStrategyNumber, F_XID8GE,
+				FullTransactionIdGetDatum(scan->after->xmax));
+	ScanKeyInit(&keys[1], 1, BTLessStrategyNumber, F_XID8LT,
+				FullTransactionIdGetDatum(scan->upto->xmax));
+	return read_matching(scan, keys, 2);
+}
+
+/* Transactions that were in progress in `after` and have ended in `upto`. */
+static bool
+read_ended_transactions(SegmentScan *scan)
+{
+	for (uint32 i = 0; i < scan->after->nxip; i++)
+	{
+		FullTransactionId tx = scan->after->xip[i];
+
+		if (snapshot_value_sees(scan->upto, tx) && !read_transaction(scan, tx))
+			return false;
+	}
+	return true;
+}
+
+static bool
+read_transaction(SegmentScan *scan, FullTransactionId tx)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_XID8EQ, FullTransactionIdGetDatum(tx));
+	return read_matching(scan, &key, 1);
+}
+
+/*
+ * A transaction may have written millions of rows and be still in progress, or
+ * have been rolled back: these are not read one by one. All rows of one lie side
+ * by side in the index, so the scan goes on behind them.
+ */
+static bool
+read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
+{
+	/* A scan has the number of keys that it was begun with: repeat the last. */
+	ScanKeyData two[2] = {keys[0], keys[nkeys - 1]};
+	int			in_vain = 0;
+
+	index_rescan(scan->scan, two, 2, NULL, 0);
+	while (index_getnext_tid(scan->scan, ForwardScanDirection))
+	{
+		FullTransactionId tx = indexed_tx(scan);
+
+		CHECK_FOR_INTERRUPTS();
+		if (has_ended(scan, tx) && index_fetch_heap(scan->scan, scan->row))
+		{
+			in_vain = 0;
+			if (!scan->reader(scan->row, scan->segment, scan->arg))
+				return false;
+		}
+		else if (++in_vain >= SKIP_AFTER)
+		{
+			in_vain = 0;
+			if (has_ended(scan, tx) && !was_rolled_back(XidFromFullTransactionId(tx)))
+				continue;		/* only a savepoint of it was */
+			ScanKeyInit(&two[0], 1, BTGreaterStrategyNumber, F_XID8GT, FullTransactionIdGetDatum(tx));
+			index_rescan(scan->scan, two, 2, NULL, 0);
+		}
+	}
+	return true;
+}
+
+/* Check whether the later snapshot sees a transaction; if there is none, no matter. */
+static bool
+has_ended(const SegmentScan *scan, FullTransactionId tx)
+{
+	return scan->upto == NULL || snapshot_value_sees(scan->upto, tx);
+}
+
+/* Check whether nothing of a transaction that has ended, or is our own, can be there. */
+static bool
+was_rolled_back(TransactionId tx)
+{
+	return !TransactionIdDidCommit(tx) && !TransactionIdIsCurrentTransactionId(tx);
+}
+
+/* The transaction of the row that the index names now. */
+static FullTransactionId
+indexed_tx(const SegmentScan *scan)
+{
+	bool		isnull;
+
+	return DatumGetFullTransactionId(index_getattr(scan->scan->xs_itup, 1, scan->scan->xs_itupdesc, &isnull));
+}
+
+/* A LogReader. */
+static bool
+match_key(TupleTableSlot *row, int segment, void *arg)
+{
+	KeySearch  *search = arg;
+
+	search->found = log_row_is_of(row, search->key);
+	return !search->found;
+}
+
+/* A LogReader. */
+static bool
+copy_body(TupleTableSlot *row, int segment, void *arg)
+{
+	BodySearch *search = arg;
+	Message		found;
+
+	if (log_row_id(row) != search->message->id || log_row_is_receipt(row))
+		return true;
+	log_row_message(row, &found);
+	search->message->headers = found.headers ? (Jsonb *) PG_DETOAST_DATUM_COPY(PointerGetDatum(found.headers)) : NULL;
+	search->message->body = (bytea *) PG_DETOAST_DATUM_COPY(PointerGetDatum(found.body));
+	search->message->deliver_at = found.deliver_at;
+	search->found = true;
+	return false;
+}

@@ -1,0 +1,107 @@
+/*
+ * message_id.c
+ *		The numbers of messages, in the order of the calls.
+ *
+ * Called by everything that appends to the log, and by the dispatcher when it
+ * starts. They come from outbox.message_id_seq, which somebody may set back, as
+ * scripts do after a restore; so the highest one is known in shared memory.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid_d.h"
+#include "commands/sequence.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/fmgrprotos.h"
+
+#include "src/log/deferred.h"
+#include "src/log/log.h"
+#include "src/log/message_id.h"
+#include "src/shared.h"
+#include "src/table/relations.h"
+
+static int64 draw_id(void);
+static int64 draw_id_above(DatabaseShared *shared);
+static void note_id(DatabaseShared *shared, int64 id);
+
+/*
+ * Draws the id of the next message: greater than all that were drawn before,
+ * even if somebody has set the sequence back, as scripts do after a restore.
+ */
+int64
+message_id_next(void)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		before;
+	int64		id;
+
+	if (shared == NULL)
+		return draw_id();
+
+	/* What is shared is of this extension, and not of one that was dropped. */
+	(void) rings_generation();
+
+	/* What was drawn before we look, we can draw no more. */
+	before = pg_atomic_read_u64(&shared->highest_id);
+	id = draw_id();
+	if (id <= before)
+		id = draw_id_above(shared);
+	note_id(shared, id);
+	return id;
+}
+
+/*
+ * Notes the highest ids that are in use, for whoever draws the next one; when
+ * a dispatcher starts, for then shared memory may be new.
+ */
+void
+message_id_note_used(void)
+{
+	int64		highest = deferred_highest_id();
+
+	note_id(shared_mine(), Max(highest, log_highest_id()));
+}
+
+static int64
+draw_id(void)
+{
+	return nextval_internal(relations_enter()->message_id_seq, false);
+}
+
+/*
+ * The sequence was set back: sets it forward again. One process does so at a
+ * time, and only while ids that are drawn are too low, so nobody is given one
+ * that is set back once more.
+ */
+static int64
+draw_id_above(DatabaseShared *shared)
+{
+	Oid			sequence = relations_enter()->message_id_seq;
+	Oid			user;
+	int			context;
+	int64		highest;
+	int64		id;
+
+	LockRelationOid(sequence, ShareUpdateExclusiveLock);
+	while ((id = draw_id()) <= (highest = pg_atomic_read_u64(&shared->highest_id)))
+	{
+		GetUserIdAndSecContext(&user, &context);
+		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence), Int64GetDatum(highest));
+		SetUserIdAndSecContext(user, context);
+		ereport(LOG, (errmsg("outbox: the sequence of message ids was set back to %lld, it goes on after %lld",
+							 (long long) id, (long long) highest)));
+	}
+	UnlockRelationOid(sequence, ShareUpdateExclusiveLock);
+	return id;
+}
+
+static void
+note_id(DatabaseShared *shared, int64 id)
+{
+	uint64		highest = pg_atomic_read_u64(&shared->highest_id);
+
+	while ((int64) highest < id &&
+		   !pg_atomic_compare_exchange_u64(&shared->highest_id, &highest, id))
+		;
+}
