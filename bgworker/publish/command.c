@@ -3,19 +3,19 @@
  *		The commands that the dispatcher sends to Redis, in the protocol's form.
  *
  * Called by batch.c, which fills a page with messages, and by redis_session.c.
- * They are written by hand into buffers that are used again and again: nothing
- * is allocated per message.
+ * They are written into buffers that are used again and again: nothing is allocated
+ * per message.
  */
 #include "postgres.h"
 
 #include "lib/stringinfo.h"
-#include "utils/builtins.h"
 
 #include "bgworker/defer/destination.h"
 #include "bgworker/publish/command.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/release.lua.h"
 #include "src/log/entry.h"
+#include "src/redis/resp.h"
 #include "src/settings.h"
 
 /*
@@ -118,7 +118,7 @@ bool
 command_send(RedisLink *link)
 {
 	resetStringInfo(&header);
-	appendStringInfo(&header, "*%d\r\n", command->narguments);
+	resp_put_array(&header, command->narguments);
 	return redis_link_send(link, header.data, header.len) &&
 		redis_link_send_buffer(link, &command->arguments);
 }
@@ -158,15 +158,7 @@ add_bytes(const char *bytes, size_t size, void *arg)
 static void
 add_argument(const char *data, size_t size)
 {
-	char		length[24];
-	int			digits = pg_ulltoa_n(size, length);
-
-	enlargeStringInfo(&command->arguments, size + sizeof(length) + 5);
-	appendStringInfoCharMacro(&command->arguments, '$');
-	appendBinaryStringInfo(&command->arguments, length, digits);
-	appendBinaryStringInfo(&command->arguments, "\r\n", 2);
-	appendBinaryStringInfo(&command->arguments, data, size);
-	appendBinaryStringInfo(&command->arguments, "\r\n", 2);
+	resp_put(&command->arguments, data, size);
 	command->narguments++;
 }
 
@@ -179,7 +171,6 @@ add_string(const char *string)
 static void
 add_number(int64 number)
 {
-	char		digits[24];
-
-	add_argument(digits, pg_lltoa(number, digits));
+	resp_put_number(&command->arguments, number);
+	command->narguments++;
 }

@@ -11,6 +11,7 @@
 #include "bgworker/publish/verdict.h"
 #include "src/kill_point.h"
 #include "src/redis/redis_link.h"
+#include "src/redis/resp.h"
 
 static bool forbids_command(const char *error);
 static bool read_refused(Verdict *verdict, const redisReply *places, int messages);
@@ -36,7 +37,7 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages)
 		}
 	}
 	else
-		redis_reply_error(reply, verdict->error, sizeof(verdict->error));
+		resp_error(reply, verdict->error, sizeof(verdict->error));
 	freeReplyObject(reply);
 	KILL_POINT("answer_read");
 

@@ -26,23 +26,16 @@
 #include "src/record/owner.h"
 #include "src/record/session.h"
 #include "src/redis/redis_connect.h"
+#include "src/redis/resp.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
-
-/* The arguments of one XADD. */
-typedef struct Arguments
-{
-	int			n;
-	const char **values;
-	size_t	   *sizes;
-} Arguments;
 
 static Datum send_message(FunctionCallInfo fcinfo, Oid body_type);
 static char *send_now(Message *message);
 static void read_destination(Message *message, int *maxlen);
-static void make_arguments(const Message *message, int maxlen, Arguments *arguments);
+static StringInfo make_command(const Message *message, int maxlen);
 static void add(const char *bytes, size_t size, void *arg);
-static char *add_entry(RedisLink *link, const Arguments *arguments);
+static char *add_entry(RedisLink *link, StringInfo command);
 static void attend(void);
 
 PG_FUNCTION_INFO_V1(outbox_send_text);
@@ -101,20 +94,20 @@ static char *
 send_now(Message *message)
 {
 	RedisLink  *link;
-	Arguments	arguments;
+	StringInfo	command;
 	char	   *volatile entry = NULL;
 	char	   *volatile error = NULL;
 	int			maxlen;
 
 	read_destination(message, &maxlen);
-	make_arguments(message, maxlen, &arguments);
+	command = make_command(message, maxlen);
 
 	/* Right before: an error that nobody catches would leave it behind. */
 	link = redis_link_create(attend);
 	PG_TRY();
 	{
 		if (redis_connect(link))
-			entry = add_entry(link, &arguments);
+			entry = add_entry(link, command);
 		if (entry == NULL)
 			error = pstrdup(redis_link_error(link));
 	}
@@ -157,46 +150,38 @@ read_destination(Message *message, int *maxlen)
 	table_close(table, AccessShareLock);
 }
 
-static void
-make_arguments(const Message *message, int maxlen, Arguments *arguments)
+/* Makes the XADD that adds a message to its stream. */
+static StringInfo
+make_command(const Message *message, int maxlen)
 {
-	int			size = entry_count_fields(message) + 6;
+	StringInfo	command = makeStringInfo();
 
-	arguments->n = 0;
-	arguments->values = palloc(size * sizeof(char *));
-	arguments->sizes = palloc(size * sizeof(size_t));
-	add("XADD", 4, arguments);
-	entry_write_text(message->dest, add, arguments);
+	resp_put_array(command, (maxlen > 0 ? 6 : 3) + entry_count_fields(message));
+	resp_put_string(command, "XADD");
+	entry_write_text(message->dest, add, command);
 	if (maxlen > 0)
 	{
-		char	   *length = psprintf("%d", maxlen);
-
-		add("MAXLEN", 6, arguments);
-		add("~", 1, arguments);
-		add(length, strlen(length), arguments);
+		resp_put_string(command, "MAXLEN");
+		resp_put_string(command, "~");
+		resp_put_number(command, maxlen);
 	}
-	add("*", 1, arguments);
-	entry_write(message, add, arguments);
+	resp_put_string(command, "*");
+	entry_write(message, add, command);
+	return command;
 }
 
 /* An EntrySink. */
 static void
 add(const char *bytes, size_t size, void *arg)
 {
-	Arguments  *arguments = arg;
-	char	   *copy = palloc(size + 1);
-
-	memcpy(copy, bytes, size);
-	arguments->values[arguments->n] = copy;
-	arguments->sizes[arguments->n] = size;
-	arguments->n++;
+	resp_put(arg, bytes, size);
 }
 
 /* Returns the id of the entry; NULL with the link's error if there is none. */
 static char *
-add_entry(RedisLink *link, const Arguments *arguments)
+add_entry(RedisLink *link, StringInfo command)
 {
-	redisReply *reply = redis_link_call_binary(link, arguments->n, arguments->values, arguments->sizes);
+	redisReply *reply = redis_link_send(link, command->data, command->len) ? redis_link_receive(link) : NULL;
 	char		entry[64] = "";
 
 	if (reply == NULL)

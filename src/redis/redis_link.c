@@ -6,7 +6,7 @@
  * does the protocol's reading and the socket calls; the waiting is ours, on
  * our latch and the socket together. Failure is a result here, never an error:
  * the text is in redis_link_error(), and says which server it is about. A link
- * that failed is closed and must be opened anew; nobody knows then what Redis
+ * that failed is closed and must be opened again; nobody knows then what Redis
  * has done with what was sent.
  *
  * The other side may be anybody. So no reply takes more time than
@@ -29,6 +29,7 @@
 #include "src/foreign_text.h"
 #include "src/redis/redis_link.h"
 #include "src/redis/resolver.h"
+#include "src/redis/resp.h"
 #include "src/redis/socket_wait.h"
 #include "src/settings.h"
 #include "src/wait_event.h"
@@ -37,9 +38,7 @@
 #define KEPT_BUFFER		(4 * 1024 * 1024)	/* what was larger is given back */
 #define SENT_BYTES		(16 * 1024)	/* the time begins anew when as many are gone */
 
-/* Replies that we expect have a number for each message of a batch, or are texts of some kilobytes. */
-#define MAX_ELEMENTS	65536
-#define MAX_REPLY_BYTES	(4 * 1024 * 1024)
+#define MAX_REPLY_BYTES	(4 * 1024 * 1024)	/* those that we expect have some kilobytes */
 
 #define NAME_BYTES		(LINK_ERROR_BYTES - FOREIGN_TEXT_BYTES - 3)
 
@@ -56,10 +55,6 @@ struct RedisLink
 	char		error[LINK_ERROR_BYTES];
 };
 
-static redisReplyObjectFunctions plain_functions;	/* hiredis' own */
-
-static void limit_replies(redisReader *reader);
-static void *create_array(const redisReadTask *task, compat_elements n);
 static size_t unsent(const RedisLink *link);
 static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
 static bool await_connection(RedisLink *link, TimestampTz deadline);
@@ -192,18 +187,8 @@ redis_link_refused(RedisLink *link, const redisReply *reply, const char *what)
 {
 	char		error[FOREIGN_TEXT_BYTES];
 
-	redis_reply_error(reply, error, sizeof(error));
+	resp_error(reply, error, sizeof(error));
 	redis_link_fail(link, "%s: %s", what, error);
-}
-
-/* What a reply that was not expected says, as text of the database. */
-void
-redis_reply_error(const redisReply *reply, char *error, size_t size)
-{
-	if (reply->type == REDIS_REPLY_ERROR)
-		foreign_text_copy(error, size, reply->str, reply->len);
-	else
-		strlcpy(error, "unexpected reply", size);
 }
 
 /* Attends to others although nothing is waited for. */
@@ -323,41 +308,10 @@ redis_link_receive(RedisLink *link)
 redisReply *
 redis_link_call(RedisLink *link, int argc, const char **argv)
 {
-	return redis_link_call_binary(link, argc, argv, NULL);
-}
-
-/* The same for arguments that may hold any bytes. */
-redisReply *
-redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_t *sizes)
-{
-	char	   *command;
-	int			size = redisFormatCommandArgv(&command, argc, argv, sizes);
-	bool		sent;
-
-	if (size < 0)
-		elog(ERROR, "could not format a command for Redis");
-	sent = redis_link_send(link, command, size);
-	redisFreeCommand(command);
-	return sent ? redis_link_receive(link) : NULL;
-}
-
-/* hiredis makes room for as many elements as a reply says it has. */
-static void
-limit_replies(redisReader *reader)
-{
-	static redisReplyObjectFunctions limited;
-
-	plain_functions = *reader->fn;
-	limited = plain_functions;
-	limited.createArray = create_array;
-	reader->fn = &limited;
-}
-
-/* NULL is "out of memory" to hiredis. */
-static void *
-create_array(const redisReadTask *task, compat_elements n)
-{
-	return n <= MAX_ELEMENTS ? plain_functions.createArray(task, n) : NULL;
+	resp_put_array(&link->out, argc);
+	for (int i = 0; i < argc; i++)
+		resp_put_string(&link->out, argv[i]);
+	return write_some(link) ? redis_link_receive(link) : NULL;
 }
 
 /* How many bytes the socket has not taken yet. */
@@ -388,7 +342,7 @@ open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline
 		redis_link_fail(link, "could not connect: %s", link->redis->errstr);
 		return false;
 	}
-	limit_replies(link->redis->reader);
+	resp_limit_replies(link->redis->reader);
 	return await_connection(link, deadline);
 }
 

@@ -28,7 +28,6 @@ extern void redis_link_close(RedisLink *link);
 extern const char *redis_link_error(const RedisLink *link);
 extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
 extern void redis_link_refused(RedisLink *link, const redisReply *reply, const char *what);
-extern void redis_reply_error(const redisReply *reply, char *error, size_t size);
 
 extern void redis_link_attend(RedisLink *link);
 extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
@@ -36,6 +35,5 @@ extern bool redis_link_send_buffer(RedisLink *link, StringInfo data);
 extern void redis_link_empty_buffer(StringInfo buffer);
 extern redisReply *redis_link_receive(RedisLink *link);
 extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);
-extern redisReply *redis_link_call_binary(RedisLink *link, int argc, const char **argv, const size_t *sizes);
 
 #endif							/* OUTBOX_REDIS_LINK_H */

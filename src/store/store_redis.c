@@ -21,6 +21,7 @@
 
 #include "src/foreign_text.h"
 #include "src/redis/redis_connect.h"
+#include "src/redis/resp.h"
 #include "src/store/add.lua.h"
 #include "src/store/store_kind.h"
 
@@ -41,10 +42,7 @@ static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *
 static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
 static StringInfo begin(void);
-static void put_command(StringInfo out, int nwords);
-static void put_word(StringInfo out, const char *word);
 static void put_key(StringInfo out, const pg_uuid_t *key);
-static void put_bytes(StringInfo out, const char *data, size_t size);
 static bool send_commands(RedisLink *link, StringInfo out, StoreFailure *failure);
 static bool expect_master(RedisLink *link, StoreFailure *failure);
 static bool expect_ok(RedisLink *link, StoreFailure *failure);
@@ -125,8 +123,8 @@ ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answ
 	redisReply *reply;
 	bool		known;
 
-	put_command(out, 2);
-	put_word(out, command);
+	resp_put_array(out, 2);
+	resp_put_string(out, command);
 	put_key(out, key);
 	if (!send_commands(link, out, failure) || !expect_master(link, failure))
 		return false;
@@ -153,21 +151,19 @@ add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 	StringInfo	out = begin();
 	char	   *name = psprintf("%s%s", MARK_PREFIX, mark->client);
 
-	put_command(out, 6 + 2 * n);
-	put_word(out, "EVAL");
-	put_word(out, add_script);
-	put_word(out, "1");
-	put_word(out, name);
-	put_word(out, mark->expected);
-	put_word(out, mark->mark);
+	resp_put_array(out, 6 + 2 * n);
+	resp_put_string(out, "EVAL");
+	resp_put_string(out, add_script);
+	resp_put_string(out, "1");
+	resp_put_string(out, name);
+	resp_put_string(out, mark->expected);
+	resp_put_string(out, mark->mark);
 	for (int i = 0; i < n; i++)
 	{
 		int64		ms = Max(keys[i].retention / 1000, 1);
-		char		digits[24];
 
-		snprintf(digits, sizeof(digits), INT64_FORMAT, ms > MAX_MS ? 0 : ms);
 		put_key(out, &keys[i].key);
-		put_word(out, digits);
+		resp_put_number(out, ms > MAX_MS ? 0 : ms);
 	}
 	return send_commands(connection, out, failure) && expect_master(connection, failure) &&
 		expect_ok(connection, failure);
@@ -182,12 +178,12 @@ inspect(void *connection, const char *client, StoreReport *report, StoreFailure 
 	redisReply *reply;
 	bool		understood;
 
-	put_command(out, 2);
-	put_word(out, "GET");
-	put_word(out, name);
-	put_command(out, 2);
-	put_word(out, "INFO");
-	put_word(out, "memory");
+	resp_put_array(out, 2);
+	resp_put_string(out, "GET");
+	resp_put_string(out, name);
+	resp_put_array(out, 2);
+	resp_put_string(out, "INFO");
+	resp_put_string(out, "memory");
 	if (!send_commands(connection, out, failure) || !expect_master(connection, failure))
 		return false;
 
@@ -220,21 +216,9 @@ begin(void)
 {
 	StringInfo	out = makeStringInfo();
 
-	put_command(out, 1);
-	put_word(out, "ROLE");
+	resp_put_array(out, 1);
+	resp_put_string(out, "ROLE");
 	return out;
-}
-
-static void
-put_command(StringInfo out, int nwords)
-{
-	appendStringInfo(out, "*%d\r\n", nwords);
-}
-
-static void
-put_word(StringInfo out, const char *word)
-{
-	put_bytes(out, word, strlen(word));
 }
 
 static void
@@ -244,15 +228,7 @@ put_key(StringInfo out, const pg_uuid_t *key)
 
 	memcpy(name, KEY_PREFIX, sizeof(KEY_PREFIX) - 1);
 	memcpy(name + sizeof(KEY_PREFIX) - 1, key->data, UUID_LEN);
-	put_bytes(out, name, sizeof(name));
-}
-
-static void
-put_bytes(StringInfo out, const char *data, size_t size)
-{
-	appendStringInfo(out, "$%zu\r\n", size);
-	appendBinaryStringInfo(out, data, size);
-	appendBinaryStringInfo(out, "\r\n", 2);
+	resp_put(out, name, sizeof(name));
 }
 
 static bool
@@ -316,7 +292,7 @@ fail_with(StoreFailure *failure, const redisReply *reply)
 	char		text[FOREIGN_TEXT_BYTES];
 	bool		is_starting;
 
-	redis_reply_error(reply, text, sizeof(text));
+	resp_error(reply, text, sizeof(text));
 	is_starting = strncmp(text, "LOADING", 7) == 0;
 
 	store_fail(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, "%s", text);

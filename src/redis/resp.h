@@ -1,0 +1,20 @@
+/*
+ * resp.h
+ *		Redis' protocol: commands written, replies limited and read.
+ */
+#ifndef OUTBOX_RESP_H
+#define OUTBOX_RESP_H
+
+#include <hiredis.h>
+
+#include "lib/stringinfo.h"
+
+extern void resp_put_array(StringInfo out, int n);
+extern void resp_put(StringInfo out, const char *bytes, size_t size);
+extern void resp_put_string(StringInfo out, const char *string);
+extern void resp_put_number(StringInfo out, int64 number);
+
+extern void resp_limit_replies(redisReader *reader);
+extern void resp_error(const redisReply *reply, char *error, size_t size);
+
+#endif							/* OUTBOX_RESP_H */
