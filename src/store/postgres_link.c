@@ -1,0 +1,306 @@
+/*
+ * postgres_link.c
+ *		One interruptible, deadline-bound connection to another PostgreSQL.
+ *
+ * Called by store_postgres.c. libpq does the protocol; the waiting is ours, on our
+ * latch and the socket together, so it can be interrupted and has a deadline.
+ * Failure is a result here. A link that failed can only be closed.
+ */
+#include "postgres.h"
+
+#include "libpq-fe.h"
+
+#include "storage/fd.h"
+#include "storage/latch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/compat.h"
+#include "src/settings.h"
+#include "src/store/postgres_link.h"
+#include "src/store/postgres_url.h"
+#include "src/wait_event.h"
+
+struct PostgresLink
+{
+	PGconn	   *conn;
+	LinkAttend	attend;
+};
+
+static PostgresLink *open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
+static void hang_up(PostgresLink *link);
+static bool dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
+static bool dial(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
+static bool await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
+static bool send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
+static bool await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
+static bool read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure);
+static void fail_with_result(StoreFailure *failure, const PGresult *result);
+static void fail_with_connection(StoreFailure *failure, PGconn *conn);
+static void fail_with_text(StoreFailure *failure, int sqlstate, const char *text);
+static void ignore_notice(void *arg, const PGresult *notice);
+
+/* Connects; NULL with the reason if that fails within outbox.connect_timeout. */
+PostgresLink *
+postgres_link_open(const char *url, LinkAttend attend, StoreFailure *failure)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	PostgresLink *link = open_with(url, true, deadline, attend, failure);
+
+	/* A pooler may take no settings; then whoever set it up answers for them. */
+	if (link == NULL && strstr(failure->text, "startup parameter"))
+		link = open_with(url, false, deadline, attend, failure);
+	return link;
+}
+
+/* Connects, with or without time limits of the session's own. */
+static PostgresLink *
+open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
+{
+	PostgresUrl parameters = {0};
+	PostgresLink *link;
+	volatile bool connected = false;
+
+	if (!postgres_url_parse(url, &parameters))
+	{
+		store_fail(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
+		return NULL;
+	}
+	if (limits)
+		postgres_url_limit(&parameters);
+	if (!postgres_url_resolve(&parameters, deadline, attend, failure))
+		return NULL;
+
+	link = MemoryContextAllocZero(TopMemoryContext, sizeof(PostgresLink));
+	link->attend = attend;
+	PG_TRY();
+	{
+		connected = dial_each(link, &parameters, deadline, failure);
+	}
+	PG_FINALLY();
+	{
+		if (!connected)
+			postgres_link_close(link);
+	}
+	PG_END_TRY();
+	return connected ? link : NULL;
+}
+
+/* Closes and forgets a connection. */
+void
+postgres_link_close(PostgresLink *link)
+{
+	hang_up(link);
+	pfree(link);
+}
+
+static void
+hang_up(PostgresLink *link)
+{
+	if (link->conn)
+	{
+		PQfinish(link->conn);
+		ReleaseExternalFD();
+	}
+	link->conn = NULL;
+}
+
+/*
+ * Dials one address after the other. libpq would do so, too, but not go on
+ * from one that keeps silent: each gets its share of the time that is left.
+ */
+static bool
+dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure)
+{
+	if (parameters->naddresses == 0)
+		return dial(link, parameters, deadline, failure);
+	for (int left = parameters->naddresses; left > 0; left--)
+	{
+		postgres_url_next_address(parameters);
+		if (dial(link, parameters, clock_share(deadline, left), failure))
+			return true;
+		hang_up(link);
+	}
+	return false;
+}
+
+static bool
+dial(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure)
+{
+	if (!AcquireExternalFD())
+	{
+		store_fail(failure, ERRCODE_INSUFFICIENT_RESOURCES, "no file descriptor is free");
+		return false;
+	}
+	link->conn = PQconnectStartParams(parameters->names, parameters->values, 0);
+	if (link->conn == NULL)
+	{
+		ReleaseExternalFD();
+		store_fail(failure, ERRCODE_OUT_OF_MEMORY, "out of memory");
+		return false;
+	}
+	PQsetNoticeReceiver(link->conn, ignore_notice, NULL);
+	return await_connection(link, deadline, failure);
+}
+
+static bool
+await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
+{
+	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+
+	if (PQstatus(link->conn) == CONNECTION_BAD)
+		status = PGRES_POLLING_FAILED;
+	while (status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
+	{
+		int			events = status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE;
+
+		if (socket_wait(PQsocket(link->conn), events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
+		{
+			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
+			return false;
+		}
+		status = PQconnectPoll(link->conn);
+	}
+	if (status == PGRES_POLLING_FAILED)
+	{
+		fail_with_connection(failure, link->conn);
+		return false;
+	}
+	if (PQsetnonblocking(link->conn, 1) != 0)
+	{
+		fail_with_connection(failure, link->conn);
+		return false;
+	}
+	return true;
+}
+
+/* Asks for one value, which is copied into `answer`; false with the reason if there is none. */
+bool
+postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *argument,
+	char *answer, size_t size, StoreFailure *failure)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_command_timeout);
+	bool		answered = true;
+
+	if (!PQsendQueryParams(link->conn, query, argument ? 1 : 0, &type, &argument, NULL, NULL, 0))
+	{
+		fail_with_connection(failure, link->conn);
+		return false;
+	}
+	if (!send_query(link, deadline, failure))
+		return false;
+	for (;;)
+	{
+		PGresult   *result;
+
+		if (!await_result(link, deadline, failure))
+			return false;
+		result = PQgetResult(link->conn);
+		if (result == NULL)
+			return answered;
+		answered &= read_answer(result, answer, size, failure);
+		PQclear(result);
+	}
+}
+
+static bool
+send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
+{
+	int			unsent;
+
+	while ((unsent = PQflush(link->conn)) > 0)
+	{
+		int			ready = socket_wait(PQsocket(link->conn), WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE,
+										deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE));
+
+		if (ready == 0)
+		{
+			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
+			return false;
+		}
+		if ((ready & WL_SOCKET_READABLE) && !PQconsumeInput(link->conn))
+			break;
+	}
+	if (unsent == 0)
+		return true;
+	fail_with_connection(failure, link->conn);
+	return false;
+}
+
+/* Waits until PQgetResult() will not block. */
+static bool
+await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
+{
+	while (PQisBusy(link->conn))
+	{
+		if (socket_wait(PQsocket(link->conn), WL_SOCKET_READABLE, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
+		{
+			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
+			return false;
+		}
+		if (!PQconsumeInput(link->conn))
+		{
+			fail_with_connection(failure, link->conn);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool
+read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure)
+{
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+	{
+		fail_with_result(failure, result);
+		return false;
+	}
+	if (PQntuples(result) != 1 || PQnfields(result) != 1 || PQgetisnull(result, 0, 0))
+	{
+		store_fail(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
+		return false;
+	}
+	strlcpy(answer, PQgetvalue(result, 0, 0), size);
+	return true;
+}
+
+static void
+fail_with_result(StoreFailure *failure, const PGresult *result)
+{
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+	if (state && (strcmp(state, "25006") == 0 || strcmp(state, "55000") == 0))
+		store_fail(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				   "it is a standby or read-only, which may lack what was added last");
+	else if (state && (strcmp(state, "42883") == 0 || strcmp(state, "3F000") == 0))
+		store_fail(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				   "the database does not have this extension, or an older version");
+	else if (state && strcmp(state, "42501") == 0)
+		store_fail(failure, ERRCODE_INSUFFICIENT_PRIVILEGE,
+				   "the role may not use it as a store; see outbox_grant(role, 'store')");
+	else
+		fail_with_text(failure, ERRCODE_CONNECTION_FAILURE, text ? text : PQresultErrorMessage(result));
+}
+
+static void
+fail_with_connection(StoreFailure *failure, PGconn *conn)
+{
+	const char *text = PQerrorMessage(conn);
+	bool		is_starting = strstr(text, "starting up") || strstr(text, "shutting down") || strstr(text, "too many clients");
+
+	fail_with_text(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, text);
+}
+
+/* The first line will do. */
+static void
+fail_with_text(StoreFailure *failure, int sqlstate, const char *text)
+{
+	store_fail(failure, sqlstate, "%.*s", (int) strcspn(text, "\n"), text);
+}
+
+static void
+ignore_notice(void *arg, const PGresult *notice)
+{
+}

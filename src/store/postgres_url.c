@@ -1,0 +1,183 @@
+/*
+ * postgres_url.c
+ *		The URL of a PostgreSQL database, as parameters for libpq.
+ *
+ * Called by store_postgres.c and postgres_link.c. Host names are looked up by
+ * resolver.c, for libpq would block.
+ */
+#include "postgres.h"
+
+#include "libpq-fe.h"
+
+#include "lib/stringinfo.h"
+
+#include "src/clock.h"
+#include "src/redis/resolver.h"
+#include "src/settings.h"
+#include "src/store/postgres_url.h"
+
+#define CHECK_CLIENT_MS	1000	/* how often a session there looks whether we are still there */
+
+static const char **find_value(PostgresUrl *url, const char *name);
+static char *next_item(char **list);
+static int	count_items(const char *list);
+
+/* NULL, or what is wrong with a URL. What libpq says of a URL may quote a password, so we say less. */
+const char *
+postgres_url_problem(const char *text)
+{
+	PQconninfoOption *options = PQconninfoParse(text, NULL);
+	const char *path = strchr(strstr(text, "://") + 3, '/');
+
+	if (options == NULL)
+		return "It is not a valid URL of a PostgreSQL database.";
+	PQconninfoFree(options);
+
+	/* A slash in a password would make the rest of it the name of a database. */
+	if (path && memchr(path, '@', strcspn(path, "?")))
+		return "In a password \"/\" must be written as \"%2F\", and behind the host \"@\" as \"%40\".";
+	return NULL;
+}
+
+/* Reads a URL; false if it is none. Copies what it says, so that nothing of libpq's is to be freed later. */
+bool
+postgres_url_parse(const char *text, PostgresUrl *url)
+{
+	PQconninfoOption *options = PQconninfoParse(text, NULL);
+
+	if (options == NULL)
+		return false;
+	for (PQconninfoOption *option = options; option->keyword && url->n < POSTGRES_MAX_OPTIONS - 5; option++)
+	{
+		if (option->val == NULL)
+			continue;
+		url->names[url->n] = pstrdup(option->keyword);
+		url->values[url->n++] = pstrdup(option->val);
+	}
+	PQconninfoFree(options);
+	*find_value(url, "client_encoding") = "UTF8";
+	if (*find_value(url, "fallback_application_name") == NULL)
+		*find_value(url, "fallback_application_name") = "outbox";
+	return true;
+}
+
+/*
+ * A query that we have given up would live on there, waiting for a lock maybe,
+ * and the next one beside it: so the session ends it by itself, at the time at
+ * which we give up, and notices when we have hung up. What the URL says of the
+ * same settings comes later and counts.
+ */
+void
+postgres_url_limit(PostgresUrl *url)
+{
+	const char **options = find_value(url, "options");
+
+	*options = psprintf("-c statement_timeout=%d -c client_connection_check_interval=%d %s",
+						outbox_command_timeout, CHECK_CLIENT_MS, *options ? *options : "");
+}
+
+/*
+ * Looks names up, so that addresses can be dialed instead: each name is repeated for each of its
+ * addresses, and its port with it. libpq does not look names up that have one.
+ * A name that has none is left out if another has, and none gets more than its
+ * share of the time, so that some is left to dial.
+ */
+bool
+postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
+{
+	const char **hosts = find_value(url, "host");
+	const char **ports = find_value(url, "port");
+	const char **found = find_value(url, "hostaddr");
+	char	   *host_list;
+	char	   *port_list;
+	char	   *port = "";
+	StringInfoData new_hosts;
+	StringInfoData new_ports;
+	StringInfoData addresses;
+
+	if (*hosts == NULL || *found != NULL)
+		return true;
+	initStringInfo(&new_hosts);
+	initStringInfo(&new_ports);
+	initStringInfo(&addresses);
+	host_list = pstrdup(*hosts);
+	port_list = *ports ? pstrdup(*ports) : NULL;
+
+	for (char *host = next_item(&host_list); host; host = next_item(&host_list))
+	{
+		Addresses	of_host = {.n = 1};
+		const char *problem = NULL;
+
+		/* One port may stand for all. */
+		if (port_list)
+			port = next_item(&port_list);
+		if (host[0] != '\0' && host[0] != '/' && host[0] != '@')
+			problem = resolver_find(host, clock_share(deadline, count_items(host_list) + 2), attend, &of_host);
+		if (problem)
+			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "could not look up the host: %s", problem);
+		for (int i = 0; problem == NULL && i < of_host.n; i++)
+		{
+			const char *separator = url->naddresses++ > 0 ? "," : "";
+
+			appendStringInfo(&new_hosts, "%s%s", separator, host);
+			appendStringInfo(&new_ports, "%s%s", separator, port);
+			appendStringInfo(&addresses, "%s%s", separator, of_host.text[i]);
+		}
+	}
+	url->hosts = new_hosts.data;
+	url->ports = new_ports.data;
+	url->addresses = addresses.data;
+	return url->naddresses > 0;
+}
+
+/* Puts the next of the addresses that were found in the place of all hosts. */
+void
+postgres_url_next_address(PostgresUrl *url)
+{
+	*find_value(url, "host") = next_item(&url->hosts);
+	*find_value(url, "port") = next_item(&url->ports);
+	*find_value(url, "hostaddr") = next_item(&url->addresses);
+}
+
+/* Where a parameter's value is, or is to be put. */
+static const char **
+find_value(PostgresUrl *url, const char *name)
+{
+	for (int i = 0; i < url->n; i++)
+	{
+		if (strcmp(url->names[i], name) == 0)
+			return &url->values[i];
+	}
+	url->names[url->n] = name;
+	url->values[url->n] = NULL;
+	return &url->values[url->n++];
+}
+
+/* Cuts the first item off a list with commas; NULL when nothing is left. */
+static char *
+next_item(char **list)
+{
+	char	   *item = *list;
+	char	   *comma = item ? strchr(item, ',') : NULL;
+
+	*list = comma ? comma + 1 : NULL;
+	if (comma)
+		*comma = '\0';
+	return item;
+}
+
+/* How many items a list with commas has; NULL has none. */
+static int
+count_items(const char *list)
+{
+	int			n = 0;
+
+	while (list)
+	{
+		n++;
+		list = strchr(list, ',');
+		if (list)
+			list++;
+	}
+	return n;
+}
