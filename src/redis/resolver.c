@@ -2,7 +2,7 @@
  * resolver.c
  *		Finds the addresses of a host.
  *
- * Called by redis_link.c and store_postgres.c. A name is looked up by a thread of the C library
+ * Called by redis_link.c and postgres_url.c. A name is looked up by a thread of the C library
  * (getaddrinfo_a of glibc, which blocks all signals in it), since a resolver
  * that hangs would make this process hang too, and with it every DROP DATABASE
  * of the server: that waits for all processes to pass a barrier.

@@ -2,7 +2,7 @@
  * socket_wait.c
  *		Waits for a socket and the latch together, until a deadline.
  *
- * Called by redis_link.c and store_postgres.c. Waiting here resets the latch:
+ * Called by redis_link.c and postgres_link.c. Waiting here resets the latch:
  * whoever sleeps on it must look for work once more before.
  */
 #include "postgres.h"

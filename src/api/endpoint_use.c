@@ -1,0 +1,113 @@
+/*
+ * endpoint_use.c
+ *		What is still on its way for an endpoint: messages, and ids for others.
+ *
+ * Called by outbox_drop_endpoint(). It looks at what is committed now, in the log and
+ * among what is deferred.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/snapmgr.h"
+
+#include "src/api/endpoint_use.h"
+#include "src/log/deferred.h"
+#include "src/log/log.h"
+#include "src/log/window.h"
+#include "src/record/record_key.h"
+
+/* What is searched for among messages that are not yet sent. */
+typedef struct EndpointSearch
+{
+	const char *endpoint;
+	bool		has_store;
+	const SnapshotValue *published;	/* what is in Redis was seen by this */
+	bool		found;
+	bool		is_id;			/* a message is in Redis, but those whom the
+								 * endpoint names have not been told */
+} EndpointSearch;
+
+static void search_undispatched(EndpointSearch *search);
+static bool match_message(TupleTableSlot *row, int segment, void *arg);
+static bool match_deferred(const Deferred *row, void *arg);
+static bool belongs_to(const Message *message, const char *endpoint);
+
+/* Raises 55006 if messages of the endpoint are on their way, or their ids. */
+void
+endpoint_use_check(const char *name, bool has_store)
+{
+	EndpointSearch search = {.endpoint = name, .has_store = has_store};
+
+	search_undispatched(&search);
+	if (search.found && search.is_id)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("endpoint \"%s\" has message ids that have not been propagated", name),
+				 errdetail("Its deduplication store has not been told of them, or they are not marked in its record table."),
+				 errhint("Wait until they are, or use force => true: they are then forgotten.")));
+	if (search.found)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("endpoint \"%s\" has messages that are not yet sent", name),
+				 errhint("Wait until outbox.pending and outbox.dead_letters show none of them, or use force => true: they are then sent all the same.")));
+}
+
+/* Looks for committed messages that Redis may not have, and for ids that may not have been propagated. */
+static void
+search_undispatched(EndpointSearch *search)
+{
+	Window		published;
+	Window		propagated;
+
+	/* In the order in which a message may move meanwhile: none is missed. */
+	if (!window_published(&published))
+		return;
+	search->published = published.snapshot;
+	if (!window_propagated(&propagated, !search->has_store) || propagated.number > published.number)
+		propagated = published;
+	log_scan(SnapshotSelf, propagated.snapshot, snapshot_value_latest(), match_message, search);
+	if (!search->found || search->is_id)
+		deferred_scan(match_deferred, search);
+}
+
+static bool
+match_message(TupleTableSlot *row, int segment, void *arg)
+{
+	EndpointSearch *search = arg;
+	bool		is_sent = snapshot_value_sees(search->published, log_row_tx(row));
+	Message		message;
+
+	if (is_sent && (search->found || !log_row_is_receipt(row)))
+		return true;
+	log_row_message(row, &message);
+	if (!belongs_to(&message, search->endpoint))
+		return true;
+	search->found = true;
+	search->is_id = is_sent;
+	return is_sent;
+}
+
+static bool
+match_deferred(const Deferred *row, void *arg)
+{
+	EndpointSearch *search = arg;
+
+	if (row->state == DEFERRED_RETURNED || row->state == DEFERRED_DISCARDED ||
+		!belongs_to(&row->message, search->endpoint))
+		return true;
+	search->found = true;
+	search->is_id = false;
+	return false;
+}
+
+/* A message does not name its endpoint, but the key of its record does; that of a receipt, too. */
+static bool
+belongs_to(const Message *message, const char *endpoint)
+{
+	pg_uuid_t	key;
+
+	if (!message->has_key || message->cause == NULL)
+		return false;
+	record_key_make(endpoint, text_to_cstring(message->cause), &key);
+	return memcmp(&key, &message->key, sizeof(key)) == 0;
+}
