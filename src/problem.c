@@ -7,7 +7,7 @@
  * worker. They are told in shared memory, so they end with the server, and those
  * of a dispatcher with that. A loss of messages does not end by itself, so it
  * is a row of outbox.loss until somebody acknowledges it. Some are found out when the
- * view is read, for only then anybody looks: see find(). Nothing here changes what
+ * view is read, for only then anybody looks: see text_of(). Nothing here changes what
  * anybody does.
  */
 #include "postgres.h"
@@ -55,7 +55,7 @@ static const char *const severities[] = {
 
 static void gather(Findings *findings);
 static void read_losses(Findings *findings);
-static char *find(const Findings *findings, ProblemKind kind, TimestampTz *since);
+static char *text_of(const Findings *findings, ProblemKind kind, TimestampTz *since);
 static char *find_without_dispatcher(const Findings *findings, ProblemKind kind);
 static char *describe_deferred(const DispatcherReport *report);
 
@@ -151,11 +151,11 @@ problem_first(void)
 	gather(&findings);
 	for (ProblemKind kind = 0; kind < PROBLEM_KINDS; kind++)
 	{
-		char	   *text = find(&findings, kind, &ignored);
+		char	   *text = text_of(&findings, kind, &ignored);
 
 		if (text == NULL)
 			continue;
-		if (kind != PROBLEM_LOG_FULL && find(&findings, PROBLEM_LOG_FULL, &ignored))
+		if (kind != PROBLEM_LOG_FULL && text_of(&findings, PROBLEM_LOG_FULL, &ignored))
 			text = psprintf("%s " LOG_FULL_TOO, text);
 		return text;
 	}
@@ -176,7 +176,7 @@ outbox_read_problems(PG_FUNCTION_ARGS)
 		Datum		values[4];
 		bool		isnull[4] = {0};
 		TimestampTz since;
-		char	   *text = find(&findings, kind, &since);
+		char	   *text = text_of(&findings, kind, &since);
 
 		if (text == NULL)
 			continue;
@@ -233,7 +233,7 @@ read_losses(Findings *findings)
 
 /* The text of a problem, NULL if it is not there; and since when it is, 0 if nobody knows. */
 static char *
-find(const Findings *findings, ProblemKind kind, TimestampTz *since)
+text_of(const Findings *findings, ProblemKind kind, TimestampTz *since)
 {
 	const DispatcherReport *report = &findings->report;
 	const Problem *problem = &findings->problems[kind];

@@ -24,13 +24,13 @@ static bool reload;				/* and it must read its tables again */
 static bool wake_launcher;
 static DatabaseShared *restart; /* whose dispatcher is to start anew */
 
-static void at_transaction_end(XactEvent event, void *arg);
+static void wake_after_commit(XactEvent event, void *arg);
 
 /* Registers the callback; once, by _PG_init. */
 void
 wakeup_init(void)
 {
-	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterXactCallback(wake_after_commit, NULL);
 }
 
 /* Wakes our dispatcher when the transaction has committed. */
@@ -64,7 +64,7 @@ wakeup_restart_at_commit(DatabaseShared *shared)
 }
 
 static void
-at_transaction_end(XactEvent event, void *arg)
+wake_after_commit(XactEvent event, void *arg)
 {
 	switch (event)
 	{

@@ -14,7 +14,7 @@
 #include "src/api/caller.h"
 #include "src/record/session.h"
 
-static bool begin(FunctionCallInfo fcinfo, const char *msgid);
+static bool begin_message(FunctionCallInfo fcinfo, const char *msgid);
 
 PG_FUNCTION_INFO_V1(outbox_begin_text);
 PG_FUNCTION_INFO_V1(outbox_begin_uuid);
@@ -26,14 +26,14 @@ outbox_begin_text(PG_FUNCTION_ARGS)
 {
 	text	   *msgid = argument_name(fcinfo, 0, "msgid");
 
-	PG_RETURN_BOOL(begin(fcinfo, text_to_cstring(msgid)));
+	PG_RETURN_BOOL(begin_message(fcinfo, text_to_cstring(msgid)));
 }
 
 /* outbox_begin(msgid uuid, endpoint text, concurrency text) */
 Datum
 outbox_begin_uuid(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(begin(fcinfo, argument_msgid(fcinfo, UUIDOID)));
+	PG_RETURN_BOOL(begin_message(fcinfo, argument_msgid(fcinfo, UUIDOID)));
 }
 
 /* outbox_commit() */
@@ -45,7 +45,7 @@ outbox_commit(PG_FUNCTION_ARGS)
 }
 
 static bool
-begin(FunctionCallInfo fcinfo, const char *msgid)
+begin_message(FunctionCallInfo fcinfo, const char *msgid)
 {
 	Endpoint	endpoint;
 

@@ -66,7 +66,7 @@ static int64 count_segment(HTAB *totals, Oid table);
 static void share_segment(HTAB *totals, Oid table, int64 rows, TimestampTz since);
 static void put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals);
 static Interval *interval_of(int64 microseconds);
-static void attempt(void (*use) (const TableUse *), const TableUse *what);
+static void attempt_use(void (*use) (const TableUse *), const TableUse *what);
 static void add_table(const TableUse *use);
 static int64 count_table(Relation table);
 static TimestampTz oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape *shape);
@@ -114,7 +114,7 @@ record_view_tables(ReturnSetInfo *result)
 		TableUse	use = {.endpoint = lfirst(cell), .result = result};
 
 		if (OidIsValid(use.endpoint->mapping.table))
-			attempt(show_table, &use);
+			attempt_use(show_table, &use);
 	}
 }
 
@@ -240,7 +240,7 @@ put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
 	uint64		duplicates;
 
 	if (OidIsValid(endpoint->mapping.table))
-		attempt(add_table, &use);
+		attempt_use(add_table, &use);
 	values[0] = CStringGetTextDatum(endpoint->name);
 	values[1] = CStringGetTextDatum(endpoint->concurrency == CONCURRENCY_PESSIMISTIC ? "pessimistic" : "optimistic");
 	values[2] = IntervalPGetDatum(interval_of(endpoint->retention));
@@ -267,7 +267,7 @@ interval_of(int64 microseconds)
 
 /* Does something with a table; if it fails there is a warning and no more. */
 static void
-attempt(void (*use) (const TableUse *), const TableUse *what)
+attempt_use(void (*use) (const TableUse *), const TableUse *what)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;

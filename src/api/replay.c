@@ -36,7 +36,7 @@ typedef struct Wanted
 } Wanted;
 
 static int64 replay_segment(Oid table, const Wanted *wanted);
-static bool is_wanted(const Message *message, const Wanted *wanted);
+static bool is_to_replay(const Message *message, const Wanted *wanted);
 
 PG_FUNCTION_INFO_V1(outbox_replay);
 
@@ -90,7 +90,7 @@ replay_segment(Oid table, const Wanted *wanted)
 			continue;
 		MemoryContextReset(per_row);
 		log_row_message(row, &message);
-		if (!is_wanted(&message, wanted))
+		if (!is_to_replay(&message, wanted))
 			continue;
 		message.id = message_id_next();
 		message.has_key = false;	/* nobody waits for the copy */
@@ -108,7 +108,7 @@ replay_segment(Oid table, const Wanted *wanted)
 
 /* What is pending comes anyway; what is deferred comes later, or came as another row. */
 static bool
-is_wanted(const Message *message, const Wanted *wanted)
+is_to_replay(const Message *message, const Wanted *wanted)
 {
 	FullTransactionId returned_tx;
 	int			attempts;

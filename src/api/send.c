@@ -34,9 +34,9 @@ static Datum send_message(FunctionCallInfo fcinfo, Oid body_type);
 static char *send_now(Message *message);
 static void read_destination(Message *message, int *maxlen);
 static StringInfo make_command(const Message *message, int maxlen);
-static void add(const char *bytes, size_t size, void *arg);
+static void add_to_command(const char *bytes, size_t size, void *arg);
 static char *add_entry(RedisLink *link, StringInfo command);
-static void attend(void);
+static void check_interrupts(void);
 
 PG_FUNCTION_INFO_V1(outbox_send_text);
 PG_FUNCTION_INFO_V1(outbox_send_json);
@@ -103,7 +103,7 @@ send_now(Message *message)
 	command = make_command(message, maxlen);
 
 	/* Right before: an error that nobody catches would leave it behind. */
-	link = redis_link_create(attend);
+	link = redis_link_create(check_interrupts);
 	PG_TRY();
 	{
 		if (redis_connect(link))
@@ -158,7 +158,7 @@ make_command(const Message *message, int maxlen)
 
 	resp_put_array(command, (maxlen > 0 ? 6 : 3) + entry_count_fields(message));
 	resp_put_string(command, "XADD");
-	entry_write_text(message->dest, add, command);
+	entry_write_text(message->dest, add_to_command, command);
 	if (maxlen > 0)
 	{
 		resp_put_string(command, "MAXLEN");
@@ -166,13 +166,13 @@ make_command(const Message *message, int maxlen)
 		resp_put_number(command, maxlen);
 	}
 	resp_put_string(command, "*");
-	entry_write(message, add, command);
+	entry_write(message, add_to_command, command);
 	return command;
 }
 
 /* An EntrySink. */
 static void
-add(const char *bytes, size_t size, void *arg)
+add_to_command(const char *bytes, size_t size, void *arg)
 {
 	resp_put(arg, bytes, size);
 }
@@ -196,7 +196,7 @@ add_entry(RedisLink *link, StringInfo command)
 }
 
 static void
-attend(void)
+check_interrupts(void)
 {
 	CHECK_FOR_INTERRUPTS();
 }

@@ -40,7 +40,7 @@
  */
 #define CLEANUP_TIMEOUT_MS	60000
 
-static Datum wait_for(FunctionCallInfo fcinfo, const char *msgid);
+static Datum wait_for_record(FunctionCallInfo fcinfo, const char *msgid);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
 static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
@@ -55,18 +55,18 @@ PG_FUNCTION_INFO_V1(outbox_cleanup);
 Datum
 outbox_wait_text(PG_FUNCTION_ARGS)
 {
-	return wait_for(fcinfo, argument_msgid(fcinfo, TEXTOID));
+	return wait_for_record(fcinfo, argument_msgid(fcinfo, TEXTOID));
 }
 
 /* outbox_wait(msgid uuid, endpoint, timeout) */
 Datum
 outbox_wait_uuid(PG_FUNCTION_ARGS)
 {
-	return wait_for(fcinfo, argument_msgid(fcinfo, UUIDOID));
+	return wait_for_record(fcinfo, argument_msgid(fcinfo, UUIDOID));
 }
 
 static Datum
-wait_for(FunctionCallInfo fcinfo, const char *msgid)
+wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 {
 	Endpoint	endpoint = argument_endpoint(fcinfo, 1);
 	RecordName	name;

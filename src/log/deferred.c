@@ -84,7 +84,7 @@ static void scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
 static bool find_waiting(const Deferred *row, void *arg);
 static void begin_append(void);
 static void begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value);
-static bool next_row(IndexLook *look);
+static bool next_deferred(IndexLook *look);
 static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
 
@@ -166,7 +166,7 @@ scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
 	begin_look(&look, COL_KEY, F_UUID_EQ, UUIDPGetDatum(key));
 	do
 	{
-		if (!next_row(&look))
+		if (!next_deferred(&look))
 			break;
 		deferred_read_row(look.slot, &row);
 	} while (reader(&row, arg));
@@ -184,7 +184,7 @@ deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 	bool		found;
 
 	begin_look(&look, COL_ID, F_INT8EQ, Int64GetDatum(id));
-	found = next_row(&look);
+	found = next_deferred(&look);
 	if (found)
 	{
 		bool		isnull;
@@ -314,7 +314,7 @@ begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value
 
 /* Fetches the next row that the index finds; false if there is none. */
 static bool
-next_row(IndexLook *look)
+next_deferred(IndexLook *look)
 {
 	while (index_getnext_slot(look->scan, ForwardScanDirection, look->slot))
 	{

@@ -72,7 +72,7 @@ static bool read_new_transactions(SegmentScan *scan);
 static bool read_ended_transactions(SegmentScan *scan);
 static bool read_transaction(SegmentScan *scan, FullTransactionId tx);
 static bool read_matching(SegmentScan *scan, ScanKey keys, int nkeys);
-static bool has_ended(const SegmentScan *scan, FullTransactionId tx);
+static bool is_seen_by_now(const SegmentScan *scan, FullTransactionId tx);
 static bool was_rolled_back(TransactionId tx);
 static FullTransactionId indexed_tx(const SegmentScan *scan);
 static bool match_key(TupleTableSlot *row, int segment, void *arg);
@@ -289,7 +289,7 @@ read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
 		FullTransactionId tx = indexed_tx(scan);
 
 		CHECK_FOR_INTERRUPTS();
-		if (has_ended(scan, tx) && index_fetch_heap(scan->scan, scan->row))
+		if (is_seen_by_now(scan, tx) && index_fetch_heap(scan->scan, scan->row))
 		{
 			in_vain = 0;
 			if (!scan->reader(scan->row, scan->segment, scan->arg))
@@ -298,7 +298,7 @@ read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
 		else if (++in_vain >= SKIP_AFTER)
 		{
 			in_vain = 0;
-			if (has_ended(scan, tx) && !was_rolled_back(XidFromFullTransactionId(tx)))
+			if (is_seen_by_now(scan, tx) && !was_rolled_back(XidFromFullTransactionId(tx)))
 				continue;		/* only a savepoint of it was */
 			ScanKeyInit(&two[0], 1, BTGreaterStrategyNumber, F_XID8GT, FullTransactionIdGetDatum(tx));
 			index_rescan(scan->scan, two, 2, NULL, 0);
@@ -309,7 +309,7 @@ read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
 
 /* Check whether the later snapshot sees a transaction; if there is none, no matter. */
 static bool
-has_ended(const SegmentScan *scan, FullTransactionId tx)
+is_seen_by_now(const SegmentScan *scan, FullTransactionId tx)
 {
 	return scan->upto == NULL || snapshot_value_sees(scan->upto, tx);
 }

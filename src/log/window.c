@@ -43,12 +43,12 @@ enum
 	NCOLUMNS = COL_OLDEST
 };
 
-static bool fetch(int64 number, Snapshot snapshot, Window *window);
+static bool fetch_window(int64 number, Snapshot snapshot, Window *window);
 static bool newest(Snapshot snapshot, Window *window);
-static bool find(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
+static bool find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
 				 int64 number, Window *window);
 static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
-static void copy_row(TupleTableSlot *row, Window *window);
+static void copy_window(TupleTableSlot *row, Window *window);
 static int	compare_tx(const void *a, const void *b);
 
 /*
@@ -127,7 +127,7 @@ snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx)
 bool
 window_fetch(int64 number, Window *window)
 {
-	return fetch(number, SnapshotSelf, window);
+	return fetch_window(number, SnapshotSelf, window);
 }
 
 /* Reads the window that was opened last. False only in a broken database. */
@@ -145,14 +145,14 @@ window_newest(Window *window)
 bool
 window_at(int64 number, Window *window)
 {
-	return find(SnapshotSelf, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, number, window);
+	return find_window(SnapshotSelf, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, number, window);
 }
 
 /* Reads the oldest window that is kept of those after `number`. False if there is none. */
 bool
 window_after(int64 number, Window *window)
 {
-	return find(SnapshotSelf, ForwardScanDirection, BTGreaterStrategyNumber, F_INT8GT, number, window);
+	return find_window(SnapshotSelf, ForwardScanDirection, BTGreaterStrategyNumber, F_INT8GT, number, window);
 }
 
 /*
@@ -263,7 +263,7 @@ window_propagated(Window *window, bool to_tables)
 bool
 window_published_in(Snapshot snapshot, Window *window)
 {
-	return newest(snapshot, window) && fetch(window->published, snapshot, window);
+	return newest(snapshot, window) && fetch_window(window->published, snapshot, window);
 }
 
 /* The same for the newest window whose receipts have been propagated. */
@@ -271,19 +271,19 @@ bool
 window_handed_over_in(Snapshot snapshot, Window *window)
 {
 	return newest(snapshot, window) &&
-		fetch(Min(window->published, window->propagated), snapshot, window);
+		fetch_window(Min(window->published, window->propagated), snapshot, window);
 }
 
 static bool
-fetch(int64 number, Snapshot snapshot, Window *window)
+fetch_window(int64 number, Snapshot snapshot, Window *window)
 {
-	return find(snapshot, ForwardScanDirection, BTEqualStrategyNumber, F_INT8EQ, number, window);
+	return find_window(snapshot, ForwardScanDirection, BTEqualStrategyNumber, F_INT8EQ, number, window);
 }
 
 static bool
 newest(Snapshot snapshot, Window *window)
 {
-	return find(snapshot, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, PG_INT64_MAX, window);
+	return find_window(snapshot, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, PG_INT64_MAX, window);
 }
 
 /*
@@ -291,7 +291,7 @@ newest(Snapshot snapshot, Window *window)
  * with the one given.
  */
 static bool
-find(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
+find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
 	 int64 number, Window *window)
 {
 	Rings		rings;
@@ -334,7 +334,7 @@ read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot,
 	index_rescan(scan, key, key ? 1 : 0, NULL, 0);
 	found = index_getnext_slot(scan, direction, row);
 	if (found)
-		copy_row(row, window);
+		copy_window(row, window);
 
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
@@ -344,7 +344,7 @@ read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot,
 }
 
 static void
-copy_row(TupleTableSlot *row, Window *window)
+copy_window(TupleTableSlot *row, Window *window)
 {
 	slot_getallattrs(row);
 #define COLUMN(col) (row->tts_values[(col) - 1])

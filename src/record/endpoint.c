@@ -58,13 +58,13 @@ static bool stale;
 
 static Endpoint *copy_of(const char *name);
 static Endpoint settle(const EndpointRow *row, const char *name);
-static void load(void);
-static void load_row(TupleTableSlot *slot, EndpointRow *row);
+static void load_endpoints(void);
+static void load_endpoint(TupleTableSlot *slot, EndpointRow *row);
 static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
 static int64 retention_of(const EndpointRow *row);
 static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
-static void forget_on_change(Datum arg, Oid relation);
+static void forget_endpoints(Datum arg, Oid relation);
 
 PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
 
@@ -72,7 +72,7 @@ PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
 void
 endpoint_init(void)
 {
-	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
+	CacheRegisterRelcacheCallback(forget_endpoints, (Datum) 0);
 }
 
 /*
@@ -100,7 +100,7 @@ endpoint_find(const char *name, Endpoint *endpoint)
 {
 	static const EndpointRow none;
 
-	load();
+	load_endpoints();
 	for (int i = 0; i < nrows; i++)
 	{
 		if (strcmp(rows[i].name, name) == 0)
@@ -117,7 +117,7 @@ endpoint_find(const char *name, Endpoint *endpoint)
 void
 endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
 {
-	load();
+	load_endpoints();
 	for (int i = 0; i < nrows; i++)
 	{
 		Endpoint	endpoint = settle(&rows[i], rows[i].name);
@@ -133,7 +133,7 @@ endpoint_list(void)
 	List	   *endpoints = NIL;
 	bool		has_default = false;
 
-	load();
+	load_endpoints();
 	for (int i = 0; i < nrows; i++)
 	{
 		endpoints = lappend(endpoints, copy_of(rows[i].name));
@@ -153,7 +153,7 @@ endpoint_check_place(const char *name, const RecordMapping *mapping, const char 
 	const EndpointRow *now = &none;
 
 	AcceptInvalidationMessages();
-	load();
+	load_endpoints();
 	for (int i = 0; i < nrows; i++)
 	{
 		if (strcmp(rows[i].name, name) == 0)
@@ -177,7 +177,7 @@ endpoint_longest_retention(void)
 {
 	int64		longest = outbox_retention * USECS_PER_SEC;
 
-	load();
+	load_endpoints();
 	for (int i = 0; i < nrows; i++)
 		longest = Max(longest, retention_of(&rows[i]));
 	return longest;
@@ -244,7 +244,7 @@ wanted_retention(const EndpointRow *row)
 }
 
 static void
-load(void)
+load_endpoints(void)
 {
 	Oid			relation = relations_enter()->endpoint;
 	Relation	table;
@@ -279,7 +279,7 @@ load(void)
 			continue;
 		if (nrows == size)
 			rows = repalloc(rows, (size *= 2) * sizeof(EndpointRow));
-		load_row(slot, &rows[nrows++]);
+		load_endpoint(slot, &rows[nrows++]);
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
@@ -292,7 +292,7 @@ load(void)
 }
 
 static void
-load_row(TupleTableSlot *slot, EndpointRow *row)
+load_endpoint(TupleTableSlot *slot, EndpointRow *row)
 {
 	bool		isnull;
 	Datum		value;
@@ -345,7 +345,7 @@ interval_to_microseconds(const Interval *interval)
 }
 
 static void
-forget_on_change(Datum arg, Oid relation)
+forget_endpoints(Datum arg, Oid relation)
 {
 	if (relation == InvalidOid || relation == cached_relation)
 		stale = true;

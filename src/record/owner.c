@@ -22,7 +22,7 @@
 
 static bool code_runs;			/* triggers of a record table may be running */
 
-static void run(Oid owner, OwnerStatement statement, void *arg);
+static void run_as_owner(Oid owner, OwnerStatement statement, void *arg);
 static void close_cursors(void);
 
 /*
@@ -64,7 +64,7 @@ owner_try(Oid owner, OwnerStatement statement, void *arg)
 	owner_code_begin();
 	PG_TRY();
 	{
-		run(owner, statement, arg);
+		run_as_owner(owner, statement, arg);
 		ReleaseCurrentSubTransaction();
 		owner_code_end();
 	}
@@ -110,7 +110,7 @@ owner_code_refuse(void)
 }
 
 static void
-run(Oid owner, OwnerStatement statement, void *arg)
+run_as_owner(Oid owner, OwnerStatement statement, void *arg)
 {
 	OwnerRights before;
 

@@ -59,7 +59,7 @@
 #include "src/settings.h"
 #include "src/store/store.h"
 
-static RecordLook look(const RecordName *name, RecordMemo *memo);
+static RecordLook look_up(const RecordName *name, RecordMemo *memo);
 static const RecordPlace *place_of(const RecordName *name);
 static RecordLook claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo);
 static RecordLook look_to_claim(const RecordPlace *place, RecordClaim *claim);
@@ -70,7 +70,7 @@ static bool is_in_store(const RecordName *name);
 static void check_is_alone(void);
 static void check_is_in_store(const RecordName *name, const RecordLook *found);
 static bool all_is_propagated(void);
-static void append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
+static void append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /*
  * Names the record of a message; strings are copied into the current context.
@@ -110,7 +110,7 @@ record_look(const RecordName *name, RecordMemo *memo)
 		memo->looked_at = GetCurrentTimestamp();
 		memo->looked_at_clock = clock_now();
 	}
-	found = look(name, memo);
+	found = look_up(name, memo);
 	if (found.fate != RECORD_COMMITTED && is_in_store(name))
 		return (RecordLook) {.fate = RECORD_COMMITTED};
 	return found;
@@ -148,7 +148,7 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 
 /* Looks where the endpoint keeps its records. */
 static RecordLook
-look(const RecordName *name, RecordMemo *memo)
+look_up(const RecordName *name, RecordMemo *memo)
 {
 	if (OidIsValid(name->mapping.table))
 	{
@@ -348,18 +348,18 @@ all_is_propagated(void)
 void
 record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
-	append(key, endpoint, msgid, false);
+	append_unclaimed(key, endpoint, msgid, false);
 }
 
 /* The same with a record that a dump has brought: it does not undo that its id was forgotten. */
 void
 record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
-	append(key, endpoint, msgid, true);
+	append_unclaimed(key, endpoint, msgid, true);
 }
 
 static void
-append(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored)
+append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored)
 {
 	RecordName	name = {
 		.endpoint = (char *) endpoint,

@@ -53,8 +53,8 @@ static SessionState *state;
 static SessionState *writable_state(void);
 static void open_message(SessionState *session, const Endpoint *endpoint, const char *msgid);
 static void refuse_claimed(const RecordName *name, const RecordLook *winner);
-static void at_transaction_end(XactEvent event, void *arg);
-static void at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
+static void end_with_transaction(XactEvent event, void *arg);
+static void follow_savepoint(SubXactEvent event, SubTransactionId mine,
 								  SubTransactionId parent, void *arg);
 static void refuse_at_commit(XactEvent event, void *arg);
 static void refuse_open_message(void);
@@ -63,8 +63,8 @@ static void refuse_open_message(void);
 void
 session_init(void)
 {
-	RegisterXactCallback(at_transaction_end, NULL);
-	RegisterSubXactCallback(at_subtransaction_end, NULL);
+	RegisterXactCallback(end_with_transaction, NULL);
+	RegisterSubXactCallback(follow_savepoint, NULL);
 }
 
 /*
@@ -237,7 +237,7 @@ refuse_claimed(const RecordName *name, const RecordLook *winner)
 }
 
 static void
-at_transaction_end(XactEvent event, void *arg)
+end_with_transaction(XactEvent event, void *arg)
 {
 	switch (event)
 	{
@@ -265,7 +265,7 @@ at_transaction_end(XactEvent event, void *arg)
 }
 
 static void
-at_subtransaction_end(SubXactEvent event, SubTransactionId mine,
+follow_savepoint(SubXactEvent event, SubTransactionId mine,
 					  SubTransactionId parent, void *arg)
 {
 	SessionState *below;

@@ -57,10 +57,10 @@ struct RedisLink
 
 static size_t unsent(const RedisLink *link);
 static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
-static bool await_connection(RedisLink *link, TimestampTz deadline);
+static bool await_socket(RedisLink *link, TimestampTz deadline);
 static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
-static int	wait_for(RedisLink *link, int events, TimestampTz deadline);
+static int	wait_for_socket(RedisLink *link, int events, TimestampTz deadline);
 static TimestampTz deadline_after(int ms);
 
 /* Makes a closed link, which lives until redis_link_free(). */
@@ -286,7 +286,7 @@ redis_link_receive(RedisLink *link)
 		}
 		if (link->limit)
 			deadline = Min(deadline, link->limit);
-		events = wait_for(link, events, deadline);
+		events = wait_for_socket(link, events, deadline);
 
 		/* What is there is read even so: we may have attended to others for long. */
 		is_late = clock_now() >= deadline;
@@ -343,17 +343,17 @@ open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline
 		return false;
 	}
 	resp_limit_replies(link->redis->reader);
-	return await_connection(link, deadline);
+	return await_socket(link, deadline);
 }
 
 static bool
-await_connection(RedisLink *link, TimestampTz deadline)
+await_socket(RedisLink *link, TimestampTz deadline)
 {
 	int			failure = 0;
 	socklen_t	size = sizeof(failure);
 	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
 
-	if (wait_for(link, WL_SOCKET_WRITEABLE, deadline) == 0)
+	if (wait_for_socket(link, WL_SOCKET_WRITEABLE, deadline) == 0)
 	{
 		redis_link_fail(link, "could not connect within %ld ms", ms);
 		return false;
@@ -424,7 +424,7 @@ read_some(RedisLink *link)
 
 /* Waits for the socket; returns the events, 0 when the time is up. */
 static int
-wait_for(RedisLink *link, int events, TimestampTz deadline)
+wait_for_socket(RedisLink *link, int events, TimestampTz deadline)
 {
 	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }

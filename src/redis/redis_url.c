@@ -51,6 +51,13 @@ redis_url_parse(const char *text, RedisUrl *url, const char **reason)
 	return false;
 }
 
+/* Check whether a URL is one of a Redis, right or wrong. */
+bool
+redis_url_has_scheme(const char *text)
+{
+	return starts_with(text, "redis://") || starts_with(text, "redis+sentinel://") || starts_with(text, "unix://");
+}
+
 static bool
 starts_with(const char *text, const char *prefix)
 {

@@ -26,6 +26,7 @@ typedef struct RedisUrl
 	int			db;
 } RedisUrl;
 
+extern bool redis_url_has_scheme(const char *text);
 extern bool redis_url_parse(const char *text, RedisUrl *url, const char **reason);
 
 #endif							/* OUTBOX_REDIS_URL_H */

@@ -37,7 +37,7 @@ typedef struct Lookup
 static Lookup lookups[MAX_LOOKUPS];
 
 static Lookup *find_lookup(const char *host);
-static const char *begin(Lookup *lookup, const char *host);
+static const char *begin_lookup(Lookup *lookup, const char *host);
 static const char *await(Lookup *lookup, TimestampTz deadline, void (*attend) (void));
 static void await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void));
 static void add_addresses(const struct addrinfo *found, Addresses *addresses);
@@ -63,7 +63,7 @@ resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Add
 	lookup = find_lookup(host);
 	if (lookup == NULL || lookup->waited_for)
 		return "too many hosts are being looked up";
-	if (lookup->name[0] == '\0' && (failure = begin(lookup, host)) != NULL)
+	if (lookup->name[0] == '\0' && (failure = begin_lookup(lookup, host)) != NULL)
 		return failure;
 	failure = await(lookup, deadline, attend);
 	if (failure)
@@ -102,7 +102,7 @@ find_lookup(const char *host)
 }
 
 static const char *
-begin(Lookup *lookup, const char *host)
+begin_lookup(Lookup *lookup, const char *host)
 {
 	struct gaicb *list[] = {&lookup->request};
 	int			result;

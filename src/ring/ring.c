@@ -67,12 +67,12 @@ static Rings known;
 static Oid	known_extension;	/* that it belongs to */
 static uint64 known_version = NO_VERSION;
 
-static const Rings *look(void);
+static const Rings *rings_now(void);
 static bool take_shared(const Relations *relations);
-static void load(const Relations *relations, Rings *rings);
-static void load_row(TupleTableSlot *row, Rings *rings);
+static void load_rings(const Relations *relations, Rings *rings);
+static void load_segment(TupleTableSlot *row, Rings *rings);
 static void check_loaded(const Relations *relations, const Rings *rings);
-static void publish(const Relations *relations, const Rings *rings);
+static void share_rings(const Relations *relations, const Rings *rings);
 static int	index_of(const char *name, const char *const *names, int n);
 
 /*
@@ -83,14 +83,14 @@ static int	index_of(const char *name, const char *const *names, int n);
 void
 rings_read(Rings *rings)
 {
-	*rings = *look();
+	*rings = *rings_now();
 }
 
 /* The generation of the rings now. */
 int64
 rings_generation(void)
 {
-	return look()->generation;
+	return rings_now()->generation;
 }
 
 /* The generation that sessions know of; for workers, which need no transaction for it. */
@@ -116,8 +116,8 @@ rings_reload(void)
 	const Relations *relations = relations_enter();
 	Rings		rings;
 
-	load(relations, &rings);
-	publish(relations, &rings);
+	load_rings(relations, &rings);
+	share_rings(relations, &rings);
 }
 
 /*
@@ -130,12 +130,12 @@ ring_open_current(RingKind kind)
 {
 	for (;;)
 	{
-		int			current = look()->ring[kind].current;
+		int			current = rings_now()->ring[kind].current;
 		Oid			table = relations_enter()->segments[kind][current].table;
 
 		/* A change after this look waits for us before it takes effect. */
 		lock_to_end(table, RowExclusiveLock);
-		if (look()->ring[kind].current == current)
+		if (rings_now()->ring[kind].current == current)
 			return table_open(table, NoLock);
 		unlock_early(table, RowExclusiveLock);
 	}
@@ -177,15 +177,15 @@ segment_state_name(SegmentState state)
 
 /* The rings of this moment; good until the next look. */
 static const Rings *
-look(void)
+rings_now(void)
 {
 	const Relations *relations = relations_enter();
 	Rings		rings;
 
 	if (!take_shared(relations))
 	{
-		load(relations, &rings);
-		publish(relations, &rings);
+		load_rings(relations, &rings);
+		share_rings(relations, &rings);
 		known = rings;
 		known_version = NO_VERSION;
 	}
@@ -218,7 +218,7 @@ take_shared(const Relations *relations)
 
 /* Replaces the shared copy by a newer one. */
 static void
-publish(const Relations *relations, const Rings *rings)
+share_rings(const Relations *relations, const Rings *rings)
 {
 	DatabaseShared *shared = shared_mine();
 
@@ -239,7 +239,7 @@ publish(const Relations *relations, const Rings *rings)
 
 /* Reads the table with a new snapshot, so that all rows are of one moment. */
 static void
-load(const Relations *relations, Rings *rings)
+load_rings(const Relations *relations, Rings *rings)
 {
 	Relation	table = table_open(relations->ring, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -250,7 +250,7 @@ load(const Relations *relations, Rings *rings)
 	for (int kind = 0; kind < RING_KINDS; kind++)
 		rings->ring[kind].current = -1;
 	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
-		load_row(row, rings);
+		load_segment(row, rings);
 
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
@@ -260,7 +260,7 @@ load(const Relations *relations, Rings *rings)
 }
 
 static void
-load_row(TupleTableSlot *row, Rings *rings)
+load_segment(TupleTableSlot *row, Rings *rings)
 {
 	Ring	   *ring;
 	Segment	   *segment;

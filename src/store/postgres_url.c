@@ -22,6 +22,13 @@ static const char **find_value(PostgresUrl *url, const char *name);
 static char *next_item(char **list);
 static int	count_items(const char *list);
 
+/* Check whether a URL is one of a PostgreSQL, right or wrong. */
+bool
+postgres_url_has_scheme(const char *text)
+{
+	return strncmp(text, "postgresql://", 13) == 0 || strncmp(text, "postgres://", 11) == 0;
+}
+
 /* NULL, or what is wrong with a URL. What libpq says of a URL may quote a password, so we say less. */
 const char *
 postgres_url_problem(const char *text)

@@ -21,6 +21,7 @@ typedef struct PostgresUrl
 	char	   *addresses;
 } PostgresUrl;
 
+extern bool postgres_url_has_scheme(const char *text);
 extern const char *postgres_url_problem(const char *text);
 
 /* Not inlined: gcc would warn that their variables do not survive a longjmp. */

@@ -25,7 +25,9 @@
 #include "src/clock.h"
 #include "src/foreign_text.h"
 #include "src/limits.h"
+#include "src/redis/redis_url.h"
 #include "src/settings.h"
+#include "src/store/postgres_url.h"
 #include "src/store/store_kind.h"
 
 #define MAX_CONNECTIONS	4
@@ -57,14 +59,13 @@ static Connection connections[MAX_CONNECTIONS];
 static LinkAttend attend_with;
 
 static const StoreKind *kind_of(const char *url);
-static bool starts_with(const char *text, const char *prefix);
 static bool perform(const char *url, Task *task, StoreFailure *failure);
 static Connection *find_connection(const char *url);
 static bool open_connection(Connection *connection, StoreFailure *failure);
-static bool run(Connection *connection, Task *task, StoreFailure *failure);
+static bool run_task(Connection *connection, Task *task, StoreFailure *failure);
 static void disconnect(Connection *connection);
 static bool try_twice(Connection *connection, Task *task, StoreFailure *failure);
-static void attend(void);
+static void attend_to_caller(void);
 static void append_masked_query(StringInfo masked, const char *query);
 
 PG_FUNCTION_INFO_V1(outbox_check_store);
@@ -236,17 +237,11 @@ outbox_mask_store(PG_FUNCTION_ARGS)
 static const StoreKind *
 kind_of(const char *url)
 {
-	if (starts_with(url, "redis://") || starts_with(url, "redis+sentinel://") || starts_with(url, "unix://"))
+	if (redis_url_has_scheme(url))
 		return &store_redis;
-	if (starts_with(url, "postgresql://") || starts_with(url, "postgres://"))
+	if (postgres_url_has_scheme(url))
 		return &store_postgres;
 	return NULL;
-}
-
-static bool
-starts_with(const char *text, const char *prefix)
-{
-	return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
 /* Performs a task; what it allocates goes with the next one. */
@@ -288,11 +283,11 @@ try_twice(Connection *connection, Task *task, StoreFailure *failure)
 	kept = connection->opened != NULL;
 	if (!kept && !open_connection(connection, failure))
 		return false;
-	if (run(connection, task, failure))
+	if (run_task(connection, task, failure))
 		return true;
 	if (!kept || TimestampDifferenceExceeds(begun, clock_now(), outbox_command_timeout))
 		return false;
-	return open_connection(connection, failure) && run(connection, task, failure);
+	return open_connection(connection, failure) && run_task(connection, task, failure);
 }
 
 /* The connection for a URL, open or not; NULL if the URL is no good. */
@@ -323,13 +318,13 @@ find_connection(const char *url)
 static bool
 open_connection(Connection *connection, StoreFailure *failure)
 {
-	connection->opened = connection->kind->connect(connection->url, attend, failure);
+	connection->opened = connection->kind->connect(connection->url, attend_to_caller, failure);
 	return connection->opened != NULL;
 }
 
 /* After an error in here `busy` stays. */
 static bool
-run(Connection *connection, Task *task, StoreFailure *failure)
+run_task(Connection *connection, Task *task, StoreFailure *failure)
 {
 	const StoreKind *kind = connection->kind;
 	bool		done;
@@ -363,7 +358,7 @@ disconnect(Connection *connection)
  * nothing: what the dispatcher does meanwhile has transactions of its own.
  */
 static void
-attend(void)
+attend_to_caller(void)
 {
 	MemoryContext caller = CurrentMemoryContext;
 

@@ -21,55 +21,55 @@
 #define UUID_ARRAY_TYPE	2951
 #define HEX				"0123456789abcdef"
 
-static void *open_store(const char *url, LinkAttend attend, StoreFailure *failure);
-static void close_store(void *connection);
-static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
-static bool remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
-static bool ask_about(void *connection, const char *query, const pg_uuid_t *key,
+static void *postgres_store_open(const char *url, LinkAttend attend, StoreFailure *failure);
+static void postgres_store_close(void *connection);
+static bool postgres_store_contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool postgres_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool ask_about_key(void *connection, const char *query, const pg_uuid_t *key,
 					  bool *found, StoreFailure *failure);
-static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+static bool postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 				StoreFailure *failure);
-static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
+static bool postgres_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
 static void put_uuid(StringInfo out, const pg_uuid_t *uuid);
 
 const StoreKind store_postgres = {
 	.url_problem = postgres_url_problem,
-	.connect = open_store,
-	.close = close_store,
-	.contains = contains,
-	.remove = remove_key,
-	.add = add,
-	.inspect = inspect
+	.connect = postgres_store_open,
+	.close = postgres_store_close,
+	.contains = postgres_store_contains,
+	.remove = postgres_store_remove,
+	.add = postgres_store_add,
+	.inspect = postgres_store_inspect
 };
 
 static void *
-open_store(const char *url, LinkAttend attend, StoreFailure *failure)
+postgres_store_open(const char *url, LinkAttend attend, StoreFailure *failure)
 {
 	return postgres_link_open(url, attend, failure);
 }
 
 static void
-close_store(void *connection)
+postgres_store_close(void *connection)
 {
 	postgres_link_close(connection);
 }
 
 static bool
-contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+postgres_store_contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
-	return ask_about(connection, "SELECT outbox.store_contains($1)", key, found, failure);
+	return ask_about_key(connection, "SELECT outbox.store_contains($1)", key, found, failure);
 }
 
 static bool
-remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+postgres_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
-	return ask_about(connection, "SELECT outbox.store_remove($1)", key, found, failure);
+	return ask_about_key(connection, "SELECT outbox.store_remove($1)", key, found, failure);
 }
 
 /* Asks what is answered by yes or no; any other answer is a failure. */
 static bool
-ask_about(void *connection, const char *query, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
 	StringInfoData argument;
 	char		answer[8];
@@ -87,7 +87,7 @@ ask_about(void *connection, const char *query, const pg_uuid_t *key, bool *found
 
 /* One statement, so all are there or none. */
 static bool
-add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 	StoreFailure *failure)
 {
 	StringInfoData argument;
@@ -107,7 +107,7 @@ add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 }
 
 static bool
-inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure)
+postgres_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure)
 {
 	char		answer[32];
 

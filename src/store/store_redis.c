@@ -31,38 +31,38 @@
 /* More milliseconds than these Redis does not take: for ever. */
 #define MAX_MS		INT64CONST(100000000000000)
 
-static const char *url_problem(const char *text);
-static void *open_store(const char *text, LinkAttend attend, StoreFailure *failure);
-static void close_store(void *connection);
-static bool contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
-static bool remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static const char *redis_store_url_problem(const char *text);
+static void *redis_store_open(const char *text, LinkAttend attend, StoreFailure *failure);
+static void redis_store_close(void *connection);
+static bool redis_store_contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
+static bool redis_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure);
-static bool add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+static bool redis_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 				StoreFailure *failure);
-static bool inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
+static bool redis_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
-static StringInfo begin(void);
+static StringInfo begin_commands(void);
 static void put_key(StringInfo out, const pg_uuid_t *key);
 static bool send_commands(RedisLink *link, StringInfo out, StoreFailure *failure);
-static bool expect_master(RedisLink *link, StoreFailure *failure);
-static bool expect_ok(RedisLink *link, StoreFailure *failure);
+static bool read_role(RedisLink *link, StoreFailure *failure);
+static bool read_ok(RedisLink *link, StoreFailure *failure);
 static redisReply *receive(RedisLink *link, StoreFailure *failure);
 static void fail_with(StoreFailure *failure, const redisReply *reply);
 static void fail_with_link(StoreFailure *failure, RedisLink *link);
 static bool may_evict(const char *info);
 
 const StoreKind store_redis = {
-	.url_problem = url_problem,
-	.connect = open_store,
-	.close = close_store,
-	.contains = contains,
-	.remove = remove_key,
-	.add = add,
-	.inspect = inspect
+	.url_problem = redis_store_url_problem,
+	.connect = redis_store_open,
+	.close = redis_store_close,
+	.contains = redis_store_contains,
+	.remove = redis_store_remove,
+	.add = redis_store_add,
+	.inspect = redis_store_inspect
 };
 
 static const char *
-url_problem(const char *text)
+redis_store_url_problem(const char *text)
 {
 	RedisUrl	url;
 	const char *problem = NULL;
@@ -72,7 +72,7 @@ url_problem(const char *text)
 
 /* One link for all stores would do no good: each has its own connection. */
 static void *
-open_store(const char *text, LinkAttend attend, StoreFailure *failure)
+redis_store_open(const char *text, LinkAttend attend, StoreFailure *failure)
 {
 	RedisUrl	url;
 	const char *problem;
@@ -98,19 +98,19 @@ open_store(const char *text, LinkAttend attend, StoreFailure *failure)
 }
 
 static void
-close_store(void *connection)
+redis_store_close(void *connection)
 {
 	redis_link_free(connection);
 }
 
 static bool
-contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+redis_store_contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
 	return ask_about(connection, "EXISTS", key, found, failure);
 }
 
 static bool
-remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
+redis_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
 	return ask_about(connection, "DEL", key, found, failure);
 }
@@ -119,14 +119,14 @@ remove_key(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *fa
 static bool
 ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure)
 {
-	StringInfo	out = begin();
+	StringInfo	out = begin_commands();
 	redisReply *reply;
 	bool		known;
 
 	resp_put_array(out, 2);
 	resp_put_string(out, command);
 	put_key(out, key);
-	if (!send_commands(link, out, failure) || !expect_master(link, failure))
+	if (!send_commands(link, out, failure) || !read_role(link, failure))
 		return false;
 	reply = receive(link, failure);
 	if (reply == NULL)
@@ -145,10 +145,10 @@ ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answ
  * must be there: else what was lost before it would be so for good.
  */
 static bool
-add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+redis_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 	StoreFailure *failure)
 {
-	StringInfo	out = begin();
+	StringInfo	out = begin_commands();
 	char	   *name = psprintf("%s%s", MARK_PREFIX, mark->client);
 
 	resp_put_array(out, 6 + 2 * n);
@@ -165,15 +165,15 @@ add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
 		put_key(out, &keys[i].key);
 		resp_put_number(out, ms > MAX_MS ? 0 : ms);
 	}
-	return send_commands(connection, out, failure) && expect_master(connection, failure) &&
-		expect_ok(connection, failure);
+	return send_commands(connection, out, failure) && read_role(connection, failure) &&
+		read_ok(connection, failure);
 }
 
 /* INFO may be forbidden to us; then we know nothing against the server. */
 static bool
-inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure)
+redis_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure)
 {
-	StringInfo	out = begin();
+	StringInfo	out = begin_commands();
 	char	   *name = psprintf("%s%s", MARK_PREFIX, client);
 	redisReply *reply;
 	bool		understood;
@@ -184,7 +184,7 @@ inspect(void *connection, const char *client, StoreReport *report, StoreFailure 
 	resp_put_array(out, 2);
 	resp_put_string(out, "INFO");
 	resp_put_string(out, "memory");
-	if (!send_commands(connection, out, failure) || !expect_master(connection, failure))
+	if (!send_commands(connection, out, failure) || !read_role(connection, failure))
 		return false;
 
 	memset(report, 0, sizeof(*report));
@@ -212,7 +212,7 @@ inspect(void *connection, const char *client, StoreReport *report, StoreFailure 
 
 /* Every batch of commands begins with the question who answers. */
 static StringInfo
-begin(void)
+begin_commands(void)
 {
 	StringInfo	out = makeStringInfo();
 
@@ -243,7 +243,7 @@ send_commands(RedisLink *link, StringInfo out, StoreFailure *failure)
 
 /* Reads the answer to ROLE. */
 static bool
-expect_master(RedisLink *link, StoreFailure *failure)
+read_role(RedisLink *link, StoreFailure *failure)
 {
 	redisReply *reply = receive(link, failure);
 	const char *role = NULL;
@@ -264,7 +264,7 @@ expect_master(RedisLink *link, StoreFailure *failure)
 }
 
 static bool
-expect_ok(RedisLink *link, StoreFailure *failure)
+read_ok(RedisLink *link, StoreFailure *failure)
 {
 	redisReply *reply = receive(link, failure);
 	bool		ok = reply && reply->type == REDIS_REPLY_STATUS;

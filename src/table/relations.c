@@ -39,20 +39,20 @@ static uint64 cache_version;	/* counts the times it was emptied */
 static Oid	entered;			/* the gate that this transaction holds */
 
 static bool resolve(Relations *relations);
-static bool look_up(Relations *relations);
+static bool look_up_names(Relations *relations);
 static int	resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments);
-static Oid	find(Oid schema, const char *format, int segment);
+static Oid	find_segment(Oid schema, const char *format, int segment);
 static ResourceOwner act_for_transaction(void);
-static void at_transaction_end(XactEvent event, void *arg);
-static void forget_on_change(Datum arg, Oid relation);
+static void leave_gate(XactEvent event, void *arg);
+static void forget_relations(Datum arg, Oid relation);
 static bool is_ours(Oid relation);
 
 /* Registers the callbacks; once, by _PG_init. */
 void
 relations_init(void)
 {
-	CacheRegisterRelcacheCallback(forget_on_change, (Datum) 0);
-	RegisterXactCallback(at_transaction_end, NULL);
+	CacheRegisterRelcacheCallback(forget_relations, (Datum) 0);
+	RegisterXactCallback(leave_gate, NULL);
 }
 
 /*
@@ -170,7 +170,7 @@ act_for_transaction(void)
 }
 
 static void
-at_transaction_end(XactEvent event, void *arg)
+leave_gate(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE ||
 		event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PARALLEL_ABORT)
@@ -187,13 +187,13 @@ resolve(Relations *relations)
 	do
 	{
 		version = cache_version;
-		found = look_up(relations);
+		found = look_up_names(relations);
 	} while (version != cache_version);
 	return found;
 }
 
 static bool
-look_up(Relations *relations)
+look_up_names(Relations *relations)
 {
 	Oid			schema = get_namespace_oid(OUTBOX_SCHEMA, true);
 
@@ -229,17 +229,17 @@ resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *
 {
 	int			n = 0;
 
-	while (n < MAX_SEGMENTS && OidIsValid(segments[n].table = find(schema, table, n)))
+	while (n < MAX_SEGMENTS && OidIsValid(segments[n].table = find_segment(schema, table, n)))
 	{
 		if (has_windows)
-			segments[n].window = find(schema, "window_%d", n);
+			segments[n].window = find_segment(schema, "window_%d", n);
 		n++;
 	}
 	return n;
 }
 
 static Oid
-find(Oid schema, const char *format, int segment)
+find_segment(Oid schema, const char *format, int segment)
 {
 	char		name[NAMEDATALEN];
 
@@ -248,7 +248,7 @@ find(Oid schema, const char *format, int segment)
 }
 
 static void
-forget_on_change(Datum arg, Oid relation)
+forget_relations(Datum arg, Oid relation)
 {
 	if (cache_valid && relation != InvalidOid && !is_ours(relation))
 		return;
