@@ -106,7 +106,7 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 }
 
 /*
- * Whether a statement enables or disables triggers of a table of ours, and
+ * Check whether a statement enables or disables triggers of a table of ours, and
  * nothing else: that is left out, with a warning, so a restore goes on.
  */
 static bool
@@ -230,7 +230,7 @@ database_to_leave(Node *statement)
 	return InvalidOid;
 }
 
-/* Whether the user may copy a database of somebody else's: it is there for that, and they may create some. */
+/* Check whether the user may copy a database of somebody else's: it is there for that, and they may create some. */
 static bool
 may_copy(Oid database)
 {

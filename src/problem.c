@@ -119,7 +119,7 @@ problem_clear(ProblemKind kind)
 	LWLockRelease(shared->lock);
 }
 
-/* Whether a problem is noted; only for who notes it. */
+/* Check whether a problem is noted; only for who notes it. */
 bool
 problem_is_set(ProblemKind kind)
 {

@@ -67,7 +67,7 @@ shared_startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/* Whether the library was preloaded. */
+/* Check whether the library was preloaded. */
 bool
 shared_available(void)
 {

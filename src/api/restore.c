@@ -116,7 +116,7 @@ outbox_is_pending(PG_FUNCTION_ARGS)
 Datum
 outbox_is_to_propagate(PG_FUNCTION_ARGS)
 {
-	return ended_after(fcinfo, window_handed_over_in);
+	return ended_after(fcinfo, window_propagated_in);
 }
 
 /* outbox.wake_launcher(): called by the extension's script, however it is run. */
@@ -157,7 +157,7 @@ outbox_delivery_changed(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* Whether a transaction had not ended when the window ended that was read. */
+/* Check whether a transaction had not ended when the window ended that was read. */
 static Datum
 ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
 {
@@ -186,7 +186,7 @@ is_dispatcher(void)
 	return shared && shared->report.pid == MyProcPid;
 }
 
-/* Whether a value is missing that must be there. */
+/* Check whether a value is missing that must be there. */
 static bool
 is_incomplete(TupleTableSlot *row)
 {

@@ -161,7 +161,7 @@ wait_deadline(FunctionCallInfo fcinfo)
 }
 
 /*
- * Whether everything that a committed record carries is in Redis; *is_dead says
+ * Check whether everything that a committed record carries is in Redis; *is_dead says
  * that a message of it has been given up.
  */
 static bool
@@ -179,7 +179,7 @@ is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 }
 
 /*
- * Whether what a record carries is in Redis or deferred. Messages of one that was
+ * Check whether what a record carries is in Redis or deferred. Messages of one that was
  * restored came back in another transaction. What is compacted or in a store was
  * published before. One in a custom record table says whether it
  * has been marked, or else it is gone by now.

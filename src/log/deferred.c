@@ -117,7 +117,7 @@ deferred_scan(DeferredReader reader, void *arg)
 }
 
 /*
- * Whether a message of a record is not in Redis because it was deferred, as far
+ * Check whether a message of a record is not in Redis because it was deferred, as far
  * as is known from what `published` sees; *is_dead says that one has been given
  * up, and will not be sent by itself.
  */
@@ -174,7 +174,7 @@ scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
 }
 
 /*
- * Whether there is a row for a message, how often it was tried, and which row
+ * Check whether there is a row for a message, how often it was tried, and which row
  * of the log counts if it was returned; InvalidFullTransactionId if it was not.
  */
 bool

@@ -18,7 +18,7 @@
 
 #include "src/compat.h"
 #include "src/log/log_row.h"
-#include "src/table/append.h"
+#include "src/table/row.h"
 
 /* Inserts a message, as one of the caller's top-level transaction. The caller holds RowExclusiveLock. */
 void
@@ -44,7 +44,7 @@ log_row_insert(Relation table, const Message *message)
 	isnull[LOG_COL_HEADERS - 1] = message->headers == NULL;
 	isnull[LOG_COL_DELIVER_AT - 1] = message->deliver_at == 0;
 
-	append_row(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
+	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
 }
 
 /* Check whether a row is a receipt and not a message. */

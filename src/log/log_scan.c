@@ -169,7 +169,7 @@ log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg)
  * what is there.
  */
 int64
-log_highest_id(void)
+log_scan_highest_id(void)
 {
 	Rings		rings;
 	int64		highest = 0;

@@ -59,7 +59,7 @@ message_id_note_used(void)
 {
 	int64		highest = deferred_highest_id();
 
-	note_id(shared_mine(), Max(highest, log_highest_id()));
+	note_id(shared_mine(), Max(highest, log_scan_highest_id()));
 }
 
 static int64

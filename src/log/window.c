@@ -24,7 +24,7 @@
 #include "src/compat.h"
 #include "src/log/window.h"
 #include "src/shared.h"
-#include "src/table/append.h"
+#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 
@@ -49,79 +49,6 @@ static bool find_window(Snapshot snapshot, ScanDirection direction, StrategyNumb
 				 int64 number, Window *window);
 static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
 static void copy_window(TupleTableSlot *row, Window *window);
-static int	compare_tx(const void *a, const void *b);
-
-/*
- * The snapshot of this moment, palloc'd. Needs an active snapshot that was
- * just taken.
- */
-SnapshotValue *
-snapshot_value_now(void)
-{
-	return (SnapshotValue *) DatumGetPointer(DirectFunctionCall1(pg_current_snapshot, (Datum) 0));
-}
-
-/* The snapshot of this moment, palloc'd, whatever the isolation level. */
-SnapshotValue *
-snapshot_value_latest(void)
-{
-	SnapshotValue *latest;
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	latest = snapshot_value_now();
-	PopActiveSnapshot();
-	return latest;
-}
-
-/* A palloc'd copy. */
-SnapshotValue *
-snapshot_value_copy(const SnapshotValue *snapshot)
-{
-	SnapshotValue *copy = palloc(VARSIZE(snapshot));
-
-	memcpy(copy, snapshot, VARSIZE(snapshot));
-	return copy;
-}
-
-/*
- * A palloc'd copy that takes some transactions for being still in progress.
- * They are below the snapshot's xmax; the same one may be named repeatedly.
- */
-SnapshotValue *
-snapshot_value_without(const SnapshotValue *snapshot, const FullTransactionId *txs, uint32 ntxs)
-{
-	Size		size = offsetof(SnapshotValue, xip) +
-		((Size) snapshot->nxip + ntxs) * sizeof(FullTransactionId);
-	SnapshotValue *result = palloc(size);
-	uint32		n = 0;
-
-	*result = *snapshot;
-	memcpy(result->xip, snapshot->xip, snapshot->nxip * sizeof(FullTransactionId));
-	memcpy(result->xip + snapshot->nxip, txs, ntxs * sizeof(FullTransactionId));
-	qsort(result->xip, snapshot->nxip + ntxs, sizeof(FullTransactionId), compare_tx);
-	for (uint32 i = 0; i < snapshot->nxip + ntxs; i++)
-	{
-		if (n == 0 || !FullTransactionIdEquals(result->xip[n - 1], result->xip[i]))
-			result->xip[n++] = result->xip[i];
-	}
-
-	result->nxip = n;
-	if (n > 0 && FullTransactionIdPrecedes(result->xip[0], result->xmin))
-		result->xmin = result->xip[0];
-	SET_VARSIZE(result, offsetof(SnapshotValue, xip) + (Size) n * sizeof(FullTransactionId));
-	return result;
-}
-
-/* Whether a transaction had ended when the snapshot was taken. */
-bool
-snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx)
-{
-	if (FullTransactionIdPrecedes(tx, snapshot->xmin))
-		return true;
-	if (!FullTransactionIdPrecedes(tx, snapshot->xmax))
-		return false;
-	return bsearch(&tx, snapshot->xip, snapshot->nxip, sizeof(tx), compare_tx) == NULL;
-}
 
 /* Reads window `number`; its snapshot is palloc'd. False if it is not kept. */
 bool
@@ -210,7 +137,7 @@ window_append(const Window *window, int segment)
 	values[COL_OLDEST - 1] = TimestampTzGetDatum(window->oldest);
 	isnull[COL_OLDEST - 1] = window->oldest == 0;
 
-	append_row(table, COL_NUMBER, NCOLUMNS, values, isnull);
+	row_append(table, COL_NUMBER, NCOLUMNS, values, isnull);
 	table_close(table, NoLock);
 }
 
@@ -268,7 +195,7 @@ window_published_in(Snapshot snapshot, Window *window)
 
 /* The same for the newest window whose receipts have been propagated. */
 bool
-window_handed_over_in(Snapshot snapshot, Window *window)
+window_propagated_in(Snapshot snapshot, Window *window)
 {
 	return newest(snapshot, window) &&
 		fetch_window(Min(window->published, window->propagated), snapshot, window);
@@ -358,13 +285,4 @@ copy_window(TupleTableSlot *row, Window *window)
 	window->messages = DatumGetInt64(COLUMN(COL_MESSAGES));
 	window->oldest = row->tts_isnull[COL_OLDEST - 1] ? 0 : DatumGetTimestampTz(COLUMN(COL_OLDEST));
 #undef COLUMN
-}
-
-static int
-compare_tx(const void *a, const void *b)
-{
-	uint64		left = U64FromFullTransactionId(*(const FullTransactionId *) a);
-	uint64		right = U64FromFullTransactionId(*(const FullTransactionId *) b);
-
-	return left < right ? -1 : left > right;
 }

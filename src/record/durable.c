@@ -76,7 +76,7 @@ durable_wait(const RecordLook *look)
 		durable_wait_for_standby(GetFlushRecPtr(NULL), NULL);
 }
 
-/* Whether a commit of this session's would wait for a synchronous standby now. */
+/* Check whether a commit of this session's would wait for a synchronous standby now. */
 bool
 durable_has_standby(void)
 {

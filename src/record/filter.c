@@ -198,7 +198,7 @@ filter_abandon(FilterUse use)
 		withdraw(shared, &filters_of(shared)->building[use]);
 }
 
-/* Whether a segment has its filter. */
+/* Check whether a segment has its filter. */
 bool
 filter_is_there(RingKind kind, int segment, const Segment *state)
 {

@@ -40,7 +40,7 @@ extern bool filter_is_there(RingKind kind, int segment, const Segment *state);
 extern void filters_forget_stale(const Rings *rings);
 extern void filters_forget_all(DatabaseShared *shared);
 
-/* Whether the filter of a segment says that it does not hold the key. */
+/* Check whether the filter of a segment says that it does not hold the key. */
 static inline bool
 absence_certain(const Absence *absence, RingKind kind, int segment)
 {

@@ -39,7 +39,7 @@
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/record/forgotten.h"
-#include "src/table/append.h"
+#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 
@@ -70,7 +70,7 @@ static void delete_tombstone(Relation table, TupleTableSlot *row, const Snapshot
 static bool is_old(TupleTableSlot *row, TimestampTz before, pg_uuid_t *key);
 
 /*
- * Whether a key has been forgotten, without waiting for anybody. *in_progress is
+ * Check whether a key has been forgotten, without waiting for anybody. *in_progress is
  * the transaction to wait for where one is in progress.
  */
 Forgotten
@@ -91,7 +91,7 @@ forgotten_add(const pg_uuid_t *key)
 	Datum		values[NCOLUMNS] = {UUIDPGetDatum(key), TimestampTzGetDatum(GetCurrentTimestamp())};
 	bool		isnull[NCOLUMNS] = {0};
 
-	append_row(table, COL_KEY, NCOLUMNS, values, isnull);
+	row_append(table, COL_KEY, NCOLUMNS, values, isnull);
 	KILL_POINT("tombstone_written");
 	table_close(table, NoLock);
 
@@ -128,7 +128,7 @@ forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key))
 			continue;
 		looked_at++;
 		if (!is_kept(&key))
-			(void) delete_row(table, &row->tts_tid, false);
+			(void) row_delete(table, &row->tts_tid, false);
 	}
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
@@ -184,7 +184,7 @@ static void
 delete_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg)
 {
 	if (!TransactionIdIsValid(dirty->xmin))
-		(void) delete_row(table, &row->tts_tid, true);
+		(void) row_delete(table, &row->tts_tid, true);
 }
 
 static bool

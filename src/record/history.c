@@ -23,7 +23,7 @@
 
 #include "src/compat.h"
 #include "src/record/history.h"
-#include "src/table/append.h"
+#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 
@@ -38,7 +38,7 @@ enum
 static bool row_contains(TupleTableSlot *row, const pg_uuid_t *key);
 
 /*
- * Whether a segment of the history holds a key.
+ * Check whether a segment of the history holds a key.
  *
  * Takes AccessShareLock on table and index for the look, and no predicate
  * locks: it sees what is committed now at every isolation level.
@@ -86,7 +86,7 @@ history_append(Relation table, const pg_uuid_t *keys, int n)
 	memcpy(VARDATA(compacted), keys, n * sizeof(pg_uuid_t));
 	values[COL_FIRST_KEY - 1] = UUIDPGetDatum(&keys[0]);
 	values[COL_KEYS - 1] = PointerGetDatum(compacted);
-	append_row(table, COL_FIRST_KEY, NCOLUMNS, values, isnull);
+	row_append(table, COL_FIRST_KEY, NCOLUMNS, values, isnull);
 	pfree(compacted);
 }
 

@@ -252,7 +252,7 @@ check_may_claim(const RecordName *name)
 }
 
 /*
- * Whether somebody may have let a record go since the look that the memo is
+ * Check whether somebody may have let a record go since the look that the memo is
  * of: that happens outbox.replay_window after the id was added to the store,
  * at the earliest. That goes by the wall clock, which may be set; half of it is
  * a margin.
@@ -321,7 +321,7 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched && all_is_propagated()) ||
 		(!found->in_table && !FullTransactionIdIsValid(found->tx)))
 		return;
-	if (!found->in_table && window_handed_over_in(SnapshotSelf, &window) &&
+	if (!found->in_table && window_propagated_in(SnapshotSelf, &window) &&
 		snapshot_value_sees(window.snapshot, found->tx))
 		return;
 	ereport(ERROR,
@@ -330,7 +330,7 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 			 errhint("It is added when all that the message caused is in Redis. Try again then.")));
 }
 
-/* Whether stores have been told of all that is in Redis: a mark in a table does not say so. */
+/* Check whether stores have been told of all that is in Redis: a mark in a table does not say so. */
 static bool
 all_is_propagated(void)
 {

@@ -271,7 +271,7 @@ unfit_to_be_unique(Relation index)
 	return NULL;
 }
 
-/* Whether what an index takes for equal is equal; bpchar_ops does not heed trailing spaces. */
+/* Check whether what an index takes for equal is equal; bpchar_ops does not heed trailing spaces. */
 static bool
 compares_bytes(Relation index)
 {
@@ -304,7 +304,7 @@ check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordSh
 	list_free(indexes);
 }
 
-/* Whether an index finds what was dispatched before a time, oldest first. */
+/* Check whether an index finds what was dispatched before a time, oldest first. */
 static bool
 helps_cleanup(Relation index, const RecordShape *shape)
 {

@@ -45,7 +45,7 @@ record_mapping_copy(RecordMapping *copy, const RecordMapping *mapping)
 	copy->problem = mapping->problem ? pstrdup(mapping->problem) : NULL;
 }
 
-/* Whether two mappings say the same. */
+/* Check whether two mappings say the same. */
 bool
 record_mapping_equal(const RecordMapping *a, const RecordMapping *b)
 {

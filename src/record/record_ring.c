@@ -31,7 +31,7 @@
 #include "src/record/record_key.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
-#include "src/table/append.h"
+#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 
@@ -168,7 +168,7 @@ record_ring_restore_forgotten(const pg_uuid_t *key)
 	record_key_unlock(&tag);
 }
 
-/* Whether a segment holds a key, forgotten or not, expired or not. */
+/* Check whether a segment holds a key, forgotten or not, expired or not. */
 bool
 record_ring_holds(const pg_uuid_t *key)
 {
@@ -380,7 +380,7 @@ delete_from_segment(int segment, const pg_uuid_t *key)
 	scan = compat_index_beginscan(table, index, SnapshotSelf, 1);
 	index_rescan(scan, &is_key, 1, NULL, 0);
 	while (index_getnext_slot(scan, ForwardScanDirection, row))
-		(void) delete_row(table, &row->tts_tid, true);
+		(void) row_delete(table, &row->tts_tid, true);
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
 	index_close(index, AccessShareLock);
@@ -420,5 +420,5 @@ append_record(Relation table, const RecordName *name)
 	values[COL_ENDPOINT - 1] = name->endpoint ? CStringGetTextDatum(name->endpoint) : (Datum) 0;
 	isnull[COL_MSGID - 1] = name->msgid == NULL;
 	values[COL_MSGID - 1] = name->msgid ? CStringGetTextDatum(name->msgid) : (Datum) 0;
-	append_row(table, COL_KEY, NCOLUMNS, values, isnull);
+	row_append(table, COL_KEY, NCOLUMNS, values, isnull);
 }

@@ -177,7 +177,7 @@ table_claim_open(RecordClaim *claim)
 {
 	const RecordName *name = claim->name;
 
-	lock_to_end(name->mapping.table, RowExclusiveLock);
+	relations_lock_to_end(name->mapping.table, RowExclusiveLock);
 	claim->known = table_cache_open(name->endpoint, &name->mapping, NoLock, &claim->table);
 }
 
@@ -305,7 +305,7 @@ inserter_of(TupleTableSlot *row)
 	return xid;
 }
 
-/* Whether a record is committed and nobody is changing it. */
+/* Check whether a record is committed and nobody is changing it. */
 static bool
 is_at_rest(const RecordLook *look)
 {
@@ -401,7 +401,7 @@ refuse_to_keep(KnownTable *entry, const RecordName *name)
 }
 
 /*
- * Whether an error says that the id is there already: a violation of an index of
+ * Check whether an error says that the id is there already: a violation of an index of
  * this table on the id. That may be another one than we look through, while it is
  * being rebuilt; and tables elsewhere have indexes of the same name.
  */

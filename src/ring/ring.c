@@ -134,10 +134,10 @@ ring_open_current(RingKind kind)
 		Oid			table = relations_enter()->segments[kind][current].table;
 
 		/* A change after this look waits for us before it takes effect. */
-		lock_to_end(table, RowExclusiveLock);
+		relations_lock_to_end(table, RowExclusiveLock);
 		if (rings_now()->ring[kind].current == current)
 			return table_open(table, NoLock);
-		unlock_early(table, RowExclusiveLock);
+		relations_unlock_early(table, RowExclusiveLock);
 	}
 }
 

@@ -72,7 +72,7 @@ extern int64 segment_count_keys(RingKind kind, int n, const Segment *segment);
 extern const char *ring_name(RingKind kind);
 extern const char *segment_state_name(SegmentState state);
 
-/* Whether a segment may hold rows that count. */
+/* Check whether a segment may hold rows that count. */
 static inline bool
 segment_is_live(const Segment *segment)
 {

@@ -124,7 +124,7 @@ store_attend_with(LinkAttend attend)
 }
 
 /*
- * Whether a store has an id. Raises 08006, 57P03 or 55000 if that cannot be
+ * Check whether a store has an id. Raises 08006, 57P03 or 55000 if that cannot be
  * found out. Interruptible, and bound by outbox.connect_timeout and
  * outbox.command_timeout.
  */

@@ -3,7 +3,7 @@
  *		Finds the index of one of our tables by the column that it is on.
  *
  * Called by everybody who reads one of our tables through an index, and by
- * append.c. Names and oids of indexes are nothing to rely on: REINDEX
+ * row.c. Names and oids of indexes are nothing to rely on: REINDEX
  * CONCURRENTLY makes a new index, swaps names and drops the old one, and an
  * administrator may have added one of his own. So an index is looked for in the
  * list that the table itself has, under a lock on the table: until that is
@@ -54,7 +54,7 @@ index_open_on(Relation table, AttrNumber column, LOCKMODE mode)
 	return index;
 }
 
-/* Whether a table has one index and no other, not even one that is just being built. */
+/* Check whether a table has one index and no other, not even one that is just being built. */
 bool
 index_is_alone(Relation table)
 {
@@ -84,7 +84,7 @@ open_listed(Relation table, AttrNumber column, LOCKMODE mode)
 	return NULL;
 }
 
-/* Whether an index has all rows of the table, in the ascending order of a column. */
+/* Check whether an index has all rows of the table, in the ascending order of a column. */
 static bool
 is_complete_on(Relation table, Relation index, AttrNumber column)
 {

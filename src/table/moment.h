@@ -30,7 +30,7 @@ moment_begin(Moment *moment, Relation table)
 	moment->scan = IsolationIsSerializable() ? SnapshotAny : moment->snapshot;
 }
 
-/* Whether a row that the scan has found is there. */
+/* Check whether a row that the scan has found is there. */
 static inline bool
 moment_shows(const Moment *moment, TupleTableSlot *row)
 {

@@ -75,13 +75,13 @@ relations_enter(void)
 		if (entered == cache.instance)
 			return &cache;
 		gate = cache.instance;
-		lock_to_end(gate, AccessShareLock);
+		relations_lock_to_end(gate, AccessShareLock);
 		if (cache_valid && cache.instance == gate)
 		{
 			entered = gate;
 			return &cache;
 		}
-		unlock_early(gate, AccessShareLock);
+		relations_unlock_early(gate, AccessShareLock);
 	}
 }
 
@@ -126,7 +126,7 @@ relations_lock_for_drop(void)
 		return;
 	cache_valid = resolve(&cache);
 	if (cache_valid)
-		lock_to_end(cache.instance, AccessExclusiveLock);
+		relations_lock_to_end(cache.instance, AccessExclusiveLock);
 }
 
 /*
@@ -134,7 +134,7 @@ relations_lock_for_drop(void)
  * statement, the cursor or the savepoint that we are called in.
  */
 void
-lock_to_end(Oid relation, LOCKMODE mode)
+relations_lock_to_end(Oid relation, LOCKMODE mode)
 {
 	ResourceOwner caller = act_for_transaction();
 
@@ -149,9 +149,9 @@ lock_to_end(Oid relation, LOCKMODE mode)
 	PG_END_TRY();
 }
 
-/* Gives back what lock_to_end() took, if it turns out not to be needed. */
+/* Gives back what relations_lock_to_end() took, if it turns out not to be needed. */
 void
-unlock_early(Oid relation, LOCKMODE mode)
+relations_unlock_early(Oid relation, LOCKMODE mode)
 {
 	ResourceOwner caller = act_for_transaction();
 

@@ -1,6 +1,6 @@
 /*
- * append.c
- *		Inserts one row into one of our tables and its indexes.
+ * row.c
+ *		Inserts one row into one of our tables and its indexes, and deletes one.
  *
  * For record, log, history and window, whose tables have one index on one column and
  * no rule, default or constraint that the executor would have to mind. Triggers
@@ -23,7 +23,7 @@
 #include "utils/snapmgr.h"
 
 #include "src/compat.h"
-#include "src/table/append.h"
+#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 
@@ -45,7 +45,7 @@ static void fill_indexes(Relation table, HeapTuple row);
  * B-tree on a column has no use for one.
  */
 void
-append_row(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull)
+row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull)
 {
 	HeapTuple	row;
 	Relation	index;
@@ -104,7 +104,7 @@ form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
  * forgotten (record_ring.c, forgotten.c): nothing else of ours is ever deleted so.
  */
 bool
-delete_row(Relation table, ItemPointer tid, bool wait)
+row_delete(Relation table, ItemPointer tid, bool wait)
 {
 	TM_FailureData failure;
 

@@ -1,0 +1,15 @@
+/*
+ * row.h
+ *		Inserting and deleting a row without the executor.
+ */
+#ifndef OUTBOX_ROW_H
+#define OUTBOX_ROW_H
+
+#include "access/attnum.h"
+#include "storage/itemptr.h"
+#include "utils/relcache.h"
+
+extern void row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull);
+extern bool row_delete(Relation table, ItemPointer tid, bool wait);
+
+#endif							/* OUTBOX_ROW_H */
