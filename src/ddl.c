@@ -148,6 +148,7 @@ switches_trigger(AlterTableCmd *command)
 	}
 }
 
+/* What must happen before a statement runs. */
 static void
 before(Node *statement)
 {
@@ -166,6 +167,7 @@ before(Node *statement)
 	}
 }
 
+/* What must happen when a statement has run. */
 static void
 after(Node *statement)
 {
@@ -270,6 +272,7 @@ end_asking(int code, Datum database)
 		;
 }
 
+/* The database that a new one is copied from. */
 static const char *
 template_of(CreatedbStmt *statement)
 {
@@ -298,6 +301,7 @@ sets_tablespace(AlterDatabaseStmt *statement)
 	return false;
 }
 
+/* Check whether a DROP names this extension. */
 static bool
 drops_us(DropStmt *statement)
 {
@@ -313,6 +317,7 @@ drops_us(DropStmt *statement)
 	return false;
 }
 
+/* Check whether a statement commits or prepares a transaction. */
 static bool
 ends_transaction(TransactionStmt *statement)
 {

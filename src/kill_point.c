@@ -75,6 +75,7 @@ kill_point_pass(const char *prefix, const char *name)
 	}
 }
 
+/* Reads which point is armed; false if none is. */
 static bool
 read_armed(Armed *armed)
 {

@@ -190,6 +190,7 @@ outbox_read_problems(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* Reads once what all problems are told by, so that they fit together. */
 static void
 gather(Findings *findings)
 {

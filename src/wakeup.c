@@ -63,6 +63,7 @@ wakeup_restart_at_commit(DatabaseShared *shared)
 	restart = shared;
 }
 
+/* An XactCallback. After the commit nothing here may raise an error. */
 static void
 wake_after_commit(XactEvent event, void *arg)
 {

@@ -160,6 +160,7 @@ argument_headers(Jsonb *headers)
 	return headers;
 }
 
+/* Checks one header: a name that no field of the entry has, and a value without structure. */
 static void
 check_header(const JsonbValue *name, const JsonbValue *value)
 {

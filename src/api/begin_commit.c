@@ -44,6 +44,7 @@ outbox_commit(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(session_commit());
 }
 
+/* Opens a message with the endpoint and the concurrency that the arguments name. */
 static bool
 begin_message(FunctionCallInfo fcinfo, const char *msgid)
 {

@@ -218,6 +218,7 @@ check_record_table(const EndpointSettings *settings, bool by_caller)
 	table_close(table, NoLock);
 }
 
+/* Asked of the caller, although the row is written with the rights of another role. */
 static void
 check_caller_owns(Oid table)
 {

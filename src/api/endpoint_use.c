@@ -70,6 +70,7 @@ search_undispatched(EndpointSearch *search)
 		deferred_scan(match_deferred, search);
 }
 
+/* A LogReader. A message that is not sent counts more than an id, so an id does not end the scan. */
 static bool
 match_message(TupleTableSlot *row, int segment, void *arg)
 {
@@ -87,6 +88,7 @@ match_message(TupleTableSlot *row, int segment, void *arg)
 	return is_sent;
 }
 
+/* Passes over what is in the log again, and what an administrator has discarded. */
 static bool
 match_deferred(const Deferred *row, void *arg)
 {

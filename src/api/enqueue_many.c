@@ -111,6 +111,7 @@ read_list(FunctionCallInfo fcinfo, int arg, const char *what, int *n)
 	return list;
 }
 
+/* The type of the bodies, with that of a domain resolved. */
 static Oid
 read_body_type(ArrayType *bodies)
 {
@@ -133,6 +134,7 @@ read_body_type(ArrayType *bodies)
 	return InvalidOid;			/* not reached */
 }
 
+/* Only counts them: each is checked when its message is made. */
 static void
 read_headers_of_each(Bulk *bulk, Jsonb *headers)
 {
@@ -176,12 +178,14 @@ append_bulk(const Bulk *bulk)
 	MemoryContextDelete(each);
 }
 
+/* An error context callback. */
 static void
 name_position(void *arg)
 {
 	errcontext("message %d of outbox_enqueue_many()", *(int *) arg);
 }
 
+/* Reads the next element of an array that has one more. */
 static Datum
 next_element(ArrayIterator elements, const char *what, int position)
 {

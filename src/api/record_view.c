@@ -300,6 +300,7 @@ attempt_use(void (*use) (const TableUse *), const TableUse *what)
 	CurrentResourceOwner = owner;
 }
 
+/* A use for attempt_use(). */
 static void
 add_table(const TableUse *use)
 {
@@ -360,6 +361,7 @@ oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape 
 	return oldest;
 }
 
+/* A use for attempt_use(). */
 static void
 show_table(const TableUse *use)
 {

@@ -178,6 +178,7 @@ ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
 										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
 }
 
+/* Without a lock: no other process can write our own pid there. */
 static bool
 is_dispatcher(void)
 {

@@ -195,6 +195,7 @@ add_entry(RedisLink *link, StringInfo command)
 	return entry[0] ? pstrdup(entry) : NULL;
 }
 
+/* A LinkAttend. */
 static void
 check_interrupts(void)
 {

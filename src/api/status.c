@@ -208,6 +208,7 @@ count_unopened(const Window *newest, Unopened *unopened)
 		unopened->messages = Max(COUNT_LIMIT, last_message_id() - unopened->lowest_id + 1);
 }
 
+/* A LogReader. Ends the scan at COUNT_LIMIT; the rest is estimated. */
 static bool
 count_message(TupleTableSlot *row, int segment, void *arg)
 {

@@ -140,6 +140,7 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(pg_atomic_read_u64(&shared->records_removed) - removed);
 }
 
+/* The end of the time that the third argument allows, by clock_now(). */
 static TimestampTz
 wait_deadline(FunctionCallInfo fcinfo)
 {

@@ -287,6 +287,7 @@ deferred_abort_append(void)
 	memset(&appender, 0, sizeof(appender));
 }
 
+/* Opens the table with all its indexes, once for all rows of a transaction. */
 static void
 begin_append(void)
 {

@@ -192,6 +192,7 @@ log_scan_highest_id(void)
 	return highest;
 }
 
+/* Reads one segment; false if the reader wants no more. */
 static bool
 scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
 		  const SnapshotValue *upto, LogReader reader, void *arg)

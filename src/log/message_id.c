@@ -62,6 +62,7 @@ message_id_note_used(void)
 	note_id(shared_mine(), Max(highest, log_scan_highest_id()));
 }
 
+/* Without a check of privileges: callers need have none on the sequence. */
 static int64
 draw_id(void)
 {
@@ -96,6 +97,7 @@ draw_id_above(DatabaseShared *shared)
 	return id;
 }
 
+/* Raises the highest id that is known; it never goes down. */
 static void
 note_id(DatabaseShared *shared, int64 id)
 {

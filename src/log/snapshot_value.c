@@ -86,6 +86,7 @@ snapshot_value_sees(const SnapshotValue *snapshot, FullTransactionId tx)
 	return bsearch(&tx, snapshot->xip, snapshot->nxip, sizeof(tx), compare_tx) == NULL;
 }
 
+/* For qsort() and bsearch(). */
 static int
 compare_tx(const void *a, const void *b)
 {

@@ -270,6 +270,7 @@ read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot,
 	return found;
 }
 
+/* Copies a row, with its snapshot, out of the slot. */
 static void
 copy_window(TupleTableSlot *row, Window *window)
 {

@@ -134,6 +134,7 @@ is_known_to_commit_log(FullTransactionId tx)
 	return U64FromFullTransactionId(ReadNextFullTransactionId()) - U64FromFullTransactionId(tx) < MaxTransactionId / 2;
 }
 
+/* As far as synchronous_commit asks: written, or flushed. */
 static bool
 standby_has(XLogRecPtr lsn)
 {

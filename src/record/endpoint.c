@@ -196,6 +196,7 @@ outbox_endpoint_changed(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
+/* A copy of an endpoint that outlives the next endpoint_get(). */
 static Endpoint *
 copy_of(const char *name)
 {
@@ -243,6 +244,7 @@ wanted_retention(const EndpointRow *row)
 	return row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC;
 }
 
+/* Reads all endpoints, unless they are known and nothing has changed. */
 static void
 load_endpoints(void)
 {
@@ -344,6 +346,7 @@ interval_to_microseconds(const Interval *interval)
 	return result;
 }
 
+/* A relcache callback. */
 static void
 forget_endpoints(Datum arg, Oid relation)
 {

@@ -252,6 +252,7 @@ memory_size(void)
 	return size == 0 ? 0 : Max(size, dsa_minimum_size() + 1024 * 1024);
 }
 
+/* Maps the memory for a process that allocates in it. */
 static void
 attach(void)
 {
@@ -282,6 +283,7 @@ line_of(const SegmentFilter *filter, const pg_uuid_t *key)
 	return (uint64 *) (memory + filter->offset) + line * LINE_WORDS;
 }
 
+/* One of the two independent hashes that a key is. */
 static uint64
 half(const pg_uuid_t *key, int which)
 {
@@ -304,6 +306,7 @@ line_holds(const uint64 *line, const pg_uuid_t *key)
 	return true;
 }
 
+/* Check whether a filter is of a segment as it is now, and not of a former time of it. */
 static bool
 is_for(const SegmentFilter *filter, const Segment *segment)
 {

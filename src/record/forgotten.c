@@ -187,6 +187,7 @@ delete_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty,
 		(void) row_delete(table, &row->tts_tid, true);
 }
 
+/* Check whether a tombstone was written before a time; *key is what it is about. */
 static bool
 is_old(TupleTableSlot *row, TimestampTz before, pg_uuid_t *key)
 {

@@ -119,6 +119,7 @@ history_row_before(Relation table, Relation index, const pg_uuid_t *key, TupleTa
 	return found;
 }
 
+/* A binary search. */
 static bool
 row_contains(TupleTableSlot *row, const pg_uuid_t *key)
 {

@@ -109,6 +109,7 @@ owner_code_refuse(void)
 				 errmsg("a trigger of a record table must not use the outbox")));
 }
 
+/* Cursors must be closed with the rights of the owner still taken. */
 static void
 run_as_owner(Oid owner, OwnerStatement statement, void *arg)
 {

@@ -302,6 +302,7 @@ record_forget(const RecordName *name)
 	return known;
 }
 
+/* Raises 25001 in a transaction block. */
 static void
 check_is_alone(void)
 {
@@ -358,6 +359,7 @@ record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 	append_unclaimed(key, endpoint, msgid, true);
 }
 
+/* The record that is there already may not be safe yet: hence the wait. */
 static void
 append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored)
 {

@@ -63,6 +63,7 @@ record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
 	owner_rights_return(&before);
 }
 
+/* Checks with the rights of the owner, for expressions of the table may be looked at. */
 static void
 check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
@@ -249,6 +250,7 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 	list_free(indexes);
 }
 
+/* Why an index does not keep an id from being there twice, or NULL. */
 static const char *
 unfit_to_be_unique(Relation index)
 {
@@ -281,6 +283,7 @@ compares_bytes(Relation index)
 	return equals == F_TEXTEQ || equals == F_UUID_EQ;
 }
 
+/* Without an index expired records could not be found quickly. */
 static void
 check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape)
 {
@@ -319,6 +322,7 @@ helps_cleanup(Relation index, const RecordShape *shape)
 		predicate_implied_by(RelationGetIndexPredicate(index), list_make1(dispatched), false);
 }
 
+/* Raises the error that says why a table cannot be used. */
 static void
 refuse(Relation table, int code, const char *detail, const char *hint)
 {

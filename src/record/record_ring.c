@@ -188,6 +188,7 @@ record_ring_holds(const pg_uuid_t *key)
 	}
 }
 
+/* The current segment is opened with the key locked: it must be the current one when the row is written. */
 static void
 ring_claim_open(RecordClaim *claim)
 {
@@ -212,6 +213,7 @@ ring_claim_look(RecordClaim *claim)
 	return look;
 }
 
+/* Never refused: nobody else writes to a ring, and the key is locked. */
 static bool
 ring_claim_insert(RecordClaim *claim)
 {
@@ -221,6 +223,7 @@ ring_claim_insert(RecordClaim *claim)
 	return true;
 }
 
+/* The lock on the segment stays to the end of the transaction. */
 static void
 ring_claim_close(RecordClaim *claim)
 {
@@ -267,6 +270,7 @@ look_everywhere(const RecordName *name, const Rings *rings)
 	return look;
 }
 
+/* Check whether a segment is worth a look. */
 static bool
 may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence)
 {
@@ -367,6 +371,7 @@ claim_anew(const Rings *rings, const RecordName *name)
 	}
 }
 
+/* Deletes the rows of a key that are seen now, waiting for whoever is deleting them. */
 static void
 delete_from_segment(int segment, const pg_uuid_t *key)
 {
@@ -395,6 +400,7 @@ has_expired(const Segment *segment, int64 retention)
 		GetCurrentTimestamp() - segment->published_at > retention;
 }
 
+/* Check whether only the current segment can still be written to. */
 static bool
 others_are_quiet(const Ring *ring)
 {

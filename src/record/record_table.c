@@ -181,6 +181,7 @@ table_claim_open(RecordClaim *claim)
 	claim->known = table_cache_open(name->endpoint, &name->mapping, NoLock, &claim->table);
 }
 
+/* With a dirty snapshot, as the ring does. */
 static RecordLook
 table_claim_look(RecordClaim *claim)
 {
@@ -212,6 +213,7 @@ table_claim_insert(RecordClaim *claim)
 	return true;
 }
 
+/* The lock on the table stays to the end of the transaction. */
 static void
 table_claim_close(RecordClaim *claim)
 {
@@ -264,6 +266,7 @@ scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look)
 	return entries;
 }
 
+/* Compares as the index does: its operator class may be a user's. */
 static void
 start_scan(IndexScanDesc scan, Relation index, Datum id)
 {
@@ -327,6 +330,7 @@ run_insert(void *arg)
 		insertion->rows = 1;
 }
 
+/* The plan is kept with what is known of the table. It returns whether the row is as it was given. */
 static SPIPlanPtr
 insert_plan(KnownTable *entry)
 {
@@ -377,6 +381,7 @@ run_delete(void *arg)
 	deletion->rows = SPI_processed;
 }
 
+/* A row that somebody is changing is waited for before. */
 static void
 check_is_marked(const RecordName *name, const RecordLook *found)
 {
@@ -427,6 +432,7 @@ is_duplicate(const ErrorData *error, const KnownTable *entry)
 	return found;
 }
 
+/* An id as a value of the column's type. */
 static Datum
 id_of(const RecordShape *shape, const char *msgid)
 {

@@ -204,6 +204,7 @@ writable_state(void)
 	return state;
 }
 
+/* Names the record in memory that lives as long as the transaction. */
 static void
 open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
 {
@@ -215,6 +216,7 @@ open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
 	session->messages = 0;
 }
 
+/* 40001 where the isolation level forbids to see the winner, else 23505. */
 static void
 refuse_claimed(const RecordName *name, const RecordLook *winner)
 {
@@ -236,6 +238,7 @@ refuse_claimed(const RecordName *name, const RecordLook *winner)
 			 err_generic_string(PG_DIAG_CONSTRAINT_NAME, "outbox_record_claimed")));
 }
 
+/* An XactCallback. */
 static void
 end_with_transaction(XactEvent event, void *arg)
 {
@@ -264,6 +267,7 @@ end_with_transaction(XactEvent event, void *arg)
 	}
 }
 
+/* A SubXactCallback. */
 static void
 follow_savepoint(SubXactEvent event, SubTransactionId mine,
 					  SubTransactionId parent, void *arg)
@@ -290,6 +294,7 @@ follow_savepoint(SubXactEvent event, SubTransactionId mine,
 	}
 }
 
+/* An XactCallback that is called first; see session_check_first(). */
 static void
 refuse_at_commit(XactEvent event, void *arg)
 {

@@ -159,6 +159,7 @@ read_address(const redisReply *reply, RedisNode *node)
 	return node->host[0] != '\0' && node->port > 0 && node->port <= 65535;
 }
 
+/* A sentinel may name a server that is the master no longer. */
 static bool
 expect_master(RedisLink *link)
 {

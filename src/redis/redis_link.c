@@ -346,6 +346,7 @@ open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline
 	return await_socket(link, deadline);
 }
 
+/* Waits until a connect has succeeded or failed. */
 static bool
 await_socket(RedisLink *link, TimestampTz deadline)
 {

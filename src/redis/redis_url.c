@@ -201,6 +201,7 @@ parse_number(const char *from, const char *to, int max, int *number)
 	return true;
 }
 
+/* Percent-decodes a part; false if it is malformed, too long or holds a zero byte. */
 static bool
 copy_decoded(const char *from, const char *to, char *part, size_t size)
 {

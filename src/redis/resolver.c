@@ -101,6 +101,7 @@ find_lookup(const char *host)
 	return vacant;
 }
 
+/* Starts the thread of a lookup; NULL, or why that failed. */
 static const char *
 begin_lookup(Lookup *lookup, const char *host)
 {

@@ -291,6 +291,7 @@ load_segment(TupleTableSlot *row, Rings *rings)
 		ring->current = number;
 }
 
+/* The table may have been written to by hand. */
 static void
 check_loaded(const Relations *relations, const Rings *rings)
 {

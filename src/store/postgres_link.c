@@ -95,6 +95,7 @@ postgres_link_close(PostgresLink *link)
 	pfree(link);
 }
 
+/* Also in the midst of connecting. */
 static void
 hang_up(PostgresLink *link)
 {
@@ -204,6 +205,7 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 	}
 }
 
+/* Reads meanwhile, for the other side may wait for that before it reads on. */
 static bool
 send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 {
@@ -248,6 +250,7 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 	return true;
 }
 
+/* Reads the one value of a result. */
 static bool
 read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure)
 {
@@ -265,6 +268,7 @@ read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure)
 	return true;
 }
 
+/* Only some SQLSTATEs tell an administrator what to do; the rest is quoted. */
 static void
 fail_with_result(StoreFailure *failure, const PGresult *result)
 {
@@ -300,6 +304,7 @@ fail_with_text(StoreFailure *failure, int sqlstate, const char *text)
 	store_fail(failure, sqlstate, "%.*s", (int) strcspn(text, "\n"), text);
 }
 
+/* A PQnoticeReceiver: libpq would print notices to stderr. */
 static void
 ignore_notice(void *arg, const PGresult *notice)
 {

@@ -344,6 +344,7 @@ run_task(Connection *connection, Task *task, StoreFailure *failure)
 	return done;
 }
 
+/* Also forgets that something was under way. */
 static void
 disconnect(Connection *connection)
 {

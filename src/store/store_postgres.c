@@ -119,6 +119,7 @@ postgres_store_inspect(void *connection, const char *client, StoreReport *report
 	return true;
 }
 
+/* Without hyphens, which PostgreSQL reads as well. */
 static void
 put_uuid(StringInfo out, const pg_uuid_t *uuid)
 {

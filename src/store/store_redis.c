@@ -221,6 +221,7 @@ begin_commands(void)
 	return out;
 }
 
+/* The name of the key that an id is in the store. */
 static void
 put_key(StringInfo out, const pg_uuid_t *key)
 {
@@ -263,6 +264,7 @@ read_role(RedisLink *link, StoreFailure *failure)
 	return is_master;
 }
 
+/* Reads the answer of the script. */
 static bool
 read_ok(RedisLink *link, StoreFailure *failure)
 {
@@ -276,6 +278,7 @@ read_ok(RedisLink *link, StoreFailure *failure)
 	return ok;
 }
 
+/* The next reply; NULL with the reason if the link failed. */
 static redisReply *
 receive(RedisLink *link, StoreFailure *failure)
 {

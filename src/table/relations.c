@@ -169,6 +169,7 @@ act_for_transaction(void)
 	return caller;
 }
 
+/* An XactCallback. */
 static void
 leave_gate(XactEvent event, void *arg)
 {
@@ -247,6 +248,7 @@ find_segment(Oid schema, const char *format, int segment)
 	return get_relname_relid(name, schema);
 }
 
+/* A relcache callback. */
 static void
 forget_relations(Datum arg, Oid relation)
 {
@@ -258,6 +260,7 @@ forget_relations(Datum arg, Oid relation)
 	cache_version++;
 }
 
+/* Check whether a change of a relation may change the oids that are remembered. */
 static bool
 is_ours(Oid relation)
 {

@@ -64,6 +64,7 @@ row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, co
 	heap_freetuple(row);
 }
 
+/* heap_insert() knows no other access method, and a crash empties an unlogged table. */
 static void
 check_table(Relation table)
 {
