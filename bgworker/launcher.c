@@ -37,7 +37,7 @@
 #include "src/compat.h"
 #include "src/outbox.h"
 #include "src/problem.h"
-#include "src/record/filter.h"
+#include "src/ring/filter.h"
 #include "src/shared.h"
 #include "src/wait_event.h"
 

@@ -25,7 +25,7 @@
 #include "bgworker/redis_state.h"
 #include "bgworker/requests.h"
 #include "bgworker/transaction.h"
-#include "src/record/filter.h"
+#include "src/ring/filter.h"
 #include "src/settings.h"
 #include "src/shared.h"
 

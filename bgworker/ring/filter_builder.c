@@ -15,7 +15,7 @@
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/record/filter.h"
+#include "src/ring/filter.h"
 #include "src/table/relations.h"
 
 /*

@@ -19,7 +19,7 @@
 
 #include "bgworker/ring/key_run.h"
 #include "src/compat.h"
-#include "src/record/history.h"
+#include "src/ring/history.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 

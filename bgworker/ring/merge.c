@@ -40,8 +40,8 @@
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/record/filter.h"
-#include "src/record/history.h"
+#include "src/ring/filter.h"
+#include "src/ring/history.h"
 #include "src/table/relations.h"
 
 /*

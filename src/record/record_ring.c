@@ -25,15 +25,15 @@
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
-#include "src/record/filter.h"
 #include "src/record/forgotten.h"
-#include "src/record/history.h"
 #include "src/record/record_key.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
-#include "src/table/row.h"
+#include "src/ring/filter.h"
+#include "src/ring/history.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
+#include "src/table/row.h"
 
 /* Columns of record_N. */
 enum

@@ -26,7 +26,7 @@
 #include "utils/dsa.h"
 #include "utils/memutils.h"
 
-#include "src/record/filter.h"
+#include "src/ring/filter.h"
 #include "src/settings.h"
 #include "src/shared.h"
 

@@ -22,10 +22,10 @@
 #include "utils/snapmgr.h"
 
 #include "src/compat.h"
-#include "src/record/history.h"
-#include "src/table/row.h"
+#include "src/ring/history.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
+#include "src/table/row.h"
 
 /* Columns of history_N. */
 enum
