@@ -51,7 +51,7 @@ static bool ring_claim_insert(RecordClaim *claim);
 static void ring_claim_close(RecordClaim *claim);
 static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
 static RecordLook look_into_segment(int segment, const RecordName *name);
-static RecordLook heed_tombstones(const RecordName *name, RecordLook look, bool *forgotten);
+static RecordLook judge(const RecordName *name, RecordLook look, bool *forgotten);
 static void claim_anew(const Rings *rings, const RecordName *name);
 static void delete_from_segment(int segment, const pg_uuid_t *key);
 static RecordLook look_unless_known(const RecordClaim *claim);
@@ -90,7 +90,7 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 
 		look = look_everywhere(name, &rings);
 		if (look.fate == RECORD_COMMITTED)
-			look = heed_tombstones(name, look, &forgotten);
+			look = judge(name, look, &forgotten);
 
 		/* The claim must find what does not count: it has to clear that away. */
 		if (memo && forgotten)
@@ -203,7 +203,7 @@ ring_claim_look(RecordClaim *claim)
 	claim->table = ring_open_current(RING_RECORD);
 	rings_read(&claim->rings);
 	claim->forgotten = false;
-	look = heed_tombstones(claim->name, look_unless_known(claim), &claim->forgotten);
+	look = judge(claim->name, look_unless_known(claim), &claim->forgotten);
 	if (claim->forgotten && claim->name->is_restored)
 		look.fate = RECORD_COMMITTED;
 
@@ -330,7 +330,7 @@ look_into_segment(int segment, const RecordName *name)
  * count.
  */
 static RecordLook
-heed_tombstones(const RecordName *name, RecordLook look, bool *forgotten)
+judge(const RecordName *name, RecordLook look, bool *forgotten)
 {
 	TransactionId in_progress;
 
