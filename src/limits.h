@@ -10,7 +10,8 @@
 
 /* Of a message, as it is sent. */
 #define MAX_BODY_BYTES	(64 * 1024 * 1024)
-#define MAX_HEADERS		1000	/* Lua hands 8000 values at the most to a command */
+#define MAX_HEADERS		1000	/* Lua hands 8000 values at the most to a
+								 * command */
 #define MAX_HEADER_BYTES (1024 * 1024)	/* names and values of all together */
 
 #endif							/* OUTBOX_LIMITS_H */

@@ -49,8 +49,8 @@ typedef enum ProblemKind
 typedef struct Problem
 {
 	TimestampTz since;			/* 0 = there is none */
-	char		text[PROBLEM_BYTES];	/* empty: problem.c makes one when it is
-										 * read */
+	char		text[PROBLEM_BYTES];	/* empty: problem.c makes one when it
+										 * is read */
 } Problem;
 
 struct DatabaseShared;

@@ -24,7 +24,7 @@ extern int	outbox_takeover_delay;	/* seconds */
 extern char *outbox_endpoint;
 extern int	outbox_concurrency;
 extern int	outbox_retention;	/* seconds */
-extern int	outbox_record_segment_size;	/* kB */
+extern int	outbox_record_segment_size; /* kB */
 extern int	outbox_filter_memory;	/* kB */
 extern int	outbox_cleanup_interval;	/* ms, -1 = off */
 extern int	outbox_poll_interval;	/* ms */
@@ -35,7 +35,8 @@ extern int	outbox_retry_max_delay; /* ms */
 extern int	outbox_connect_timeout; /* ms */
 extern int	outbox_command_timeout; /* ms */
 extern int	outbox_replay_window;	/* seconds */
-extern int	outbox_max_log_size;	/* kB, 0 = no limit: MB would round small limits to that */
+extern int	outbox_max_log_size;	/* kB, 0 = no limit: MB would round small
+									 * limits to that */
 extern int	outbox_stream_maxlen;	/* 0 = never trim */
 extern int	outbox_redis_data_loss;
 

@@ -50,16 +50,17 @@ typedef struct DispatcherReport
 	char		redis_error[LINK_ERROR_BYTES];
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
-	int64		propagated;	/* newest window whose receipts have been handed
-								 * on; likewise */
+	int64		propagated;		/* newest window whose receipts have been
+								 * handed on; likewise */
 	int64		deferred;		/* messages waiting in outbox.deferred */
 	int64		deferred_settled;	/* those of them that no unpublished
 									 * window holds */
 	int64		scheduled;
 	int64		dead;
-	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0 =
-									 * none waits */
-	char		deferred_error[LINK_ERROR_BYTES];	/* last refusal of a destination */
+	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0
+									 * = none waits */
+	char		deferred_error[LINK_ERROR_BYTES];	/* last refusal of a
+													 * destination */
 	TimestampTz last_cleanup;
 } DispatcherReport;
 

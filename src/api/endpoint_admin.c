@@ -259,7 +259,10 @@ read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings)
 		reset[setting] = endpoint_setting_names[setting];
 	}
 
-	/* Names of columns mean nothing without the table, nor does a store's retention without the store. */
+	/*
+	 * Names of columns mean nothing without the table, nor does a store's
+	 * retention without the store.
+	 */
 	if (reset[SETTING_RECORD_TABLE] && settings->isnull[SETTING_RECORD_COLUMNS])
 		reset[SETTING_RECORD_COLUMNS] = endpoint_setting_names[SETTING_RECORD_COLUMNS];
 	if (reset[SETTING_DEDUP_STORE] && settings->isnull[SETTING_STORE_RETENTION])

@@ -21,7 +21,7 @@ typedef struct EndpointSearch
 {
 	const char *endpoint;
 	bool		has_store;
-	const SnapshotValue *published;	/* what is in Redis was seen by this */
+	const SnapshotValue *published; /* what is in Redis was seen by this */
 	bool		found;
 	bool		is_id;			/* a message is in Redis, but those whom the
 								 * endpoint names have not been told */

@@ -66,8 +66,8 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 						"outbox.redirect_restored")));
 
 	/*
-	 * Our own process writes to outbox.deferred by SQL. And what is incomplete
-	 * goes on to be refused: NOT NULL is checked only after us.
+	 * Our own process writes to outbox.deferred by SQL. And what is
+	 * incomplete goes on to be refused: NOT NULL is checked only after us.
 	 */
 	if (is_dispatcher() || is_incomplete(trigger->tg_trigslot))
 		return PointerGetDatum(trigger->tg_trigtuple);
@@ -235,7 +235,10 @@ restore_row(Oid relation, TupleTableSlot *row)
 			message.id = message_id_next();
 			log_append(&message);
 
-			/* It was deferred when it was dumped: its first receipt may have been passed over. */
+			/*
+			 * It was deferred when it was dumped: its first receipt may have
+			 * been passed over.
+			 */
 			if (message.dest && !FullTransactionIdIsValid(message.tx))
 				log_append_receipt_of(&message);
 			return;
@@ -279,5 +282,5 @@ restore_record(TupleTableSlot *row)
 	Datum		msgid = slot_getattr(row, 4, &msgid_is_null);
 
 	record_restore(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
-				  msgid_is_null ? NULL : TextDatumGetCString(msgid));
+				   msgid_is_null ? NULL : TextDatumGetCString(msgid));
 }

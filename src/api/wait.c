@@ -174,7 +174,10 @@ is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 	if (!window_published(&window))
 		return false;
 
-	/* A record in a custom record table stays unmarked when a message of it is dead. */
+	/*
+	 * A record in a custom record table stays unmarked when a message of it
+	 * is dead.
+	 */
 	sent = is_sent(name, look, &window);
 	return !deferred_record_waits(&name->key, window.snapshot, is_dead) && sent;
 }

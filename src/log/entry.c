@@ -116,7 +116,10 @@ write_headers(Jsonb *headers, EntrySink sink, void *arg)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("headers must be a JSON object")));
 
-	/* With more fields than Redis' Lua can unpack, a script ends in the midst of its batch. */
+	/*
+	 * With more fields than Redis' Lua can unpack, a script ends in the midst
+	 * of its batch.
+	 */
 	if (JB_ROOT_COUNT(headers) > MAX_HEADERS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -65,7 +65,7 @@ typedef struct BodySearch
 } BodySearch;
 
 static bool scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
-					  const SnapshotValue *upto, LogReader reader, void *arg);
+						 const SnapshotValue *upto, LogReader reader, void *arg);
 static bool begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible);
 static void end_segment_scan(SegmentScan *scan);
 static bool read_new_transactions(SegmentScan *scan);
@@ -94,7 +94,10 @@ log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto
 	{
 		const Segment *segment = &rings.ring[RING_LOG].segments[n];
 
-		/* Nobody has written to a quiet segment since the transaction it names. */
+		/*
+		 * Nobody has written to a quiet segment since the transaction it
+		 * names.
+		 */
 		if (!segment_is_live(segment) ||
 			(segment->state == SEGMENT_QUIET && snapshot_value_sees(after, segment->tx)))
 			continue;
@@ -153,7 +156,7 @@ log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg)
 	rings_read(&rings);
 	for (int n = 0; n < rings.ring[RING_LOG].nsegments && go_on; n++)
 	{
-		SegmentScan	scan = {.segment = n, .reader = reader, .arg = arg};
+		SegmentScan scan = {.segment = n, .reader = reader, .arg = arg};
 
 		if (segment_is_live(&rings.ring[RING_LOG].segments[n]) && begin_segment_scan(&scan, n, SnapshotSelf))
 		{
@@ -177,7 +180,7 @@ log_scan_highest_id(void)
 	rings_read(&rings);
 	for (int n = 0; n < rings.ring[RING_LOG].nsegments; n++)
 	{
-		SegmentScan	scan = {0};
+		SegmentScan scan = {0};
 		ScanKeyData keys[2];
 
 		if (!segment_is_live(&rings.ring[RING_LOG].segments[n]) || !begin_segment_scan(&scan, n, SnapshotAny))
@@ -195,9 +198,9 @@ log_scan_highest_id(void)
 /* Reads one segment; false if the reader wants no more. */
 static bool
 scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
-		  const SnapshotValue *upto, LogReader reader, void *arg)
+			 const SnapshotValue *upto, LogReader reader, void *arg)
 {
-	SegmentScan	scan = {.after = after, .upto = upto, .reader = reader, .arg = arg};
+	SegmentScan scan = {.after = after, .upto = upto, .reader = reader, .arg = arg};
 	bool		go_on;
 
 	if (!begin_segment_scan(&scan, segment, visible))

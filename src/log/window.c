@@ -46,7 +46,7 @@ enum
 static bool fetch_window(int64 number, Snapshot snapshot, Window *window);
 static bool newest(Snapshot snapshot, Window *window);
 static bool find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
-				 int64 number, Window *window);
+						int64 number, Window *window);
 static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
 static void copy_window(TupleTableSlot *row, Window *window);
 
@@ -219,7 +219,7 @@ newest(Snapshot snapshot, Window *window)
  */
 static bool
 find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
-	 int64 number, Window *window)
+			int64 number, Window *window)
 {
 	Rings		rings;
 	ScanKeyData key;

@@ -21,7 +21,8 @@ typedef struct Window
 	SnapshotValue *snapshot;
 	TimestampTz opened_at;
 	int64		published;
-	int64		propagated;	/* newest window whose receipts were propagated */
+	int64		propagated;		/* newest window whose receipts were
+								 * propagated */
 	int64		messages;		/* in all windows up to the end of this one */
 	TimestampTz oldest;			/* 0 = it holds no message */
 } Window;

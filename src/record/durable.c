@@ -71,7 +71,10 @@ durable_wait(const RecordLook *look)
 		return;
 	flush_commit(xid);
 
-	/* Where the commit is in the WAL is not known any more; it is before what is on disk now. */
+	/*
+	 * Where the commit is in the WAL is not known any more; it is before what
+	 * is on disk now.
+	 */
 	if (durable_has_standby())
 		durable_wait_for_standby(GetFlushRecPtr(NULL), NULL);
 }

@@ -16,10 +16,11 @@ typedef struct Endpoint
 	char	   *name;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds; of its records here */
-	int64		store_retention;	/* of its ids in dedup_store; 0 = it has none */
+	int64		store_retention;	/* of its ids in dedup_store; 0 = it has
+									 * none */
 	RecordMapping mapping;		/* custom record table for its records */
-	char	   *dedup_store;	/* URL, or NULL; like the names in mapping good
-								 * until the next endpoint_get() */
+	char	   *dedup_store;	/* URL, or NULL; like the names in mapping
+								 * good until the next endpoint_get() */
 } Endpoint;
 
 extern void endpoint_init(void);

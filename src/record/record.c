@@ -84,8 +84,8 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
 
 	/*
-	 * Until the store need not know the id, a record that is still here counts:
-	 * whether the store has lost it only cleanup knows.
+	 * Until the store need not know the id, a record that is still here
+	 * counts: whether the store has lost it only cleanup knows.
 	 */
 	name->retention = Max(endpoint->retention, endpoint->store_retention);
 	record_mapping_copy(&name->mapping, &endpoint->mapping);
@@ -219,7 +219,10 @@ look_to_claim(const RecordPlace *place, RecordClaim *claim)
 static bool
 insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 {
-	/* There is nothing that could have refused the last one: so it was no duplicate. */
+	/*
+	 * There is nothing that could have refused the last one: so it was no
+	 * duplicate.
+	 */
 	if (claim->refusal)
 		ReThrowError(claim->refusal);
 	check_may_claim(claim->name);
@@ -293,7 +296,10 @@ record_forget(const RecordName *name)
 		known = true;
 	if (name->dedup_store)
 	{
-		/* Only now: a claim may have been waited for. An error undoes what was done. */
+		/*
+		 * Only now: a claim may have been waited for. An error undoes what
+		 * was done.
+		 */
 		check_is_in_store(name, &in_ring);
 		check_is_in_store(name, &in_table);
 		if (store_remove(name->dedup_store, &name->key))

@@ -17,14 +17,14 @@ typedef struct RecordName
 	char	   *endpoint;
 	char	   *msgid;
 	pg_uuid_t	key;			/* hash of both */
-	int64		retention;		/* microseconds; of a record here, or of the id
-								 * in the store if that is longer */
+	int64		retention;		/* microseconds; of a record here, or of the
+								 * id in the store if that is longer */
 	RecordMapping mapping;		/* custom record table, if it has one */
 	char	   *dedup_store;	/* URL, or NULL */
 	bool		is_restored;	/* it comes out of a dump: what is forgotten
 								 * stays so */
-	bool		has_receipt;		/* others than the ring are told of the record:
-								 * it has a receipt in the log */
+	bool		has_receipt;	/* others than the ring are told of the
+								 * record: it has a receipt in the log */
 } RecordName;
 
 /* What a look for a record found. */
@@ -40,12 +40,12 @@ typedef struct RecordLook
 {
 	RecordFate	fate;
 	FullTransactionId tx;		/* that claimed it; invalid: not known, for it
-								 * was restored, is compacted, in a store, or in
-								 * a custom record table */
+								 * was restored, is compacted, in a store, or
+								 * in a custom record table */
 	TransactionId xmin;			/* the same or a subtransaction of it; in a
 								 * custom record table, that wrote it last */
-	TransactionId xmax;			/* in such a table: that is deleting or updating
-								 * it now */
+	TransactionId xmax;			/* in such a table: that is deleting or
+								 * updating it now */
 	bool		restored;		/* its messages came in another transaction */
 	bool		in_table;		/* found in a custom record table */
 	bool		dispatched;		/* in such a table: marked as dispatched */

@@ -17,9 +17,11 @@ typedef struct RecordShape
 	AttrNumber	message_id;
 	AttrNumber	dispatched;
 	AttrNumber	dispatched_at;
-	Oid			id_type;		/* TEXTOID or UUIDOID, what a key is compared as */
+	Oid			id_type;		/* TEXTOID or UUIDOID, what a key is compared
+								 * as */
 	Oid			index;			/* unique, on message_id */
-	bool		zoned;			/* dispatched_at has a time zone; else it is UTC */
+	bool		zoned;			/* dispatched_at has a time zone; else it is
+								 * UTC */
 } RecordShape;
 
 extern void record_check(Relation table, const RecordMapping *mapping, RecordShape *shape);

@@ -22,8 +22,8 @@ typedef struct RecordClaim
 	Relation	table;			/* that the record goes to */
 	ErrorData  *refusal;		/* of the last insert, or NULL */
 	Rings		rings;			/* the ring: as they were before the look */
-	bool		forgotten;		/* the ring: what is there does not count, and is
-								 * to be cleared away */
+	bool		forgotten;		/* the ring: what is there does not count, and
+								 * is to be cleared away */
 	struct KnownTable *known;	/* a custom record table: what is known of it */
 } RecordClaim;
 
@@ -33,16 +33,22 @@ typedef struct RecordPlace
 	/* What may take long, before the lock on the key. */
 	void		(*open) (RecordClaim *claim);
 
-	/* Looks for the record, with the lock on the key; waits for no transaction. */
+	/*
+	 * Looks for the record, with the lock on the key; waits for no
+	 * transaction.
+	 */
 	RecordLook	(*look) (RecordClaim *claim);
 
 	/*
-	 * Writes the record, which is nowhere. False if it is there by now all the
-	 * same: then claim->refusal says what to raise if nothing is found.
+	 * Writes the record, which is nowhere. False if it is there by now all
+	 * the same: then claim->refusal says what to raise if nothing is found.
 	 */
 	bool		(*insert) (RecordClaim *claim);
 
-	/* Closes what is open, and keeps locks that last to the end of the transaction. */
+	/*
+	 * Closes what is open, and keeps locks that last to the end of the
+	 * transaction.
+	 */
 	void		(*close) (RecordClaim *claim);
 } RecordPlace;
 

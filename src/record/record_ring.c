@@ -96,7 +96,10 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 		if (memo && forgotten)
 			memo->others_were_quiet = false;
 
-		/* What was found, too, may have expired since, and with it the tombstone that would have told that it does not count. */
+		/*
+		 * What was found, too, may have expired since, and with it the
+		 * tombstone that would have told that it does not count.
+		 */
 		if (look.fate == RECORD_IN_PROGRESS || rings_generation() == rings.generation)
 			return look;
 	}
@@ -162,7 +165,10 @@ record_ring_restore_forgotten(const pg_uuid_t *key)
 		look = look_everywhere(&name, &rings);
 	} while (look.fate == RECORD_ABSENT && rings_generation() != rings.generation);
 
-	/* A claim that is making it new again would otherwise write what does not count. */
+	/*
+	 * A claim that is making it new again would otherwise write what does not
+	 * count.
+	 */
 	if (!FullTransactionIdIsValid(look.tx) && forgotten_look(key, &in_progress) == FORGOTTEN_NOT)
 		forgotten_add(key);
 	record_key_unlock(&tag);

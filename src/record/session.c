@@ -55,7 +55,7 @@ static void open_message(SessionState *session, const Endpoint *endpoint, const 
 static void refuse_claimed(const RecordName *name, const RecordLook *winner);
 static void end_with_transaction(XactEvent event, void *arg);
 static void follow_savepoint(SubXactEvent event, SubTransactionId mine,
-								  SubTransactionId parent, void *arg);
+							 SubTransactionId parent, void *arg);
 static void refuse_at_commit(XactEvent event, void *arg);
 static void refuse_open_message(void);
 
@@ -270,7 +270,7 @@ end_with_transaction(XactEvent event, void *arg)
 /* A SubXactCallback. */
 static void
 follow_savepoint(SubXactEvent event, SubTransactionId mine,
-					  SubTransactionId parent, void *arg)
+				 SubTransactionId parent, void *arg)
 {
 	SessionState *below;
 

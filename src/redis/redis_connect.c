@@ -103,7 +103,10 @@ connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, Tim
 		TimestampTz share = clock_share(deadline, url->nnodes - i);
 		RedisNode	master;
 
-		/* An answer of the master may have taken longer than all of them have. */
+		/*
+		 * An answer of the master may have taken longer than all of them
+		 * have.
+		 */
 		if (i > 0 && clock_now() >= deadline)
 			break;
 		if (!ask_sentinel(link, url, &url->nodes[i], share, &master))

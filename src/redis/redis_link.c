@@ -36,9 +36,11 @@
 
 #define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
 #define KEPT_BUFFER		(4 * 1024 * 1024)	/* what was larger is given back */
-#define SENT_BYTES		(16 * 1024)	/* the time begins anew when as many are gone */
+#define SENT_BYTES		(16 * 1024) /* the time begins anew when as many are
+									 * gone */
 
-#define MAX_REPLY_BYTES	(4 * 1024 * 1024)	/* those that we expect have some kilobytes */
+#define MAX_REPLY_BYTES	(4 * 1024 * 1024)	/* those that we expect have some
+											 * kilobytes */
 
 #define NAME_BYTES		(LINK_ERROR_BYTES - FOREIGN_TEXT_BYTES - 3)
 
@@ -50,7 +52,8 @@ struct RedisLink
 	bool		stuck;			/* hiredis holds a piece that the socket did
 								 * not take */
 	size_t		received;		/* bytes since the last reply was complete */
-	TimestampTz limit;			/* for all replies of this connection; 0 = none */
+	TimestampTz limit;			/* for all replies of this connection; 0 =
+								 * none */
 	char		name[NAME_BYTES];	/* of the server, for errors */
 	char		error[LINK_ERROR_BYTES];
 };
@@ -288,7 +291,10 @@ redis_link_receive(RedisLink *link)
 			deadline = Min(deadline, link->limit);
 		events = wait_for_socket(link, events, deadline);
 
-		/* What is there is read even so: we may have attended to others for long. */
+		/*
+		 * What is there is read even so: we may have attended to others for
+		 * long.
+		 */
 		is_late = clock_now() >= deadline;
 		if ((events & WL_SOCKET_WRITEABLE) && !write_some(link))
 			break;

@@ -49,10 +49,10 @@ typedef struct SegmentFilter
 /* The filters of a database; guarded by its lock. */
 typedef struct Filters
 {
-	SegmentFilter	segments[RING_KINDS][MAX_SEGMENTS];
-	SegmentFilter	building[FILTER_USES];	/* known to nobody yet but the
-										 * dispatcher, and here so that its
-										 * successor can free them */
+	SegmentFilter segments[RING_KINDS][MAX_SEGMENTS];
+	SegmentFilter building[FILTER_USES];	/* known to nobody yet but the
+											 * dispatcher, and here so that
+											 * its successor can free them */
 } Filters;
 
 static Filters *filters;		/* one for each entry of shared.c */
@@ -96,7 +96,10 @@ filter_startup(void)
 	{
 		memset(filters, 0, shared_capacity() * sizeof(Filters));
 
-		/* Never more than this, and never given back: it lives with the server. */
+		/*
+		 * Never more than this, and never given back: it lives with the
+		 * server.
+		 */
 		created = dsa_create_in_place(memory, memory_size(), GetNamedLWLockTranche(TRANCHE)->lock.tranche, NULL);
 		dsa_set_size_limit(created, memory_size());
 		dsa_pin(created);

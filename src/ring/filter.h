@@ -13,7 +13,7 @@
 /* What a filter is being built for. */
 typedef enum FilterUse
 {
-	FILTER_OF_SEGMENT,				/* one that has none */
+	FILTER_OF_SEGMENT,			/* one that has none */
 	FILTER_OF_MERGE				/* the target, while it is filled */
 } FilterUse;
 

@@ -263,7 +263,7 @@ static void
 load_segment(TupleTableSlot *row, Rings *rings)
 {
 	Ring	   *ring;
-	Segment	   *segment;
+	Segment    *segment;
 	int			number;
 
 	slot_getallattrs(row);
@@ -275,7 +275,7 @@ load_segment(TupleTableSlot *row, Rings *rings)
 
 	segment = &ring->segments[number];
 	segment->state = (SegmentState) index_of(TextDatumGetCString(COLUMN(COL_STATE)),
-									   state_names, lengthof(state_names));
+											 state_names, lengthof(state_names));
 	segment->since = DatumGetTimestampTz(COLUMN(COL_SINCE));
 	segment->tx = DatumGetFullTransactionId(COLUMN(COL_TX));
 	if (!row->tts_isnull[COL_PUBLISHED_AT - 1])

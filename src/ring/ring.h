@@ -22,7 +22,7 @@ typedef enum RingKind
 } RingKind;
 
 #define RING_KINDS	3
-#define MAX_SEGMENTS	24			/* the script makes no more of any kind */
+#define MAX_SEGMENTS	24		/* the script makes no more of any kind */
 
 typedef enum SegmentState
 {
@@ -36,12 +36,13 @@ typedef enum SegmentState
 
 typedef struct Segment
 {
-	SegmentState	state;
+	SegmentState state;
 	TimestampTz since;			/* when it came into this state */
 	FullTransactionId tx;		/* transaction that brought it there */
 	TimestampTz published_at;	/* quiet: when all its messages were first
 								 * seen in Redis; 0 = not yet */
-	int			compacted_into;	/* history segment that its keys go to; -1 = none */
+	int			compacted_into; /* history segment that its keys go to; -1 =
+								 * none */
 	int			level;			/* history: how often merged */
 	int64		keys;			/* history: how many */
 } Segment;
@@ -49,8 +50,8 @@ typedef struct Segment
 typedef struct Ring
 {
 	int			nsegments;
-	int			current;		/* -1 for the history, which is never written by
-								 * sessions */
+	int			current;		/* -1 for the history, which is never written
+								 * by sessions */
 	Segment		segments[MAX_SEGMENTS];
 } Ring;
 

@@ -179,7 +179,7 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 /* Asks for one value, which is copied into `answer`; false with the reason if there is none. */
 bool
 postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *argument,
-	char *answer, size_t size, StoreFailure *failure)
+				  char *answer, size_t size, StoreFailure *failure)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_command_timeout);
 	bool		answered = true;

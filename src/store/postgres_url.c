@@ -16,7 +16,8 @@
 #include "src/settings.h"
 #include "src/store/postgres_url.h"
 
-#define CHECK_CLIENT_MS	1000	/* how often a session there looks whether we are still there */
+#define CHECK_CLIENT_MS	1000	/* how often a session there looks whether we
+								 * are still there */
 
 static const char **find_value(PostgresUrl *url, const char *name);
 static char *next_item(char **list);

@@ -16,7 +16,8 @@ typedef struct PostgresUrl
 	const char *values[POSTGRES_MAX_OPTIONS + 1];
 	int			n;
 	int			naddresses;		/* that we have found; 0 = libpq is to know */
-	char	   *hosts;			/* of those that are still to be dialed, each a */
+	char	   *hosts;			/* of those that are still to be dialed, each
+								 * a */
 	char	   *ports;			/* list with commas */
 	char	   *addresses;
 } PostgresUrl;

@@ -205,8 +205,8 @@ store_check(const char *url)
 
 	/*
 	 * Whoever may name a server can have ours connect to it, as its own user.
-	 * So neither a function of a superuser's will do, nor a superuser who calls
-	 * somebody else's.
+	 * So neither a function of a superuser's will do, nor a superuser who
+	 * calls somebody else's.
 	 */
 	if (!superuser() || !superuser_arg(GetOuterUserId()))
 		ereport(ERROR,

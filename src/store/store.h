@@ -13,7 +13,8 @@
 typedef struct StoreKey
 {
 	pg_uuid_t	key;
-	int64		retention;		/* microseconds; a PostgreSQL has one of its own */
+	int64		retention;		/* microseconds; a PostgreSQL has one of its
+								 * own */
 } StoreKey;
 
 /* Why something could not be done. Holds no password. */
@@ -38,8 +39,8 @@ typedef struct StoreMark
 typedef struct StoreReport
 {
 	bool		keeps_marks;
-	char		mark[STORE_MARK_BYTES]; /* what we left there last, if it keeps
-										 * marks; empty = nothing */
+	char		mark[STORE_MARK_BYTES]; /* what we left there last, if it
+										 * keeps marks; empty = nothing */
 	int64		retention;		/* microseconds; 0 = as long as it is told to */
 	bool		evicts;			/* it may drop ids when its memory is full */
 } StoreReport;

@@ -26,9 +26,9 @@ static void postgres_store_close(void *connection);
 static bool postgres_store_contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool postgres_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool ask_about_key(void *connection, const char *query, const pg_uuid_t *key,
-					  bool *found, StoreFailure *failure);
+						  bool *found, StoreFailure *failure);
 static bool postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
-				StoreFailure *failure);
+							   StoreFailure *failure);
 static bool postgres_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
 static void put_uuid(StringInfo out, const pg_uuid_t *uuid);
@@ -88,7 +88,7 @@ ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *f
 /* One statement, so all are there or none. */
 static bool
 postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
-	StoreFailure *failure)
+				   StoreFailure *failure)
 {
 	StringInfoData argument;
 	char		answer[32];
@@ -103,7 +103,7 @@ postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreMar
 	}
 	appendStringInfoChar(&argument, '}');
 	return postgres_link_ask(connection, "SELECT outbox.store_add($1)", UUID_ARRAY_TYPE, argument.data,
-			   answer, sizeof(answer), failure);
+							 answer, sizeof(answer), failure);
 }
 
 static bool
@@ -113,7 +113,7 @@ postgres_store_inspect(void *connection, const char *client, StoreReport *report
 
 	memset(report, 0, sizeof(*report));
 	if (!postgres_link_ask(connection, "SELECT outbox.store_retention()", InvalidOid, NULL,
-			 answer, sizeof(answer), failure))
+						   answer, sizeof(answer), failure))
 		return false;
 	report->retention = strtoll(answer, NULL, 10);
 	return true;

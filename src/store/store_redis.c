@@ -25,7 +25,7 @@
 #include "src/store/add.lua.h"
 #include "src/store/store_kind.h"
 
-#define KEY_PREFIX	"outbox:dedup:"	/* and 16 bytes */
+#define KEY_PREFIX	"outbox:dedup:" /* and 16 bytes */
 #define MARK_PREFIX	"outbox:handed:"	/* and who left it */
 
 /* More milliseconds than these Redis does not take: for ever. */
@@ -38,7 +38,7 @@ static bool redis_store_contains(void *connection, const pg_uuid_t *key, bool *f
 static bool redis_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure);
 static bool redis_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
-				StoreFailure *failure);
+							StoreFailure *failure);
 static bool redis_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
 static StringInfo begin_commands(void);
@@ -146,7 +146,7 @@ ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answ
  */
 static bool
 redis_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
-	StoreFailure *failure)
+				StoreFailure *failure)
 {
 	StringInfo	out = begin_commands();
 	char	   *name = psprintf("%s%s", MARK_PREFIX, mark->client);
