@@ -3,12 +3,13 @@
  *		The process that publishes what a database commits.
  *
  * The launcher starts one for each database that has the extension. Its loop:
- * open a window, publish it, keep house, wait. Truth is in the tables and in
- * the fence; it may be killed at any line, and its successor goes on from
- * there.
+ * open a window, publish it, clean up, wait. All state that counts is in the
+ * tables and in the fence: the process may be killed at any line, and its
+ * successor continues from there.
  *
  * It must never hold a transaction open while it waits, nor wait without
- * attending to what others want of it: shutdown, new settings, the database.
+ * calling requests_attend(), which obeys shutdown, new settings and commands
+ * that need the database.
  */
 #include "postgres.h"
 
@@ -44,7 +45,7 @@
 #include "src/unique_id.h"
 
 #define PAUSE_MS			1	/* between windows under load */
-#define TURN_MS				100 /* of sending, until we look around */
+#define TURN_MS				100 /* of sending, until other work is looked for */
 
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
 
@@ -91,7 +92,7 @@ outbox_dispatcher_main(Datum database)
 		requests_attend();
 		if (requests_take_new_settings())
 		{
-			/* There may be another Redis, or another password. */
+			/* The URL or the password may have changed. */
 			redis_session_release();
 		}
 		requests_reload();
@@ -114,8 +115,8 @@ note_calls(void)
 }
 
 /*
- * One turn: look, publish, propagate, keep house. Returns whether there is
- * more to do.
+ * Does one turn: looks for messages, publishes, propagates, cleans up. Returns
+ * whether there is more to do.
  */
 static bool
 dispatch(void)
@@ -130,7 +131,7 @@ dispatch(void)
 	return busy;
 }
 
-/* One turn while outbox.dispatch is off. Returns whether there is more to do. */
+/* Does one turn while outbox.dispatch is off. Returns whether there is more to do. */
 static bool
 stand_by(void)
 {
@@ -146,7 +147,7 @@ stand_by(void)
 static void
 set_up_process(Oid database)
 {
-	/* Connecting reads the settings: a change from now on is another one. */
+	/* Connecting reads the settings: only a change after this is new. */
 	shared = shared_find(database, true);
 	if (shared)
 	{
@@ -158,7 +159,7 @@ set_up_process(Oid database)
 		ereport(FATAL,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("outbox: too many databases"),
-				 errdetail("%d can be served.", shared_capacity())));
+				 errdetail("The maximum number of databases is %d.", shared_capacity())));
 	process_take_role(LOCK_CLASS_DISPATCHER);
 	register_process();
 	requests_init(&position);
@@ -168,7 +169,7 @@ set_up_process(Oid database)
 	propagation_init(publish_meanwhile);
 }
 
-/* From now on the others see us; what a predecessor had noted is past. */
+/* Makes this process visible in shared memory, and resets what its predecessor reported there. */
 static void
 register_process(void)
 {
@@ -178,7 +179,7 @@ register_process(void)
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
 
-/* Called however the process ends, but for a crash. */
+/* Called whenever the process ends other than by a crash. */
 static void
 deregister_process(int code, Datum arg)
 {
@@ -191,7 +192,7 @@ deregister_process(int code, Datum arg)
 	shared_wake_launcher();
 }
 
-/* Reads where we are; leaves if there is nothing here for us. */
+/* Reads all state from the tables; ends the process if this database does not need a dispatcher. */
 static void
 load_state(void)
 {
@@ -202,7 +203,7 @@ load_state(void)
 
 	/*
 	 * Windows of our predecessor may be committed here but not on the
-	 * synchronous standby. Waiting for something newer waits for them.
+	 * synchronous standby. Waiting for a newer commit waits for them, too.
 	 */
 	(void) transaction_execute("UPDATE outbox.instance SET database = database", 0, NULL, NULL, NULL);
 	KILL_POINT("start_written");
@@ -218,7 +219,7 @@ load_state(void)
 	report_state(DISPATCHER_IDLE);
 }
 
-/* Waits while somebody drops or alters the extension. */
+/* Begins a transaction; waits while the extension is being dropped or altered. */
 static void
 begin_at_start(void)
 {
@@ -227,8 +228,8 @@ begin_at_start(void)
 }
 
 /*
- * A copy of a database whose original lives gets an id of its own, and sends
- * nothing of the original.
+ * Reads which instance this is. The copy of a database that still exists gets
+ * an id of its own, and sends nothing of the original.
  */
 static void
 load_instance(void)
@@ -242,13 +243,13 @@ load_instance(void)
 		inheritance_skip_foreign(&position, &instance);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
-		ereport(LOG, (errmsg("outbox: this database is a copy; what was pending is sent by its original")));
+		ereport(LOG, (errmsg("outbox: this database is a copy; pending messages are sent by its original")));
 	}
 	redis_session_set_instance(&instance);
 	propagation_set_instance(&instance);
 }
 
-/* Check whether what is committed now could be sent at once. */
+/* Check whether messages committed now could be sent at once. */
 static bool
 may_send(void)
 {
@@ -256,8 +257,8 @@ may_send(void)
 }
 
 /*
- * While dispatch is off no transaction of ours would notice that the extension
- * was dropped.
+ * Checks that the extension is still there: while dispatch is off, no other
+ * transaction of ours would notice that it was dropped.
  */
 static void
 look_for_extension(void)
@@ -271,9 +272,9 @@ look_for_extension(void)
 }
 
 /*
- * Opens a window if there is something new. While nothing may be sent, or older
- * messages are, that is done by the clock only, so that windows stay small but do
- * not become many.
+ * Opens a window if messages were committed. While nothing can be sent, or
+ * older messages are being sent, this is done only at intervals, so that there
+ * are neither large windows nor too many.
  */
 static bool
 look_for_messages(void)
@@ -284,7 +285,7 @@ look_for_messages(void)
 		return false;
 	last_look = clock_now();
 
-	/* Looping at once would take a fifth of the callers' throughput. */
+	/* Without a pause the callers would lose a fifth of their throughput. */
 	if (position.opened_at != 0 &&
 		clock_now() - position.opened_at < PAUSE_MS * INT64CONST(1000))
 		process_pause(PAUSE_MS, OUTBOX_WAIT_DISPATCHER);
@@ -296,8 +297,8 @@ look_for_messages(void)
 }
 
 /*
- * Publishes what is opened, if Redis lets us, for a while: a backlog must not
- * keep us from all else. Returns whether anything was.
+ * Publishes the open windows, if Redis can be used, for a limited time, so that
+ * a backlog does not delay other work. Returns whether anything was published.
  */
 static bool
 publish(void)
@@ -327,8 +328,8 @@ publish(void)
 		published = true;
 
 		/*
-		 * The link may have failed when all had arrived: then nothing is left
-		 * that could go through.
+		 * If the link failed when everything had arrived, nothing is left
+		 * that could show progress.
 		 */
 		if (publisher_makes_progress() || position_is_caught_up(&position))
 			redis_state_note_success();
@@ -345,7 +346,7 @@ publish(void)
 	return published;
 }
 
-/* Check whether something else is to be done before more is sent. */
+/* Check whether other work is due before more is sent. */
 static bool
 is_wanted(void)
 {
@@ -353,8 +354,8 @@ is_wanted(void)
 }
 
 /*
- * Propagates receipts; those who commit while a store is waited for wake us.
- * Returns whether any were.
+ * Propagates receipts. A commit during the wait for a store wakes us. Returns
+ * whether any were propagated.
  */
 static bool
 propagate(void)
@@ -368,8 +369,8 @@ propagate(void)
 }
 
 /*
- * What goes on while propagation.c waits for a store: everything else but
- * cleaning up. Other settings are left to the main loop.
+ * Called while propagation.c waits for a store: does everything except for
+ * cleaning up. New settings are left to the main loop.
  */
 static void
 publish_meanwhile(void)
@@ -389,8 +390,8 @@ publish_meanwhile(void)
 }
 
 /*
- * Those who commit from now on set our latch; those who did since we looked last
- * are in the count. While nothing may be sent a commit need not wake us.
+ * Makes commits set our latch from now on; those since the last look are in the
+ * count. While nothing can be sent, commits need not wake us.
  */
 static void
 listen_for_commits(void)
@@ -406,7 +407,7 @@ listen_for_commits(void)
 static void
 wait_for_work(void)
 {
-	/* Who wants something else of us than sending is in a count of its own. */
+	/* Calls for anything but sending have a count of their own. */
 	if (pg_atomic_read_u32(&shared->calls) != calls_seen)
 		return;
 	listen_for_commits();
@@ -415,7 +416,7 @@ wait_for_work(void)
 	pg_atomic_write_u32(&shared->asleep, 0);
 }
 
-/* How long until something is to be done that nobody wakes us for. */
+/* Returns how long until something is due for which no other process wakes us. */
 static long
 ms_until_due(void)
 {

@@ -1,19 +1,19 @@
 /*
  * heir.c
- *		Which copy has taken the place of a database that is gone.
+ *		Records which copy has taken the place of a database that is gone.
  *
  * Called when the dispatcher of a copy starts for the first time. What was
  * pending in an original that is gone must be sent by one of its copies, and
- * the copies do not know of each other: so the first one writes it down, in a
- * file of the data directory, "outbox.heirs". It has a line for each database
- * that left something; the last one counts.
+ * the copies do not know of each other. So the first one records it in the file
+ * "outbox.heirs" in the data directory, which has a line for each database that
+ * left something; the last line of a database counts.
  *
- * The line is on disk before the copy does anything in its new role. If it dies
- * in between, it finds its own line again. If the heir is dropped in turn, the
- * next copy may become one: something may then be sent twice, and nothing is lost.
+ * The line is on disk before the copy sends anything. If it dies in between, it
+ * finds its own line again. If the heir itself is dropped, the next copy may
+ * become the heir: messages may then be sent twice, but none is lost.
  *
- * A copy that begins to send its own names itself: then it leaves nothing to
- * copies that were made of it before.
+ * A copy that begins to send its own messages records itself, so that copies
+ * that were made of it before do not send them.
  */
 #include "postgres.h"
 
@@ -38,10 +38,10 @@ static Oid	find(const char *instance, Oid original);
 static void append(const char *instance, Oid original);
 
 /*
- * Takes the place of a database that is gone, for what was enqueued there
- * under that name, unless another copy has. Returns whether it is ours; our
- * own database may be named as well. Waits only for others that ask the same.
- * Needs an open transaction.
+ * Takes the place of a database that is gone, for what was enqueued there by
+ * that instance, unless another copy has done so. Returns whether this database
+ * has the place; `original` may also be this database itself. Waits only for
+ * other processes in this function. Needs an open transaction.
  */
 bool
 heir_claim(const pg_uuid_t *instance, Oid original)
@@ -76,7 +76,7 @@ find(const char *instance, Oid original)
 
 	while (file && fgets(line, sizeof(line), file))
 	{
-		/* A line that was cut by a crash has no end. */
+		/* A line that was cut off by a crash has no newline. */
 		if (sscanf(line, "%36s %u %u%c", name, &of, &heir, &end) == 4 && end == '.' &&
 			strcmp(name, instance) == 0 && of == original)
 			found = heir;
@@ -86,7 +86,7 @@ find(const char *instance, Oid original)
 	return found;
 }
 
-/* If it cannot be written, it is as if there were no other copy. */
+/* Appends a line. If that fails, each copy believes to be the only one. */
 static void
 append(const char *instance, Oid original)
 {

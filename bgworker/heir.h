@@ -1,6 +1,6 @@
 /*
  * heir.h
- *		Which copy has taken the place of a database that is gone.
+ *		Records which copy has taken the place of a database that is gone.
  */
 #ifndef OUTBOX_HEIR_H
 #define OUTBOX_HEIR_H

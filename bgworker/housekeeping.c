@@ -1,10 +1,11 @@
 /*
  * housekeeping.c
- *		What the dispatcher does when there is nothing to publish, or by the clock.
+ *		What the dispatcher does when there is nothing to publish, or at intervals.
  *
- * The position is noted on both sides, the lease renewed; segments go round
- * (cleanup.c), expired records are deleted, what is published is compacted, and
- * filters are built. Each call does a little, for messages may come at any time.
+ * The position is noted in the database and in Redis, and the lease is renewed;
+ * segments are rotated and emptied (cleanup.c), expired records deleted,
+ * published records compacted, and filters built. Each call does only a little,
+ * because messages may come at any time.
  */
 #include "postgres.h"
 
@@ -30,11 +31,12 @@
 
 static TimestampTz last_cleanup;
 static bool is_expiring;		/* records expire in custom record tables */
-static uint64 cleanups_seen;	/* when that round began */
+static uint64 cleanups_seen;	/* number of calls of outbox_cleanup() when
+								 * the last round began */
 static uint64 cleanups_answered;
 static TimestampTz last_round;
-static int64 last_round_window; /* newest window then */
-static bool round_changed;		/* something, so another one may do more */
+static int64 last_round_window; /* newest window at that time */
+static bool round_changed;		/* a state, so another round may do more */
 
 static void note_position(Position *position);
 static bool is_asked_for(void);
@@ -44,7 +46,7 @@ static void end_cleanup_if_done(void);
 static bool nothing_is_lost(const Position *position);
 static bool run_round(Position *position, bool may_expire);
 
-/* Prepares for use; once, when the dispatcher starts. */
+/* Prepares for use; called once, when the dispatcher starts. */
 void
 housekeeping_init(void)
 {
@@ -52,8 +54,7 @@ housekeeping_init(void)
 }
 
 /*
- * What is done when there is nothing to publish, or by the clock. Returns whether
- * there is more of it.
+ * Does what is due. Returns whether there is more to do.
  */
 bool
 housekeeping_run(Position *position, bool busy)
@@ -76,8 +77,8 @@ housekeeping_run(Position *position, bool busy)
 }
 
 /*
- * What goes on with dispatch off as well: records are written all the same.
- * Returns whether there is more of it.
+ * Maintains the rings; also while dispatch is off, because records are written
+ * all the same. Returns whether there is more to do.
  */
 bool
 housekeeping_keep_rings(Position *position)
@@ -91,7 +92,7 @@ housekeeping_keep_rings(Position *position)
 	return more;
 }
 
-/* How long until housekeeping_run() has something to do. */
+/* Returns how long until housekeeping_run() has something to do. */
 long
 housekeeping_ms_until_due(const Position *position)
 {
@@ -105,8 +106,8 @@ housekeeping_ms_until_due(const Position *position)
 }
 
 /*
- * Writes down on both sides that all is published: the rows that the fence
- * names are not kept for ever.
+ * Notes in the database and in Redis that everything is published: the window
+ * that the fence names will be removed some day.
  */
 static void
 note_position(Position *position)
@@ -133,7 +134,7 @@ round_is_due(const Position *position)
 	return round_changed || position->opened.number != last_round_window || cleanup_is_due();
 }
 
-/* A round that also expires, by the clock or because outbox_cleanup() asked. */
+/* Runs a round that also expires records, at intervals or for outbox_cleanup(). */
 static void
 clean_up(Position *position)
 {
@@ -143,7 +144,10 @@ clean_up(Position *position)
 		return;
 	last_cleanup = clock_now();
 
-	/* What hangs in a custom record table must not keep our own segments. */
+	/*
+	 * A statement that hangs in a custom record table must not delay our own
+	 * segments.
+	 */
 	if (is_expiring)
 		return;
 	cleanups_answered = cleanups_seen = asked;
@@ -153,7 +157,7 @@ clean_up(Position *position)
 	end_cleanup_if_done();
 }
 
-/* Ends the round if the bookkeeper has ended its part of it, which may take long. */
+/* Ends the round if the bookkeeper has finished its part, which may take long. */
 static void
 end_cleanup_if_done(void)
 {
@@ -166,9 +170,9 @@ end_cleanup_if_done(void)
 }
 
 /*
- * Check whether those that we told of messages and ids are there and have
- * them still, so that we need not keep them. Where no message was ever
- * enqueued nobody needs a Redis: the database may be the store of others.
+ * Check whether Redis and the stores are there and still have what they were
+ * sent, so that it need not be kept here. Where no message was ever enqueued no
+ * Redis is needed: the database may be the store of others.
  */
 static bool
 nothing_is_lost(const Position *position)
@@ -178,7 +182,7 @@ nothing_is_lost(const Position *position)
 	return (redis_has_all || position->opened.messages == 0) && propagation_is_sound();
 }
 
-/* Takes every segment as far as it may go. */
+/* Brings every segment as far as it may go. */
 static bool
 run_round(Position *position, bool may_expire)
 {

@@ -1,6 +1,6 @@
 /*
  * housekeeping.h
- *		What the dispatcher does when there is nothing to publish, or by the clock.
+ *		What the dispatcher does when there is nothing to publish, or at intervals.
  */
 #ifndef OUTBOX_HOUSEKEEPING_H
 #define OUTBOX_HOUSEKEEPING_H

@@ -1,15 +1,15 @@
 /*
  * instance.c
- *		Who this outbox is, and whether its database is a copy.
+ *		Which instance this database is, and whether it is a copy of another.
  *
  * Called when a dispatcher starts. CREATE DATABASE ... TEMPLATE copies the row
- * of outbox.instance along with everything else; the oid in it tells. A copy
- * whose original is alive gets an id of its own and sends nothing that the
- * original will send. If the original is gone, the copy goes on in its place,
- * unless another copy has come first (heir.c).
+ * of outbox.instance with everything else; the OID in it shows that. A copy
+ * whose original exists gets an id of its own and sends nothing that the
+ * original will send. If the original is gone, the copy takes its place, unless
+ * another copy was first (heir.c).
  *
- * Each message names the database that it was enqueued in: position.c tells by
- * that which are the original's.
+ * Each message names the database that it was enqueued in, by which
+ * inheritance.c finds those of the original.
  */
 #include "postgres.h"
 
@@ -23,8 +23,8 @@
 #include "bgworker/transaction.h"
 
 /*
- * Reads who we are. If this is a copy whose original is gone it takes over the
- * name. Needs an open transaction.
+ * Reads which instance this is. A copy whose original is gone takes over its
+ * id. Needs an open transaction.
  */
 void
 instance_load(Instance *instance)
@@ -59,8 +59,8 @@ instance_load(Instance *instance)
 }
 
 /*
- * Writes down who we are from now on, and that nothing is sent again from
- * before the end of `first_window`. Needs an open transaction.
+ * Writes the id and the database of this instance, and that nothing from before
+ * the end of `first_window` is sent again. Needs an open transaction.
  */
 void
 instance_become(Instance *instance, int64 first_window)
@@ -72,7 +72,7 @@ instance_become(Instance *instance, int64 first_window)
 										  Int64GetDatum(first_window)}, NULL);
 }
 
-/* Writes down who publishes from now on. Needs an open transaction. */
+/* Writes which server publishes from now on. Needs an open transaction. */
 void
 instance_publish_as(Instance *instance, const char *publisher)
 {

@@ -1,6 +1,6 @@
 /*
  * instance.h
- *		Who this outbox is.
+ *		Which instance this database is.
  */
 #ifndef OUTBOX_INSTANCE_H
 #define OUTBOX_INSTANCE_H
@@ -12,11 +12,11 @@
 typedef struct Instance
 {
 	pg_uuid_t	id;				/* part of the names of our keys in Redis */
-	Oid			database;		/* that the id was made for */
-	int64		first_window;	/* nothing is sent again from before its end */
+	Oid			database;		/* the database that the id was made for */
+	int64		first_window;	/* nothing from before its end is sent again */
 	char		publisher[LEASE_OWNER_BYTES];	/* who published last; empty =
-												 * nobody has yet */
-	bool		is_copy;		/* of a database that still lives */
+												 * nothing was published yet */
+	bool		is_copy;		/* of a database that still exists */
 } Instance;
 
 extern void instance_load(Instance *instance);

@@ -3,13 +3,14 @@
  *		Keeps one dispatcher alive in each database that has the extension.
  *
  * A static worker that is connected to no database. It cannot see from outside
- * which databases have the extension, so it starts a dispatcher in each to
- * look, once; one that finds nothing to do leaves for good. From then on it is
- * kicked: by a commit for which no dispatcher was there (CREATE EXTENSION is
- * one), and by commands that create or alter databases. Nothing is polled.
+ * which databases have the extension, so it starts a dispatcher once in each to
+ * look; one that does not find the extension exits for good. After that the
+ * launcher is woken: by a commit for which there was no dispatcher (such as
+ * that of CREATE EXTENSION), and by commands that create or alter databases.
+ * Nothing is polled.
  *
- * It remembers nothing that matters: restarted, it finds the dispatchers that
- * run by shared memory.
+ * It has no state that matters: after a restart it finds running dispatchers in
+ * shared memory.
  */
 #include "postgres.h"
 
@@ -41,33 +42,35 @@
 #include "src/shared.h"
 #include "src/wait_event.h"
 
-#define MAX_STARTING		2	/* that may look at the same time */
+#define MAX_STARTING		2	/* dispatchers that may start at the same time */
 #define IDLE_MS				60000
-#define HANGING_MS			5000	/* from when on one that starts does not
-									 * count */
-#define STARTING_MS			100 /* until we look again whether it still starts */
+#define HANGING_MS			5000	/* after that one that is starting does
+									 * not count */
+#define STARTING_MS			100 /* until we check again whether it is still
+								 * starting */
 #define LOCKED_MS			100 /* until the lock on a database is tried again */
 #define NO_SLOT_MS			1000	/* until a free worker slot is looked for */
 #define FIRST_BACKOFF_MS	1000
 #define LAST_BACKOFF_MS		60000
-#define HEALTHY_MS			60000	/* one that lived as long did not fail at
+#define HEALTHY_MS			60000	/* one that ran this long did not fail at
 									 * once */
 
 PGDLLEXPORT void outbox_launcher_main(Datum argument);
 
-/* What we know of the dispatcher of shared_at(i). */
+/* What is known of the dispatcher of shared_at(i). */
 typedef struct Child
 {
 	Oid			database;
-	BackgroundWorkerHandle *handle; /* NULL = not started by us, or ended */
+	BackgroundWorkerHandle *handle; /* NULL = not started by this process, or
+									 * ended */
 	TimestampTz started;
-	TimestampTz not_before;		/* the next one is not started before */
+	TimestampTz not_before;		/* no dispatcher is started before */
 	int			backoff_ms;
 } Child;
 
 static Child *children;
-static int	starting;			/* how many look now */
-static bool no_slot;			/* and the log says so */
+static int	starting;			/* how many are starting now */
+static bool no_slot;			/* there is none, and the log says so */
 
 static void set_up_process(void);
 static void adopt_dispatchers(void);
@@ -125,8 +128,8 @@ set_up_process(void)
 }
 
 /*
- * Dispatchers that a predecessor of ours has started are not our children: we
- * will not be told why they end. So another one is wanted whenever they do.
+ * Dispatchers that our predecessor has started are not our children: we will
+ * not learn why they end. So another one is started whenever they do.
  */
 static void
 adopt_dispatchers(void)
@@ -141,7 +144,7 @@ forget_launcher(int code, Datum argument)
 	shared_set_launcher(false);
 }
 
-/* Makes an entry for each new database, which has us look into it. */
+/* Makes an entry for each new database, so that a dispatcher is started in it to look. */
 static void
 read_databases(void)
 {
@@ -191,7 +194,7 @@ forget_dropped(void)
 	}
 }
 
-/* Does for one database what is due; returns in how many ms to look again. */
+/* Does what is due for one database; returns in how many ms to look again. */
 static long
 look_after(int i)
 {
@@ -211,7 +214,10 @@ look_after(int i)
 		if (shared->report.state > DISPATCHER_STARTING)
 			return IDLE_MS;
 
-		/* One that hangs (at the gate, say) must not keep others waiting. */
+		/*
+		 * One that hangs (for instance waiting for a lock) must not keep
+		 * others waiting.
+		 */
 		if (!TimestampDifferenceExceeds(child->started, clock_now(), HANGING_MS))
 			starting++;
 		return STARTING_MS;
@@ -221,7 +227,7 @@ look_after(int i)
 	return start_if_possible(child, shared);
 }
 
-/* A dispatcher that we started has ended: decides when the next one starts. */
+/* Handles the end of a dispatcher that we started: decides when the next one is started. */
 static void
 bury(Child *child, DatabaseShared *shared)
 {
@@ -276,10 +282,10 @@ start_if_possible(Child *child, DatabaseShared *shared)
 }
 
 /*
- * How long until a dispatcher can connect, or until we look again; 0 = now.
- * While a command holds the database's lock it would wait, and in vain if
- * that is DROP DATABASE. A database that lets nobody in is looked at when it
- * is altered.
+ * Returns how long until a dispatcher can connect, or until we look again; 0 =
+ * now. While a command holds the lock on the database it would have to wait, in
+ * vain if that is DROP DATABASE. A database that does not allow connections is
+ * looked at again when it is altered.
  */
 static long
 ms_until_free(Oid database)
@@ -310,7 +316,7 @@ allows_connections(Oid database)
 	return allowed;
 }
 
-/* An interrupted DROP DATABASE leaves a negative limit. */
+/* Check whether a database allows connections. An interrupted DROP DATABASE leaves a negative limit. */
 static bool
 is_open(Form_pg_database database)
 {
@@ -341,7 +347,7 @@ start(Child *child)
 	{
 		child->handle = NULL;
 		problem_set_in(shared_find(child->database, false), PROBLEM_NO_DISPATCHER,
-					   "No dispatcher runs, for no worker slot is free: raise max_worker_processes and restart the server.");
+					   "No dispatcher runs because no worker slot is free. Raise max_worker_processes and restart the server.");
 		if (!no_slot)
 			ereport(LOG,
 					(errmsg("outbox: no worker slot is free for a dispatcher"),

@@ -1,6 +1,6 @@
 /*
  * process.c
- *		What our processes in a database have in common.
+ *		What the background processes of a database have in common.
  *
  * Called by the dispatcher and the bookkeeper.
  */
@@ -26,14 +26,14 @@
 static void force_settings(void);
 static void give_memory_back(void);
 
-/* Connects this process to a database, with the settings that our statements need. */
+/* Connects this process to a database, and sets what our statements need. */
 void
 process_connect(Oid database)
 {
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 
-	/* A cancel could end a wait for the standby before it has our window. */
+	/* A cancel could end the wait for the standby before it has our window. */
 	pqsignal(SIGINT, SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
@@ -43,8 +43,8 @@ process_connect(Oid database)
 
 /*
  * Takes a role that only one process in a database may have; ends this process
- * if another one has it. A launcher that was restarted may start a second
- * dispatcher, and a bookkeeper of an earlier turn may be about to go.
+ * if another one has it. A restarted launcher may start a second dispatcher,
+ * and a bookkeeper of an earlier turn may not have ended yet.
  */
 void
 process_take_role(LockClass role)
@@ -56,7 +56,7 @@ process_take_role(LockClass role)
 		proc_exit(0);
 }
 
-/* Reads the settings again if the server was told to; returns whether it was. */
+/* Reads the settings again if a reload was requested; returns whether it was. */
 bool
 process_reload_settings(void)
 {
@@ -67,7 +67,7 @@ process_reload_settings(void)
 	return true;
 }
 
-/* Sleeps, whatever the latch says. */
+/* Sleeps, regardless of the latch. */
 void
 process_pause(long ms, OutboxWait wait)
 {
@@ -81,7 +81,7 @@ process_sleep(long ms, OutboxWait wait)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event_of(wait));
 }
 
-/* ALTER DATABASE SET reaches us too, but these are not for others to choose. */
+/* Sets what must not depend on the configuration: ALTER DATABASE ... SET reaches our processes, too. */
 static void
 force_settings(void)
 {
@@ -100,8 +100,8 @@ force_settings(void)
 		{"exit_on_error", "off"},
 
 		/*
-		 * Plans of ours are made once, maybe while a table is still empty,
-		 * and rest on these, whatever suits the queries of the database.
+		 * Our plans are made once, maybe while a table is still empty, and
+		 * must not depend on what suits other queries of the database.
 		 */
 		{"enable_seqscan", "off"},
 		{"enable_indexscan", "on"},
@@ -124,7 +124,7 @@ force_settings(void)
 		{"max_parallel_workers_per_gather", "0"},
 		{"jit", "off"},
 
-		/* A window that does not fit into memory must be sorted nevertheless. */
+		/* A window that does not fit into memory must be sorted in any case. */
 		{"temp_file_limit", "-1"}
 	};
 
@@ -135,8 +135,8 @@ force_settings(void)
 }
 
 /*
- * The C library would learn from the first large body that such ones are
- * usual, and from then on keep their memory for the next one.
+ * Makes the C library give memory back. After the first large body it would
+ * take such sizes for usual, and keep their memory for the next one.
  */
 static void
 give_memory_back(void)

@@ -1,6 +1,6 @@
 /*
  * process.h
- *		What our processes in a database have in common.
+ *		What the background processes of a database have in common.
  */
 #ifndef OUTBOX_PROCESS_H
 #define OUTBOX_PROCESS_H

@@ -2,9 +2,9 @@
  * redis_state.c
  *		Whether Redis can be used, since when not, and when it is tried again.
  *
- * Called by the dispatcher. It tells the log once for each change, and the views
- * at any time. A server that another one keeps from publishing by its lease
- * counts as one whose Redis cannot be used.
+ * Called by the dispatcher. Each change is logged once, and the state is shown
+ * in the views. If another server holds the lease, that counts as a Redis that
+ * cannot be used.
  */
 #include "postgres.h"
 
@@ -21,8 +21,9 @@
 #define FIRST_RETRY_MS		20
 #define LAST_RETRY_MS		400 /* Redis is found again within a second */
 
-static bool is_down;			/* and the log says so */
-static bool lease_is_foreign;	/* likewise */
+static bool is_down;			/* it cannot be used, and the log says so */
+static bool lease_is_foreign;	/* another server holds it, and the log says
+								 * so */
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;
@@ -31,8 +32,8 @@ static void note_connection(void);
 static void note_foreign_lease(void);
 
 /*
- * Tries to connect, unless the last try was a moment ago. Returns whether
- * Redis can be published to now.
+ * Tries to connect, unless the next try is not due yet. Returns whether
+ * messages can be published now.
  */
 bool
 redis_state_connect(Position *position)
@@ -57,8 +58,8 @@ redis_state_connect(Position *position)
 }
 
 /*
- * The link is closed and says why. The first time after success we try again
- * at once: Redis may just have been restarted or have forgotten the script.
+ * Notes that the link has failed; it knows why. After the first failure we try
+ * again at once: Redis may have been restarted or have forgotten the script.
  */
 void
 redis_state_note_failure(void)
@@ -81,7 +82,7 @@ redis_state_note_failure(void)
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }
 
-/* Something went through, or there is nothing to publish. */
+/* Notes that messages were published, or that there is nothing to publish. */
 void
 redis_state_note_success(void)
 {
@@ -96,7 +97,7 @@ redis_state_note_success(void)
 	last_contact = clock_now();
 }
 
-/* Says that we are still there, if nothing else has for a while. */
+/* Renews the lease if nothing has been sent for a while. */
 void
 redis_state_renew_lease(void)
 {
@@ -109,21 +110,21 @@ redis_state_renew_lease(void)
 		redis_state_note_failure();
 }
 
-/* Check whether what is committed now could be sent at once. */
+/* Check whether messages committed now could be sent at once. */
 bool
 redis_state_may_send(void)
 {
 	return redis_session_is_open() || !is_down;
 }
 
-/* How long until we must connect, or renew the lease. */
+/* Returns how long until we must connect, or renew the lease. */
 long
 redis_state_ms_until_due(void)
 {
 	return redis_session_is_open() ? RENEW_AFTER_MS : clock_ms_until(next_try);
 }
 
-/* We are connected, but nothing has been published yet. */
+/* Notes that we are connected; nothing has been published yet. */
 static void
 note_connection(void)
 {
@@ -135,7 +136,7 @@ note_connection(void)
 	report_state(DISPATCHER_IDLE);
 }
 
-/* Redis works, but another server publishes: wait for it to stop. */
+/* Notes that Redis works, but another server publishes: we wait for it to stop. */
 static void
 note_foreign_lease(void)
 {

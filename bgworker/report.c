@@ -1,7 +1,6 @@
 /*
  * report.c
- *		What the dispatcher tells about itself: the one place that writes its
- *		report in shared memory.
+ *		The dispatcher's report in shared memory; the only place that writes it.
  *
  * Called by all parts of the dispatcher; read by outbox.status and the sessions.
  */
@@ -12,7 +11,7 @@
 
 #include "bgworker/report.h"
 
-/* A dispatcher starts. */
+/* Notes that a dispatcher has started. */
 void
 report_begin(void)
 {
@@ -26,7 +25,7 @@ report_begin(void)
 	LWLockRelease(shared->lock);
 }
 
-/* It ends. Called when the process exits. */
+/* Notes that it has ended. Called when the process exits. */
 void
 report_end(void)
 {
@@ -63,8 +62,8 @@ report_redis(RedisState state, const char *error)
 }
 
 /*
- * How far windows are known to be in Redis, and their receipts propagated.
- * Wakes those who wait for it.
+ * Reports how far windows are known to be in Redis, and their receipts
+ * propagated. Wakes the sessions that wait for this.
  */
 void
 report_published(int64 published, int64 propagated)
@@ -78,7 +77,7 @@ report_published(int64 published, int64 propagated)
 	ConditionVariableBroadcast(&shared->progress);
 }
 
-/* How much is deferred, and why if that is news. */
+/* Reports how many messages are deferred, and the newest reason if `error` is not NULL. */
 void
 report_deferred(const DeferredCounts *counts, const char *error)
 {
@@ -97,7 +96,7 @@ report_deferred(const DeferredCounts *counts, const char *error)
 	LWLockRelease(shared->lock);
 }
 
-/* A round of cleanup has ended. */
+/* Notes that a round of cleanup has ended. */
 void
 report_cleanup(void)
 {

@@ -1,6 +1,6 @@
 /*
  * report.h
- *		What the dispatcher tells about itself.
+ *		The dispatcher's report in shared memory.
  */
 #ifndef OUTBOX_REPORT_H
 #define OUTBOX_REPORT_H
@@ -11,8 +11,8 @@
 typedef struct DeferredCounts
 {
 	int64		waiting;
-	int64		settled;		/* those of them that no unpublished window
-								 * holds */
+	int64		settled;		/* of these, those that are in no unpublished
+								 * window */
 	TimestampTz oldest;			/* when the first of them was enqueued; 0 =
 								 * none waits */
 	int64		scheduled;

@@ -1,12 +1,12 @@
 /*
  * requests.c
- *		What others ask of the dispatcher: stop, new settings, leave the database.
+ *		What other processes ask of the dispatcher: to stop, to read settings, to leave the database.
  *
  * Called by the dispatcher, and by the links to Redis and the stores while they
- * wait. It may end the process; then it says why, so that the launcher knows
+ * wait. It may end the process; then it notes why, so that the launcher knows
  * whether to start another one.
  *
- * It must never be called inside of a transaction.
+ * It must never be called inside a transaction.
  */
 #include "postgres.h"
 
@@ -29,19 +29,19 @@
 #include "src/settings.h"
 #include "src/shared.h"
 
-#define ATTEND_MS			100 /* while somebody may need the database */
+#define ATTEND_MS			100 /* while a command may need the database */
 
 static Position *position;
 static bool settings_are_new;
-static bool is_committed;		/* what the standby may lack: no transaction
-								 * may begin */
+static bool is_committed;		/* the standby may lack this transaction: no
+								 * other may begin */
 
 static void say_goodbye(void);
 static void leave(Farewell farewell) pg_attribute_noreturn();
 static bool extension_exists(void);
 static bool database_is_wanted(void);
 
-/* Prepares for use; once, when the dispatcher starts. */
+/* Prepares for use; called once, when the dispatcher starts. */
 void
 requests_init(Position *ours)
 {
@@ -49,8 +49,8 @@ requests_init(Position *ours)
 }
 
 /*
- * Does what others want of this process. To be called wherever it waits; never
- * inside of a transaction. Does not return if it must go.
+ * Does what others ask of this process. Must be called wherever it waits, and
+ * never inside a transaction. Does not return if the process must end.
  */
 void
 requests_attend(void)
@@ -64,8 +64,8 @@ requests_attend(void)
 }
 
 /*
- * The same while a commit waits for the standby, for as long as that is away: we
- * live, so the lease stays ours, unless dispatch is off.
+ * The same while a commit waits for the standby, which may take as long as that
+ * is away: the lease is renewed meanwhile, unless dispatch is off.
  */
 void
 requests_attend_to_standby(void)
@@ -77,7 +77,10 @@ requests_attend_to_standby(void)
 	is_committed = false;
 }
 
-/* A transaction could not begin: leaves if our extension is gone, else waits. */
+/*
+ * Handles a transaction that could not begin: ends the process if our extension
+ * is gone, otherwise waits.
+ */
 void
 requests_attend_to_refusal(void)
 {
@@ -98,7 +101,7 @@ requests_attend_to_refusal(void)
 	}
 }
 
-/* Reads again what administrators have changed; between windows. */
+/* Reads again what administrators have changed. Must be called between windows. */
 void
 requests_reload(void)
 {
@@ -125,8 +128,8 @@ requests_reload_is_due(void)
 }
 
 /*
- * Check whether the settings have been read again, and nobody has taken
- * notice yet.
+ * Check whether the settings have been read again and
+ * requests_take_new_settings() was not called since.
  */
 bool
 requests_have_new_settings(void)
@@ -134,7 +137,7 @@ requests_have_new_settings(void)
 	return settings_are_new;
 }
 
-/* The same, and takes notice. */
+/* The same, and notes that this is known. */
 bool
 requests_take_new_settings(void)
 {
@@ -144,7 +147,7 @@ requests_take_new_settings(void)
 	return were_new;
 }
 
-/* How long a wait may last that nobody can end. */
+/* Returns how long a wait may last that no other process can end. */
 long
 requests_ms_until_look(void)
 {
@@ -152,8 +155,8 @@ requests_ms_until_look(void)
 }
 
 /*
- * For a clean stop: the process that publishes next need not wait, nor do
- * anything again.
+ * Notes the position and releases the lease at a clean stop, so that the
+ * process that publishes next need not wait, nor send anything again.
  */
 static void
 say_goodbye(void)
@@ -162,13 +165,13 @@ say_goodbye(void)
 	if (is_committed)
 		return;
 
-	/* It cannot wait, and we must not die in the middle of it. */
+	/* This does not wait, and must not be interrupted. */
 	HOLD_INTERRUPTS();
 	position_close_at_once(position);
 	RESUME_INTERRUPTS();
 }
 
-/* Ends the process, and tells the launcher why. */
+/* Ends the process, and notes why, for the launcher. */
 static void
 leave(Farewell farewell)
 {
@@ -178,7 +181,7 @@ leave(Farewell farewell)
 		say_goodbye();
 	redis_session_release();
 
-	/* A commit that still took us for alive may have created the extension. */
+	/* A commit that still saw us running may have created the extension. */
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	if (farewell == FAREWELL_NO_EXTENSION && extension_exists())
 		farewell = FAREWELL_ASKED;
@@ -200,13 +203,13 @@ extension_exists(void)
 }
 
 /*
- * Check whether a command holds the lock on our database and waits for
- * everybody to leave it. Our successor will wait for the same lock.
+ * Check whether a command holds the lock on our database and waits for all
+ * processes to leave it. Our successor will wait for the same lock.
  *
- * Anybody gets that lock for a moment, for DROP DATABASE takes it before it
- * checks rights, and may wait for it as long as somebody else holds another
- * one. So those who merely wait do not count, and we look only while ddl.c
- * says that somebody with the right to it is there.
+ * Any role can take that lock for a moment, because DROP DATABASE takes it
+ * before it checks permissions, and can wait for it as long as another process
+ * holds a conflicting one. So processes that only wait do not count, and we
+ * look only while ddl.c says that a role with the permission is there.
  */
 static bool
 database_is_wanted(void)

@@ -1,6 +1,6 @@
 /*
  * requests.h
- *		What others ask of the dispatcher.
+ *		What other processes ask of the dispatcher.
  */
 #ifndef OUTBOX_REQUESTS_H
 #define OUTBOX_REQUESTS_H

@@ -1,16 +1,16 @@
 /*
  * server_id.c
- *		What tells this data directory from all others, wherever it is mounted.
+ *		The id of this data directory, which stays the same wherever it is mounted.
  *
- * Called by lease.c when a dispatcher starts. A container that is created
- * again has another host name, often another path, and the volume maybe
- * another device number; what stays is what is in the data directory. So
- * there is a file, "outbox.server": an id, and the inode and time of birth of
- * that file itself. A copy of the directory (pg_basebackup, cp, rsync) has a
- * file with others, and the copy gives itself an id of its own.
+ * Called by lease.c when a dispatcher starts. A container that is created again
+ * has another host name, often another path, and the volume maybe another
+ * device number; only what is in the data directory stays. So the file
+ * "outbox.server" there holds an id, and the inode and birth time of the file
+ * itself. In a copy of the directory (pg_basebackup, cp, rsync) these do not
+ * match the file, and the copy makes an id of its own.
  *
- * What copies blocks (a snapshot of a volume) copies these as well: lease.c must
- * not rely on this id alone while another server lives.
+ * A copy of blocks (a snapshot of a volume) has the same inode and birth time:
+ * lease.c must not rely on this id alone while another server is alive.
  */
 #include "postgres.h"
 
@@ -34,8 +34,8 @@ static bool write_line(int file, char *id);
 static void describe(int file, const char *id, char *line);
 
 /*
- * Reads the id, or makes one. False if neither can be done; the log says why.
- * Waits only for other dispatchers that do the same.
+ * Reads the id, or makes one. Returns false if neither can be done; the log
+ * says why. Waits only for other dispatchers in this function.
  */
 bool
 server_id_get(char *id)
@@ -51,7 +51,7 @@ server_id_get(char *id)
 	return done;
 }
 
-/* False if there is no file, or one that was copied from another directory. */
+/* Reads the file. Returns false if there is none, or one that was copied from another directory. */
 static bool
 read_id(char *id)
 {
@@ -74,8 +74,7 @@ read_id(char *id)
 }
 
 /*
- * Writes a new file beside the old one and renames it, so there is never half
- * of one.
+ * Writes a new file and renames it, so that the file is always complete.
  */
 static bool
 create(char *id)
@@ -111,7 +110,7 @@ write_line(int file, char *id)
 	return write(file, line, strlen(line)) == (ssize_t) strlen(line);
 }
 
-/* What is in a file with this id, if nobody has copied it. */
+/* Writes into `line` what a file with this id holds, unless it was copied. */
 static void
 describe(int file, const char *id, char *line)
 {

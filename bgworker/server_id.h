@@ -1,6 +1,6 @@
 /*
  * server_id.h
- *		What tells this data directory from all others.
+ *		The id of this data directory.
  */
 #ifndef OUTBOX_SERVER_ID_H
 #define OUTBOX_SERVER_ID_H

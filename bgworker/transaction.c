@@ -1,11 +1,11 @@
 /*
  * transaction.c
- *		The bracket around everything that a worker does with tables.
+ *		Begins and ends the transactions of the workers.
  *
- * Every transaction of the dispatcher is opened and closed here, and none is
- * open while it talks to Redis. Each enters at the gate
- * (src/table/relations.c), so DROP EXTENSION waits for it to end, and it does
- * not begin while the extension is being dropped.
+ * Every transaction of the dispatcher begins and ends here, and none is open
+ * while it talks to Redis. Each one first takes a lock on the extension
+ * (relations_enter() in src/table/relations.c), so DROP EXTENSION waits for it
+ * to end, and it does not begin while the extension is being dropped.
  */
 #include "postgres.h"
 
@@ -26,19 +26,20 @@
 #include "src/ring/ring.h"
 #include "src/table/relations.h"
 
-static Oid	extension;			/* that this process works for */
+static Oid	extension;			/* the extension that this process works for */
 static bool refused;
-static bool untold;				/* outbox.ring was changed */
-static void (*attend_meanwhile) (void); /* while a standby is waited for; NULL
-										 * = the commit itself waits */
+static bool untold;				/* outbox.ring was changed, and sessions were
+								 * not told yet */
+static void (*attend_meanwhile) (void); /* called while waiting for a standby;
+										 * NULL = the commit itself waits */
 
 static void set_synchronous_commit(const char *value);
 static bool concerns_message(int sqlerrcode);
 
 /*
- * Once, when the dispatcher starts: `attend` is called while a commit waits for
- * the synchronous standby. No transaction is open then, and it must neither open
- * one nor publish. It need not return.
+ * Prepares for use; called once, when the dispatcher starts. `attend` is called
+ * while a commit waits for the synchronous standby. No transaction is open
+ * then, and it must neither begin one nor publish. It need not return.
  */
 void
 transaction_init(void (*attend) (void))
@@ -47,8 +48,8 @@ transaction_init(void (*attend) (void))
 }
 
 /*
- * Begins a transaction with a new snapshot. False if the extension is not
- * there or somebody is about to drop it; then no transaction is open.
+ * Begins a transaction with a new snapshot. Returns false if the extension is
+ * not there or is being dropped; then no transaction is open.
  */
 bool
 transaction_begin(const char *activity)
@@ -77,7 +78,7 @@ transaction_begin(const char *activity)
 	return true;
 }
 
-/* Why a transaction was refused since the last call, if one was. */
+/* Returns why a transaction could not begin since the last call, if so. */
 Refusal
 transaction_refusal(void)
 {
@@ -97,11 +98,11 @@ transaction_refusal(void)
 }
 
 /*
- * Commits. If the transaction wrote anything it is on disk, and on the
- * synchronous standby, when this returns: dispatchers ignore the signal that
- * could cancel the wait, and if they are terminated meanwhile they do not
- * return from here. Who attends to others waits after the commit, which others
- * see then before the standby has it.
+ * Commits. If the transaction wrote anything, it is on disk and on the
+ * synchronous standby when this returns: dispatchers ignore the signal that
+ * could cancel the wait, and if they are terminated meanwhile this does not
+ * return. A process that passed `attend` waits after the commit, which other
+ * processes then see before the standby has it.
  */
 void
 transaction_commit(void)
@@ -122,7 +123,7 @@ transaction_commit(void)
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
-/* Commits without waiting for a standby: for what holds heavy locks. */
+/* Commits without waiting for a standby; for transactions that hold strong locks. */
 void
 transaction_commit_local(void)
 {
@@ -130,7 +131,7 @@ transaction_commit_local(void)
 	transaction_commit();
 }
 
-/* Rolls back, after an error that was caught. */
+/* Rolls back after an error that was caught. */
 void
 transaction_abort(void)
 {
@@ -142,10 +143,10 @@ transaction_abort(void)
 }
 
 /*
- * Rolls back, after an error that was caught while one message was worked on;
- * `error` says which. An error that concerns the server and not the message is
- * raised again: what was stored must never end this process, but a message must
- * not be blamed for a full disk either.
+ * Rolls back after an error that was caught while working on one message; its
+ * text is copied to `error`. An error that concerns the server rather than the
+ * message is raised again: no stored message may end this process, but none may
+ * be blamed for a full disk either.
  */
 void
 transaction_abort_for_message(char *error, size_t size)
@@ -166,8 +167,8 @@ transaction_abort_for_message(char *error, size_t size)
 }
 
 /*
- * Data that are too large, cannot be converted, are damaged or cannot be read
- * from the disk.
+ * Check whether an error says that data are too large, cannot be converted, are
+ * damaged or cannot be read from disk.
  */
 static bool
 concerns_message(int sqlerrcode)
@@ -183,7 +184,7 @@ concerns_message(int sqlerrcode)
 	}
 }
 
-/* Commits without waiting for the disk: for what a later commit makes count. */
+/* Commits without waiting for the disk; for changes that take effect only by a later commit. */
 void
 transaction_commit_async(void)
 {
@@ -193,7 +194,7 @@ transaction_commit_async(void)
 
 /*
  * Makes committed changes of outbox.ring known to all sessions: now or, if no
- * transaction can begin, by the next one that can.
+ * transaction can begin, with the next one that can.
  */
 void
 transaction_tell_rings(void)
@@ -206,7 +207,7 @@ transaction_tell_rings(void)
 
 /*
  * Runs a statement in the open transaction and returns how many rows it
- * touched. Names in it must be qualified: search_path is pg_catalog.
+ * processed. Names in it must be qualified: search_path is pg_catalog.
  */
 int64
 transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
@@ -224,9 +225,9 @@ transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const
 }
 
 /*
- * Runs a statement that is planned once, when it is run first; the same holds
- * for it. To be called between SPI_connect() and SPI_finish(), where its rows
- * are in SPI_tuptable. Returns how many there are, or were touched.
+ * The same for a statement that is planned once, when it is run first. Must be
+ * called between SPI_connect() and SPI_finish(); the rows are in SPI_tuptable.
+ * Returns how many rows were returned or processed.
  */
 int64
 transaction_run(Statement *statement, Datum *values, const char *nulls)
@@ -245,7 +246,7 @@ transaction_run(Statement *statement, Datum *values, const char *nulls)
 	return (int64) SPI_processed;
 }
 
-/* For the open transaction. */
+/* Sets synchronous_commit for the open transaction. */
 static void
 set_synchronous_commit(const char *value)
 {

@@ -1,6 +1,6 @@
 /*
  * transaction.h
- *		The bracket around everything that a worker does with tables.
+ *		Begins and ends the transactions of the workers.
  */
 #ifndef OUTBOX_TRANSACTION_H
 #define OUTBOX_TRANSACTION_H
@@ -8,14 +8,13 @@
 /* Why transaction_begin() returned false. */
 typedef enum Refusal
 {
-	REFUSAL_NONE,				/* it did not */
-	REFUSAL_BUSY,				/* somebody is dropping or altering the
-								 * extension */
+	REFUSAL_NONE,				/* it did not return false */
+	REFUSAL_BUSY,				/* the extension is being dropped or altered */
 	REFUSAL_GONE,				/* there is no extension */
 	REFUSAL_ANOTHER				/* it was dropped and created again */
 } Refusal;
 
-/* A statement that is run often: planned once. */
+/* A statement that is planned once and run often. */
 #define STATEMENT_ARGS	6
 
 typedef struct Statement

@@ -115,7 +115,7 @@ is($server->sql('SELECT count(*) > 2500 FROM outbox.records'), 't', 'in a Postgr
 $server->set('outbox.retention' => '1s', 'outbox.replay_window' => '0');
 $node->sql("UPDATE outbox.endpoint SET retention = '1 s'", 'postgres_1');
 eventually { $server->sql('SELECT count(*) FROM outbox.records') == 0 } '... and expire as its own settings say';
-eventually { $node->status("problem LIKE '%forgets ids after 1 s, but an endpoint wants them for 3600 s%'", 'postgres_2') eq 't' }
+eventually { $node->status("problem LIKE '%forgets ids after 1 s, but an endpoint needs them for 3600 s%'", 'postgres_2') eq 't' }
 'outbox.status complains where an endpoint wants them longer';
 # (It may have complained between the two settings above.)
 eventually { $node->status('problem IS NULL', 'postgres_1') eq 't' } '... and only there';

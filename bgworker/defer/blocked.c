@@ -1,12 +1,12 @@
 /*
  * blocked.c
- *		Destinations that must not be sent to for now, and which is next.
+ *		Destinations that must not be sent to for now, and which of them is next.
  *
- * For deferral.c, in the memory of the dispatcher. There may be thousands,
- * and each message, window and wait asks, so nothing here walks over all of
- * them: they are filed by what they wait for. An entry is taken out of the
- * files before it is changed, and filed again afterwards; one of which
- * nothing waits is forgotten then.
+ * Used by deferral.c and return.c; kept in the memory of the dispatcher. There
+ * may be thousands, and they are looked up for each message, window and wait,
+ * so nothing here walks over all of them: lists and heaps hold them by what
+ * they wait for. An entry is taken out of these before it is changed and filed
+ * again afterwards; an entry for which no message waits is then removed.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 static MemoryContext context;
 static HTAB *all_blocked;
 static dlist_head probing;
-static dlist_head draining;		/* whose turn it is comes first */
+static dlist_head draining;		/* the next in turn comes first */
 static int64 ndraining;
 static pairingheap by_due;
 static pairingheap by_age;
@@ -30,7 +30,7 @@ static int	compare_age(const pairingheap_node *a, const pairingheap_node *b, voi
 static bool waits_to_be_tried(const Blocked *blocked);
 static dlist_head *list_of(const Blocked *blocked);
 
-/* Forgets all. */
+/* Removes all entries. */
 void
 blocked_reset(void)
 {
@@ -52,7 +52,7 @@ blocked_reset(void)
 	waiting = 0;
 }
 
-/* The entry of a destination; NULL if it may be sent to. */
+/* Returns the entry of a destination; NULL if it may be sent to. */
 Blocked *
 blocked_find(const text *dest)
 {
@@ -64,7 +64,7 @@ blocked_find(const text *dest)
 	return hash_search(all_blocked, key, HASH_FIND, NULL);
 }
 
-/* Takes the entry of a destination, which is made if need be, out of the files. */
+/* Takes out the entry of a destination, to be changed and filed again. Makes one if there is none. */
 Blocked *
 blocked_open(const char *dest)
 {
@@ -78,7 +78,7 @@ blocked_open(const char *dest)
 	return blocked;
 }
 
-/* Takes an entry out of the files, to be changed and filed again. */
+/* Takes an entry out of the lists and heaps, to be changed and filed again. */
 void
 blocked_take(Blocked *blocked)
 {
@@ -95,7 +95,7 @@ blocked_take(Blocked *blocked)
 	waiting -= blocked->waiting;
 }
 
-/* Files an entry that was taken. It may be gone afterwards. */
+/* Files an entry that was taken out. It may be removed by that. */
 void
 blocked_file(Blocked *blocked)
 {
@@ -117,7 +117,7 @@ blocked_file(Blocked *blocked)
 	waiting += blocked->waiting;
 }
 
-/* The one whose head is due first; NULL if none waits to be tried. */
+/* Returns the one whose head is due first; NULL if none waits to be tried. */
 Blocked *
 blocked_next_due(void)
 {
@@ -125,7 +125,7 @@ blocked_next_due(void)
 		pairingheap_container(Blocked, by_due, pairingheap_first(&by_due));
 }
 
-/* One whose probe is under way; NULL if there is none. */
+/* Returns one whose probe is under way; NULL if there is none. */
 Blocked *
 blocked_next_probing(void)
 {
@@ -133,8 +133,8 @@ blocked_next_probing(void)
 }
 
 /*
- * The one that has waited longest for its turn to be drained; NULL if there
- * is none.
+ * Returns the one that has waited longest for its turn to be drained; NULL if
+ * there is none.
  */
 Blocked *
 blocked_next_draining(void)
@@ -142,21 +142,21 @@ blocked_next_draining(void)
 	return dlist_is_empty(&draining) ? NULL : dlist_head_element(Blocked, in_list, &draining);
 }
 
-/* How many are to be drained. */
+/* Returns how many are to be drained. */
 int64
 blocked_draining(void)
 {
 	return ndraining;
 }
 
-/* How many messages wait in all. */
+/* Returns how many messages wait in all. */
 int64
 blocked_waiting(void)
 {
 	return waiting;
 }
 
-/* When the oldest of the heads was enqueued; 0 = nothing waits. */
+/* Returns when the oldest of the heads was enqueued; 0 if nothing waits. */
 TimestampTz
 blocked_oldest(void)
 {
@@ -164,7 +164,7 @@ blocked_oldest(void)
 		pairingheap_container(Blocked, by_age, pairingheap_first(&by_age))->at;
 }
 
-/* The first of a pairing heap is its greatest. */
+/* Orders by the time that is due first. The first element of a pairing heap is its greatest. */
 static int
 compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {

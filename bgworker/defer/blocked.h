@@ -11,13 +11,13 @@
 #include "bgworker/defer/destination.h"
 #include "src/limits.h"
 
-/* What becomes of a destination that has refused a message. */
+/* State of a destination that has refused a message. */
 typedef enum BlockedState
 {
 	BLOCKED_WAITING,			/* until the head is due */
-	BLOCKED_PROBING,			/* the head was returned, its window is under
+	BLOCKED_PROBING,			/* the head was returned; its window is under
 								 * way */
-	BLOCKED_DRAINING			/* the probe went through: return the rest */
+	BLOCKED_DRAINING			/* the probe was accepted: return the rest */
 } BlockedState;
 
 typedef struct Blocked
@@ -25,13 +25,14 @@ typedef struct Blocked
 	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
 	BlockedState state;
 	bool		paused;			/* by outbox_pause(): nothing is due */
-	int64		waiting;		/* how many wait */
-	int64		head;			/* lowest id of them */
+	int64		waiting;		/* how many messages wait */
+	int64		head;			/* lowest id of these */
 	TimestampTz due;			/* when the head is to be tried again */
 	TimestampTz at;				/* when the head was enqueued */
 
 	/* Where it is filed; for blocked.c only. */
-	dlist_head *list;			/* of what is probing or draining, or NULL */
+	dlist_head *list;			/* the list it is in while probing or
+								 * draining, or NULL */
 	dlist_node	in_list;
 	pairingheap_node by_due;	/* if it waits to be tried */
 	pairingheap_node by_age;	/* if anything waits */

@@ -1,13 +1,13 @@
 /*
  * deferral.c
- *		Defers what cannot be sent now, and what must wait behind it.
+ *		Defers messages that cannot be sent now, and those that must wait behind them.
  *
- * Three reasons: the message is scheduled for later; its destination refused
- * it; its destination is paused or has an earlier message waiting here, and
- * order must be kept. All other destinations go on. batch.c asks here for
- * each message. What it does not take is committed to outbox.deferred before
- * any batch is sent whose fence passes it, so a crash at any point finds it
- * either ahead of the fence in the log or here.
+ * There are three reasons: the message is scheduled for later; its destination
+ * refused it; its destination is paused or has an earlier message waiting here,
+ * and order must be kept. Other destinations are not affected. batch.c asks
+ * here for each message. What is deferred is committed to outbox.deferred
+ * before any batch is sent whose fence passes it, so after a crash at any point
+ * it is either ahead of the fence in the log or here.
  *
  *	 scheduled --(its time)--> returned
  *	 waiting --(due: first one as a probe, then the rest)--> returned
@@ -15,17 +15,16 @@
  *	 dead --(outbox_discard)--> discarded
  *	 returned --(refused or deferred once more)--> waiting
  *
- * A message whose body cannot be read waits without it, and the row says which row
- * of the log has it.
+ * A message whose body cannot be read waits without it; its row names the row
+ * of the log that has the body.
  *
  * Due messages go back to the log (return.c). A row stays here as a tombstone
- * until the log segment of its last original is emptied: a window that is
- * read again is sent without the originals, but with the row that was
- * returned last.
+ * until the log segment of its last original is emptied: a window that is read
+ * again is sent without the originals, but with the row that was returned last.
  *
  * In memory there is one entry for each destination that must not be sent to
- * (blocked.c). The table is the truth; the entries are read from it when the
- * dispatcher starts, and when somebody else has changed it.
+ * (blocked.c). The table is what counts; the entries are read from it when the
+ * dispatcher starts, and when another process has changed it.
  */
 #include "postgres.h"
 
@@ -50,7 +49,7 @@
 #include "src/settings.h"
 #include "src/shared.h"
 
-/* Writes a message again that has a tombstone; its original is a younger one then. */
+/* Defers a message again that has a tombstone; its original is then a younger row of the log. */
 static Statement defer_again = {
 	"UPDATE outbox.deferred SET log_segment = $2, state = $3, returned_tx = NULL, "
 	"attempts = greatest(attempts, $4), next_at = $5, last_error = coalesce($6, last_error), "
@@ -81,7 +80,7 @@ static void defer_failed(const Message *message, int segment, int attempts, cons
 static void give_up(const Message *message, int segment, int attempts, const char *error);
 static TimestampTz next_attempt(int attempts);
 
-/* Reads what is deferred, and who is paused. Needs an open transaction. */
+/* Reads which messages are deferred, and which destinations are paused. Needs an open transaction. */
 void
 deferral_load(void)
 {
@@ -93,8 +92,8 @@ deferral_load(void)
 }
 
 /*
- * The same in a transaction of its own, after one that deferred something was
- * rolled back. False if the extension is being dropped.
+ * The same in a transaction of its own, after one that deferred messages was
+ * rolled back. Returns false if the extension is being dropped.
  */
 bool
 deferral_reload(void)
@@ -111,7 +110,7 @@ deferral_reload(void)
 }
 
 /*
- * Check whether a row of the log that may have been read before is not to be
+ * Check whether a row of the log that may have been read before must not be
  * sent, because it is deferred or was returned as another row. Needs an open
  * transaction.
  */
@@ -126,10 +125,10 @@ deferral_holds(const Message *message)
 }
 
 /*
- * Defers a message if it is not to be sent now, for it is scheduled or must
- * wait behind another one; returns whether it is deferred. The caller ends
- * with deferred_end_append() and commits, with a flush, before it sends any
- * batch whose fence passes the message.
+ * Defers a message if it must not be sent now, because it is scheduled or must
+ * wait behind another one; returns whether it is deferred. The caller must call
+ * deferred_end_append() and commit, with a flush, before it sends any batch
+ * whose fence passes the message.
  */
 bool
 deferral_try_defer(const Message *message, int segment)
@@ -163,8 +162,8 @@ deferral_try_defer(const Message *message, int segment)
 }
 
 /*
- * Defers a message that Redis refused; the same holds for the caller. It is
- * tried again after a while, or is dead after outbox.max_attempts.
+ * Defers a message that Redis refused; the caller must do the same. It is tried
+ * again later, or is dead after outbox.max_attempts.
  */
 void
 deferral_defer_refused(const Message *message, int segment, const char *error)
@@ -180,9 +179,9 @@ deferral_defer_refused(const Message *message, int segment, const char *error)
 }
 
 /*
- * Defers a message without headers and body, for these cannot be read: `message`
- * lacks them. The same holds for the caller. They are read again after a while,
- * from where they lie in the log; what cannot be read for long is dead.
+ * Defers a message without headers and body, which could not be read; the
+ * caller must do the same. They are read again later, from where they are in
+ * the log; after outbox.max_attempts the message is dead.
  */
 void
 deferral_defer_unreadable(const Message *message, int segment, const char *error)
@@ -196,9 +195,9 @@ deferral_defer_unreadable(const Message *message, int segment, const char *error
 }
 
 /*
- * Puts off a deferred message that cannot be read now that it is due; in a
- * transaction of its own, after the one that would have returned it was rolled
- * back. It is tried again like what Redis refuses.
+ * Postpones a deferred message that is due and cannot be read; in a transaction
+ * of its own, after the one that would have returned it was rolled back. It is
+ * tried again like a message that Redis refused.
  */
 void
 deferral_put_off(int64 id, const char *error)
@@ -226,8 +225,8 @@ deferral_put_off(int64 id, const char *error)
 }
 
 /*
- * Removes the tombstones of a log segment that is being emptied; what was
- * still to be read from it is lost.
+ * Removes the tombstones of a log segment that is being emptied. Bodies that
+ * were still to be read from it are lost.
  */
 void
 deferral_forget_segment(int segment)
@@ -239,8 +238,8 @@ deferral_forget_segment(int segment)
 }
 
 /*
- * Reads which message of a destination waits at its head, if any does. Needs
- * an open transaction.
+ * Reads which message of a destination waits first, if any. Needs an open
+ * transaction.
  */
 void
 deferral_read_head(Blocked *blocked)
@@ -260,7 +259,7 @@ deferral_read_head(Blocked *blocked)
 	SPI_finish();
 }
 
-/* Nothing is due at a destination that is paused. */
+/* Blocks a destination that is paused, so that nothing is due there. */
 static void
 block_paused(const char *dest)
 {
@@ -270,6 +269,7 @@ block_paused(const char *dest)
 	blocked_file(blocked);
 }
 
+/* Reads which destinations have waiting messages, and how many. */
 static void
 load_waiting(void)
 {
@@ -293,7 +293,7 @@ load_waiting(void)
 	SPI_finish();
 }
 
-/* Another message of a destination waits, maybe before all others. */
+/* Counts another message that waits, which may come before all others of its destination. */
 static void
 add_waiting(Blocked *blocked, const Message *message, TimestampTz due)
 {
@@ -339,7 +339,7 @@ write_row(const Message *message, int segment, DeferredState state,
 	else if (found)
 	{
 		/*
-		 * Another message had that id, as a restore may give it: it must not
+		 * A restore may have given another message that id; none of them must
 		 * get lost.
 		 */
 		Message		other = *message;
@@ -351,6 +351,7 @@ write_row(const Message *message, int segment, DeferredState state,
 		deferred_append(message, segment, state, attempts, next_at, error);
 }
 
+/* Counts the attempts of a message that was deferred before. */
 static int
 count_attempts(int64 id)
 {
@@ -361,7 +362,7 @@ count_attempts(int64 id)
 	return attempts;
 }
 
-/* Defers a message after an attempt that failed: until the next one, or for good. */
+/* Defers a message after a failed attempt: until the next attempt, or for good. */
 static void
 defer_failed(const Message *message, int segment, int attempts, const char *error)
 {
@@ -404,7 +405,10 @@ give_up(const Message *message, int segment, int attempts, const char *error)
 						   attempts, text_to_cstring(message->message_id), text_to_cstring(message->dest), attempts, error)));
 }
 
-/* Doubles the delay with each attempt; the jitter keeps many from coming at once. */
+/*
+ * Computes the time of the next attempt. The delay doubles with each attempt;
+ * the jitter prevents many attempts at the same time.
+ */
 static TimestampTz
 next_attempt(int attempts)
 {

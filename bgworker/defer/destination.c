@@ -1,10 +1,10 @@
 /*
  * destination.c
- *		The settings of destinations: stream, length, paused.
+ *		The settings of destinations: stream, maximum length, paused.
  *
- * Read as a whole when the dispatcher starts and when somebody has changed
- * them; asked for each message by batch.c and deferral.c. Most destinations
- * have none: their name is the stream.
+ * All are read when the dispatcher starts and when they were changed; command.c
+ * and deferral.c look them up for each message. Most destinations have none:
+ * their name is the stream.
  */
 #include "postgres.h"
 
@@ -42,7 +42,7 @@ destination_load(void)
 	SPI_finish();
 }
 
-/* The settings of a destination; NULL if it has none. */
+/* Returns the settings of a destination; NULL if it has none. */
 const Destination *
 destination_find(const text *dest)
 {
@@ -61,7 +61,7 @@ destination_all_paused(void)
 	return all_paused;
 }
 
-/* Visits each destination that is paused by itself. */
+/* Calls visit() for each destination that is paused by name. */
 void
 destination_each_paused(void (*visit) (const char *dest))
 {
@@ -76,7 +76,7 @@ destination_each_paused(void (*visit) (const char *dest))
 	}
 }
 
-/* A name as the key of a hash table: MAX_NAME_BYTES + 1 bytes at `key`. */
+/* Writes a name as the key of a hash table: MAX_NAME_BYTES + 1 bytes at `key`. */
 void
 destination_key(const text *dest, char *key)
 {
@@ -96,7 +96,7 @@ load_row(HeapTuple row, TupleDesc columns)
 	Destination *destination;
 	MemoryContext caller;
 
-	/* The row of the empty name stands for all destinations. */
+	/* The row with the empty name stands for all destinations. */
 	if (dest[0] == '\0')
 	{
 		all_paused = paused;

@@ -2,9 +2,9 @@
  * probe_pace.c
  *		When destinations that refuse messages may be tried again.
  *
- * Called by deferral.c and return.c. Probes that are refused may take one part
- * in so many of our time: with thousands of destinations that refuse there is
- * always one due.
+ * Called by deferral.c and return.c. With thousands of destinations that refuse
+ * messages a probe is always due, so refused probes are limited to a fixed
+ * share of the dispatcher's time.
  */
 #include "postgres.h"
 
@@ -14,23 +14,22 @@
 #define PROBE_SHARE		10
 
 /*
- * How long a round took is not believed beyond this: Redis may have been away
- * meanwhile.
+ * A round counts as no longer than this: Redis may have been away meanwhile.
  */
 #define LONGEST_ROUND	(500 * INT64CONST(1000))
 
 static TimestampTz began;		/* by clock_now(); 0 = no probe is under way */
-static bool refused;			/* one of them was */
-static TimestampTz next;		/* by clock_now(): none before */
+static bool refused;			/* one of the probes was refused */
+static TimestampTz next;		/* no probe before then, by clock_now() */
 
-/* When the next probes may be sent, by clock_now(). */
+/* Returns when the next probes may be sent, by clock_now(). */
 TimestampTz
 probe_pace_next(void)
 {
 	return next;
 }
 
-/* Probes are about to be sent. */
+/* Notes that probes are about to be sent. */
 void
 probe_pace_begin(void)
 {

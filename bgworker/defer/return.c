@@ -2,13 +2,15 @@
  * return.c
  *		Returns deferred messages to the log when their time has come.
  *
- * Called by the dispatcher, only when no window is unpublished: then they sort
- * before all that came later. They keep their original id and leave by the
- * ordinary way; their rows in outbox.deferred stay as tombstones (deferral.c).
+ * Called by the dispatcher, only when no window is unpublished, so that they
+ * are sent before everything that is enqueued later. They keep their original
+ * id and are sent like other messages; their rows in outbox.deferred stay as
+ * tombstones (deferral.c).
  *
- * What is due: the first message of a destination that has refused one, as a
- * probe; the rest of a destination whose probe went through; what was scheduled.
- * The body of one that could not be read is read from the log then.
+ * Returned are: the first message of a destination that has refused one, as a
+ * probe; the other messages of a destination whose probe was accepted;
+ * scheduled messages. A body that could not be read before is then read from
+ * the log.
  */
 #include "postgres.h"
 
@@ -32,14 +34,14 @@
 #include "src/shared.h"
 
 /*
- * Returned in one transaction: messages; probes; bytes after which no further
- * one is.
+ * Limits of one transaction: messages; probes; bytes after which no further
+ * message is returned.
  */
 #define RETURN_LIMIT	1000
 #define PROBE_LIMIT		100
 #define RETURN_BYTES	1048576
 
-/* Returns the first messages of a query to the log, as many as have RETURN_BYTES. */
+/* Statement that returns the first messages of a query, up to RETURN_BYTES. */
 #define RETURN_FIRST_OF(due) \
 	"UPDATE outbox.deferred d SET state = 'returned', returned_tx = pg_current_xact_id() " \
 	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
@@ -61,8 +63,8 @@ static Statement return_scheduled = {
 };
 
 /*
- * Writes what could not be read before; the message is scheduled again if $4
- * says for when.
+ * Writes the headers and body that could not be read before; schedules the
+ * message again if $4 is not NULL.
  */
 static Statement complete = {
 	"UPDATE outbox.deferred SET headers = $2, body = $3, log_tx = NULL, next_at = coalesce($4, next_at), "
@@ -71,7 +73,7 @@ static Statement complete = {
 	4, {INT8OID, JSONBOID, BYTEAOID, TIMESTAMPTZOID}
 };
 
-static int64 being_returned;	/* the message that is; 0 = none */
+static int64 being_returned;	/* the message being returned; 0 = none */
 
 static bool try_return(TimestampTz now, int64 *returned, char *error, size_t size);
 static int64 probe_due(TimestampTz now);
@@ -84,9 +86,10 @@ static bool return_row(HeapTuple row, TupleDesc columns, Message *message);
 static bool read_body(Message *message, FullTransactionId log_tx);
 
 /*
- * Returns to the log what is due, but not more than fits in a window that
- * holds up the others only for a moment. Only when no window is unpublished,
- * and right before the next one is opened. Returns whether anything was returned.
+ * Returns messages that are due to the log, but only as many as do not delay
+ * the other messages of the next window for long. Must be called only when no
+ * window is unpublished, and right before the next one is opened. Returns
+ * whether any message was returned.
  */
 bool
 return_due_messages(void)
@@ -112,7 +115,10 @@ return_due_messages(void)
 	return returned > 0;
 }
 
-/* Every window has been published: a probe that was under way went through. */
+/*
+ * Ends all probes: every window has been published, so those that were not
+ * deferred again were accepted.
+ */
 void
 return_end_probes(void)
 {
@@ -129,7 +135,7 @@ return_end_probes(void)
 	}
 }
 
-/* How long until return_due_messages() has something to do. */
+/* Returns how long until return_due_messages() has something to do. */
 long
 return_ms_until_due(void)
 {
@@ -151,7 +157,7 @@ return_ms_until_due(void)
 	return ms;
 }
 
-/* False: a message could not be returned, and the transaction is rolled back. */
+/* Returns false if a message could not be returned; the transaction is then rolled back. */
 static bool
 try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 {
@@ -175,7 +181,7 @@ try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 	return done;
 }
 
-/* Returns the heads that are due, as probes, and notes which ones are first then. */
+/* Returns the heads that are due, as probes, and reads which messages are the heads after that. */
 static int64
 probe_due(TimestampTz now)
 {
@@ -207,7 +213,7 @@ probe_due(TimestampTz now)
 	return returned;
 }
 
-/* One message of this destination is under way now. */
+/* Notes that a message of this destination is under way as a probe. */
 static void
 note_probe(const Message *message)
 {
@@ -218,8 +224,8 @@ note_probe(const Message *message)
 }
 
 /*
- * Returns the first messages of destinations that accept them again, each in
- * its turn.
+ * Returns the first messages of destinations that accept messages again, in
+ * turn.
  */
 static int64
 drain(void)
@@ -265,7 +271,7 @@ release_scheduled(void)
 	return returned;
 }
 
-/* Returns the rows that a statement names to the log; adds up their bytes. */
+/* Runs a statement and returns its rows to the log; adds up their bytes. */
 static int64
 return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message), int64 *bytes)
 {
@@ -294,7 +300,10 @@ return_rows(Statement *statement, Datum *values, void (*visit) (const Message *m
 	return returned;
 }
 
-/* False: now that it can be read it turns out that its time has not come. */
+/*
+ * Returns a message to the log. Returns false if its body could be read only
+ * now, and shows that it is scheduled for later.
+ */
 static bool
 return_row(HeapTuple row, TupleDesc columns, Message *message)
 {
@@ -322,8 +331,8 @@ return_row(HeapTuple row, TupleDesc columns, Message *message)
 }
 
 /*
- * Reads from the log what could not be read before. False if the message is
- * for later.
+ * Reads headers and body that could not be read before from the log. Returns
+ * false if the message is scheduled for later.
  */
 static bool
 read_body(Message *message, FullTransactionId log_tx)
@@ -345,7 +354,7 @@ read_body(Message *message, FullTransactionId log_tx)
 	SPI_finish();
 	message->deliver_at = 0;
 
-	/* It may have been dead until now, and wait without its time. */
+	/* It may have been dead until now; its time was not known. */
 	if (is_for_later)
 		pg_atomic_write_u32(&shared_mine()->reload, 1);
 	return !is_for_later;

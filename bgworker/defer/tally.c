@@ -2,9 +2,9 @@
  * tally.c
  *		How many messages are deferred, scheduled and dead, for the views.
  *
- * Counted in memory by deferral.c and return.c, with every change that they
- * make to outbox.deferred, and read from the table whenever that may have been
- * changed by others.
+ * deferral.c and return.c count in memory every change that they make to
+ * outbox.deferred; the counts are read from the table whenever others may have
+ * changed it.
  */
 #include "postgres.h"
 
@@ -17,15 +17,15 @@
 #include "bgworker/report.h"
 #include "src/problem.h"
 
-static TimestampTz scheduled_due;	/* when the next scheduled message is; 0 =
-									 * there is none */
-static int64 scheduled;			/* how many there are */
+static TimestampTz scheduled_due;	/* when the next scheduled message is due;
+									 * 0 = there is none */
+static int64 scheduled;			/* how many are scheduled */
 static int64 dead;
-static int64 settled;			/* how many wait that no unpublished window
-								 * holds */
+static int64 settled;			/* how many wait that are in no unpublished
+								 * window */
 
 /*
- * Counts what is scheduled and dead, and notes when the first one is due.
+ * Counts scheduled and dead messages, and notes when the first one is due.
  * Needs an open transaction.
  */
 void
@@ -49,7 +49,7 @@ tally_load(void)
 	settled = blocked_waiting();
 }
 
-/* A message was scheduled. */
+/* Counts a message that was scheduled. */
 void
 tally_add_scheduled(TimestampTz due)
 {
@@ -59,8 +59,8 @@ tally_add_scheduled(TimestampTz due)
 }
 
 /*
- * So many scheduled messages were returned; the next one is due then, 0 =
- * there is none.
+ * Notes that n scheduled messages were returned, and when the next one is due;
+ * 0 = there is none.
  */
 void
 tally_remove_scheduled(int64 n, TimestampTz next_due)
@@ -69,7 +69,7 @@ tally_remove_scheduled(int64 n, TimestampTz next_due)
 	scheduled_due = next_due;
 }
 
-/* When the next scheduled message is due; 0 = there is none. */
+/* Returns when the next scheduled message is due; 0 if there is none. */
 TimestampTz
 tally_scheduled_due(void)
 {
@@ -82,7 +82,10 @@ tally_add_dead(void)
 	dead++;
 }
 
-/* Another window is about to count as published: what it left behind waits here. */
+/*
+ * Takes all messages that wait now for settled, because another window is about
+ * to count as published.
+ */
 void
 tally_settle(void)
 {
@@ -92,7 +95,7 @@ tally_settle(void)
 	tally_report(NULL);
 }
 
-/* Tells the views how much is deferred, and why if that is news. */
+/* Reports how many messages are deferred, and the newest reason if `error` is not NULL. */
 void
 tally_report(const char *error)
 {

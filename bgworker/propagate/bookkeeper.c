@@ -2,14 +2,15 @@
  * bookkeeper.c
  *		The process that works on custom record tables.
  *
- * The dispatcher starts it when an endpoint has such a table (supervision.c). Its
- * loop: mark what the dispatcher says is published, delete what has expired,
- * wait. It keeps nothing that matters: all it does may be done twice, and how far
- * it got is told to the dispatcher, which writes it down.
+ * The dispatcher starts it when an endpoint has such a table (supervision.c).
+ * Its loop: mark the records of windows that are published, delete expired
+ * records, wait. It has no state that matters: everything it does may be done
+ * twice, and it reports how far it got to the dispatcher, which writes that to
+ * disk.
  *
- * It must never send anything, write to tables of ours, or outlive its
+ * It must never send anything, write to our own tables, or outlive its
  * dispatcher: it works for one turn of a dispatcher, and when that is over it
- * says nothing any more and goes.
+ * reports nothing any more and ends.
  */
 #include "postgres.h"
 
@@ -32,14 +33,15 @@
 #include "src/shared.h"
 
 #define IDLE_MS			10000
-#define ATTEND_MS		100		/* while somebody drops the extension */
+#define ATTEND_MS		100		/* while the extension is being dropped */
 
 PGDLLEXPORT void outbox_bookkeeper_main(Datum database);
 
 static DatabaseShared *shared;
-static uint32 turn;				/* of the dispatcher that we work for */
+static uint32 turn;				/* of the dispatcher that this process works
+								 * for */
 static bool is_expiring;
-static uint64 expiry_seen;		/* when that round began */
+static uint64 expiry_seen;		/* number of the round of expiry being done */
 
 static void register_process(void);
 static void deregister_process(int code, Datum arg);
@@ -94,12 +96,12 @@ register_process(void)
 	LWLockRelease(shared->lock);
 }
 
-/* Only our own entry: a successor may have registered. */
+/* Removes this process from shared memory, unless a successor has registered there. */
 static void
 deregister_process(int code, Datum arg)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	/* `busy_with` stays: so the dispatcher learns where we ended. */
+	/* `busy_with` stays, so that the dispatcher learns where we ended. */
 	if (shared->books.process == MyProcNumber + 1)
 		shared->books.process = 0;
 	LWLockRelease(shared->lock);
@@ -116,7 +118,7 @@ is_our_turn(void)
 	return ours && pg_atomic_read_u32(&shared->dispatcher) != 0;
 }
 
-/* Does what others want of this process; never inside of a transaction. */
+/* Does what other processes ask of this one. Must not be called inside a transaction. */
 static void
 attend(void)
 {
@@ -127,8 +129,8 @@ attend(void)
 }
 
 /*
- * If a transaction was refused, the extension is gone or nearly so: leaves or
- * waits. Returns whether one was.
+ * If a transaction could not begin, ends the process if the extension is gone,
+ * otherwise waits. Returns whether that was so.
  */
 static bool
 attend_to_refusal(void)
@@ -149,8 +151,8 @@ attend_to_refusal(void)
 }
 
 /*
- * Marks a page of each table, and tells how far all have got. Returns whether
- * there is more.
+ * Marks a page of records in each table, and reports how far all tables have
+ * got. Returns whether there is more to do.
  */
 static bool
 mark(void)
@@ -184,7 +186,7 @@ mark(void)
 
 /*
  * Deletes some expired records if a round was asked for. Returns whether there
- * is more.
+ * is more to do.
  */
 static bool
 expire(void)
@@ -210,7 +212,7 @@ begin_expiry(void)
 	return is_expiring;
 }
 
-/* Answers the round that was asked for when this one began. */
+/* Reports the end of the round that was asked for when this one began. */
 static void
 end_expiry(void)
 {

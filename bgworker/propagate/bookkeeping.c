@@ -3,9 +3,9 @@
  *		Keeps the records in custom record tables: marks them as dispatched,
  *		and deletes them when they have expired.
  *
- * Called by bookkeeper.c and marking.c. What these statements must not do, and
- * what becomes of one that fails or hangs, is the concern of table_work.c. All
- * of it may be done twice.
+ * Called by bookkeeper.c and marking.c. table_work.c limits what these
+ * statements may do, and handles those that fail or hang. All of it may be done
+ * twice.
  */
 #include "postgres.h"
 
@@ -37,13 +37,13 @@ typedef struct Expiry
 {
 	char	   *endpoint;
 	Oid			table;
-	TimestampTz from;			/* what was dispatched before is dealt with */
-	TimestampTz rests_until;	/* for its last statement took long */
+	TimestampTz from;			/* everything dispatched before this is done */
+	TimestampTz rests_until;	/* because its last statement took long */
 } Expiry;
 
-static MemoryContext context;	/* of the round of expiry */
+static MemoryContext context;	/* memory of the round of expiry */
 static List *expiries;			/* of Expiry */
-static char expiry_error[256];	/* of this round, or the last one */
+static char expiry_error[256];	/* error of this round, or of the last one */
 
 static void put_last(Oid table);
 static Expiry *find_due(void);
@@ -54,10 +54,10 @@ static Datum make_ids(const TableWork *work);
 static bool spells_uuid(const char *text);
 
 /*
- * Marks the records of these messages as dispatched; records that are not there
- * or marked already are none of its business. `is_repeated` says that this may
- * have been done before with the same receipts; those that have been claimed once
- * more since then are left to their next receipt.
+ * Marks the records of these messages as dispatched; records that do not exist
+ * or are already marked are ignored. `is_repeated` says that this may have been
+ * done before with the same receipts; records that have been claimed again
+ * since then are left to their next receipt.
  */
 Marking
 bookkeeping_mark(const char *endpoint, char **msgids, int n, bool is_repeated)
@@ -69,7 +69,7 @@ bookkeeping_mark(const char *endpoint, char **msgids, int n, bool is_repeated)
 	return work.is_locked || work.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
 }
 
-/* Begins a round of expiry: all endpoints that have such tables. */
+/* Begins a round of expiry for all endpoints that have such tables. */
 void
 bookkeeping_begin_expiry(void)
 {
@@ -103,8 +103,8 @@ bookkeeping_begin_expiry(void)
 }
 
 /*
- * Puts a table at the end, with those before it: all get their turn, however
- * many of them hang.
+ * Moves a table, and those before it, to the end of the list, so that all get
+ * their turn, however many of them hang.
  */
 static void
 put_last(Oid table)
@@ -122,8 +122,8 @@ put_last(Oid table)
 }
 
 /*
- * Deletes some expired records, of a table that does not rest; false when the
- * round is at its end. Rows that somebody has locked are left to the next round.
+ * Deletes some expired records of a table that does not rest. Returns false
+ * when the round is finished. Rows that are locked are left to the next round.
  */
 bool
 bookkeeping_expire(void)
@@ -150,7 +150,7 @@ bookkeeping_expire(void)
 	return expiries != NIL;
 }
 
-/* The first that does not rest; NULL if there is none. */
+/* Returns the first that does not rest; NULL if there is none. */
 static Expiry *
 find_due(void)
 {
@@ -167,7 +167,7 @@ find_due(void)
 	return NULL;
 }
 
-/* How long until bookkeeping_expire() has something to do, in a round. */
+/* Returns how long until bookkeeping_expire() has something to do, in a round. */
 long
 bookkeeping_ms_until_expiry(void)
 {
@@ -180,14 +180,14 @@ bookkeeping_ms_until_expiry(void)
 	return ms;
 }
 
-/* What went wrong in the last round of expiry; "" = nothing. */
+/* Returns the error of the last round of expiry; "" = none. */
 const char *
 bookkeeping_expiry_error(void)
 {
 	return expiry_error;
 }
 
-/* The caller keeps its ids. */
+/* Leaves out ids that have been claimed again. The array of the caller stays as it is. */
 static void
 leave_out_reclaimed(TableWork *work)
 {
@@ -199,8 +199,8 @@ leave_out_reclaimed(TableWork *work)
 }
 
 /*
- * Marks what is not locked, and counts what is left. What others have locked
- * they may be changing or deleting.
+ * Marks records that are not locked, and counts the others, which may be
+ * changed or deleted by other transactions.
  */
 static void
 mark(TableWork *work)
@@ -226,7 +226,7 @@ mark(TableWork *work)
 	work->rows = DatumGetInt64(left);
 }
 
-/* Deletes the oldest that have expired and nobody has locked. */
+/* Deletes the oldest expired records that are not locked. */
 static void
 delete_expired(TableWork *work)
 {
@@ -238,7 +238,7 @@ delete_expired(TableWork *work)
 	Datum		times[2] = {TimestampTzGetDatum(work->from)};
 	Datum		result[2];
 
-	/* Nothing is that old. */
+	/* The retention is longer than the time since the epoch: nothing expires. */
 	if (work->endpoint->retention > now - MIN_TIMESTAMP)
 		return;
 	times[1] = TimestampTzGetDatum(now - work->endpoint->retention);
@@ -253,9 +253,9 @@ delete_expired(TableWork *work)
 }
 
 /*
- * The endpoint may have had another table, or none, when these were
- * processed. So what is no uuid cannot be in a column of uuids, and is none
- * of its business.
+ * Makes the array of ids for a statement. The endpoint may have had another
+ * table, or none, when these were processed, so ids that are not UUIDs are left
+ * out for a column of type uuid.
  */
 static Datum
 make_ids(const TableWork *work)
@@ -277,8 +277,8 @@ make_ids(const TableWork *work)
 }
 
 /*
- * Check whether uuid_in() takes it: a hyphen may follow each group of four
- * digits, and braces be around all.
+ * Check whether uuid_in() accepts a text: a hyphen may follow each group of
+ * four digits, and the whole may be in braces.
  */
 static bool
 spells_uuid(const char *text)

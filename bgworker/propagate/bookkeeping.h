@@ -5,11 +5,11 @@
 #ifndef OUTBOX_BOOKKEEPING_H
 #define OUTBOX_BOOKKEEPING_H
 
-/* What came of marking records. */
+/* The result of marking records. */
 typedef enum Marking
 {
-	MARKING_DONE,				/* all that are there are marked */
-	MARKING_INCOMPLETE,			/* somebody has some locked: try again */
+	MARKING_DONE,				/* all records that exist are marked */
+	MARKING_INCOMPLETE,			/* some are locked: try again */
 	MARKING_FAILED				/* the table cannot be used; see the error */
 } Marking;
 

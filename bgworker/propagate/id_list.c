@@ -1,6 +1,6 @@
 /*
  * id_list.c
- *		A list of message ids that is filled and emptied again and again.
+ *		A list of message ids that is filled and emptied repeatedly.
  *
  * Used by marking.c. Each has a memory context of its own, so emptying it costs
  * nothing per id.

@@ -1,6 +1,6 @@
 /*
  * id_list.h
- *		A list of message ids that is filled and emptied again and again.
+ *		A list of message ids that is filled and emptied repeatedly.
  */
 #ifndef OUTBOX_ID_LIST_H
 #define OUTBOX_ID_LIST_H

@@ -2,12 +2,11 @@
  * left_alone.c
  *		Custom record tables on which a statement did not end.
  *
- * The dispatcher notes them when it ends a bookkeeper there (supervision.c); the
- * bookkeeper asks before it begins a statement (table_work.c). The list is in
- * shared memory, so it outlives both.
+ * The dispatcher adds a table when it ends a bookkeeper that works on it
+ * (supervision.c); the bookkeeper checks the list before each statement
+ * (table_work.c). The list is in shared memory, so it outlives both.
  *
- * It must never keep a table longer than a change of it needs to take effect:
- * altering the table lifts the ban.
+ * A table must not stay in the list when it was altered: it may work again.
  */
 #include "postgres.h"
 
@@ -18,7 +17,7 @@
 
 static void lift(Datum arg, Oid table);
 
-/* Prepares for use; once, when the bookkeeper starts. */
+/* Prepares for use; called once, when the bookkeeper starts. */
 void
 left_alone_init(void)
 {
@@ -26,9 +25,10 @@ left_alone_init(void)
 }
 
 /*
- * Leaves the table alone that work was done on, for the process that did it has
- * ended or is ended there; in the place that it has, or else in one whose time is
- * over: there are enough. The caller holds the lock exclusively.
+ * Adds the table that the bookkeeper works on, because the process has ended or
+ * is ended there. Uses the entry that the table already has, or else one whose
+ * time is over; there are enough of them. The caller holds the lock
+ * exclusively.
  */
 void
 left_alone_add(Bookkeeping *books, Oid table)
@@ -67,7 +67,10 @@ left_alone_check(Oid table)
 				 errdetail("A trigger hangs; the table is left alone for %d s", LEFT_ALONE_S)));
 }
 
-/* The table at which a predecessor was ended, for a statement there did not end. */
+/*
+ * Returns the table at which the previous bookkeeper was ended because a
+ * statement there did not end.
+ */
 Oid
 left_alone_ended_at(void)
 {
@@ -80,8 +83,8 @@ left_alone_ended_at(void)
 }
 
 /*
- * A relcache callback: a table that was altered, or has lost a trigger, may
- * work again.
+ * A relcache callback: removes a table that was altered, or has lost a trigger,
+ * because it may work again.
  */
 static void
 lift(Datum arg, Oid table)

@@ -2,8 +2,8 @@
  * marked_table.c
  *		The custom record tables whose records are marked, and how far each got.
  *
- * For marking.c, in the memory of the bookkeeper. A table that no endpoint has
- * any more is forgotten.
+ * Used by marking.c; kept in the memory of the bookkeeper. A table that no
+ * endpoint has any more is removed.
  */
 #include "postgres.h"
 
@@ -17,7 +17,7 @@ static MarkedTable *tables;		/* in TopMemoryContext */
 static void use_endpoint(const Endpoint *endpoint, void *arg);
 static void forget_unused(void);
 
-/* The list of all. */
+/* Returns the first of the list of all. */
 MarkedTable *
 marked_table_first(void)
 {
@@ -25,7 +25,7 @@ marked_table_first(void)
 }
 
 /*
- * Finds out which tables there are now; a new one begins behind window
+ * Finds out which tables there are now; a new one begins after window
  * `start_at`. Returns whether any is new. Needs an open transaction.
  */
 bool
@@ -43,8 +43,8 @@ marked_table_list(int64 start_at)
 }
 
 /*
- * Puts a table at the end, with those before it: all get their turn, however
- * many of them hang.
+ * Moves a table, and those before it, to the end of the list, so that all get
+ * their turn, however many of them hang.
  */
 void
 marked_table_put_last(Oid oid)
@@ -63,7 +63,7 @@ marked_table_put_last(Oid oid)
 	hung->next = NULL;
 }
 
-/* Adds the table of an endpoint, if it has one and it is not there yet. */
+/* Adds the table of an endpoint, if it has one that is not in the list yet. */
 static void
 use_endpoint(const Endpoint *endpoint, void *arg)
 {
@@ -87,7 +87,7 @@ use_endpoint(const Endpoint *endpoint, void *arg)
 	table->wanted = true;
 }
 
-/* Forgets tables that no endpoint has any more. */
+/* Removes tables that no endpoint has any more. */
 static void
 forget_unused(void)
 {

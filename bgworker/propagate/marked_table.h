@@ -15,16 +15,16 @@ typedef struct MarkedTable
 	struct MarkedTable *next;
 	char	   *endpoint;
 	Oid			table;
-	bool		wanted;			/* the endpoint has it still */
-	int64		told;			/* newest window that is dealt with but for
-								 * what was locked */
-	int64		marked;			/* the same when nothing was locked */
+	bool		wanted;			/* the endpoint still has it */
+	int64		told;			/* newest window that is done, except for
+								 * locked records */
+	int64		marked;			/* newest window that is done completely */
 	ReceiptReader reader;		/* of the next ones */
 	IdList		page;			/* to be marked next */
-	IdList		locked;			/* by somebody, to be tried again */
+	IdList		locked;			/* ids of locked records, to be tried again */
 	bool		failed;			/* the table cannot be used */
-	TimestampTz next_try;		/* of what was locked, or of the table */
-	TimestampTz rests_until;	/* for its last statement took long */
+	TimestampTz next_try;		/* of locked records, or of the table */
+	TimestampTz rests_until;	/* because its last statement took long */
 	bool		is_unnamed;		/* the page has a receipt of a message that
 								 * had been deferred */
 	int			retry_ms;

@@ -1,17 +1,17 @@
 /*
  * marking.c
- *		Has the records in custom record tables marked as dispatched.
+ *		Marks the records in custom record tables as dispatched.
  *
  * Called by bookkeeper.c. Each table has a position of its own in the windows
- * that are published, so one that cannot be used holds up no other. What somebody
- * has locked is remembered and tried again; the position of its table stands still
- * for the dispatcher, so the log keeps the receipts, but what comes later is
- * marked.
+ * that are published, so one that cannot be used does not delay others. Records
+ * that are locked are remembered and tried again; meanwhile the position that
+ * is reported for the table does not advance, so the log keeps the receipts,
+ * but later records are marked.
  *
- * A record is marked when all that it carries is in Redis, as outbox_wait() says.
- * If a message of it was deferred its receipt is passed over here, and another one
- * comes when that message goes its way at last (log_append_receipt_of()): so it
- * holds up neither log nor other records, however long it waits.
+ * A record is marked when all its messages are in Redis, as outbox_wait() says.
+ * If one of its messages was deferred, its receipt is skipped here, and another
+ * one is appended when that message is returned (log_append_receipt_of()). So
+ * it delays neither the log nor other records, however long it waits.
  */
 #include "postgres.h"
 
@@ -38,7 +38,7 @@
 
 #define MAX_WINDOWS		64		/* whose receipts are collected at once */
 #define MAX_MESSAGES	1000	/* marked at once */
-#define MAX_LOCKED		10000	/* with as many locked, no more are read */
+#define MAX_LOCKED		10000	/* with this many locked, no more are read */
 
 #define FIRST_RETRY_MS	100
 #define LAST_RETRY_MS	5000
@@ -46,8 +46,8 @@
 static int64 listed;			/* to_mark when they were listed last */
 static int64 repeated_upto;		/* newest window that may have been worked on
 								 * before */
-static int64 reported;			/* what marking_least() said */
-static SnapshotValue *published;	/* what all that is published was seen by */
+static int64 reported;			/* last result of marking_least() */
+static SnapshotValue *published;	/* sees everything that is published */
 
 static bool list_tables(int64 start_at, int64 to_mark);
 static void expect_repetition(void);
@@ -63,17 +63,17 @@ static void wait_longer(MarkedTable *table);
 static void set_problem(MarkedTable *table, const char *problem);
 static void report_problems(void);
 
-/* Prepares for use; once, when the bookkeeper starts. */
+/* Prepares for use; called once, when the bookkeeper starts. */
 void
 marking_init(void)
 {
 	listed = reported = -1;
-	problem_clear(PROBLEM_MARKING); /* what a predecessor had noted */
+	problem_clear(PROBLEM_MARKING); /* noted by a predecessor */
 }
 
 /*
- * Marks some of what the windows up to `to_mark` carry; those up to `marked` are
- * done, or carry nothing. Returns whether there is more to be done at once.
+ * Marks some of the records of windows up to `to_mark`; those up to `marked`
+ * are done, or have no receipts. Returns whether there is more to do at once.
  */
 bool
 marking_run(int64 marked, int64 to_mark)
@@ -90,7 +90,7 @@ marking_run(int64 marked, int64 to_mark)
 	return more;
 }
 
-/* The newest window up to which all is marked. */
+/* Returns the newest window up to which all records are marked. */
 int64
 marking_least(void)
 {
@@ -101,7 +101,7 @@ marking_least(void)
 	return reported = Max(reported, least);
 }
 
-/* How long until something is tried again. */
+/* Returns how long until something is tried again. */
 long
 marking_ms_until_due(void)
 {
@@ -119,8 +119,8 @@ marking_ms_until_due(void)
 }
 
 /*
- * Finds out which tables there are: those that windows up to `to_mark` have
- * receipts for are among them. A new one begins behind what is done.
+ * Finds out which tables there are, including all for which windows up to
+ * `to_mark` have receipts. A new one begins after what is done.
  */
 static bool
 list_tables(int64 start_at, int64 to_mark)
@@ -137,8 +137,8 @@ list_tables(int64 start_at, int64 to_mark)
 }
 
 /*
- * Another process may have marked there, or this one when the endpoint had
- * the table before.
+ * Notes that receipts up to now may have been used before: by another process,
+ * or by this one when the endpoint had the table earlier.
  */
 static void
 expect_repetition(void)
@@ -151,8 +151,8 @@ expect_repetition(void)
 }
 
 /*
- * The dispatcher says that there is no receipt up to this window that we have
- * not told of.
+ * Skips windows that, as the dispatcher says, have no receipts that we have not
+ * used.
  */
 static void
 skip_to(int64 number)
@@ -167,8 +167,7 @@ skip_to(int64 number)
 }
 
 /*
- * Does one step for a table. Returns whether it has another one that need not
- * wait.
+ * Does one step for a table. Returns whether it has another one to do at once.
  */
 static bool
 go_on_with(MarkedTable *table, int64 to_mark)
@@ -188,14 +187,14 @@ go_on_with(MarkedTable *table, int64 to_mark)
 	return more;
 }
 
-/* Check whether the table is left to itself, so that others get their turn. */
+/* Check whether the table rests now, so that others get their turn. */
 static bool
 rests(const MarkedTable *table)
 {
 	return clock_now() < table->rests_until;
 }
 
-/* Tries what was locked, piece by piece; what still is stays in the list. */
+/* Tries records again that were locked, in pieces; those that still are stay in the list. */
 static void
 try_locked_again(MarkedTable *table)
 {
@@ -231,12 +230,12 @@ mark_page(MarkedTable *table, int64 to_mark)
 	if (result == RECEIPTS_REFUSED)
 		return false;
 	if (!table->reader.collected)
-		repeated_upto = Max(repeated_upto, to_mark);	/* they have moved */
+		repeated_upto = Max(repeated_upto, to_mark);	/* receipts have moved */
 	if (table->page.n > 0)
 		marking = mark(table, table->page.items, table->page.n, table->is_unnamed || table->told < repeated_upto);
 	if (marking == MARKING_FAILED)
 	{
-		/* The same page once more. */
+		/* Read the same page once more. */
 		table->reader.next = table->reader.collected ? at : 0;
 		wait_longer(table);
 		return false;
@@ -255,7 +254,7 @@ mark_page(MarkedTable *table, int64 to_mark)
 	return table->told < to_mark;
 }
 
-/* A ReceiptVisit. */
+/* A ReceiptVisit: collects the id of a receipt. */
 static bool
 take_id(const Message *receipt, void *arg)
 {
@@ -283,8 +282,8 @@ take_id(const Message *receipt, void *arg)
 }
 
 /*
- * Check whether a receipt is of the table's endpoint. One of a message that
- * had been deferred tells by its key.
+ * Check whether a receipt is of the table's endpoint. That of a message that
+ * had been deferred names no endpoint; its key tells.
  */
 static bool
 is_of(const Message *receipt, const MarkedTable *table)
@@ -302,7 +301,10 @@ is_of(const Message *receipt, const MarkedTable *table)
 	return memcmp(&key, &receipt->key, sizeof(key)) == 0;
 }
 
-/* What is locked for long is told as well: the log grows. */
+/*
+ * Marks the records of these ids. If records stay locked for long, that is
+ * reported as well, because the log grows.
+ */
 static Marking
 mark(MarkedTable *table, char **msgids, int n, bool is_repeated)
 {
@@ -329,7 +331,7 @@ mark(MarkedTable *table, char **msgids, int n, bool is_repeated)
 	return marking;
 }
 
-/* What stays locked or fails is tried less and less often. */
+/* Doubles the time until records that stay locked, or a table that fails, are tried again. */
 static void
 wait_longer(MarkedTable *table)
 {
@@ -344,8 +346,8 @@ set_problem(MarkedTable *table, const char *problem)
 }
 
 /*
- * Tells the views of the first table that has a problem, and the log if it is
- * news.
+ * Reports the first table that has a problem in the views, and in the server
+ * log if it is new.
  */
 static void
 report_problems(void)
@@ -368,5 +370,5 @@ report_problems(void)
 		return;
 	}
 	ereport(LOG, (errmsg("outbox: processed messages cannot be marked: %s", problem)));
-	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, the log keeps them: %s", problem);
+	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked; the log keeps their receipts: %s", problem);
 }

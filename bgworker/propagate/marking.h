@@ -1,6 +1,6 @@
 /*
  * marking.h
- *		Has the records in custom record tables marked as dispatched.
+ *		Marks the records in custom record tables as dispatched.
  */
 #ifndef OUTBOX_MARKING_H
 #define OUTBOX_MARKING_H

@@ -3,13 +3,14 @@
  *		How long work on a custom record table rests after a statement.
  *
  * Called by marking.c and bookkeeping.c, in the bookkeeper. Statements on these
- * tables set off code of their owners, and all tables share one process. A
- * statement that takes long and succeeds is no error, but a table where each one
- * does must not keep the others from their turn. So slow work rests: for as long
- * as its statement took, and while other slow work rests, after that. So all slow
- * work together takes half of the time, and each of it gets its turn.
+ * tables execute code of their owners, and all tables share one process. A
+ * statement that takes long and succeeds is not an error, but a table where
+ * each one does must not keep the others from their turn. So slow work rests
+ * for as long as its statement took, and these rests follow each other. Thus
+ * all slow work together takes half of the time at most, and each table gets
+ * its turn.
  *
- * It knows no table, and it must never keep work from being done at all.
+ * It knows no tables, and must never prevent work for good.
  */
 #include "postgres.h"
 
@@ -22,8 +23,8 @@ static TimestampTz rested_until;	/* the end of all rests, one after the
 									 * other */
 
 /*
- * The time, by clock_now(), before which the work is not to go on whose statement
- * began at `begun` and has just ended, well or not; 0 = it was quick.
+ * Returns until when the work rests whose statement began at `begun` and has
+ * just ended, by clock_now(); 0 = it was quick.
  */
 TimestampTz
 pace_rest_after(TimestampTz begun)

@@ -1,29 +1,30 @@
 /*
  * propagation.c
- *		Propagates what has been processed to those whom an endpoint names.
+ *		Propagates the ids of processed messages to stores and custom record tables.
  *
  * Called by the dispatcher after windows have been published. An endpoint may
- * keep its records in a custom record table, or its message ids in an
- * outside store. For these outbox_commit() leaves receipts in the log, so that
- * windows carry the ids here. Only when a window is in Redis are its receipts
- * propagated; and only then do records and log segments begin to age
- * (position_has_published()). So an id is at every moment in at least one
- * place.
+ * keep its records in a custom record table, or its message ids in an outside
+ * store. For these outbox_commit() leaves receipts in the log, so that windows
+ * carry the ids here. The receipts of a window are propagated only when it is
+ * in Redis; and only after that the retention of records and log segments
+ * begins (position_has_published()). So an id is at every moment in at least
+ * one place.
  *
- * Each store has a position of its own, so one that is away holds up nobody
- * else; custom record tables have another one, for that work is done by a
- * process of its own (supervision.c). The least of all is noted like
- * `published` in the rows of windows, as a lower bound: after a restart all
- * begin there, for everything here may happen twice.
+ * Each store has a position of its own, so one that is away does not delay
+ * others; custom record tables have another one, because that work is done by a
+ * process of its own (supervision.c). The least of all is written like
+ * `published` to the rows of windows, as a lower bound: after a restart all
+ * begin there, because everything here may be done twice.
  *
  *	 died before all are told	the receipts are read again, all are told again
  *	 after it, before the note	the same
  *
  * A store may lose its newest ids (used_store.c). So nothing is emptied unless
- * all stores are there, and have had their marks for as long as a session may
- * rely on a look of its own (record.c): it may have looked while ids were lost.
+ * all stores are there, and have had their watermarks for as long as a session
+ * may rely on its own lookup (record.c): it may have looked while ids were
+ * lost.
  *
- * No transaction is open while a store is waited for; the dispatcher publishes
+ * No transaction is open while waiting for a store; the dispatcher publishes
  * meanwhile. Receipts are read in pages (receipts.c), so memory stays bounded.
  */
 #include "postgres.h"
@@ -43,12 +44,13 @@
 #include "src/shared.h"
 #include "src/store/store.h"
 
-#define LIST_MS			3000	/* between two looks at who is to be told */
+#define LIST_MS			3000	/* between two looks at the endpoints */
 
-static TimestampTz next_listing;	/* of those who are to be told */
-static int64 listed;			/* newest window when they were listed last */
-static bool uses_tables;		/* custom record tables */
-static int64 start_at;			/* for a store that is new */
+static TimestampTz next_listing;	/* when endpoints are looked at next */
+static int64 listed;			/* newest window when endpoints were looked at
+								 * last */
+static bool uses_tables;		/* an endpoint has a custom record table */
+static int64 start_at;			/* position of a new store */
 
 static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
@@ -59,8 +61,8 @@ static void check_stores(Position *position);
 static bool all_stores_are_sound(void);
 
 /*
- * Prepares for use; once, when the dispatcher starts. `attend` is called while
- * a store is waited for.
+ * Prepares for use; called once, when the dispatcher starts. `attend` is called
+ * while waiting for a store.
  */
 void
 propagation_init(LinkAttend attend)
@@ -68,7 +70,7 @@ propagation_init(LinkAttend attend)
 	store_attend_with(attend);
 }
 
-/* In whose name we leave marks. */
+/* Sets the name of our watermarks. */
 void
 propagation_set_instance(const Instance *instance)
 {
@@ -79,8 +81,8 @@ propagation_set_instance(const Instance *instance)
 }
 
 /*
- * Propagates the next receipts of windows that are published, to each who has not
- * been told of them. Returns whether anybody got any further.
+ * Propagates the next receipts of windows that are published to each store that
+ * does not have them. Returns whether any store got further.
  */
 bool
 propagation_run(Position *position)
@@ -97,8 +99,8 @@ propagation_run(Position *position)
 }
 
 /*
- * What cannot wait for a store that we wait for, nor until dispatch is on
- * again: the bookkeeper of custom record tables, which may hang.
+ * Attends to the bookkeeper, which may hang: also called while waiting for a
+ * store, and while dispatch is off.
  */
 void
 propagation_attend(const Position *position)
@@ -107,8 +109,8 @@ propagation_attend(const Position *position)
 }
 
 /*
- * Check whether there are receipts in windows that were opened after we have
- * found out who is to be told: of somebody new, maybe.
+ * Check whether windows opened since the last look at the endpoints have
+ * receipts, which may be of a new endpoint.
  */
 static bool
 is_behind_listing(const Position *position)
@@ -116,7 +118,7 @@ is_behind_listing(const Position *position)
 	return listed < position->published && position->marked > Max(listed, position->propagated);
 }
 
-/* Notes how far all have been told; returns whether that is news. */
+/* Notes how far all stores and tables have got; returns whether that has changed. */
 static bool
 note_least(Position *position)
 {
@@ -133,7 +135,7 @@ note_least(Position *position)
 	return true;
 }
 
-/* Check whether it has been long enough since a store had lost ids, if one may. */
+/* Check whether enough time has passed since a store may have lost ids. */
 static bool
 has_settled(void)
 {
@@ -147,9 +149,9 @@ has_settled(void)
 }
 
 /*
- * Check whether those who were told still know it: then it need not be kept here.
- * What they have not been told yet keeps itself, for its segment does not count as
- * published.
+ * Check whether the stores still have what was propagated to them, so that it
+ * need not be kept here. What was not propagated yet is kept anyway, because
+ * its segment does not count as published.
  */
 bool
 propagation_is_sound(void)
@@ -157,7 +159,7 @@ propagation_is_sound(void)
 	return next_listing != 0 && all_stores_are_sound() && has_settled();
 }
 
-/* How long until propagation_run() has something to do. */
+/* Returns how long until propagation_run() has something to do. */
 long
 propagation_ms_until_due(const Position *position)
 {
@@ -173,7 +175,7 @@ propagation_ms_until_due(const Position *position)
 	return ms;
 }
 
-/* Finds out who is to be told now. */
+/* Finds out which stores and tables the endpoints have now. */
 static void
 list_targets(const Position *position)
 {
@@ -190,7 +192,10 @@ list_targets(const Position *position)
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
 
-/* Notes what an endpoint needs; the longest retention of all counts for a store. */
+/*
+ * Notes the store or table of an endpoint. For a store the longest retention of
+ * its endpoints counts.
+ */
 static void
 use_endpoint(const Endpoint *endpoint, void *arg)
 {
@@ -204,7 +209,7 @@ use_endpoint(const Endpoint *endpoint, void *arg)
 	store->wanted = true;
 }
 
-/* Looks at the stores whose time has come. */
+/* Checks the stores that are due for it. */
 static void
 check_stores(Position *position)
 {

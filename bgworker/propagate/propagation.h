@@ -1,6 +1,6 @@
 /*
  * propagation.h
- *		Tells others than the record ring what has been processed.
+ *		Propagates the ids of processed messages to stores and custom record tables.
  */
 #ifndef OUTBOX_PROPAGATION_H
 #define OUTBOX_PROPAGATION_H

@@ -2,15 +2,15 @@
  * receipts.c
  *		Reads the receipts of windows, page by page.
  *
- * Called by propagation.c, for a store, and by marking.c, for a custom record
- * table: each has a position of its own, and so a reader of its own. There
- * may be millions of receipts in one transaction of a user's. So where those
- * of some windows lie is collected first, in memory up to a bound and in a
- * file beyond it (window_rows.c), and then they are read a page at a time,
- * each in a transaction that has ended before anybody is told of them.
+ * Called by used_store.c, for a store, and by marking.c, for a custom record
+ * table: each has a position of its own, and so a reader of its own. One user
+ * transaction may have millions of receipts. So the places of the receipts of
+ * some windows are collected first, in memory up to a limit and in a file
+ * beyond it (window_rows.c). Then they are read a page at a time, each page in
+ * a transaction that has ended before they are propagated.
  *
- * A reader knows nothing that is not in the log: thrown away at any time, the
- * next one begins with the same windows again.
+ * A reader has no state that is not in the log: it may be thrown away at any
+ * time, and the next one begins with the same windows again.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@
 
 #define PAGE_ROWS	4096		/* looked at in one transaction */
 
-/* The log segments that a page is read from; opened when first needed. */
+/* The log segments that a page is read from; opened on first use. */
 typedef struct ReceiptPage
 {
 	Relation	tables[MAX_SEGMENTS];
@@ -40,10 +40,10 @@ static bool fetch(ReceiptPage *page, const LogRow *row, Message *receipt);
 static void close_page(ReceiptPage *page);
 
 /*
- * Reads the next receipts of the windows after `from` up to `upto`, in the order
- * of their ids, until `visit` has enough or the page is at its end. Goes on
- * where the last call stopped, whatever `upto` is then: reader->upto tells where
- * these windows end. RECEIPTS_ENDED if there are no more.
+ * Reads the next receipts of the windows after `from` up to `upto`, in the
+ * order of their ids, until `visit` has enough or the page ends. Continues
+ * where the last call stopped, whatever `upto` is then: reader->upto tells
+ * where these windows end. Returns RECEIPTS_ENDED if there are no more.
  */
 ReceiptResult
 receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit, void *arg)
@@ -73,7 +73,7 @@ receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit,
 	transaction_commit();
 	KILL_POINT("receipts_read");
 
-	/* Somebody has rewritten the table: all of these windows once more. */
+	/* The table was rewritten: read all of these windows once more. */
 	if (moved)
 	{
 		receipts_forget(reader);
@@ -82,7 +82,7 @@ receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit,
 	return reader->next < reader->rows.n ? RECEIPTS_MORE : RECEIPTS_ENDED;
 }
 
-/* Has the next call begin at the beginning. */
+/* Makes the next call begin at the beginning. */
 void
 receipts_forget(ReceiptReader *reader)
 {
@@ -92,7 +92,7 @@ receipts_forget(ReceiptReader *reader)
 	reader->next = 0;
 }
 
-/* Finds out where the receipts lie; and in whose name a store is left its mark. */
+/* Collects the places of the receipts, and the window that a watermark will name. */
 static bool
 collect(ReceiptReader *reader, int64 from, int64 upto)
 {
@@ -114,7 +114,7 @@ collect(ReceiptReader *reader, int64 from, int64 upto)
 	return true;
 }
 
-/* A LogReader. */
+/* A LogReader: collects the place of a receipt. */
 static bool
 collect_receipt(TupleTableSlot *row, int segment, void *arg)
 {
@@ -124,8 +124,8 @@ collect_receipt(TupleTableSlot *row, int segment, void *arg)
 }
 
 /*
- * Committed and immutable: any snapshot will do. False if it is not there any
- * more: VACUUM FULL moves rows.
+ * Fetches a receipt, which is committed and never changes, so any snapshot will
+ * do. Returns false if it is not there any more: VACUUM FULL moves rows.
  */
 static bool
 fetch(ReceiptPage *page, const LogRow *row, Message *receipt)

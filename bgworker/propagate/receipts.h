@@ -8,15 +8,15 @@
 #include "bgworker/publish/window_rows.h"
 #include "src/log/log.h"
 
-/* Where somebody is who reads receipts; all zero = at the beginning. */
+/* State of reading receipts; all zero = at the beginning. */
 typedef struct ReceiptReader
 {
 	bool		collected;
-	WindowRows	rows;			/* of the receipts */
-	int64		next;			/* of these */
-	int64		upto;			/* newest of the windows that they are of */
-	int64		last;			/* the same, as it is kept */
-	pg_uuid_t	uuid;			/* of that */
+	WindowRows	rows;			/* places of the receipts */
+	int64		next;			/* the row to be read next */
+	int64		upto;			/* newest window that they are from */
+	int64		last;			/* newest window up to that one which exists */
+	pg_uuid_t	uuid;			/* its uuid */
 } ReceiptReader;
 
 typedef enum ReceiptResult
@@ -26,7 +26,7 @@ typedef enum ReceiptResult
 	RECEIPTS_REFUSED			/* the extension is being dropped */
 } ReceiptResult;
 
-/* Takes a receipt in; returns false when it has enough. */
+/* Takes a receipt; returns false when it has enough. */
 typedef bool (*ReceiptVisit) (const Message *receipt, void *arg);
 
 extern ReceiptResult receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit, void *arg);

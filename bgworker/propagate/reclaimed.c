@@ -1,12 +1,12 @@
 /*
  * reclaimed.c
- *		Records that have been claimed once more since a receipt of them.
+ *		Finds records that have been claimed again since a receipt of them.
  *
- * Called by bookkeeping.c, for receipts that may have been dealt with before. A
+ * Called by bookkeeping.c, for receipts that may have been used before. A
  * record that is marked can be forgotten (outbox_forget()) or expire, and its
- * message processed again: then the table has another row of that id, which must
- * not be marked before its own messages are in Redis. But the receipt of the first
- * one may be read again:
+ * message be processed again. Then the table has another row with that id,
+ * which must not be marked before its own messages are in Redis. But the
+ * receipt of the first row may be read again:
  *
  *	 a process died after marking		its successor reads on from what is noted
  *	 another record of its page was
@@ -14,11 +14,12 @@
  *	 several messages of it were
  *	 deferred							each left a receipt when it was returned
  *
- * Whoever claims a record leaves a receipt in the same transaction. So a snapshot
- * that sees the new row sees its receipt, too: if there is one in the log that is
- * not published, the older receipt is passed over, and that one will mark the row.
+ * A transaction that claims a record also appends a receipt. So a snapshot that
+ * sees the new row sees its receipt, too: if there is one in the log that is
+ * not published, the older receipt is skipped, and the newer one will mark the
+ * row.
  *
- * It must see the log and the table by one and the same snapshot.
+ * It must read the log and the table with the same snapshot.
  */
 #include "postgres.h"
 
@@ -48,9 +49,9 @@ static bool find_receipt(TupleTableSlot *row, int segment, void *arg);
 static int	compare_keys(const void *a, const void *b);
 
 /*
- * Leaves out those ids of an endpoint that have a receipt in the log which
- * the active snapshot sees and which is not published; returns how many are
- * left. Their order is lost. Needs an open transaction, whose memory it uses.
+ * Removes those ids of an endpoint that have a receipt in the log which the
+ * active snapshot sees and which is not published; returns how many are left,
+ * in any order. Needs an open transaction, whose memory it uses.
  */
 int
 reclaimed_leave_out(const char *endpoint, char **msgids, int n)
@@ -76,7 +77,7 @@ reclaimed_leave_out(const char *endpoint, char **msgids, int n)
 	return left;
 }
 
-/* A LogReader. An id may be there twice. */
+/* A LogReader: notes the candidates that have a receipt. An id may be among them twice. */
 static bool
 find_receipt(TupleTableSlot *row, int segment, void *arg)
 {

@@ -1,6 +1,6 @@
 /*
  * reclaimed.h
- *		Records that have been claimed once more since a receipt of them.
+ *		Finds records that have been claimed again since a receipt of them.
  */
 #ifndef OUTBOX_RECLAIMED_H
 #define OUTBOX_RECLAIMED_H

@@ -1,21 +1,22 @@
 /*
  * supervision.c
- *		Starts the bookkeeper of our database, and sees to it that it gets on.
+ *		Starts the bookkeeper of our database, and ends it if it hangs.
  *
  * Called by propagation.c and the dispatcher. The bookkeeper (bookkeeper.c)
- * works on custom record tables in a process of its own, for what runs there
- * is not ours: a trigger may wait for anything, and catch what should end it.
- * So sending never waits for it. It is told how far it may mark, and tells
- * how far it has, in shared memory; what is not marked keeps the log.
+ * works on custom record tables in a process of its own, because code of others
+ * runs there: a trigger may wait for anything, and catch what should end it. So
+ * sending never waits for it. Shared memory tells it how far it may mark, and
+ * tells the dispatcher how far it has; the log keeps receipts until they are
+ * used.
  *
- * A statement that ends neither by itself nor by its time limit is ended with
- * the process, which nothing can catch; its table is then left alone for a
- * while, so that others get their turn. A process that does not end even so,
- * for what runs there never checks for interrupts, is waited for: two of them
- * would mark the same records. Status names it meanwhile.
+ * A statement that ends neither by itself nor by its time limit is ended by
+ * ending the process, which cannot be caught; its table is then left alone for
+ * a while, so that others get their turn. If the process does not end either,
+ * because code there does not check for interrupts, it is waited for: two
+ * processes would mark the same records. outbox.problems names it meanwhile.
  *
- * It goes with its dispatcher. There may be no free worker slot for it: then
- * nothing is marked, status says so, and it is tried again.
+ * It ends with its dispatcher. If no worker slot is free for it, nothing is
+ * marked, outbox.problems says so, and it is tried again.
  */
 #include "postgres.h"
 
@@ -36,10 +37,10 @@
 #include "src/record/record_table.h"
 #include "src/shared.h"
 
-#define HANGING_MS		15000	/* a statement has a limit, and this is longer */
+#define HANGING_MS		15000	/* longer than the time limit of a statement */
 #define ENDING_MS		5000	/* how long one that was told to end may take */
 #define ENDING_LOOK_MS	100		/* meanwhile */
-#define LOOK_MS			1000	/* while it works */
+#define LOOK_MS			1000	/* while the bookkeeper works */
 
 static BackgroundWorkerHandle *handle;	/* NULL = none runs */
 static bool wanted;
@@ -62,8 +63,8 @@ static char *describe_table(Oid table);
 static void set_latch_of_bookkeeper(void);
 
 /*
- * Has it run if it is wanted, lets it mark what is published, and ends it if it
- * hangs. Called again and again.
+ * Starts the bookkeeper if it is wanted, tells it what is published, and ends
+ * it if it hangs. Must be called repeatedly.
  */
 void
 supervision_attend(bool is_wanted, const Position *position)
@@ -100,7 +101,7 @@ supervision_attend(bool is_wanted, const Position *position)
 		set_latch_of_bookkeeper();
 }
 
-/* The newest window up to which all records in custom record tables are marked. */
+/* Returns the newest window up to which all records in custom record tables are marked. */
 int64
 supervision_marked(void)
 {
@@ -112,7 +113,7 @@ supervision_marked(void)
 	return marked;
 }
 
-/* How long until supervision_attend() must be called. */
+/* Returns how long until supervision_attend() must be called. */
 long
 supervision_ms_until_due(void)
 {
@@ -123,7 +124,7 @@ supervision_ms_until_due(void)
 	return handle || ending != 0 ? LOOK_MS : Max(TimestampDifferenceMilliseconds(clock_now(), next_start), 1);
 }
 
-/* Has expired records deleted from custom record tables. */
+/* Asks the bookkeeper to delete expired records from custom record tables. */
 void
 supervision_ask_for_expiry(void)
 {
@@ -133,7 +134,7 @@ supervision_ask_for_expiry(void)
 	set_latch_of_bookkeeper();
 }
 
-/* Check whether that is done, or nobody is there to do it. */
+/* Check whether that is done, or no bookkeeper runs. */
 bool
 supervision_expiry_has_ended(void)
 {
@@ -146,7 +147,7 @@ supervision_expiry_has_ended(void)
 	return ended || !wanted || no_slot || does_not_end;
 }
 
-/* Ends the bookkeeper, if one runs; without waiting for it. */
+/* Ends the bookkeeper, if one runs, without waiting for it. */
 void
 supervision_end(void)
 {
@@ -157,7 +158,7 @@ supervision_end(void)
 	handle = NULL;
 }
 
-/* From now on one that was started before has nothing to say any more. */
+/* Begins a turn: reports of a bookkeeper that was started before do not count any more. */
 static void
 begin_turn(int64 propagated)
 {
@@ -178,7 +179,7 @@ begin_turn(int64 propagated)
 	problem_clear(PROBLEM_EXPIRY);
 }
 
-/* Starts a bookkeeper, but not more often than every second. */
+/* Starts a bookkeeper, at most once per second. */
 static void
 start_if_possible(void)
 {
@@ -214,7 +215,7 @@ start(void)
 	return registered;
 }
 
-/* Tells once, and then only when it changes, whether a worker slot is free. */
+/* Reports whether a worker slot is free, when that changes. */
 static void
 report_slot(bool is_free)
 {
@@ -227,12 +228,12 @@ report_slot(bool is_free)
 		return;
 	}
 	ereport(LOG,
-			(errmsg("outbox: no worker slot is free for the bookkeeper, processed messages cannot be marked"),
+			(errmsg("outbox: no worker slot is free for the bookkeeper; processed messages cannot be marked"),
 			 errhint("Raise \"max_worker_processes\".")));
-	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, the log keeps them: no worker slot is free for the process that does it, raise max_worker_processes.");
+	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked because no worker slot is free for the process that does it; the log keeps their receipts. Raise max_worker_processes and restart the server.");
 }
 
-/* Returns whether the bookkeeper has ended, and forgets it then. */
+/* Returns whether the bookkeeper has ended; if so, forgets it. */
 static bool
 reap_if_ended(void)
 {
@@ -247,8 +248,8 @@ reap_if_ended(void)
 }
 
 /*
- * A trigger can have the process end at an error (exit_on_error): that must
- * not happen again and again.
+ * Leaves the table alone at which the process ended. A trigger can make it end
+ * on an error (exit_on_error), which must not happen repeatedly.
  */
 static void
 leave_where_it_ended(void)
@@ -261,7 +262,7 @@ leave_where_it_ended(void)
 	LWLockRelease(shared_mine()->lock);
 }
 
-/* Ends the process where a statement does not end: nothing less helps. */
+/* Ends the process if a statement of it does not end: nothing else helps. */
 static void
 end_if_hanging(void)
 {
@@ -289,8 +290,8 @@ end_if_hanging(void)
 }
 
 /*
- * Finds out whether a process that was told to end has done so, and tells of
- * it if that takes long.
+ * Checks whether a process that was told to end has done so, and reports it if
+ * that takes long.
  */
 static void
 look_after_ending(void)
@@ -312,7 +313,7 @@ look_after_ending(void)
 		report_ending(true);
 }
 
-/* Tells once that the process does not end, or that it has. */
+/* Reports once that the process does not end, or that it has ended. */
 static void
 report_ending(bool in_vain)
 {
@@ -329,7 +330,7 @@ report_ending(bool in_vain)
 	}
 	table = describe_table(shared_mine()->books.ended_at);
 	ereport(LOG,
-			(errmsg("outbox: the bookkeeper, process %d, does not end, processed messages cannot be marked", ending),
+			(errmsg("outbox: the bookkeeper, process %d, does not end; processed messages cannot be marked", ending),
 			 errdetail("It works on %s, where code checks for no interrupts.", table)));
 	problem_set(PROBLEM_MARKING,
 				"Processed messages cannot be marked in any table, the log keeps them: process %d works on %s and does not end; code there checks for no interrupts. When it ends, or the server was restarted, correct the trigger.",
@@ -337,7 +338,7 @@ report_ending(bool in_vain)
 	pfree(table);
 }
 
-/* How to call a record table; palloc'd. */
+/* Returns how to name a record table in messages; palloc'd. */
 static char *
 describe_table(Oid table)
 {

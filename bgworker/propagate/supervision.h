@@ -1,6 +1,6 @@
 /*
  * supervision.h
- *		Starts the bookkeeper of our database, and sees to it that it gets on.
+ *		Starts the bookkeeper of our database, and ends it if it hangs.
  */
 #ifndef OUTBOX_SUPERVISION_H
 #define OUTBOX_SUPERVISION_H

@@ -2,16 +2,16 @@
  * table_work.c
  *		Runs one piece of work on a custom record table.
  *
- * Called by bookkeeping.c. These tables have what ours do not: rows that others
- * lock, triggers that fail, owners who alter them. So nothing here waits for a
- * lock, statements have a time limit, they run with the rights of the table's
- * owner (owner.c), and an error ends this one transaction and not the process:
- * the caller tries again later. A trigger may catch what should end it: so
- * while the owner's code may run that stands in shared memory, and the
- * dispatcher ends this process if it takes too long (supervision.c).
+ * Called by bookkeeping.c. Unlike our own tables, these have rows that others
+ * lock, triggers that fail, and owners who alter them. So nothing here waits
+ * for a lock; statements have a time limit and run with the privileges of the
+ * table's owner (owner.c); and an error ends only this transaction, not the
+ * process: the caller tries again later. A trigger may catch what should end
+ * it. So shared memory says while the owner's code may be running, and the
+ * dispatcher ends this process if that takes too long (supervision.c).
  *
- * The work may be done twice, so its commit need not be flushed: what relies
- * on it is flushed after it.
+ * The work may be done twice, so its commit need not be flushed: commits that
+ * rely on it are flushed later.
  */
 #include "postgres.h"
 
@@ -36,7 +36,7 @@
 #include "src/record/owner.h"
 #include "src/shared.h"
 
-/* How long a statement may take, and wait for locks of what it sets off. */
+/* How long a statement may take, and how long code that it executes may wait for a lock. */
 #define STATEMENT_MS	10000
 #define LOCK_WAIT		"1s"
 
@@ -50,9 +50,9 @@ static void note_busy(Oid table);
 static void note_error(const char *endpoint);
 
 /*
- * Does something with the table of an endpoint in a transaction of its own.
- * If that fails it says why in table_work_error() and returns false. An
- * endpoint that has no such table any more is no failure.
+ * Calls a function for the table of an endpoint in a transaction of its own.
+ * Returns false if that fails; table_work_error() then says why. It is no
+ * failure if the endpoint has no such table any more.
  */
 bool
 table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint, const char *activity)
@@ -98,8 +98,8 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 }
 
 /*
- * What went wrong when table_work_run() returned false last; "" = the
- * extension is being dropped.
+ * Returns why table_work_run() returned false last; "" = the extension is being
+ * dropped.
  */
 const char *
 table_work_error(void)
@@ -107,7 +107,7 @@ table_work_error(void)
 	return error_text;
 }
 
-/* The endpoint, if it keeps its records in a table that exists; else NULL. */
+/* Returns the endpoint, if it keeps its records in a table that exists; otherwise NULL. */
 static const Endpoint *
 find_endpoint(const char *name)
 {
@@ -123,7 +123,7 @@ find_endpoint(const char *name)
 	return NULL;
 }
 
-/* False if somebody has locked the table. */
+/* Opens the table. Returns false if it is locked. */
 static bool
 open_table(TableWork *work)
 {
@@ -135,9 +135,9 @@ open_table(TableWork *work)
 }
 
 /*
- * Runs a statement with the rights of the table's owner, who sees what the active
- * snapshot does; *result is its first row, whose columns are passed by value and
- * not NULL.
+ * Runs a statement with the privileges of the table's owner and the active
+ * snapshot; *result is its first row, whose columns are passed by value and not
+ * NULL.
  */
 void
 table_work_execute(const TableWork *work, const char *sql, int nargs, Oid *types, Datum *values, int ncolumns, Datum *result)
@@ -164,8 +164,9 @@ table_work_execute(const TableWork *work, const char *sql, int nargs, Oid *types
 }
 
 /*
- * Triggers are the owner's, and may wait for anything. The limits work by the
- * signal that cancels a statement, which dispatchers ignore elsewhere.
+ * Limits the time of a statement: triggers belong to the owner, and may wait
+ * for anything. The limits work by the signal that cancels a statement, which
+ * our processes ignore elsewhere.
  */
 static void
 begin_time_limit(Oid table)
@@ -185,8 +186,8 @@ end_time_limit(void)
 }
 
 /*
- * Tells the dispatcher that code of this table's owner may run; InvalidOid =
- * not any more.
+ * Notes for the dispatcher that code of this table's owner may be running;
+ * InvalidOid = not any more.
  */
 static void
 note_busy(Oid table)
@@ -199,7 +200,7 @@ note_busy(Oid table)
 	LWLockRelease(shared->lock);
 }
 
-/* Called where an error was caught, with the transaction still to be aborted. */
+/* Keeps the text of an error that was caught. The transaction is still to be aborted. */
 static void
 note_error(const char *endpoint)
 {
@@ -211,7 +212,7 @@ note_error(const char *endpoint)
 	snprintf(error_text, sizeof(error_text), "records of endpoint \"%s\": %s%s%s", endpoint, error->message,
 			 error->detail ? "; " : "", error->detail ? error->detail : "");
 
-	/* Where it was cut there may be half a character. */
+	/* The text may have been cut within a character. */
 	error_text[pg_mbcliplen(error_text, strlen(error_text), strlen(error_text))] = '\0';
 	FreeErrorData(error);
 }

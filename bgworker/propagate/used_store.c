@@ -1,14 +1,14 @@
 /*
  * used_store.c
- *		A deduplication store that some endpoint names, and how far it was told.
+ *		The deduplication stores that endpoints name, and how far each has got.
  *
- * Called by propagation.c, which decides who is to be told. A store may lose its
- * newest ids, as Redis does when it dies. So it is left a mark behind them,
- * which is compared with each addition and every few seconds. If it is not the
- * one that we left, nothing is added behind it, but what the log still has
- * after it is added again first.
+ * Called by propagation.c, which decides which stores are used. A store may
+ * lose its newest ids, as Redis does when it dies. So a watermark is written
+ * after them, which is compared with each addition and every few seconds. If it
+ * is not the one that we wrote, nothing is added, until everything that the log
+ * still has after that watermark has been added again.
  *
- * No transaction is open while a store is waited for.
+ * No transaction is open while waiting for a store.
  */
 #include "postgres.h"
 
@@ -28,7 +28,7 @@
 #define LAST_RETRY_MS	2000
 
 static UsedStore *stores;		/* in TopMemoryContext */
-static char client[37];			/* in whose name marks are left */
+static char client[37];			/* the name of our watermarks */
 
 static bool compare_mark(UsedStore *store, const char *mark, Position *position);
 static void note_success(UsedStore *store, const StoreReport *report);
@@ -38,14 +38,14 @@ static void note_told(UsedStore *store, const Position *position);
 static bool take_key(const Message *receipt, void *arg);
 static bool add_keys(UsedStore *store, bool is_last);
 
-/* Prepares for use: in whose name marks are left. */
+/* Prepares for use: sets the name of our watermarks. */
 void
 used_store_init(const char *name)
 {
 	strlcpy(client, name, sizeof(client));
 }
 
-/* The list of all. */
+/* Returns the first of the list of all. */
 UsedStore *
 used_store_first(void)
 {
@@ -53,7 +53,7 @@ used_store_first(void)
 }
 
 /*
- * The store of that URL; a new one has had all receipts up to the end of
+ * Returns the store with that URL; a new one has all receipts up to the end of
  * window `told`.
  */
 UsedStore *
@@ -74,7 +74,7 @@ used_store_find(const char *url, int64 told)
 	return store;
 }
 
-/* Forgets the stores that no endpoint names any more. */
+/* Removes the stores that no endpoint names any more. */
 void
 used_store_forget_unused(void)
 {
@@ -96,7 +96,7 @@ used_store_forget_unused(void)
 }
 
 /*
- * Looks whether the store is there and has its mark, and notes what is wrong
+ * Checks that the store is there and has its watermark, and notes what is wrong
  * with it.
  */
 void
@@ -119,14 +119,14 @@ used_store_check(UsedStore *store, Position *position)
 		note_success(store, &report);
 }
 
-/* Check whether there are receipts that a store can be told of now. */
+/* Check whether there are receipts that can be propagated to a store now. */
 bool
 used_store_has_more(const UsedStore *store, const Position *position)
 {
 	return store->sound && store->told < position->published && position->marked > store->told;
 }
 
-/* Tells a store of its next receipts. Returns whether it got any further. */
+/* Propagates the next receipts to a store. Returns whether it got any further. */
 bool
 used_store_propagate(UsedStore *store, Position *position)
 {
@@ -151,8 +151,10 @@ used_store_propagate(UsedStore *store, Position *position)
 }
 
 /*
- * What we left last must be there; when we have just started, whatever there
- * is. False if that cannot be dealt with now, for the extension is being dropped.
+ * Compares the watermark in the store with the one that we wrote last; if we
+ * have just started, takes the one that is there. If they differ, goes back to
+ * the one in the store. Returns false if that is not possible now, because the
+ * extension is being dropped.
  */
 static bool
 compare_mark(UsedStore *store, const char *mark, Position *position)
@@ -200,19 +202,19 @@ note_success(UsedStore *store, const StoreReport *report)
 	store->problem[0] = '\0';
 	if (report->evicts)
 		snprintf(store->problem, sizeof(store->problem),
-				 "The deduplication store \"%s\" may forget ids when its memory is full: set its maxmemory-policy to noeviction.",
+				 "The deduplication store \"%s\" may forget ids when its memory is full. Set its maxmemory-policy to noeviction.",
 				 masked);
 	else if (report->retention != 0 && report->retention < store->retention)
 		snprintf(store->problem, sizeof(store->problem),
-				 "The deduplication store \"%s\" forgets ids after %lld s, but an endpoint wants them for %lld s: raise outbox.retention there.",
+				 "The deduplication store \"%s\" forgets ids after %lld s, but an endpoint needs them for %lld s. Raise outbox.retention there.",
 				 masked, (long long) (report->retention / USECS_PER_SEC), (long long) (store->retention / USECS_PER_SEC));
 	pfree(masked);
 	report_problems();
 }
 
 /*
- * One that keeps silent takes its time for that: others get as much before it
- * is asked again.
+ * Notes that a store cannot be used. One that does not answer costs time;
+ * before it is tried again, others get as much time.
  */
 static void
 note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
@@ -233,7 +235,7 @@ note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
 	report_problems();
 }
 
-/* Tells the view of the first store that has a problem. */
+/* Reports the first store that has a problem in the views. */
 static void
 report_problems(void)
 {
@@ -250,7 +252,7 @@ report_problems(void)
 		problem_clear(PROBLEM_STORE);
 }
 
-/* What was collected has been told, or no receipt is left. */
+/* Notes that the collected receipts were propagated, or that there are none. */
 static void
 note_told(UsedStore *store, const Position *position)
 {
@@ -264,9 +266,9 @@ note_told(UsedStore *store, const Position *position)
 }
 
 /*
- * A ReceiptVisit. What an endpoint that has been dropped has left concerns nobody.
- * One that names a store which is not listed yet is listed before the window
- * counts as propagated.
+ * A ReceiptVisit: takes the key of a receipt that is for this store. Receipts
+ * of a dropped endpoint are ignored. A store that is not in the list yet is
+ * added to it before the window counts as propagated.
  */
 static bool
 take_key(const Message *receipt, void *arg)
@@ -275,14 +277,14 @@ take_key(const Message *receipt, void *arg)
 	Endpoint	endpoint;
 	char	   *name = text_to_cstring(receipt->message_id);
 
-	/* There may be millions of them in one transaction of a user's. */
+	/* Freed at once: there may be millions of them in one user transaction. */
 	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && strcmp(endpoint.dedup_store, store->url) == 0)
 		store->keys[store->n++] = (StoreKey) {.key = receipt->key, .retention = endpoint.store_retention};
 	pfree(name);
 	return store->n < USED_STORE_KEYS;
 }
 
-/* Adds the keys that were taken; the next mark goes with the last of a batch. */
+/* Adds the keys that were taken; the last addition of a batch writes the next watermark. */
 static bool
 add_keys(UsedStore *store, bool is_last)
 {
@@ -300,7 +302,7 @@ add_keys(UsedStore *store, bool is_last)
 	}
 	if (!store_add(store->url, store->keys, store->n, &marks, &failure))
 	{
-		/* All of these windows once more. */
+		/* Read all of these windows once more. */
 		receipts_forget(&store->reader);
 		store->refuses = true;
 		note_failure(store, &failure, begun);

@@ -11,32 +11,33 @@
 #include "src/store/store.h"
 
 #define USED_STORE_KEYS		1000	/* added in one round trip */
-#define USED_STORE_CHECK_MS 3000	/* between two looks at the mark */
+#define USED_STORE_CHECK_MS 3000	/* between two looks at the watermark */
 
 /* A store that some endpoint names. */
 typedef struct UsedStore
 {
 	struct UsedStore *next;		/* in the list of all */
 	char	   *url;
-	bool		wanted;			/* an endpoint names it still */
-	int64		retention;		/* longest one of these endpoints */
+	bool		wanted;			/* an endpoint still names it */
+	int64		retention;		/* the longest of these endpoints */
 	int64		told;			/* newest window whose receipts it has */
 	ReceiptReader reader;		/* of the next ones */
 	StoreKey	keys[USED_STORE_KEYS];	/* of these, to be added next */
 	int			n;
-	bool		unmarked;		/* ids were added, and no mark behind them */
-	bool		sound;			/* it was there, and had its mark */
-	bool		refuses;		/* it could not be added to, whatever it says
-								 * of itself */
-	bool		is_away;		/* and the log says so */
+	bool		unmarked;		/* ids were added since the last watermark */
+	bool		sound;			/* it was there, and had its watermark */
+	bool		refuses;		/* adding to it failed, whatever it says of
+								 * itself */
+	bool		is_away;		/* it cannot be used, and the log says so */
 	TimestampTz next_check;
 	int			retry_ms;
-	char		problem[2 * PROBLEM_BYTES]; /* it is cut when it is told;
-											 * empty = none */
+	char		problem[2 * PROBLEM_BYTES]; /* may be longer than what is
+											 * shown; empty = none */
 	bool		knows_mark;
 	char		mark[STORE_MARK_BYTES]; /* that must be there */
 	bool		making_up;		/* ids are added again that it has lost */
-	TimestampTz settled_at;		/* when it was seen first, or had them again */
+	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
+								 * again */
 } UsedStore;
 
 extern void used_store_init(const char *name);

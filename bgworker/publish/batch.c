@@ -3,14 +3,14 @@
  *		Reads a page of messages and writes the command that publishes it.
  *
  * Called by publisher.c. A batch is one run of the script (publish.lua). It is
- * read in a transaction of its own, which has ended before anything is sent;
- * what is deferred on the way is on disk by then, for the batch's fence
- * passes it. command.c writes the command.
+ * read in a transaction of its own, which has ended before anything is sent.
+ * Messages that are deferred meanwhile are on disk by then, because the fence
+ * of the batch passes them. command.c writes the command.
  *
- * A message that cannot be made into a part of a command (too large, damaged) is
- * deferred as if it had been refused. An ERROR rolls the page back; it is made
- * once more up to the message that raised it, and when that one is the first of a
- * page, it alone was to blame.
+ * A message that cannot be made part of a command (too large, damaged) is
+ * deferred as if it had been refused. An ERROR rolls the page back. The page is
+ * made again up to the message that raised the error; if that message is the
+ * first of a page, it alone caused the error.
  */
 #include "postgres.h"
 
@@ -31,17 +31,17 @@
 #include "src/log/deferred.h"
 #include "src/table/relations.h"
 
-#define BATCH_BYTES		(1024 * 1024)	/* a batch ends when it has as many */
+#define BATCH_BYTES		(1024 * 1024)	/* a batch ends when it has that many */
 
-/* The log segments that a page is read from; opened when first needed. */
+/* The log segments that a page is read from; opened on first use. */
 typedef struct PageReader
 {
 	Relation	tables[MAX_SEGMENTS];
 	TupleTableSlot *rows[MAX_SEGMENTS];
-	size_t		bytes;			/* of bodies and headers that were looked at */
+	size_t		bytes;			/* of the bodies and headers looked at */
 } PageReader;
 
-/* Where a page could not be made, and why. */
+/* The row at which making a page failed, and why. */
 typedef struct Failure
 {
 	int64		row;
@@ -60,7 +60,7 @@ static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *t
 static TupleTableSlot *fetch(PageReader *page, const LogRow *row);
 static void close_page(PageReader *page);
 
-/* Prepares for use; once, when the dispatcher starts. */
+/* Prepares for use; called once, when the dispatcher starts. */
 void
 batch_init(void)
 {
@@ -70,9 +70,9 @@ batch_init(void)
 
 /*
  * Makes the batch of the window that begins with row `first` and builds on
- * `fence`. Rows from `fresh` on are looked at for the first time ever; before
- * that, some may have been deferred already. The batch may turn out empty.
- * False if the extension is being dropped.
+ * `fence`. Rows from `fresh` on are looked at for the first time; some of those
+ * before may have been deferred already. The batch may be empty. Returns false
+ * if the extension is being dropped.
  */
 bool
 batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
@@ -105,7 +105,7 @@ batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
 	return true;
 }
 
-/* False: a message could not be taken, and the transaction is rolled back. */
+/* Returns false if a message could not be taken; the transaction is then rolled back. */
 static bool
 try_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, Failure *failure)
 {
@@ -127,7 +127,7 @@ try_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, 
 	return made;
 }
 
-/* *row is the one that is being looked at. */
+/* Adds rows to the batch until it is full. *row is the one being looked at. */
 static void
 make_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, int64 *row)
 {
@@ -150,8 +150,9 @@ make_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh,
 }
 
 /*
- * The value of the fence when the first n messages of a batch have been added:
- * "<window> <uuid> <connection> <message id>", see resume_position().
+ * Computes the value of the fence when the first n messages of a batch have
+ * been added: "<window> <uuid> <connection> <message id>", see
+ * resume_position().
  */
 void
 batch_fence_after(const Batch *batch, WindowRows *window, int n, char *fence)
@@ -169,9 +170,10 @@ batch_fence_after(const Batch *batch, WindowRows *window, int n, char *fence)
 }
 
 /*
- * Defers rows that Redis refused, all for the same reason; on disk, all of
- * them or none, when this returns. Those that wait behind another one of their
- * destination have not been tried. False if the extension is being dropped.
+ * Defers rows that Redis refused, all for the same reason. When this returns,
+ * all of them or none are on disk. Those that wait behind another message of
+ * their destination have not been tried. Returns false if the extension is
+ * being dropped.
  */
 bool
 batch_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error)
@@ -193,7 +195,7 @@ batch_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error
 	return true;
 }
 
-/* False: a message could not be read, and the transaction is rolled back. */
+/* Returns false if a message could not be read; the transaction is then rolled back. */
 static bool
 try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failure *failure)
 {
@@ -220,6 +222,7 @@ try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failu
 	return done;
 }
 
+/* Defers one of the rows that were refused, unless it has been deferred already. */
 static void
 defer_row(PageReader *page, const LogRow *row, const char *error)
 {
@@ -255,8 +258,8 @@ defer_unreadable(WindowRows *window, const Failure *failure)
 }
 
 /*
- * The first message of a page cannot be made into a part of a command: an
- * empty batch behind it.
+ * Defers the first message of a page, which cannot be made part of a command;
+ * the batch is empty and ends behind it.
  */
 static bool
 defer_first(Batch *batch, WindowRows *window, const Failure *failure)
@@ -270,8 +273,8 @@ defer_first(Batch *batch, WindowRows *window, const Failure *failure)
 }
 
 /*
- * Adds a message to the command, or defers it. False: it is too large to
- * travel with others, the batch ends before it.
+ * Adds a message to the command, or defers it. Returns false if it is too large
+ * to be sent together with others; the batch ends before it.
  */
 static bool
 take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
@@ -297,9 +300,10 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 }
 
 /*
- * Committed and immutable: any snapshot will do. But somebody may rewrite the
- * table (VACUUM FULL): then we die here, and our successor collects them again; no
- * message is to blame for that.
+ * Fetches a row of the log. It is committed and never changes, so any snapshot
+ * will do. If the table was rewritten (VACUUM FULL) the row is not there any
+ * more; the error ends this process, no message is blamed for it, and the next
+ * dispatcher collects the rows again.
  */
 static TupleTableSlot *
 fetch(PageReader *page, const LogRow *row)

@@ -1,6 +1,6 @@
 /*
  * batch.h
- *		A batch of a window, in the form that it is sent in.
+ *		A batch of a window, in the form in which it is sent.
  */
 #ifndef OUTBOX_BATCH_H
 #define OUTBOX_BATCH_H
@@ -14,13 +14,13 @@ typedef struct Batch
 	size_t		bytes;			/* of the command */
 	int64		next;			/* row of the window that follows it */
 	int			n;				/* messages in it */
-	int64	   *rows;			/* which rows of the window these are */
-	int			size;			/* as many it may have */
-	int			reach;			/* as many rows it may look at for them */
-	char		builds_on[FENCE_BYTES]; /* value of the fence before it */
+	int64	   *rows;			/* the rows of the window that these are */
+	int			size;			/* how many it may have */
+	int			reach;			/* how many rows may be looked at for them */
+	char		builds_on[FENCE_BYTES]; /* value of the fence before the batch */
 	char		fence[FENCE_BYTES]; /* and after it */
-	int			prefix;			/* how much of that does not depend on the
-								 * last message */
+	int			prefix;			/* length of its part that does not depend on
+								 * the last message */
 } Batch;
 
 extern void batch_init(void);

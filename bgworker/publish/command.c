@@ -1,10 +1,10 @@
 /*
  * command.c
- *		The commands that the dispatcher sends to Redis, in the protocol's form.
+ *		The commands that the dispatcher sends to Redis, in the form of the protocol.
  *
  * Called by batch.c, which fills a page with messages, and by redis_session.c.
- * They are written into buffers that are used again and again: nothing is allocated
- * per message.
+ * Commands are written into buffers that are reused: nothing is allocated per
+ * message.
  */
 #include "postgres.h"
 
@@ -19,8 +19,8 @@
 #include "src/settings.h"
 
 /*
- * Commands. The lease may be renewed while the commit of a page waits for the
- * standby, so those without messages are written elsewhere.
+ * A command. The lease may be renewed while the commit of a page waits for the
+ * standby, so commands without messages have a buffer of their own.
  */
 typedef struct Command
 {
@@ -30,7 +30,7 @@ typedef struct Command
 
 static Command page_command;
 static Command short_command;
-static Command *command = &short_command;	/* that was made last */
+static Command *command = &short_command;	/* the one that was made last */
 static StringInfoData header;
 
 static void clear(Command *which);
@@ -40,7 +40,7 @@ static void add_argument(const char *data, size_t size);
 static void add_string(const char *string);
 static void add_number(int64 number);
 
-/* Prepares for use; once, when the dispatcher starts. */
+/* Prepares for use; called once, when the dispatcher starts. */
 void
 command_init(void)
 {
@@ -49,7 +49,7 @@ command_init(void)
 	initStringInfo(&header);
 }
 
-/* Begins the run of the script for a page of messages, which follow. */
+/* Begins the run of the script for a page of messages, which are added next. */
 void
 command_begin_page(const ScriptCall *call, const char *new_fence, const char *old_fence)
 {
@@ -70,21 +70,21 @@ command_add_message(const Message *message)
 	entry_write(message, add_bytes, NULL);
 }
 
-/* How large the command of the page is by now. */
+/* Returns the current size of the command of the page. */
 size_t
 command_page_bytes(void)
 {
 	return page_command.arguments.len;
 }
 
-/* The page is complete, and is what command_send() sends. */
+/* Completes the page: command_send() sends it. */
 void
 command_end_page(void)
 {
 	command = &page_command;
 }
 
-/* Makes the page an empty one. */
+/* Removes all messages from the page. */
 void
 command_clear_page(void)
 {
@@ -92,8 +92,8 @@ command_clear_page(void)
 }
 
 /*
- * Makes a batch of no messages: if the fence has not moved it gets a new value,
- * and the lease is renewed.
+ * Makes a batch without messages: if the fence has not moved it gets a new
+ * value, and the lease is renewed.
  */
 void
 command_make_empty(const ScriptCall *call, const char *new_fence, const char *fence)
@@ -101,7 +101,7 @@ command_make_empty(const ScriptCall *call, const char *new_fence, const char *fe
 	begin(&short_command, call, new_fence, fence);
 }
 
-/* Makes the command that gives the lease back. */
+/* Makes the command that releases the lease. */
 void
 command_make_release(const ScriptCall *call)
 {
@@ -113,7 +113,7 @@ command_make_release(const ScriptCall *call)
 	add_string(lease_value());
 }
 
-/* Sends the command that was made last; a reply is due for it. */
+/* Sends the command that was made last; from then on a reply to it is due. */
 bool
 command_send(RedisLink *link)
 {
@@ -123,7 +123,7 @@ command_send(RedisLink *link)
 		redis_link_send_buffer(link, &command->arguments);
 }
 
-/* What is written from now on is this command. */
+/* Empties a command, and makes it the one that is being written. */
 static void
 clear(Command *which)
 {

@@ -1,9 +1,9 @@
 /*
  * fence.c
- *		The value of the mark in Redis that tells how far the dispatcher got.
+ *		The value of the fence: the key in Redis that tells how far the dispatcher got.
  *
  * Called by redis_session.c and batch.c, which write it, and by resume.c, which
- * goes to where it says. Nothing here talks to Redis.
+ * reads it. Nothing here talks to Redis.
  */
 #include "postgres.h"
 
@@ -15,10 +15,10 @@
 /* "<window number> <window uuid> <connection> <last message id>" */
 #define FENCE_FORMAT	"%lld %36s %*s %lld"
 
-/* What the fence holds before anything was sent, but for the connection. */
+/* The value before anything was sent; the connection follows. */
 #define NO_FENCE	"none"
 
-/* What all values of the fence in a window begin with; returns its length. */
+/* Writes what all values of the fence in a window begin with; returns its length. */
 int
 fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
 {
@@ -29,7 +29,7 @@ fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char 
 	return length;
 }
 
-/* The value of the fence when all of a window is dealt with. */
+/* Writes the value of the fence when a window is finished. */
 void
 fence_at_end(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
 {
@@ -38,7 +38,7 @@ fence_at_end(char *fence, int64 number, const pg_uuid_t *uuid, const char *conne
 	snprintf(fence + length, FENCE_BYTES - length, "%d", FENCE_AT_END);
 }
 
-/* The same fence in the name of another connection. */
+/* Writes the same fence with the name of another connection. */
 void
 fence_claim(const char *fence, const char *connection, char *claimed, size_t size)
 {
@@ -52,7 +52,10 @@ fence_claim(const char *fence, const char *connection, char *claimed, size_t siz
 		snprintf(claimed, size, "%s %s", NO_FENCE, connection);
 }
 
-/* Reads a value; false if it is none of ours, or from before anything was sent. */
+/*
+ * Reads a value of the fence. Returns false if it is not one of ours, or was
+ * set before anything was sent.
+ */
 bool
 fence_parse(const char *text, Fence *fence)
 {

@@ -1,6 +1,6 @@
 /*
  * fence.h
- *		The value of the mark in Redis that tells how far the dispatcher got.
+ *		The value of the fence: the key in Redis that tells how far the dispatcher got.
  */
 #ifndef OUTBOX_FENCE_H
 #define OUTBOX_FENCE_H
@@ -12,7 +12,7 @@
 /* In place of the last message: all of the window is dealt with. */
 #define FENCE_AT_END	0
 
-/* What it tells. */
+/* What the fence tells. */
 typedef struct Fence
 {
 	int64		number;

@@ -3,8 +3,8 @@
  *		Which messages of a copied database are ours to send.
  *
  * Called by the dispatcher of a copy when it starts for the first time. Each
- * message names the database that it was enqueued in. What its original will
- * send is put behind us; what nobody else has is left to us (heir.c).
+ * message names the database that it was enqueued in. What the original will
+ * send is skipped; what no other database has is ours to send (heir.c).
  */
 #include "postgres.h"
 
@@ -20,14 +20,14 @@
 
 #define FIRST_SIZE	1024
 
-/* Transactions that have written messages of our own. */
+/* Transactions that have written messages that are ours to send. */
 typedef struct OwnTransactions
 {
 	FullTransactionId *txs;
 	uint32		n;
 	uint32		size;
-	const Instance *instance;	/* that we were */
-	Oid			asked;			/* database that was asked about last */
+	const Instance *instance;	/* that the original is */
+	Oid			asked;			/* database that was looked up last */
 	bool		is_ours;		/* whether its messages are ours to send */
 } OwnTransactions;
 
@@ -35,13 +35,13 @@ static bool is_left_to_us(OwnTransactions *own, Oid database);
 static bool note_own(TupleTableSlot *row, int segment, void *arg);
 
 /*
- * Puts behind us for good, without sending it, all that was committed in other
- * databases; for a copy whose original sends it. The instance is that of the
- * original, still. Needs an open transaction.
+ * Skips for good, without sending it, everything that was committed in other
+ * databases; for a copy whose original sends it. The instance still is that of
+ * the original. Needs an open transaction.
  *
- * The window that is appended ends before those that were committed here: its
- * snapshot takes them for being still in progress. So they are found like any
- * other transaction that ends later than younger ones.
+ * The window that is appended ends before the transactions that were committed
+ * here: its snapshot treats them as still in progress. So they are found like
+ * any other transaction that ends later than younger ones.
  */
 void
 inheritance_skip_foreign(Position *position, const Instance *instance)
@@ -58,9 +58,9 @@ inheritance_skip_foreign(Position *position, const Instance *instance)
 }
 
 /*
- * Check whether what was enqueued in a database is ours to send. A copy of a
- * copy has also what was enqueued in that one before its dispatcher ever ran;
- * if it is gone, nobody else has that.
+ * Check whether messages enqueued in a database are ours to send. A copy of a
+ * copy also has what was enqueued in the first copy before its dispatcher ever
+ * ran; if that database is gone, no other database has these messages.
  */
 static bool
 is_left_to_us(OwnTransactions *own, Oid database)
@@ -75,7 +75,7 @@ is_left_to_us(OwnTransactions *own, Oid database)
 	return own->is_ours;
 }
 
-/* Rows of one transaction mostly come one after another. */
+/* Notes the transaction of a row if it is ours. Rows of one transaction mostly follow each other. */
 static bool
 note_own(TupleTableSlot *row, int segment, void *arg)
 {

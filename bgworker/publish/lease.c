@@ -2,23 +2,25 @@
  * lease.c
  *		Decides whether this process may publish for its instance.
  *
- * Two servers may believe to be the same database: an old primary and the
- * standby promoted in its place, or production and a clone restored beside
- * it. The lease, a key in Redis that lives for 10 s and is renewed with each
- * batch and while idle, says which of them publishes. Its value begins with
- * its owner: the id of the data directory (server_id.c), which a copy of the
- * files does not share, and its place: host name, path, device, inode.
+ * Two servers may both take themselves for the same database: an old primary
+ * and the standby promoted in its place, or production and a clone restored
+ * beside it. The lease says which of them publishes. It is a key in Redis that
+ * expires after 10 s and is renewed with each batch and while idle. Its value
+ * begins with its owner: the id of the data directory (server_id.c), which a
+ * copy of the files does not share, and its place: host name, path, device and
+ * inode.
  *
- * The owner's next dispatcher takes it over at once. So does anybody as long
- * as nobody has published for this instance before. Everybody else waits until
- * it has run out and stayed so for outbox.takeover_delay: the incumbent wins
- * as long as it lives. outbox.instance.publisher remembers who was last.
+ * The owner's next dispatcher takes the lease over at once. So does any server
+ * as long as none has published for this instance before. All others wait until
+ * the lease has expired and has been vacant for outbox.takeover_delay: as long
+ * as the owner lives, it keeps the lease. outbox.instance.publisher remembers
+ * the last owner.
  *
- * The same id in another place is a data directory that has moved, as into a
- * container that was created again; or a clone of its blocks, which is told
- * apart by nothing but that its original lives. So it waits until the lease
- * has run out, but not for the delay, unless somebody has renewed it since we
- * look.
+ * The same id in another place is either a data directory that has moved, for
+ * instance into a container that was created again, or a clone of its blocks.
+ * The only difference is that the original of a clone is alive. So such a
+ * server waits until the lease has expired, but not for the delay, unless it
+ * has seen the lease being renewed.
  */
 #include "postgres.h"
 
@@ -36,19 +38,19 @@
 
 static char owner[LEASE_OWNER_BYTES];
 static char value[LEASE_BYTES];
-static TimestampTz vacant_since;	/* 0 = somebody else holds it, as far as
+static TimestampTz vacant_since;	/* 0 = another server holds it, as far as
 									 * we know */
 static TimestampTz looked_first;	/* 0 = not yet */
-static bool rival_seen;			/* somebody lives who is not our past */
+static bool rival_seen;			/* another server is alive */
 
-/* After so long a lease that our past left behind has certainly run out. */
+/* After this time a lease left by an earlier dispatcher of ours has certainly expired. */
 #define PAST_MS			(LEASE_MS + 2000)
 
 static void note_rival(const char *lease);
 static bool is_owned_by_us(const char *lease);
 static bool has_our_id(const char *other);
 
-/* Finds out who we are; once, when the dispatcher starts. */
+/* Computes the owner and the value of our lease; called once, when the dispatcher starts. */
 void
 lease_init(void)
 {
@@ -64,21 +66,21 @@ lease_init(void)
 			 (unsigned long long) directory.st_dev, (unsigned long long) directory.st_ino);
 	hash = hash_bytes_extended((unsigned char *) place, strlen(place), 0);
 
-	/* Without a file it is the place alone that tells us from others. */
+	/* Without a file, only the place distinguishes us from others. */
 	if (!server_id_get(id))
 		snprintf(id, sizeof(id), "%016llx", hash);
 	snprintf(owner, sizeof(owner), "%s.%016llx", id, hash);
 	snprintf(value, sizeof(value), "%s host %s, database %u, process %d", owner, host, MyDatabaseId, MyProcPid);
 }
 
-/* What all values of our data directory's leases begin with. */
+/* Returns what the value of every lease of our data directory begins with. */
 const char *
 lease_owner(void)
 {
 	return owner;
 }
 
-/* The value of our lease. */
+/* Returns the value of our lease. */
 const char *
 lease_value(void)
 {
@@ -86,9 +88,9 @@ lease_value(void)
 }
 
 /*
- * Check whether we may publish. `current` is the lease in Redis, NULL if there is
- * none; `last_owner` is who published last, NULL if nobody ever did. If not,
- * says why in `reason`.
+ * Check whether we may publish. `current` is the lease in Redis, NULL if there
+ * is none; `last_owner` is who published last, NULL if no server ever did. If
+ * we may not, `reason` says why.
  */
 bool
 lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)
@@ -116,11 +118,14 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 		vacant_since = now;
 	if (now - vacant_since >= outbox_takeover_delay * USECS_PER_SEC)
 		return true;
-	snprintf(reason, size, "run out, this server takes over after outbox.takeover_delay");
+	snprintf(reason, size, "expired; this server takes over after outbox.takeover_delay");
 	return false;
 }
 
-/* A lease of our own id that does not run out is renewed by somebody who lives. */
+/*
+ * Notes that another server is alive. A lease with our own id that does not
+ * expire is renewed by one, too.
+ */
 static void
 note_rival(const char *lease)
 {
@@ -129,8 +134,8 @@ note_rival(const char *lease)
 }
 
 /*
- * Check whether a lease or an owner is of a data directory with our id,
- * wherever it is.
+ * Check whether a lease or an owner belongs to a data directory with our id, in
+ * whatever place.
  */
 static bool
 has_our_id(const char *other)

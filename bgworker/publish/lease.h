@@ -5,7 +5,7 @@
 #ifndef OUTBOX_LEASE_H
 #define OUTBOX_LEASE_H
 
-#define LEASE_MS		10000	/* its life in Redis */
+#define LEASE_MS		10000	/* how long it lives in Redis */
 #define LEASE_OWNER_BYTES 34	/* the server's id, a dot, and its place */
 #define LEASE_BYTES		160
 

@@ -1,9 +1,9 @@
 /*
  * loss.c
- *		What Redis has lost and the log cannot make up for.
+ *		Notes what Redis has lost and the log does not have any more.
  *
- * Called by resume.c and position.c in an open transaction. It is kept in
- * outbox.loss until somebody acknowledges it: the view outbox.problems tells.
+ * Called by resume.c and position.c in an open transaction. A loss is kept in
+ * outbox.loss, and shown in outbox.problems, until it is acknowledged.
  */
 #include "postgres.h"
 
@@ -17,9 +17,9 @@
 static void keep_loss(TimestampTz before);
 
 /*
- * Notes that all from before the end of a window may be missing in Redis, until
- * somebody acknowledges that; returns when that was. Until the fence has moved
- * each connection comes here.
+ * Notes that everything from before the end of a window may be missing in
+ * Redis; returns when that window ended. Called by each connection until the
+ * fence has moved.
  */
 TimestampTz
 loss_note_before(int64 number)
@@ -33,9 +33,10 @@ loss_note_before(int64 number)
 }
 
 /*
- * Windows that must be there are not: something has removed them, or rolled them
- * back. All that was committed between the two that are kept is sent, maybe
- * again; what the first of them would have begun with is gone with it.
+ * Notes that windows are missing which must be there: they were removed or
+ * rolled back. All messages committed between the two windows that are left are
+ * sent, some of them maybe again; messages from before the first one may be
+ * lost.
  */
 void
 loss_note_missing(const Window *before, const Window *next)
@@ -63,7 +64,7 @@ loss_note_expired(const Window *window)
 }
 
 /*
- * Keeps for status that what was enqueued before then may be missing in
+ * Notes in outbox.loss that messages enqueued before then may be missing in
  * Redis. Needs an open transaction.
  */
 static void

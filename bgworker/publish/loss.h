@@ -1,6 +1,6 @@
 /*
  * loss.h
- *		What Redis has lost and the log cannot make up for.
+ *		Notes what Redis has lost and the log does not have any more.
  */
 #ifndef OUTBOX_LOSS_H
 #define OUTBOX_LOSS_H

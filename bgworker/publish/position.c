@@ -1,23 +1,24 @@
 /*
  * position.c
- *		What is new, what is next, and how far publishing has got.
+ *		Opens windows, tells which one is next, and how far publishing has got.
  *
  * Called by the dispatcher. A window is opened in one transaction: take a
- * snapshot S; if messages were committed since the last one, insert {number,
- * uuid, S} and commit synchronously. That commit makes the window immutable
- * and puts the WAL of every producer visible in S on disk before anything of
- * theirs is sent. The window's own transaction id is taken after S, so that
- * after a crash no id below xmax(S) is given out again.
+ * snapshot S; if messages were committed since the last snapshot, insert
+ * {number, uuid, S} and commit synchronously. That commit makes the window
+ * immutable, and flushes the WAL of every transaction visible in S before any
+ * of its messages is sent. The window's own transaction id is taken after S, so
+ * that after a crash no id below xmax(S) is assigned again.
  *
  *	 died before the commit		the next look finds the same messages
  *	 after it, before sending	the row is there, the fence names an earlier one
  *	 between batches				the fence names this window and the last message
  *	 after the last batch		as above; nothing is left of the window
  *
- * Where we are is told by the fence in Redis. `published` in the rows of the
- * window tables is what was known when they were written: it never runs ahead,
- * so expiry and the views rely on it. The same goes for `propagated`, which
- * tells how far propagation.c got with the receipts of what is published.
+ * The fence in Redis tells how far publishing has got. `published` in the rows
+ * of the window tables is what was known when they were written: it never runs
+ * ahead, so expiry and the views can rely on it. The same holds for
+ * `propagated`, which tells how far propagation.c got with the receipts of what
+ * is published.
  */
 #include "postgres.h"
 
@@ -47,8 +48,8 @@ static void collect(WindowRows *rows, const SnapshotValue *after, const Snapshot
 static bool collect_row(TupleTableSlot *row, int segment, void *arg);
 
 /*
- * Reads from the tables how far we had got. Nothing is ever sent again from
- * before the end of `first_window`. Needs an open transaction.
+ * Reads from the tables how far publishing had got. Nothing from before the end
+ * of `first_window` is ever sent again. Needs an open transaction.
  */
 void
 position_load(Position *position, int64 first_window)
@@ -60,7 +61,10 @@ position_load(Position *position, int64 first_window)
 	keep_window(&position->opened, &newest);
 	keep_snapshot(&position->looked, newest.snapshot);
 
-	/* What has been emptied had been published, whatever the row says. */
+	/*
+	 * Windows that have been removed had been published, whatever the row
+	 * says.
+	 */
 	position->published = Max(newest.published, window_oldest_number());
 	position->sent = position->published;
 	position->propagated = Min(Max(newest.propagated, window_oldest_number()), position->published);
@@ -74,8 +78,8 @@ position_load(Position *position, int64 first_window)
 }
 
 /*
- * Looks whether messages were committed since the last look, and if so opens
- * the next window. Returns whether there is one.
+ * Opens the next window if messages were committed since the last look. Returns
+ * whether there is a new window.
  */
 bool
 position_open_window(Position *position)
@@ -102,7 +106,10 @@ position_open_window(Position *position)
 	if (rows.receipts > 0)
 		position->marked = position->opened.number;
 
-	/* Kept only if it is the next one to be sent; else it is read again. */
+	/*
+	 * The rows are kept only if this window is sent next; otherwise they are
+	 * read again later.
+	 */
 	if (position->sent + 1 == position->opened.number)
 	{
 		window_rows_free(&position->rows);
@@ -114,9 +121,9 @@ position_open_window(Position *position)
 }
 
 /*
- * Appends an empty window, which says on disk how far we have published and,
- * having a new snapshot, that this is all. Only when all is published. False
- * if the extension is being dropped.
+ * Appends an empty window, which notes on disk that everything up to its
+ * snapshot is published. Must be called only if that is so. Returns false if
+ * the extension is being dropped.
  */
 bool
 position_close(Position *position)
@@ -134,10 +141,9 @@ position_close(Position *position)
 }
 
 /*
- * The same when we stop publishing: without waiting for anybody, be it for a
- * lock or for a standby, and so maybe not at all. The fence stays where it
- * is: it may name a window older than this one, but none that a standby
- * lacks.
+ * The same when we stop publishing: does not wait for a lock nor for a standby,
+ * and so may do nothing. The fence stays where it is: it may name a window
+ * older than this one, but none that a standby lacks.
  */
 void
 position_close_at_once(Position *position)
@@ -183,8 +189,8 @@ position_of_mark(const char *mark)
 }
 
 /*
- * Takes all windows after that one for having receipts: they are propagated
- * once more.
+ * Assumes that all windows after that one have receipts, so that they are
+ * propagated once more.
  */
 void
 position_expect_receipts_after(Position *position, int64 number)
@@ -204,12 +210,12 @@ position_write_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size
 	pfree(text);
 }
 
-/* Notes that the window whose rows were collected is in Redis. */
+/* Notes that all messages of the window whose rows were collected are in Redis. */
 void
 position_advance(Position *position)
 {
 	position->fence_told = false;	/* it has moved: what is found next is
-									 * news */
+									 * logged */
 	position->sent = position->rows.number;
 	position->resume_after = 0;
 	window_rows_free(&position->rows);
@@ -221,8 +227,8 @@ position_advance(Position *position)
 }
 
 /*
- * The messages of the window to be sent next; NULL if the extension is being
- * dropped. They are collected once and stay until position_advance().
+ * Returns the messages of the window to be sent next; NULL if the extension is
+ * being dropped. They are collected once and kept until position_advance().
  */
 WindowRows *
 position_next_rows(Position *position)
@@ -252,9 +258,9 @@ position_next_rows(Position *position)
 }
 
 /*
- * Check whether all messages of all transactions up to `tx` that had ended when it
- * committed are in Redis, and their receipts propagated. `tx` must be one of the
- * dispatcher's own.
+ * Check whether all messages of all transactions up to `tx` that had ended when
+ * it committed are in Redis, and their receipts propagated. `tx` must be a
+ * transaction of the dispatcher.
  */
 bool
 position_has_published(const Position *position, FullTransactionId tx)
@@ -267,7 +273,7 @@ position_has_published(const Position *position, FullTransactionId tx)
 		snapshot_value_sees(window.snapshot, tx);
 }
 
-/* Notes that all windows are in Redis. */
+/* Notes that the messages of all windows are in Redis. */
 void
 position_note_all_published(Position *position)
 {
@@ -308,7 +314,7 @@ position_append_window(Position *position, const SnapshotValue *snapshot, Window
 	rows->uuid = window.uuid;
 }
 
-/* `published` has changed: windows without receipts need nobody to propagate them. */
+/* Reports that `published` has changed. Windows without receipts count as propagated at once. */
 void
 position_note_published(Position *position)
 {
@@ -317,7 +323,7 @@ position_note_published(Position *position)
 	report_published(position->published, position->propagated);
 }
 
-/* Keeps a copy that outlives the transaction. */
+/* Replaces a kept snapshot by a copy that outlives the transaction. */
 static void
 keep_window(Window *kept, const Window *window)
 {
@@ -341,8 +347,8 @@ keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot)
 }
 
 /*
- * Finds the messages that one snapshot sees and the other does not, in the
- * order of their ids.
+ * Collects the messages that `upto` sees and `after` does not, in the order of
+ * their ids.
  */
 static void
 collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto)

@@ -11,24 +11,27 @@
 typedef struct Position
 {
 	Window		opened;			/* the newest window */
-	SnapshotValue *looked;		/* nothing was committed since it ended that
-								 * this does not see */
+	SnapshotValue *looked;		/* sees everything committed before the last
+								 * look */
 	int64		published;		/* newest window known to be in Redis */
-	int64		sent;			/* newest window sent on this way; behind
-								 * published while a loss of Redis is made up */
+	int64		sent;			/* newest window sent since the fence was
+								 * read; less than published while messages
+								 * that Redis lost are sent again */
 	int64		propagated;		/* newest window whose receipts are known to
-								 * have been propagated; not beyond published */
+								 * have been propagated; never greater than
+								 * published */
 	int64		marked;			/* no window after this one holds a receipt */
-	int64		touched;		/* newest window of which anything may have
+	int64		touched;		/* newest window of which messages may have
 								 * been sent or deferred before */
-	int64		touched_upto;	/* of that one, messages up to this one */
-	int64		first_window;	/* where a replay begins at the earliest */
-	int64		resume_after;	/* message of window sent + 1 up to which
-								 * Redis has it; 0 = nothing */
-	TimestampTz opened_at;		/* when the last window was opened, by
+	int64		touched_upto;	/* the last such message of that window */
+	int64		first_window;	/* a replay never begins before the end of
+								 * this one */
+	int64		resume_after;	/* last message of window sent + 1 that Redis
+								 * has; 0 = none */
+	TimestampTz opened_at;		/* when the newest window was opened, by
 								 * clock_now() */
-	bool		fence_told;		/* the log knows that the fence is not there,
-								 * or of no use */
+	bool		fence_told;		/* it has been logged that the fence is
+								 * missing or cannot be used */
 	WindowRows	rows;
 } Position;
 
@@ -47,14 +50,14 @@ extern void position_write_mark(int64 number, const pg_uuid_t *uuid, char *mark,
 extern WindowRows *position_next_rows(Position *position);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 
-/* Check whether there is no window left to publish. */
+/* Check whether all windows have been sent. */
 static inline bool
 position_is_caught_up(const Position *position)
 {
 	return position->sent == position->opened.number;
 }
 
-/* Check whether we know more of where we are than the newest window says. */
+/* Check whether publishing has got further than the newest window says. */
 static inline bool
 position_has_news(const Position *position)
 {

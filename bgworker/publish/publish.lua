@@ -1,31 +1,31 @@
 -- publish.lua
 --		Publishes one batch; run by Redis for publisher.c.
 --
--- All of it happens or nothing, up to the first message that fails; and it
--- happens only if the fence still has the value that the batch builds on. So
--- a batch of a connection that was given up, and which Redis runs late, does
--- nothing; neither do batches in flight behind one that failed. Nor if another
+-- Either all of it happens or nothing, up to the first message that fails; and
+-- only if the fence still has the value that the batch builds on. So a batch of
+-- a connection that was given up does nothing when Redis runs it late, nor do
+-- batches in flight behind one that failed, nor does any batch while another
 -- data directory holds the lease.
 --
 -- KEYS: the fence; the lease. Destinations are not declared: one that the ACL
--- forbids would refuse the whole script.
+-- forbids would make Redis refuse the whole script.
 -- ARGV: 1 the value of the fence that this builds on, "" = none; 2 the new
--- value up to the message id, or all of it if there are no messages; 3 value of
--- the lease; 4 its life in ms; then for each message its id in the log, its
--- stream, the length to trim that to (0 = do not), the number of its fields and
--- values, and these.
+-- value up to the message id, or all of it if there are no messages; 3 the value
+-- of the lease; 4 how long it lives, in ms; then for each message its id in the
+-- log, its stream, the length to trim the stream to (0 = do not trim), the number
+-- of its fields and values, and these.
 -- Returns how many messages were added, the error of the next one if it failed
--- (or false), and a list of the places in this batch of all that are refused
--- alike: that one, and those behind it whose streams refuse for the same reason.
--- They are not tried, for nothing may be added behind a message that failed. A
--- key of another type tells by its type; any other reason is asked for by an
--- XADD with the id 0-0, which is checked like any XADD and never adds. So all
--- that a batch's destinations refuse is known, and deferred, in one step.
+-- (or false), and the places in this batch of all messages that are refused for
+-- the same reason: that one, and those behind it whose streams refuse likewise.
+-- These are not tried, for nothing may be added behind a message that failed. A
+-- key of another type is known by its type. Any other reason is found by an XADD
+-- with the id 0-0, which is checked like any XADD and never adds. So all that
+-- the destinations of a batch refuse is known, and deferred, in one step.
 --
--- The lease is written first, plainly: only the first write of a script can
--- meet "out of memory", "read only", MISCONF and NOREPLICAS, and only a
--- command that denies on OOM is refused, so these stop the batch before any
--- effect.
+-- The lease is written first, and not by pcall: only the first write of a script
+-- can meet "out of memory", "read only", MISCONF and NOREPLICAS, and only a
+-- command that denies on OOM is refused, so these stop the batch before it has
+-- any effect.
 
 local fence = redis.call('GET', KEYS[1]) or ''
 if fence ~= ARGV[1] then

@@ -1,19 +1,21 @@
 /*
  * publisher.c
- *		Sends a window to Redis, batch by batch, and follows every verdict.
+ *		Sends a window to Redis, batch by batch, and acts on every verdict.
  *
  * Called by the dispatcher. Each batch is one run of the script (publish.lua);
- * the next is made while one is under way. No transaction is open while we
- * wait for Redis.
+ * the next is made while one is under way. No transaction is open while we wait
+ * for Redis.
  *
- * Verdicts (verdict.c): all added: go on. One refused: it goes to deferral.c,
- * together with all of its batch that are refused alike; batches behind it have
- * failed the compare, and the window goes on after it, with one batch at a time
- * until one passes. Anything else concerns the server or the link, which is
- * closed then (redis_session.c).
+ * Verdicts (verdict.c): if all messages were added, publishing continues with
+ * the next batch. If one was refused, deferral.c takes it, together with all
+ * messages of its batch that are refused for the same reason. The batches sent
+ * behind it have failed the comparison of the fence; the window is continued
+ * after the refused message, with one batch at a time until one passes. Any
+ * other verdict concerns the server or the link, which is then closed
+ * (redis_session.c).
  *
- * A message that breaks the link gets no verdict. It is found by sending what is
- * suspect one by one (suspects.c), and is deferred as if it had been refused.
+ * A message that breaks the link gets no verdict. It is found by sending the
+ * suspects one by one (suspects.c), and is deferred as if it had been refused.
  */
 #include "postgres.h"
 
@@ -29,27 +31,28 @@
 #include "src/shared.h"
 
 #define BATCHES_IN_FLIGHT 2
-#define LARGE_BYTES		(8 * 1024 * 1024)	/* a batch that has as many is
-											 * alone under way */
+#define LARGE_BYTES		(8 * 1024 * 1024)	/* no second batch is sent behind
+											 * one of this size */
 
 /* The window that is being published. */
 typedef struct Delivery
 {
 	WindowRows *window;
-	int64		next;			/* first row that is not in a batch yet */
-	int64		fresh;			/* first row that nobody has looked at before */
-	int			batch_size;		/* that the batches have room for; the setting
-								 * may change meanwhile */
+	int64		next;			/* first row that is not yet in a batch */
+	int64		fresh;			/* first row that was never looked at before */
+	int			batch_size;		/* messages that the batches have room for;
+								 * the setting may change meanwhile */
 	bool		begun;			/* a batch was made */
-	int64		tried;			/* last message of the batch that was sent
-								 * last; 0 = none was */
-	bool		refused;		/* something in the batch before was */
+	int64		tried;			/* last message of the batch sent last; 0 =
+								 * none was sent */
+	bool		refused;		/* a message of the previous batch was refused */
 	int			in_flight;
 	Batch		batches[BATCHES_IN_FLIGHT]; /* oldest first */
-	int64	   *rows_refused;	/* room for a batch's */
+	int64	   *rows_refused;	/* room for those of one batch */
 } Delivery;
 
-static bool (*is_wanted) (void);	/* elsewhere: then sending is interrupted */
+static bool (*is_wanted) (void);	/* elsewhere; if so, sending is
+									 * interrupted */
 
 static void begin_delivery(Delivery *delivery, Position *position);
 static void note_looked_at(Position *position, const Delivery *delivery);
@@ -68,8 +71,8 @@ static bool defer_rows(const Delivery *delivery, const int64 *rows, int n, const
 static void count_sent(int n);
 
 /*
- * Prepares for use; once, when the dispatcher starts. `is_wanted_elsewhere` is
- * asked between two batches.
+ * Prepares for use; called once, when the dispatcher starts.
+ * `is_wanted_elsewhere` is called between two batches.
  */
 void
 publisher_init(bool (*is_wanted_elsewhere) (void))
@@ -78,7 +81,7 @@ publisher_init(bool (*is_wanted_elsewhere) (void))
 	batch_init();
 }
 
-/* Check whether the link has not failed since something went through. */
+/* Check whether the link has not failed since the last verdict. */
 bool
 publisher_makes_progress(void)
 {
@@ -86,8 +89,8 @@ publisher_makes_progress(void)
 }
 
 /*
- * Publishes the window after position->sent, or at least a batch of it if we
- * are wanted elsewhere, and notes in the position how far that got.
+ * Publishes the window after position->sent, or at least one batch of it if the
+ * dispatcher is wanted elsewhere, and notes in the position how far it got.
  */
 Progress
 publisher_publish_next(Position *position)
@@ -103,8 +106,8 @@ publisher_publish_next(Position *position)
 	if (delivery.window->n == 0)
 	{
 		/*
-		 * Receipts only. The fence must not stay at a window that is not
-		 * kept.
+		 * Receipts only. The fence must not stay at a window that will be
+		 * removed.
 		 */
 		if (!redis_session_move_fence(delivery.window->number, &delivery.window->uuid))
 			return PUBLISH_FAILED;
@@ -137,8 +140,8 @@ publisher_publish_next(Position *position)
 }
 
 /*
- * Where the window is to be gone on with, and which of its rows are looked at
- * for the first time.
+ * Finds out where in the window to continue, and which of its rows are looked
+ * at for the first time.
  */
 static void
 begin_delivery(Delivery *delivery, Position *position)
@@ -157,7 +160,7 @@ begin_delivery(Delivery *delivery, Position *position)
 	make_room(delivery);
 }
 
-/* What was looked at may have been deferred: it is looked up from now on. */
+/* Notes which rows were looked at. They may have been deferred, so from now on that is looked up. */
 static void
 note_looked_at(Position *position, const Delivery *delivery)
 {
@@ -167,7 +170,7 @@ note_looked_at(Position *position, const Delivery *delivery)
 }
 
 /*
- * Gives all batches arrays that a whole batch fits in; they are kept for the
+ * Gives all batches arrays that a full batch fits in; they are kept for the
  * next window.
  */
 static void
@@ -191,7 +194,7 @@ make_room(Delivery *delivery)
 	delivery->rows_refused = room + BATCHES_IN_FLIGHT * size;
 }
 
-/* Check whether the next message may be what the link failed on. */
+/* Check whether the link may have failed because of the next message. */
 static bool
 next_is_suspect(const Delivery *delivery)
 {
@@ -200,9 +203,9 @@ next_is_suspect(const Delivery *delivery)
 }
 
 /*
- * How many batches may be under way. Behind a refusal there are often more, and
- * what is sent behind a batch that is refused was made in vain. And of a large one
- * all is in memory until the socket has taken it.
+ * Returns how many batches may be under way. One refusal is often followed by
+ * others, and a batch sent behind a refused one is wasted. A large batch stays
+ * in memory until the socket has taken all of it.
  */
 static int
 batches_allowed(const Delivery *delivery)
@@ -214,8 +217,8 @@ batches_allowed(const Delivery *delivery)
 }
 
 /*
- * Who is wanted elsewhere goes after a batch at the earliest, so there is
- * always progress.
+ * Check whether another batch may be sent now. If the dispatcher is wanted
+ * elsewhere, it still sends one batch first, so there is always progress.
  */
 static bool
 may_send_another(const Delivery *delivery)
@@ -225,7 +228,7 @@ may_send_another(const Delivery *delivery)
 		!(delivery->begun && is_wanted());
 }
 
-/* When it returns true, nothing is under way. */
+/* Sends batches and acts on their verdicts. When it returns true, no batch is under way. */
 static bool
 deliver(Delivery *delivery)
 {
@@ -243,8 +246,8 @@ deliver(Delivery *delivery)
 }
 
 /*
- * If one message breaks the link, it gives way to those behind it. False if the
- * extension is being dropped.
+ * Defers the message that breaks the link, if there is one, so that those
+ * behind it can be sent. Returns false if the extension is being dropped.
  */
 static bool
 give_way(const Delivery *delivery)
@@ -261,7 +264,7 @@ give_way(const Delivery *delivery)
 	return defer_rows(delivery, &row, 1, error);
 }
 
-/* Makes the next batch and sends it, unless nothing is left to be in it. */
+/* Makes the next batch and sends it, unless all of its messages were deferred. */
 static bool
 send_batch(Delivery *delivery)
 {
@@ -295,7 +298,7 @@ send_batch(Delivery *delivery)
 	return true;
 }
 
-/* Waits for the verdict on the oldest batch in flight, and does what it asks for. */
+/* Waits for the verdict on the oldest batch in flight, and acts on it. */
 static bool
 follow_verdict(Delivery *delivery)
 {
@@ -313,7 +316,7 @@ follow_verdict(Delivery *delivery)
 	return true;
 }
 
-/* The oldest batch has been added. */
+/* Removes the oldest batch, all of whose messages were added. */
 static void
 remove_oldest(Delivery *delivery)
 {
@@ -325,8 +328,8 @@ remove_oldest(Delivery *delivery)
 }
 
 /*
- * One message of the oldest batch was refused: defers it, with those behind it
- * that are refused alike, and goes on behind it.
+ * Defers the message of the oldest batch that was refused, with those behind it
+ * that are refused for the same reason, and continues behind it.
  */
 static bool
 defer_refused(Delivery *delivery, const Verdict *verdict)
@@ -352,7 +355,7 @@ defer_refused(Delivery *delivery, const Verdict *verdict)
 	return true;
 }
 
-/* Takes the answers to the batches behind a refused message. */
+/* Receives the answers to the batches behind a refused message. */
 static bool
 drain_behind(Delivery *delivery)
 {
@@ -364,7 +367,7 @@ drain_behind(Delivery *delivery)
 	return true;
 }
 
-/* False if the extension is being dropped; then the link is closed. */
+/* Returns false if the extension is being dropped; the link is then closed. */
 static bool
 defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error)
 {

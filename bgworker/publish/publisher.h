@@ -1,6 +1,6 @@
 /*
  * publisher.h
- *		Windows to batches, replies to verdicts.
+ *		Sends windows to Redis.
  */
 #ifndef OUTBOX_PUBLISHER_H
 #define OUTBOX_PUBLISHER_H
@@ -9,9 +9,10 @@
 
 typedef enum Progress
 {
-	PUBLISH_FAILED,				/* the link has, or the extension is being
-								 * dropped: connect again and go on */
-	PUBLISHED_PART,				/* of a window: we are wanted elsewhere */
+	PUBLISH_FAILED,				/* the link has failed, or the extension is
+								 * being dropped: connect again */
+	PUBLISHED_PART,				/* of a window: the dispatcher is wanted
+								 * elsewhere */
 	PUBLISHED_WINDOW
 } Progress;
 

@@ -1,9 +1,9 @@
 /*
  * redis_server.c
- *		Whether the Redis that we are connected to may be used, and its script.
+ *		Checks the Redis that we are connected to, and loads the script into it.
  *
- * Called by redis_session.c when a connection is opened, and while the server is
- * known to evict.
+ * Called by redis_session.c when a connection is opened, and repeatedly while
+ * the server is set to evict keys.
  */
 #include "postgres.h"
 
@@ -15,8 +15,8 @@
 static void note_eviction(const char *info);
 
 /*
- * Check whether we can work with the server at all. INFO may be forbidden to
- * us; then we know nothing against it.
+ * Check whether the server can be used. If we may not call INFO, that is
+ * assumed.
  */
 bool
 redis_server_check(RedisLink *link)
@@ -37,7 +37,10 @@ redis_server_check(RedisLink *link)
 	return usable;
 }
 
-/* Redis forgets scripts when it restarts, so that is done on each connection. */
+/*
+ * Loads the script, on each connection, because Redis forgets scripts when it
+ * restarts. Writes its hash to `sha`.
+ */
 bool
 redis_server_load_script(RedisLink *link, char *sha)
 {
@@ -53,7 +56,7 @@ redis_server_load_script(RedisLink *link, char *sha)
 	return loaded;
 }
 
-/* A server that evicts may lose the fence with the streams. */
+/* Notes whether the server may evict keys: the fence and the streams could get lost. */
 static void
 note_eviction(const char *info)
 {
@@ -68,5 +71,5 @@ note_eviction(const char *info)
 	policy += strlen("maxmemory_policy:");
 	foreign_text_copy(name, sizeof(name), policy, strcspn(policy, "\r\n"));
 	problem_set(PROBLEM_EVICTION,
-				"Redis may evict streams and our marks when its memory is full (maxmemory-policy %s): set it to noeviction.", name);
+				"Redis may evict streams, the fence and the lease when its memory is full (maxmemory-policy %s). Set maxmemory-policy to noeviction.", name);
 }

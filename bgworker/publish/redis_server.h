@@ -1,6 +1,6 @@
 /*
  * redis_server.h
- *		Whether the Redis that we are connected to may be used, and its script.
+ *		Checks the Redis that we are connected to, and loads the script into it.
  */
 #ifndef OUTBOX_REDIS_SERVER_H
 #define OUTBOX_REDIS_SERVER_H

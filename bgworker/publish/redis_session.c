@@ -3,12 +3,12 @@
  *		The dispatcher's connection to Redis: the handshake, the fence and the lease.
  *
  * Called by the dispatcher, redis_state.c and publisher.c. When a connection is
- * opened the server is checked, the script loaded, the lease taken, and the
- * fence read and claimed; then we go to where it says. No transaction is open
- * while Redis is waited for.
+ * opened, the server is checked, the script is loaded, the lease is taken, and
+ * the fence is read and claimed; publishing resumes where it says. No
+ * transaction is open while waiting for Redis.
  *
- * Anything that goes wrong closes the link; the fence that the next connection
- * reads tells what has arrived.
+ * Every failure closes the link; the fence that the next connection reads tells
+ * what has arrived.
  */
 #include "postgres.h"
 
@@ -27,18 +27,18 @@
 #include "src/redis/redis_connect.h"
 #include "src/settings.h"
 
-#define FENCE_LAG_MS	1000	/* that the fence may stay behind what was
-								 * dealt with */
+#define FENCE_LAG_MS	1000	/* how far the fence may lag behind */
 
 static RedisLink *redis;
 static Instance *instance;
 static ScriptCall call;
-static char fence[FENCE_BYTES]; /* value in Redis when all in flight is done */
-static TimestampTz fence_moved; /* when it named the window that was published
-								 * then, by clock_now(); 0 = not yet, on this
+static char fence[FENCE_BYTES]; /* value in Redis when all batches in flight
+								 * are done */
+static TimestampTz fence_moved; /* when it last named the newest published
+								 * window, by clock_now(); 0 = not yet on this
 								 * connection */
 static bool fence_is_ours;		/* on this connection */
-static int	answers_due;		/* to batches, on this connection */
+static int	answers_due;		/* answers to batches, on this connection */
 static bool knows_why;			/* the link was closed for a reason that is no
 								 * fault of a message */
 
@@ -50,8 +50,8 @@ static bool claim_fence(void);
 static bool set_fence(const char *new_fence);
 
 /*
- * Prepares for use; once, when the dispatcher starts. `attend` is called
- * while Redis is waited for.
+ * Prepares for use; called once, when the dispatcher starts. `attend` is called
+ * while waiting for Redis.
  */
 void
 redis_session_init(LinkAttend attend)
@@ -60,7 +60,7 @@ redis_session_init(LinkAttend attend)
 	lease_init();
 }
 
-/* Names our keys in Redis. The instance is remembered by its address. */
+/* Sets the names of our keys in Redis. The pointer to the instance is kept. */
 void
 redis_session_set_instance(Instance *ours)
 {
@@ -73,8 +73,8 @@ redis_session_set_instance(Instance *ours)
 }
 
 /*
- * Connects, takes the lease, reads the fence and goes to where it says. A batch
- * of no messages finds out whether the script may run and write.
+ * Connects, takes the lease, reads the fence and resumes where it says. A batch
+ * without messages finds out whether the script may run and write.
  */
 Connection
 redis_session_open(Position *position)
@@ -105,7 +105,10 @@ redis_session_open(Position *position)
 	return CONNECTION_OPEN;
 }
 
-/* Lets others publish without waiting for the lease to run out; for a clean stop. */
+/*
+ * Releases the lease, so that others can publish without waiting for it to run
+ * out; for a clean stop.
+ */
 void
 redis_session_release(void)
 {
@@ -129,14 +132,14 @@ redis_session_error(void)
 	return redis_link_error(redis);
 }
 
-/* Check whether the link was closed for a reason that is no fault of a message. */
+/* Check whether the link was closed for a reason that is not caused by a message. */
 bool
 redis_session_knows_why(void)
 {
 	return knows_why;
 }
 
-/* No transaction could begin: closes the link. */
+/* Closes the link because no transaction could begin. */
 void
 redis_session_give_up(void)
 {
@@ -144,35 +147,35 @@ redis_session_give_up(void)
 	redis_link_fail(redis, "the extension is being dropped");
 }
 
-/* Does what goes on while Redis is waited for. */
+/* Does what is due while waiting for Redis. */
 void
 redis_session_attend(void)
 {
 	redis_link_attend(redis);
 }
 
-/* What is the same in all batches of this connection. */
+/* Returns what is the same in all batches of this connection. */
 const ScriptCall *
 redis_session_call(void)
 {
 	return &call;
 }
 
-/* The value of the fence when all that is under way is done. */
+/* Returns the value of the fence when all batches under way are done. */
 const char *
 redis_session_fence(void)
 {
 	return fence;
 }
 
-/* What is under way brings the fence to that value. */
+/* Notes the value that the batches under way will bring the fence to. */
 void
 redis_session_expect_fence(const char *value)
 {
 	strlcpy(fence, value, sizeof(fence));
 }
 
-/* Sends what batch.c has made last. An answer is due then. */
+/* Sends the command that was made last. From then on an answer to it is due. */
 bool
 redis_session_send(void)
 {
@@ -181,8 +184,8 @@ redis_session_send(void)
 }
 
 /*
- * Waits for the verdict on the oldest batch that is under way, which has so many
- * messages. False: there is none, and the link is closed.
+ * Waits for the verdict on the oldest batch under way, which has `messages`
+ * messages. Returns false if there is none; the link is then closed.
  */
 bool
 redis_session_receive(Verdict *verdict, int messages)
@@ -199,8 +202,8 @@ redis_session_receive(Verdict *verdict, int messages)
 }
 
 /*
- * The same for a batch behind a refused message: it has failed the compare;
- * nothing else may have happened.
+ * The same for a batch behind a refused message: the only answer allowed is
+ * that the fence has moved.
  */
 bool
 redis_session_receive_moved(void)
@@ -210,14 +213,14 @@ redis_session_receive_moved(void)
 		strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0;
 
 	if (reply && !expected)
-		redis_link_refused(redis, reply, "a batch behind a refused message was not left out");
+		redis_link_refused(redis, reply, "a batch behind a refused message was not rejected");
 	if (reply)
 		freeReplyObject(reply);
 	return expected;
 }
 
 /*
- * Check whether redis_session_renew() may be called amid whatever is being
+ * Check whether redis_session_renew() may be called now, whatever else is being
  * done with the link.
  */
 bool
@@ -227,9 +230,10 @@ redis_session_may_renew(void)
 }
 
 /*
- * Renews the lease, and so finds out whether Redis is still there and still
- * has our fence. Only when nothing is in flight. A setting that endangers us
- * may have been corrected meanwhile.
+ * Renews the lease, and thereby finds out whether Redis is still there and
+ * still has our fence. Must be called only when nothing is in flight. If the
+ * server was set to evict keys, checks whether that has been corrected
+ * meanwhile.
  */
 bool
 redis_session_renew(void)
@@ -237,7 +241,7 @@ redis_session_renew(void)
 	return set_fence(fence) && (!problem_is_set(PROBLEM_EVICTION) || redis_server_check(redis));
 }
 
-/* Puts the fence to the end of a window that is dealt with. */
+/* Moves the fence to the end of a window that is finished. */
 bool
 redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 {
@@ -248,10 +252,10 @@ redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 }
 
 /*
- * Takes the fence along to a window that has been dealt with, at least once in a
- * while. A window of which nothing was added, for all of it was deferred, has
- * left the fence where it was. If that went on, the fence would in the end name
- * a window that is not kept any more, as after a loss of Redis.
+ * Moves the fence to a window that has been processed, if it lags behind by
+ * more than a moment. A window whose messages were all deferred has left the
+ * fence where it was. If that went on, the fence would finally name a window
+ * that has been removed, which looks like a loss of data in Redis.
  */
 bool
 redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
@@ -270,11 +274,11 @@ redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
 }
 
 /*
- * Puts the fence to the end of the window that was sent last, unless it is
- * there or beyond. Called before anything expires: from then on the fence
- * must name neither a window that is gone nor a message of one that is gone
- * in part, unless Redis goes back. Only when nothing is in flight. False: the
- * link is closed.
+ * Moves the fence to the end of the window that was sent last, unless it is
+ * there or beyond. Called before anything expires: after that, the fence must
+ * name neither a window that was removed nor a message of one that was removed
+ * in part, unless Redis has gone back. Must be called only when nothing is in
+ * flight. Returns false if the link is closed.
  */
 bool
 redis_session_settle_fence(const Position *position)
@@ -307,8 +311,8 @@ receive_answer(void)
 }
 
 /*
- * Finds out whether we may publish; and if we come after another server,
- * writes that down.
+ * Finds out whether we may publish. If another server published before us,
+ * notes that we do now.
  */
 static Connection
 look_at_lease(void)
@@ -336,7 +340,7 @@ look_at_lease(void)
 	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
 }
 
-/* Writes down that we publish, for the server that comes after us. */
+/* Notes in the database that we publish, for the server that takes over from us. */
 static bool
 note_publisher(void)
 {
@@ -352,7 +356,7 @@ note_publisher(void)
 	return true;
 }
 
-/* Reads where the last connection had got; nothing if Redis is new. */
+/* Reads how far the last connection got; the fence is empty if Redis is new. */
 static bool
 read_fence(void)
 {
@@ -372,9 +376,9 @@ read_fence(void)
 }
 
 /*
- * Puts the name of this connection into the fence, where it stands. So no
- * batch of an earlier connection that is still on its way can ever pass the
- * compare, not even when the window has not moved because a message was
+ * Writes the name of this connection into the fence, without moving it. After
+ * that, no batch of an earlier connection that is still on its way can pass the
+ * comparison, not even if the position has not changed because a message was
  * deferred.
  */
 static bool
@@ -387,7 +391,7 @@ claim_fence(void)
 	return set_fence(claimed);
 }
 
-/* Sets the fence, if nobody else has, and renews the lease. */
+/* Sets the fence if it still has the value we know, and renews the lease. */
 static bool
 set_fence(const char *new_fence)
 {

@@ -1,11 +1,11 @@
 /*
  * resume.c
- *		Goes to where the fence in Redis says that publishing had got.
+ *		Finds where to resume publishing, by the fence in Redis.
  *
  * Called by redis_session.c on every connection. The fence may be gone, or name
- * a window that is not kept any more, or one that this database never opened.
- * Then what the log still has is sent again, unless outbox.redis_data_loss says
- * otherwise; what it has not is noted (loss.c).
+ * a window that has been removed, or one that this database never opened. In
+ * that case everything that the log still has is sent again, unless
+ * outbox.redis_data_loss says otherwise; what may be missing is noted (loss.c).
  */
 #include "postgres.h"
 
@@ -24,8 +24,8 @@ static int64 oldest_to_replay(const Position *position);
 static bool is_news(Position *position);
 
 /*
- * Goes to where Redis says it is; called on every connect, with the value of
- * the fence. Needs an open transaction.
+ * Sets the position to where the fence says. Called on every connect, with the
+ * value of the fence. Needs an open transaction.
  */
 void
 resume_position(Position *position, const char *fence_text)
@@ -61,7 +61,7 @@ resume_position(Position *position, const char *fence_text)
 	position_note_published(position);
 }
 
-/* Check whether the window is ours, and kept in an unbroken row up to the newest. */
+/* Check whether the window is ours, and it and all later windows are kept. */
 static bool
 is_kept(const Fence *fence)
 {
@@ -72,9 +72,9 @@ is_kept(const Fence *fence)
 }
 
 /*
- * Check whether Redis has gone back to a message of the oldest window, of
- * which only the end is kept. Before others expired the fence was put to the
- * end of a window (redis_session_settle_fence()).
+ * Check whether Redis has gone back to a message of the oldest window, of which
+ * only the end is kept. Before others expired the fence was moved to the end of
+ * a window (redis_session_settle_fence()).
  */
 static bool
 is_amid_oldest(const Position *position, const Fence *fence)
@@ -83,7 +83,7 @@ is_amid_oldest(const Position *position, const Fence *fence)
 		fence->last_id != FENCE_AT_END;
 }
 
-/* Redis is new, another one, or was emptied. */
+/* Handles a Redis that is new, another one, or was emptied. */
 static void
 resume_without_fence(Position *position)
 {
@@ -96,7 +96,10 @@ resume_without_fence(Position *position)
 							 (long long) position->sent)));
 }
 
-/* Sends all that is kept, and tells what is not kept any more, if anything is not. */
+/*
+ * Sends again everything that the log still has, and logs what it does not have
+ * any more, if anything.
+ */
 static void
 resume_from_oldest(Position *position, const char *reason)
 {
@@ -112,7 +115,7 @@ resume_from_oldest(Position *position, const char *reason)
 								timestamptz_to_str(lost_before))));
 }
 
-/* The window after which all that is kept would be sent again. */
+/* Returns the window after which everything that is kept would be sent again. */
 static int64
 oldest_to_replay(const Position *position)
 {
@@ -120,8 +123,8 @@ oldest_to_replay(const Position *position)
 }
 
 /*
- * Each connection meets the same fence until something passes: the log need
- * not tell that each time.
+ * Check whether this state of the fence has not been logged yet. Each
+ * connection meets the same fence until a message gets through.
  */
 static bool
 is_news(Position *position)

@@ -1,6 +1,6 @@
 /*
  * resume.h
- *		Goes to where the fence in Redis says that publishing had got.
+ *		Finds where to resume publishing, by the fence in Redis.
  */
 #ifndef OUTBOX_RESUME_H
 #define OUTBOX_RESUME_H

@@ -2,37 +2,38 @@
  * suspects.c
  *		Messages that may break the link to Redis.
  *
- * Called by publisher.c. Such a message (too large for a limit of the server, or
- * of a proxy before it) gets no verdict. When the link has failed again and
- * again without any progress, what was under way then is suspect and is sent
- * one by one; the one that it fails on even so is the culprit.
+ * Called by publisher.c. Such a message (too large for a limit of the server,
+ * or of a proxy in front of it) gets no verdict. When the link has failed
+ * several times without any progress, the messages that were under way are
+ * suspects and are sent one by one. If the link keeps failing on one of them,
+ * that one is the culprit.
  *
- * It must never count a failure whose cause is known: no message is to blame
- * for that.
+ * It must never count a failure whose cause is known, because no message caused
+ * it.
  */
 #include "postgres.h"
 
 #include "bgworker/publish/suspects.h"
 
-/* Failures of the link in a row without any progress, until ... */
-#define STRIKES_TO_SUSPECT	3	/* what was under way is sent one by one */
-#define STRIKES_TO_DEFER	3	/* the one that was sent alone is deferred */
+/* Consecutive failures of the link without any progress, until ... */
+#define STRIKES_TO_SUSPECT	3	/* the messages under way are sent one by one */
+#define STRIKES_TO_DEFER	3	/* the message that was sent alone is deferred */
 
-/* Messages of a window that the link may have failed on. */
+/* Messages of a window that may have made the link fail. */
 typedef struct Suspects
 {
-	int64		window;			/* 0 = there are none */
+	int64		window;			/* 0 = there are no suspects */
 	int64		upto;			/* ids up to this one */
-	int64		alone;			/* the one that it failed on when that was
-								 * sent alone; 0 = none yet */
-	int			strikes;		/* how often in a row it did */
+	int64		alone;			/* the one on which the link failed when it
+								 * was sent alone; 0 = none yet */
+	int			strikes;		/* how often in a row it failed on that one */
 } Suspects;
 
 static Suspects suspects;
 static int	strikes;			/* failures of the link since the last
 								 * progress */
 
-/* Check whether a message may be what the link failed on. */
+/* Check whether a message may have made the link fail. */
 bool
 suspects_include(int64 window, int64 id)
 {
@@ -40,8 +41,8 @@ suspects_include(int64 window, int64 id)
 }
 
 /*
- * The link has failed, and nothing tells why; `tried` is the last message
- * that was sent, 0 = none.
+ * Notes that the link has failed for an unknown reason; `tried` is the last
+ * message that was sent, 0 = none.
  */
 void
 suspects_note_strike(int64 window, int64 tried)
@@ -59,8 +60,8 @@ suspects_note_strike(int64 window, int64 tried)
 }
 
 /*
- * There was a verdict. Whether the rest of what is suspect passes is to be
- * seen yet.
+ * Notes that there was a verdict. The remaining suspects stay suspects until
+ * they have been sent.
  */
 void
 suspects_note_progress(void)
@@ -69,7 +70,7 @@ suspects_note_progress(void)
 	suspects.strikes = 0;
 }
 
-/* Check whether the link has failed since something went through. */
+/* Check whether the link has failed since the last progress. */
 bool
 suspects_have_strikes(void)
 {
@@ -77,8 +78,9 @@ suspects_have_strikes(void)
 }
 
 /*
- * The message of a window that the link has failed on again and again when it
- * was under way alone, although the server let us in; 0 = there is none.
+ * Returns the message of a window on which the link failed repeatedly when it
+ * was sent alone, although the server accepted the connection; 0 if there is
+ * none.
  */
 int64
 suspects_culprit(int64 window)
@@ -86,7 +88,7 @@ suspects_culprit(int64 window)
 	return suspects.window == window && suspects.strikes >= STRIKES_TO_DEFER ? suspects.alone : 0;
 }
 
-/* The culprit is found: those behind it are no longer suspect. */
+/* Forgets all suspects: the culprit has been found, those behind it are innocent. */
 void
 suspects_clear(void)
 {
@@ -94,7 +96,7 @@ suspects_clear(void)
 	strikes = 0;
 }
 
-/* All of a window has passed. */
+/* Notes that all messages of a window were sent. */
 void
 suspects_note_window_sent(int64 window)
 {

@@ -2,9 +2,10 @@
  * verdict.c
  *		What Redis answered to one run of the script.
  *
- * Called by redis_session.c. All are added; or one message was refused, together
- * with all of its batch that are refused alike; or the error concerns the server,
- * and then the answer is of no use. No error is ever success.
+ * Called by redis_session.c. Either all messages were added; or one was
+ * refused, together with all of its batch that are refused for the same reason;
+ * or the error concerns the server, and the answer cannot be used. An error is
+ * never taken for success.
  */
 #include "postgres.h"
 
@@ -17,8 +18,8 @@ static bool forbids_command(const char *error);
 static bool read_refused(Verdict *verdict, const redisReply *places, int messages);
 
 /*
- * Reads the answer to a batch of so many messages, and frees it. False if it is
- * of no use: the error says why.
+ * Reads the answer to a batch of `messages` messages, and frees it. Returns
+ * false if it cannot be used; the error then says why.
  */
 bool
 verdict_read(Verdict *verdict, redisReply *reply, int messages)
@@ -42,8 +43,8 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages)
 	KILL_POINT("answer_read");
 
 	/*
-	 * Without an error all are added, or it is not our script that has
-	 * answered.
+	 * Without an error all were added; otherwise the answer is not from our
+	 * script.
 	 */
 	if (verdict->error[0] == '\0' && verdict->added != messages)
 	{
@@ -53,7 +54,7 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages)
 	return verdict->added >= 0 && !(verdict->error[0] != '\0' && verdict_is_of_server(verdict->error));
 }
 
-/* Check whether an error concerns the server and not one message or destination. */
+/* Check whether an error concerns the server rather than one message or destination. */
 bool
 verdict_is_of_server(const char *error)
 {
@@ -74,10 +75,10 @@ verdict_is_of_server(const char *error)
 }
 
 /*
- * Check whether the error says that we may not run a command at all, as
- * against one key that we may not touch: that is about a destination. Redis
- * has one code for both, and none in scripts up to 7.0. The name of a key
- * comes after what tells of it.
+ * Check whether the error says that we may not run a command at all. An error
+ * about one key that we may not access concerns a destination. Redis has one
+ * code for both, and none in scripts up to 7.0. The text about a key precedes
+ * the key's name, which may itself contain any text.
  */
 static bool
 forbids_command(const char *error)
@@ -103,8 +104,8 @@ forbids_command(const char *error)
 }
 
 /*
- * Reads which messages of the batch were refused, the first one right after
- * those that were added. False: that makes no sense.
+ * Reads which messages of the batch were refused; the first one is right after
+ * those that were added. Returns false if the list makes no sense.
  */
 static bool
 read_refused(Verdict *verdict, const redisReply *places, int messages)

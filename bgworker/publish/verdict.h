@@ -15,12 +15,12 @@
 
 typedef struct Verdict
 {
-	int			added;			/* how many messages were; -1 = unknown */
-	char		error[FOREIGN_TEXT_BYTES];	/* why the next one was not, or
-											 * what is wrong with the server;
-											 * empty = nothing */
-	int64	   *refused;		/* places in the batch; the caller has room
-								 * for all of them */
+	int			added;			/* how many messages were added; -1 = unknown */
+	char		error[FOREIGN_TEXT_BYTES];	/* why the next one was not added,
+											 * or what is wrong with the
+											 * server; empty = no error */
+	int64	   *refused;		/* their places in the batch; the caller
+								 * provides room for a whole batch */
 	int			nrefused;
 } Verdict;
 

@@ -1,18 +1,18 @@
 /*
  * window_rows.c
- *		Keeps where the messages of a window lie, in the order of their ids.
+ *		Keeps the places of the messages of a window, in the order of their ids.
  *
- * Called by position.c, which adds what it finds, and by those who send it.
- * Windows are small as a rule. But a transaction may hold as many messages as
- * it likes, and what was enqueued while dispatch was off is all in one. Memory
- * must stay bounded, so beyond MEMORY_ROWS they are sorted on disk:
+ * Called by position.c, which adds rows, and by publisher.c and batch.c. Most
+ * windows are small. But a transaction may enqueue any number of messages, and
+ * everything that was enqueued while dispatch was off is in one window. Memory
+ * must stay bounded, so more than MEMORY_ROWS rows are sorted on disk:
  *
  *	 memory full --> sorted, appended to a temporary file as a run
  *	 no more rows --> all runs are merged into another file, which is read in
  *					  pages from then on, in any order
  *
- * It lives beyond the transaction in which it was collected, and so does the
- * file; that is gone with this process.
+ * Rows and file outlive the transaction in which they were collected. The file
+ * is removed when the process ends.
  */
 #include "postgres.h"
 
@@ -30,11 +30,11 @@
 typedef struct Run
 {
 	BufFile    *file;
-	LogRow	   *rows;			/* those that were read and not merged yet */
+	LogRow	   *rows;			/* rows that were read and not merged yet */
 	int64		n;
-	int64		next;			/* of these */
+	int64		next;			/* of these, the next to merge */
 	int64		size;			/* how many may be read at once */
-	int64		at;				/* place in the file of what is to be read */
+	int64		at;				/* row of the file to be read next */
 	int64		end;
 } Run;
 
@@ -60,7 +60,7 @@ window_rows_add(WindowRows *rows, const LogRow *row)
 	rows->n++;
 }
 
-/* Puts them in order; none may be added after that. Needs an open transaction. */
+/* Sorts the rows; none may be added after that. Needs an open transaction. */
 void
 window_rows_sort(WindowRows *rows)
 {
@@ -81,7 +81,7 @@ window_rows_sort(WindowRows *rows)
 	rows->in_memory = 0;
 }
 
-/* Row n of the window, from 0 on; valid until the next call. */
+/* Returns row n of the window, from 0 on; it is valid until the next call. */
 const LogRow *
 window_rows_get(WindowRows *rows, int64 n)
 {
@@ -91,8 +91,8 @@ window_rows_get(WindowRows *rows, int64 n)
 		int64		in_page = Min(PAGE_ROWS, rows->n - page);
 
 		/*
-		 * An ERROR may be caught by who reads messages, and must not leave
-		 * another page's rows here.
+		 * An ERROR may be caught by the caller, and must not leave rows of
+		 * another page here.
 		 */
 		rows->in_memory = 0;
 		read_rows(rows->file, page, rows->memory, in_page);
@@ -102,7 +102,7 @@ window_rows_get(WindowRows *rows, int64 n)
 	return &rows->memory[n - rows->page];
 }
 
-/* The number of the first row whose id is greater. */
+/* Returns the number of the first row whose id is greater. */
 int64
 window_rows_first_after(WindowRows *window, int64 id)
 {
@@ -121,7 +121,7 @@ window_rows_first_after(WindowRows *window, int64 id)
 	return low;
 }
 
-/* Gives all memory and the file back; none are collected then. */
+/* Frees all memory and the file. No rows are collected after that. */
 void
 window_rows_free(WindowRows *rows)
 {
@@ -166,7 +166,7 @@ compare_rows(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* Appends what is in memory to the file, as a run. All but the last are full. */
+/* Appends the rows in memory to the file, as a run. All runs but the last are full. */
 static void
 spill(WindowRows *rows)
 {
@@ -177,7 +177,7 @@ spill(WindowRows *rows)
 	rows->in_memory = 0;
 }
 
-/* One that outlives the transaction. */
+/* Creates a temporary file that outlives the transaction. */
 static BufFile *
 create_file(void)
 {
@@ -201,10 +201,13 @@ read_rows(BufFile *file, int64 from, LogRow *rows, int64 n)
 		BufFileRead(file, rows, n * sizeof(LogRow)) != n * sizeof(LogRow))
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not read the temporary file of a window: %m")));
+				 errmsg("could not read temporary file of a window: %m")));
 }
 
-/* The runs share the memory in which they were sorted, and so does what comes out. */
+/*
+ * Merges all runs into a new file. The runs and the output share the memory in
+ * which the rows were sorted.
+ */
 static BufFile *
 merge(WindowRows *rows)
 {
@@ -258,7 +261,7 @@ merge_runs(Run *runs, int nruns, LogRow *out, int64 out_size, BufFile *merged)
 	binaryheap_free(heap);
 }
 
-/* Reads the next rows of a run; false if it has ended. */
+/* Reads the next rows of a run. Returns false if it has ended. */
 static bool
 run_refill(Run *run)
 {
@@ -271,7 +274,10 @@ run_refill(Run *run)
 	return true;
 }
 
-/* The heap has the greatest on top: that is the run with the least id. */
+/*
+ * Compares runs for the heap. It has the greatest element on top, which must be
+ * the run with the least id.
+ */
 static int
 compare_runs(Datum a, Datum b, void *arg)
 {

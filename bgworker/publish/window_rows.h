@@ -1,6 +1,6 @@
 /*
  * window_rows.h
- *		Where the messages of a window lie, in the order of their ids.
+ *		The places of the messages of a window, in the order of their ids.
  */
 #ifndef OUTBOX_WINDOW_ROWS_H
 #define OUTBOX_WINDOW_ROWS_H
@@ -10,7 +10,7 @@
 #include "storage/itemptr.h"
 #include "utils/uuid.h"
 
-/* Where a message of a window lies. */
+/* The place of a message in the log. */
 typedef struct LogRow
 {
 	int64		id;
@@ -20,15 +20,15 @@ typedef struct LogRow
 
 typedef struct WindowRows
 {
-	int64		number;			/* of the window; -1 = none collected */
+	int64		number;			/* of the window; -1 = nothing is collected */
 	pg_uuid_t	uuid;
 	TimestampTz oldest;
-	int64		receipts;		/* how many of these the window holds; they
-								 * are not among the rows */
+	int64		receipts;		/* receipts in the window; they are not among
+								 * the rows */
 	int64		n;
-	LogRow	   *memory;			/* all of them, or a page of the file */
+	LogRow	   *memory;			/* all rows, or a page of the file */
 	int64		size;			/* of memory, in rows */
-	BufFile    *file;			/* NULL = all are in memory */
+	BufFile    *file;			/* NULL = all rows are in memory */
 	int64		page;			/* number of the first row that memory holds */
 	int64		in_memory;		/* how many it holds */
 } WindowRows;

@@ -2,15 +2,15 @@
  * cleanup.c
  *		Moves the segments of all rings through their states (see src/ring/ring.c).
  *
- * Called by the dispatcher, by the clock or when outbox_cleanup() asks. Each
- * step is one short transaction that changes one row of outbox.ring, and only
- * when that is on disk do the sessions learn of it, so a crash between any two
- * lines leaves a state that the next round goes on from.
+ * Called by housekeeping.c, at intervals and for outbox_cleanup(). Each step is
+ * one short transaction that changes one row of outbox.ring. Sessions are told
+ * only when the change is on disk, so a crash between any two lines leaves a
+ * state from which the next round continues.
  *
- * It never waits for a lock: a segment that somebody holds (pg_dump, a
- * forgotten transaction) is passed over, and any other empty one becomes the
- * next. Nor does it end the dispatcher: a segment at which an ERROR comes up
- * is left alone for a while (quarantine.c), and the others go on.
+ * It never waits for a lock: a segment that is locked (by pg_dump or a
+ * forgotten transaction) is skipped, and any other empty one becomes the next.
+ * Nor does it end the dispatcher: a segment that raises an ERROR is left alone
+ * for a while (quarantine.c), and the others go on.
  */
 #include "postgres.h"
 
@@ -30,9 +30,9 @@
 #include "src/table/relations.h"
 
 /*
- * Shares of its time after which a segment is sealed. A record segment lives
- * for one share while it is written and six more until it expires; with eight
- * segments one is free for what is being emptied.
+ * A segment is sealed after this fraction of its time to live. A record segment
+ * is written for one share of time and kept for six more until it expires; of
+ * eight segments one is left for the one being emptied.
  */
 #define RECORD_SHARES	6
 #define LOG_SHARES		2
@@ -53,8 +53,8 @@ static int64 time_to_live(RingKind kind);
 static bool is_used(RingKind kind, int n);
 
 /*
- * Check whether a round has something to do that cannot wait: records have filled
- * their segment, or one that was compacted could not be emptied yet.
+ * Check whether a round has something to do that cannot wait: the current
+ * segment of records is full, or a compacted one could not be emptied yet.
  */
 bool
 cleanup_is_due(void)
@@ -72,8 +72,9 @@ cleanup_is_due(void)
 }
 
 /*
- * One round: every segment goes as far as it can, within the limits. False if the
- * extension is being dropped. Sets *changed if any segment changed its state.
+ * Runs one round: brings every segment as far as it can go within the limits.
+ * Returns false if the extension is being dropped. Sets *changed if any segment
+ * changed its state.
  */
 bool
 cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
@@ -95,7 +96,7 @@ cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 			return false;
 		for (int n = 0; n < ring->nsegments; n++)
 		{
-			/* Each step leads to the next state at once if that is due. */
+			/* A step may make the next one due at once. */
 			for (SegmentState before = SEGMENT_CURRENT; before != ring->segments[n].state;)
 			{
 				before = ring->segments[n].state;
@@ -112,8 +113,9 @@ cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 }
 
 /*
- * Brings a segment into its next state, or makes the next one current if n is
- * negative. False if the extension is being dropped; a failure is none of that.
+ * Brings a segment into its next state, or makes the next segment current if n
+ * is negative. Returns false if the extension is being dropped, but not if the
+ * step failed.
  */
 static bool
 attempt(RingKind kind, int n, const Ring *ring, Position *position, const CleanupLimits *limits)
@@ -138,8 +140,8 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	for (int i = 0; changed && i < ring->nsegments; i++)
 	{
 		/*
-		 * What rotates is any empty segment: none of them has anything else
-		 * that could fail.
+		 * Rotation takes any empty segment, and nothing else is done with an
+		 * empty one that could fail.
 		 */
 		if (i == segment || (n < 0 && ring->segments[i].state == SEGMENT_EMPTY))
 			quarantine_release(kind, i);
@@ -175,7 +177,7 @@ step(RingKind kind, int n, const Segment *segment, const Position *position, con
 	return true;
 }
 
-/* The segment that would be current next, -1 if none is empty. */
+/* Returns the segment that would be current next; -1 if none is empty. */
 static int
 next_segment(RingKind kind, const Ring *ring)
 {
@@ -188,9 +190,9 @@ next_segment(RingKind kind, const Ring *ring)
 }
 
 /*
- * Makes an empty segment the current one when the current one has been written
- * for its share of the time, or is full. Needs no lock against writers, so it
- * never starves.
+ * Makes an empty segment current when the current one has been written for its
+ * share of time, or is full. Needs no lock against writers, so it cannot
+ * starve.
  */
 static bool
 rotate(RingKind kind, int next, const Ring *ring, const Position *position)
@@ -226,9 +228,9 @@ rotate(RingKind kind, int next, const Ring *ring, const Position *position)
 }
 
 /*
- * A ShareLock that is granted at once proves that no transaction that has
- * written to the segment is in progress; and none can begin to, for they all know
- * by now that it is not current.
+ * Makes a sealed segment quiet. A ShareLock that is granted at once proves that
+ * no transaction that has written to the segment is in progress; and none can
+ * begin to write, because all know by now that it is not current.
  */
 static bool
 make_quiet(RingKind kind, int n)
@@ -253,7 +255,7 @@ make_quiet(RingKind kind, int n)
 	return true;
 }
 
-/* The time of the segment runs from when all that it holds was in Redis. */
+/* Notes that everything in the segment is in Redis. Its time to live begins then. */
 static bool
 note_published(RingKind kind, int n, FullTransactionId tx, const Position *position)
 {
@@ -275,8 +277,8 @@ note_published(RingKind kind, int n, FullTransactionId tx, const Position *posit
 }
 
 /*
- * That all of a log segment was published is asked for once more: a dispatcher
- * that noted it may have died before it wrote down how far it was.
+ * Retires a segment. Whether all of a log segment was published is checked once
+ * more: a dispatcher that noted it may have died before it wrote its position.
  */
 static bool
 retire(RingKind kind, int n, FullTransactionId tx, const Position *position)
@@ -296,7 +298,7 @@ retire(RingKind kind, int n, FullTransactionId tx, const Position *position)
 	return true;
 }
 
-/* How long a segment is written, in microseconds. */
+/* Returns how long a segment is written, in microseconds. */
 static int64
 share_of_time(RingKind kind)
 {
@@ -315,10 +317,11 @@ holds_compacted(const Ring *ring)
 }
 
 /*
- * Records go to small tables: their hashed keys touch pages at random. When
- * segments become scarce, for nothing is published or a lock or an old
- * snapshot keeps what was compacted, each is made twice as large as the one
- * before: so the rest lasts.
+ * Check whether the current segment is full. Records go to small tables,
+ * because their hashed keys touch pages at random. When segments become scarce,
+ * because nothing is published or because a lock or an old snapshot keeps what
+ * was compacted, each may become twice as large as the one before, so that the
+ * remaining ones last.
  */
 static bool
 is_full(RingKind kind, const Ring *ring)
@@ -335,7 +338,7 @@ is_full(RingKind kind, const Ring *ring)
 	return segment_blocks(kind, ring->current) >= limit;
 }
 
-/* Tombstones of ids that were forgotten and are in no segment any more. */
+/* Removes the tombstones of forgotten ids that are in no segment any more. */
 static bool
 expire_forgotten(void)
 {
@@ -346,7 +349,7 @@ expire_forgotten(void)
 	return true;
 }
 
-/* How long what a ring holds outlives its dispatch, in microseconds. */
+/* Returns how long the contents of a ring are kept after they were published, in microseconds. */
 static int64
 time_to_live(RingKind kind)
 {

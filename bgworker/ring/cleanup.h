@@ -1,6 +1,6 @@
 /*
  * cleanup.h
- *		Rotation of the rings, and expiry.
+ *		Rotation and expiry of segments.
  */
 #ifndef OUTBOX_CLEANUP_H
 #define OUTBOX_CLEANUP_H
@@ -10,9 +10,9 @@
 /* What a round may do. */
 typedef struct CleanupLimits
 {
-	bool		may_empty;		/* not while Redis is away, nor while a loss
-								 * of it is made up */
-	bool		may_expire;		/* by the clock, or when asked */
+	bool		may_empty;		/* not while Redis is away, nor while messages
+								 * that it lost are sent again */
+	bool		may_expire;		/* at intervals, or when asked */
 } CleanupLimits;
 
 extern bool cleanup_is_due(void);

@@ -2,17 +2,17 @@
  * compaction.c
  *		Chooses segments of records, and of the history, to be merged.
  *
- * Called by the dispatcher between windows, one bounded step at a time. What
- * is remembered must stay small on disk and in few segments: a full segment
- * of records takes over a hundred bytes for an id, a segment of the history
- * sixteen; and each segment is one more that a look must exclude.
+ * Called by housekeeping.c between windows, one bounded step at a time. What is
+ * remembered must stay small on disk and in few segments: a segment of records
+ * takes more than a hundred bytes per id, a segment of the history sixteen; and
+ * each segment is one more that a lookup must exclude.
  *
- * It must never take a segment whose messages are not all published, for what is
- * compacted has forgotten its transaction.
+ * It must never take a segment whose messages are not all published, because a
+ * compacted key does not tell its transaction.
  *
  * This file decides what is merged, and when; merge.c does it. An ERROR ends
- * the merge and not the dispatcher: its sources stay what they are, its target
- * is emptied, and the segment at which it came up is left alone for a while
+ * the merge but not the dispatcher: the sources stay what they are, the target
+ * is emptied, and the segment that raised it is left alone for a while
  * (quarantine.c).
  */
 #include "postgres.h"
@@ -25,16 +25,16 @@
 #include "bgworker/transaction.h"
 #include "src/record/endpoint.h"
 
-/* So many segments of a level are merged into one of the next. */
+/* This many segments of a level are merged into one of the next. */
 #define FAN_IN			6
 
-/* If no more segments of the history than these are empty, fewer must do. */
+/* If no more than this many segments of the history are empty, fewer segments are merged. */
 #define EMPTY_RESERVE	2
 
 /*
- * A record is remembered at most this share of the longest retention more for
- * being in one segment with younger ones; twice that when such segments are merged
- * once more.
+ * By being in one segment with younger ones, a record is remembered at most
+ * this fraction of the longest retention longer; twice that when such segments
+ * are merged once more.
  */
 #define SPAN_SHARES		4
 
@@ -48,7 +48,7 @@ static int	compare_published(const void *a, const void *b, void *arg);
 static int	enough(const Ring *ring, int reserve);
 static int	choose_target(const Ring *history);
 
-/* There may be something to merge: segments became quiet or were published. */
+/* Notes that there may be something to merge: segments became quiet or were published. */
 void
 compaction_wake(void)
 {
@@ -56,8 +56,8 @@ compaction_wake(void)
 }
 
 /*
- * One step, if there is anything to do. True: there is more to do at once.
- * Opens and ends transactions of its own.
+ * Does one step, if there is anything to do. Returns true if there is more to
+ * do at once. Begins and ends its own transactions.
  */
 bool
 compaction_step(void)
@@ -81,7 +81,7 @@ compaction_step(void)
 	return awake;
 }
 
-/* In the transaction that is open; ends it. */
+/* Does one step in the open transaction, and ends it. */
 static void
 step(void)
 {
@@ -101,7 +101,7 @@ step(void)
 	}
 }
 
-/* What to merge next: the lowest level that has enough segments. */
+/* Chooses what to merge next: the lowest level that has enough segments. */
 static bool
 choose(const Rings *rings, Merge *merge)
 {
@@ -130,8 +130,8 @@ choose(const Rings *rings, Merge *merge)
 }
 
 /*
- * Takes the oldest segments of a level: enough of them, or fewer if their time is
- * up, for the one that follows was published too long after the first.
+ * Chooses the oldest segments of a level: enough of them, or fewer if the one
+ * that follows was published too long after the first.
  */
 static bool
 choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge)
@@ -147,7 +147,7 @@ choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge)
 		while (end < n && end - first < FAN_IN && ring->segments[segments[end]].published_at <= until)
 			end++;
 		if (end == n && end - first < enough)
-			return false;		/* its time is not up yet */
+			return false;		/* more may follow in time */
 		if (end - first >= 2)
 		{
 			merge->n = end - first;
@@ -158,7 +158,7 @@ choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge)
 	return false;
 }
 
-/* The segments that could be merged, the oldest first; returns how many. */
+/* Finds the segments that could be merged, the oldest first; returns how many. */
 static int
 candidates(RingKind kind, const Ring *ring, int level, int *segments)
 {
@@ -187,8 +187,8 @@ compare_published(const void *a, const void *b, void *arg)
 }
 
 /*
- * How many segments are enough for a merge: fewer if no more than `reserve`
- * are empty.
+ * Returns how many segments are enough for a merge: fewer if no more than
+ * `reserve` are empty.
  */
 static int
 enough(const Ring *ring, int reserve)
@@ -200,7 +200,7 @@ enough(const Ring *ring, int reserve)
 	return nempty > reserve ? FAN_IN : 2;
 }
 
-/* A segment of the history that nothing is in, -1 if there is none. */
+/* Returns an empty segment of the history; -1 if there is none. */
 static int
 choose_target(const Ring *history)
 {

@@ -1,11 +1,10 @@
 /*
  * emptying.c
- *		Truncates segments that nobody reads any more.
+ *		Truncates segments that are not read any more.
  *
  * Called by cleanup.c for one segment at a time. It never waits for a lock: a
- * segment that somebody holds is left to the next round. Nobody writes to a
- * segment that is retired and readers skip it, so truncating it makes no writer
- * wait.
+ * segment that is locked is left to the next round. A retired segment is not
+ * written to, and readers skip it, so truncating it makes no writer wait.
  *
  * It must never truncate what a dump still needs: one that has taken its
  * snapshot but not yet its locks would find what was compacted in no table.
@@ -37,7 +36,7 @@
 #include "src/shared.h"
 #include "src/table/relations.h"
 
-/* A dump has its locks within this time, or waits for one: microseconds. */
+/* A dump has its locks within this time, or waits for one; in microseconds. */
 #define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
 
 static bool forget_tombstones(int segment);
@@ -52,8 +51,8 @@ static int64 count_rows(Oid table);
 
 /*
  * Truncates a retired segment, in a later transaction than the one that retired
- * it: by now all readers skip it. If somebody holds it, the next round tries
- * again. False if the extension is being dropped.
+ * it: by now all readers skip it. If it is locked, the next round tries again.
+ * Returns false if the extension is being dropped.
  */
 bool
 emptying_run(RingKind kind, int n, const Segment *segment)
@@ -92,8 +91,9 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 }
 
 /*
- * Before the segment is locked, for there may be many. It is not read any more, so
- * it does not matter if it cannot be locked now.
+ * Deletes the tombstones of a log segment, before the segment is locked,
+ * because there may be many. The segment is not read any more, so it does no
+ * harm if it cannot be locked afterwards.
  */
 static bool
 forget_tombstones(int segment)
@@ -115,10 +115,10 @@ forget_compacted(int segment)
 }
 
 /*
- * A dump that has taken its snapshot but not yet its locks would find the
- * keys of a segment that was compacted neither here nor in the history.
- * Whoever has held an older snapshot for long without waiting for a lock is
- * no such dump, and must not hold up the ring.
+ * Check whether a dump may still need a segment that was compacted. A dump that
+ * has taken its snapshot but not yet its locks would find the keys neither here
+ * nor in the history. A process that has held an older snapshot for long
+ * without waiting for a lock is no such dump, and must not hold up the ring.
  */
 static bool
 is_needed_by_dump(Oid table, const Segment *segment)
@@ -145,7 +145,7 @@ somebody_waits_with_snapshot_before(FullTransactionId tx)
 							   1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
 }
 
-/* All that truncating will lock, but without waiting for any of it. */
+/* Takes all locks that truncating needs, without waiting for any of them. */
 static bool
 lock_to_empty(const SegmentRelations *relations, RingKind kind)
 {
@@ -153,7 +153,7 @@ lock_to_empty(const SegmentRelations *relations, RingKind kind)
 		(kind != RING_LOG || lock_with_toast(relations->window));
 }
 
-/* TRUNCATE would wait for the toast table. */
+/* Locks a table and its TOAST table, for which TRUNCATE would wait. */
 static bool
 lock_with_toast(Oid relation)
 {
@@ -169,8 +169,8 @@ lock_with_toast(Oid relation)
 }
 
 /*
- * Does what the TRUNCATE command does but for telling subscribers of logical
- * replication, who would truncate segments of theirs.
+ * Does what TRUNCATE does, except that it is not replicated logically:
+ * subscribers would truncate their own segments.
  */
 static void
 truncate_segment(const SegmentRelations *relations, RingKind kind)
@@ -183,7 +183,10 @@ truncate_segment(const SegmentRelations *relations, RingKind kind)
 	}
 }
 
-/* New files instead of old ones, which go when the transaction has committed. */
+/*
+ * Gives a table and its indexes new files; the old ones are removed when the
+ * transaction has committed.
+ */
 static void
 truncate_table(Oid relation)
 {
@@ -203,7 +206,7 @@ truncate_table(Oid relation)
 	(void) compat_reindex_relation(relation, REINDEX_REL_PROCESS_TOAST, &params);
 }
 
-/* Counts the records of a segment; a large one's by the density of its beginning. */
+/* Counts the records of a segment; estimates a large one by the density of its beginning. */
 static int64
 count_rows(Oid table)
 {

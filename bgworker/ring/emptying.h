@@ -1,6 +1,6 @@
 /*
  * emptying.h
- *		Truncates segments that nobody reads any more.
+ *		Truncates segments that are not read any more.
  */
 #ifndef OUTBOX_EMPTYING_H
 #define OUTBOX_EMPTYING_H

@@ -1,11 +1,11 @@
 /*
  * filter_builder.c
- *		Builds the filters of segments that have none.
+ *		Builds the filters of segments that have none yet.
  *
- * Called by the dispatcher between windows, one bounded step at a time: after
- * a segment became quiet or was compacted, and for all of them after a
- * restart. Meanwhile looks go to the segment itself. So they do for one that
- * cannot be read, which ends no dispatcher (quarantine.c).
+ * Called by housekeeping.c between windows, one bounded step at a time: after a
+ * segment became quiet or was compacted, and for all segments after a restart.
+ * Without a filter a lookup reads the segment itself. A segment that cannot be
+ * read gets no filter and does not end the dispatcher (quarantine.c).
  */
 #include "postgres.h"
 
@@ -19,12 +19,12 @@
 #include "src/table/relations.h"
 
 /*
- * Keys that a step reads at most; fewer if that takes too long, for messages
+ * The most keys that a step reads, and the time after which it ends: messages
  * wait meanwhile.
  */
 #define STEP_KEYS		20000
 #define STEP_US			(5 * INT64CONST(1000))
-#define KEYS_PER_LOOK	500		/* at the clock */
+#define KEYS_PER_LOOK	500		/* keys read between two looks at the clock */
 
 /* The segment whose filter is being built. */
 static bool building;
@@ -42,8 +42,8 @@ static bool begin_next(const Rings *rings);
 static void proceed(void);
 
 /*
- * One step, if there is anything to do. True: there is more to do at once.
- * Opens and ends a transaction of its own.
+ * Does one step, if there is anything to do. Returns true if there is more to
+ * do at once. Begins and ends its own transaction.
  */
 bool
 filter_builder_step(void)

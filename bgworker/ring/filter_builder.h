@@ -1,6 +1,6 @@
 /*
  * filter_builder.h
- *		Builds the filters of segments that have none.
+ *		Builds the filters of segments that have none yet.
  */
 #ifndef OUTBOX_FILTER_BUILDER_H
 #define OUTBOX_FILTER_BUILDER_H

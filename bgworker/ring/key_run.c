@@ -2,10 +2,9 @@
  * key_run.c
  *		The keys of a segment of records or of the history, in ascending order.
  *
- * Used by compaction.c to merge segments, and by filter_builder.c. Only for
- * segments that are quiet: what is in them never changes. A run is opened,
- * read and closed within one transaction; the next one goes on after the last
- * key.
+ * Called by merge.c and filter_builder.c. Only for segments that are quiet:
+ * their contents never change. A run is opened, read and closed within one
+ * transaction; the next one continues after the last key.
  */
 #include "postgres.h"
 
@@ -27,8 +26,8 @@ static bool find_start(KeyRun *run, const pg_uuid_t *after);
 static void next_row(KeyRun *run);
 
 /*
- * Opens a run and stands at its first key greater than `after`, or at its
- * first key if that is NULL.
+ * Opens a run at its first key greater than `after`, or at its first key if
+ * that is NULL.
  */
 void
 key_run_open(KeyRun *run, RingKind kind, int segment, const pg_uuid_t *after)
@@ -82,7 +81,10 @@ key_run_close(KeyRun *run)
 	table_close(run->table, NoLock);
 }
 
-/* Where the scan begins: a row of the history may hold keys before and after. */
+/*
+ * Finds the row at which the scan begins: a row of the history may hold keys
+ * before and after `after`.
+ */
 static bool
 find_start(KeyRun *run, const pg_uuid_t *after)
 {

@@ -18,14 +18,15 @@ typedef struct KeyRun
 	Relation	table;
 	Relation	index;
 	IndexScanDesc scan;
-	pg_uuid_t	from;			/* where it begins; the scan goes on reading
-								 * it */
+	pg_uuid_t	from;			/* where the scan begins, which keeps a
+								 * pointer to it */
 	TupleTableSlot *row;
-	const pg_uuid_t *keys;		/* of the row, when it is one of the history */
+	const pg_uuid_t *keys;		/* keys of the current row, if it is one of
+								 * the history */
 	int			nkeys;
 	int			next;
-	pg_uuid_t	key;			/* where we stand */
-	bool		ended;			/* there is none */
+	pg_uuid_t	key;			/* the current key */
+	bool		ended;			/* there is no current key */
 } KeyRun;
 
 extern void key_run_open(KeyRun *run, RingKind kind, int segment, const pg_uuid_t *after);

@@ -9,18 +9,18 @@
  *	   target:  empty --> filling --> ... -------> quiet
  *				(1)		  (2)				(3)
  *
- * (1) sources are chosen and name their target. (2) each step merges the next
- * keys of all sources into rows of the target; nobody else looks at it yet. (3)
- * one transaction makes the target readable and has readers skip the sources.
+ * (1) The sources are chosen and name their target. (2) Each step merges the
+ * next keys of all sources into rows of the target, which is not read yet. (3)
+ * One transaction makes the target readable and makes readers skip the sources.
  *
- * At every moment a key is in a segment that is read. A process that dies leaves
- * a target that is filled up to some key, and its successor goes on after that.
- * The steps need not be flushed: they reach the disk before (3) does.
+ * At every moment each key is in a segment that is read. A process that dies
+ * leaves a target that is filled up to some key; the next one continues after
+ * that key. The steps need not be flushed: they reach the disk before (3) does.
  *
- * The target's filter is built on the way. If we did not begin the merge
- * ourselves that is left to filter_builder.c.
+ * The target's filter is built along with it. If an earlier process began the
+ * merge, that is left to filter_builder.c.
  *
- * Before anything touches a segment quarantine.c is told.
+ * quarantine.c is told of each segment before it is worked on.
  */
 #include "postgres.h"
 
@@ -45,15 +45,15 @@
 #include "src/table/relations.h"
 
 /*
- * Rows of the target that a step writes at most. Where each key is on another
- * page it ends before, with the row that is full after so long: messages wait
- * meanwhile.
+ * The most rows of the target that a step writes, and the time after which it
+ * ends with the row being filled: messages wait meanwhile, and each key may be
+ * on another page.
  */
 #define STEP_ROWS		32
 #define STEP_US			(5 * INT64CONST(1000))
 
-static bool filtering;			/* keys go into a filter, too: since we began
-								 * the merge ourselves */
+static bool filtering;			/* keys are added to a filter as well, because
+								 * this process began the merge */
 
 static void count_endpoints(const Merge *merge);
 static bool proceed(const Merge *merge);
@@ -62,7 +62,7 @@ static bool merge_rows(const Merge *merge, Relation table, int *last_row);
 static int	least(KeyRun *runs, int n);
 static bool last_key(Relation table, pg_uuid_t *key);
 
-/* The merge that is under way; false if there is none. */
+/* Finds the merge that is under way. Returns false if there is none. */
 bool
 merge_find(const Rings *rings, Merge *merge)
 {
@@ -89,7 +89,7 @@ merge_find(const Rings *rings, Merge *merge)
 	return merge->target >= 0;
 }
 
-/* (1), in the transaction that is open; ends it. */
+/* Begins a merge: (1), in the open transaction, which it ends. */
 void
 merge_begin(const Rings *rings, const Merge *merge)
 {
@@ -107,7 +107,7 @@ merge_begin(const Rings *rings, const Merge *merge)
 	transaction_tell_rings();
 }
 
-/* A step of (2), or (3), in the transaction that is open; ends it. */
+/* Does a step of (2), or (3), in the open transaction, which it ends. */
 void
 merge_continue(const Merge *merge)
 {
@@ -126,7 +126,7 @@ merge_continue(const Merge *merge)
 	transaction_commit();
 	KILL_POINT("merge_end_committed");
 
-	/* The filter is there before anybody looks into the target. */
+	/* The filter is there before the target is read. */
 	if (filtering)
 		filter_publish(FILTER_OF_MERGE, RING_HISTORY, merge->target, tag);
 	filtering = false;
@@ -137,9 +137,9 @@ merge_continue(const Merge *merge)
 }
 
 /*
- * Gives up the merge that is under way, after a failure. True: others may be
- * merged at once. If even that fails, as where the disk is full, the next round
- * of cleanup tries again.
+ * Gives up the merge that is under way, after a failure. Returns true if other
+ * segments may be merged at once. If even this fails, for instance because the
+ * disk is full, the next round of cleanup tries again.
  */
 bool
 merge_give_up(void)
@@ -170,8 +170,9 @@ merge_give_up(void)
 }
 
 /*
- * Keys do not tell of their endpoint: how many each has is noted while it is
- * known. A segment that has grown large is estimated from its beginning.
+ * Notes how many keys of each endpoint are merged, because a compacted key does
+ * not tell its endpoint. A segment that has grown large is estimated from its
+ * beginning.
  */
 static void
 count_endpoints(const Merge *merge)
@@ -197,7 +198,7 @@ count_endpoints(const Merge *merge)
 	}
 }
 
-/* (2), and (3) when all is merged: then it returns false. */
+/* Does (2), or (3) if everything is merged; then it returns false. */
 static bool
 proceed(const Merge *merge)
 {
@@ -212,8 +213,8 @@ proceed(const Merge *merge)
 }
 
 /*
- * A row fills a page. If the last step found nothing left to write, the last
- * row is a full one.
+ * Returns how many keys the target holds. A row fills a page. If the last step
+ * found nothing left to write, the last row is full.
  */
 static int64
 count_keys(Relation table, int last_row)
@@ -227,7 +228,7 @@ count_keys(Relation table, int last_row)
 
 /*
  * Writes the next rows of the target. Returns whether there are more; if not,
- * the keys of the last row are counted in *last_row.
+ * sets *last_row to the number of keys in the last row.
  */
 static bool
 merge_rows(const Merge *merge, Relation table, int *last_row)
@@ -250,7 +251,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 
 	while (rows < STEP_ROWS && !is_late && (from = least(runs, merge->n)) >= 0)
 	{
-		/* One that had expired may have been claimed once more. */
+		/* A key that had expired may have been claimed again. */
 		if (!has_last || key_compare(&runs[from].key, &last) != 0)
 		{
 			last = keys[n++] = runs[from].key;
@@ -283,7 +284,7 @@ merge_rows(const Merge *merge, Relation table, int *last_row)
 	return from >= 0;
 }
 
-/* The run that stands at the least key, -1 if all have ended. */
+/* Returns the run with the least current key; -1 if all have ended. */
 static int
 least(KeyRun *runs, int n)
 {
@@ -297,7 +298,7 @@ least(KeyRun *runs, int n)
 	return found;
 }
 
-/* The greatest key of the target; false if it is empty. */
+/* Finds the greatest key of the target. Returns false if it is empty. */
 static bool
 last_key(Relation table, pg_uuid_t *key)
 {

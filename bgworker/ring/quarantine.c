@@ -1,13 +1,14 @@
 /*
  * quarantine.c
- *		Segments that work has failed on, and that are left alone for a while.
+ *		Segments on which work has failed, and which are left alone for a while.
  *
- * Called by what keeps house: cleanup.c, compaction.c, filter_builder.c. A page
- * that cannot be read, or a disk that is full, is an ERROR there. It must not
- * end the dispatcher, whose successor would come to the same segment again:
- * messages are sent whatever becomes of records.
+ * Called by cleanup.c, compaction.c, merge.c and filter_builder.c. A page that
+ * cannot be read, or a full disk, raises an ERROR there. It must not end the
+ * dispatcher, whose successor would fail on the same segment: messages are sent
+ * even if records cannot be maintained.
  *
- * The list is this process's own. A successor finds out for itself.
+ * The list is in the memory of this process. A new process finds out for
+ * itself.
  */
 #include "postgres.h"
 
@@ -22,7 +23,7 @@
 #include "src/problem.h"
 
 /*
- * After the first failure a segment is left alone for so long, then for twice
+ * After the first failure a segment is left alone for this long, then for twice
  * that ...
  */
 #define FIRST_RETRY_MS	(10 * 1000)
@@ -47,7 +48,7 @@ static struct
 static void report(const char *error);
 static bool all_is_well(void);
 
-/* Check whether a segment is to be left alone now. */
+/* Check whether a segment is to be left alone for now. */
 bool
 quarantine_holds(RingKind kind, int segment)
 {
@@ -62,8 +63,8 @@ quarantine_has_failed(RingKind kind, int segment)
 }
 
 /*
- * To be called where an ERROR was caught that came up at this segment: rolls the
- * transaction back, tells of it, and keeps off the segment from now on.
+ * Rolls back after an ERROR that was caught while working on this segment,
+ * reports it, and has the segment left alone from now on.
  */
 void
 quarantine_catch(RingKind kind, int segment, const char *doing)
@@ -86,7 +87,7 @@ quarantine_catch(RingKind kind, int segment, const char *doing)
 	report(text);
 }
 
-/* From now on a segment is worked on. */
+/* Notes that this segment is being worked on from now on. */
 void
 quarantine_touch(RingKind kind, int segment)
 {
@@ -94,14 +95,14 @@ quarantine_touch(RingKind kind, int segment)
 	touched.segment = segment;
 }
 
-/* quarantine_catch() for the segment that was touched last. */
+/* Does quarantine_catch() for the segment that was touched last. */
 void
 quarantine_catch_touched(const char *doing)
 {
 	quarantine_catch(touched.kind, touched.segment, doing);
 }
 
-/* Nothing is wrong with a segment, or no more. */
+/* Notes that nothing is wrong with a segment, or not any more. */
 void
 quarantine_release(RingKind kind, int segment)
 {
@@ -112,7 +113,7 @@ quarantine_release(RingKind kind, int segment)
 		report(NULL);
 }
 
-/* Lets go of segments that have come into another state since they failed. */
+/* Releases segments that have come into another state since they failed. */
 void
 quarantine_review(const Rings *rings)
 {
@@ -146,7 +147,10 @@ all_is_well(void)
 	return true;
 }
 
-/* Tells status, and the log if it is news; NULL = all is well. */
+/*
+ * Reports the failure in outbox.problems, and in the server log if it is a new
+ * one; NULL = all segments can be worked on.
+ */
 static void
 report(const char *error)
 {
@@ -158,10 +162,10 @@ report(const char *error)
 	if (error == NULL)
 	{
 		problem_clear(PROBLEM_SEGMENT);
-		ereport(LOG, (errmsg("outbox: nothing is wrong with any segment any more")));
+		ereport(LOG, (errmsg("outbox: all segments can be worked on again")));
 		return;
 	}
-	problem_set(PROBLEM_SEGMENT, "A segment could not be worked on and is left alone for a while, see the server log: %s", error);
+	problem_set(PROBLEM_SEGMENT, "A segment could not be worked on and is left alone for a while. See the server log: %s", error);
 	ereport(LOG, (errmsg("outbox: %s", error),
 				  errdetail("Messages are sent; the segment is left alone for a while.")));
 }

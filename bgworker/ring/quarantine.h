@@ -1,6 +1,6 @@
 /*
  * quarantine.h
- *		Segments that work has failed on.
+ *		Segments on which work has failed.
  */
 #ifndef OUTBOX_QUARANTINE_H
 #define OUTBOX_QUARANTINE_H

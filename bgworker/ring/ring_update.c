@@ -1,11 +1,12 @@
 /*
  * ring_update.c
- *		Changes of outbox.ring: the one place that writes that table.
+ *		Changes outbox.ring; the only place that writes that table.
  *
- * Called by cleanup.c, emptying.c and merge.c, each time in an open transaction.
- * Sessions learn of a change when the caller has committed it and calls
- * transaction_tell_rings(). Every change raises the generation; one that brings
- * a segment into another state notes when that was, and its transaction.
+ * Called by cleanup.c, emptying.c and merge.c, each time in an open
+ * transaction. Sessions learn of a change when the caller has committed it and
+ * calls transaction_tell_rings(). Every change increases the generation; one
+ * that brings a segment into another state also notes the time and the
+ * transaction.
  */
 #include "postgres.h"
 
@@ -19,8 +20,8 @@
 #define INTO_STATE		"since = clock_timestamp(), tx = pg_current_xact_id(), "
 
 /*
- * Brings a segment into another state. What it held is published again, or
- * nothing any more.
+ * Brings a segment into another state, and clears published_at and
+ * compacted_into.
  */
 void
 ring_update_state(RingKind kind, int segment, SegmentState state)
@@ -35,7 +36,7 @@ ring_update_state(RingKind kind, int segment, SegmentState state)
 										  CStringGetTextDatum(segment_state_name(state))}, NULL);
 }
 
-/* All that a quiet segment holds is in Redis as of now. */
+/* Notes that everything in a quiet segment is in Redis as of now. */
 void
 ring_update_published(RingKind kind, int segment)
 {
@@ -46,7 +47,7 @@ ring_update_published(RingKind kind, int segment)
 							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(segment)}, NULL);
 }
 
-/* An empty segment of the history begins to take in the keys of the sources. */
+/* Makes an empty segment of the history the target of a merge of the sources. */
 void
 ring_update_begin_merge(int target, RingKind kind, const int *sources, int n)
 {
@@ -63,7 +64,7 @@ ring_update_begin_merge(int target, RingKind kind, const int *sources, int n)
 											  Int32GetDatum(sources[i]), Int32GetDatum(target)}, NULL);
 }
 
-/* The target, which holds so many keys, is read instead of its sources. */
+/* Makes the target, which holds this many keys, readable instead of its sources. */
 void
 ring_update_finish_merge(int target, int64 keys)
 {
@@ -82,8 +83,8 @@ ring_update_finish_merge(int target, int64 keys)
 }
 
 /*
- * The sources stay what they are. Nobody has read the target yet, so it may
- * go like one that has expired.
+ * Gives up a merge. The sources stay what they are. The target has not been
+ * read yet, so it is retired like one that has expired.
  */
 void
 ring_update_abandon_merge(int target)

@@ -1,6 +1,6 @@
 /*
  * ring_update.h
- *		Changes of outbox.ring.
+ *		Changes outbox.ring; the only place that writes that table.
  */
 #ifndef OUTBOX_RING_UPDATE_H
 #define OUTBOX_RING_UPDATE_H
