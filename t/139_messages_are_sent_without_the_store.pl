@@ -117,7 +117,7 @@ eventually { records('redis') == 0 } 'the next one hands over what is left';
 # A Redis that may evict.
 $redis_store->command('CONFIG', 'SET', 'maxmemory', '100mb');
 $redis_store->command('CONFIG', 'SET', 'maxmemory-policy', 'volatile-lru');
-eventually { $node->status("problem LIKE '%may forget ids when its memory is full: set its maxmemory-policy to noeviction.'", 'redis') eq 't' }
+eventually { $node->status("problem LIKE '%may forget ids when its memory is full. Set its maxmemory-policy to noeviction.'", 'redis') eq 't' }
 'outbox.status warns of a store that may evict ids';
 $redis_store->command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
 eventually { $node->status('problem IS NULL', 'redis') eq 't' } '... until it does not';

@@ -9,7 +9,7 @@
 
 #define FENCE_BYTES		128
 
-/* In place of the last message: all of the window is dealt with. */
+/* In place of the last message: the window is finished. */
 #define FENCE_AT_END	0
 
 /* What the fence tells. */
