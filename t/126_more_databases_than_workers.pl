@@ -26,7 +26,7 @@ eventually { $node->log_since($log) =~ /no worker slot is free/ } 'the log says 
 eventually { served() >= 8 } 'as many databases are served as there are workers';
 my %served = map { $_ => 1 } served();
 my ($waiting) = grep { !$served{$_} } @databases;
-like($node->status('problem', $waiting), qr/raise max_worker_processes and restart/, 'another one says what it waits for');
+like($node->status('problem', $waiting), qr/Raise max_worker_processes and restart/, 'another one says what it waits for');
 is($node->status('pending', $waiting), 1, '... with its message');
 
 my ($lucky) = sort keys %served;
