@@ -55,12 +55,12 @@ bool published;					/* the window is in Redis */
 byte published_at;
 
 /* ------------------------------------------------------------------------
- * The store: the id, and the mark of the newest window that was propagated.
+ * The store: the id, and the watermark of the newest window that was propagated.
  * 1 is the window of our id, 2 a later one.
  * ------------------------------------------------------------------------ */
 
 bool in_store;
-byte mark;
+byte watermark;
 bool away;
 bool was_added;
 byte added_at;
@@ -69,7 +69,7 @@ byte added_at;
  * The dispatcher's own state; what is on disk survives it.
  * ------------------------------------------------------------------------ */
 
-byte expected;					/* the mark that must be there */
+byte expected;					/* the watermark that must be there */
 bool propagated;
 byte settled_at;				/* when we began, or lost ids were added again */
 bool noted;						/* on disk: published_at of the segment */
@@ -222,12 +222,12 @@ inline publish()
 	atomic { published = true; published_at = now }
 }
 
-/* store_add(): the script compares the mark. */
+/* store_add(): the script compares the watermark. */
 inline add_to_store()
 {
 	atomic {
 		if
-		:: mark == expected ->
+		:: watermark == expected ->
 			in_store = true;
 			if
 			:: was_added -> settled_at = now
@@ -235,25 +235,25 @@ inline add_to_store()
 			fi;
 			added_at = now;
 			if
-			:: mark < 1 -> mark = 1
+			:: watermark < 1 -> watermark = 1
 			:: else -> skip
 			fi;
-			expected = mark;
+			expected = watermark;
 			propagated = true
-		:: else -> compare_mark()
+		:: else -> compare_watermark()
 		fi
 	}
 }
 
-/* used_store_check(), position_of_mark() */
-inline compare_mark()
+/* used_store_check(), position_of_watermark() */
+inline compare_watermark()
 {
 	if
-	:: mark == expected -> skip
+	:: watermark == expected -> skip
 	:: else ->
-		expected = mark;
+		expected = watermark;
 		if
-		:: mark < 1 -> propagated = false
+		:: watermark < 1 -> propagated = false
 		:: else -> skip
 		fi
 	fi
@@ -267,13 +267,13 @@ inline propagate_later_window()
 #ifdef NO_COMPARE
 		:: true ->
 #else
-		:: mark == expected ->
+		:: watermark == expected ->
 #endif
-			mark = 2;
+			watermark = 2;
 			expected = 2;
 			later_window = true
 #ifndef NO_COMPARE
-		:: else -> compare_mark()
+		:: else -> compare_watermark()
 #endif
 		fi
 	}
@@ -299,7 +299,7 @@ inline propagate_later_window()
 #ifdef NO_CHECK
 #define IS_SOUND	propagated
 #else
-#define IS_SOUND	(propagated && !away && mark == expected && HAS_SETTLED)	/* propagation_is_sound() */
+#define IS_SOUND	(propagated && !away && watermark == expected && HAS_SETTLED)	/* propagation_is_sound() */
 #endif
 #endif
 
@@ -324,19 +324,19 @@ end:
 	:: atomic { MAY_NOTE -> noted = true; noted_at = now }
 	:: atomic { propagated && !later_window && !away -> propagate_later_window() }
 #ifndef NO_CHECK
-	:: atomic { was_added && !away && mark != expected -> compare_mark() }
+	:: atomic { was_added && !away && watermark != expected -> compare_watermark() }
 #endif
 		/* retire(), and the log's segment goes as well */
 	:: atomic { noted && record == COMMITTED && IS_OLD && IS_SOUND -> record = ABSENT; receipt = false }
 	:: atomic { kills < KILLS ->
 			kills++;
 			settled_at = now;
-			/* The successor: position_load(), and the mark that it finds. */
+			/* The successor: position_load(), and the watermark that it finds. */
 			if
-			:: away -> propagated = false; expected = mark
+			:: away -> propagated = false; expected = watermark
 			:: else ->
-				expected = mark;
-				propagated = noted && mark >= 1
+				expected = watermark;
+				propagated = noted && watermark >= 1
 			fi
 		}
 	od
@@ -364,9 +364,9 @@ end:
 	:: atomic { losses < LOSSES && was_added && now < added_at + WINDOW ->
 			losses++;
 			in_store = false;
-			mark = 0
+			watermark = 0
 		}
-	:: atomic { losses < LOSSES && mark == 2 -> losses++; mark = 1 }
+	:: atomic { losses < LOSSES && watermark == 2 -> losses++; watermark = 1 }
 	:: atomic { absences < ABSENCES && !away -> absences++; away = true }
 	:: atomic { away -> away = false }
 		/* Keys expire, or records of the other database. */

@@ -1,12 +1,12 @@
 /*
  * clock.h
- *		A clock that nobody sets: for waits and deadlines.
+ *		A clock that is never set, for waits and deadlines.
  *
- * Microseconds since some moment, so that the arithmetic for TimestampTz does;
- * 0 is longer ago than any interval that can be set.
- * What is stored or shown is told by the wall clock; what only lasts for a
- * while in this process is measured here, or an hour that the wall clock is
- * set back would be an hour of waiting.
+ * It counts microseconds since some moment, so that TimestampTz arithmetic
+ * works; 0 is longer ago than any interval that can be set. Times that are
+ * stored or shown are taken from the wall clock; intervals within a process are
+ * measured by this one. Otherwise setting the wall clock back by an hour would
+ * mean waiting for an hour.
  */
 #ifndef OUTBOX_CLOCK_H
 #define OUTBOX_CLOCK_H
@@ -24,14 +24,14 @@ clock_now(void)
 	return (TimestampTz) INSTR_TIME_GET_MICROSEC(now) + 365 * USECS_PER_DAY;
 }
 
-/* How many milliseconds it is until then, at least 0. */
+/* Returns how many milliseconds it is until then, at least 0. */
 static inline long
 clock_ms_until(TimestampTz when)
 {
 	return TimestampDifferenceMilliseconds(clock_now(), when);
 }
 
-/* How many until what is done every `interval` ms is due again. */
+/* Returns how many milliseconds it is until something done every `interval` ms is due again. */
 static inline long
 clock_ms_until_next(TimestampTz last, int interval)
 {
@@ -39,8 +39,9 @@ clock_ms_until_next(TimestampTz last, int interval)
 }
 
 /*
- * Until when the next of n tries may last if all are to end by a deadline: one
- * that meets silence leaves their share of the time to the others.
+ * Returns until when the next of n tries may last if all must end by a
+ * deadline, so that one without an answer leaves the others their share of the
+ * time.
  */
 static inline TimestampTz
 clock_share(TimestampTz deadline, int n)

@@ -1,9 +1,9 @@
 /*
  * compat.h
- *		The only place that tests versions of PostgreSQL and hiredis.
+ *		The only place that tests the versions of PostgreSQL and hiredis.
  *
- * Code is written to the newest spelling that all supported versions can be
- * brought to; what is older is mapped here.
+ * Code uses the newest interface that can be provided for all supported
+ * versions; older ones are mapped here.
  */
 #ifndef OUTBOX_COMPAT_H
 #define OUTBOX_COMPAT_H
@@ -27,7 +27,7 @@
 #error "outbox supports PostgreSQL 15 to 18"
 #endif
 
-/* 18 reports index scans to EXPLAIN; ours are never explained. */
+/* 18 counts index scans for EXPLAIN; ours are never explained. */
 #if PG_VERSION_NUM >= 180000
 #define compat_index_beginscan(heap, index, snapshot, nkeys) \
 	index_beginscan(heap, index, snapshot, NULL, nkeys, 0)
@@ -45,26 +45,26 @@
 	ExecInsertIndexTuples(indexes, row, estate, false, false, NULL, NIL)
 #endif
 
-/* 17 moved the number of a process out of PGPROC. */
+/* 17 renamed the number of a process in PGPROC. */
 #if PG_VERSION_NUM < 170000
 #define MyProcNumber (MyProc->pgprocno)
 #endif
 
-/* 17 names wait events of extensions; before, all share one. */
+/* Since 17 extensions can name wait events; before, all share one. */
 #if PG_VERSION_NUM >= 170000
 #define compat_wait_event(name) WaitEventExtensionNew(name)
 #else
 #define compat_wait_event(name) ((void) (name), PG_WAIT_EXTENSION)
 #endif
 
-/* 17 can limit the length of transactions. */
+/* Since 17 the duration of transactions can be limited. */
 #if PG_VERSION_NUM >= 170000
 #define COMPAT_TRANSACTION_TIMEOUT 1
 #else
 #define COMPAT_TRANSACTION_TIMEOUT 0
 #endif
 
-/* 16 and 17 renamed, or gave a parameter to, what TRUNCATE is made of. */
+/* 16 and 17 renamed, or added parameters to, functions that TRUNCATE uses. */
 #if PG_VERSION_NUM >= 160000
 #define compat_new_files(table) RelationSetNewRelfilenumber(table, (table)->rd_rel->relpersistence)
 #else
@@ -76,7 +76,7 @@
 #define compat_reindex_relation(relation, flags, params) reindex_relation(relation, flags, params)
 #endif
 
-/* 16 merged the tests for ownership. */
+/* 16 merged the functions that check ownership. */
 #if PG_VERSION_NUM >= 160000
 #define compat_owns_extension(extension) object_ownercheck(ExtensionRelationId, extension, GetUserId())
 #define compat_owns_table(table) object_ownercheck(RelationRelationId, table, GetUserId())
@@ -87,14 +87,14 @@
 #define compat_owns_database(database) pg_database_ownercheck(database, GetUserId())
 #endif
 
-/* hiredis 1.0 made the number of an array's elements unsigned. */
+/* hiredis 1.0 made the number of elements of an array unsigned. */
 #if HIREDIS_MAJOR >= 1
 typedef size_t compat_elements;
 #else
 typedef int compat_elements;
 #endif
 
-/* 17 renamed what knows the oldest transaction that the commit log has. */
+/* 17 renamed the variable that has the oldest transaction in the commit log. */
 #if PG_VERSION_NUM >= 170000
 #define compat_oldest_clog_xid() (TransamVariables->oldestClogXid)
 #else
@@ -102,8 +102,8 @@ typedef int compat_elements;
 #endif
 
 /*
- * A minor release of all versions made flags of the one, which is shared by all processes.
- * Right after a start nobody has set them yet: then our own setting tells.
+ * A minor release of all versions replaced the shared boolean by flags. Right
+ * after a start these are not set yet; then the setting of this process tells.
  */
 #ifdef SYNC_STANDBY_DEFINED
 #define compat_sync_standbys_status() (((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status)

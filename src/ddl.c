@@ -3,19 +3,19 @@
  *		The hook on utility commands.
  *
  * DROP, RENAME, SET TABLESPACE of a database and its use as a template wait
- * only 5 s for everybody else to leave it. A dispatcher would sit there for
- * ever, so while such a command runs we tell it so, and wake it; it looks then
- * whether somebody holds the lock on its database, and goes. But only if the
- * command has the right to: anybody may try.
+ * only 5 s for all other processes to leave it. A dispatcher would never leave.
+ * So while such a command runs we tell the dispatcher, and wake it; it then
+ * checks whether a process holds the lock on its database, and exits. This is
+ * done only if the user has the permission for the command.
  *
- * DROP EXTENSION first waits at the gate (relations.c). CREATE DATABASE tells
- * the launcher that there is a database to look at; COMMIT PREPARED wakes the
- * dispatcher, for no flag of the session that prepared has survived. And COMMIT
- * lets session.c be the first to say no.
+ * DROP EXTENSION first takes the entry lock (relations.c). CREATE DATABASE
+ * tells the launcher that there is a new database. COMMIT PREPARED wakes the
+ * dispatcher, because the flag of the session that prepared the transaction is
+ * gone. COMMIT makes session.c check first for an open message.
  *
- * pg_restore --disable-triggers would put rows where nobody looks for them, and
- * what follows, ENABLE TRIGGER ALL, would make our triggers those of ordinary
- * tables: neither is done to tables of ours.
+ * pg_restore --disable-triggers would put rows where they are not read, and the
+ * following ENABLE TRIGGER ALL would turn our ALWAYS triggers into ordinary
+ * ones: neither is done to our tables.
  */
 #include "postgres.h"
 
@@ -64,7 +64,7 @@ static bool drops_us(DropStmt *statement);
 static bool ends_transaction(TransactionStmt *statement);
 static void settings_changed(AlterDatabaseSetStmt *statement);
 
-/* Installs the hook; once, by _PG_init. */
+/* Installs the hook; called once, by _PG_init. */
 void
 ddl_init(void)
 {
@@ -78,7 +78,10 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 				QueryEnvironment *environment, DestReceiver *receiver,
 				QueryCompletion *completion)
 {
-	/* The statement may be gone when it has run: a COMMIT frees portals. */
+	/*
+	 * The statement may have been freed when it has run: a COMMIT frees
+	 * portals.
+	 */
 	Node	   *node = statement->utilityStmt;
 	NodeTag		tag = nodeTag(node);
 	volatile bool commit_prepared = tag == T_TransactionStmt &&
@@ -106,8 +109,9 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 }
 
 /*
- * Check whether a statement enables or disables triggers of a table of ours, and
- * nothing else: that is left out, with a warning, so a restore goes on.
+ * Check whether a statement enables or disables triggers of one of our tables,
+ * and nothing else. It is then skipped, with a warning, so that a restore can
+ * go on.
  */
 static bool
 switches_our_triggers(Node *statement)
@@ -196,8 +200,8 @@ after(Node *statement)
 }
 
 /*
- * The database that everybody must leave for a command; InvalidOid if there is
- * none, or if the command will be refused for want of rights.
+ * Returns the database that all processes must leave for a command; InvalidOid
+ * if there is none, or if the user lacks the permission for the command.
  */
 static Oid
 database_to_leave(Node *statement)
@@ -232,7 +236,10 @@ database_to_leave(Node *statement)
 	return InvalidOid;
 }
 
-/* Check whether the user may copy a database of somebody else's: it is there for that, and they may create some. */
+/*
+ * Check whether the user may copy a database of another owner: it is a
+ * template, and the user may create databases.
+ */
 static bool
 may_copy(Oid database)
 {
@@ -248,7 +255,7 @@ may_copy(Oid database)
 	return may;
 }
 
-/* Tells the dispatcher of a database, if it has one, to look who needs it. */
+/* Tells the dispatcher of a database, if it has one, that a command needs the database. */
 static void
 begin_asking(Oid database)
 {
@@ -261,7 +268,10 @@ begin_asking(Oid database)
 		shared_wake_dispatcher(shared);
 }
 
-/* The command has ended, be it by an error. The database's entry may be another one's by now. */
+/*
+ * Notes that the command has ended, maybe by an error. The entry may belong to
+ * another database by now.
+ */
 static void
 end_asking(int code, Datum database)
 {

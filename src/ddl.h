@@ -1,6 +1,6 @@
 /*
  * ddl.h
- *		What commands on databases and on the extension ask of us.
+ *		The hook on utility commands.
  */
 #ifndef OUTBOX_DDL_H
 #define OUTBOX_DDL_H

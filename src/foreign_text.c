@@ -1,16 +1,17 @@
 /*
  * foreign_text.c
- *		Makes text of others fit to be shown, logged and stored.
+ *		Makes text from other servers safe to show, log and store.
  *
- * Called by whoever takes text from outside: redis_link.c and verdict.c for
- * what a Redis or a sentinel says, store.c for stores, resolver.c's callers for
- * the C library. Such text may hold any bytes: names of streams and users that
- * others chose, another encoding, zeros. Stored as it is it would make a row
- * unreadable, and a dump with it one that cannot be restored. Nothing here may
- * raise an error or need a transaction, for links fail outside of one.
+ * Called for all text from outside: by redis_link.c and verdict.c for what a
+ * Redis or a sentinel says, by store.c for stores, by callers of resolver.c for
+ * the C library. Such text may contain any bytes: names of streams and users,
+ * another encoding, zeros. Stored as it is it would make a row unreadable, and
+ * a dump impossible to restore. Nothing here may raise an error or need a
+ * transaction, because links fail outside of transactions.
  *
- * What we send is UTF-8, so that is what is expected back. In a database of
- * another encoding only ASCII is kept: there is no conversion that never fails.
+ * Text is sent as UTF-8, so it is expected to come back as UTF-8. In a database
+ * with another encoding only ASCII is kept, because no conversion is sure not
+ * to fail.
  */
 #include "postgres.h"
 
@@ -20,15 +21,15 @@
 
 #define UNKNOWN		'?'
 
-/* A formatted text may be longer than what is kept, so that the cut is made between characters. */
+/* Formatted text may be longer than what is kept, so that it can be cut between characters. */
 #define FORMATTED_BYTES	2048
 
 static int	character_length(const char *bytes, size_t length);
 
 /*
- * Copies bytes as text of the database's encoding: what is no character of it
- * becomes "?". As many characters as fit into `size` with the end of the
- * string. `safe` may be `bytes`.
+ * Copies bytes as text in the encoding of the database; what is not a character
+ * becomes "?". Copies as many characters as fit into `size` bytes, including
+ * the terminating zero. `safe` may be `bytes`.
  */
 void
 foreign_text_copy(char *safe, size_t size, const char *bytes, size_t length)
@@ -55,7 +56,7 @@ foreign_text_copy(char *safe, size_t size, const char *bytes, size_t length)
 	safe[used] = '\0';
 }
 
-/* The same for a text that is made of foreign parts. */
+/* The same for a text that is formatted from foreign parts. */
 void
 foreign_text_format(char *safe, size_t size, const char *format, va_list args)
 {
@@ -65,7 +66,10 @@ foreign_text_format(char *safe, size_t size, const char *format, va_list args)
 	foreign_text_copy(safe, size, text, strlen(text));
 }
 
-/* How many bytes the first character of UTF-8 has; 0 if it is none, or one that must not be shown. */
+/*
+ * Returns how many bytes the first UTF-8 character has; 0 if it is not one, or
+ * one that must not be shown.
+ */
 static int
 character_length(const char *bytes, size_t length)
 {

@@ -1,11 +1,11 @@
 /*
  * foreign_text.h
- *		What other servers say, as text of this database.
+ *		Text from other servers, as text of this database.
  */
 #ifndef OUTBOX_FOREIGN_TEXT_H
 #define OUTBOX_FOREIGN_TEXT_H
 
-/* So much of one text is kept, with the end of the string. */
+/* This much of a text is kept, including the terminating zero. */
 #define FOREIGN_TEXT_BYTES	256
 
 extern void foreign_text_copy(char *safe, size_t size, const char *bytes, size_t length);

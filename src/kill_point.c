@@ -1,16 +1,16 @@
 /*
  * kill_point.c
- *		Lets a process die at a named line; compiled by `make KILL_POINTS=1` only.
+ *		Ends a process at a named line; compiled only by `make KILL_POINTS=1`.
  *
- * Called by the macros of kill_point.h, in sessions and in our own processes.
- * A test arms one point by the file outbox_kill_point in the data directory:
+ * Called by the macros of kill_point.h, in sessions and in our own processes. A
+ * test arms one point with the file outbox_kill_point in the data directory:
  *
  *	 <name> <manner> <pass>
  *
- * Whoever passes the point for the <pass>-th time since it saw the file (each
- * process counts for itself) renames the file to outbox_kill_point.fired, which
- * one process only succeeds in, and then dies. So it fires once, and its
- * successor comes through. In this manner:
+ * The process that passes the point for the <pass>-th time since it saw the
+ * file (each process counts for itself) renames the file to
+ * outbox_kill_point.fired, in which only one process succeeds, and then dies.
+ * So a point fires once, and the successor passes it. The manners are:
  *
  *	 end		as by pg_terminate_backend(), here and now, or where interrupts are
  *				held at the first line where they are not. The others go on
@@ -18,8 +18,8 @@
  *	 server	kill -9 of itself, and an immediate shutdown: no process comes to
  *				write anything down
  *
- * It must never do anything while no point is armed, nor allocate memory or
- * raise an error but the one that is asked for.
+ * It must do nothing while no point is armed, and never allocate memory or
+ * raise an error other than the one asked for.
  */
 #include "postgres.h"
 
@@ -48,7 +48,7 @@ static bool read_armed(Armed *armed);
 static bool is_meant(const Armed *armed, const char *prefix, const char *name);
 static void end_alone(void);
 
-/* Dies if the point `prefix`_`name` is armed; without prefix if that is empty. */
+/* Dies if the point "prefix_name" is armed, or "name" if the prefix is empty. */
 void
 kill_point_pass(const char *prefix, const char *name)
 {
@@ -102,7 +102,10 @@ is_meant(const Armed *armed, const char *prefix, const char *name)
 		strcmp(armed->name + length + 1, name) == 0;
 }
 
-/* The launcher would give a dispatcher that ends again and again longer and longer rests. */
+/*
+ * Ends only this process. The launcher would restart a dispatcher that ends
+ * repeatedly after longer and longer times.
+ */
 static void
 end_alone(void)
 {

@@ -2,8 +2,8 @@
  * lock_class.h
  *		The classes of our advisory locks.
  *
- * PostgreSQL's own functions use 1 and 2, so no user can take one of ours. To
- * add one, add its line here.
+ * PostgreSQL's own functions use classes 1 and 2, so no user can take our
+ * locks. To add a class, add its line here.
  */
 #ifndef OUTBOX_LOCK_CLASS_H
 #define OUTBOX_LOCK_CLASS_H

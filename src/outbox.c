@@ -1,11 +1,11 @@
 /*
  * outbox.c
- *		The module: what happens when the library is loaded.
+ *		The module: called when the library is loaded.
  *
- * Loaded by shared_preload_libraries it sets up shared memory, the hook on
- * utility commands and the launcher. Loaded later, by the first call of a
- * function, it can store messages but nobody sends them. It does nothing under
- * pg_upgrade, where no worker may write.
+ * If it is loaded by shared_preload_libraries it sets up shared memory, the
+ * hook on utility commands and the launcher. If it is loaded later, by the
+ * first call of a function, messages can be enqueued but are not sent. It does
+ * nothing under pg_upgrade, where no worker may write.
  */
 #include "postgres.h"
 

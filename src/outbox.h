@@ -1,6 +1,6 @@
 /*
  * outbox.h
- *		Names that the module and its processes agree on.
+ *		Names that the module and its processes share.
  */
 #ifndef OUTBOX_H
 #define OUTBOX_H

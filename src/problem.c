@@ -1,14 +1,14 @@
 /*
  * problem.c
- *		What is wrong, for the views outbox.problems and outbox.status.
+ *		The problems shown by the views outbox.problems and outbox.status.
  *
- * Whoever notices a problem calls problem_set(), and problem_clear() when it is
- * over: the dispatcher and its parts for most of them, the launcher for want of a
- * worker. They are told in shared memory, so they end with the server, and those
- * of a dispatcher with that. A loss of messages does not end by itself, so it
- * is a row of outbox.loss until somebody acknowledges it. Some are found out when the
- * view is read, for only then anybody looks: see text_of(). Nothing here changes what
- * anybody does.
+ * A process that notices a problem calls problem_set(), and problem_clear()
+ * when it is over: for most problems that is the dispatcher, for a missing
+ * worker slot the launcher. Problems are kept in shared memory, so they end
+ * with the server, and those of a dispatcher with that process. A loss of
+ * messages does not end by itself, so it is a row of outbox.loss until somebody
+ * acknowledges it. Some are found out when the view is read, for only then
+ * anybody looks: see text_of(). Nothing here changes what anybody does.
  */
 #include "postgres.h"
 
@@ -32,7 +32,7 @@
 
 #define LOG_FULL_TOO	"And the log is full, so messages are refused."
 
-/* What is known when the view is read. */
+/* What is found when the view is read. */
 typedef struct Findings
 {
 	DispatcherReport report;
@@ -62,8 +62,8 @@ static char *describe_deferred(const DispatcherReport *report);
 PG_FUNCTION_INFO_V1(outbox_read_problems);
 
 /*
- * Notes a problem of this database, or that it has become another one; it begins
- * when it is noted first. The text is in the database's encoding.
+ * Notes a problem of this database, or a new text of it; it begins when it is
+ * first noted. The text is in the encoding of the database.
  */
 void
 problem_set(ProblemKind kind, const char *format,...)
@@ -78,7 +78,7 @@ problem_set(ProblemKind kind, const char *format,...)
 		problem_set_in(shared_mine(), kind, text);
 }
 
-/* The same for a database that need not be ours; for the launcher. */
+/* The same for any database; for the launcher. */
 void
 problem_set_in(DatabaseShared *shared, ProblemKind kind, const char *text)
 {
@@ -94,7 +94,7 @@ problem_set_in(DatabaseShared *shared, ProblemKind kind, const char *text)
 	LWLockRelease(shared->lock);
 }
 
-/* Notes that a problem is there, or is not; its text is made when it is read. */
+/* Notes whether there is a problem whose text is made when the view is read. */
 void
 problem_hold(ProblemKind kind, bool present)
 {
@@ -119,14 +119,14 @@ problem_clear(ProblemKind kind)
 	LWLockRelease(shared->lock);
 }
 
-/* Check whether a problem is noted; only for who notes it. */
+/* Check whether a problem is noted. Only for the process that notes it. */
 bool
 problem_is_set(ProblemKind kind)
 {
 	return shared_mine() && shared_mine()->problems[kind].since != 0;
 }
 
-/* Forgets all that a dispatcher has noted, when it starts or ends. */
+/* Removes all problems that a dispatcher has noted, when it starts or ends. */
 void
 problem_clear_all(void)
 {
@@ -139,8 +139,8 @@ problem_clear_all(void)
 }
 
 /*
- * The sentence of outbox.status: the worst problem, palloc'd; NULL if all is
- * well. That messages are refused is said besides.
+ * Returns the text for outbox.status, palloc'd: the worst problem, and in
+ * addition that messages are refused, if they are; NULL if there is no problem.
  */
 char *
 problem_first(void)
@@ -209,7 +209,7 @@ gather(Findings *findings)
 	LWLockRelease(shared->lock);
 }
 
-/* What is committed now. Whoever reads the view need not have rights on the table. */
+/* Reads losses that are committed now. The reader of the view need not have privileges on the table. */
 static void
 read_losses(Findings *findings)
 {
@@ -232,7 +232,10 @@ read_losses(Findings *findings)
 	table_close(table, AccessShareLock);
 }
 
-/* The text of a problem, NULL if it is not there; and since when it is, 0 if nobody knows. */
+/*
+ * Returns the text of a problem, NULL if there is none; and sets *since to when
+ * it began, 0 if that is not known.
+ */
 static char *
 text_of(const Findings *findings, ProblemKind kind, TimestampTz *since)
 {
@@ -251,11 +254,11 @@ text_of(const Findings *findings, ProblemKind kind, TimestampTz *since)
 		case PROBLEM_LOSS:
 			*since = findings->loss_noted;
 			return findings->lost_before == 0 ? NULL :
-				psprintf("Redis has lost messages that are not in the log any more: of those enqueued before %s some may be missing there; when you have seen to that, call outbox_acknowledge_loss().",
+				psprintf("Redis has lost messages that are not in the log any more: of those enqueued before %s some may be missing there. When you have dealt with that, call outbox_acknowledge_loss().",
 						 timestamptz_to_str(findings->lost_before));
 		case PROBLEM_LOG_FULL:
 			return log_size_is_full(findings->log_size) ?
-				"The log is full, so messages are refused: raise outbox.max_log_size, or wait until outbox.replay_window has passed; a transaction that stays open keeps it full." : NULL;
+				"The log is full, so messages are refused. Raise outbox.max_log_size, or wait until outbox.replay_window has passed; a transaction that stays open keeps it full." : NULL;
 		case PROBLEM_PAUSED:
 			return problem->since == 0 ? NULL : "Everything is paused, messages wait: call outbox_resume().";
 		case PROBLEM_DEAD:
@@ -271,7 +274,7 @@ text_of(const Findings *findings, ProblemKind kind, TimestampTz *since)
 	}
 }
 
-/* Of the first three there is one at the most. */
+/* The same for the problems of having no dispatcher, of which there is one at most. */
 static char *
 find_without_dispatcher(const Findings *findings, ProblemKind kind)
 {
@@ -290,9 +293,9 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 	switch (kind)
 	{
 		case PROBLEM_NOT_PRELOADED:
-			return "The library is not preloaded, so nothing is sent: add shared_preload_libraries = 'outbox' to postgresql.conf and restart the server.";
+			return "The library is not preloaded, so nothing is sent. Add shared_preload_libraries = 'outbox' to postgresql.conf and restart the server.";
 		case PROBLEM_DISPATCH_OFF:
-			return "Dispatch is off, so nothing is sent: set outbox.dispatch = on.";
+			return "Dispatch is off, so nothing is sent. Set outbox.dispatch = on.";
 		default:
 			return reason[0] != '\0' ? pstrdup(reason) : "No dispatcher runs: see the server's log.";
 	}

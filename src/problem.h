@@ -1,6 +1,6 @@
 /*
  * problem.h
- *		What can be wrong with the outbox of a database.
+ *		The problems that the outbox of a database can have.
  */
 #ifndef OUTBOX_PROBLEM_H
 #define OUTBOX_PROBLEM_H
@@ -8,7 +8,7 @@
 #include "datatype/timestamp.h"
 
 /*
- * Every problem there can be, the worst first: its name, and how bad it is.
+ * All problems, the worst first: name and severity.
  *
  * "critical": nothing is sent, or messages are refused or lost. "warning":
  * something is not done, or is in danger.
@@ -42,15 +42,15 @@ typedef enum ProblemKind
 	PROBLEM_KINDS
 } ProblemKind;
 
-/* A text is cut after so many. */
+/* The size of a text, which is cut if it is longer. */
 #define PROBLEM_BYTES	640
 
-/* One that is there, in shared memory; guarded by the database's lock. */
+/* A problem in shared memory; protected by the lock of the database. */
 typedef struct Problem
 {
-	TimestampTz since;			/* 0 = there is none */
-	char		text[PROBLEM_BYTES];	/* empty: problem.c makes one when it
-										 * is read */
+	TimestampTz since;			/* 0 = no problem */
+	char		text[PROBLEM_BYTES];	/* empty: problem.c makes the text
+										 * when it is read */
 } Problem;
 
 struct DatabaseShared;

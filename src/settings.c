@@ -1,10 +1,10 @@
 /*
  * settings.c
- *		Every outbox.* setting, with its default, limits and check hook.
+ *		All outbox.* settings, with their defaults, limits and check hooks.
  *
- * Called once by _PG_init. Settings that only the dispatcher obeys are
- * PGC_SUSET rather than PGC_SIGHUP so that ALTER DATABASE ... SET gives each
- * database its own.
+ * Called once by _PG_init. Settings that only the dispatcher uses are PGC_SUSET
+ * rather than PGC_SIGHUP so that ALTER DATABASE ... SET can give each database
+ * its own.
  */
 #include "postgres.h"
 
@@ -63,11 +63,11 @@ static bool check_endpoint(char **newval, void **extra, GucSource source);
 /*
  * Defines all settings and reserves their prefix.
  *
- * What postgresql.conf says was taken unseen until now. Where it is wrong,
- * PostgreSQL warns and goes on with the default. That will not do for the two
- * that tell where messages go: the server would send them to whatever Redis is
- * at the default URL, or a copy that was meant to be silent would send. So it
- * does not start, as with a wrong setting of PostgreSQL itself.
+ * Values in postgresql.conf have not been checked until now. If one is wrong,
+ * PostgreSQL warns and uses the default. That is not acceptable for the two
+ * settings that decide where messages go: the server would send them to a Redis
+ * at the default URL, or a copy that must not send would do so. So the server
+ * does not start then, as with a wrong value of a setting of PostgreSQL itself.
  */
 void
 settings_define(void)
@@ -88,7 +88,10 @@ settings_define(void)
 		refuse_to_start("outbox.dispatch");
 }
 
-/* The value that a server that starts has read, before it is checked; NULL: none, or it does not start. */
+/*
+ * Returns the unchecked value that a server which is starting has read; NULL if
+ * there is none, or it is not starting.
+ */
 static const char *
 value_in_file(const char *name)
 {
@@ -100,7 +103,7 @@ value_in_file(const char *name)
 	return value ? pstrdup(value) : NULL;
 }
 
-/* The value is not shown: it may hold a password. */
+/* Raises the error that ends the start. The value is not shown, because it may contain a password. */
 static void
 refuse_to_start(const char *name)
 {
@@ -111,7 +114,7 @@ refuse_to_start(const char *name)
 			 errhint("Correct it in the configuration, and start the server again.")));
 }
 
-/* Finds the concurrency of that name; false if there is none. */
+/* Finds the concurrency with that name. Returns false if there is none. */
 bool
 settings_concurrency_from_name(const char *name, Concurrency *concurrency)
 {
@@ -130,11 +133,11 @@ static void
 define_callers_settings(void)
 {
 	DefineCustomStringVariable("outbox.endpoint",
-							   "Endpoint that outbox_begin() uses unless it is given one.",
+							   "Endpoint that outbox_begin() uses if none is given.",
 							   NULL, &outbox_endpoint, "default",
 							   PGC_USERSET, 0, check_endpoint, NULL, NULL);
 	DefineCustomEnumVariable("outbox.concurrency",
-							 "Whether a message is claimed at its end (optimistic) or its begin (pessimistic).",
+							 "Whether a message is claimed by outbox_commit() (optimistic) or by outbox_begin() (pessimistic).",
 							 NULL, &outbox_concurrency, CONCURRENCY_OPTIMISTIC, concurrency_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 }
@@ -145,7 +148,7 @@ define_redis_settings(void)
 	DefineCustomStringVariable("outbox.redis_url",
 							   "Redis that messages are published to.",
 							   "redis://[[user]:password@]host[:port][/db], unix:///path or redis+sentinel://host[:port],.../master. "
-							   "ALTER DATABASE SET is readable by every role: a password belongs into outbox.redis_password_file.",
+							   "Every role can read what ALTER DATABASE SET has set: put a password into the file of outbox.redis_password_file.",
 							   &outbox_redis_url, "redis://127.0.0.1:6379/0",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, check_redis_url, NULL, NULL);
 	DefineCustomStringVariable("outbox.redis_password_file",
@@ -165,7 +168,7 @@ define_redis_settings(void)
 							NULL, &outbox_stream_maxlen, 0, 0, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.redis_data_loss",
-							 "What to do when Redis has lost our mark: send again what the log still has, or go on.",
+							 "What to do if Redis has lost the fence: send again what the log still has (replay), or go on (resume).",
 							 NULL, &outbox_redis_data_loss, DATA_LOSS_REPLAY, data_loss_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 }
@@ -178,7 +181,7 @@ define_dispatch_settings(void)
 							 NULL, &outbox_dispatch, true,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.takeover_delay",
-							"How long nobody must have published before a copy of the server does.",
+							"How long the lease must be vacant before a copy of the server publishes.",
 							NULL, &outbox_takeover_delay, 30, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.poll_interval",
@@ -190,7 +193,7 @@ define_dispatch_settings(void)
 							NULL, &outbox_batch_size, 500, 1, 10000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_attempts",
-							"How often a message that its destination refuses is tried before it is dead.",
+							"Number of attempts to send a message that its destination refuses before it is dead.",
 							NULL, &outbox_max_attempts, 10, 1, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.retry_delay",
@@ -207,27 +210,27 @@ static void
 define_retention_settings(void)
 {
 	DefineCustomIntVariable("outbox.retention",
-							"How long a record outlives the dispatch of its messages.",
+							"How long a record is kept after its messages were dispatched.",
 							NULL, &outbox_retention, 7 * 24 * 3600, 1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.record_segment_size",
-							"Size of a table of records from which on another one is written.",
-							"A small one keeps the pages that are written few. What is full is compacted.",
+							"Size of a table of records at which the next one is written.",
+							"With small tables few pages are written. Full tables are compacted.",
 							&outbox_record_segment_size, 4096, 64, 1024 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("outbox.filter_memory",
-								"Shared memory for filters, which tell that a message id is new without a look at the disk.",
-								"Two bytes for each id that is remembered. Without them a look takes longer.",
+								"Shared memory for filters, which tell that a message id is new without reading tables.",
+								"A filter takes two bytes for each id that is remembered. Without filters, lookups take longer.",
 								&outbox_filter_memory, 64 * 1024, 0, MAX_KILOBYTES,
 								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.cleanup_interval",
-							"How often expiry runs; -1 disables it.",
+							"Time between two runs of expiry; -1 disables it.",
 							NULL, &outbox_cleanup_interval, 60000, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_log_size",
-							"Size of the log from which on messages are refused; 0 sets no limit.",
-							"A Redis that is away for long must not fill the disk.",
+							"Size of the log at which messages are refused; 0 means no limit.",
+							"This prevents a Redis that is away for long from filling the disk.",
 							&outbox_max_log_size, 0, 0, MAX_KILOBYTES,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.replay_window",
@@ -245,7 +248,7 @@ check_redis_url(char **newval, void **extra, GucSource source)
 	if (redis_url_parse(*newval, &url, &reason))
 		return true;
 
-	/* The default message would print the value, and with it a password. */
+	/* The default message would show the value, which may contain a password. */
 	GUC_check_errmsg("invalid value for parameter \"outbox.redis_url\"");
 	GUC_check_errdetail("%s", reason);
 	return false;

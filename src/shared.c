@@ -1,15 +1,15 @@
 /*
  * shared.c
- *		The shared memory of the extension: one entry for each database.
+ *		The extension's shared memory: one entry for each database.
  *
- * Used by sessions, the launcher and the dispatchers. It holds plain values
- * only, nothing that means something in one process: a process is named by
- * its number, and a latch set for a process that has ended wakes a stranger
- * for nothing, which is harmless.
+ * Used by sessions, the launcher and the dispatchers. It holds only plain
+ * values, nothing that is valid in one process only: a process is identified by
+ * its number. Setting the latch of a process that has ended may wake another
+ * process, which is harmless.
  *
- * All of it is a cache or a report. Truth is in the tables; a crash empties
- * this memory and nothing is lost. Without shared_preload_libraries there is
- * none, and shared_mine() returns NULL.
+ * All of it is a cache or a report. The tables are authoritative; a crash
+ * empties this memory and nothing is lost. Without shared_preload_libraries
+ * there is no shared memory, and shared_mine() returns NULL.
  */
 #include "postgres.h"
 
@@ -26,7 +26,7 @@
 
 typedef struct SharedState
 {
-	LWLock	   *lock;			/* guards which database an entry is for */
+	LWLock	   *lock;			/* protects which database an entry is for */
 	pg_atomic_uint32 launcher;	/* its process number + 1, 0 = none */
 	DatabaseShared databases[MAX_DATABASES];
 } SharedState;
@@ -75,9 +75,10 @@ shared_available(void)
 }
 
 /*
- * The entry of our own database, made if need be; NULL if the library was not
- * preloaded or there are too many databases. It stays ours as long as we are
- * connected, for it is forgotten only when its database is gone.
+ * Returns the entry of our own database, and creates it if there is none; NULL
+ * if the library was not preloaded or there are too many databases. The entry
+ * stays valid as long as we are connected, because it is freed only when its
+ * database is gone.
  */
 DatabaseShared *
 shared_mine(void)
@@ -89,7 +90,7 @@ shared_mine(void)
 	return mine;
 }
 
-/* The entry of a database; NULL if there is none and none can be created. */
+/* Returns the entry of a database; NULL if there is none and none can be created. */
 DatabaseShared *
 shared_find(Oid database, bool create)
 {
@@ -124,21 +125,21 @@ shared_forget(DatabaseShared *shared)
 	LWLockRelease(state->lock);
 }
 
-/* How many entries shared_at() can be asked for. */
+/* Returns how many entries shared_at() can return. */
 int
 shared_capacity(void)
 {
 	return MAX_DATABASES;
 }
 
-/* Which entry that is, from 0. */
+/* Returns the number of an entry, from 0. */
 int
 shared_number(const DatabaseShared *shared)
 {
 	return shared - state->databases;
 }
 
-/* The i-th entry, which may be free. */
+/* Returns the i-th entry, which may be free. */
 DatabaseShared *
 shared_at(int i)
 {
@@ -179,10 +180,10 @@ shared_wake_dispatcher(DatabaseShared *shared)
 }
 
 /*
- * The same for messages that were committed: a dispatcher that is at work is
- * not disturbed, for it compares the count before it sleeps; nor is one that
- * may not send them now. Setting a latch is a system call, and for a process
- * that waits for Redis also a switch.
+ * The same after a commit of messages, but a dispatcher that is at work is not
+ * woken, because it compares the count before it sleeps; nor is one that cannot
+ * send now. Setting a latch costs a system call, and for a process that waits
+ * for Redis also a context switch.
  */
 void
 shared_tell_dispatcher(DatabaseShared *shared)
@@ -193,7 +194,10 @@ shared_tell_dispatcher(DatabaseShared *shared)
 		return;
 	}
 
-	/* Both sides write, then read; so one of them notices the other. */
+	/*
+	 * Both sides write first and then read, so at least one of them notices
+	 * the other.
+	 */
 	pg_atomic_fetch_add_u32(&shared->wakeups, 1);
 	if (pg_atomic_read_u32(&shared->asleep) != 0 &&
 		pg_atomic_exchange_u32(&shared->asleep, 0) != 0)
@@ -234,7 +238,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u64(&shared->records_removed, 0);
 }
 
-/* Wakes a process that is named by its number + 1; 0 = none. Raises no error. */
+/* Wakes the process with the number given + 1; 0 = none. Raises no error. */
 void
 shared_wake_process(uint32 number_plus_one)
 {

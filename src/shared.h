@@ -1,6 +1,6 @@
 /*
  * shared.h
- *		What the processes of one server share about each database's outbox.
+ *		What the processes of a server share about the outbox of each database.
  */
 #ifndef OUTBOX_SHARED_H
 #define OUTBOX_SHARED_H
@@ -38,10 +38,10 @@ typedef enum Farewell
 {
 	FAREWELL_NONE,				/* it crashed, or it still runs */
 	FAREWELL_NO_EXTENSION,		/* there is nothing to do in the database */
-	FAREWELL_ASKED				/* it was asked to go: start another one */
+	FAREWELL_ASKED				/* it was asked to end: start another one */
 } Farewell;
 
-/* What the dispatcher tells about itself; guarded by the database's lock. */
+/* The report of the dispatcher; protected by the lock of the database. */
 typedef struct DispatcherReport
 {
 	int			pid;
@@ -51,10 +51,10 @@ typedef struct DispatcherReport
 	int64		published;		/* newest window known to be in Redis; -1 =
 								 * not known yet */
 	int64		propagated;		/* newest window whose receipts have been
-								 * handed on; likewise */
+								 * propagated; likewise */
 	int64		deferred;		/* messages waiting in outbox.deferred */
-	int64		deferred_settled;	/* those of them that no unpublished
-									 * window holds */
+	int64		deferred_settled;	/* of these, those that are in no
+									 * unpublished window */
 	int64		scheduled;
 	int64		dead;
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0
@@ -64,7 +64,7 @@ typedef struct DispatcherReport
 	TimestampTz last_cleanup;
 } DispatcherReport;
 
-/* A table that the bookkeeper keeps off for a while: work on it did not end. */
+/* A table that the bookkeeper leaves alone for a while because work on it did not end. */
 typedef struct LeftAlone
 {
 	Oid			table;
@@ -87,14 +87,14 @@ typedef struct LeftAlone
 typedef struct Bookkeeping
 {
 	uint32		turn;
-	uint32		process;		/* its process number + 1, 0 = none; maybe of
+	uint32		process;		/* its process number + 1; 0 = none; maybe of
 								 * an earlier turn, and about to end */
 	int			pid;			/* of that process */
 	int64		to_mark;		/* newest window that may be marked */
 	int64		marked;			/* newest one up to which all is */
 	uint64		expiries_asked;
 	uint64		expiries_done;
-	Oid			busy_with;		/* table that it works on, InvalidOid = none */
+	Oid			busy_with;		/* table that it works on; InvalidOid = none */
 	TimestampTz busy_since;
 	Oid			ended_at;		/* table at which one was ended last; its
 								 * successor begins with those behind it */
@@ -113,10 +113,10 @@ typedef struct EndpointCounter
 typedef struct DatabaseShared
 {
 	Oid			database;		/* InvalidOid = free; guarded by shared_lock() */
-	LWLock	   *lock;			/* guards all that is not atomic */
+	LWLock	   *lock;			/* protects everything that is not atomic */
 
-	Oid			extension;		/* that rings belong to; InvalidOid = none
-								 * loaded */
+	Oid			extension;		/* extension that the rings belong to;
+								 * InvalidOid = none loaded */
 	Rings		rings;
 	pg_atomic_uint64 rings_version; /* grows when extension or rings change */
 
@@ -124,16 +124,17 @@ typedef struct DatabaseShared
 	Problem		problems[PROBLEM_KINDS];
 	Bookkeeping books;
 
-	pg_atomic_uint32 dispatcher;	/* its process number + 1, 0 = none */
+	pg_atomic_uint32 dispatcher;	/* its process number + 1; 0 = none */
 	pg_atomic_uint32 wakeups;	/* counts commits of messages: latches are
 								 * reset by all kinds of waits */
-	pg_atomic_uint32 calls;		/* likewise whatever else is wanted of it */
+	pg_atomic_uint32 calls;		/* counts requests for anything else likewise */
 	pg_atomic_uint32 asleep;	/* 1 = it looks at the count of commits only
 								 * when its latch is set */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */
 	pg_atomic_uint32 wanted;	/* 1 = the launcher is asked to look here */
-	pg_atomic_uint32 askers;	/* commands under way that need the database
-								 * for themselves, and may have it */
+	pg_atomic_uint32 askers;	/* running commands that need the database for
+								 * themselves, by users who have the
+								 * permission */
 	pg_atomic_uint32 restart;	/* 1 = settings of the database changed */
 	pg_atomic_uint32 reload;	/* 1 = destinations or deferred messages were
 								 * changed by others */
@@ -142,14 +143,14 @@ typedef struct DatabaseShared
 	pg_atomic_uint64 duplicates;	/* of all endpoints */
 	EndpointCounter counters[COUNTED_ENDPOINTS];
 
-	pg_atomic_uint64 highest_id;	/* of a message, that was drawn */
+	pg_atomic_uint64 highest_id;	/* highest message id that was assigned */
 
 	pg_atomic_uint64 cleanups_asked;
 	pg_atomic_uint64 cleanups_done;
 	pg_atomic_uint64 records_removed;	/* in all rounds together */
 
-	ConditionVariable progress; /* windows were published, a cleanup ended, or
-								 * the dispatcher left */
+	ConditionVariable progress; /* signalled when windows were published, a
+								 * cleanup ended, or the dispatcher ended */
 } DatabaseShared;
 
 extern void shared_request(void);

@@ -2,10 +2,10 @@
  * unique_id.c
  *		Makes ids for messages, windows and instances, and keys for records.
  *
- * Called for every message: random bytes are drawn by the page, since a call
- * of the operating system each costs more than the insert of a row; and the
- * context that hashes is kept for the life of the backend, since making one
- * costs more than hashing.
+ * Called for every message, so random bytes are fetched by the page, because a
+ * system call for each id costs more than the insert of a row; and the hash
+ * context is kept for the life of the backend, because making one costs more
+ * than hashing.
  */
 #include "postgres.h"
 
@@ -45,7 +45,7 @@ unique_id_random(pg_uuid_t *id)
 	id->data[8] = (id->data[8] & 0x3f) | 0x80;	/* variant */
 }
 
-/* Its usual form as palloc'd text. */
+/* Returns the usual form of a UUID as palloc'd text. */
 text *
 unique_id_to_text(const pg_uuid_t *id)
 {
@@ -53,8 +53,8 @@ unique_id_to_text(const pg_uuid_t *id)
 }
 
 /*
- * The first 128 bits of the SHA-256 of two strings, each preceded by its
- * length, so that ('a', 'bc') and ('ab', 'c') differ.
+ * Computes the first 128 bits of the SHA-256 of two strings, each preceded by
+ * its length, so that ('a', 'bc') and ('ab', 'c') differ.
  */
 void
 unique_id_hash(const char *first, size_t first_length,
@@ -72,7 +72,10 @@ unique_id_hash(const char *first, size_t first_length,
 	memcpy(key->data, digest, UUID_LEN);
 }
 
-/* A context that no transaction's end frees, for it has an owner of its own. */
+/*
+ * Returns the hash context. It has a resource owner of its own, so it is not
+ * freed at the end of a transaction.
+ */
 static pg_cryptohash_ctx *
 hash_context(void)
 {

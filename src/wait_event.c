@@ -2,7 +2,7 @@
  * wait_event.c
  *		What our processes wait for, as pg_stat_activity shows it.
  *
- * Called by everything that sleeps, with one of the waits of wait_event.h.
+ * Called wherever a process sleeps, with one of the waits of wait_event.h.
  */
 #include "postgres.h"
 
@@ -17,13 +17,16 @@ static const char *const names[] = {
 #undef OUTBOX_WAIT_NAME
 };
 
-/* Returns PostgreSQL's number of a wait, for WaitLatch() and the like. */
+/* Returns PostgreSQL's number of a wait, for WaitLatch() and similar functions. */
 uint32
 wait_event_of(OutboxWait wait)
 {
 	static uint32 events[OUTBOX_WAITS];
 
-	/* PostgreSQL 17 takes a lock to look a name up: once per process will do. */
+	/*
+	 * PostgreSQL 17 takes a lock to look a name up, so that is done once per
+	 * process.
+	 */
 	if (events[wait] == 0)
 		events[wait] = compat_wait_event(names[wait]);
 	return events[wait];

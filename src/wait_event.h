@@ -5,7 +5,7 @@
 #ifndef OUTBOX_WAIT_EVENT_H
 #define OUTBOX_WAIT_EVENT_H
 
-/* Every wait there can be, and its name; to add one, add its line. */
+/* All waits and their names. To add one, add its line. */
 #define OUTBOX_WAIT_LIST(W) \
 	W(BOOKKEEPER, "OutboxBookkeeper") \
 	W(DISPATCHER, "OutboxDispatcher") \

@@ -2,15 +2,15 @@
  * wakeup.c
  *		The commit callback that wakes the dispatcher.
  *
- * Whoever writes a message calls wakeup_at_commit(); the callback, registered
+ * Code that writes a message calls wakeup_at_commit(); the callback, registered
  * once per backend, does nothing for all other transactions. It runs after the
  * commit has become visible to others, so a dispatcher woken by it sees the
- * message; and after the commit record was written, so it must never raise an
- * error: that would be a PANIC. Hence the entry in shared memory is looked up
- * before.
+ * message. It also runs after the commit record was written, so it must never
+ * raise an error, which would be a PANIC. Hence the entry in shared memory is
+ * looked up before.
  *
- * A wake-up can get lost (crash, COMMIT PREPARED by a session that does not
- * know): outbox.poll_interval is there for that.
+ * A wake-up can get lost (by a crash, or a COMMIT PREPARED in a session without
+ * the library): therefore there is outbox.poll_interval.
  */
 #include "postgres.h"
 
@@ -20,13 +20,13 @@
 #include "src/wakeup.h"
 
 static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
-static bool reload;				/* and it must read its tables again */
+static bool reload;				/* the dispatcher must read its tables again */
 static bool wake_launcher;
-static DatabaseShared *restart; /* whose dispatcher is to start anew */
+static DatabaseShared *restart; /* whose dispatcher must restart */
 
 static void wake_after_commit(XactEvent event, void *arg);
 
-/* Registers the callback; once, by _PG_init. */
+/* Registers the callback; called once, by _PG_init. */
 void
 wakeup_init(void)
 {
@@ -56,7 +56,7 @@ wakeup_launcher_at_commit(void)
 	wake_launcher = shared_available();
 }
 
-/* Makes the dispatcher of a database start anew after the commit. */
+/* Makes the dispatcher of a database restart after the commit. */
 void
 wakeup_restart_at_commit(DatabaseShared *shared)
 {

@@ -21,7 +21,7 @@ my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.
 $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
 
 my ($kind, $store, $proxy, $n, %key);
-my %text = (redis => 'MARKMOVED', postgresql => 'store_add');	# of the packet that adds
+my %text = (redis => 'WATERMARK', postgresql => 'store_add');	# of the packet that adds
 
 sub is_in_store
 {

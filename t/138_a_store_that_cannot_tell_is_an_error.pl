@@ -73,7 +73,7 @@ works("postgresql://shard:sw0rdfish\@nowhere.invalid,127.0.0.1:$port/postgres", 
 works("postgresql://shard:sw0rdfish\@127.0.0.1:1,127.0.0.1:$port/postgres", '... or refuses');
 works("postgresql://shard:sw0rdfish\@127.0.0.1:" . $silent->sockport . ",127.0.0.1:$port/postgres?target_session_attrs=read-write", '... or keeps silent');
 
-fails('redis://127.0.0.1:1', qr/^08006: could not look into the deduplication store: could not connect/, 'a Redis that is not there');
+fails('redis://127.0.0.1:1', qr/^08006: could not look up the message in the deduplication store: could not connect/, 'a Redis that is not there');
 fails('unix:///nowhere', qr/^08006: .*could not connect/, '... or its socket');
 fails('redis://nowhere.invalid', qr/^08006: .*could not look up the host/, '... or its name');
 fails($redis_store->tcp_url(':w0rdfish@'), qr/^08006: .*could not log in/, 'a wrong password');

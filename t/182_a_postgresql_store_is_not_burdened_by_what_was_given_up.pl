@@ -20,7 +20,7 @@ $node->sql(q{BEGIN; SELECT outbox_begin('m 0', 'stored'), outbox_commit(); COMMI
 eventually { $server->sql('SELECT sum(n_live_tup) FROM pg_stat_all_tables WHERE relname ~ \'^record_\'') > 0 } 'an id comes to the store';
 my $locker = $server->session;
 $locker->query_safe('BEGIN; LOCK TABLE outbox.endpoint IN ACCESS EXCLUSIVE MODE');
-like($node->sql_error(qq{BEGIN; SELECT outbox_begin('m $_', 'stored')}), qr/^08006: could not look into the deduplication store/, "somebody has locked it, a look is given up: $_")
+like($node->sql_error(qq{BEGIN; SELECT outbox_begin('m $_', 'stored')}), qr/^08006: could not look up the message in the deduplication store/, "somebody has locked it, a look is given up: $_")
   foreach 1 .. 10;
 eventually { queries() <= 1 } '... and what was given up ends there';
 $locker->query_safe('ROLLBACK');

@@ -122,7 +122,7 @@ foreach my $database (@databases)
 {
 	$node->sql(q{SELECT outbox_create_endpoint('s', dedup_store => 'redis://127.0.0.1:} . $store->port . q{')}, $database);
 	my $error = $node->sql_error(q{SET client_encoding = 'UTF8'; SELECT outbox_begin('m', 's')}, $database);
-	like($error, qr/could not look into the deduplication store: ERR b/, "a store of $database");
+	like($error, qr/could not look up the message in the deduplication store: ERR b/, "a store of $database");
 	ok(utf8::decode($error), '... which is text');
 }
 

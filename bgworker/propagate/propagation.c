@@ -142,7 +142,7 @@ has_settled(void)
 	for (UsedStore *store = used_store_first(); store; store = store->next)
 	{
 		if (store->making_up ||
-			(store->knows_mark && clock_now() - store->settled_at < outbox_replay_window * USECS_PER_SEC))
+			(store->knows_watermark && clock_now() - store->settled_at < outbox_replay_window * USECS_PER_SEC))
 			return false;
 	}
 	return true;

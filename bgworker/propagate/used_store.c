@@ -30,7 +30,7 @@
 static UsedStore *stores;		/* in TopMemoryContext */
 static char client[37];			/* the name of our watermarks */
 
-static bool compare_mark(UsedStore *store, const char *mark, Position *position);
+static bool compare_watermark(UsedStore *store, const char *watermark, Position *position);
 static void note_success(UsedStore *store, const StoreReport *report);
 static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
 static void report_problems(void);
@@ -111,7 +111,7 @@ used_store_check(UsedStore *store, Position *position)
 		note_failure(store, &failure, begun);
 		return;
 	}
-	if (report.keeps_marks && !compare_mark(store, report.mark, position))
+	if (report.keeps_watermark && !compare_watermark(store, report.watermark, position))
 		return;
 	store->sound = true;
 	store->next_check = TimestampTzPlusMilliseconds(clock_now(), USED_STORE_CHECK_MS);
@@ -157,20 +157,20 @@ used_store_propagate(UsedStore *store, Position *position)
  * extension is being dropped.
  */
 static bool
-compare_mark(UsedStore *store, const char *mark, Position *position)
+compare_watermark(UsedStore *store, const char *watermark, Position *position)
 {
 	int64		back;
 
-	if (store->knows_mark && strcmp(mark, store->mark) == 0)
+	if (store->knows_watermark && strcmp(watermark, store->watermark) == 0)
 		return true;
 	store->sound = false;
 	if (!transaction_begin("reading the position"))
 		return false;
-	back = position_of_mark(mark);
+	back = position_of_watermark(watermark);
 	transaction_commit();
 	if (back < store->told)
 	{
-		if (store->knows_mark)
+		if (store->knows_watermark)
 			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
 								 store_masked(store->url), (long long) back)));
 		store->told = back;
@@ -178,16 +178,16 @@ compare_mark(UsedStore *store, const char *mark, Position *position)
 		position_expect_receipts_after(position, back);
 	}
 	receipts_forget(&store->reader);
-	store->unmarked = false;
-	if (!store->knows_mark)
+	store->lacks_watermark = false;
+	if (!store->knows_watermark)
 		store->settled_at = clock_now();
-	strlcpy(store->mark, mark, sizeof(store->mark));
-	store->knows_mark = true;
+	strlcpy(store->watermark, watermark, sizeof(store->watermark));
+	store->knows_watermark = true;
 	return true;
 }
 
 /*
- * It is there, and has its mark; it may still forget ids, and then that is
+ * It is there, and has its watermark; it may still forget ids, and then that is
  * its problem.
  */
 static void
@@ -289,18 +289,18 @@ static bool
 add_keys(UsedStore *store, bool is_last)
 {
 	TimestampTz begun = clock_now();
-	StoreMark	marks = {.client = client, .expected = store->mark, .mark = ""};
-	char		mark[STORE_MARK_BYTES];
+	StoreWatermark next = {.client = client, .expected = store->watermark, .watermark = ""};
+	char		watermark[STORE_WATERMARK_BYTES];
 	StoreFailure failure;
 
-	if (store->n == 0 && !(is_last && store->unmarked))
+	if (store->n == 0 && !(is_last && store->lacks_watermark))
 		return true;
 	if (is_last)
 	{
-		position_write_mark(store->reader.last, &store->reader.uuid, mark, sizeof(mark));
-		marks.mark = mark;
+		position_write_watermark(store->reader.last, &store->reader.uuid, watermark, sizeof(watermark));
+		next.watermark = watermark;
 	}
-	if (!store_add(store->url, store->keys, store->n, &marks, &failure))
+	if (!store_add(store->url, store->keys, store->n, &next, &failure))
 	{
 		/* Read all of these windows once more. */
 		receipts_forget(&store->reader);
@@ -311,8 +311,8 @@ add_keys(UsedStore *store, bool is_last)
 	if (store->refuses)
 		store->next_check = 0;
 	store->refuses = false;
-	store->unmarked = !is_last;
+	store->lacks_watermark = !is_last;
 	if (is_last)
-		strlcpy(store->mark, mark, sizeof(store->mark));
+		strlcpy(store->watermark, watermark, sizeof(store->watermark));
 	return true;
 }

@@ -24,7 +24,7 @@ typedef struct UsedStore
 	ReceiptReader reader;		/* of the next ones */
 	StoreKey	keys[USED_STORE_KEYS];	/* of these, to be added next */
 	int			n;
-	bool		unmarked;		/* ids were added since the last watermark */
+	bool		lacks_watermark;	/* ids were added since the last watermark */
 	bool		sound;			/* it was there, and had its watermark */
 	bool		refuses;		/* adding to it failed, whatever it says of
 								 * itself */
@@ -33,8 +33,8 @@ typedef struct UsedStore
 	int			retry_ms;
 	char		problem[2 * PROBLEM_BYTES]; /* may be longer than what is
 											 * shown; empty = none */
-	bool		knows_mark;
-	char		mark[STORE_MARK_BYTES]; /* that must be there */
+	bool		knows_watermark;
+	char		watermark[STORE_WATERMARK_BYTES];	/* that must be there */
 	bool		making_up;		/* ids are added again that it has lost */
 	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
 								 * again */

@@ -170,22 +170,22 @@ position_propagate(Position *position, int64 upto)
 }
 
 /*
- * The window up to which a store has what it was handed: the one that its mark
- * names or, if that is not kept, the oldest one that is. Needs an open
- * transaction.
+ * Returns the window up to which a store has all ids: the one that its
+ * watermark names or, if that is not kept, the oldest one that is. Needs an
+ * open transaction.
  */
 int64
-position_of_mark(const char *mark)
+position_of_watermark(const char *watermark)
 {
 	int64		oldest = window_oldest_number();
 	long long	number;
 	Window		window;
-	char		expected[STORE_MARK_BYTES];
+	char		expected[STORE_WATERMARK_BYTES];
 
-	if (sscanf(mark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
+	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
 		return oldest;
-	position_write_mark(window.number, &window.uuid, expected, sizeof(expected));
-	return strcmp(mark, expected) == 0 ? number : oldest;
+	position_write_watermark(window.number, &window.uuid, expected, sizeof(expected));
+	return strcmp(watermark, expected) == 0 ? number : oldest;
 }
 
 /*
@@ -200,13 +200,13 @@ position_expect_receipts_after(Position *position, int64 number)
 	report_published(position->published, position->propagated);
 }
 
-/* What is left in a store when it has all ids up to the end of a window. */
+/* Writes the watermark of a store that has all ids up to the end of a window. */
 void
-position_write_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size)
+position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, size_t size)
 {
 	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
 
-	snprintf(mark, size, "%lld %s", (long long) number, text);
+	snprintf(watermark, size, "%lld %s", (long long) number, text);
 	pfree(text);
 }
 

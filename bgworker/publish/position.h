@@ -44,9 +44,9 @@ extern void position_note_published(Position *position);
 extern void position_note_all_published(Position *position);
 extern void position_advance(Position *position);
 extern void position_propagate(Position *position, int64 upto);
-extern int64 position_of_mark(const char *mark);
+extern int64 position_of_watermark(const char *watermark);
 extern void position_expect_receipts_after(Position *position, int64 number);
-extern void position_write_mark(int64 number, const pg_uuid_t *uuid, char *mark, size_t size);
+extern void position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, size_t size);
 extern WindowRows *position_next_rows(Position *position);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 

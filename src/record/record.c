@@ -337,7 +337,10 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 			 errhint("It is added when all that the message caused is in Redis. Try again then.")));
 }
 
-/* Check whether stores have been told of all that is in Redis: a mark in a table does not say so. */
+/*
+ * Check whether everything in Redis has been propagated to the stores; that a
+ * record is marked does not tell.
+ */
 static bool
 all_is_propagated(void)
 {

@@ -3,12 +3,14 @@
  *		Connects to the Redis that outbox.redis_url or another URL names, and
  *		logs in.
  *
- * Called by whoever needs Redis, for each new connection. If the URL names
- * sentinels they are asked, one after the other, who is master; and since what
- * a sentinel says may be old, the one found must say so itself. Each of them
- * gets its share of the time: one that keeps silent does not use it up.
+ * Called for each new connection to Redis. If the URL names sentinels they are
+ * asked one after the other for the master; since a sentinel may be out of
+ * date, the server found must itself say that it is the master. Each sentinel
+ * gets its share of the time, so one that does not answer does not use up all
+ * of it.
  *
- * It tells the link how errors are to name the server; never a password.
+ * It sets how errors of the link name the server; that never includes a
+ * password.
  */
 #include "postgres.h"
 
@@ -32,7 +34,7 @@ static bool log_in(RedisLink *link, RedisUrl *url);
 static bool read_password(RedisLink *link, char *password, size_t size);
 static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
 
-/* Connects and logs in as the settings say; false with the link's error. */
+/* Connects and logs in as the settings say. Returns false if that fails; the link has the error. */
 bool
 redis_connect(RedisLink *link)
 {
@@ -53,7 +55,7 @@ redis_connect(RedisLink *link)
 	return connect_as(link, &url, password_file);
 }
 
-/* Connects and logs in as a URL says; false with the link's error. */
+/* Connects and logs in as a URL says. Returns false if that fails; the link has the error. */
 bool
 redis_connect_to(RedisLink *link, RedisUrl *url)
 {
@@ -73,7 +75,7 @@ connect_as(RedisLink *link, RedisUrl *url, const char *password_file)
 	return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, deadline) && log_in(link, url);
 }
 
-/* All that tells one server, and one login, from another. */
+/* Names the server for errors by everything that distinguishes it, and the login, from others. */
 static void
 name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file)
 {
@@ -94,7 +96,7 @@ name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const c
 	redis_link_name(link, "Redis at %s%s", place, details);
 }
 
-/* Any sentinel will do; the error is that of the last one that was asked. */
+/* Asks the sentinels for the master until one answers; the error is that of the last one asked. */
 static bool
 connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline)
 {
@@ -104,8 +106,7 @@ connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, Tim
 		RedisNode	master;
 
 		/*
-		 * An answer of the master may have taken longer than all of them
-		 * have.
+		 * Waiting for the master may have taken all of the time.
 		 */
 		if (i > 0 && clock_now() >= deadline)
 			break;
@@ -144,7 +145,7 @@ ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 	return known;
 }
 
-/* What a sentinel says is the address; false if it is none. */
+/* Reads the address that a sentinel returns. Returns false if it is not one. */
 static bool
 read_address(const redisReply *reply, RedisNode *node)
 {
@@ -202,7 +203,7 @@ log_in(RedisLink *link, RedisUrl *url)
 	return true;
 }
 
-/* The first line of the file. */
+/* Reads the password: the first line of the file. */
 static bool
 read_password(RedisLink *link, char *password, size_t size)
 {

@@ -2,16 +2,16 @@
  * redis_link.c
  *		One interruptible, deadline-bound connection to Redis.
  *
- * It knows sockets and replies, but neither logins nor messages. hiredis
- * does the protocol's reading and the socket calls; the waiting is ours, on
- * our latch and the socket together. Failure is a result here, never an error:
- * the text is in redis_link_error(), and says which server it is about. A link
- * that failed is closed and must be opened again; nobody knows then what Redis
- * has done with what was sent.
+ * It knows sockets and replies, but neither logins nor messages. hiredis does
+ * the protocol's reading and the socket calls; the waiting is ours, on our
+ * latch and the socket together. Failure is a result here, never an error: the
+ * text is in redis_link_error(), and says which server it is about. A link that
+ * failed is closed and must be opened again; nobody knows then what Redis has
+ * done with what was sent.
  *
- * The other side may be anybody. So no reply takes more time than
- * outbox.command_timeout, however it is dripped, nor more memory than one
- * that we can expect.
+ * The other side is not trusted. So no reply takes more time than
+ * outbox.command_timeout, even if it comes byte by byte, nor more memory than
+ * the largest reply that we expect.
  */
 #include "postgres.h"
 
@@ -35,9 +35,10 @@
 #include "src/wait_event.h"
 
 #define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
-#define KEPT_BUFFER		(4 * 1024 * 1024)	/* what was larger is given back */
-#define SENT_BYTES		(16 * 1024) /* the time begins anew when as many are
-									 * gone */
+#define KEPT_BUFFER		(4 * 1024 * 1024)	/* the memory of a larger one is
+											 * freed */
+#define SENT_BYTES		(16 * 1024) /* the time limit restarts when this many
+									 * were sent */
 
 #define MAX_REPLY_BYTES	(4 * 1024 * 1024)	/* those that we expect have some
 											 * kilobytes */
@@ -48,12 +49,12 @@ struct RedisLink
 {
 	LinkAttend	attend;
 	redisContext *redis;		/* NULL = closed */
-	StringInfoData out;			/* to be sent; out.cursor is how far we are */
+	StringInfoData out;			/* to be sent, from out.cursor on */
 	bool		stuck;			/* hiredis holds a piece that the socket did
 								 * not take */
 	size_t		received;		/* bytes since the last reply was complete */
-	TimestampTz limit;			/* for all replies of this connection; 0 =
-								 * none */
+	TimestampTz limit;			/* deadline for all replies of this
+								 * connection; 0 = none */
 	char		name[NAME_BYTES];	/* of the server, for errors */
 	char		error[LINK_ERROR_BYTES];
 };
@@ -79,7 +80,7 @@ redis_link_create(LinkAttend attend)
 	return link;
 }
 
-/* Closes and forgets a link. */
+/* Closes and frees a link. */
 void
 redis_link_free(RedisLink *link)
 {
@@ -88,7 +89,7 @@ redis_link_free(RedisLink *link)
 	pfree(link);
 }
 
-/* What errors call the server that is connected to from now on. No password. */
+/* Sets how errors name the server from now on. Must not include a password. */
 void
 redis_link_name(RedisLink *link, const char *format,...)
 {
@@ -99,7 +100,7 @@ redis_link_name(RedisLink *link, const char *format,...)
 	va_end(args);
 }
 
-/* All replies of this connection must be there by then, whatever outbox.command_timeout says. */
+/* Sets a deadline for all replies of this connection, in addition to outbox.command_timeout. */
 void
 redis_link_limit(RedisLink *link, TimestampTz deadline)
 {
@@ -107,8 +108,8 @@ redis_link_limit(RedisLink *link, TimestampTz deadline)
 }
 
 /*
- * Connects to a host, trying all its addresses, each of which gets its share
- * of the time. Whatever was open is closed.
+ * Connects to a host, trying all its addresses, each of which gets its share of
+ * the time. Closes an open connection first.
  */
 bool
 redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline)
@@ -131,7 +132,7 @@ redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadlin
 	return false;
 }
 
-/* Connects to a unix socket. Whatever was open is closed. */
+/* Connects to a Unix-domain socket. Closes an open connection first. */
 bool
 redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline)
 {
@@ -145,7 +146,7 @@ redis_link_is_open(const RedisLink *link)
 	return link->redis != NULL;
 }
 
-/* Drops the connection, if there is one, and what was not yet sent. */
+/* Closes the connection, if there is one, and drops what was not yet sent. */
 void
 redis_link_close(RedisLink *link)
 {
@@ -161,14 +162,14 @@ redis_link_close(RedisLink *link)
 	redis_link_empty_buffer(&link->out);
 }
 
-/* Why the link failed last. Holds no password. */
+/* Returns why the link failed last. Contains no password. */
 const char *
 redis_link_error(const RedisLink *link)
 {
 	return link->error;
 }
 
-/* Notes why the link is of no use, and which one it is, and closes it. */
+/* Notes why the link cannot be used, with the name of the server, and closes it. */
 void
 redis_link_fail(RedisLink *link, const char *format,...)
 {
@@ -184,7 +185,7 @@ redis_link_fail(RedisLink *link, const char *format,...)
 	redis_link_close(link);
 }
 
-/* The same for a reply that is not what was asked for. */
+/* The same for a reply that was not expected. */
 void
 redis_link_refused(RedisLink *link, const redisReply *reply, const char *what)
 {
@@ -194,7 +195,7 @@ redis_link_refused(RedisLink *link, const redisReply *reply, const char *what)
 	redis_link_fail(link, "%s: %s", what, error);
 }
 
-/* Attends to others although nothing is waited for. */
+/* Calls the link's `attend` function without waiting. */
 void
 redis_link_attend(RedisLink *link)
 {
@@ -202,8 +203,8 @@ redis_link_attend(RedisLink *link)
 }
 
 /*
- * Queues commands in the protocol's form and sends what the socket takes
- * without waiting. One redis_link_receive() is due for each command.
+ * Queues commands in the form of the protocol and sends what the socket takes
+ * without waiting. redis_link_receive() must be called once for each command.
  */
 bool
 redis_link_send(RedisLink *link, const char *data, size_t size)
@@ -213,8 +214,8 @@ redis_link_send(RedisLink *link, const char *data, size_t size)
 }
 
 /*
- * The same for what is in a buffer of TopMemoryContext, which is empty when this returns. It is
- * copied only if something is still to be sent before it.
+ * The same for a buffer in TopMemoryContext, which is empty when this returns.
+ * It is copied only if something else is still to be sent first.
  */
 bool
 redis_link_send_buffer(RedisLink *link, StringInfo data)
@@ -232,7 +233,7 @@ redis_link_send_buffer(RedisLink *link, StringInfo data)
 	return write_some(link);
 }
 
-/* Empties a buffer of TopMemoryContext; the memory of one that has become large is given back. */
+/* Empties a buffer in TopMemoryContext; if it has become large, its memory is freed. */
 void
 redis_link_empty_buffer(StringInfo buffer)
 {
@@ -249,10 +250,10 @@ redis_link_empty_buffer(StringInfo buffer)
 }
 
 /*
- * Waits for the next reply, sending meanwhile. NULL if the link failed: the
- * other side went away, or the reply was not there outbox.command_timeout after
- * we asked for it. What is still to be sent may take longer, but not stand
- * still for as long. The caller frees the reply before it does anything that
+ * Waits for the next reply, sending meanwhile. Returns NULL if the link failed:
+ * the other side closed it, or the reply was not there within
+ * outbox.command_timeout. Sending may take longer, as long as it makes progress
+ * within that time. The caller must free the reply before it does anything that
  * can raise an error.
  */
 redisReply *
@@ -292,8 +293,7 @@ redis_link_receive(RedisLink *link)
 		events = wait_for_socket(link, events, deadline);
 
 		/*
-		 * What is there is read even so: we may have attended to others for
-		 * long.
+		 * Read what is there even so: `attend` may have taken long.
 		 */
 		is_late = clock_now() >= deadline;
 		if ((events & WL_SOCKET_WRITEABLE) && !write_some(link))
@@ -310,7 +310,7 @@ redis_link_receive(RedisLink *link)
 	return NULL;
 }
 
-/* Sends one command of strings and waits for its reply. */
+/* Sends one command, given as strings, and waits for its reply. */
 redisReply *
 redis_link_call(RedisLink *link, int argc, const char **argv)
 {
@@ -320,14 +320,14 @@ redis_link_call(RedisLink *link, int argc, const char **argv)
 	return write_some(link) ? redis_link_receive(link) : NULL;
 }
 
-/* How many bytes the socket has not taken yet. */
+/* Returns how many bytes the socket has not taken yet. */
 static size_t
 unsent(const RedisLink *link)
 {
 	return link->out.len - link->out.cursor + sdslen((sds) link->redis->obuf);
 }
 
-/* Port 0: the address is the path of a unix socket. */
+/* Opens a socket and connects it. If port is 0, the address is the path of a Unix-domain socket. */
 static bool
 open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline)
 {
@@ -378,7 +378,7 @@ await_socket(RedisLink *link, TimestampTz deadline)
 
 /*
  * Writes what the socket takes. hiredis moves the rest of its buffer to the
- * front after each write, so it is given a piece at a time.
+ * front after each write, so it is given only a piece at a time.
  */
 static bool
 write_some(RedisLink *link)
@@ -429,7 +429,7 @@ read_some(RedisLink *link)
 	return false;
 }
 
-/* Waits for the socket; returns the events, 0 when the time is up. */
+/* Waits for the socket; returns the events, 0 if the time is up. */
 static int
 wait_for_socket(RedisLink *link, int events, TimestampTz deadline)
 {

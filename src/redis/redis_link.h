@@ -1,6 +1,6 @@
 /*
  * redis_link.h
- *		One connection to Redis that never blocks without a deadline.
+ *		One interruptible, deadline-bound connection to Redis.
  */
 #ifndef OUTBOX_REDIS_LINK_H
 #define OUTBOX_REDIS_LINK_H
@@ -14,7 +14,7 @@
 
 typedef struct RedisLink RedisLink;
 
-/* An error of a link is not longer. */
+/* The maximum length of an error of a link. */
 #define LINK_ERROR_BYTES	512
 
 extern RedisLink *redis_link_create(LinkAttend attend);

@@ -1,10 +1,10 @@
 /*
  * redis_url.c
- *		Takes a Redis URL apart.
+ *		Parses a Redis URL.
  *
- * Called by the check hook of outbox.redis_url, which must refuse a bad one,
- * and by the link when it connects. Allocates nothing and raises no error: a
- * check hook may not. It must never print the URL: it may hold a password.
+ * Called by the check hook of outbox.redis_url, and when a link is connected.
+ * It allocates nothing and raises no error, because a check hook must not. It
+ * must never print the URL, which may contain a password.
  */
 #include "postgres.h"
 
@@ -31,8 +31,8 @@ static int	hex_digit(char c);
  * Parses "redis://[[user]:password@]host[:port][/db]", "unix:///path" or
  * "redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/db]".
  *
- * Returns false, with a sentence in *reason that names the part but not its
- * value, if the text is no such URL. Parts are percent-decoded.
+ * Returns false if the text is not such a URL; *reason is then a sentence that
+ * names the wrong part but not its value. Parts are percent-decoded.
  */
 bool
 redis_url_parse(const char *text, RedisUrl *url, const char **reason)
@@ -128,7 +128,7 @@ parse_db(const char *from, RedisUrl *url, const char **reason)
 	return *reason == NULL;
 }
 
-/* "user@", "user:password@" or ":password@"; goes on behind it, if there is one. */
+/* Parses "user@", "user:password@" or ":password@" if there is one, and advances *rest. */
 static bool
 parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason)
 {

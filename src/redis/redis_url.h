@@ -1,6 +1,6 @@
 /*
  * redis_url.h
- *		Where a Redis is and how to log in.
+ *		The parts of a Redis URL.
  */
 #ifndef OUTBOX_REDIS_URL_H
 #define OUTBOX_REDIS_URL_H
@@ -20,9 +20,9 @@ typedef struct RedisUrl
 	char		password[512];
 	int			nnodes;			/* 0 for a unix socket */
 	RedisNode	nodes[MAX_NODES];	/* the server, or the sentinels */
-	char		master[128];	/* what the sentinels call the server, if they
-								 * are to be asked */
-	char		path[104];		/* of the unix socket */
+	char		master[128];	/* the sentinels' name of the server; empty =
+								 * no sentinels */
+	char		path[104];		/* of the Unix-domain socket */
 	int			db;
 } RedisUrl;
 

@@ -2,10 +2,11 @@
  * resolver.c
  *		Finds the addresses of a host.
  *
- * Called by redis_link.c and postgres_url.c. A name is looked up by a thread of the C library
- * (getaddrinfo_a of glibc, which blocks all signals in it), since a resolver
- * that hangs would make this process hang too, and with it every DROP DATABASE
- * of the server: that waits for all processes to pass a barrier.
+ * Called by redis_link.c and postgres_url.c. A name is looked up by a thread of
+ * the C library (getaddrinfo_a of glibc, which blocks all signals in it).
+ * Otherwise a resolver that hangs would make this process hang, and with it
+ * every DROP DATABASE of the server, which waits for all processes to pass a
+ * barrier.
  */
 #include "postgres.h"
 
@@ -22,10 +23,10 @@
 #include "src/redis/resolver.h"
 #include "src/wait_event.h"
 
-#define SLICE_MS	10			/* between two looks whether it has an answer */
+#define SLICE_MS	10			/* between two checks for an answer */
 #define MAX_LOOKUPS	16			/* under way at the same time */
 
-/* A name that the C library looks up. It may still do so when nobody waits any more. */
+/* A name that the C library looks up. It may still do so after the wait was given up. */
 typedef struct Lookup
 {
 	struct gaicb request;
@@ -44,8 +45,8 @@ static void add_addresses(const struct addrinfo *found, Addresses *addresses);
 
 /*
  * Finds the addresses of a host, numeric ones at once. Returns NULL, or why
- * there is none. Calls `attend` while it waits; that may raise an error, and a
- * call from in there for the same host fails.
+ * there are none. Calls `attend` while it waits, which may raise an error; a
+ * nested call from there for the same host fails.
  */
 const char *
 resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Addresses *addresses)
@@ -74,8 +75,8 @@ resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Add
 }
 
 /*
- * The lookup of a host that is under way, or was given up before its answer
- * came; else a free one. NULL if there is none.
+ * Returns the lookup of a host that is under way, or was given up before its
+ * answer came; otherwise a free one; NULL if there is none.
  */
 static Lookup *
 find_lookup(const char *host)
@@ -90,7 +91,7 @@ find_lookup(const char *host)
 			return lookup;
 		if (lookup->name[0] != '\0' && !lookup->waited_for && gai_error(&lookup->request) != EAI_INPROGRESS)
 		{
-			/* Nobody asks for that one any more. */
+			/* That one was given up, and has its answer now. */
 			if (gai_error(&lookup->request) == 0)
 				freeaddrinfo(lookup->request.ar_result);
 			lookup->name[0] = '\0';
@@ -120,7 +121,7 @@ begin_lookup(Lookup *lookup, const char *host)
 	return gai_strerror(result);
 }
 
-/* NULL if there is an answer, which is the caller's; or why there is none. */
+/* Waits for the answer, which then belongs to the caller. Returns NULL, or why there is none. */
 static const char *
 await(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 {

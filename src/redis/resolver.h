@@ -1,6 +1,6 @@
 /*
  * resolver.h
- *		Host names to addresses, without ever blocking.
+ *		Finds the addresses of a host without blocking.
  */
 #ifndef OUTBOX_RESOLVER_H
 #define OUTBOX_RESOLVER_H

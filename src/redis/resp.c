@@ -1,10 +1,10 @@
 /*
  * resp.c
- *		Redis' protocol: commands written, replies limited and read.
+ *		The protocol of Redis: writes commands, limits and reads replies.
  *
- * Called by everything that talks to Redis. A command is an array of strings; it
- * is written by hand into a buffer of the caller's, which may be used again and
- * again. hiredis reads the replies.
+ * Called wherever we talk to Redis. A command is an array of strings; it is
+ * written into a buffer of the caller, which may be reused. hiredis parses the
+ * replies.
  */
 #include "postgres.h"
 
@@ -14,21 +14,21 @@
 #include "src/foreign_text.h"
 #include "src/redis/resp.h"
 
-/* Replies that we expect have a number for each message of a batch at the most. */
+/* The largest replies that we expect have a number for each message of a batch. */
 #define MAX_ELEMENTS	65536
 
 static redisReplyObjectFunctions plain_functions;	/* hiredis' own */
 
 static void *create_array(const redisReadTask *task, compat_elements n);
 
-/* Begins a command of so many strings. */
+/* Begins a command of n strings. */
 void
 resp_put_array(StringInfo out, int n)
 {
 	appendStringInfo(out, "*%d\r\n", n);
 }
 
-/* Adds a string, which may hold any bytes. */
+/* Adds a string, which may contain any bytes. */
 void
 resp_put(StringInfo out, const char *bytes, size_t size)
 {
@@ -57,7 +57,7 @@ resp_put_number(StringInfo out, int64 number)
 	resp_put(out, digits, pg_lltoa(number, digits));
 }
 
-/* Limits the replies that are read: hiredis makes room for as many elements as one says it has. */
+/* Limits the replies that are read: hiredis allocates as many elements as a reply claims to have. */
 void
 resp_limit_replies(redisReader *reader)
 {
@@ -69,7 +69,7 @@ resp_limit_replies(redisReader *reader)
 	reader->fn = &limited;
 }
 
-/* What a reply that was not expected says, as text of the database. */
+/* Copies what an unexpected reply says, as text in the encoding of the database. */
 void
 resp_error(const redisReply *reply, char *error, size_t size)
 {
@@ -79,7 +79,7 @@ resp_error(const redisReply *reply, char *error, size_t size)
 		strlcpy(error, "unexpected reply", size);
 }
 
-/* NULL is "out of memory" to hiredis. */
+/* Refuses arrays that are too large. For hiredis, NULL means "out of memory". */
 static void *
 create_array(const redisReadTask *task, compat_elements n)
 {

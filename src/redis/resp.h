@@ -1,6 +1,6 @@
 /*
  * resp.h
- *		Redis' protocol: commands written, replies limited and read.
+ *		The protocol of Redis: writes commands, limits and reads replies.
  */
 #ifndef OUTBOX_RESP_H
 #define OUTBOX_RESP_H

@@ -2,8 +2,8 @@
  * socket_wait.c
  *		Waits for a socket and the latch together, until a deadline.
  *
- * Called by redis_link.c and postgres_link.c. Waiting here resets the latch:
- * whoever sleeps on it must look for work once more before.
+ * Called by redis_link.c and postgres_link.c. Waiting resets the latch: callers
+ * must look for work again before they sleep on it.
  */
 #include "postgres.h"
 
@@ -14,12 +14,12 @@
 #include "src/clock.h"
 #include "src/redis/socket_wait.h"
 
-#define SLICE_MS	100			/* between two calls of attend */
+#define SLICE_MS	100			/* between two calls of `attend` */
 
 /*
- * Waits for events of a socket. Returns those that came, 0 when the time is up
- * by clock_now().
- * Calls `attend` meanwhile; that may raise an error.
+ * Waits for events of a socket. Returns those that occurred, 0 if the deadline
+ * by clock_now() has passed. Calls `attend` meanwhile, which may raise an
+ * error.
  */
 int
 socket_wait(int socket, int events, TimestampTz deadline, LinkAttend attend, uint32 wait_event)
@@ -35,7 +35,7 @@ socket_wait(int socket, int events, TimestampTz deadline, LinkAttend attend, uin
 		if (ready & (WL_LATCH_SET | WL_TIMEOUT))
 			attend();
 
-		/* A latch that is set again and again must not hide the socket. */
+		/* A latch that is set repeatedly must not hide the socket. */
 		if ((ready & events) == 0)
 			ready = WaitLatchOrSocket(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH | events, socket, 0, wait_event);
 		if (ready & events)

@@ -1,6 +1,6 @@
 /*
  * socket_wait.h
- *		Waiting for a socket without neglecting anything else.
+ *		Waits for a socket and the latch together, until a deadline.
  */
 #ifndef OUTBOX_SOCKET_WAIT_H
 #define OUTBOX_SOCKET_WAIT_H
@@ -8,8 +8,8 @@
 #include "datatype/timestamp.h"
 
 /*
- * Called at least every 100 ms while a process waits. It handles interrupts
- * and whatever else the process must attend to, and need not return.
+ * Called at least every 100 ms while a process waits. It handles interrupts and
+ * everything else that the process must do meanwhile, and need not return.
  */
 typedef void (*LinkAttend) (void);
 

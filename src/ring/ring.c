@@ -1,27 +1,27 @@
 /*
  * ring.c
- *		Which segments there are, in which state, and which one is written.
+ *		Tells which segments there are, in which state, and which one is written.
  *
  *	   empty --> current --> sealed --> quiet --> retired --> empty
  *	         (1)         (1)        (2)       (3)         (4)
  *	   empty --> filling -----------> quiet		(history)
  *
- * (1) another segment becomes current; needs no lock. (2) a ShareLock that was
- * granted at once proved that no writer is left. (3) what it holds has been
- * published and has outlived its time, or is in the history now; from the commit of this step on,
- * readers skip it. (4) truncated, in a later transaction.
+ * (1) Another segment becomes current; needs no lock. (2) A ShareLock that was
+ * granted at once proved that no writer is left. (3) Its contents were
+ * published and have expired, or are in the history now; after the commit of
+ * this step readers skip it. (4) It is truncated, in a later transaction.
  *
- * The table outbox.ring is the truth and only the dispatcher changes it (see
- * bgworker/ring/cleanup.c). Sessions read a copy in shared memory. The copy is only
- * ever loaded from what has been committed, and a commit is visible to others
- * only after it is on disk, so the copy never announces a segment that a crash
- * could take back. Each change raises the generation; a copy is replaced by a
- * newer generation only, or when the extension was created anew. Each process
- * keeps what it read last, until a counter says that the copy was replaced.
+ * The table outbox.ring is authoritative, and only the dispatcher changes it
+ * (bgworker/ring/ring_update.c). Sessions read a copy in shared memory. The
+ * copy is only loaded from committed rows, and a commit is visible to others
+ * only after it is on disk, so the copy never shows a state that a crash could
+ * undo. Each change increases the generation; a copy is replaced only by a
+ * newer generation, or when the extension was created again. Each process keeps
+ * what it read last, until a counter tells that the copy was replaced.
  *
- * A writer locks the segment that it believes to be current and then looks again:
- * if it still is, the lock keeps the segment from becoming quiet until the
- * writer's transaction ends.
+ * A writer locks the segment that it takes for current and then checks that
+ * again: if it still is, the lock keeps the segment from becoming quiet until
+ * the writer's transaction ends.
  */
 #include "postgres.h"
 
@@ -41,7 +41,7 @@
 
 #define NO_VERSION	PG_UINT64_MAX
 
-/* The least that a row of records takes in its table, but for a few bytes. */
+/* The least space that a record takes in its table, except for a few bytes. */
 #define RECORD_BYTES	64
 
 /* Columns of outbox.ring. */
@@ -62,9 +62,9 @@ enum
 static const char *const ring_names[RING_KINDS] = {"log", "record", "history"};
 static const char *const state_names[] = {"empty", "current", "sealed", "filling", "quiet", "retired"};
 
-/* What this process read last. */
+/* The rings as this process read them last. */
 static Rings known;
-static Oid	known_extension;	/* that it belongs to */
+static Oid	known_extension;	/* the extension that they belong to */
 static uint64 known_version = NO_VERSION;
 
 static const Rings *rings_now(void);
@@ -76,9 +76,9 @@ static void share_rings(const Relations *relations, const Rings *rings);
 static int	index_of(const char *name, const char *const *names, int n);
 
 /*
- * Reads all rings: from shared memory, or from the table where there is no
- * valid copy. On a standby always from the table, for there nobody would
- * notice that a copy has become old.
+ * Reads all rings: from shared memory, or from the table if there is no valid
+ * copy. On a standby always from the table, because a copy there would not be
+ * replaced.
  */
 void
 rings_read(Rings *rings)
@@ -86,14 +86,14 @@ rings_read(Rings *rings)
 	*rings = *rings_now();
 }
 
-/* The generation of the rings now. */
+/* Returns the current generation of the rings. */
 int64
 rings_generation(void)
 {
 	return rings_now()->generation;
 }
 
-/* The generation that sessions know of; for workers, which need no transaction for it. */
+/* Returns the generation that sessions know; for workers, because it needs no transaction. */
 int64
 rings_shared_generation(void)
 {
@@ -107,8 +107,8 @@ rings_shared_generation(void)
 }
 
 /*
- * Reads the table again and makes it known to all sessions; for the dispatcher,
- * in a transaction of its own after each change.
+ * Reads the table again and makes it known to all sessions. Called by the
+ * dispatcher after each change, in a transaction of its own.
  */
 void
 rings_reload(void)
@@ -121,7 +121,7 @@ rings_reload(void)
 }
 
 /*
- * Opens the table that new rows of a ring go to.
+ * Opens the table that new rows of a ring are written to.
  *
  * Takes RowExclusiveLock, to the end of the transaction; close with NoLock.
  */
@@ -133,7 +133,7 @@ ring_open_current(RingKind kind)
 		int			current = rings_now()->ring[kind].current;
 		Oid			table = relations_enter()->segments[kind][current].table;
 
-		/* A change after this look waits for us before it takes effect. */
+		/* A later change cannot make the segment quiet before we end. */
 		relations_lock_to_end(table, RowExclusiveLock);
 		if (rings_now()->ring[kind].current == current)
 			return table_open(table, NoLock);
@@ -141,7 +141,7 @@ ring_open_current(RingKind kind)
 	}
 }
 
-/* The size of a segment's table. */
+/* Returns the size of a segment's table. */
 BlockNumber
 segment_blocks(RingKind kind, int segment)
 {
@@ -152,7 +152,7 @@ segment_blocks(RingKind kind, int segment)
 	return blocks;
 }
 
-/* How many keys a segment of records or of the history has, at most. */
+/* Returns how many keys a segment of records or of the history has, at most. */
 int64
 segment_count_keys(RingKind kind, int n, const Segment *segment)
 {
@@ -161,21 +161,21 @@ segment_count_keys(RingKind kind, int n, const Segment *segment)
 	return (int64) segment_blocks(kind, n) * BLCKSZ / RECORD_BYTES;
 }
 
-/* How a ring is called in outbox.ring. */
+/* Returns the name of a ring in outbox.ring. */
 const char *
 ring_name(RingKind kind)
 {
 	return ring_names[kind];
 }
 
-/* How a state is called in outbox.ring. */
+/* Returns the name of a state in outbox.ring. */
 const char *
 segment_state_name(SegmentState state)
 {
 	return state_names[state];
 }
 
-/* The rings of this moment; good until the next look. */
+/* Returns the current state of the rings; valid until the next call. */
 static const Rings *
 rings_now(void)
 {
@@ -193,9 +193,9 @@ rings_now(void)
 }
 
 /*
- * Brings what is known up to the copy in shared memory; false if that is not
- * of our extension. Whoever holds a lock that a change has to wait for sees
- * here all changes that did not wait: hence the barrier.
+ * Takes over the copy in shared memory. Returns false if that is not of our
+ * extension. A process that holds a lock which a change must wait for must see
+ * all changes that did not wait: hence the barrier.
  */
 static bool
 take_shared(const Relations *relations)
@@ -216,7 +216,7 @@ take_shared(const Relations *relations)
 	return known_extension == relations->extension;
 }
 
-/* Replaces the shared copy by a newer one. */
+/* Replaces the copy in shared memory by a newer one. */
 static void
 share_rings(const Relations *relations, const Rings *rings)
 {
@@ -237,7 +237,7 @@ share_rings(const Relations *relations, const Rings *rings)
 	LWLockRelease(shared->lock);
 }
 
-/* Reads the table with a new snapshot, so that all rows are of one moment. */
+/* Reads the table with a new snapshot, so that all rows are of the same moment. */
 static void
 load_rings(const Relations *relations, Rings *rings)
 {

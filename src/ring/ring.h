@@ -11,7 +11,7 @@
 #include "utils/relcache.h"
 #include "utils/xid8.h"
 
-/* A count of the rows of more blocks than these is estimated from the first ones. */
+/* In tables with more blocks than this, rows are not counted but estimated from the first blocks. */
 #define COUNTED_BLOCKS	4096
 
 typedef enum RingKind
@@ -22,7 +22,8 @@ typedef enum RingKind
 } RingKind;
 
 #define RING_KINDS	3
-#define MAX_SEGMENTS	24		/* the script makes no more of any kind */
+#define MAX_SEGMENTS	24		/* the extension script makes no more of any
+								 * kind */
 
 typedef enum SegmentState
 {
@@ -38,13 +39,13 @@ typedef struct Segment
 {
 	SegmentState state;
 	TimestampTz since;			/* when it came into this state */
-	FullTransactionId tx;		/* transaction that brought it there */
+	FullTransactionId tx;		/* transaction that changed its state */
 	TimestampTz published_at;	/* quiet: when all its messages were first
 								 * seen in Redis; 0 = not yet */
-	int			compacted_into; /* history segment that its keys go to; -1 =
-								 * none */
-	int			level;			/* history: how often merged */
-	int64		keys;			/* history: how many */
+	int			compacted_into; /* history segment that its keys were copied
+								 * to; -1 = none */
+	int			level;			/* history: how often its keys were merged */
+	int64		keys;			/* history: how many keys it holds */
 } Segment;
 
 typedef struct Ring
@@ -57,7 +58,7 @@ typedef struct Ring
 
 typedef struct Rings
 {
-	int64		generation;		/* of all; grows with every change */
+	int64		generation;		/* of all rings; grows with every change */
 	Ring		ring[RING_KINDS];
 } Rings;
 

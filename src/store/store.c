@@ -2,15 +2,16 @@
  * store.c
  *		Looks message ids up in deduplication stores, and adds them there.
  *
- * An endpoint may name a store outside of this database that remembers the ids
- * of its messages. Sessions look into it (record.c), the dispatcher adds to it
- * (bgworker/propagate/propagation.c). What a store is is the business of store_redis.c and
- * store_postgres.c; here are the connections. Each process keeps one for each
- * of the stores that it used last. One that is broken, or was left in the
- * middle of something by an error, is closed when it is needed next.
+ * An endpoint may name a store outside this database that remembers the ids of
+ * its messages. Sessions look ids up in it (record.c), the dispatcher adds them
+ * (bgworker/propagate/used_store.c). store_redis.c and store_postgres.c
+ * implement the kinds of stores; this file manages the connections. Each
+ * process keeps one for each of the stores that it used last. A connection that
+ * is broken, or on which an error interrupted a task, is closed when it is
+ * needed next.
  *
- * A store that cannot be reached is an error, never "not found". No URL is
- * shown but by store_masked(): it may hold a password.
+ * A store that cannot be reached is an error, never "not found". URLs are shown
+ * only by store_masked(), because they may contain a password.
  */
 #include "postgres.h"
 
@@ -38,16 +39,16 @@ typedef struct Connection
 	char	   *url;			/* NULL = free */
 	const StoreKind *kind;
 	void	   *opened;			/* NULL = not connected */
-	bool		busy;			/* something was begun and not ended */
+	bool		busy;			/* a task was begun and not ended */
 	TimestampTz used;
 } Connection;
 
-/* What is to be done with a connection. */
+/* What to do with a connection. */
 typedef struct Task
 {
 	const StoreKey *keys;		/* to add, or NULL */
 	int			n;
-	const StoreMark *mark;
+	const StoreWatermark *watermark;
 	const pg_uuid_t *key;		/* to look for, or to remove, or NULL */
 	bool		remove;
 	bool		found;
@@ -71,7 +72,7 @@ static void append_masked_query(StringInfo masked, const char *query);
 PG_FUNCTION_INFO_V1(outbox_check_store);
 PG_FUNCTION_INFO_V1(outbox_mask_store);
 
-/* What is wrong with the URL of a store; NULL if nothing is. */
+/* Returns what is wrong with the URL of a store; NULL if it is valid. */
 const char *
 store_url_problem(const char *url)
 {
@@ -84,7 +85,7 @@ store_url_problem(const char *url)
 	return kind->url_problem(url);
 }
 
-/* The URL as it may be shown: without passwords. Palloc'd. */
+/* Returns the URL as it may be shown, without passwords; palloc'd. */
 char *
 store_masked(const char *url)
 {
@@ -102,7 +103,7 @@ store_masked(const char *url)
 	}
 	initStringInfo(&masked);
 
-	/* A password may hold anything but a slash. */
+	/* A password may contain anything but a slash. */
 	if (at)
 		secret = from + strcspn(from, ":?@");
 	appendBinaryStringInfo(&masked, url, (secret ? secret : from) - url);
@@ -116,7 +117,10 @@ store_masked(const char *url)
 	return masked.data;
 }
 
-/* Has something else done while a store is waited for, but within transactions; the dispatcher's. */
+/*
+ * Sets a function that is called while waiting for a store, except within
+ * transactions; for the dispatcher.
+ */
 void
 store_attend_with(LinkAttend attend)
 {
@@ -137,15 +141,16 @@ store_contains(const char *url, const pg_uuid_t *key)
 	if (!perform(url, &task, &failure))
 		ereport(ERROR,
 				(errcode(failure.sqlstate),
-				 errmsg("could not look into the deduplication store: %s", failure.text),
+				 errmsg("could not look up the message in the deduplication store: %s", failure.text),
 				 errdetail("The store is \"%s\".", store_masked(url)),
-				 errhint("Roll back and retry when it is there; nobody knows now whether the message has been processed.")));
+				 errhint("Roll back and retry when the store can be reached; until then it is unknown whether the message has been processed.")));
 	return task.found;
 }
 
 /*
- * Removes an id from a store; false if it was not there. At once: a store takes
- * part in no transaction. Raises what store_contains() does.
+ * Removes an id from a store; returns false if it was not there. It is removed
+ * at once, because a store takes part in no transaction. Raises the same errors
+ * as store_contains().
  */
 bool
 store_remove(const char *url, const pg_uuid_t *key)
@@ -158,25 +163,25 @@ store_remove(const char *url, const pg_uuid_t *key)
 				(errcode(failure.sqlstate),
 				 errmsg("could not remove an id from the deduplication store: %s", failure.text),
 				 errdetail("The store is \"%s\".", store_masked(url)),
-				 errhint("Try again when it is there.")));
+				 errhint("Try again when the store can be reached.")));
 	return task.found;
 }
 
 /*
- * Adds ids, if the store has the mark that it must have, and leaves the next
- * one. All or some may have been added when this returns false; adding again is
+ * Adds ids, if the store has the expected watermark, and writes the next one.
+ * All or some may have been added when this returns false; adding them again is
  * harmless. Needs no transaction.
  */
 bool
-store_add(const char *url, const StoreKey *keys, int n, const StoreMark *mark,
+store_add(const char *url, const StoreKey *keys, int n, const StoreWatermark *watermark,
 		  StoreFailure *failure)
 {
-	Task		task = {.keys = keys, .n = n, .mark = mark};
+	Task		task = {.keys = keys, .n = n, .watermark = watermark};
 
 	return perform(url, &task, failure);
 }
 
-/* Asks a store about itself, and for the mark that `client` left. */
+/* Asks a store about itself, and for the watermark of `client`. */
 bool
 store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure)
 {
@@ -185,7 +190,7 @@ store_inspect(const char *url, const char *client, StoreReport *report, StoreFai
 	return perform(url, &task, failure);
 }
 
-/* For the kinds: notes why something could not be done. */
+/* Notes why something could not be done; for the kinds of stores. */
 void
 store_fail(StoreFailure *failure, int sqlstate, const char *format,...)
 {
@@ -197,16 +202,16 @@ store_fail(StoreFailure *failure, int sqlstate, const char *format,...)
 	va_end(args);
 }
 
-/* Raises an error if that cannot be the URL of a store, or the caller may not name one. */
+/* Raises an error if that is not the URL of a store, or the caller may not name one. */
 void
 store_check(const char *url)
 {
 	const char *problem = store_url_problem(url);
 
 	/*
-	 * Whoever may name a server can have ours connect to it, as its own user.
-	 * So neither a function of a superuser's will do, nor a superuser who
-	 * calls somebody else's.
+	 * Naming a store makes our server connect to it, with the rights of its
+	 * own operating system user. So both the current user and the caller must
+	 * be superusers.
 	 */
 	if (!superuser() || !superuser_arg(GetOuterUserId()))
 		ereport(ERROR,
@@ -244,7 +249,7 @@ kind_of(const char *url)
 	return NULL;
 }
 
-/* Performs a task; what it allocates goes with the next one. */
+/* Performs a task; its memory is freed by the next one. */
 static bool
 perform(const char *url, Task *task, StoreFailure *failure)
 {
@@ -268,8 +273,9 @@ perform(const char *url, Task *task, StoreFailure *failure)
 }
 
 /*
- * A connection that was kept may have died meanwhile: then once more on a new
- * one, for all tasks may be repeated. Not after a timeout, which would double it.
+ * Runs a task. If a kept connection has died meanwhile, runs it again on a new
+ * one, because all tasks may be repeated; but not after a timeout, which would
+ * double the time.
  */
 static bool
 try_twice(Connection *connection, Task *task, StoreFailure *failure)
@@ -290,7 +296,7 @@ try_twice(Connection *connection, Task *task, StoreFailure *failure)
 	return open_connection(connection, failure) && run_task(connection, task, failure);
 }
 
-/* The connection for a URL, open or not; NULL if the URL is no good. */
+/* Returns the connection for a URL, open or not; NULL if the URL is invalid. */
 static Connection *
 find_connection(const char *url)
 {
@@ -322,7 +328,7 @@ open_connection(Connection *connection, StoreFailure *failure)
 	return connection->opened != NULL;
 }
 
-/* After an error in here `busy` stays. */
+/* Runs a task on a connection. After an ERROR `busy` stays set. */
 static bool
 run_task(Connection *connection, Task *task, StoreFailure *failure)
 {
@@ -337,14 +343,14 @@ run_task(Connection *connection, Task *task, StoreFailure *failure)
 	else if (task->report)
 		done = kind->inspect(connection->opened, task->client, task->report, failure);
 	else
-		done = kind->add(connection->opened, task->keys, task->n, task->mark, failure);
+		done = kind->add(connection->opened, task->keys, task->n, task->watermark, failure);
 	connection->busy = false;
 	if (!done)
 		disconnect(connection);
 	return done;
 }
 
-/* Also forgets that something was under way. */
+/* Closes a connection, and clears `busy`. */
 static void
 disconnect(Connection *connection)
 {
@@ -355,8 +361,8 @@ disconnect(Connection *connection)
 }
 
 /*
- * What goes on while a store is waited for. Within a transaction that is
- * nothing: what the dispatcher does meanwhile has transactions of its own.
+ * Calls the function of store_attend_with(), but not within a transaction,
+ * because it has transactions of its own.
  */
 static void
 attend_to_caller(void)
@@ -369,7 +375,7 @@ attend_to_caller(void)
 	MemoryContextSwitchTo(caller);
 }
 
-/* Masks the values of what sounds like a secret: "?a=b&password=c". */
+/* Masks the values of parameters whose names suggest a secret: "?a=b&password=c". */
 static void
 append_masked_query(StringInfo masked, const char *query)
 {
@@ -383,7 +389,7 @@ append_masked_query(StringInfo masked, const char *query)
 		for (const char *c = name; c < name_end; c++)
 			is_secret |= pg_strncasecmp(c, "password", 8) == 0;
 
-		/* An escaped name may be one, too. */
+		/* A name with escapes may be one, too. */
 		is_secret |= memchr(name, '%', name_end - name) != NULL;
 		if (is_secret)
 			appendStringInfo(masked, "%.*s=%s", (int) (name_end - query), query, MASK);

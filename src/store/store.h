@@ -1,6 +1,6 @@
 /*
  * store.h
- *		Deduplication stores: where message ids outlive their records.
+ *		Deduplication stores, in which message ids outlive their records.
  */
 #ifndef OUTBOX_STORE_H
 #define OUTBOX_STORE_H
@@ -13,35 +13,37 @@
 typedef struct StoreKey
 {
 	pg_uuid_t	key;
-	int64		retention;		/* microseconds; a PostgreSQL has one of its
-								 * own */
+	int64		retention;		/* microseconds; ignored by a PostgreSQL
+								 * store, which has its own */
 } StoreKey;
 
-/* Why something could not be done. Holds no password. */
+/* Why something could not be done. Contains no password. */
 typedef struct StoreFailure
 {
 	int			sqlstate;
 	char		text[LINK_ERROR_BYTES];
 } StoreFailure;
 
-#define STORE_MARK_BYTES	64
+#define STORE_WATERMARK_BYTES	64
 
-/* What is left in a store behind ids, if it keeps marks. */
-typedef struct StoreMark
+/* The watermark that is compared and written when ids are added. */
+typedef struct StoreWatermark
 {
-	const char *client;			/* in whose name */
-	const char *expected;		/* is there; else nothing is added. Empty =
-								 * none */
-	const char *mark;			/* to be there; empty = as it is */
-} StoreMark;
+	const char *client;			/* the instance that it belongs to */
+	const char *expected;		/* must be there, otherwise nothing is added;
+								 * empty = none */
+	const char *watermark;		/* to be written; empty = leave it as it is */
+} StoreWatermark;
 
-/* What a store tells about itself. */
+/* What a store reports about itself. */
 typedef struct StoreReport
 {
-	bool		keeps_marks;
-	char		mark[STORE_MARK_BYTES]; /* what we left there last, if it
-										 * keeps marks; empty = nothing */
-	int64		retention;		/* microseconds; 0 = as long as it is told to */
+	bool		keeps_watermark;
+	char		watermark[STORE_WATERMARK_BYTES];	/* that we wrote last, if
+													 * it keeps one; empty =
+													 * none */
+	int64		retention;		/* microseconds; 0 = as long as it was told
+								 * for each id */
 	bool		evicts;			/* it may drop ids when its memory is full */
 } StoreReport;
 
@@ -52,7 +54,7 @@ extern char *store_masked(const char *url);
 extern void store_attend_with(LinkAttend attend);
 extern bool store_contains(const char *url, const pg_uuid_t *key);
 extern bool store_remove(const char *url, const pg_uuid_t *key);
-extern bool store_add(const char *url, const StoreKey *keys, int n, const StoreMark *mark,
+extern bool store_add(const char *url, const StoreKey *keys, int n, const StoreWatermark *watermark,
 					  StoreFailure *failure);
 extern bool store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure);
 

@@ -6,7 +6,7 @@
  * keeps the ids among its own records (store_server.c), for as long as its own
  * retention says, and refuses to answer if it is a standby.
  *
- * It keeps what it has acknowledged, so there are no marks.
+ * It keeps what it has acknowledged, so there are no next.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@ static bool postgres_store_contains(void *connection, const pg_uuid_t *key, bool
 static bool postgres_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool ask_about_key(void *connection, const char *query, const pg_uuid_t *key,
 						  bool *found, StoreFailure *failure);
-static bool postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+static bool postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
 							   StoreFailure *failure);
 static bool postgres_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
@@ -87,7 +87,7 @@ ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *f
 
 /* One statement, so all are there or none. */
 static bool
-postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
 				   StoreFailure *failure)
 {
 	StringInfoData argument;

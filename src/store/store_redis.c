@@ -2,16 +2,16 @@
  * store_redis.c
  *		A Redis that remembers message ids.
  *
- * Called by store.c. Each id is a key of its own that expires by itself when
- * its retention is over; no clock but Redis' is involved, and a look is one
- * EXISTS. (Sets, or small hashes, that are rotated by time would need less
- * memory, but a look has to ask all of them, and all who share the store have
- * to agree on the time and on the retention: see docs/internals.md.)
+ * Called by store.c. Each id is a key of its own that expires when its
+ * retention is over; only the clock of Redis is involved, and a lookup is one
+ * EXISTS. (Sets, or small hashes, rotated by time would need less memory, but a
+ * lookup would have to ask all of them, and all servers that share the store
+ * would have to agree on time and retention: see docs/internals.md.)
  *
- * A replica may lack what was added last: ROLE travels with each command, so a
+ * A replica may lack what was added last: ROLE is sent with each command, so a
  * master that has become a replica is noticed, too. Redis may lose its newest
- * writes when it dies; what survives is a prefix. So whoever adds leaves a mark
- * behind what it added, and nothing more is added unless it is still there.
+ * writes when it dies; what survives is a prefix. So each addition ends by
+ * writing a watermark, and nothing more is added unless it is still there.
  */
 #include "postgres.h"
 
@@ -26,9 +26,10 @@
 #include "src/store/store_kind.h"
 
 #define KEY_PREFIX	"outbox:dedup:" /* and 16 bytes */
-#define MARK_PREFIX	"outbox:handed:"	/* and who left it */
+#define WATERMARK_PREFIX	"outbox:watermark:" /* and the instance that wrote
+												 * it */
 
-/* More milliseconds than these Redis does not take: for ever. */
+/* Redis does not accept more milliseconds than this; such keys never expire. */
 #define MAX_MS		INT64CONST(100000000000000)
 
 static const char *redis_store_url_problem(const char *text);
@@ -37,7 +38,7 @@ static void redis_store_close(void *connection);
 static bool redis_store_contains(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool redis_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure);
-static bool redis_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+static bool redis_store_add(void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
 							StoreFailure *failure);
 static bool redis_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
@@ -70,7 +71,7 @@ redis_store_url_problem(const char *text)
 	return redis_url_parse(text, &url, &problem) ? NULL : problem;
 }
 
-/* One link for all stores would do no good: each has its own connection. */
+/* Opens a link of its own: each store has its own connection. */
 static void *
 redis_store_open(const char *text, LinkAttend attend, StoreFailure *failure)
 {
@@ -115,7 +116,7 @@ redis_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFai
 	return ask_about(connection, "DEL", key, found, failure);
 }
 
-/* Gives a command a key; it answers with how many it has found. */
+/* Sends a command for a key, which answers how many keys it has found. */
 static bool
 ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answer, StoreFailure *failure)
 {
@@ -141,23 +142,23 @@ ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answ
 }
 
 /*
- * One script, so that nothing is added behind a mark that is not the one that
- * must be there: else what was lost before it would be so for good.
+ * Adds ids by one script, which adds nothing unless the watermark is the
+ * expected one: otherwise ids that were lost before it would be lost for good.
  */
 static bool
-redis_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *mark,
+redis_store_add(void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
 				StoreFailure *failure)
 {
 	StringInfo	out = begin_commands();
-	char	   *name = psprintf("%s%s", MARK_PREFIX, mark->client);
+	char	   *name = psprintf("%s%s", WATERMARK_PREFIX, watermark->client);
 
 	resp_put_array(out, 6 + 2 * n);
 	resp_put_string(out, "EVAL");
 	resp_put_string(out, add_script);
 	resp_put_string(out, "1");
 	resp_put_string(out, name);
-	resp_put_string(out, mark->expected);
-	resp_put_string(out, mark->mark);
+	resp_put_string(out, watermark->expected);
+	resp_put_string(out, watermark->watermark);
 	for (int i = 0; i < n; i++)
 	{
 		int64		ms = Max(keys[i].retention / 1000, 1);
@@ -169,12 +170,15 @@ redis_store_add(void *connection, const StoreKey *keys, int n, const StoreMark *
 		read_ok(connection, failure);
 }
 
-/* INFO may be forbidden to us; then we know nothing against the server. */
+/*
+ * Reads the watermark, and whether the server may evict keys. If we may not
+ * call INFO, it is assumed not to.
+ */
 static bool
 redis_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure)
 {
 	StringInfo	out = begin_commands();
-	char	   *name = psprintf("%s%s", MARK_PREFIX, client);
+	char	   *name = psprintf("%s%s", WATERMARK_PREFIX, client);
 	redisReply *reply;
 	bool		understood;
 
@@ -188,16 +192,16 @@ redis_store_inspect(void *connection, const char *client, StoreReport *report, S
 		return false;
 
 	memset(report, 0, sizeof(*report));
-	report->keeps_marks = true;
+	report->keeps_watermark = true;
 	reply = receive(connection, failure);
 	if (reply == NULL)
 		return false;
 	understood = reply->type == REDIS_REPLY_NIL ||
-		(reply->type == REDIS_REPLY_STRING && reply->len < sizeof(report->mark));
+		(reply->type == REDIS_REPLY_STRING && reply->len < sizeof(report->watermark));
 	if (!understood)
 		fail_with(failure, reply);
 	else if (reply->type == REDIS_REPLY_STRING)
-		strlcpy(report->mark, reply->str, sizeof(report->mark));
+		strlcpy(report->watermark, reply->str, sizeof(report->watermark));
 	freeReplyObject(reply);
 	if (!understood)
 		return false;
@@ -210,7 +214,7 @@ redis_store_inspect(void *connection, const char *client, StoreReport *report, S
 	return true;
 }
 
-/* Every batch of commands begins with the question who answers. */
+/* Begins a batch of commands; the first one asks for the role of the server. */
 static StringInfo
 begin_commands(void)
 {
@@ -221,7 +225,7 @@ begin_commands(void)
 	return out;
 }
 
-/* The name of the key that an id is in the store. */
+/* Adds the name of an id's key in the store. */
 static void
 put_key(StringInfo out, const pg_uuid_t *key)
 {

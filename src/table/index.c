@@ -2,13 +2,13 @@
  * index.c
  *		Finds the index of one of our tables by the column that it is on.
  *
- * Called by everybody who reads one of our tables through an index, and by
- * row.c. Names and oids of indexes are nothing to rely on: REINDEX
- * CONCURRENTLY makes a new index, swaps names and drops the old one, and an
- * administrator may have added one of his own. So an index is looked for in the
- * list that the table itself has, under a lock on the table: until that is
- * released no index of the list can go away. What is not complete (invalid,
- * with a predicate) or ordered otherwise is never read.
+ * Called wherever one of our tables is read through an index, and by row.c.
+ * Names and OIDs of indexes cannot be relied on: REINDEX CONCURRENTLY makes a
+ * new index, swaps names and drops the old one, and an administrator may have
+ * added an index. So an index is searched in the list of the table itself,
+ * under a lock on the table: until that is released no index of the list can go
+ * away. An index that is not complete (invalid, or with a predicate) or ordered
+ * differently is never read.
  */
 #include "postgres.h"
 
@@ -28,10 +28,10 @@ static bool is_complete_on(Relation table, Relation index, AttrNumber column);
 
 /*
  * Opens the index on a column. The caller holds a lock on the table, at least
- * until it has closed the index. Raises 55000 if there is none.
+ * until it has closed the index. Raises 55000 if there is no such index.
  *
- * Twice, because locking an index may be what tells us that it has been
- * swapped with another one, which was not valid yet when we passed it.
+ * It tries twice, because only locking an index may tell us that it was swapped
+ * with another one, which was not valid yet when we passed it.
  */
 Relation
 index_open_on(Relation table, AttrNumber column, LOCKMODE mode)
@@ -48,13 +48,13 @@ index_open_on(Relation table, AttrNumber column, LOCKMODE mode)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s.%s\" has no usable index on column \"%s\"",
 						OUTBOX_SCHEMA, RelationGetRelationName(table), name),
-				 errhint("It was dropped or is not valid; reindex it, or: CREATE INDEX ON %s.%s (%s);",
+				 errhint("It was dropped or is not valid. Reindex it, or execute: CREATE INDEX ON %s.%s (%s);",
 						 OUTBOX_SCHEMA, RelationGetRelationName(table), name)));
 	}
 	return index;
 }
 
-/* Check whether a table has one index and no other, not even one that is just being built. */
+/* Check whether a table has exactly one index, counting those that are being built. */
 bool
 index_is_alone(Relation table)
 {
@@ -97,7 +97,10 @@ is_complete_on(Relation table, Relation index, AttrNumber column)
 		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 		return false;
 
-	/* The column's own order, and not one that an operator class made up. */
+	/*
+	 * It must have the default order of the type, not that of another
+	 * operator class.
+	 */
 	type = TupleDescAttr(RelationGetDescr(table), column - 1)->atttypid;
 	return index->rd_support[0] == lookup_type_cache(type, TYPECACHE_CMP_PROC)->cmp_proc;
 }

@@ -1,12 +1,12 @@
 /*
  * moment.h
- *		What is committed at this moment, for tables of ours that are updated.
+ *		What is committed at this moment, for our tables that are updated.
  *
- * SnapshotSelf would do for tables to which rows are only appended; in one that
- * is updated it can miss both versions of a row that changes meanwhile. An MVCC
- * snapshot cannot, but a scan by it leaves predicate locks in a serializable
- * transaction. There all versions of all rows are read, which takes no locks, and
- * the snapshot is asked of each.
+ * SnapshotSelf suffices for tables to which rows are only appended; in one that
+ * is updated it can miss both versions of a row that is changed meanwhile. An
+ * MVCC snapshot cannot, but a scan with it takes predicate locks in a
+ * serializable transaction. There all versions of all rows are read, which
+ * takes no locks, and each is checked against the snapshot.
  */
 #ifndef OUTBOX_MOMENT_H
 #define OUTBOX_MOMENT_H
@@ -30,7 +30,7 @@ moment_begin(Moment *moment, Relation table)
 	moment->scan = IsolationIsSerializable() ? SnapshotAny : moment->snapshot;
 }
 
-/* Check whether a row that the scan has found is there. */
+/* Check whether a row that the scan has found is visible. */
 static inline bool
 moment_shows(const Moment *moment, TupleTableSlot *row)
 {

@@ -1,23 +1,24 @@
 /*
  * relations.c
- *		Finds our tables once and remembers their oids; the gate, and locks that last.
+ *		Finds our tables once and caches their OIDs; the entry lock, and locks that last.
  *
- * Called first by everything that touches a table. Names are looked up when
- * the cache is empty and again after any of our relations changed: a relcache
- * callback empties it. Nobody keeps the result beyond its transaction.
+ * Called first by everything that uses a table. Names are looked up when the
+ * cache is empty, and again after any of our relations has changed: a relcache
+ * callback empties the cache. The result must not be kept beyond the
+ * transaction.
  *
- * The gate: whoever uses the outbox first locks outbox.instance, in a mode
- * that only DROP EXTENSION conflicts with, to the end of its transaction; our
- * utility hook makes DROP EXTENSION take its lock there before any other. So
- * the drop waits at the gate and not in the middle of the house, where it
- * would deadlock with transactions that hold one segment and want the next.
+ * The entry lock: every transaction that uses the outbox first locks
+ * outbox.instance until its end, in a mode that conflicts only with DROP
+ * EXTENSION; our utility hook makes DROP EXTENSION lock that table before any
+ * other. So the drop waits before it holds any lock, and cannot deadlock with
+ * transactions that hold one segment and need the next.
  *
- * Locks that last: what is written must be kept from being emptied until the
- * transaction ends. A lock belongs to whoever is at work when it is taken, and
- * that may be a cursor: a FETCH that fails within a savepoint takes along what
- * the cursor locked, and leaves what earlier FETCHes have written. So locks that
- * are to last belong to the transaction itself. They stay when a savepoint is
- * rolled back, which is more than is needed, and never wrong.
+ * Locks that last: a segment must not be emptied until a transaction that has
+ * written to it ends. A lock belongs to the current resource owner, which may
+ * be that of a cursor: a FETCH that fails within a savepoint releases what the
+ * cursor locked, but leaves what earlier FETCHes have written. So such locks
+ * belong to the transaction itself. They stay when a savepoint is rolled back,
+ * which is more than needed but never wrong.
  */
 #include "postgres.h"
 
@@ -35,8 +36,9 @@
 
 static Relations cache;
 static bool cache_valid;
-static uint64 cache_version;	/* counts the times it was emptied */
-static Oid	entered;			/* the gate that this transaction holds */
+static uint64 cache_version;	/* how often it was emptied */
+static Oid	entered;			/* the relation that this transaction holds
+								 * the entry lock on */
 
 static bool resolve(Relations *relations);
 static bool look_up_names(Relations *relations);
@@ -47,7 +49,7 @@ static void leave_gate(XactEvent event, void *arg);
 static void forget_relations(Datum arg, Oid relation);
 static bool is_ours(Oid relation);
 
-/* Registers the callbacks; once, by _PG_init. */
+/* Registers the callbacks; called once, by _PG_init. */
 void
 relations_init(void)
 {
@@ -56,7 +58,7 @@ relations_init(void)
 }
 
 /*
- * Passes the gate and returns the oids.
+ * Takes the entry lock and returns the OIDs.
  *
  * Takes AccessShareLock on outbox.instance to the end of the transaction.
  * Raises 42704 if the extension is not there.
@@ -113,9 +115,9 @@ relations_try_enter(void)
 }
 
 /*
- * Waits at the gate until no transaction uses the outbox, and keeps it closed;
- * for DROP EXTENSION. Does nothing if the user may not drop it, so that the
- * command itself can say so.
+ * Waits until no transaction uses the outbox, and keeps others from beginning
+ * to; for DROP EXTENSION. Does nothing if the user may not drop the extension,
+ * so that the command itself reports that.
  */
 void
 relations_lock_for_drop(void)
@@ -130,8 +132,8 @@ relations_lock_for_drop(void)
 }
 
 /*
- * Locks a relation to the end of the transaction, whatever becomes of the
- * statement, the cursor or the savepoint that we are called in.
+ * Locks a relation until the end of the transaction, even if the statement, the
+ * cursor or the savepoint that we are called in ends before.
  */
 void
 relations_lock_to_end(Oid relation, LOCKMODE mode)
@@ -149,7 +151,7 @@ relations_lock_to_end(Oid relation, LOCKMODE mode)
 	PG_END_TRY();
 }
 
-/* Gives back what relations_lock_to_end() took, if it turns out not to be needed. */
+/* Releases a lock that relations_lock_to_end() took, if it turns out not to be needed. */
 void
 relations_unlock_early(Oid relation, LOCKMODE mode)
 {
@@ -159,7 +161,7 @@ relations_unlock_early(Oid relation, LOCKMODE mode)
 	CurrentResourceOwner = caller;
 }
 
-/* Makes locks belong to the transaction; returns to whom else they would. */
+/* Makes the transaction the current resource owner; returns the previous one. */
 static ResourceOwner
 act_for_transaction(void)
 {
@@ -178,7 +180,7 @@ leave_gate(XactEvent event, void *arg)
 		entered = InvalidOid;
 }
 
-/* Looks the names up, again until nothing changes meanwhile. */
+/* Looks the names up, and again if anything has changed meanwhile. */
 static bool
 resolve(Relations *relations)
 {
@@ -219,12 +221,12 @@ look_up_names(Relations *relations)
 	relations->nsegments[RING_HISTORY] =
 		resolve_ring(schema, "history_%d", false, relations->segments[RING_HISTORY]);
 
-	/* While CREATE EXTENSION is at work some are not there yet. */
+	/* During CREATE EXTENSION some are not there yet. */
 	return OidIsValid(relations->message_id_seq) &&
 		relations->nsegments[RING_LOG] > 0 && relations->nsegments[RING_RECORD] > 0;
 }
 
-/* Finds the segments of a ring: as many as there are tables of the name. */
+/* Finds the segments of a ring: as many as there are tables with the name. */
 static int
 resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments)
 {
@@ -255,7 +257,7 @@ forget_relations(Datum arg, Oid relation)
 	if (cache_valid && relation != InvalidOid && !is_ours(relation))
 		return;
 
-	/* While names are being looked up any change may be ours. */
+	/* While names are being looked up, any change may concern us. */
 	cache_valid = false;
 	cache_version++;
 }

@@ -1,6 +1,6 @@
 /*
  * relations.h
- *		The oids of our relations, and the gate that guards them.
+ *		The OIDs of our relations, and the entry lock.
  */
 #ifndef OUTBOX_RELATIONS_H
 #define OUTBOX_RELATIONS_H
@@ -32,7 +32,7 @@ typedef struct Relations
 	SegmentRelations segments[RING_KINDS][MAX_SEGMENTS];
 } Relations;
 
-/* How the schema that holds our tables is called. */
+/* The name of the schema that holds our tables. */
 #define OUTBOX_SCHEMA "outbox"
 
 extern void relations_init(void);

@@ -2,14 +2,14 @@
  * row.c
  *		Inserts one row into one of our tables and its indexes, and deletes one.
  *
- * For record, log, history and window, whose tables have one index on one column and
- * no rule, default or constraint that the executor would have to mind. Triggers
- * do not fire: the ones on these tables are for rows that come by SQL.
+ * For the tables of records, log, history and windows, which have one index on
+ * one column and no rule, default or constraint that would need the executor.
+ * Triggers do not fire: those on these tables are for rows written by SQL.
  *
- * Another index is there while REINDEX CONCURRENTLY or an administrator's CREATE
- * INDEX is at work, or was left by it. It must be filled like any other from the
- * moment on when it is ready: a row that it lacks is lost when names are
- * swapped. Then the executor does it.
+ * There is another index during REINDEX CONCURRENTLY or a CREATE INDEX by an
+ * administrator, or after it. As soon as it is ready it must be filled like any
+ * other: a row that it lacks is lost when names are swapped. In that case the
+ * executor inserts the entries.
  */
 #include "postgres.h"
 
@@ -32,17 +32,16 @@ static HeapTuple form_row(TupleDesc columns, int nours, const Datum *values, con
 static void fill_indexes(Relation table, HeapTuple row);
 
 /*
- * Inserts a row of so many columns; its column `key` is the one that the table's
- * index is on.
+ * Inserts a row of `ncolumns` columns; the table's index is on column `key`.
  *
- * The caller holds RowExclusiveLock on the table to the end of its transaction:
- * whoever builds an index waits for it, so it does not matter if the list of
- * indexes is as old as that lock. Raises 55000 if the table has lost its index, for
- * nobody would find the row, or has become one that a crash empties.
+ * The caller holds RowExclusiveLock on the table until the end of its
+ * transaction: a command that builds an index waits for it, so the list of
+ * indexes may be as old as that lock. Raises 55000 if the table has lost its
+ * index, because the row would not be found, or would be emptied by a crash.
  *
- * If the index is unique a second row of the same key is a 23505 that names it;
- * callers look before, so that it never comes to that. There is no IndexInfo: a
- * B-tree on a column has no use for one.
+ * If the index is unique, a second row with the same key raises 23505; callers
+ * check before, so that does not happen. No IndexInfo is passed: a B-tree on a
+ * column does not use it.
  */
 void
 row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull)
@@ -64,7 +63,10 @@ row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, co
 	heap_freetuple(row);
 }
 
-/* heap_insert() knows no other access method, and a crash empties an unlogged table. */
+/*
+ * Checks that the table is a logged heap: heap_insert() works with no other
+ * access method, and a crash empties an unlogged table.
+ */
 static void
 check_table(Relation table)
 {
@@ -77,11 +79,14 @@ check_table(Relation table)
 	if (table->rd_rel->relam != HEAP_TABLE_AM_OID)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s.%s\" is no heap", OUTBOX_SCHEMA, RelationGetRelationName(table)),
+				 errmsg("table \"%s.%s\" is not a heap", OUTBOX_SCHEMA, RelationGetRelationName(table)),
 				 errhint("ALTER TABLE %s.%s SET ACCESS METHOD heap;", OUTBOX_SCHEMA, RelationGetRelationName(table))));
 }
 
-/* Columns that an administrator has added get the value that ADD COLUMN gave to older rows. */
+/*
+ * Forms the tuple. Columns that an administrator has added get the value that
+ * ADD COLUMN gave to older rows.
+ */
 static HeapTuple
 form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
 {
@@ -100,9 +105,10 @@ form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
 }
 
 /*
- * Deletes a row as part of the caller's transaction, whatever its snapshot is;
- * false if somebody else has, or with `wait` false is about to. For what was
- * forgotten (record_ring.c, forgotten.c): nothing else of ours is ever deleted so.
+ * Deletes a row as part of the caller's transaction, regardless of its
+ * snapshot. Returns false if another transaction has deleted it or, with `wait`
+ * false, is about to. Only for records and tombstones of forgotten ids
+ * (record_ring.c, forgotten.c).
  */
 bool
 row_delete(Relation table, ItemPointer tid, bool wait)
