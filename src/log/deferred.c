@@ -48,14 +48,14 @@ enum
 	NCOLUMNS = COL_LOG_TX
 };
 
-/* The table while rows are appended to it. */
+/* State of the table while rows are appended to it. */
 typedef struct Appender
 {
-	Relation	table;			/* NULL = none are */
+	Relation	table;			/* NULL = no rows are being appended */
 	EState	   *estate;
 	ResultRelInfo *indexes;
 	TupleTableSlot *row;
-	int64		last_id;		/* of the message that was appended last */
+	int64		last_id;		/* id of the message appended last */
 } Appender;
 
 static Appender appender;
@@ -117,9 +117,9 @@ deferred_scan(DeferredReader reader, void *arg)
 }
 
 /*
- * Check whether a message of a record is not in Redis because it was deferred, as far
- * as is known from what `published` sees; *is_dead says that one has been given
- * up, and will not be sent by itself.
+ * Check whether a message of a record is not in Redis because it was deferred,
+ * as far as `published` shows; *is_dead says that one has been given up, and
+ * will not be sent unless an administrator retries it.
  */
 bool
 deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *published, bool *is_dead)
@@ -174,8 +174,9 @@ scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
 }
 
 /*
- * Check whether there is a row for a message, how often it was tried, and which row
- * of the log counts if it was returned; InvalidFullTransactionId if it was not.
+ * Check whether there is a row for a message. Sets how often it was tried, and
+ * which row of the log counts if it was returned; InvalidFullTransactionId if
+ * it was not.
  */
 bool
 deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
@@ -197,7 +198,7 @@ deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 	return found;
 }
 
-/* The highest id of any row, 0 if there is none. */
+/* Returns the highest id of any row; 0 if there is none. */
 int64
 deferred_highest_id(void)
 {
@@ -217,12 +218,12 @@ deferred_highest_id(void)
 
 /*
  * Appends a row, in the open transaction. There must be none for the message;
- * but if it has the id of the one that was appended just before, as rows of the
- * log may that somebody put there by hand, it gets another one. A message whose
- * body is NULL could not be read: the row says which row of the log has it.
- * Most messages for a destination that refuses come here, so it is done without
- * planning a statement; triggers, which are for rows that come by SQL, do not
- * fire. deferred_end_append() must follow in the same transaction.
+ * but if it has the same id as the one appended just before, which is possible
+ * if rows of the log were written by hand, it gets another one. A message whose
+ * body is NULL could not be read: the row names the row of the log that has it.
+ * All messages for a destination that refuses them pass here, so no statement
+ * is planned; triggers, which are for rows written by SQL, do not fire.
+ * deferred_end_append() must follow in the same transaction.
  */
 void
 deferred_append(const Message *message, int log_segment, DeferredState state,
@@ -276,11 +277,11 @@ deferred_end_append(void)
 	table_close(appender.table, NoLock);
 	memset(&appender, 0, sizeof(appender));
 
-	/* What was appended is to be seen by statements that follow. */
+	/* Make the rows visible to the following statements. */
 	CommandCounterIncrement();
 }
 
-/* Forgets what deferred_append() has opened, after the transaction was rolled back. */
+/* Resets the state of deferred_append() after the transaction was rolled back. */
 void
 deferred_abort_append(void)
 {
@@ -313,7 +314,7 @@ begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value
 	index_rescan(look->scan, &key, 1, NULL, 0);
 }
 
-/* Fetches the next row that the index finds; false if there is none. */
+/* Fetches the next row that the index finds. Returns false if there is none. */
 static bool
 next_deferred(IndexLook *look)
 {
@@ -336,14 +337,14 @@ end_look(IndexLook *look)
 	table_close(look->table, AccessShareLock);
 }
 
-/* How a state is called in outbox.deferred. */
+/* Returns the name of a state in outbox.deferred. */
 const char *
 deferred_state_name(DeferredState state)
 {
 	return state_names[state];
 }
 
-/* Reads one row; what is stored out of line is not fetched. */
+/* Reads one row; values that are stored out of line are not fetched. */
 void
 deferred_read_row(TupleTableSlot *slot, Deferred *row)
 {

@@ -1,11 +1,11 @@
 /*
  * entry.c
- *		What a message looks like in a stream: flat fields, text as UTF-8.
+ *		The form of a message in a stream: flat fields, text as UTF-8.
  *
  *	 id <message id> time <enqueued, Unix ms> body <bytes> [cause <incoming
  *	 message id>] [<header> <value> ...]
  *
- * For batch.c, which writes them into a batch, and outbox_send().
+ * Used by command.c, which writes them into a batch, and outbox_send().
  */
 #include "postgres.h"
 
@@ -27,8 +27,8 @@ static void write_utf8(const char *string, int length, EntrySink sink, void *arg
 
 /*
  * Raises 54000 if a message has more bytes than may be sent, and 22023 if its
- * headers are none, or too many. A number may be short where it is stored and long when it
- * is sent.
+ * headers are invalid or too many. A number may be short as it is stored and
+ * long as it is sent.
  */
 void
 entry_check(const Message *message)
@@ -58,7 +58,7 @@ entry_check_headers(Jsonb *headers)
 				 errdetail("They have %zu bytes as they are sent; %d are allowed.", size, MAX_HEADER_BYTES)));
 }
 
-/* How many fields an entry has: names and values together. */
+/* Returns how many fields an entry has: names and values together. */
 int
 entry_count_fields(const Message *message)
 {
@@ -66,7 +66,7 @@ entry_count_fields(const Message *message)
 				(message->headers ? JB_ROOT_COUNT(message->headers) : 0));
 }
 
-/* Hands all names and values of an entry to the sink. */
+/* Passes all names and values of an entry to the sink. */
 void
 entry_write(const Message *message, EntrySink sink, void *arg)
 {
@@ -89,7 +89,7 @@ entry_write(const Message *message, EntrySink sink, void *arg)
 		write_headers(message->headers, sink, arg);
 }
 
-/* Hands a text to the sink, as UTF-8. */
+/* Passes a text to the sink, as UTF-8. */
 void
 entry_write_text(const text *value, EntrySink sink, void *arg)
 {
@@ -103,7 +103,10 @@ count_bytes(const char *bytes, size_t size, void *arg)
 	*(size_t *) arg += size;
 }
 
-/* Whoever stores a message checks these; but a superuser may have stored anything. */
+/*
+ * Passes the headers to the sink. They were checked when the message was
+ * stored, but a superuser may have stored anything.
+ */
 static void
 write_headers(Jsonb *headers, EntrySink sink, void *arg)
 {
@@ -117,8 +120,8 @@ write_headers(Jsonb *headers, EntrySink sink, void *arg)
 				 errmsg("headers must be a JSON object")));
 
 	/*
-	 * With more fields than Redis' Lua can unpack, a script ends in the midst
-	 * of its batch.
+	 * With more fields than Lua in Redis can unpack, the script would end in
+	 * the middle of its batch.
 	 */
 	if (JB_ROOT_COUNT(headers) > MAX_HEADERS)
 		ereport(ERROR,

@@ -1,6 +1,6 @@
 /*
  * entry.h
- *		What a message looks like in a stream.
+ *		The form of a message in a stream.
  */
 #ifndef OUTBOX_ENTRY_H
 #define OUTBOX_ENTRY_H

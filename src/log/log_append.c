@@ -18,9 +18,9 @@
 #include "src/wakeup.h"
 
 /*
- * Appends a message to the current segment, as part of the caller's transaction,
- * and sees to it that the dispatcher is woken when that commits. message->tx
- * is ignored: it is always the caller's top-level transaction.
+ * Appends a message to the current segment, as part of the caller's
+ * transaction, and has the dispatcher woken when that commits. message->tx is
+ * ignored: it is always the caller's top-level transaction.
  *
  * Takes RowExclusiveLock on the segment to the end of the transaction.
  */
@@ -36,9 +36,9 @@ log_append(const Message *message)
 }
 
 /*
- * Appends a receipt: endpoint has processed msgid, and those who are told of it
- * outside of the record ring (a custom record table, a store) are yet to be.
- * Part of the caller's transaction, as log_append().
+ * Appends a receipt: the endpoint has processed msgid, which must be propagated
+ * to its custom record table or store. Part of the caller's transaction, like
+ * log_append().
  */
 void
 log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid)
@@ -57,10 +57,11 @@ log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid
 }
 
 /*
- * Appends a receipt for a message that had been deferred, and goes its way now or
- * is given up: nobody marks its record before. Which endpoint that is, and whether
- * it has a custom record table, is found out by whoever reads the receipt: until
- * then it may be restored, or get back the table that it had.
+ * Appends a receipt for a message that had been deferred and is now returned or
+ * given up: its record is not marked before that. The reader of the receipt
+ * finds out which endpoint it is for, and whether that has a custom record
+ * table: until then the endpoint may be restored, or get back the table that it
+ * had.
  */
 void
 log_append_receipt_of(const Message *message)

@@ -2,11 +2,11 @@
  * log_row.c
  *		A row of the log as a message, and a message as a row.
  *
- * Called by log_append.c, and by everything that reads rows of the log; nothing
- * else knows its columns. Besides messages the log holds receipts: rows without dest
- * that say that a message has been processed. They are never sent; windows carry
- * them to bgworker/propagate/propagation.c. All who read rows must tell them from
- * messages.
+ * Called by log_append.c, and by everything that reads rows of the log; no
+ * other file uses its columns. Besides messages the log holds receipts: rows
+ * without dest which say that a message has been processed. They are never
+ * sent; bgworker/propagate/ reads them window by window. Every reader of rows
+ * must distinguish them from messages.
  */
 #include "postgres.h"
 
@@ -20,7 +20,7 @@
 #include "src/log/log_row.h"
 #include "src/table/row.h"
 
-/* Inserts a message, as one of the caller's top-level transaction. The caller holds RowExclusiveLock. */
+/* Inserts a message of the caller's top-level transaction. The caller holds RowExclusiveLock. */
 void
 log_row_insert(Relation table, const Message *message)
 {
@@ -54,7 +54,7 @@ log_row_is_receipt(TupleTableSlot *row)
 	return slot_attisnull(row, LOG_COL_DEST);
 }
 
-/* The id of a row. */
+/* Returns the id of a row. */
 int64
 log_row_id(TupleTableSlot *row)
 {
@@ -73,7 +73,7 @@ log_row_is_of(TupleTableSlot *row, const pg_uuid_t *key)
 	return !isnull && !log_row_is_receipt(row) && memcmp(DatumGetUUIDP(its_key), key, sizeof(*key)) == 0;
 }
 
-/* The top-level transaction that enqueued a row. */
+/* Returns the top-level transaction that enqueued a row. */
 FullTransactionId
 log_row_tx(TupleTableSlot *row)
 {
@@ -82,7 +82,7 @@ log_row_tx(TupleTableSlot *row)
 	return DatumGetFullTransactionId(slot_getattr(row, LOG_COL_TX, &isnull));
 }
 
-/* The database that a row was enqueued in: this one, or one that it is a copy of. */
+/* Returns the database that a row was enqueued in: this one, or one that it is a copy of. */
 Oid
 log_row_database(TupleTableSlot *row)
 {
@@ -91,7 +91,7 @@ log_row_database(TupleTableSlot *row)
 	return DatumGetObjectId(slot_getattr(row, LOG_COL_DATABASE, &isnull));
 }
 
-/* When a row was enqueued. */
+/* Returns when a row was enqueued. */
 TimestampTz
 log_row_at(TupleTableSlot *row)
 {
@@ -101,8 +101,8 @@ log_row_at(TupleTableSlot *row)
 }
 
 /*
- * Reads a row. The body is not fetched if it is stored out of line; all else
- * that is, is fetched into palloc'd memory.
+ * Reads a row. The body is not fetched if it is stored out of line; everything
+ * else is fetched into palloc'd memory.
  */
 void
 log_row_message(TupleTableSlot *row, Message *message)
@@ -112,7 +112,7 @@ log_row_message(TupleTableSlot *row, Message *message)
 	message->body = (bytea *) DatumGetPointer(row->tts_values[LOG_COL_BODY - 1]);
 }
 
-/* The same without headers and body, which may be damaged: they are NULL. */
+/* The same without headers and body, which may be damaged and are NULL in the result. */
 void
 log_row_envelope(TupleTableSlot *row, Message *message)
 {

@@ -2,11 +2,11 @@
  * log_scan.c
  *		Reads the messages and receipts of a window or of a transaction.
  *
- * Called by the dispatcher (bgworker/publish/position.c) and by functions and views
- * that ask what is on its way. Locks are released at once.
+ * Called by the dispatcher (bgworker/publish/position.c), and by functions and
+ * views that show what is pending. Locks are released at once.
  *
- * Ids do not commit in order, so nothing may be read by "id greater than the
- * last one": what is new is what one snapshot sees and an earlier one does not.
+ * Ids are not committed in order, so rows must not be read by "id greater than
+ * the last one": new is what one snapshot sees and an earlier one does not.
  */
 #include "postgres.h"
 
@@ -28,12 +28,12 @@
 #include "src/table/relations.h"
 
 /*
- * After so many rows in a row that are not there for us it is asked whether the
- * rest of their transaction is worth a look.
+ * After this many invisible rows in a row, check whether the rest of their
+ * transaction can be skipped.
  */
 #define SKIP_AFTER	64
 
-/* So many rows of a segment are looked at for the highest id. */
+/* This many rows of a segment are looked at for the highest id. */
 #define NEWEST_ROWS	1000
 
 /* One segment that is being read. */
@@ -79,9 +79,9 @@ static bool match_key(TupleTableSlot *row, int segment, void *arg);
 static bool copy_body(TupleTableSlot *row, int segment, void *arg);
 
 /*
- * Reads the messages and receipts that `upto` sees and `after` does not, in no particular
- * order. `visible` tells which rows are committed: it must see at least what
- * `upto` sees. Locks are released at once.
+ * Reads the messages and receipts that `upto` sees and `after` does not, in no
+ * particular order. `visible` determines which rows are committed: it must see
+ * at least what `upto` sees. Locks are released at once.
  */
 void
 log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
@@ -95,7 +95,7 @@ log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto
 		const Segment *segment = &rings.ring[RING_LOG].segments[n];
 
 		/*
-		 * Nobody has written to a quiet segment since the transaction it
+		 * A quiet segment was not written to after the transaction that it
 		 * names.
 		 */
 		if (!segment_is_live(segment) ||
@@ -107,9 +107,9 @@ log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto
 }
 
 /*
- * Check whether messages of a record are in the log that `after` does not see. Reads
- * all of these: for records that were restored, where nobody knows which
- * transaction restored their messages.
+ * Check whether messages of a record are in the log that `after` does not see.
+ * Reads all rows that it does not see; for restored records, for which the
+ * transaction that restored their messages is not known.
  */
 bool
 log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
@@ -131,8 +131,8 @@ log_scan_carries(FullTransactionId tx, const pg_uuid_t *key)
 }
 
 /*
- * Reads headers, body and time of delivery of a message that `tx` enqueued, into
- * palloc'd memory. False if the log does not have it any more.
+ * Reads headers, body and time of delivery of a message that `tx` enqueued,
+ * into palloc'd memory. Returns false if the log does not have it any more.
  */
 bool
 log_scan_read_body(FullTransactionId tx, Message *message)
@@ -167,9 +167,9 @@ log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg)
 }
 
 /*
- * The highest id in the log, of those that can matter: the newest transactions of
- * each segment are asked, for what is near the end of a window must not sort before
- * what is there.
+ * Returns the highest id in the log. Only the newest rows of each segment are
+ * read, which suffices to keep new messages from sorting before those that are
+ * there.
  */
 int64
 log_scan_highest_id(void)
@@ -195,7 +195,7 @@ log_scan_highest_id(void)
 	return highest;
 }
 
-/* Reads one segment; false if the reader wants no more. */
+/* Reads one segment. Returns false if the reader ends the scan. */
 static bool
 scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
 			 const SnapshotValue *upto, LogReader reader, void *arg)
@@ -210,7 +210,7 @@ scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
 	return go_on;
 }
 
-/* Opens a segment; false if nothing was ever written to it. */
+/* Opens a segment. Returns false if nothing was ever written to it. */
 static bool
 begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible)
 {
@@ -239,7 +239,7 @@ end_segment_scan(SegmentScan *scan)
 	table_close(scan->table, AccessShareLock);
 }
 
-/* Transactions that began after `after`. */
+/* Reads transactions that began after `after`. */
 static bool
 read_new_transactions(SegmentScan *scan)
 {
@@ -252,7 +252,7 @@ read_new_transactions(SegmentScan *scan)
 	return read_matching(scan, keys, 2);
 }
 
-/* Transactions that were in progress in `after` and have ended in `upto`. */
+/* Reads transactions that were in progress in `after` and have ended in `upto`. */
 static bool
 read_ended_transactions(SegmentScan *scan)
 {
@@ -276,14 +276,18 @@ read_transaction(SegmentScan *scan, FullTransactionId tx)
 }
 
 /*
- * A transaction may have written millions of rows and be still in progress, or
- * have been rolled back: these are not read one by one. All rows of one lie side
- * by side in the index, so the scan goes on behind them.
+ * Reads the rows that match. A transaction may have written millions of rows
+ * and still be in progress, or have been rolled back: these are not read one by
+ * one. All rows of a transaction are adjacent in the index, so the scan
+ * continues behind them.
  */
 static bool
 read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
 {
-	/* A scan has the number of keys that it was begun with: repeat the last. */
+	/*
+	 * A scan must have the number of keys that it was begun with, so repeat
+	 * the last one.
+	 */
 	ScanKeyData two[2] = {keys[0], keys[nkeys - 1]};
 	int			in_vain = 0;
 
@@ -303,7 +307,7 @@ read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
 		{
 			in_vain = 0;
 			if (is_seen_by_now(scan, tx) && !was_rolled_back(XidFromFullTransactionId(tx)))
-				continue;		/* only a savepoint of it was */
+				continue;		/* only a savepoint of it was rolled back */
 			ScanKeyInit(&two[0], 1, BTGreaterStrategyNumber, F_XID8GT, FullTransactionIdGetDatum(tx));
 			index_rescan(scan->scan, two, 2, NULL, 0);
 		}
@@ -311,14 +315,14 @@ read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
 	return true;
 }
 
-/* Check whether the later snapshot sees a transaction; if there is none, no matter. */
+/* Check whether the later snapshot sees a transaction; true if there is no such snapshot. */
 static bool
 is_seen_by_now(const SegmentScan *scan, FullTransactionId tx)
 {
 	return scan->upto == NULL || snapshot_value_sees(scan->upto, tx);
 }
 
-/* Check whether nothing of a transaction that has ended, or is our own, can be there. */
+/* Check whether a transaction was rolled back, so that no row of it can be visible. */
 static bool
 was_rolled_back(TransactionId tx)
 {

@@ -2,9 +2,10 @@
  * postgres_link.c
  *		One interruptible, deadline-bound connection to another PostgreSQL.
  *
- * Called by store_postgres.c. libpq does the protocol; the waiting is ours, on our
- * latch and the socket together, so it can be interrupted and has a deadline.
- * Failure is a result here. A link that failed can only be closed.
+ * Called by store_postgres.c. libpq handles the protocol; waiting is done here,
+ * on our latch and the socket together, so it can be interrupted and has a
+ * deadline. A failure is a result here, never an ERROR. A link that failed can
+ * only be closed.
  */
 #include "postgres.h"
 
@@ -41,20 +42,26 @@ static void fail_with_connection(StoreFailure *failure, PGconn *conn);
 static void fail_with_text(StoreFailure *failure, int sqlstate, const char *text);
 static void ignore_notice(void *arg, const PGresult *notice);
 
-/* Connects; NULL with the reason if that fails within outbox.connect_timeout. */
+/*
+ * Connects. Returns NULL, with the reason, if that fails or takes longer than
+ * outbox.connect_timeout.
+ */
 PostgresLink *
 postgres_link_open(const char *url, LinkAttend attend, StoreFailure *failure)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
 	PostgresLink *link = open_with(url, true, deadline, attend, failure);
 
-	/* A pooler may take no settings; then whoever set it up answers for them. */
+	/*
+	 * A pooler may refuse settings; then time limits are left to its
+	 * configuration.
+	 */
 	if (link == NULL && strstr(failure->text, "startup parameter"))
 		link = open_with(url, false, deadline, attend, failure);
 	return link;
 }
 
-/* Connects, with or without time limits of the session's own. */
+/* Connects, with or without setting time limits in the session. */
 static PostgresLink *
 open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
 {
@@ -87,7 +94,7 @@ open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend,
 	return connected ? link : NULL;
 }
 
-/* Closes and forgets a connection. */
+/* Closes and frees a connection. */
 void
 postgres_link_close(PostgresLink *link)
 {
@@ -95,7 +102,7 @@ postgres_link_close(PostgresLink *link)
 	pfree(link);
 }
 
-/* Also in the midst of connecting. */
+/* Closes the socket, also in the middle of connecting. */
 static void
 hang_up(PostgresLink *link)
 {
@@ -108,8 +115,8 @@ hang_up(PostgresLink *link)
 }
 
 /*
- * Dials one address after the other. libpq would do so, too, but not go on
- * from one that keeps silent: each gets its share of the time that is left.
+ * Tries one address after the other. libpq would do so, too, but would not go
+ * on from one that does not answer: each gets its share of the remaining time.
  */
 static bool
 dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure)
@@ -176,7 +183,10 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 	return true;
 }
 
-/* Asks for one value, which is copied into `answer`; false with the reason if there is none. */
+/*
+ * Asks for one value, which is copied into `answer`. Returns false, with the
+ * reason, if there is none.
+ */
 bool
 postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *argument,
 				  char *answer, size_t size, StoreFailure *failure)
@@ -205,7 +215,7 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 	}
 }
 
-/* Reads meanwhile, for the other side may wait for that before it reads on. */
+/* Sends a query. Reads meanwhile, because the other side may wait for that before it reads more. */
 static bool
 send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 {
@@ -268,7 +278,7 @@ read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure)
 	return true;
 }
 
-/* Only some SQLSTATEs tell an administrator what to do; the rest is quoted. */
+/* Notes why a query failed. For some SQLSTATEs the text says what to do; other errors are quoted. */
 static void
 fail_with_result(StoreFailure *failure, const PGresult *result)
 {
@@ -297,7 +307,7 @@ fail_with_connection(StoreFailure *failure, PGconn *conn)
 	fail_with_text(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, text);
 }
 
-/* The first line will do. */
+/* Notes the first line of a text of libpq. */
 static void
 fail_with_text(StoreFailure *failure, int sqlstate, const char *text)
 {

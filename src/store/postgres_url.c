@@ -3,7 +3,7 @@
  *		The URL of a PostgreSQL database, as parameters for libpq.
  *
  * Called by store_postgres.c and postgres_link.c. Host names are looked up by
- * resolver.c, for libpq would block.
+ * resolver.c, because libpq would block.
  */
 #include "postgres.h"
 
@@ -16,21 +16,24 @@
 #include "src/settings.h"
 #include "src/store/postgres_url.h"
 
-#define CHECK_CLIENT_MS	1000	/* how often a session there looks whether we
-								 * are still there */
+#define CHECK_CLIENT_MS	1000	/* how often a session there checks that we
+								 * are still connected */
 
 static const char **find_value(PostgresUrl *url, const char *name);
 static char *next_item(char **list);
 static int	count_items(const char *list);
 
-/* Check whether a URL is one of a PostgreSQL, right or wrong. */
+/* Check whether a URL has the scheme of PostgreSQL, whether it is valid or not. */
 bool
 postgres_url_has_scheme(const char *text)
 {
 	return strncmp(text, "postgresql://", 13) == 0 || strncmp(text, "postgres://", 11) == 0;
 }
 
-/* NULL, or what is wrong with a URL. What libpq says of a URL may quote a password, so we say less. */
+/*
+ * Returns what is wrong with a URL, or NULL. The message of libpq may quote a
+ * password, so ours says less.
+ */
 const char *
 postgres_url_problem(const char *text)
 {
@@ -41,13 +44,19 @@ postgres_url_problem(const char *text)
 		return "It is not a valid URL of a PostgreSQL database.";
 	PQconninfoFree(options);
 
-	/* A slash in a password would make the rest of it the name of a database. */
+	/*
+	 * After a slash in a password the rest would be taken for the name of the
+	 * database.
+	 */
 	if (path && memchr(path, '@', strcspn(path, "?")))
 		return "In a password \"/\" must be written as \"%2F\", and behind the host \"@\" as \"%40\".";
 	return NULL;
 }
 
-/* Reads a URL; false if it is none. Copies what it says, so that nothing of libpq's is to be freed later. */
+/*
+ * Parses a URL. Returns false if it is invalid. Copies all values, so that
+ * nothing of libpq must be freed later.
+ */
 bool
 postgres_url_parse(const char *text, PostgresUrl *url)
 {
@@ -70,10 +79,10 @@ postgres_url_parse(const char *text, PostgresUrl *url)
 }
 
 /*
- * A query that we have given up would live on there, waiting for a lock maybe,
- * and the next one beside it: so the session ends it by itself, at the time at
- * which we give up, and notices when we have hung up. What the URL says of the
- * same settings comes later and counts.
+ * Adds settings that limit the session. Otherwise a query that we have given up
+ * would go on there, maybe waiting for a lock, and the next one beside it: so
+ * the session ends it when we give up, and notices when we have disconnected.
+ * Values of the same settings in the URL come later and take precedence.
  */
 void
 postgres_url_limit(PostgresUrl *url)
@@ -85,10 +94,10 @@ postgres_url_limit(PostgresUrl *url)
 }
 
 /*
- * Looks names up, so that addresses can be dialed instead: each name is repeated for each of its
- * addresses, and its port with it. libpq does not look names up that have one.
- * A name that has none is left out if another has, and none gets more than its
- * share of the time, so that some is left to dial.
+ * Looks up host names, so that libpq, which does not look up names that have an
+ * address, need not: each name is repeated for each of its addresses, with its
+ * port. A name without address is left out if another has one, and none gets
+ * more than its share of the time, so that some is left for connecting.
  */
 bool
 postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
@@ -116,7 +125,7 @@ postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, 
 		Addresses	of_host = {.n = 1};
 		const char *problem = NULL;
 
-		/* One port may stand for all. */
+		/* One port may be given for all hosts. */
 		if (port_list)
 			port = next_item(&port_list);
 		if (host[0] != '\0' && host[0] != '/' && host[0] != '@')
@@ -138,7 +147,7 @@ postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, 
 	return url->naddresses > 0;
 }
 
-/* Puts the next of the addresses that were found in the place of all hosts. */
+/* Replaces all hosts by the next address that was found. */
 void
 postgres_url_next_address(PostgresUrl *url)
 {
@@ -147,7 +156,7 @@ postgres_url_next_address(PostgresUrl *url)
 	*find_value(url, "hostaddr") = next_item(&url->addresses);
 }
 
-/* Where a parameter's value is, or is to be put. */
+/* Returns where the value of a parameter is, or where to put it. */
 static const char **
 find_value(PostgresUrl *url, const char *name)
 {
@@ -161,7 +170,7 @@ find_value(PostgresUrl *url, const char *name)
 	return &url->values[url->n++];
 }
 
-/* Cuts the first item off a list with commas; NULL when nothing is left. */
+/* Cuts the first item off a list with commas; returns NULL if nothing is left. */
 static char *
 next_item(char **list)
 {
@@ -174,7 +183,7 @@ next_item(char **list)
 	return item;
 }
 
-/* How many items a list with commas has; NULL has none. */
+/* Returns how many items a list with commas has; NULL has none. */
 static int
 count_items(const char *list)
 {

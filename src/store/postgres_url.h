@@ -15,7 +15,7 @@ typedef struct PostgresUrl
 	const char *names[POSTGRES_MAX_OPTIONS + 1];
 	const char *values[POSTGRES_MAX_OPTIONS + 1];
 	int			n;
-	int			naddresses;		/* that we have found; 0 = libpq is to know */
+	int			naddresses;		/* that were found; 0 = left to libpq */
 	char	   *hosts;			/* of those that are still to be dialed, each
 								 * a */
 	char	   *ports;			/* list with commas */

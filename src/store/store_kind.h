@@ -1,6 +1,6 @@
 /*
  * store_kind.h
- *		What each kind of store can do; for store.c and the kinds themselves.
+ *		The interface of each kind of store; for store.c and the kinds themselves.
  */
 #ifndef OUTBOX_STORE_KIND_H
 #define OUTBOX_STORE_KIND_H
@@ -15,7 +15,7 @@
  */
 typedef struct StoreKind
 {
-	/* NULL, or what is wrong with the URL. Never quotes it. */
+	/* Returns what is wrong with the URL, or NULL. Never quotes it. */
 	const char *(*url_problem) (const char *url);
 
 	void	   *(*connect) (const char *url, LinkAttend attend, StoreFailure *failure);

@@ -67,7 +67,7 @@ postgres_store_remove(void *connection, const pg_uuid_t *key, bool *found, Store
 	return ask_about_key(connection, "SELECT outbox.store_remove($1)", key, found, failure);
 }
 
-/* Asks what is answered by yes or no; any other answer is a failure. */
+/* Asks a question with a boolean answer; any other answer is a failure. */
 static bool
 ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
@@ -85,7 +85,7 @@ ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *f
 	return false;
 }
 
-/* One statement, so all are there or none. */
+/* Adds ids by one statement, so all are there or none. */
 static bool
 postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
 				   StoreFailure *failure)
@@ -119,7 +119,7 @@ postgres_store_inspect(void *connection, const char *client, StoreReport *report
 	return true;
 }
 
-/* Without hyphens, which PostgreSQL reads as well. */
+/* Writes a UUID without hyphens, which PostgreSQL accepts. */
 static void
 put_uuid(StringInfo out, const pg_uuid_t *uuid)
 {

@@ -1,6 +1,6 @@
 /*
  * store_server.c
- *		What this database does for others as their deduplication store.
+ *		What this database does as the deduplication store of others.
  *
  * Called by SQL from store_postgres.c of another server, or of another database
  * of this one. The ids that others propagate are records here, without a name:
@@ -61,7 +61,10 @@ outbox_store_add(PG_FUNCTION_ARGS)
 	PreventCommandIfReadOnly("outbox.store_add()");
 	deconstruct_array(array, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &keys, &isnull, &n);
 
-	/* In one order, so that two who add the same ids do not deadlock. */
+	/*
+	 * In a fixed order, so that two sessions that add the same ids do not
+	 * deadlock.
+	 */
 	for (int i = 0; i < n; i++)
 	{
 		if (isnull[i])
