@@ -1,9 +1,9 @@
 /*
  * endpoint_use.c
- *		What is still on its way for an endpoint: messages, and ids for others.
+ *		Finds messages that an endpoint has not sent yet, and ids that were not propagated.
  *
- * Called by outbox_drop_endpoint(). It looks at what is committed now, in the log and
- * among what is deferred.
+ * Called by outbox_drop_endpoint(). It searches what is committed now, in the
+ * log and among deferred messages.
  */
 #include "postgres.h"
 
@@ -23,8 +23,7 @@ typedef struct EndpointSearch
 	bool		has_store;
 	const SnapshotValue *published; /* what is in Redis was seen by this */
 	bool		found;
-	bool		is_id;			/* a message is in Redis, but those whom the
-								 * endpoint names have not been told */
+	bool		is_id;			/* it is an id that was not propagated yet */
 } EndpointSearch;
 
 static void search_undispatched(EndpointSearch *search);
@@ -59,7 +58,10 @@ search_undispatched(EndpointSearch *search)
 	Window		published;
 	Window		propagated;
 
-	/* In the order in which a message may move meanwhile: none is missed. */
+	/*
+	 * In the order in which a message may move meanwhile, so that none is
+	 * missed.
+	 */
 	if (!window_published(&published))
 		return;
 	search->published = published.snapshot;

@@ -1,9 +1,9 @@
 /*
  * enqueued.c
- *		What outbox_enqueued() shows: the messages of this very transaction.
+ *		outbox_enqueued(): the messages of the current transaction.
  *
- * For tests, which may then be rolled back. It must never show what anybody else
- * has enqueued.
+ * For tests, which may then be rolled back. It must never show messages of
+ * other transactions.
  */
 #include "postgres.h"
 

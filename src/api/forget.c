@@ -1,10 +1,10 @@
 /*
  * forget.c
- *		outbox_forget(): has a processed message count as new again.
+ *		outbox_forget(): makes a processed message count as new again.
  *
  * Called by administrators, after a bug in a handler and in tests. Checks its
- * arguments and delegates to record.c. What the message has caused is none of
- * its business: messages that are enqueued are sent.
+ * arguments and calls record.c. It does not affect messages that the processed
+ * one has caused: they are sent.
  */
 #include "postgres.h"
 

@@ -70,7 +70,7 @@ outbox_replay(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(replayed);
 }
 
-/* Our own copies are not published, so we never meet them here. */
+/* Our own copies are not published, so they are not found here. */
 static int64
 replay_segment(Oid table, const Wanted *wanted)
 {
@@ -93,7 +93,7 @@ replay_segment(Oid table, const Wanted *wanted)
 		if (!is_to_replay(&message, wanted))
 			continue;
 		message.id = message_id_next();
-		message.has_key = false;	/* nobody waits for the copy */
+		message.has_key = false;	/* the copy belongs to no record */
 		message.deliver_at = 0;
 		log_append(&message);
 		replayed++;

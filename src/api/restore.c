@@ -3,16 +3,16 @@
  *		What makes pg_dump and pg_restore carry an outbox along, and keeps
  *		logical replication out of it.
  *
- * A dump takes the messages that are pending, those that are deferred, and all
- * records. On restore they come by COPY into whatever table they were dumped
- * from, which means nothing in the new database: a trigger sends each into the
- * current segment instead, as part of the transaction that restores it. There it
- * is an ordinary message or record, and sent once by the ordinary way.
+ * A dump contains pending and deferred messages, and all records. On restore
+ * they come by COPY into the table that they were dumped from, which has no
+ * meaning in the new database: a trigger redirects each row to the current
+ * segment, as part of the transaction that restores it. There it is an ordinary
+ * message or record, and the message is sent once.
  *
- * A message gets an id of its own, for ids of the old database mean nothing
+ * A message gets a new id, because ids of the old database have no meaning
  * among those that were enqueued here meanwhile. Its place among those that are
- * restored is that of its row: a dump has them all in one table, log_0, in the order
- * of their ids (see the extension's script).
+ * restored is that of its row: a dump has them all in one table, log_0, in the
+ * order of their ids (see the extension's script).
  */
 #include "postgres.h"
 

@@ -2,10 +2,10 @@
  * send.c
  *		outbox_send(): immediate dispatch.
  *
- * The one function in which a caller waits for Redis: the message goes there
- * now, outside of the transaction, whatever becomes of that. It needs no
- * dispatcher. The caller is told of every failure; after one that came while
- * the answer was due nobody knows whether the message has arrived.
+ * The only function in which a caller waits for Redis: the message is sent at
+ * once, outside of the transaction, even if that is rolled back. It needs no
+ * dispatcher. Every failure is reported to the caller; after one that occurred
+ * while the answer was due it is unknown whether the message has arrived.
  */
 #include "postgres.h"
 
@@ -102,7 +102,7 @@ send_now(Message *message)
 	read_destination(message, &maxlen);
 	command = make_command(message, maxlen);
 
-	/* Right before: an error that nobody catches would leave it behind. */
+	/* As late as possible: an error before the PG_TRY would leak it. */
 	link = redis_link_create(check_interrupts);
 	PG_TRY();
 	{
@@ -124,7 +124,7 @@ send_now(Message *message)
 	return entry;
 }
 
-/* Puts the stream in the place of the name, if the destination has one. */
+/* Replaces the name by the stream, if the destination has one. */
 static void
 read_destination(Message *message, int *maxlen)
 {
@@ -177,7 +177,7 @@ add_to_command(const char *bytes, size_t size, void *arg)
 	resp_put(arg, bytes, size);
 }
 
-/* Returns the id of the entry; NULL with the link's error if there is none. */
+/* Returns the id of the entry; NULL if that failed, and the link has the error. */
 static char *
 add_entry(RedisLink *link, StringInfo command)
 {

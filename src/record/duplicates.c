@@ -5,7 +5,8 @@
  * Called by session.c, and by record_view.c for outbox.endpoints. The counters
  * are in shared memory and start at 0 with the server. An endpoint takes a
  * counter with its first duplicate and keeps it; there are COUNTED_ENDPOINTS of
- * them, and who comes later is counted in the total only. Nothing here waits.
+ * them, and further endpoints are counted in the total only. Nothing here
+ * waits.
  */
 #include "postgres.h"
 
@@ -31,7 +32,7 @@ duplicates_count(const char *endpoint)
 		pg_atomic_fetch_add_u64(&counter->duplicates, 1);
 }
 
-/* How many were counted of an endpoint; false if it is not known. */
+/* Sets how many duplicates an endpoint had. Returns false if that is not known. */
 bool
 duplicates_of(const char *endpoint, uint64 *count)
 {
@@ -45,8 +46,9 @@ duplicates_of(const char *endpoint, uint64 *count)
 }
 
 /*
- * The counter of an endpoint, or else the free one that it would get; NULL if
- * all are taken. Each begins to look at a place of its own and goes round.
+ * Returns the counter of an endpoint, or the free one that it would get; NULL
+ * if all are taken. The search begins at a place that depends on the name, and
+ * wraps around.
  */
 static EndpointCounter *
 find_counter(DatabaseShared *shared, const char *endpoint, bool create)

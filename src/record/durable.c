@@ -2,15 +2,15 @@
  * durable.c
  *		Waits until the record of a duplicate is safe, and for the standby.
  *
- * durable_wait() is called by whoever says "this message has been processed" to somebody who will
- * then forget the message: outbox_begin() when it returns false, and a database
- * that is a store for others. Others see a commit before it is on disk if
- * synchronous_commit was off, and before it is on the synchronous standby if that
- * was local or the wait was cancelled. If the server crashed then, or the standby
- * took over, both would be gone: the record, and the message, which nobody would
- * deliver again.
+ * durable_wait() is called before a client is told that a message has been
+ * processed, after which it will not deliver the message again: when
+ * outbox_begin() returns false, and in a database that is a store for others.
+ * Other sessions see a commit before it is on disk if synchronous_commit was
+ * off, and before it is on the synchronous standby if that was local or the
+ * wait was cancelled. If the server crashed then, or the standby took over,
+ * both the record and the message would be lost.
  *
- * How a record may have come to be seen:
+ * Why a record may be visible:
  *
  *	 plain COMMIT		on disk, and on the standby, before others see it
  *	 ... asynchronous	the commit log knows how far the WAL must be flushed
@@ -22,10 +22,11 @@
  *						the dispatcher waits for disk and standby before that
  *	 after a crash		what was replayed is on disk; the standby is asked
  *
- * durable_wait_for_standby() is called by whoever has committed and must do other
- * things while the standby does not have it yet (bgworker/transaction.c).
+ * durable_wait_for_standby() is called after a commit by a process that must do
+ * other things while the standby does not have it yet (bgworker/transaction.c).
  *
- * It must never be called with a lock on a key held: it waits.
+ * These functions wait, so they must never be called while holding the lock on
+ * a key.
  */
 #include "postgres.h"
 
@@ -50,8 +51,8 @@ static bool is_known_to_commit_log(FullTransactionId tx);
 static bool standby_has(XLogRecPtr lsn);
 
 /*
- * Returns when the record that a look has found is as safe as a commit of this
- * session's would be: on disk in any case, and on the synchronous standby if
+ * Returns when the record that a lookup has found is as safe as a commit of
+ * this session: on disk in any case, and on the synchronous standby if
  * synchronous_commit asks for that. Can be cancelled, with an error.
  */
 void
@@ -79,7 +80,7 @@ durable_wait(const RecordLook *look)
 		durable_wait_for_standby(GetFlushRecPtr(NULL), NULL);
 }
 
-/* Check whether a commit of this session's would wait for a synchronous standby now. */
+/* Check whether a commit of this session would wait for a synchronous standby now. */
 bool
 durable_has_standby(void)
 {
@@ -89,8 +90,8 @@ durable_has_standby(void)
 /*
  * Returns when the synchronous standby has the WAL up to `lsn`, or none is
  * configured any more. `attend` is called at least every LOOK_AGAIN_MS; without
- * one the wait can be cancelled, with an error. SyncRepWaitForLSN() would attend to
- * nothing, and return from a wait that was cancelled as if all were well.
+ * it the wait can be cancelled, with an error. SyncRepWaitForLSN() would call
+ * nothing meanwhile, and returns from a cancelled wait as if it had succeeded.
  */
 void
 durable_wait_for_standby(XLogRecPtr lsn, void (*attend) (void))
@@ -110,13 +111,13 @@ durable_wait_for_standby(XLogRecPtr lsn, void (*attend) (void))
 	}
 }
 
-/* Flushes the WAL as far as this commit needs it, if it does at all. */
+/* Flushes the WAL as far as this commit needs it, if at all. */
 static void
 flush_commit(TransactionId xid)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
-	/* A frozen version of a row no longer tells; what froze it came later. */
+	/* A frozen version of a row does not tell its transaction. */
 	if (!TransactionIdIsNormal(xid))
 		lsn = GetXLogInsertRecPtr();
 	else
@@ -130,14 +131,17 @@ flush_commit(TransactionId xid)
 		XLogFlush(lsn);
 }
 
-/* What is so old that its number may be another's now was flushed long ago. */
+/*
+ * Check whether the commit log has a transaction. An older one, whose number
+ * may have been reused, was flushed long ago.
+ */
 static bool
 is_known_to_commit_log(FullTransactionId tx)
 {
 	return U64FromFullTransactionId(ReadNextFullTransactionId()) - U64FromFullTransactionId(tx) < MaxTransactionId / 2;
 }
 
-/* As far as synchronous_commit asks: written, or flushed. */
+/* Check whether the standby has written or flushed the WAL, as synchronous_commit asks. */
 static bool
 standby_has(XLogRecPtr lsn)
 {

@@ -1,11 +1,12 @@
 /*
  * endpoint.c
- *		Reads the settings of endpoints, and remembers them.
+ *		Reads and caches the settings of endpoints.
  *
  * Called by outbox_begin() for its endpoint, by cleanup for the longest
- * retention, and by propagation.c for who is to be told. All endpoints are read at once into a cache of this backend; a
- * trigger on the table, outbox_endpoint_changed(), sends the invalidation that
- * empties it, so a restored dump counts as much as outbox_alter_endpoint().
+ * retention, and by propagation.c for stores and tables. All endpoints are read
+ * at once into a cache of this backend; a trigger on the table,
+ * outbox_endpoint_changed(), sends the invalidation that empties it, so it also
+ * works for a restored dump.
  */
 #include "postgres.h"
 
@@ -38,7 +39,7 @@ enum
 	COL_STORE_RETENTION
 };
 
-/* A row of outbox.endpoint; what is NULL there falls back on a setting. */
+/* A row of outbox.endpoint; a NULL there means a setting. */
 typedef struct EndpointRow
 {
 	char	   *name;
@@ -76,10 +77,10 @@ endpoint_init(void)
 }
 
 /*
- * The settings of an endpoint, those it does not have of its own taken from
+ * Returns the settings of an endpoint; those that are not set are taken from
  * outbox.concurrency and outbox.retention. The name in the result is the one
- * passed in; other strings live until the next call. Raises 42704 if there is
- * no such endpoint.
+ * passed in; other strings are valid until the next call. Raises 42704 if there
+ * is no such endpoint.
  */
 Endpoint
 endpoint_get(const char *name)
@@ -94,7 +95,7 @@ endpoint_get(const char *name)
 	return endpoint;
 }
 
-/* The same; false if there is no such endpoint. */
+/* The same, but returns false if there is no such endpoint. */
 bool
 endpoint_find(const char *name, Endpoint *endpoint)
 {
@@ -113,7 +114,7 @@ endpoint_find(const char *name, Endpoint *endpoint)
 	return strcmp(name, "default") == 0;
 }
 
-/* Visits all endpoints that have settings. What is visited must not wait. */
+/* Calls visit() for all endpoints that have settings. It must not wait. */
 void
 endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
 {
@@ -126,7 +127,7 @@ endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
 	}
 }
 
-/* All endpoints, palloc'd with their strings; "default" may have no row. */
+/* Returns all endpoints, palloc'd with their strings; "default" may have no row. */
 List *
 endpoint_list(void)
 {
@@ -144,7 +145,8 @@ endpoint_list(void)
 
 /*
  * Raises 40001 if the records of an endpoint are not kept any more where
- * `mapping` says, or if it has got another store: that would not be told of them.
+ * `mapping` says, or if it now has another store, to which they would not be
+ * propagated.
  */
 void
 endpoint_check_place(const char *name, const RecordMapping *mapping, const char *dedup_store)
@@ -171,7 +173,7 @@ endpoint_check_place(const char *name, const RecordMapping *mapping, const char 
 				 errhint("Retry the transaction.")));
 }
 
-/* The longest time that any record must be remembered here, in microseconds. */
+/* Returns the longest time that any record must be remembered here, in microseconds. */
 int64
 endpoint_longest_retention(void)
 {
@@ -196,7 +198,7 @@ outbox_endpoint_changed(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* A copy of an endpoint that outlives the next endpoint_get(). */
+/* Returns a copy of an endpoint that outlives the next endpoint_get(). */
 static Endpoint *
 copy_of(const char *name)
 {
@@ -210,7 +212,7 @@ copy_of(const char *name)
 	return copy;
 }
 
-/* A row's settings, with those of the server where it has none. */
+/* Returns the settings of a row, with those of the server where it has none. */
 static Endpoint
 settle(const EndpointRow *row, const char *name)
 {
@@ -226,9 +228,10 @@ settle(const EndpointRow *row, const char *name)
 }
 
 /*
- * How long records live here. Beside a store no shorter than outbox.replay_window:
- * if the store loses its newest ids they must be here until it has them again, and
- * whoever looked before a record went must have reason to look there again.
+ * Returns how long records are kept here. With a store that is at least
+ * outbox.replay_window: if the store loses its newest ids, they must be here
+ * until it has them again, and a session that looked before a record was
+ * removed must know that it has to look in the store again.
  */
 static int64
 retention_of(const EndpointRow *row)
@@ -244,7 +247,7 @@ wanted_retention(const EndpointRow *row)
 	return row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC;
 }
 
-/* Reads all endpoints, unless they are known and nothing has changed. */
+/* Reads all endpoints, unless the cache is valid. */
 static void
 load_endpoints(void)
 {
@@ -270,7 +273,7 @@ load_endpoints(void)
 
 	/* A new snapshot, so that no isolation level sees old settings. */
 	table = table_open(relation, AccessShareLock);
-	cached_relation = relation; /* a change while we read makes it stale */
+	cached_relation = relation; /* a change during the read makes it stale */
 	stale = false;
 	moment_begin(&moment, table);
 	slot = table_slot_create(table, NULL);
@@ -333,7 +336,7 @@ load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping)
 	record_mapping_read(mapping, table, isnull ? NULL : DatumGetJsonbP(columns));
 }
 
-/* As everywhere in PostgreSQL a month counts 30 days here. */
+/* Converts an interval; as elsewhere in PostgreSQL a month has 30 days. */
 static int64
 interval_to_microseconds(const Interval *interval)
 {

@@ -1,25 +1,26 @@
 /*
  * forgotten.c
- *		Tombstones: ids that an administrator has had forgotten.
+ *		Tombstones: ids that an administrator has made the outbox forget.
  *
- * Called by record_ring.c, under the lock on the key, and by bgworker/ring/cleanup.c.
- * A compacted row is never changed, so a record that is to be forgotten stays where
- * it is, and a row of outbox.forgotten says that it does not count:
+ * Called by record_ring.c, under the lock on the key, and by
+ * bgworker/ring/cleanup.c. A compacted row is never changed, so a record that
+ * is forgotten stays where it is, and a row of outbox.forgotten says that it
+ * does not count:
  *
  *	 forget		writes the tombstone, if the id is known
  *	 claim		deletes it, in the same transaction that writes the new record
  *
- * So as long as a tombstone is committed every committed record of its key is
- * older, wherever it is and wherever it is copied to, and does not count; and
- * when it is gone all of them do. A transaction in progress speaks for itself by
- * its rows, as a claim does: what it wrote shows as such in a dirty snapshot, and
- * if it is rolled back all is as it was.
+ * So as long as there is a committed tombstone, every committed record of its
+ * key is older, wherever it is and wherever it is copied to, and does not
+ * count; without a tombstone all of them count. Rows of a transaction in
+ * progress are visible to a dirty snapshot, as those of a claim are; if it is
+ * rolled back, nothing has changed.
  *
- * A tombstone whose key is in no segment any more is deleted by cleanup. It must
- * never go earlier: then the id would be known again.
+ * A tombstone whose key is in no segment any more is deleted by cleanup. It
+ * must never be deleted earlier, because the id would be known again.
  *
- * There are few tombstones; nearly always the table is empty, and a claim
- * does not look any further.
+ * There are few tombstones; nearly always the table is empty, and a claim does
+ * nothing more here.
  */
 #include "postgres.h"
 
@@ -51,7 +52,7 @@ enum
 	NCOLUMNS = COL_AT
 };
 
-/* A round of cleanup looks at no more of them. */
+/* A round of cleanup checks at most this many. */
 #define EXPIRED_AT_ONCE	1000
 
 /* Does something with a tombstone that the dirty snapshot shows. */
@@ -70,8 +71,8 @@ static void delete_tombstone(Relation table, TupleTableSlot *row, const Snapshot
 static bool is_old(TupleTableSlot *row, TimestampTz before, pg_uuid_t *key);
 
 /*
- * Check whether a key has been forgotten, without waiting for anybody. *in_progress is
- * the transaction to wait for where one is in progress.
+ * Check whether a key has been forgotten, without waiting. *in_progress is set
+ * to the transaction to wait for, if one is in progress.
  */
 Forgotten
 forgotten_look(const pg_uuid_t *key, TransactionId *in_progress)
@@ -83,7 +84,7 @@ forgotten_look(const pg_uuid_t *key, TransactionId *in_progress)
 	return verdict.forgotten;
 }
 
-/* Writes a tombstone, which holds from now on in this transaction. */
+/* Writes a tombstone, which is effective from now on in this transaction. */
 void
 forgotten_add(const pg_uuid_t *key)
 {
@@ -99,7 +100,7 @@ forgotten_add(const pg_uuid_t *key)
 	CommandCounterIncrement();
 }
 
-/* Deletes the tombstones of a key, with the claim that the caller makes. */
+/* Deletes the tombstones of a key, as part of the caller's claim. */
 void
 forgotten_clear(const pg_uuid_t *key)
 {
@@ -108,8 +109,8 @@ forgotten_clear(const pg_uuid_t *key)
 }
 
 /*
- * Deletes tombstones that are older than that, in microseconds, and whose key is
- * kept nowhere any more. A claim that meets one which is being deleted waits for us.
+ * Deletes tombstones that are older than `age` microseconds and whose key is in
+ * no segment any more. A claim that finds one being deleted waits for us.
  */
 void
 forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key))
@@ -135,7 +136,7 @@ forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key))
 	table_close(table, NoLock);
 }
 
-/* Finds the tombstones of a key that are there or on their way. */
+/* Calls a function for the tombstones of a key, committed or in progress. */
 static void
 each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 {
@@ -163,7 +164,7 @@ each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 	table_close(table, mode == AccessShareLock ? AccessShareLock : NoLock);
 }
 
-/* A TombstoneUse. Of several the one counts that stays. */
+/* A TombstoneUse: notes what a tombstone says. Of several, the one that is not being deleted counts. */
 static void
 take_in_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg)
 {
@@ -187,7 +188,7 @@ delete_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty,
 		(void) row_delete(table, &row->tts_tid, true);
 }
 
-/* Check whether a tombstone was written before a time; *key is what it is about. */
+/* Check whether a tombstone was written before a time; sets *key to its key. */
 static bool
 is_old(TupleTableSlot *row, TimestampTz before, pg_uuid_t *key)
 {

@@ -1,6 +1,6 @@
 /*
  * forgotten.h
- *		Ids that an administrator has had forgotten.
+ *		Tombstones of ids that an administrator has made the outbox forget.
  */
 #ifndef OUTBOX_FORGOTTEN_H
 #define OUTBOX_FORGOTTEN_H
@@ -13,8 +13,8 @@ typedef enum Forgotten
 	FORGOTTEN_NOT,				/* there is none */
 	FORGOTTEN_PERHAPS,			/* a transaction in progress has written one */
 	FORGOTTEN_YES,				/* written by this transaction, or committed */
-	FORGOTTEN_NO_LONGER			/* a transaction in progress has deleted it:
-								 * it claims the id anew */
+	FORGOTTEN_NO_LONGER			/* a transaction in progress has deleted it,
+								 * because it claims the id again */
 } Forgotten;
 
 extern Forgotten forgotten_look(const pg_uuid_t *key, TransactionId *in_progress);

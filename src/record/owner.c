@@ -1,13 +1,13 @@
 /*
  * owner.c
- *		Running statements with the rights of a table's owner, and with no others.
+ *		Runs statements with exactly the privileges of a table's owner.
  *
- * Called around statements on tables that the caller need have no rights on:
- * outbox.endpoint, and custom record tables, which may have triggers and
- * defaults. These run with the rights of the table's owner in a
- * security-restricted operation, as they do under VACUUM and REINDEX: so they
- * gain nothing from whoever happens to call, be it a superuser or a worker.
- * Nor may they use the outbox, which is in the midst of something.
+ * Called around statements on tables on which the caller need not have
+ * privileges: outbox.endpoint, and custom record tables, which may have
+ * triggers and defaults. These run with the privileges of the table's owner in
+ * a security-restricted operation, as under VACUUM and REINDEX, so they gain
+ * nothing from the caller, even if that is a superuser or a worker. They must
+ * not use the outbox, which is in the middle of an operation.
  */
 #include "postgres.h"
 
@@ -26,9 +26,9 @@ static void run_as_owner(Oid owner, OwnerStatement statement, void *arg);
 static void close_cursors(void);
 
 /*
- * Takes the rights of `owner`, with a search_path that finds nobody's objects
- * but the system's. An error needs no owner_rights_return(): the end of the
- * (sub)transaction restores all.
+ * Switches to the privileges of `owner`, with a search_path that finds only
+ * system objects. After an error owner_rights_return() is not needed: the end
+ * of the (sub)transaction restores everything.
  */
 void
 owner_rights_take(OwnerRights *before, Oid owner)
@@ -48,9 +48,9 @@ owner_rights_return(const OwnerRights *before)
 }
 
 /*
- * Runs a statement on a record table with the rights of its owner, in a
- * subtransaction. Returns NULL; or the error that it has raised, in the caller's
- * memory, with all that it did rolled back.
+ * Runs a statement on a record table with the privileges of its owner, in a
+ * subtransaction. Returns NULL; or the error that it has raised, in the
+ * caller's memory context, after rolling it back.
  */
 ErrorData *
 owner_try(Oid owner, OwnerStatement statement, void *arg)
@@ -83,8 +83,8 @@ owner_try(Oid owner, OwnerStatement statement, void *arg)
 }
 
 /*
- * Notes that a statement is going to run code of the owner of a record table:
- * triggers, defaults, checks. That may use nothing of the outbox until
+ * Notes that a statement is about to run code of the owner of a record table:
+ * triggers, defaults, checks. That code must not use the outbox until
  * owner_code_end(), which must be called after an error, too.
  */
 void
@@ -99,7 +99,7 @@ owner_code_end(void)
 	code_runs = false;
 }
 
-/* Raises 55000 if it is code of the owner of a record table that calls. */
+/* Raises 55000 if it is called by code of the owner of a record table. */
 void
 owner_code_refuse(void)
 {
@@ -109,7 +109,7 @@ owner_code_refuse(void)
 				 errmsg("a trigger of a record table must not use the outbox")));
 }
 
-/* Cursors must be closed with the rights of the owner still taken. */
+/* Runs the statement. Cursors must be closed while the privileges of the owner are in force. */
 static void
 run_as_owner(Oid owner, OwnerStatement statement, void *arg)
 {
@@ -124,8 +124,9 @@ run_as_owner(Oid owner, OwnerStatement statement, void *arg)
 }
 
 /*
- * Closes what triggers have left open, which are all cursors of our subtransaction:
- * the owner's statement would run with the rights of whoever fetches from it.
+ * Closes the cursors that triggers have left open, which are all those of our
+ * subtransaction: otherwise the owner's query would run with the privileges of
+ * the role that fetches from it.
  */
 static void
 close_cursors(void)

@@ -1,6 +1,6 @@
 /*
  * owner.h
- *		Running statements with the rights of a table's owner.
+ *		Runs statements with exactly the privileges of a table's owner.
  */
 #ifndef OUTBOX_OWNER_H
 #define OUTBOX_OWNER_H

@@ -73,8 +73,9 @@ static bool all_is_propagated(void);
 static void append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /*
- * Names the record of a message; strings are copied into the current context.
- * Raises an error if the endpoint's own table cannot be used.
+ * Names the record of a message; strings are copied into the current memory
+ * context. Raises an error if the custom record table of the endpoint cannot be
+ * used.
  */
 void
 record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
@@ -84,8 +85,8 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
 
 	/*
-	 * Until the store need not know the id, a record that is still here
-	 * counts: whether the store has lost it only cleanup knows.
+	 * A record that is still here counts as long as the store must know the
+	 * id: only cleanup knows whether the store has lost it.
 	 */
 	name->retention = Max(endpoint->retention, endpoint->store_retention);
 	record_mapping_copy(&name->mapping, &endpoint->mapping);
@@ -96,9 +97,8 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 }
 
 /*
- * Looks whether a message has a record, without waiting for another
- * transaction. If memo is not NULL it notes what a claim later need not look
- * at again.
+ * Looks up the record of a message, without waiting for another transaction. If
+ * memo is not NULL, notes there what a later claim need not look at again.
  */
 RecordLook
 record_look(const RecordName *name, RecordMemo *memo)
@@ -146,7 +146,7 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 	return found;
 }
 
-/* Looks where the endpoint keeps its records. */
+/* Looks up a record where the endpoint keeps its records. */
 static RecordLook
 look_up(const RecordName *name, RecordMemo *memo)
 {
@@ -158,7 +158,7 @@ look_up(const RecordName *name, RecordMemo *memo)
 			return found;
 	}
 
-	/* It may have had records here before it got a table. */
+	/* It may have had records in the ring before it got a table. */
 	return record_ring_look(name, memo);
 }
 
@@ -174,7 +174,7 @@ claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *mem
 {
 	RecordClaim claim;
 
-	/* One by one: the rings are large, and read anew each time. */
+	/* Field by field: the rings are large, and read again each time. */
 	claim.name = name;
 	claim.memo = memo;
 	claim.refusal = NULL;
@@ -199,12 +199,15 @@ claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *mem
 		if (look.fate == RECORD_IN_PROGRESS)
 			XactLockTableWait(look.xmin, NULL, NULL, XLTW_None);
 
-		/* What begin saw is too old now. */
+		/* What begin has seen is too old now. */
 		claim.memo = NULL;
 	}
 }
 
-/* Looks where the record is to go; an endpoint with a table may have had its records in the ring before. */
+/*
+ * Looks up a record where it is to be written; an endpoint with a table may
+ * have had records in the ring before.
+ */
 static RecordLook
 look_to_claim(const RecordPlace *place, RecordClaim *claim)
 {
@@ -215,7 +218,10 @@ look_to_claim(const RecordPlace *place, RecordClaim *claim)
 	return look;
 }
 
-/* Writes a record that is nowhere; false if somebody else's statement was faster. */
+/*
+ * Writes a record that exists nowhere. Returns false if a statement of another
+ * transaction was faster.
+ */
 static bool
 insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 {
@@ -233,16 +239,16 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 }
 
 /*
- * Raises 40001 if this transaction is older than the retention: what it looked
- * at may have been forgotten meanwhile. And if the endpoint has got another
- * place for its records since begin, or another store: then others look there.
- * Called with the lock on the key, so whoever gets it next has the new settings or
- * sees us.
+ * Raises 40001 if this transaction is older than the retention, because records
+ * may have expired since it looked; or if the endpoint has another place for
+ * its records, or another store, since begin, because other transactions look
+ * there. Called with the lock on the key, so the next process that gets it has
+ * the new settings or sees our record.
  */
 static void
 check_may_claim(const RecordName *name)
 {
-	/* A record that is being restored goes into the ring in any case. */
+	/* A record that is being restored is always written to the ring. */
 	if (record_is_appended(name))
 		return;
 	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
@@ -255,10 +261,10 @@ check_may_claim(const RecordName *name)
 }
 
 /*
- * Check whether somebody may have let a record go since the look that the memo is
- * of: that happens outbox.replay_window after the id was added to the store,
- * at the earliest. That goes by the wall clock, which may be set; half of it is
- * a margin.
+ * Check whether a record may have been removed since the lookup that the memo
+ * is from: that happens at the earliest outbox.replay_window after the id was
+ * added to the store. Half of that time is a margin, because it is measured by
+ * the wall clock, which may be set.
  */
 static bool
 is_late(const RecordMemo *memo)
@@ -276,11 +282,12 @@ is_in_store(const RecordName *name)
 }
 
 /*
- * Has a message forgotten wherever the endpoint's ids are kept: the next claim of
- * it succeeds. False if it was not known.
+ * Forgets a message wherever the endpoint's ids are kept, so that the next
+ * claim of it succeeds. Returns false if it was not known.
  *
- * Raises 25001 if there is a store and this is not a transaction of its own, for
- * what is removed there is so at once; and 55000 if the id is still to be added.
+ * Raises 25001 if there is a store and this is a transaction block, because
+ * what is removed there cannot be rolled back; and 55000 if the id is still to
+ * be added.
  */
 bool
 record_forget(const RecordName *name)
@@ -352,8 +359,9 @@ all_is_propagated(void)
 }
 
 /*
- * Writes a record of which only the key may be known (endpoint and msgid are then
- * NULL), unless it is there already, and safe; like a claim, but of any age.
+ * Writes a record of which maybe only the key is known (endpoint and msgid are
+ * then NULL), unless it exists already; like a claim, but regardless of the age
+ * of the transaction.
  */
 void
 record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
@@ -361,14 +369,14 @@ record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 	append_unclaimed(key, endpoint, msgid, false);
 }
 
-/* The same with a record that a dump has brought: it does not undo that its id was forgotten. */
+/* The same for a record from a dump, which stays forgotten if its id was forgotten. */
 void
 record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
 	append_unclaimed(key, endpoint, msgid, true);
 }
 
-/* The record that is there already may not be safe yet: hence the wait. */
+/* Writes a record unless it exists already; in that case waits until the existing one is safe. */
 static void
 append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored)
 {

@@ -1,6 +1,6 @@
 /*
  * record.h
- *		Records: the durable claim that an endpoint has processed a message.
+ *		Records: the durable claims that an endpoint has processed a message.
  */
 #ifndef OUTBOX_RECORD_H
 #define OUTBOX_RECORD_H
@@ -27,7 +27,7 @@ typedef struct RecordName
 								 * record: it has a receipt in the log */
 } RecordName;
 
-/* What a look for a record found. */
+/* The result of looking up a record. */
 typedef enum RecordFate
 {
 	RECORD_ABSENT,
@@ -52,14 +52,14 @@ typedef struct RecordLook
 } RecordLook;
 
 /*
- * What a look proved, so that a later claim need not look everywhere again:
- * at this generation every segment but the current one was free of writers, and
- * at this time a store did not have the id.
+ * What a lookup has proved, so that a later claim need not look everywhere
+ * again: at this generation no segment but the current one had writers, and at
+ * this time a store did not have the id.
  */
 typedef struct RecordMemo
 {
-	TimestampTz looked_at;		/* when the look began, by the wall clock */
-	TimestampTz looked_at_clock;	/* and by one that nobody sets */
+	TimestampTz looked_at;		/* when the lookup began, by the wall clock */
+	TimestampTz looked_at_clock;	/* and by clock_now() */
 	bool		others_were_quiet;
 	int64		generation;
 } RecordMemo;

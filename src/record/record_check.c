@@ -1,11 +1,11 @@
 /*
  * record_check.c
- *		Whether a custom record table can hold an endpoint's records.
+ *		Checks whether a custom record table can hold the records of an endpoint.
  *
  * Called when an endpoint is created or altered, and by record_table.c for a
  * table that has changed since it was looked at. Everything that deduplication
- * and cleanup rely on is checked here and nowhere else; what is missing is
- * named, with the statement that mends it.
+ * and cleanup rely on is checked here and nowhere else; errors name what is
+ * missing, with the statement that adds it.
  */
 #include "postgres.h"
 
@@ -51,7 +51,7 @@ static const char *name_of(Relation table);
  * caller holds a lock on it.
  *
  * Reading the predicate of an index folds constants, and so may call immutable
- * functions of the owner's: they get no other rights than his.
+ * functions of the owner, which run with the privileges of the owner.
  */
 void
 record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
@@ -63,7 +63,7 @@ record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
 	owner_rights_return(&before);
 }
 
-/* Checks with the rights of the owner, for expressions of the table may be looked at. */
+/* Checks with the privileges of the owner, because expressions of the table may be evaluated. */
 static void
 check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
@@ -81,7 +81,10 @@ check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape)
 	check_triggers(table);
 }
 
-/* Only a plain table is one thing with one unique index, and survives a crash. */
+/*
+ * Checks that it is a plain, permanent table: only that has one unique index
+ * for all rows, and survives a crash.
+ */
 static void
 check_kind(Relation table)
 {
@@ -111,7 +114,7 @@ check_kind(Relation table)
 		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partition of another table.", NULL);
 }
 
-/* Nothing may turn what we write into something else, or hide it from us. */
+/* Checks that no rule or policy can change the rows that we write, or hide them from us. */
 static void
 check_rules(Relation table)
 {
@@ -124,7 +127,10 @@ check_rules(Relation table)
 			   psprintf("ALTER TABLE %s NO FORCE ROW LEVEL SECURITY;", name_of(table)));
 }
 
-/* What is put off to the end of the transaction cannot run with the owner's rights only. */
+/*
+ * Checks that no trigger is deferrable: at the end of the transaction it would
+ * not run with the owner's privileges.
+ */
 static void
 check_triggers(Relation table)
 {
@@ -183,7 +189,7 @@ find_column(Relation table, const char *name, const char *type)
 	return column;
 }
 
-/* A column of ours must have its type, and be ours to write. */
+/* Checks that a column has the right type, and can be written. */
 static void
 check_type(Relation table, AttrNumber column, bool fits, const char *types)
 {
@@ -199,7 +205,7 @@ check_type(Relation table, AttrNumber column, bool fits, const char *types)
 			   psprintf("Column \"%s\" is generated.", name), NULL);
 }
 
-/* We write two columns; all others must be able to do without us. */
+/* Checks that all columns that we do not write may be NULL or have a default. */
 static void
 check_other_columns(Relation table, const RecordShape *shape)
 {
@@ -219,7 +225,7 @@ check_other_columns(Relation table, const RecordShape *shape)
 	}
 }
 
-/* The index by which ids are looked up, and that lets no id in twice. */
+/* Finds the unique index by which ids are looked up. */
 static void
 find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
@@ -250,7 +256,7 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 	list_free(indexes);
 }
 
-/* Why an index does not keep an id from being there twice, or NULL. */
+/* Returns why an index does not ensure that ids are unique, or NULL. */
 static const char *
 unfit_to_be_unique(Relation index)
 {
@@ -273,7 +279,7 @@ unfit_to_be_unique(Relation index)
 	return NULL;
 }
 
-/* Check whether what an index takes for equal is equal; bpchar_ops does not heed trailing spaces. */
+/* Check whether an index compares all bytes; bpchar_ops ignores trailing spaces. */
 static bool
 compares_bytes(Relation index)
 {
@@ -283,7 +289,7 @@ compares_bytes(Relation index)
 	return equals == F_TEXTEQ || equals == F_UUID_EQ;
 }
 
-/* Without an index expired records could not be found quickly. */
+/* Checks that there is an index by which expired records can be found quickly. */
 static void
 check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape)
 {

@@ -1,6 +1,6 @@
 /*
  * record_check.h
- *		Whether a custom record table can hold records.
+ *		Checks whether a custom record table can hold records.
  */
 #ifndef OUTBOX_RECORD_CHECK_H
 #define OUTBOX_RECORD_CHECK_H
@@ -10,15 +10,15 @@
 
 #include "src/record/record_mapping.h"
 
-/* What is known of a table that can. */
+/* What is known of a table that can hold records. */
 typedef struct RecordShape
 {
 	Oid			owner;
 	AttrNumber	message_id;
 	AttrNumber	dispatched;
 	AttrNumber	dispatched_at;
-	Oid			id_type;		/* TEXTOID or UUIDOID, what a key is compared
-								 * as */
+	Oid			id_type;		/* TEXTOID or UUIDOID, the type that ids are
+								 * compared as */
 	Oid			index;			/* unique, on message_id */
 	bool		zoned;			/* dispatched_at has a time zone; else it is
 								 * UTC */

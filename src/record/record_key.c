@@ -2,9 +2,9 @@
  * record_key.c
  *		The key of a record, and the momentary lock on it.
  *
- * Called by everything that names a record, and by what claims or forgets one:
- * whoever holds the lock looks for the key and writes it in one go. Nothing may be
- * waited for with the lock held but what lasts no longer than a moment itself.
+ * Called wherever a record is named, claimed or forgotten. The holder of the
+ * lock looks up the key and writes it without interference. While holding it a
+ * process must wait only for what takes no longer than a moment itself.
  */
 #include "postgres.h"
 
@@ -36,7 +36,7 @@ record_key_lock(const pg_uuid_t *key, LOCKTAG *tag)
 	(void) LockAcquire(tag, ExclusiveLock, false, false);
 }
 
-/* Gives it back; an error does so, too. */
+/* Releases the lock; an error does so, too. */
 void
 record_key_unlock(const LOCKTAG *tag)
 {

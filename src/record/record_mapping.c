@@ -1,9 +1,9 @@
 /*
  * record_mapping.c
- *		Reads outbox.endpoint.record_columns: which column is what.
+ *		Reads outbox.endpoint.record_columns: the meaning of columns.
  *
- * Called by endpoint.c and endpoint_admin.c. It knows names only; whether the
- * table has such columns is the business of record_check.c.
+ * Called by endpoint.c and endpoint_admin.c. It knows names only;
+ * record_check.c checks whether the table has such columns.
  */
 #include "postgres.h"
 
@@ -45,7 +45,7 @@ record_mapping_copy(RecordMapping *copy, const RecordMapping *mapping)
 	copy->problem = mapping->problem ? pstrdup(mapping->problem) : NULL;
 }
 
-/* Check whether two mappings say the same. */
+/* Check whether two mappings are equal. */
 bool
 record_mapping_equal(const RecordMapping *a, const RecordMapping *b)
 {

@@ -17,8 +17,8 @@ struct KnownTable;
 typedef struct RecordClaim
 {
 	const RecordName *name;
-	const RecordMemo *memo;		/* what a look has proved; NULL = nothing, or
-								 * too long ago */
+	const RecordMemo *memo;		/* what a lookup has proved; NULL = nothing,
+								 * or too long ago */
 	Relation	table;			/* that the record goes to */
 	ErrorData  *refusal;		/* of the last insert, or NULL */
 	Rings		rings;			/* the ring: as they were before the look */
@@ -30,11 +30,11 @@ typedef struct RecordClaim
 /* A place; record.c calls these in this order, see there. */
 typedef struct RecordPlace
 {
-	/* What may take long, before the lock on the key. */
+	/* Does what may take long, before the lock on the key is taken. */
 	void		(*open) (RecordClaim *claim);
 
 	/*
-	 * Looks for the record, with the lock on the key; waits for no
+	 * Looks up the record, holding the lock on the key; waits for no
 	 * transaction.
 	 */
 	RecordLook	(*look) (RecordClaim *claim);

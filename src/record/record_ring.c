@@ -2,12 +2,12 @@
  * record_ring.c
  *		Looks records up in the ring of record tables, and claims them there.
  *
- * Called by record.c, which tells what must happen in a claim in which order, and
- * by restore.c, store_server.c and cleanup.c. A record is looked for in every live
- * segment, and written into the current one.
+ * Called by record.c, which describes the order of steps of a claim, and by
+ * restore.c, store_server.c and cleanup.c. A record is looked up in every live
+ * segment, and written to the current one.
  *
- * What has been compacted is looked for in the history, and filters tell of most
- * segments that they need not be looked into.
+ * Compacted records are looked up in the history; filters exclude most
+ * segments.
  */
 #include "postgres.h"
 
@@ -68,8 +68,8 @@ const RecordPlace record_ring = {
 };
 
 /*
- * Looks whether a message has a record, without waiting for anybody. If memo
- * is not NULL it notes what a claim later need not look at again.
+ * Looks up the record of a message, without waiting. If memo is not NULL, notes
+ * there what a later claim need not look at again.
  */
 RecordLook
 record_ring_look(const RecordName *name, RecordMemo *memo)
@@ -80,7 +80,7 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 		RecordLook	look;
 		bool		forgotten = false;
 
-		/* What is noted must be noted before the look. */
+		/* This must be noted before the lookup. */
 		rings_read(&rings);
 		if (memo)
 		{
@@ -106,9 +106,9 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 }
 
 /*
- * Has the ring and the history forget a message, as part of this transaction, and
- * tells what they had of it; false if they do not know it. Waits for transactions
- * that have it in progress.
+ * Makes the ring and the history forget a message, as part of this transaction,
+ * and sets *found to what they had of it. Returns false if they do not know it.
+ * Waits for transactions that are processing it.
  */
 bool
 record_ring_forget(const RecordName *name, RecordLook *found)
@@ -219,7 +219,7 @@ ring_claim_look(RecordClaim *claim)
 	return look;
 }
 
-/* Never refused: nobody else writes to a ring, and the key is locked. */
+/* Writes the record. This is never refused: only we write to a ring, and the key is locked. */
 static bool
 ring_claim_insert(RecordClaim *claim)
 {
@@ -229,7 +229,7 @@ ring_claim_insert(RecordClaim *claim)
 	return true;
 }
 
-/* The lock on the segment stays to the end of the transaction. */
+/* Keeps the lock on the segment until the end of the transaction. */
 static void
 ring_claim_close(RecordClaim *claim)
 {
@@ -276,7 +276,7 @@ look_everywhere(const RecordName *name, const Rings *rings)
 	return look;
 }
 
-/* Check whether a segment is worth a look. */
+/* Check whether a segment may hold a key. */
 static bool
 may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence)
 {
@@ -285,7 +285,7 @@ may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const
 	return segment_is_live(segment) && !absence_certain(absence, kind, n) && !has_expired(segment, name->retention);
 }
 
-/* Looks into one segment. Locks are released at once. */
+/* Looks up a record in one segment. Locks are released at once. */
 static RecordLook
 look_into_segment(int segment, const RecordName *name)
 {

@@ -109,13 +109,14 @@ record_table_look(const RecordName *name)
 }
 
 /*
- * Deletes the record of a message, as part of this transaction, and tells what it
- * was; false if there is none. Waits for a transaction that has it in progress, or
- * is about to delete it as well. Locks as a claim does.
+ * Deletes the record of a message, as part of this transaction, and sets *found
+ * to what it was. Returns false if there is none. Waits for a transaction that
+ * is processing it, or is about to delete it as well. Takes the same locks as a
+ * claim.
  *
- * Raises 55000 while the record is not marked as dispatched: its receipt is still to
- * be propagated, and would mark the row of the next claim, whose messages may not be
- * sent by then.
+ * Raises 55000 while the record is not marked as dispatched: its receipt is
+ * still to be propagated, and would mark the row of the next claim, whose
+ * messages may not be sent by then.
  */
 bool
 record_table_forget(const RecordName *name, RecordLook *found)
@@ -132,7 +133,7 @@ record_table_forget(const RecordName *name, RecordLook *found)
 		check_is_marked(name, found);
 		if (is_at_rest(found) && !(deleted = delete(entry, name)))
 		{
-			/* Somebody else may have deleted it since we looked. */
+			/* Another transaction may have deleted it since we looked. */
 			*found = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
 			if (is_at_rest(found))
 				refuse_to_keep(entry, name);
@@ -160,7 +161,7 @@ record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE m
 	return table;
 }
 
-/* The qualified name of a table, quoted for a statement. */
+/* Returns the qualified name of a table, quoted for a statement. */
 const char *
 record_table_name(Oid table)
 {
@@ -190,7 +191,7 @@ table_claim_look(RecordClaim *claim)
 	return look_into_table(claim->table, shape, id_of(shape, claim->name->msgid));
 }
 
-/* A statement of somebody else's may have inserted the id since we looked. */
+/* Inserts the record. A statement of another transaction may have inserted the id since we looked. */
 static bool
 table_claim_insert(RecordClaim *claim)
 {
@@ -213,7 +214,7 @@ table_claim_insert(RecordClaim *claim)
 	return true;
 }
 
-/* The lock on the table stays to the end of the transaction. */
+/* Keeps the lock on the table until the end of the transaction. */
 static void
 table_claim_close(RecordClaim *claim)
 {
@@ -221,9 +222,9 @@ table_claim_close(RecordClaim *claim)
 }
 
 /*
- * Looks until it can be believed. Between the moment when the index is read and
- * that when its row is, the row may be updated: then its new version is in the
- * index by now, and one more entry is found than before.
+ * Looks up a record, repeatedly until the result is reliable. Between reading
+ * the index and reading the row, the row may be updated; then its new version
+ * is in the index by now, and the next time one more entry is found.
  */
 static RecordLook
 look_into_table(Relation table, const RecordShape *shape, Datum id)
@@ -266,7 +267,7 @@ scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look)
 	return entries;
 }
 
-/* Compares as the index does: its operator class may be a user's. */
+/* Starts a scan that compares as the index does: its operator class may be user-defined. */
 static void
 start_scan(IndexScanDesc scan, Relation index, Datum id)
 {
@@ -308,7 +309,7 @@ inserter_of(TupleTableSlot *row)
 	return xid;
 }
 
-/* Check whether a record is committed and nobody is changing it. */
+/* Check whether a record is committed and not being changed. */
 static bool
 is_at_rest(const RecordLook *look)
 {
@@ -432,7 +433,7 @@ is_duplicate(const ErrorData *error, const KnownTable *entry)
 	return found;
 }
 
-/* An id as a value of the column's type. */
+/* Returns an id as a value of the column's type. */
 static Datum
 id_of(const RecordShape *shape, const char *msgid)
 {

@@ -2,20 +2,20 @@
  * session.c
  *		Which incoming message is open in this transaction, and its claim.
  *
- * Called by begin_commit.c, enqueue.c and send.c. The state lives as long as the
- * transaction and follows its savepoints: the first change in a subtransaction puts
- * a copy on a stack; when the subtransaction is rolled back the copy goes, when it is
- * released the copy replaces the one below.
+ * Called by begin_commit.c, enqueue.c and send.c. The state lives as long as
+ * the transaction and follows its savepoints: the first change in a
+ * subtransaction puts a copy on a stack; when the subtransaction is rolled back
+ * the copy goes, when it is released the copy replaces the one below.
  *
- * optimistic:	begin looks, commit claims.
- * pessimistic: begin claims, waiting for whoever has the message in work.
+ * optimistic: begin looks, commit claims. pessimistic: begin claims, and waits
+ * for a transaction that is processing the message.
  *
  * A record that is still open at COMMIT or PREPARE is an error. Nothing may be
  * written then on the caller's behalf: deferred constraints have been checked
- * already. And nothing may have been committed elsewhere: postgres_fdw does that
- * at the same moment, so that our check has to come first. PostgreSQL calls first
- * what was registered last; hence it is registered again when a message is opened,
- * and by the hook on COMMIT.
+ * already. And nothing may have been committed elsewhere: postgres_fdw does
+ * that at the same moment, so that our check has to come first. PostgreSQL
+ * calls first what was registered last; hence it is registered again when a
+ * message is opened, and by the hook on COMMIT.
  */
 #include "postgres.h"
 
@@ -47,7 +47,7 @@ typedef struct SessionState
 	int			messages;
 } SessionState;
 
-/* In TopTransactionContext; NULL = nothing happened in this transaction. */
+/* In TopTransactionContext; NULL = the outbox was not used in this transaction. */
 static SessionState *state;
 
 static SessionState *writable_state(void);
@@ -59,7 +59,7 @@ static void follow_savepoint(SubXactEvent event, SubTransactionId mine,
 static void refuse_at_commit(XactEvent event, void *arg);
 static void refuse_open_message(void);
 
-/* Registers the callbacks; once, by _PG_init. */
+/* Registers the callbacks; called once, by _PG_init. */
 void
 session_init(void)
 {
@@ -68,10 +68,10 @@ session_init(void)
 }
 
 /*
- * Opens a message. True: it is new. False: it has been processed.
+ * Opens a message. Returns true if it is new, false if it has been processed.
  *
  * Before it returns false it waits until the record that says so is safe, which
- * takes no time as a rule: see durable.c.
+ * normally takes no time: see durable.c.
  *
  * Raises 55000 if another message is open. For an endpoint with pessimistic
  * concurrency it waits for a transaction that has the message in work.
@@ -110,9 +110,9 @@ session_begin(const Endpoint *endpoint, const char *msgid)
 }
 
 /*
- * Sees to it that an open message is refused at COMMIT before anybody else
- * commits elsewhere. Called when a message has been opened, and before COMMIT and
- * PREPARE TRANSACTION.
+ * Ensures that an open message is refused at COMMIT before another extension
+ * commits elsewhere. Called when a message has been opened, and before COMMIT
+ * and PREPARE TRANSACTION.
  */
 void
 session_check_first(void)
@@ -145,7 +145,7 @@ session_add_message(void)
 	return &session->name;
 }
 
-/* The record of the open message, NULL if there is none. */
+/* Returns the record of the open message; NULL if there is none. */
 const RecordName *
 session_open_record(void)
 {
