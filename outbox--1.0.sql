@@ -41,9 +41,9 @@ CREATE TABLE outbox.instance (
 	first_window bigint NOT NULL,
 	publisher text
 );
-COMMENT ON TABLE outbox.instance IS 'who this outbox is; one row. Every transaction that uses the outbox locks this table first';
+COMMENT ON TABLE outbox.instance IS 'identity of this outbox; one row. Every transaction that uses the outbox locks this table first';
 COMMENT ON COLUMN outbox.instance.id IS 'part of the names of our keys in Redis';
-COMMENT ON COLUMN outbox.instance.database IS 'database that the id was made for; another one is a copy';
+COMMENT ON COLUMN outbox.instance.database IS 'database that the id was made for; if it is another one, this is a copy';
 
 COMMENT ON COLUMN outbox.instance.publisher IS 'data directory whose dispatcher published last; NULL: none has yet';
 COMMENT ON COLUMN outbox.instance.first_window IS 'nothing is ever sent again from before the end of this window';
@@ -58,7 +58,7 @@ CREATE TABLE outbox.loss (
 	noted_at timestamptz NOT NULL
 );
 COMMENT ON TABLE outbox.loss IS 'messages that Redis has lost and the log does not have any more, until outbox_acknowledge_loss()';
-COMMENT ON COLUMN outbox.loss.lost_before IS 'of the messages enqueued before this some may be missing';
+COMMENT ON COLUMN outbox.loss.lost_before IS 'some of the messages enqueued before this may be missing';
 COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed';
 
 CREATE TABLE outbox.ring (
@@ -78,9 +78,9 @@ COMMENT ON TABLE outbox.ring IS 'state of each segment of the rings of tables';
 COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that were compacted)';
 COMMENT ON COLUMN outbox.ring.segment IS 'number of the segment: its tables are log_N and window_N, record_N, or history_N';
 COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: readers do not look yet), quiet (no writer is left), retired (readers skip it), empty';
-COMMENT ON COLUMN outbox.ring.generation IS 'grows with every change of any segment; this row changed last at that generation';
+COMMENT ON COLUMN outbox.ring.generation IS 'increases with every change of any segment; generation of the last change of this row';
 COMMENT ON COLUMN outbox.ring.since IS 'when the segment came into this state';
-COMMENT ON COLUMN outbox.ring.tx IS 'transaction that brought it there';
+COMMENT ON COLUMN outbox.ring.tx IS 'transaction that changed its state';
 COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet segment was first seen with all its messages in Redis';
 COMMENT ON COLUMN outbox.ring.compacted_into IS 'history segment that the keys of this one are copied into; NULL: none';
 COMMENT ON COLUMN outbox.ring.level IS 'history: how often what it holds was merged';
@@ -95,7 +95,7 @@ CREATE TABLE outbox.compacted (
 ALTER TABLE outbox.compacted REPLICA IDENTITY FULL;
 COMMENT ON TABLE outbox.compacted IS 'how many records of each endpoint were compacted into a segment of the history';
 COMMENT ON COLUMN outbox.compacted.segment IS 'segment of the history';
-COMMENT ON COLUMN outbox.compacted.endpoint IS 'endpoint; NULL: not known, for they were compacted when they were dumped';
+COMMENT ON COLUMN outbox.compacted.endpoint IS 'endpoint; NULL: not known, because they were compacted when they were dumped';
 COMMENT ON COLUMN outbox.compacted.records IS 'how many records';
 
 CREATE TABLE outbox.forgotten (
@@ -105,7 +105,7 @@ CREATE TABLE outbox.forgotten (
 -- Not unique: a restore must not fail because an id is forgotten here, too.
 CREATE INDEX forgotten_key_idx ON outbox.forgotten (key);
 ALTER TABLE outbox.forgotten REPLICA IDENTITY FULL;
-COMMENT ON TABLE outbox.forgotten IS 'tombstones: ids that outbox_forget() had forgotten and that were not claimed since; no record of theirs counts';
+COMMENT ON TABLE outbox.forgotten IS 'tombstones: ids that outbox_forget() has forgotten and that were not claimed since; their records do not count';
 COMMENT ON COLUMN outbox.forgotten.key IS 'hash of endpoint and msgid';
 COMMENT ON COLUMN outbox.forgotten.at IS 'when it was forgotten';
 
@@ -260,8 +260,8 @@ BEGIN
 			) %2$s;
 			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, segment %1$s';
 			COMMENT ON COLUMN outbox.record_%1$s.key IS 'hash of endpoint and msgid';
-			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it; 0: not known, for it was restored, or comes from a database that uses this one as its store';
-			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, for it was compacted when it was dumped';
+			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it; 0: not known, because it was restored, or comes from a database that uses this one as its store';
+			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, because it was compacted when it was dumped';
 			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message; NULL as well';
 		$sql$, n, no_vacuum);
 	END LOOP;
@@ -568,7 +568,7 @@ CREATE FUNCTION outbox.refuse_replicated()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_refuse_replicated'
 LANGUAGE C;
-COMMENT ON FUNCTION outbox.refuse_replicated() IS 'keeps what another outbox notes for itself from being applied here by logical replication';
+COMMENT ON FUNCTION outbox.refuse_replicated() IS 'prevents logical replication from applying internal rows of another outbox here';
 
 CREATE FUNCTION outbox.endpoint_changed()
 RETURNS trigger
@@ -586,7 +586,7 @@ CREATE FUNCTION outbox.discarded()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_discarded'
 LANGUAGE C;
-COMMENT ON FUNCTION outbox.discarded() IS 'has the record of a message that is given up for good marked as dispatched';
+COMMENT ON FUNCTION outbox.discarded() IS 'causes the record of a message that is given up for good to be marked as dispatched';
 
 -- STABLE, so that it is called once for a statement, even if there is no row.
 CREATE FUNCTION outbox.dump_is_complete()
@@ -669,7 +669,7 @@ CREATE FUNCTION outbox.check_store(url text)
 RETURNS void
 AS 'MODULE_PATHNAME', 'outbox_check_store'
 LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION outbox.check_store(text) IS 'refuses what cannot be the URL of a deduplication store, and who may not name one';
+COMMENT ON FUNCTION outbox.check_store(text) IS 'raises an error if the URL is not one of a deduplication store, or the caller may not name one';
 
 CREATE FUNCTION outbox.mask_store(url text)
 RETURNS text
@@ -708,7 +708,7 @@ COMMENT ON FUNCTION outbox.store_retention() IS 'how long ids are remembered her
 -- Views
 --
 CREATE VIEW outbox.status AS SELECT * FROM outbox.read_status();
-COMMENT ON VIEW outbox.status IS 'how the outbox of this database is: one row';
+COMMENT ON VIEW outbox.status IS 'state of the outbox of this database: one row';
 COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL: none runs';
 COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, paused, off, or not running';
 COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
@@ -899,7 +899,7 @@ CREATE TRIGGER delivery_changed AFTER UPDATE ON outbox.deferred
 COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher read it again';
 CREATE TRIGGER discarded AFTER UPDATE ON outbox.deferred
 	FOR EACH ROW WHEN (OLD.state <> 'discarded' AND NEW.state = 'discarded') EXECUTE FUNCTION outbox.discarded();
-COMMENT ON TRIGGER discarded ON outbox.deferred IS 'has the record marked as dispatched, for nothing of it will be sent any more';
+COMMENT ON TRIGGER discarded ON outbox.deferred IS 'causes the record to be marked as dispatched, because none of its messages will be sent any more';
 
 SELECT pg_extension_config_dump('outbox.endpoint', '');
 SELECT pg_extension_config_dump('outbox.destination', '');
