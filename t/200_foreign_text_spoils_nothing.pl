@@ -68,7 +68,7 @@ sub reads
 $node->sql(q{SELECT outbox_enqueue('d', 'x')}, $_) foreach @databases;
 reads(qr/^WRONGTYPE b.*\?.* d/, q{SELECT last_error FROM outbox.deferred}, 'a refusal is kept');
 reads(qr/^WRONGTYPE/, q{SELECT last_error FROM outbox.destinations}, '... and shown');
-reads(qr/refuses them.*WRONGTYPE/, q{SELECT problem FROM outbox.status}, '... and is a problem');
+reads(qr/refuses it.*WRONGTYPE/, q{SELECT problem FROM outbox.status}, '... and is a problem');
 like($node->sql('SELECT last_error FROM outbox.deferred', 'utf8'), qr/ d (\xc3\xa9)+$/, '... cut between two characters');
 foreach my $database (@databases)
 {
