@@ -844,8 +844,10 @@ $$;
 -- is pending, whichever segment it is in, is dumped as rows of log_0 in the order of
 -- the ids. pg_dump appends the condition to its SELECT as it is. It locks all
 -- tables before it reads the first one; then we can tell whether it comes too late
--- for records that its snapshot needs. A message whose body could not be read any more
--- stays behind: no log takes it, and the whole restore would fail.
+-- for records that its snapshot needs. A message that waits without its body, for that
+-- could not be read, is dumped from the log; if it still cannot be read, the dump fails.
+-- One that is dead without its body stays behind: no log takes it, and the whole restore
+-- would fail.
 --
 DO $$
 DECLARE
@@ -857,6 +859,10 @@ DECLARE
 		FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT id, ''0'', at, ''0'', key, message_id, dest, cause, headers, body, CASE state WHEN ''scheduled'' THEN next_at END'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'') AND body IS NOT NULL'
+		|| (
+			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.at, ''0'', l.key, l.message_id, l.dest, l.cause, l.headers, l.body, l.deliver_at '
+				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'')', segment), '' ORDER BY segment)
+			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';
 BEGIN
 	FOR segment_table IN

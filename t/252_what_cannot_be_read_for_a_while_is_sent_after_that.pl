@@ -53,15 +53,22 @@ my $body = $node->sql("SELECT $large");
 my $waits = q{SELECT attempts > 1 AND body IS NULL AND last_error ~ 'could not read' FROM outbox.deferred WHERE state};
 
 # For a while.
-fail_to_read("'d', $large, '{\"a\": 1}'", q{'d', 'behind it'}, q{'e', 'of another destination'},
-	"'later', $large, deliver_at => now() + interval '1 hour'");
+fail_to_read("'d', $large, '{\"a\": 1}', message_id => 'unread'", q{'d', 'behind it'}, q{'e', 'of another destination'},
+	"'later', $large, deliver_at => now() + interval '1 hour', message_id => 'unread later'");
 eventually { $redis->count('e') == 1 } 'a body cannot be read: other destinations go on';
 eventually { $node->sql("$waits = 'waiting' AND dest = 'd' ORDER BY id LIMIT 1") eq 't' } '... and the message is tried again';
 eventually { $node->sql("$waits = 'scheduled'") eq 't' } '... also one whose time has not come';
 like($node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'destination'}), qr/could not read/, '... which status tells');
 is($redis->count('d'), 0, '... and nothing overtakes it');
 my $dispatcher = $node->dispatcher;
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
 write_file($content);
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_ok([ 'pg_dump', '--file', $dump, $node->connstr('postgres') ], 'it can be read, but waits still: pg_dump');
+my @dumped = map { (split /\t/)[5] } grep { /\tunread/ } split /\n/, slurp_file($dump);
+is(join(', ', @dumped), 'unread, unread later', '... takes it along, once');
+$node->set('outbox.dispatch' => 'on');
 eventually { $redis->count('d') == 2 } 'it can be read: it is sent';
 is(join(' ', $redis->bodies('d')), "$body behind it", '... whole, and in its order');
 is($redis->command('XRANGE', 'd', '-', '+')->[0][1][-1], '1', '... with its headers');
