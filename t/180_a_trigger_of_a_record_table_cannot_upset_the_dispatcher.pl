@@ -28,7 +28,16 @@ BEGIN
 		$q$SELECT public.outbox_send('forbidden', 'x')$q$,
 		$q$SELECT public.outbox_wait('x', 'stored')$q$,
 		$q$SELECT public.outbox_cleanup()$q$,
-		$q$SELECT public.outbox_commit()$q$] LOOP
+		$q$SELECT public.outbox_commit()$q$,
+		$q$SELECT public.outbox_forget('x', 'default')$q$,
+		$q$SELECT public.outbox_replay(now(), 'forbidden')$q$,
+		$q$SELECT public.outbox_create_endpoint('forbidden')$q$,
+		$q$SELECT public.outbox_alter_endpoint('own', 'pessimistic')$q$,
+		$q$SELECT public.outbox_drop_endpoint('own', true)$q$,
+		$q$SELECT public.outbox_pause('forbidden')$q$,
+		$q$SELECT outbox.store_add(ARRAY[gen_random_uuid()])$q$,
+		$q$SELECT outbox.store_remove(gen_random_uuid())$q$,
+		$q$SELECT outbox.store_contains(gen_random_uuid())$q$] LOOP
 		BEGIN
 			EXECUTE statement;
 		EXCEPTION WHEN OTHERS THEN
@@ -62,7 +71,7 @@ eventually { $node->sql('SELECT count(*) FROM inbox WHERE NOT dispatched') == 0 
 is_exactly_once([ $redis->bodies('d') ], [ split /\n/, $node->sql('SELECT message_id FROM inbox') ], '... once');
 eventually { $redis->count('d') + $redis->count('later') == 180 } '... with those that were scheduled';
 is($redis->count('forbidden'), 0, 'the trigger has sent nothing');
-is($node->sql('SELECT DISTINCT note FROM inbox'), join(', ', ('55000 a trigger of a record table must not use the outbox') x 6),
+is($node->sql('SELECT DISTINCT note FROM inbox'), join(', ', ('55000 a trigger of a record table must not use the outbox') x 15),
 	'... for it may use nothing of the outbox');
 is($node->dispatcher, $dispatcher, 'all that was one dispatcher');
 $proxy->pass;

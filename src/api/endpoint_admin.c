@@ -25,6 +25,7 @@
 #include "src/api/endpoint_use.h"
 #include "src/compat.h"
 #include "src/record/endpoint.h"
+#include "src/record/owner.h"
 #include "src/record/record_check.h"
 #include "src/settings.h"
 #include "src/store/store.h"
@@ -53,6 +54,7 @@ outbox_create_endpoint(PG_FUNCTION_ARGS)
 {
 	EndpointSettings settings;
 
+	owner_code_refuse();
 	read_arguments(fcinfo, &settings);
 	check_settings(&settings);
 	check_has_store(&settings);
@@ -79,6 +81,7 @@ outbox_alter_endpoint(PG_FUNCTION_ARGS)
 	const char **reset;
 	char	   *name;
 
+	owner_code_refuse();
 	read_arguments(fcinfo, &settings);
 	check_settings(&settings);
 	reset = read_reset(fcinfo, &settings);
@@ -104,6 +107,7 @@ outbox_drop_endpoint(PG_FUNCTION_ARGS)
 	Endpoint	endpoint;
 	bool		has_store;
 
+	owner_code_refuse();
 	name = text_to_cstring(argument_name(fcinfo, SETTING_NAME, "endpoint name"));
 	if (PG_ARGISNULL(ARG_FORCE))
 		ereport(ERROR,

@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 
 #include "src/api/arguments.h"
+#include "src/record/owner.h"
 #include "src/record/record.h"
 
 static Datum forget(FunctionCallInfo fcinfo, const char *msgid);
@@ -42,6 +43,7 @@ forget(FunctionCallInfo fcinfo, const char *msgid)
 
 	PreventCommandIfReadOnly("outbox_forget()");
 	PreventCommandIfParallelMode("outbox_forget()");
+	owner_code_refuse();
 	endpoint = argument_endpoint(fcinfo, 1);
 	record_name_make(&name, &endpoint, msgid);
 	PG_RETURN_BOOL(record_forget(&name));

@@ -25,6 +25,7 @@
 #include "src/log/log.h"
 #include "src/log/message_id.h"
 #include "src/log/window.h"
+#include "src/record/owner.h"
 #include "src/table/relations.h"
 
 /* What is to be sent again. */
@@ -51,6 +52,7 @@ outbox_replay(PG_FUNCTION_ARGS)
 	int64		replayed = 0;
 
 	PreventCommandIfReadOnly("outbox_replay()");
+	owner_code_refuse();
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),

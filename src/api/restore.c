@@ -28,6 +28,7 @@
 #include "src/log/entry.h"
 #include "src/log/log.h"
 #include "src/log/message_id.h"
+#include "src/record/owner.h"
 #include "src/record/record.h"
 #include "src/record/record_ring.h"
 #include "src/ring/history.h"
@@ -152,6 +153,7 @@ outbox_delivery_changed(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" was not called by trigger manager",
 						"outbox.delivery_changed")));
+	owner_code_refuse();
 	if (!is_dispatcher())
 		wakeup_reload_at_commit();
 	return PointerGetDatum(NULL);

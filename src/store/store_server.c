@@ -19,6 +19,7 @@
 #include "src/compat.h"
 #include "src/record/durable.h"
 #include "src/record/endpoint.h"
+#include "src/record/owner.h"
 #include "src/record/record.h"
 #include "src/record/record_ring.h"
 
@@ -40,6 +41,7 @@ outbox_store_contains(PG_FUNCTION_ARGS)
 	RecordLook	look;
 
 	PreventCommandIfReadOnly("outbox.store_contains()");
+	owner_code_refuse();
 	look = record_look(&name, NULL);
 	durable_wait(&look);
 	PG_RETURN_BOOL(look.fate == RECORD_COMMITTED);
@@ -59,6 +61,7 @@ outbox_store_add(PG_FUNCTION_ARGS)
 	int			n;
 
 	PreventCommandIfReadOnly("outbox.store_add()");
+	owner_code_refuse();
 	deconstruct_array(array, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &keys, &isnull, &n);
 
 	/*
@@ -93,6 +96,7 @@ outbox_store_remove(PG_FUNCTION_ARGS)
 	RecordLook	found;
 
 	PreventCommandIfReadOnly("outbox.store_remove()");
+	owner_code_refuse();
 	ForceSyncCommit();
 	PG_RETURN_BOOL(record_ring_forget(&name, &found));
 }
