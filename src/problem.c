@@ -6,7 +6,7 @@
  * when it is over: for most problems that is the dispatcher, for a missing
  * worker slot the launcher. Problems are kept in shared memory, so they end
  * with the server, and those of a dispatcher with that process. A loss of
- * messages does not end by itself, so it is a row of outbox.loss until somebody
+ * messages does not end by itself, so it is a row of outbox.loss until a user
  * acknowledges it. Some are found out when the view is read, for only then
  * anybody looks: see text_of(). Nothing here changes what anybody does.
  */

@@ -15,7 +15,7 @@ typedef struct TableWork
 {
 	const Endpoint *endpoint;
 	Relation	table;
-	bool		is_locked;		/* by somebody, so nothing was done */
+	bool		is_locked;		/* by another session; nothing was done */
 	RecordShape shape;
 	char	  **msgids;			/* to be marked */
 	int			nmsgids;

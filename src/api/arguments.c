@@ -3,7 +3,7 @@
  *		What applications pass: checked, and made into what the rest works with.
  *
  * Called by the functions that SQL calls. It must refuse everything that the
- * dispatcher could choke on later, for then there is nobody left to tell.
+ * dispatcher could fail on later, when no caller is left to be told.
  */
 #include "postgres.h"
 

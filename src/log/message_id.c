@@ -3,7 +3,7 @@
  *		The numbers of messages, in the order of the calls.
  *
  * Called by everything that appends to the log, and by the dispatcher when it
- * starts. They come from outbox.message_id_seq, which somebody may set back, as
+ * starts. They come from outbox.message_id_seq, which a user may set back, as
  * scripts do after a restore; so the highest one is known in shared memory.
  */
 #include "postgres.h"
@@ -26,7 +26,7 @@ static void note_id(DatabaseShared *shared, int64 id);
 
 /*
  * Draws the id of the next message: greater than all that were drawn before,
- * even if somebody has set the sequence back, as scripts do after a restore.
+ * even if the sequence has been set back, as scripts do after a restore.
  */
 int64
 message_id_next(void)
@@ -51,7 +51,7 @@ message_id_next(void)
 }
 
 /*
- * Notes the highest ids that are in use, for whoever draws the next one; when
+ * Notes the highest ids that are in use, for the session that draws the next one; when
  * a dispatcher starts, for then shared memory may be new.
  */
 void

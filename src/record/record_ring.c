@@ -316,7 +316,10 @@ look_into_segment(int segment, const RecordName *name)
 		else
 			look.xmin = XidFromFullTransactionId(look.tx);
 
-		/* Who deletes it claims it anew: see claim_anew(). */
+		/*
+		 * The transaction that deletes it claims the id again: see
+		 * claim_anew().
+		 */
 		if (TransactionIdIsValid(dirty.xmax))
 		{
 			look.fate = RECORD_IN_PROGRESS;
@@ -377,7 +380,7 @@ claim_anew(const Rings *rings, const RecordName *name)
 	}
 }
 
-/* Deletes the rows of a key that are seen now, waiting for whoever is deleting them. */
+/* Deletes the rows of a key that are seen now, waiting for transactions that are deleting them. */
 static void
 delete_from_segment(int segment, const pg_uuid_t *key)
 {
@@ -418,7 +421,7 @@ others_are_quiet(const Ring *ring)
 	return true;
 }
 
-/* Which transaction has the messages of a restored record nobody knows. */
+/* The transaction that has the messages of a restored record is not known. */
 static void
 append_record(Relation table, const RecordName *name)
 {

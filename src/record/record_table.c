@@ -382,7 +382,7 @@ run_delete(void *arg)
 	deletion->rows = SPI_processed;
 }
 
-/* A row that somebody is changing is waited for before. */
+/* A row that another transaction is changing has been waited for. */
 static void
 check_is_marked(const RecordName *name, const RecordLook *found)
 {

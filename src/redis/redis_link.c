@@ -6,7 +6,7 @@
  * the protocol's reading and the socket calls; the waiting is ours, on our
  * latch and the socket together. Failure is a result here, never an error: the
  * text is in redis_link_error(), and says which server it is about. A link that
- * failed is closed and must be opened again; nobody knows then what Redis has
+ * failed is closed and must be opened again; it is not known then what Redis has
  * done with what was sent.
  *
  * The other side is not trusted. So no reply takes more time than

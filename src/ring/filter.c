@@ -50,7 +50,7 @@ typedef struct SegmentFilter
 typedef struct Filters
 {
 	SegmentFilter segments[RING_KINDS][MAX_SEGMENTS];
-	SegmentFilter building[FILTER_USES];	/* known to nobody yet but the
+	SegmentFilter building[FILTER_USES];	/* known to none yet but the
 											 * dispatcher, and here so that
 											 * its successor can free them */
 } Filters;
