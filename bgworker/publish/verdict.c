@@ -116,8 +116,9 @@ read_refused(Verdict *verdict, const redisReply *places, int messages)
 	for (size_t i = 0; i < places->elements; i++)
 	{
 		const redisReply *place = places->element[i];
+		int64		least = i == 0 ? verdict->added : verdict->refused[i - 1] + 1;
 
-		if (place->type != REDIS_REPLY_INTEGER || place->integer < verdict->added || place->integer >= messages)
+		if (place->type != REDIS_REPLY_INTEGER || place->integer < least || place->integer >= messages)
 			return false;
 		verdict->refused[verdict->nrefused++] = place->integer;
 	}
