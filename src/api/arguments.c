@@ -1,6 +1,6 @@
 /*
  * arguments.c
- *		What applications pass: checked, and made into what the rest works with.
+ *		Checks the arguments that applications pass, and converts them.
  *
  * Called by the functions that SQL calls. It must refuse everything that the
  * dispatcher could fail on later, when no caller is left to be told.
@@ -41,7 +41,7 @@ outbox_check_dest(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* The id of an incoming message, the first argument, which is text or uuid; palloc'd. */
+/* Returns the id of an incoming message, palloc'd: the first argument, which is text or uuid. */
 char *
 argument_msgid(FunctionCallInfo fcinfo, Oid type)
 {
@@ -54,7 +54,7 @@ argument_msgid(FunctionCallInfo fcinfo, Oid type)
 	return text_to_cstring(PG_GETARG_TEXT_PP(0));
 }
 
-/* The endpoint that an argument names; if it is NULL, outbox.endpoint does. */
+/* Returns the endpoint that an argument names, or that outbox.endpoint names if it is NULL. */
 Endpoint
 argument_endpoint(FunctionCallInfo fcinfo, int arg)
 {
@@ -88,7 +88,7 @@ argument_name(FunctionCallInfo fcinfo, int arg, const char *what)
 	return argument_check_name(PG_GETARG_TEXT_PP(arg), what);
 }
 
-/* Raises an error if a text is no name: empty, too long, or not convertible to UTF-8. */
+/* Raises an error if a name is empty, too long, or cannot be converted to UTF-8. */
 text *
 argument_check_name(text *name, const char *what)
 {
@@ -188,7 +188,7 @@ check_header(const JsonbValue *name, const JsonbValue *value)
 	pfree(key);
 }
 
-/* The bytes to be sent of a body: json as it was written, jsonb as it is printed. */
+/* Returns the bytes to be sent of a body: json as it was written, jsonb as it is printed. */
 bytea *
 argument_body(Oid type, Datum value)
 {
@@ -204,7 +204,7 @@ argument_body(Oid type, Datum value)
 	return make_body_of_bytes(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), type != BYTEAOID);
 }
 
-/* An id for a message that was given none. */
+/* Returns an id for a message that was given none. */
 text *
 argument_random_id(void)
 {
@@ -214,7 +214,7 @@ argument_random_id(void)
 	return unique_id_to_text(&id);
 }
 
-/* When a message is due; 0 = at once. */
+/* Returns the time when a message is due; 0 = at once. */
 TimestampTz
 argument_deliver_at(FunctionCallInfo fcinfo)
 {
@@ -256,7 +256,7 @@ read_message_id(FunctionCallInfo fcinfo)
 	return NULL;				/* not reached */
 }
 
-/* The bytes to be sent: text as UTF-8, bytea as it is. */
+/* Returns the bytes to be sent: text as UTF-8, bytea as it is. */
 static bytea *
 make_body_of_bytes(const char *body, size_t size, bool is_text)
 {
@@ -282,8 +282,8 @@ make_body_of_bytes(const char *body, size_t size, bool is_text)
 }
 
 /*
- * Raises the conversion's error if a string cannot be said in UTF-8, which it
- * must be when it leaves.
+ * Raises the conversion's error if a string cannot be converted to UTF-8, in
+ * which it will be sent.
  */
 static void
 check_convertible(const char *string, int length)

@@ -1,6 +1,6 @@
 /*
  * caller.c
- *		Whether a call may be made at all, in this transaction and on this server.
+ *		Checks whether a call may be made in this transaction and on this server.
  *
  * Called by the functions that applications call, before they do anything else.
  */
@@ -26,7 +26,7 @@ caller_check_can_write(const char *function)
 	warn_unless_preloaded();
 }
 
-/* What the processes of this database share; raises 55000 if the library was not preloaded. */
+/* Returns what the processes of this database share; raises 55000 if the library was not preloaded. */
 DatabaseShared *
 caller_require_shared(void)
 {
@@ -40,7 +40,7 @@ caller_require_shared(void)
 	return shared;
 }
 
-/* A server that stores messages and sends none should not go unnoticed. */
+/* Warns once per session: a server that stores messages and sends none must not go unnoticed. */
 static void
 warn_unless_preloaded(void)
 {

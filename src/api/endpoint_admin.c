@@ -4,8 +4,8 @@
  *
  * Called by SQL. They check settings before these are stored, so that an
  * endpoint that exists works. Rows are written with the rights of the extension's
- * owner (endpoint_settings.c), but whether a table may become a record table is asked of the caller:
- * else an administrator of the outbox could have us write to anybody's table.
+ * owner (endpoint_settings.c), but the caller must own a table to make it a record
+ * table: otherwise an administrator of the outbox could have us write to any table.
  */
 #include "postgres.h"
 
@@ -30,7 +30,7 @@
 #include "src/settings.h"
 #include "src/store/store.h"
 
-/* Arguments that are no settings. */
+/* Arguments that are not settings. */
 #define ARG_RESET	NSETTINGS	/* of outbox_alter_endpoint() */
 #define ARG_FORCE	1			/* of outbox_drop_endpoint() */
 
@@ -70,7 +70,7 @@ outbox_create_endpoint(PG_FUNCTION_ARGS)
 /*
  * outbox_alter_endpoint(name, concurrency, retention, record_table,
  * record_columns, dedup_store, store_retention, reset): what is NULL stays as it is, what is in
- * `reset` falls back on the default.
+ * `reset` gets its default.
  */
 Datum
 outbox_alter_endpoint(PG_FUNCTION_ARGS)
@@ -159,7 +159,7 @@ check_retention(const char *name, const Interval *retention)
 				 errmsg("%s must be greater than zero", name)));
 }
 
-/* What the store has lost within that time is added again: till then it must know the rest. */
+/* A store that has lost ids is given them again within that time, so it must not keep them shorter. */
 static void
 check_store_retention(const Interval *retention)
 {
@@ -222,7 +222,7 @@ check_record_table(const EndpointSettings *settings, bool by_caller)
 	table_close(table, NoLock);
 }
 
-/* Asked of the caller, although the row is written with the rights of another role. */
+/* Checks the rights of the caller, although the row is written with those of another role. */
 static void
 check_caller_owns(Oid table)
 {
@@ -232,7 +232,7 @@ check_caller_owns(Oid table)
 				 errmsg("must be owner of table %s to make it a record table", get_rel_name(table))));
 }
 
-/* Which settings are to be reset, as an array that has a name or NULL for each. */
+/* Returns the settings to be reset, as an array that has a name or NULL for each. */
 static const char **
 read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings)
 {
@@ -274,7 +274,7 @@ read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings)
 	return reset;
 }
 
-/* Ids in a table that the endpoint has no more are not looked for any more. */
+/* Warns that ids in a table that the endpoint no longer uses are new again. */
 static void
 warn_of_forgotten(const EndpointSettings *before, const EndpointSettings *row)
 {

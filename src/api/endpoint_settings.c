@@ -28,7 +28,7 @@ static int64 execute_as_owner(const char *sql, int nargs, const EndpointSettings
 static void copy_row(EndpointSettings *row);
 static void refuse_second_use(const EndpointSettings *settings);
 
-/* Reads and locks the row of an endpoint; false if there is none. */
+/* Reads and locks the row of an endpoint. Returns false if there is none. */
 bool
 endpoint_settings_read(const char *name, EndpointSettings *row)
 {
@@ -37,7 +37,7 @@ endpoint_settings_read(const char *name, EndpointSettings *row)
 	return execute_as_owner("SELECT " COLUMNS " FROM outbox.endpoint WHERE name = $1 FOR UPDATE", 1, &settings, row) > 0;
 }
 
-/* Writes a new row; false if there is such an endpoint already. */
+/* Writes a new row. Returns false if there is such an endpoint already. */
 bool
 endpoint_settings_insert(const EndpointSettings *settings)
 {
@@ -50,7 +50,7 @@ endpoint_settings_insert(const EndpointSettings *settings)
 
 /*
  * Changes a row: what is NULL stays as it is, and what has a name in `reset` becomes
- * NULL. False if there is no such endpoint; else *row is what it is now.
+ * NULL. Returns false if there is no such endpoint; otherwise *row is its new row.
  */
 bool
 endpoint_settings_update(const EndpointSettings *settings, const char **reset, EndpointSettings *row)
@@ -76,7 +76,7 @@ endpoint_settings_update(const EndpointSettings *settings, const char **reset, E
 	return execute_as_owner(sql.data, NSETTINGS, settings, row) > 0;
 }
 
-/* The endpoint "default" is there without a row until it gets settings. */
+/* Writes the row of the endpoint "default", which exists without one until it gets settings. */
 void
 endpoint_settings_insert_default(void)
 {
@@ -84,7 +84,7 @@ endpoint_settings_insert_default(void)
 							0, NULL, NULL);
 }
 
-/* Deletes a row; false if there is no such endpoint. */
+/* Deletes a row. Returns false if there is no such endpoint. */
 bool
 endpoint_settings_delete(const char *name)
 {
@@ -93,7 +93,7 @@ endpoint_settings_delete(const char *name)
 	return execute_as_owner("DELETE FROM outbox.endpoint WHERE name = $1", 1, &settings, NULL) > 0;
 }
 
-/* Two endpoints in one table would take each other's ids for their own. */
+/* Raises an error if the table has an endpoint already: they would take each other's ids for their own. */
 static void
 refuse_second_use(const EndpointSettings *settings)
 {

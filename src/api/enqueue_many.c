@@ -46,8 +46,8 @@ PG_FUNCTION_INFO_V1(outbox_enqueue_many);
 
 /*
  * outbox_enqueue_many(dest, bodies, headers, message_ids, deliver_at): all or
- * none in one call, for a query that enqueues row by row does so only with the
- * rows that its caller fetches.
+ * none in one call. A query that enqueues row by row enqueues only the rows that
+ * its caller fetches.
  */
 Datum
 outbox_enqueue_many(PG_FUNCTION_ARGS)
@@ -111,7 +111,7 @@ read_list(FunctionCallInfo fcinfo, int arg, const char *what, int *n)
 	return list;
 }
 
-/* The type of the bodies, with that of a domain resolved. */
+/* Returns the type of the bodies; for a domain, its base type. */
 static Oid
 read_body_type(ArrayType *bodies)
 {
@@ -134,7 +134,7 @@ read_body_type(ArrayType *bodies)
 	return InvalidOid;			/* not reached */
 }
 
-/* Only counts them: each is checked when its message is made. */
+/* Checks the number of headers; each is checked when its message is made. */
 static void
 read_headers_of_each(Bulk *bulk, Jsonb *headers)
 {
@@ -147,7 +147,7 @@ read_headers_of_each(Bulk *bulk, Jsonb *headers)
 	bulk->headers_of_each = headers;
 }
 
-/* Writes one message after the other; what is made of one goes before the next. */
+/* Writes one message after the other, and frees what was made of one before the next. */
 static void
 append_bulk(const Bulk *bulk)
 {
@@ -200,7 +200,7 @@ next_element(ArrayIterator elements, const char *what, int position)
 	return value;
 }
 
-/* The headers of one message; null in JSON is none. */
+/* Returns the headers of one message, or NULL if they are null in JSON. */
 static Jsonb *
 headers_at(Jsonb *list, int position)
 {

@@ -4,7 +4,7 @@
  *
  * Reads what is committed now. Of a large custom record table it reads the
  * beginning and estimates the rest. A table that cannot be used any more is
- * passed over with a warning: the view is where one looks for the reason.
+ * skipped with a warning, because this view is where users look for the reason.
  */
 #include "postgres.h"
 
@@ -37,7 +37,7 @@
 #include "src/table/moment.h"
 #include "src/table/relations.h"
 
-/* A count of more blocks than these is estimated from the first ones. */
+/* The rows of a table with more blocks are estimated from the first ones. */
 #define READ_BLOCKS	1024
 
 /* What is remembered for an endpoint. */
@@ -209,7 +209,7 @@ count_segment(HTAB *totals, Oid table)
 	return rows;
 }
 
-/* Each endpoint has its share of the size of a segment. */
+/* Gives each endpoint its share of the size of a segment. */
 static void
 share_segment(HTAB *totals, Oid table, int64 rows, TimestampTz since)
 {
@@ -265,7 +265,7 @@ interval_of(int64 microseconds)
 	return interval;
 }
 
-/* Does something with a table; if it fails there is a warning and no more. */
+/* Uses a table. Turns an error into a warning. */
 static void
 attempt_use(void (*use) (const TableUse *), const TableUse *what)
 {
@@ -336,7 +336,7 @@ count_table(Relation table)
 	return blocks > READ_BLOCKS ? rows * blocks / READ_BLOCKS : rows;
 }
 
-/* When the first was marked of those that are still there; 0 = none is. */
+/* Returns when the oldest record that is still there was marked; 0 = there is none. */
 static TimestampTz
 oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape *shape)
 {

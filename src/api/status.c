@@ -1,10 +1,10 @@
 /*
  * status.c
- *		What the views show.
+ *		Shows status, pending messages and records in the views.
  *
  * Reads the dispatcher's report in shared memory and as little of the tables
- * as will do, so that the answer comes in milliseconds whatever is pending.
- * Reads what is committed now and takes no lock beyond its own end.
+ * as possible, so that the answer comes in milliseconds whatever is pending.
+ * Reads what is committed now, and holds no lock when it returns.
  */
 #include "postgres.h"
 
@@ -172,7 +172,7 @@ read_report(DispatcherReport *report)
 	LWLockRelease(shared->lock);
 }
 
-/* Windows are counted by their running totals, the rest one by one. */
+/* Counts windows by their running totals, and the rest one by one. */
 static void
 read_backlog(Backlog *backlog, const DispatcherReport *report)
 {
@@ -227,7 +227,7 @@ count_message(TupleTableSlot *row, int segment, void *arg)
 	return unopened->complete;
 }
 
-/* The id drawn last. Its reader need not have rights on the sequence. */
+/* Returns the id drawn last. The caller needs no rights on the sequence. */
 static int64
 last_message_id(void)
 {

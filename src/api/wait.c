@@ -31,12 +31,12 @@
 #include "src/shared.h"
 #include "src/wait_event.h"
 
-/* How long the longest sleep is: a dispatcher may die without a word. */
+/* The longest sleep: a dispatcher may die without waking anybody. */
 #define MAX_SLEEP_MS	1000
 
 /*
- * How long outbox_cleanup() waits. The dispatcher cannot answer while somebody
- * waits at the gate to drop the extension, perhaps for the caller.
+ * How long outbox_cleanup() waits. The dispatcher cannot answer while another
+ * session waits to drop the extension, perhaps for the caller.
  */
 #define CLEANUP_TIMEOUT_MS	60000
 
@@ -140,7 +140,7 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(pg_atomic_read_u64(&shared->records_removed) - removed);
 }
 
-/* The end of the time that the third argument allows, by clock_now(). */
+/* Returns the end of the time that the third argument allows, by clock_now(). */
 static TimestampTz
 wait_deadline(FunctionCallInfo fcinfo)
 {
@@ -203,7 +203,7 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 	return now.fate != RECORD_COMMITTED || now.dispatched;
 }
 
-/* Sleeps until there may be progress; false when the deadline has passed. */
+/* Sleeps until there may be progress. Returns false when the deadline has passed. */
 static bool
 sleep_until(DatabaseShared *shared, TimestampTz deadline)
 {

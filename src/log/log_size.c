@@ -1,6 +1,6 @@
 /*
  * log_size.c
- *		What the log takes on disk, and whether that is too much.
+ *		Measures what the log takes on disk, and refuses messages if that is too much.
  *
  * Called by outbox_enqueue() before it writes, and by outbox.status.
  */
@@ -21,9 +21,9 @@
 static bool measure(Oid oid, int64 *size);
 
 /*
- * Bytes of all segments on disk, indexes and TOAST included. It waits for nobody:
- * of a segment that is locked, as while it is being emptied, it tells the size that
- * it had when this process looked before.
+ * Returns the bytes of all segments on disk, indexes and TOAST included. It waits for no lock:
+ * for a segment that is locked, as while it is being emptied, it counts the size
+ * that it had when this process looked before.
  */
 int64
 log_size(void)
@@ -42,7 +42,7 @@ log_size(void)
 	return total;
 }
 
-/* Adds what a relation takes, with its TOAST table and indexes; false if any of them is locked. */
+/* Adds what a relation takes, with its TOAST table and indexes. Returns false if any of them is locked. */
 static bool
 measure(Oid oid, int64 *size)
 {
@@ -71,7 +71,7 @@ measure(Oid oid, int64 *size)
 	return complete;
 }
 
-/* Check whether a log of that size is one to which outbox.max_log_size adds nothing. */
+/* Check whether a log of that size has reached outbox.max_log_size. */
 bool
 log_size_is_full(int64 size)
 {

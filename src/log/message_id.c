@@ -38,10 +38,13 @@ message_id_next(void)
 	if (shared == NULL)
 		return draw_id();
 
-	/* What is shared is of this extension, and not of one that was dropped. */
+	/*
+	 * Make sure that shared memory is of this extension, and not of one that
+	 * was dropped.
+	 */
 	(void) rings_generation();
 
-	/* What was drawn before we look, we can draw no more. */
+	/* An id that was drawn before this look cannot be drawn again. */
 	before = pg_atomic_read_u64(&shared->highest_id);
 	id = draw_id();
 	if (id <= before)
@@ -51,8 +54,8 @@ message_id_next(void)
 }
 
 /*
- * Notes the highest ids that are in use, for the session that draws the next one; when
- * a dispatcher starts, for then shared memory may be new.
+ * Notes the highest ids that are in use. Called when a dispatcher starts,
+ * because shared memory may be new then.
  */
 void
 message_id_note_used(void)
@@ -62,7 +65,7 @@ message_id_note_used(void)
 	note_id(shared_mine(), Max(highest, log_scan_highest_id()));
 }
 
-/* Without a check of privileges: callers need have none on the sequence. */
+/* Draws an id without a check of privileges: callers need none on the sequence. */
 static int64
 draw_id(void)
 {
@@ -70,9 +73,9 @@ draw_id(void)
 }
 
 /*
- * The sequence was set back: sets it forward again. One process does so at a
- * time, and only while ids that are drawn are too low, so nobody is given one
- * that is set back once more.
+ * Sets a sequence forward again that was set back. One process does so at a
+ * time, and only while the ids that it draws are too low, so the sequence is not
+ * set back once more.
  */
 static int64
 draw_id_above(DatabaseShared *shared)

@@ -15,7 +15,7 @@
 static int	compare_tx(const void *a, const void *b);
 
 /*
- * The snapshot of this moment, palloc'd. Needs an active snapshot that was
+ * Returns the snapshot of this moment, palloc'd. Needs an active snapshot that was
  * just taken.
  */
 SnapshotValue *
@@ -24,7 +24,7 @@ snapshot_value_now(void)
 	return (SnapshotValue *) DatumGetPointer(DirectFunctionCall1(pg_current_snapshot, (Datum) 0));
 }
 
-/* The snapshot of this moment, palloc'd, whatever the isolation level. */
+/* Returns the snapshot of this moment, palloc'd, whatever the isolation level. */
 SnapshotValue *
 snapshot_value_latest(void)
 {
@@ -36,7 +36,7 @@ snapshot_value_latest(void)
 	return latest;
 }
 
-/* A palloc'd copy. */
+/* Returns a palloc'd copy. */
 SnapshotValue *
 snapshot_value_copy(const SnapshotValue *snapshot)
 {
@@ -47,7 +47,7 @@ snapshot_value_copy(const SnapshotValue *snapshot)
 }
 
 /*
- * A palloc'd copy that takes some transactions for being still in progress.
+ * Returns a palloc'd copy to which some transactions are still in progress.
  * They are below the snapshot's xmax; the same one may be named repeatedly.
  */
 SnapshotValue *

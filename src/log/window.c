@@ -50,14 +50,14 @@ static bool find_window(Snapshot snapshot, ScanDirection direction, StrategyNumb
 static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
 static void copy_window(TupleTableSlot *row, Window *window);
 
-/* Reads window `number`; its snapshot is palloc'd. False if it is not kept. */
+/* Reads window `number`; its snapshot is palloc'd. Returns false if it is not kept. */
 bool
 window_fetch(int64 number, Window *window)
 {
 	return fetch_window(number, SnapshotSelf, window);
 }
 
-/* Reads the window that was opened last. False only in a broken database. */
+/* Reads the window that was opened last. Returns false only in a broken database. */
 bool
 window_newest(Window *window)
 {
@@ -65,7 +65,7 @@ window_newest(Window *window)
 }
 
 /*
- * Reads the newest window that is kept of those up to `number`. False if there
+ * Reads the newest window that is kept of those up to `number`. Returns false if there
  * is none. Numbers are missing only where something has gone wrong; what was
  * committed between two windows that are kept is found all the same.
  */
@@ -75,7 +75,7 @@ window_at(int64 number, Window *window)
 	return find_window(SnapshotSelf, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, number, window);
 }
 
-/* Reads the oldest window that is kept of those after `number`. False if there is none. */
+/* Reads the oldest window that is kept of those after `number`. Returns false if there is none. */
 bool
 window_after(int64 number, Window *window)
 {
@@ -83,9 +83,9 @@ window_after(int64 number, Window *window)
 }
 
 /*
- * The number of the oldest window from which all are kept up to the newest.
- * The tables of the segments overlap by one window each. A segment that somebody held
- * while a younger one was emptied leaves a gap: what is before it does not count.
+ * Returns the number of the oldest window from which all are kept up to the newest.
+ * The tables of the segments overlap by one window each. A segment that was locked
+ * while a younger one was emptied leaves a gap: windows before it do not count.
  */
 int64
 window_oldest_number(void)
@@ -143,7 +143,7 @@ window_append(const Window *window, int segment)
 
 /*
  * Reads the newest window known to be in Redis: as the dispatcher reports it,
- * or else as the tables do. False if it is not kept.
+ * or else as the tables do. Returns false if it is not kept.
  */
 bool
 window_published(Window *window)
@@ -185,7 +185,7 @@ window_propagated(Window *window, bool to_tables)
 
 /*
  * The same as the tables show it to a snapshot, and nothing else: what else
- * that snapshot shows fits to it. False if it shows none.
+ * that snapshot shows agrees with it. Returns false if it shows none.
  */
 bool
 window_published_in(Snapshot snapshot, Window *window)
@@ -214,8 +214,8 @@ newest(Snapshot snapshot, Window *window)
 }
 
 /*
- * The first window in that direction, of all segments, whose number compares so
- * with the one given.
+ * Finds the first window in that direction, in all segments, whose number compares
+ * in that way with the one given.
  */
 static bool
 find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,

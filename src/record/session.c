@@ -185,7 +185,7 @@ session_commit(void)
 	return session->messages;
 }
 
-/* The state of this subtransaction, ready to be changed. */
+/* Returns the state of this subtransaction, ready to be changed. */
 static SessionState *
 writable_state(void)
 {
@@ -216,7 +216,7 @@ open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
 	session->messages = 0;
 }
 
-/* 40001 where the isolation level forbids to see the winner, else 23505. */
+/* Raises 40001 if the isolation level forbids to see the winner, otherwise 23505. */
 static void
 refuse_claimed(const RecordName *name, const RecordLook *winner)
 {

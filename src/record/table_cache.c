@@ -1,6 +1,6 @@
 /*
  * table_cache.c
- *		Custom record tables that were checked, and not changed since.
+ *		Remembers which custom record tables were checked and not changed since.
  *
  * Called by record_table.c. A table is checked before it is used for the first
  * time, and once after each change: a relcache callback tells of it. The plan of the
@@ -29,7 +29,7 @@ table_cache_init(void)
 }
 
 /*
- * Opens the table of an endpoint and tells what is known of it, good until the
+ * Opens the table of an endpoint and returns what is known of it, valid until the
  * table is altered. Raises 42P01 if it was dropped, and the errors of record_check()
  * if it does not fit any more.
  */
@@ -39,7 +39,7 @@ table_cache_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mo
 	KnownTable *entry;
 	bool		found;
 
-	/* The plan that is being executed must not be thrown away under it. */
+	/* A plan must not be freed while it is executed. */
 	owner_code_refuse();
 	*table = try_relation_open(mapping->table, mode);
 	if (*table == NULL)
@@ -75,7 +75,7 @@ check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
 		MemoryContextDelete(entry->context);
 	entry->context = NULL;
 
-	/* What changes while we look invalidates the entry again. */
+	/* A change while we look invalidates the entry again. */
 	entry->valid = true;
 	PG_TRY();
 	{

@@ -109,8 +109,8 @@ filter_startup(void)
 }
 
 /*
- * Tells which segments certainly do not hold a key. Segments of the rings as given:
- * a filter that is of another time of a segment is not asked.
+ * Finds out which segments certainly do not hold a key. A filter with another
+ * tag than the segment has in `rings` is not asked.
  */
 void
 filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
@@ -138,7 +138,7 @@ filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
 }
 
 /*
- * Begins a filter for so many keys. False if there is no memory for it.
+ * Begins a filter for so many keys. Returns false if there is no memory for it.
  */
 bool
 filter_begin(FilterUse use, int64 keys)
@@ -176,7 +176,7 @@ filter_add(FilterUse use, const pg_uuid_t *key)
 		line[(bits >> 6) % LINE_WORDS] |= UINT64CONST(1) << (bits & 63);
 }
 
-/* Gives the filter that was begun, and has all keys now, to the segment with this tag. */
+/* Publishes the filter that was begun, and now has all keys, for the segment with this tag. */
 void
 filter_publish(FilterUse use, RingKind kind, int segment, uint64 tag)
 {
@@ -309,7 +309,7 @@ line_holds(const uint64 *line, const pg_uuid_t *key)
 	return true;
 }
 
-/* Check whether a filter is of a segment as it is now, and not of a former time of it. */
+/* Check whether a filter belongs to a segment as it is now, and not to an earlier use of it. */
 static bool
 is_for(const SegmentFilter *filter, const Segment *segment)
 {
@@ -317,7 +317,7 @@ is_for(const SegmentFilter *filter, const Segment *segment)
 		filter->tag == U64FromFullTransactionId(segment->tx);
 }
 
-/* No reader holds the lock when a filter is taken from where they find it. */
+/* Withdraws a filter, under the lock, so that no reader is probing it. */
 static void
 withdraw(DatabaseShared *shared, SegmentFilter *filter)
 {

@@ -90,7 +90,7 @@ history_append(Relation table, const pg_uuid_t *keys, int n)
 	pfree(compacted);
 }
 
-/* The keys of a row, valid as long as the row is; their number in *n. */
+/* Returns the keys of a row, valid as long as the row is, and their number in *n. */
 const pg_uuid_t *
 history_row_keys(TupleTableSlot *row, int *n)
 {
@@ -101,7 +101,7 @@ history_row_keys(TupleTableSlot *row, int *n)
 	return (const pg_uuid_t *) VARDATA_ANY(keys);
 }
 
-/* Fetches the last row whose first key is not greater than the key; false if there is none. */
+/* Fetches the last row whose first key is not greater than the key. Returns false if there is none. */
 bool
 history_row_before(Relation table, Relation index, const pg_uuid_t *key, TupleTableSlot *row)
 {
