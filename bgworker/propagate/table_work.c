@@ -210,7 +210,7 @@ note_error(const char *endpoint)
 	error = CopyErrorData();
 	FlushErrorState();
 	snprintf(error_text, sizeof(error_text), "records of endpoint \"%s\": %s%s%s", endpoint, error->message,
-			 error->detail ? "; " : "", error->detail ? error->detail : "");
+			 error->detail ? ". " : "", error->detail ? error->detail : "");
 
 	/* The text may have been cut within a character. */
 	error_text[pg_mbcliplen(error_text, strlen(error_text), strlen(error_text))] = '\0';

@@ -19,7 +19,7 @@
 static bool is_kept(const Fence *fence);
 static bool is_amid_oldest(const Position *position, const Fence *fence);
 static void resume_without_fence(Position *position);
-static void resume_from_oldest(Position *position, const char *reason);
+static void resume_from_oldest(Position *position, const char *message);
 static int64 oldest_to_replay(const Position *position);
 static bool is_news(Position *position);
 
@@ -39,7 +39,7 @@ resume_position(Position *position, const char *fence_text)
 	if (!fence_parse(fence_text, &fence))
 		resume_without_fence(position);
 	else if (is_kept(&fence) && is_amid_oldest(position, &fence))
-		resume_from_oldest(position, "the fence in Redis is amid the oldest window, of which only the end is kept; going on");
+		resume_from_oldest(position, "outbox: the fence in Redis is amid the oldest window, of which only the end is kept; going on after window %lld");
 	else if (is_kept(&fence))
 	{
 		position->sent = fence.number;
@@ -52,7 +52,7 @@ resume_position(Position *position, const char *fence_text)
 		position->fence_told = false;
 	}
 	else if (fence.number < window_oldest_number())
-		resume_from_oldest(position, "the fence in Redis is older than the windows that are kept; going on");
+		resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; going on after window %lld");
 	else if (is_news(position))
 		ereport(LOG,
 				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; going on after window %lld",
@@ -90,7 +90,7 @@ resume_without_fence(Position *position)
 	if (position->published <= position->first_window)
 		return;
 	if (outbox_redis_data_loss != DATA_LOSS_RESUME)
-		resume_from_oldest(position, "Redis has no fence of this database; sending all that the log still has,");
+		resume_from_oldest(position, "outbox: Redis has no fence of this database; sending all that the log still has, after window %lld");
 	else if (is_news(position))
 		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; going on after window %lld, as \"outbox.redis_data_loss\" says",
 							 (long long) position->sent)));
@@ -98,10 +98,10 @@ resume_without_fence(Position *position)
 
 /*
  * Sends again everything that the log still has, and logs what it does not have
- * any more, if anything.
+ * any more, if anything. `message` has a %lld for the window that was last.
  */
 static void
-resume_from_oldest(Position *position, const char *reason)
+resume_from_oldest(Position *position, const char *message)
 {
 	TimestampTz lost_before = 0;
 
@@ -109,7 +109,7 @@ resume_from_oldest(Position *position, const char *reason)
 	if (position->sent > position->first_window)
 		lost_before = loss_note_before(position->sent);
 	if (is_news(position))
-		ereport(LOG, (errmsg("outbox: %s after window %lld", reason, (long long) position->sent),
+		ereport(LOG, (errmsg(message, (long long) position->sent),
 					  lost_before == 0 ? 0 :
 					  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
 								timestamptz_to_str(lost_before))));

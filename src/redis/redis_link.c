@@ -260,7 +260,7 @@ redisReply *
 redis_link_receive(RedisLink *link)
 {
 	TimestampTz begun = clock_now();
-	TimestampTz deadline = deadline_after(outbox_command_timeout);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(begun, outbox_command_timeout);
 	size_t		to_send = link->redis ? unsent(link) : 0;
 	bool		is_late = false;
 
