@@ -11,6 +11,8 @@
 
 #include "bgworker/propagate/id_list.h"
 
+static void reverse(char **items, int n);
+
 /* Makes an empty list, in TopMemoryContext. */
 void
 id_list_init(IdList *list)
@@ -35,6 +37,15 @@ id_list_add(IdList *list, const char *msgid)
 	MemoryContextSwitchTo(caller);
 }
 
+/* Moves the first `n` ids to the end. */
+void
+id_list_rotate(IdList *list, int n)
+{
+	reverse(list->items, n);
+	reverse(list->items + n, list->n - n);
+	reverse(list->items, list->n);
+}
+
 /* Removes all ids, and frees their memory. */
 void
 id_list_empty(IdList *list)
@@ -48,4 +59,16 @@ void
 id_list_free(IdList *list)
 {
 	MemoryContextDelete(list->context);
+}
+
+static void
+reverse(char **items, int n)
+{
+	for (int i = 0, j = n - 1; i < j; i++, j--)
+	{
+		char	   *item = items[i];
+
+		items[i] = items[j];
+		items[j] = item;
+	}
 }

@@ -17,6 +17,7 @@ typedef struct IdList
 
 extern void id_list_init(IdList *list);
 extern void id_list_add(IdList *list, const char *msgid);
+extern void id_list_rotate(IdList *list, int n);
 extern void id_list_empty(IdList *list);
 extern void id_list_free(IdList *list);
 

@@ -194,21 +194,30 @@ rests(const MarkedTable *table)
 	return clock_now() < table->rests_until;
 }
 
-/* Tries records again that were locked, in pieces; those that still are stay in the list. */
+/*
+ * Tries records again that were locked, in pieces. Those that still are stay in
+ * the list; a piece that had no turn, because the table rests, is the first next
+ * time.
+ */
 static void
 try_locked_again(MarkedTable *table)
 {
 	int			left = 0;
+	int			tried = 0;
 
 	for (int first = 0; first < table->locked.n; first += MAX_MESSAGES)
 	{
 		int			n = Min(MAX_MESSAGES, table->locked.n - first);
-		Marking		marking = table->failed || rests(table) ? MARKING_FAILED : mark(table, table->locked.items + first, n, true);
+		bool		has_turn = !table->failed && !rests(table);
+		Marking		marking = has_turn ? mark(table, table->locked.items + first, n, true) : MARKING_FAILED;
 
 		for (int i = 0; marking != MARKING_DONE && i < n; i++)
 			table->locked.items[left++] = table->locked.items[first + i];
+		if (has_turn)
+			tried = left;
 	}
 	table->locked.n = left;
+	id_list_rotate(&table->locked, tried);
 	if (left > 0)
 		wait_longer(table);
 	else
