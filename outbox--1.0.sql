@@ -100,14 +100,14 @@ COMMENT ON COLUMN outbox.compacted.records IS 'how many records';
 
 CREATE TABLE outbox.forgotten (
 	key uuid NOT NULL,
-	at timestamptz NOT NULL
+	forgotten_at timestamptz NOT NULL
 ) USING heap;
 -- Not unique: a restore must not fail because an id is forgotten here, too.
 CREATE INDEX forgotten_key_idx ON outbox.forgotten (key);
 ALTER TABLE outbox.forgotten REPLICA IDENTITY FULL;
 COMMENT ON TABLE outbox.forgotten IS 'tombstones: ids that outbox_forget() has forgotten and that were not claimed since; their records do not count';
 COMMENT ON COLUMN outbox.forgotten.key IS 'hash of endpoint and msgid';
-COMMENT ON COLUMN outbox.forgotten.at IS 'when it was forgotten';
+COMMENT ON COLUMN outbox.forgotten.forgotten_at IS 'when it was forgotten';
 
 CREATE TABLE outbox.endpoint (
 	name text PRIMARY KEY,
@@ -133,14 +133,14 @@ CREATE TABLE outbox.deferred (
 	message_id text NOT NULL,
 	dest text NOT NULL,
 	cause text,
-	at timestamptz NOT NULL,
+	enqueued_at timestamptz NOT NULL,
 	headers jsonb,
 	body bytea,
 	log_segment integer,
 	state text NOT NULL CHECK (state = ANY (ARRAY['scheduled', 'waiting', 'dead', 'returned', 'discarded'])),
 	returned_tx xid8,
 	attempts integer NOT NULL,
-	next_at timestamptz NOT NULL,
+	next_attempt timestamptz NOT NULL,
 	last_error text,
 	first_attempt timestamptz,
 	last_attempt timestamptz,
@@ -148,7 +148,7 @@ CREATE TABLE outbox.deferred (
 );
 CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'waiting';
 CREATE INDEX deferred_key_idx ON outbox.deferred (key);
-CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_at) WHERE state = 'scheduled';
+CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_attempt) WHERE state = 'scheduled';
 CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state = 'dead';
 CREATE INDEX deferred_tombstone_idx ON outbox.deferred (log_segment) WHERE state IN ('returned', 'discarded');
 CREATE INDEX deferred_unread_idx ON outbox.deferred (log_segment) WHERE log_tx IS NOT NULL;
@@ -158,14 +158,14 @@ COMMENT ON COLUMN outbox.deferred.key IS 'record that the message belongs to';
 COMMENT ON COLUMN outbox.deferred.message_id IS 'id that consumers see';
 COMMENT ON COLUMN outbox.deferred.dest IS 'destination';
 COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this one';
-COMMENT ON COLUMN outbox.deferred.at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.deferred.enqueued_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
 COMMENT ON COLUMN outbox.deferred.body IS 'body; NULL: it could not be read yet, nor could the headers';
 COMMENT ON COLUMN outbox.deferred.log_segment IS 'log segment of the row that was deferred last; when that is emptied a returned or discarded row goes too';
 COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
 COMMENT ON COLUMN outbox.deferred.attempts IS 'attempts of its own; 0 for a message that only waits behind another';
-COMMENT ON COLUMN outbox.deferred.next_at IS 'not tried again before';
+COMMENT ON COLUMN outbox.deferred.next_attempt IS 'not tried again before';
 COMMENT ON COLUMN outbox.deferred.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
@@ -202,7 +202,7 @@ BEGIN
 			CREATE TABLE outbox.log_%1$s (
 				id bigint NOT NULL,
 				tx xid8 NOT NULL,
-				at timestamptz NOT NULL,
+				enqueued_at timestamptz NOT NULL,
 				database oid NOT NULL,
 				key uuid,
 				message_id text NOT NULL,
@@ -216,7 +216,7 @@ BEGIN
 			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages, segment %1$s';
 			COMMENT ON COLUMN outbox.log_%1$s.id IS 'order of the calls';
 			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
-			COMMENT ON COLUMN outbox.log_%1$s.at IS 'when it was enqueued';
+			COMMENT ON COLUMN outbox.log_%1$s.enqueued_at IS 'when it was enqueued';
 			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was enqueued in; a copy by TEMPLATE leaves what is not its own to its original';
 			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
 			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; of a receipt: endpoint';
@@ -494,7 +494,7 @@ CREATE FUNCTION @extschema@.outbox_retry(dest text DEFAULT NULL, message_id text
 RETURNS bigint
 AS $$
 	WITH retried AS (
-		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_at = clock_timestamp()
+		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_attempt = clock_timestamp()
 		WHERE d.state = 'dead' AND (d.body IS NOT NULL OR d.log_tx IS NOT NULL) AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
 			AND (outbox_retry.message_id IS NULL OR d.message_id = outbox_retry.message_id)
 		RETURNING d.id)
@@ -643,9 +643,9 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_problems() IS 'what the view outbox.problems shows';
 
 CREATE FUNCTION outbox.read_pending(
-	OUT id bigint, OUT message_id text, OUT dest text, OUT at timestamptz,
+	OUT id bigint, OUT message_id text, OUT dest text, OUT enqueued_at timestamptz,
 	OUT cause text, OUT headers jsonb, OUT body_size integer, OUT state text,
-	OUT attempts integer, OUT next_at timestamptz, OUT last_error text)
+	OUT attempts integer, OUT next_attempt timestamptz, OUT last_error text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_read_pending'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -659,7 +659,7 @@ COMMENT ON FUNCTION outbox.read_records() IS 'what the view outbox.records shows
 
 CREATE FUNCTION outbox.read_endpoints(
 	OUT name text, OUT concurrency text, OUT retention interval, OUT store_retention interval,
-	OUT records bigint, OUT duplicates bigint, OUT oldest_record timestamptz, OUT size bigint)
+	OUT records bigint, OUT duplicates bigint, OUT oldest_since timestamptz, OUT size bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_read_endpoints'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -714,10 +714,10 @@ COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing,
 COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
 COMMENT ON COLUMN outbox.status.redis_error IS 'why it is down';
 COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound while some of them are being deferred, and beyond 2,000 that no window holds yet';
-COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them';
+COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
 COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';
-COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination refused them, or one before them';
+COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination is paused, or refused them or one before them';
 COMMENT ON COLUMN outbox.status.scheduled IS 'messages that wait for their time';
 COMMENT ON COLUMN outbox.status.dead IS 'messages given up after outbox.max_attempts; see outbox.dead_letters';
 COMMENT ON COLUMN outbox.status.windows IS 'windows that are opened and not yet published';
@@ -737,23 +737,23 @@ COMMENT ON VIEW outbox.pending IS 'committed messages that are not yet known to 
 COMMENT ON COLUMN outbox.pending.id IS 'order of the calls';
 COMMENT ON COLUMN outbox.pending.message_id IS 'id that consumers see';
 COMMENT ON COLUMN outbox.pending.dest IS 'destination';
-COMMENT ON COLUMN outbox.pending.at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.pending.enqueued_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.pending.cause IS 'incoming message that caused it';
 COMMENT ON COLUMN outbox.pending.headers IS 'headers';
 COMMENT ON COLUMN outbox.pending.body_size IS 'bytes of the body';
-COMMENT ON COLUMN outbox.pending.state IS 'new, scheduled, or waiting (deferred)';
+COMMENT ON COLUMN outbox.pending.state IS 'new, scheduled, or deferred';
 COMMENT ON COLUMN outbox.pending.attempts IS 'attempts of a deferred message';
-COMMENT ON COLUMN outbox.pending.next_at IS 'when a deferred message is due';
+COMMENT ON COLUMN outbox.pending.next_attempt IS 'when a deferred message is due';
 COMMENT ON COLUMN outbox.pending.last_error IS 'what Redis answered to its last attempt';
 
 CREATE VIEW outbox.dead_letters AS
-	SELECT id, message_id, dest, at, cause, headers, body, attempts, last_error, first_attempt, last_attempt
+	SELECT id, message_id, dest, enqueued_at, cause, headers, body, attempts, last_error, first_attempt, last_attempt
 	FROM outbox.deferred WHERE state = 'dead';
 COMMENT ON VIEW outbox.dead_letters IS 'messages given up after outbox.max_attempts: outbox_retry() or outbox_discard() them';
 COMMENT ON COLUMN outbox.dead_letters.id IS 'order of the calls';
 COMMENT ON COLUMN outbox.dead_letters.message_id IS 'id that consumers see';
 COMMENT ON COLUMN outbox.dead_letters.dest IS 'destination';
-COMMENT ON COLUMN outbox.dead_letters.at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.dead_letters.enqueued_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.dead_letters.cause IS 'incoming message that caused it';
 COMMENT ON COLUMN outbox.dead_letters.headers IS 'headers';
 COMMENT ON COLUMN outbox.dead_letters.body IS 'body; NULL: it could not be read; outbox_retry() has it read again as long as the log has it, and leaves the message alone after that';
@@ -772,8 +772,8 @@ CREATE VIEW outbox.destinations AS
 				count(*) FILTER (WHERE state = 'waiting') AS waiting,
 				count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
 				count(*) FILTER (WHERE state = 'dead') AS dead,
-				min(at) FILTER (WHERE state = 'waiting') AS oldest_deferred,
-				min(next_at) FILTER (WHERE state = 'waiting') AS next_attempt,
+				clock_timestamp() - min(enqueued_at) FILTER (WHERE state = 'waiting') AS oldest_deferred,
+				min(next_attempt) FILTER (WHERE state = 'waiting') AS next_attempt,
 				(array_agg(last_error ORDER BY last_attempt DESC) FILTER (WHERE last_error IS NOT NULL))[1] AS last_error
 			FROM outbox.deferred f
 			WHERE state = ANY (ARRAY['waiting', 'scheduled', 'dead'])
@@ -783,11 +783,11 @@ COMMENT ON COLUMN outbox.destinations.dest IS 'destination';
 COMMENT ON COLUMN outbox.destinations.stream IS 'key of its stream in Redis';
 COMMENT ON COLUMN outbox.destinations.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
 COMMENT ON COLUMN outbox.destinations.paused IS 'whether outbox_pause() holds its messages';
-COMMENT ON COLUMN outbox.destinations.deferred IS 'messages that wait because it refused them, or one before them, or is paused';
+COMMENT ON COLUMN outbox.destinations.deferred IS 'messages that wait because it is paused, or refused them or one before them';
 COMMENT ON COLUMN outbox.destinations.scheduled IS 'messages that wait for their time';
 COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up';
-COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'when the oldest deferred one was enqueued';
-COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when it is tried again';
+COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of the oldest of these: how long ago it was enqueued';
+COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of them is tried again';
 COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
@@ -801,7 +801,7 @@ COMMENT ON COLUMN outbox.records.state IS 'state of that segment: current, seale
 CREATE VIEW outbox.endpoints AS
 	SELECT r.name, r.concurrency, r.retention, e.record_table,
 		outbox.mask_store(e.dedup_store) AS dedup_store, r.store_retention,
-		r.records, r.duplicates, r.oldest_record, r.size
+		r.records, r.duplicates, clock_timestamp() - r.oldest_since AS oldest_record, r.size
 	FROM outbox.read_endpoints() r LEFT JOIN outbox.endpoint e ON e.name = r.name;
 COMMENT ON VIEW outbox.endpoints IS 'endpoints: their settings, defaults filled in, and what is remembered for them';
 COMMENT ON COLUMN outbox.endpoints.name IS 'name';
@@ -812,7 +812,7 @@ COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'outside store that remembers 
 COMMENT ON COLUMN outbox.endpoints.store_retention IS 'how long ids are to live in that store; NULL: it has none';
 COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large custom record table an estimate';
 COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
-COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'when the retention of its oldest record began, or the segment that holds it did; NULL: none is dispatched';
+COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'age of its oldest record: how long ago its retention began, or that of the segment that holds it; NULL: none is dispatched';
 COMMENT ON COLUMN outbox.endpoints.size IS 'bytes on disk; where several endpoints share a table, its share';
 
 --
@@ -857,10 +857,10 @@ DECLARE
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
 				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
-		|| ' UNION ALL SELECT id, ''0'', at, ''0'', key, message_id, dest, cause, headers, body, CASE state WHEN ''scheduled'' THEN next_at END'
+		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', key, message_id, dest, cause, headers, body, CASE state WHEN ''scheduled'' THEN next_attempt END'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'') AND body IS NOT NULL'
 		|| (
-			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.at, ''0'', l.key, l.message_id, l.dest, l.cause, l.headers, l.body, l.deliver_at '
+			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.key, l.message_id, l.dest, l.cause, l.headers, l.body, l.deliver_at '
 				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'')', segment), '' ORDER BY segment)
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';

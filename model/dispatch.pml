@@ -211,7 +211,7 @@ typedef Batch {
 Fence fence;					/* outbox:fence:<uuid> */
 byte streams;					/* set of messages that the streams hold */
 bool broken;					/* D refuses */
-bool is_due;					/* deferred.next_at of the head has come */
+bool is_due;					/* deferred.next_attempt of the head has come */
 
 /* What a restart goes back to. */
 bool is_saved;

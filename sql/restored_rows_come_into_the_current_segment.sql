@@ -11,16 +11,16 @@ SELECT (:log_segment + 2) % 4 AS other_log, (:record_segment + 3) % 8 AS other_r
 
 -- as pg_restore does, while the message cannot have been sent yet
 BEGIN;
-INSERT INTO outbox.log_:other_log (id, tx, at, database, key, message_id, dest, cause, headers, body)
+INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, key, message_id, dest, cause, headers, body)
 	VALUES (100, '1', '2020-01-02 03:04:05+00', 1, '00000000-0000-0000-0000-0000000000aa', 'restored-1', 'restored', 'cause', '{"h": 1}', '\x00ff');
-COPY outbox.log_:other_log (id, tx, at, database, key, message_id, dest, cause, headers, body) FROM stdin;
+COPY outbox.log_:other_log (id, tx, enqueued_at, database, key, message_id, dest, cause, headers, body) FROM stdin;
 101	1	2020-01-02 03:04:06+00	1	\N	restored-2	restored	\N	\N	
 \.
-INSERT INTO outbox.log_:log_segment (id, tx, at, database, message_id, dest, body)
+INSERT INTO outbox.log_:log_segment (id, tx, enqueued_at, database, message_id, dest, body)
 	VALUES (102, '1', '2020-01-02 03:04:07+00', 1, 'restored-3', 'restored', repeat('large', 100000)::bytea);
 SELECT count(*) AS left_there FROM outbox.log_:other_log WHERE dest = 'restored';
 -- with the transaction of the restore, or they would never be found, and with ids of their own; the rest as it was
-SELECT id > :last_id AS other_id, tx = pg_current_xact_id() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AS of_this_transaction, extract(epoch FROM at) AS at, key, message_id, dest, cause, headers, length(body)
+SELECT id > :last_id AS other_id, tx = pg_current_xact_id() AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AS of_this_transaction, extract(epoch FROM enqueued_at) AS enqueued_at, key, message_id, dest, cause, headers, length(body)
 FROM outbox.log_:log_segment WHERE dest = 'restored' ORDER BY id;
 SELECT outbox.is_pending(tx) FROM outbox.log_:log_segment WHERE dest = 'restored';
 ROLLBACK;
@@ -58,7 +58,7 @@ SELECT outbox_begin('restored-3');
 
 -- What was deferred starts again as an ordinary message, scheduled ones with their time.
 BEGIN;
-INSERT INTO outbox.deferred (id, message_id, dest, cause, at, headers, body, state, attempts, next_at, last_error) VALUES
+INSERT INTO outbox.deferred (id, message_id, dest, cause, enqueued_at, headers, body, state, attempts, next_attempt, last_error) VALUES
 	(105, 'restored-5', 'restored', 'cause', '2020-01-02', '{"h": 1}', 'x', 'waiting', 3, '2999-01-01', 'WRONGTYPE'),
 	(106, 'restored-6', 'restored', NULL, '2020-01-02', NULL, '', 'scheduled', 0, '2999-01-01 00:00:00+00', NULL),
 	(107, 'restored-7', 'restored', NULL, '2020-01-02', NULL, 'x', 'dead', 10, '2020-01-02', 'WRONGTYPE');
@@ -74,13 +74,13 @@ FROM pg_trigger WHERE tgname = 'redirect_restored' AND tgrelid::regclass::text ~
 SELECT tgrelid::regclass, tgenabled FROM pg_trigger WHERE tgname = 'refuse_replicated' ORDER BY tgrelid::regclass::text COLLATE "C";
 BEGIN;
 SET LOCAL session_replication_role = replica;
-INSERT INTO outbox.log_:other_log (id, tx, at, database, message_id, dest, body) VALUES (103, '1', now(), 1, 'restored-4', 'restored', '');
+INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, message_id, dest, body) VALUES (103, '1', now(), 1, 'restored-4', 'restored', '');
 SELECT count(*) AS left_there FROM outbox.log_:other_log WHERE dest = 'restored';
 ROLLBACK;
 
 -- What is incomplete is refused.
 \set VERBOSITY sqlstate
-INSERT INTO outbox.log_:other_log (id, tx, at, body) VALUES (104, '1', now(), '');
+INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, body) VALUES (104, '1', now(), '');
 INSERT INTO outbox.record_:other_record (tx, endpoint, msgid) VALUES ('1', 'default', 'restored-5');
 INSERT INTO outbox.deferred (id, message_id) VALUES (105, 'restored-5');
 \set VERBOSITY default

@@ -22,10 +22,10 @@ SELECT count(*) FROM outbox.pending WHERE dest = 'views';
 SELECT outbox_commit();
 SELECT endpoint, msgid, tx = pg_current_xact_id() AS mine, state FROM outbox.records WHERE msgid LIKE 'views-%';
 COMMIT;
-SELECT message_id, dest, cause, headers, body_size, state, attempts, next_at, last_error
+SELECT message_id, dest, cause, headers, body_size, state, attempts, next_attempt, last_error
 FROM outbox.pending WHERE dest = 'views' ORDER BY id;
 -- One that pg_restore brings is pending as well, and comes before the others.
-INSERT INTO outbox.log_3 (id, tx, at, database, message_id, dest, body) VALUES (0, '1', '2020-01-02', 1, 'views-restored', 'views', 'x');
+INSERT INTO outbox.log_3 (id, tx, enqueued_at, database, message_id, dest, body) VALUES (0, '1', '2020-01-02', 1, 'views-restored', 'views', 'x');
 SELECT message_id FROM outbox.pending WHERE dest = 'views' ORDER BY id;
 SELECT dispatcher_pid IS NOT NULL AS dispatcher, dispatcher_state, pending - :pending_before AS pending, oldest_pending >= '0' AS oldest_pending, problem
 FROM outbox.status;

@@ -36,9 +36,9 @@ is(bodies('good'), '1 2 3 4 5 6', '... in order, none twice');
 
 eventually { $node->status('deferred') == 6 } 'refused messages are deferred, and those behind them';
 eventually { $node->status('pending') == 6 } '... and pending';
-eventually { $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY id) FROM outbox.pending WHERE dest = 'bad' AND state = 'waiting'}) eq
+eventually { $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY id) FROM outbox.pending WHERE dest = 'bad' AND state = 'deferred'}) eq
 	'bad1 bad2 bad3 bad4 bad5 bad6' } '... and to be seen';
-eventually { $node->sql(q{SELECT attempts > 2 AND last_error LIKE '%WRONGTYPE%' AND next_at IS NOT NULL FROM outbox.pending ORDER BY id LIMIT 1}) eq 't' }
+eventually { $node->sql(q{SELECT attempts > 2 AND last_error LIKE '%WRONGTYPE%' AND next_attempt IS NOT NULL FROM outbox.pending ORDER BY id LIMIT 1}) eq 't' }
 '... with the attempts and what Redis says';
 is($node->sql(q{SELECT outbox_wait('m1', timeout => '100 ms')}), 'f', 'outbox_wait waits for them');
 is($redis->cli('GET', 'bad'), 'not a stream', 'the key is left as it is');

@@ -43,7 +43,7 @@ sub in_time
 
 schedule('in time', $_ / 10) foreach reverse 10 .. 25;
 eventually { $node->status('scheduled') > 0 } 'outbox.status counts what is scheduled';
-is($node->sql(q{SELECT DISTINCT state, dest, next_at > at FROM outbox.pending WHERE state = 'scheduled'}), 'scheduled|in time|t', '... and outbox.pending shows it');
+is($node->sql(q{SELECT DISTINCT state, dest, next_attempt > enqueued_at FROM outbox.pending WHERE state = 'scheduled'}), 'scheduled|in time|t', '... and outbox.pending shows it');
 is($node->status('problem IS NULL'), 't', '... which is no problem');
 in_time('in time', 16);
 ok($node->wait_until_sent, 'nothing is pending then');
@@ -76,7 +76,7 @@ like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => 'infinity'
 schedule('across', 4);
 schedule('missed', 1);
 eventually { $node->status('scheduled') == 2 } 'two are scheduled';
-my $due = $node->sql(q{SELECT extract(epoch FROM next_at) FROM outbox.pending WHERE dest = 'missed'});
+my $due = $node->sql(q{SELECT extract(epoch FROM next_attempt) FROM outbox.pending WHERE dest = 'missed'});
 $node->stop('immediate');
 wait_until { time > $due };
 $node->start;
@@ -92,7 +92,7 @@ FROM (VALUES ('first', interval '3.0 s'), ('second', '2.6 s'), ('third', '2.8 s'
 END
 eventually { $node->status('scheduled') == 4 } 'four are scheduled';
 kill 'STOP', $dispatcher;
-$node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM outbox.deferred WHERE dest = 'order' AND next_at < now()});
+$node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM outbox.deferred WHERE dest = 'order' AND next_attempt < now()});
 $node->sql(q{SELECT outbox_enqueue('order', 'new')});
 kill 'CONT', $dispatcher;
 eventually { $redis->count('order') == 4 } 'they come';

@@ -29,7 +29,7 @@ like($node->log_since($log), qr/message "id first" for destination "bad" is dead
 is($node->sql('SELECT message_id, dest, cause, headers, body, attempts FROM outbox.dead_letters'),
 	'id first|bad|first|{"h": 1}|\x6669727374|3', '... to be seen whole');
 like($node->sql('SELECT last_error FROM outbox.dead_letters'), qr/^WRONGTYPE/, '... with what Redis said');
-is($node->sql(q{SELECT last_attempt - first_attempt BETWEEN '0.2 s' AND '5 s', first_attempt > at, last_attempt <= now() FROM outbox.dead_letters}),
+is($node->sql(q{SELECT last_attempt - first_attempt BETWEEN '0.2 s' AND '5 s', first_attempt > enqueued_at, last_attempt <= now() FROM outbox.dead_letters}),
 	't|t|t', '... and when; the second delay is twice the first');
 is($node->sql(q{SELECT dest, deferred, dead, last_error LIKE 'WRONGTYPE%' FROM outbox.destinations}), 'bad|0|1|t', 'outbox.destinations counts it');
 like($node->status('problem'), qr/^1 message is dead: see outbox.dead_letters/, '... and problem says so');
@@ -77,11 +77,11 @@ $node->set('outbox.max_attempts' => 100, 'outbox.retry_max_delay' => '200ms');
 $redis->cli('SET', 'bad', 'x');
 handle('patient', 'bad');
 eventually { $node->sql(q{SELECT attempts >= 6 FROM outbox.deferred WHERE message_id = 'id patient'}) eq 't' } 'a message has been tried';
-is($node->sql(q{SELECT next_at - last_attempt BETWEEN '0.1 s' AND '1 s' FROM outbox.deferred WHERE message_id = 'id patient'}), 't', '... and outbox.retry_max_delay, not twice the last time, passes until the next attempt');
+is($node->sql(q{SELECT next_attempt - last_attempt BETWEEN '0.1 s' AND '1 s' FROM outbox.deferred WHERE message_id = 'id patient'}), 't', '... and outbox.retry_max_delay, not twice the last time, passes until the next attempt');
 $redis->stop;
 eventually { $node->status('redis_state') eq 'down' } 'Redis is away';
 my $attempts = $node->sql(q{SELECT attempts FROM outbox.deferred WHERE message_id = 'id patient'});
-ok($node->poll_query_until('postgres', q{SELECT next_at < now() - interval '1 s' FROM outbox.deferred WHERE message_id = 'id patient'}), '... and it is long due');
+ok($node->poll_query_until('postgres', q{SELECT next_attempt < now() - interval '1 s' FROM outbox.deferred WHERE message_id = 'id patient'}), '... and it is long due');
 is($node->sql(q{SELECT attempts FROM outbox.deferred WHERE message_id = 'id patient'}), $attempts, '... but no attempt is counted');
 $redis->start;
 eventually { $node->sql(q{SELECT attempts FROM outbox.deferred WHERE message_id = 'id patient'}) > $attempts } 'with Redis it is tried again';

@@ -47,7 +47,7 @@ foreach my $others ([], ['before'], ['behind'], [ 'before', 'behind' ])
 	is($redis->count($stream), 0, '... which does nothing');
 
 	$node->set('outbox.retry_delay' => '100ms', 'outbox.retry_max_delay' => '100ms');
-	$node->sql(q{UPDATE outbox.deferred SET next_at = now() WHERE state = 'waiting'});
+	$node->sql(q{UPDATE outbox.deferred SET next_attempt = now() WHERE state = 'waiting'});
 	eventually { $redis->count($stream) > 0 } '... it is tried again and arrives';
 	ok($node->wait_until_sent, '... for good');
 	is(bodies($stream), 'held back', '... once');

@@ -71,7 +71,7 @@ COMMIT;
 BEGIN;
 SELECT outbox_enqueue('d', 'rolled back');
 ROLLBACK;
-INSERT INTO outbox.log_2 (id, tx, at, database, message_id, dest, body) VALUES (1000, '1', now(), 1, 'r', 'd', 'restored');
+INSERT INTO outbox.log_2 (id, tx, enqueued_at, database, message_id, dest, body) VALUES (1000, '1', now(), 1, 'r', 'd', 'restored');
 END
 
 # ... and after.

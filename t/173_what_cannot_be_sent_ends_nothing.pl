@@ -99,7 +99,7 @@ print {$pages} "\0" x $size;
 close $pages;
 $node->start;
 $dispatcher = $node->dispatcher;
-$node->sql(q{UPDATE outbox.deferred SET next_at = now() WHERE dest = 'later'});
+$node->sql(q{UPDATE outbox.deferred SET next_attempt = now() WHERE dest = 'later'});
 $node->sql(q{SELECT outbox_enqueue('d', '6')});
 eventually { $redis->count('d') == 6 } '... that is damaged stops nobody';
 eventually { $node->sql(q{SELECT last_error FROM outbox.dead_letters WHERE dest = 'later'}) =~ /toast/ } '... and is dead';

@@ -52,20 +52,20 @@
 /* Defers a message again that has a tombstone; its original is then a younger row of the log. */
 static Statement defer_again = {
 	"UPDATE outbox.deferred SET log_segment = $2, state = $3, returned_tx = NULL, "
-	"attempts = greatest(attempts, $4), next_at = $5, last_error = coalesce($6, last_error), "
+	"attempts = greatest(attempts, $4), next_attempt = $5, last_error = coalesce($6, last_error), "
 	"first_attempt = coalesce(first_attempt, CASE WHEN $6 IS NOT NULL THEN clock_timestamp() END), "
 	"last_attempt = CASE WHEN $6 IS NOT NULL THEN clock_timestamp() ELSE last_attempt END WHERE id = $1",
 	6, {INT8OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID}
 };
 
 static Statement put_off = {
-	"UPDATE outbox.deferred SET attempts = $2, next_at = $3, last_error = $4, state = CASE WHEN $5 THEN 'dead' ELSE state END, "
+	"UPDATE outbox.deferred SET attempts = $2, next_attempt = $3, last_error = $4, state = CASE WHEN $5 THEN 'dead' ELSE state END, "
 	"first_attempt = coalesce(first_attempt, clock_timestamp()), last_attempt = clock_timestamp() WHERE id = $1",
 	5, {INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, BOOLOID}
 };
 
 static Statement find_head = {
-	"SELECT id, next_at, at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
+	"SELECT id, next_attempt, enqueued_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
 	1, {TEXTOID}
 };
 
@@ -74,11 +74,11 @@ static void load_waiting(void);
 static void add_waiting(Blocked *blocked, const Message *message, TimestampTz due);
 static bool must_wait(const Message *message);
 static void write_row(const Message *message, int segment, DeferredState state, int attempts,
-					  TimestampTz next_at, const char *error);
+					  TimestampTz next_attempt, const char *error);
 static int	count_attempts(int64 id);
 static void defer_failed(const Message *message, int segment, int attempts, const char *error);
 static void give_up(const Message *message, int segment, int attempts, const char *error);
-static TimestampTz next_attempt(int attempts);
+static TimestampTz next_attempt_after(int attempts);
 
 /* Reads which messages are deferred, and which destinations are paused. Needs an open transaction. */
 void
@@ -209,7 +209,7 @@ deferral_put_off(int64 id, const char *error)
 
 		SPI_connect();
 		(void) transaction_run(&put_off, (Datum[]) {
-			Int64GetDatum(id), Int32GetDatum(attempts), TimestampTzGetDatum(next_attempt(attempts)),
+			Int64GetDatum(id), Int32GetDatum(attempts), TimestampTzGetDatum(next_attempt_after(attempts)),
 				CStringGetTextDatum(error), BoolGetDatum(is_dead)
 		}, NULL);
 		SPI_finish();
@@ -319,7 +319,7 @@ must_wait(const Message *message)
 /* Writes the row of a message. */
 static void
 write_row(const Message *message, int segment, DeferredState state,
-		  int attempts, TimestampTz next_at, const char *error)
+		  int attempts, TimestampTz next_attempt, const char *error)
 {
 	FullTransactionId returned_tx;
 	int			before;
@@ -332,7 +332,7 @@ write_row(const Message *message, int segment, DeferredState state,
 							   (Datum[]) {
 								   Int64GetDatum(message->id), Int32GetDatum(segment),
 								   CStringGetTextDatum(deferred_state_name(state)), Int32GetDatum(attempts),
-								   TimestampTzGetDatum(next_at), error ? CStringGetTextDatum(error) : (Datum) 0
+								   TimestampTzGetDatum(next_attempt), error ? CStringGetTextDatum(error) : (Datum) 0
 							   }, error ? NULL : "     n");
 		SPI_finish();
 	}
@@ -345,10 +345,10 @@ write_row(const Message *message, int segment, DeferredState state,
 		Message		other = *message;
 
 		other.id = message_id_next();
-		deferred_append(&other, segment, state, attempts, next_at, error);
+		deferred_append(&other, segment, state, attempts, next_attempt, error);
 	}
 	else
-		deferred_append(message, segment, state, attempts, next_at, error);
+		deferred_append(message, segment, state, attempts, next_attempt, error);
 }
 
 /* Counts the attempts of a message that was deferred before. */
@@ -366,7 +366,7 @@ count_attempts(int64 id)
 static void
 defer_failed(const Message *message, int segment, int attempts, const char *error)
 {
-	TimestampTz due = next_attempt(attempts);
+	TimestampTz due = next_attempt_after(attempts);
 	bool		is_dead = attempts >= outbox_max_attempts;
 
 	if (!is_dead && message->deliver_at > GetCurrentTimestamp())
@@ -410,7 +410,7 @@ give_up(const Message *message, int segment, int attempts, const char *error)
  * the jitter prevents many attempts at the same time.
  */
 static TimestampTz
-next_attempt(int attempts)
+next_attempt_after(int attempts)
 {
 	double		delay = Min((double) outbox_retry_delay * pow(2, Min(attempts - 1, 30)),
 							(double) outbox_retry_max_delay);

@@ -47,7 +47,7 @@
 	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
 	"FROM (SELECT id, coalesce(octet_length(body), 0) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
 	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
-	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.at, d.headers, d.body, d.log_tx"
+	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.enqueued_at, d.headers, d.body, d.log_tx"
 
 static Statement return_probes = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id"),
@@ -58,7 +58,7 @@ static Statement return_waiting = {
 	2, {TEXTOID, INT4OID}
 };
 static Statement return_scheduled = {
-	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_at <= clock_timestamp() ORDER BY next_at LIMIT $1"),
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_attempt <= clock_timestamp() ORDER BY next_attempt LIMIT $1"),
 	1, {INT4OID}
 };
 
@@ -67,7 +67,7 @@ static Statement return_scheduled = {
  * message again if $4 is not NULL.
  */
 static Statement complete = {
-	"UPDATE outbox.deferred SET headers = $2, body = $3, log_tx = NULL, next_at = coalesce($4, next_at), "
+	"UPDATE outbox.deferred SET headers = $2, body = $3, log_tx = NULL, next_attempt = coalesce($4, next_attempt), "
 	"state = CASE WHEN $4 IS NULL THEN state ELSE 'scheduled' END, "
 	"returned_tx = CASE WHEN $4 IS NULL THEN returned_tx END WHERE id = $1",
 	4, {INT8OID, JSONBOID, BYTEAOID, TIMESTAMPTZOID}
@@ -262,7 +262,7 @@ release_scheduled(void)
 	TimestampTz next_due = 0;
 
 	SPI_connect();
-	if (SPI_execute("SELECT next_at FROM outbox.deferred WHERE state = 'scheduled' ORDER BY next_at LIMIT 1", false, 1) != SPI_OK_SELECT)
+	if (SPI_execute("SELECT next_attempt FROM outbox.deferred WHERE state = 'scheduled' ORDER BY next_attempt LIMIT 1", false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 	if (SPI_processed > 0)
 		next_due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));

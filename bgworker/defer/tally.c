@@ -37,7 +37,7 @@ tally_load(void)
 
 	SPI_connect();
 	if (SPI_execute("SELECT (SELECT count(*) FROM outbox.deferred WHERE state = 'scheduled'), "
-					"(SELECT min(next_at) FROM outbox.deferred WHERE state = 'scheduled'), "
+					"(SELECT min(next_attempt) FROM outbox.deferred WHERE state = 'scheduled'), "
 					"(SELECT count(*) FROM outbox.deferred WHERE state = 'dead')", true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 	row = SPI_tuptable->vals[0];

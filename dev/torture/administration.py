@@ -19,11 +19,11 @@ COLLISIONS = ("tuple concurrently updated", "tuple concurrently deleted", "could
 
 # What an administrator may want an index on: columns, an expression, and a predicate.
 COLUMNS = {
-    "log": ["at", "dest, id", "lower(dest)", "message_id) WHERE (deliver_at IS NOT NULL"],
+    "log": ["enqueued_at", "dest, id", "lower(dest)", "message_id) WHERE (deliver_at IS NOT NULL"],
     "record": ["tx", "endpoint, msgid"],
     "window": ["tx", "uuid"],
     "history": ["length(keys)"],
-    "deferred": ["next_at", "dest"],
+    "deferred": ["next_attempt", "dest"],
     "tabled_inbox": ["at", "lower(ref)"],
 }
 

@@ -216,7 +216,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 	{
 		deferred_read_row(row, &deferred);
 		if (deferred.state == DEFERRED_SCHEDULED)
-			deferred.message.deliver_at = deferred.next_at;
+			deferred.message.deliver_at = deferred.next_attempt;
 
 		/* One that could not even be read when it was dumped. */
 		if (deferred.message.body == NULL)

@@ -75,6 +75,7 @@ static const char *redis_state_name(RedisState state);
 static bool show_message(TupleTableSlot *row, int segment, void *arg);
 static bool show_deferred(const Deferred *row, void *arg);
 static void put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred);
+static const char *state_of(const Deferred *deferred);
 static void show_records(ReturnSetInfo *result, int segment, const Segment *state);
 
 PG_FUNCTION_INFO_V1(outbox_read_status);
@@ -328,15 +329,24 @@ put_message(ReturnSetInfo *result, const Message *message, const Deferred *defer
 	values[i++] = PointerGetDatum(message->headers);
 	isnull[i] = message->body == NULL;
 	values[i++] = Int32GetDatum(message->body ? toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ : 0);
-	values[i++] = CStringGetTextDatum(deferred ? deferred_state_name(deferred->state) : "new");
+	values[i++] = CStringGetTextDatum(state_of(deferred));
 	isnull[i] = deferred == NULL;
 	values[i++] = Int32GetDatum(deferred ? deferred->attempts : 0);
 	isnull[i] = deferred == NULL;
-	values[i++] = TimestampTzGetDatum(deferred ? deferred->next_at : 0);
+	values[i++] = TimestampTzGetDatum(deferred ? deferred->next_attempt : 0);
 	isnull[i] = deferred == NULL || deferred->last_error == NULL;
 	values[i++] = PointerGetDatum(deferred ? deferred->last_error : NULL);
 
 	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
+}
+
+/* What the view calls a message that waits in outbox.deferred, or NULL for one that does not. */
+static const char *
+state_of(const Deferred *deferred)
+{
+	if (deferred == NULL)
+		return "new";
+	return deferred->state == DEFERRED_WAITING ? "deferred" : deferred_state_name(deferred->state);
 }
 
 static void

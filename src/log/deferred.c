@@ -40,7 +40,7 @@ enum
 	COL_STATE,
 	COL_RETURNED_TX,
 	COL_ATTEMPTS,
-	COL_NEXT_AT,
+	COL_NEXT_ATTEMPT,
 	COL_LAST_ERROR,
 	COL_FIRST_ATTEMPT,
 	COL_LAST_ATTEMPT,
@@ -227,7 +227,7 @@ deferred_highest_id(void)
  */
 void
 deferred_append(const Message *message, int log_segment, DeferredState state,
-				int attempts, TimestampTz next_at, const char *error)
+				int attempts, TimestampTz next_attempt, const char *error)
 {
 	TupleTableSlot *row;
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
@@ -251,7 +251,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	SET(COL_STATE, CStringGetTextDatum(deferred_state_name(state)));
 	SET_UNLESS(COL_RETURNED_TX, true, (Datum) 0);
 	SET(COL_ATTEMPTS, Int32GetDatum(attempts));
-	SET(COL_NEXT_AT, TimestampTzGetDatum(next_at));
+	SET(COL_NEXT_ATTEMPT, TimestampTzGetDatum(next_attempt));
 	SET_UNLESS(COL_LAST_ERROR, error == NULL, CStringGetTextDatum(error));
 	SET_UNLESS(COL_FIRST_ATTEMPT, error == NULL, now);
 	SET_UNLESS(COL_LAST_ATTEMPT, error == NULL, now);
@@ -366,7 +366,7 @@ deferred_read_row(TupleTableSlot *slot, Deferred *row)
 	if (!ISNULL(COL_RETURNED_TX))
 		row->returned_tx = DatumGetFullTransactionId(COLUMN(COL_RETURNED_TX));
 	row->attempts = DatumGetInt32(COLUMN(COL_ATTEMPTS));
-	row->next_at = DatumGetTimestampTz(COLUMN(COL_NEXT_AT));
+	row->next_attempt = DatumGetTimestampTz(COLUMN(COL_NEXT_ATTEMPT));
 	row->last_error = ISNULL(COL_LAST_ERROR) ? NULL : DatumGetTextPP(COLUMN(COL_LAST_ERROR));
 #undef COLUMN
 #undef ISNULL

@@ -9,7 +9,7 @@
 
 typedef enum DeferredState
 {
-	DEFERRED_SCHEDULED,			/* until next_at */
+	DEFERRED_SCHEDULED,			/* until next_attempt */
 	DEFERRED_WAITING,			/* for the next attempt, or behind another one */
 	DEFERRED_DEAD,				/* given up */
 	DEFERRED_RETURNED,			/* a tombstone: another row of the log counts */
@@ -24,7 +24,7 @@ typedef struct Deferred
 	FullTransactionId returned_tx;	/* returned: the row of the log that
 									 * counts */
 	int			attempts;
-	TimestampTz next_at;
+	TimestampTz next_attempt;
 	text	   *last_error;		/* or NULL */
 } Deferred;
 
@@ -35,7 +35,7 @@ extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
 extern bool deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *published, bool *is_dead);
 extern void deferred_append(const Message *message, int log_segment, DeferredState state,
-							int attempts, TimestampTz next_at, const char *error);
+							int attempts, TimestampTz next_attempt, const char *error);
 extern void deferred_end_append(void);
 extern void deferred_abort_append(void);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);
