@@ -130,6 +130,30 @@ ok($node->poll_query_until('postgres', q{SELECT outbox_forget('msg-1', 'rights')
 my @problems = PostgreSQL::Test::Utils::slurp_file("$root/src/problem.h") =~ /P\(\w+, ("[^"]+", "\w+")\)/g;
 is_deeply([ map { s/"(.*)", "(.*)"/`$1` | $2/r } @problems ], [ section($operations, '## Problems') =~ /^\| (`[^`]+` \| (?:critical|warning)) \|/mg ],
 	'each kind of problem is explained');
+
+# What the outbox says in a view, in the server log or to a caller is on one of these
+# pages: three words at its beginning, behind names and numbers, or the next three.
+sub messages
+{
+	my ($file) = @_;
+	my $code = PostgreSQL::Test::Utils::slurp_file($file) =~ s/"\n\s*"//gr;
+	my $literal = qr/"((?:[^"\\]|\\.)*)"/;
+	my @texts = $code =~ /(?:errmsg\(|errmsg_plural\(|problem_set\(PROBLEM_\w+,|PROBLEM_NO_DISPATCHER,|sizeof\(store->problem\),)\s*$literal/g;
+	push @texts, grep { /.{30}/ } $code =~ /$literal/g if $file =~ /problem\.c$/;
+	return map { (grep { / / } map { s/^\s+|\s+$//gr } split /\\"|%[.*\w]+|[.:;,(]/, s/^outbox: //r)[0] // () } @texts;
+}
+
+sub is_on_a_page
+{
+	my @words = split / /, shift;
+	my $pages = "$reference\n$operations" =~ s/[`*]//gr =~ s/\s+/ /gr;
+	return grep { $pages =~ /\Q$_\E/i } map { join ' ', grep { defined } @words[ $_ .. $_ + 2 ] } 0, 1;
+}
+
+my @messages = map { messages($_) } split /\n/, qx(find "$root/src" "$root/bgworker" -name '*.c');
+cmp_ok(scalar @messages, '>', 140, 'the messages are found in the source');
+is_deeply([ grep { !is_on_a_page($_) } @messages ], [], '... and on a page for administrators');
+
 my $removal = section($operations, '## Removal');
 type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } blocks($operations =~ s/\Q$removal\E//r);
 
