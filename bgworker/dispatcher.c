@@ -37,6 +37,7 @@
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
+#include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/message_id.h"
 #include "src/problem.h"
@@ -213,7 +214,7 @@ load_state(void)
 	begin_at_start();
 	destination_load();
 	deferral_load();
-	message_id_note_used();
+	message_id_note_used(Max(log_scan_highest_id(), deferred_highest_id()));
 	transaction_commit();
 	housekeeping_init();
 	report_state(DISPATCHER_IDLE);

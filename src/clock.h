@@ -15,6 +15,7 @@
 #include "portability/instr_time.h"
 #include "utils/timestamp.h"
 
+/* Returns the time of this clock. */
 static inline TimestampTz
 clock_now(void)
 {

@@ -52,8 +52,8 @@ static void process_utility(PlannedStmt *statement, const char *query, bool read
 							QueryCompletion *completion);
 static bool switches_our_triggers(Node *statement);
 static bool switches_trigger(AlterTableCmd *command);
-static void before(Node *statement);
-static void after(Node *statement);
+static void before_statement(Node *statement);
+static void after_statement(Node *statement);
 static Oid	database_to_leave(Node *statement);
 static bool may_copy(Oid database);
 static void begin_asking(Oid database);
@@ -72,6 +72,7 @@ ddl_init(void)
 	ProcessUtility_hook = process_utility;
 }
 
+/* The hook. What it does before and after a statement depends on the statement. */
 static void
 process_utility(PlannedStmt *statement, const char *query, bool read_only,
 				ProcessUtilityContext context, ParamListInfo params,
@@ -91,7 +92,7 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 
 	if (switches_our_triggers(node))
 		return;
-	before(node);
+	before_statement(node);
 	if (OidIsValid(database))
 	{
 		begin_asking(database);
@@ -105,7 +106,7 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 	else
 		next(statement, query, read_only, context, params, environment, receiver, completion);
 	if (tag != T_TransactionStmt || commit_prepared)
-		after(node);
+		after_statement(node);
 }
 
 /*
@@ -130,10 +131,11 @@ switches_our_triggers(Node *statement)
 		return false;
 	ereport(WARNING,
 			(errmsg("triggers of table \"%s\" stay as they are", alter->relation->relname),
-			 errdetail("Without them the extension outbox would lose what is restored.")));
+			 errdetail("Without them, extension \"outbox\" would lose what is restored.")));
 	return true;
 }
 
+/* Check whether a command of ALTER TABLE enables or disables triggers. */
 static bool
 switches_trigger(AlterTableCmd *command)
 {
@@ -152,9 +154,9 @@ switches_trigger(AlterTableCmd *command)
 	}
 }
 
-/* What must happen before a statement runs. */
+/* Does what must happen before a statement runs. */
 static void
-before(Node *statement)
+before_statement(Node *statement)
 {
 	switch (nodeTag(statement))
 	{
@@ -171,9 +173,9 @@ before(Node *statement)
 	}
 }
 
-/* What must happen when a statement has run. */
+/* Does what must happen when a statement has run. */
 static void
-after(Node *statement)
+after_statement(Node *statement)
 {
 	switch (nodeTag(statement))
 	{
@@ -282,7 +284,7 @@ end_asking(int code, Datum database)
 		;
 }
 
-/* The database that a new one is copied from. */
+/* Returns the name of the database that a new one is copied from. */
 static const char *
 template_of(CreatedbStmt *statement)
 {
@@ -298,6 +300,7 @@ template_of(CreatedbStmt *statement)
 	return "template1";
 }
 
+/* Check whether ALTER DATABASE moves a database to another tablespace. */
 static bool
 sets_tablespace(AlterDatabaseStmt *statement)
 {
@@ -334,7 +337,7 @@ ends_transaction(TransactionStmt *statement)
 	return statement->kind == TRANS_STMT_COMMIT || statement->kind == TRANS_STMT_PREPARE;
 }
 
-/* A dispatcher reads the settings of its database only when it starts. */
+/* Restarts the dispatcher of a database: it reads the settings of its database only when it starts. */
 static void
 settings_changed(AlterDatabaseSetStmt *statement)
 {

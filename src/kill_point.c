@@ -75,7 +75,7 @@ kill_point_pass(const char *prefix, const char *name)
 	}
 }
 
-/* Reads which point is armed; false if none is. */
+/* Reads which point is armed. Returns false if none is. */
 static bool
 read_armed(Armed *armed)
 {
@@ -91,6 +91,7 @@ read_armed(Armed *armed)
 	return sscanf(line, "%63s %15s %d", armed->name, armed->manner, &armed->pass) == 3;
 }
 
+/* Check whether the point that is armed is this one. */
 static bool
 is_meant(const Armed *armed, const char *prefix, const char *name)
 {
@@ -103,8 +104,8 @@ is_meant(const Armed *armed, const char *prefix, const char *name)
 }
 
 /*
- * Ends only this process. The launcher would restart a dispatcher that ends
- * repeatedly after longer and longer times.
+ * Ends only this process. A dispatcher says that it was asked to end; otherwise the
+ * launcher would wait longer each time before it starts the next one.
  */
 static void
 end_alone(void)

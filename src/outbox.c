@@ -37,6 +37,7 @@ static void request_shared_memory(void);
 static void start_shared_memory(void);
 static void register_launcher(void);
 
+/* Called by PostgreSQL when the library is loaded. */
 void
 _PG_init(void)
 {
@@ -53,6 +54,7 @@ _PG_init(void)
 		set_up_server();
 }
 
+/* Does what only a preloaded library can do. */
 static void
 set_up_server(void)
 {
@@ -64,6 +66,7 @@ set_up_server(void)
 	register_launcher();
 }
 
+/* A shmem_request_hook. */
 static void
 request_shared_memory(void)
 {
@@ -73,6 +76,7 @@ request_shared_memory(void)
 	filter_request();
 }
 
+/* A shmem_startup_hook. */
 static void
 start_shared_memory(void)
 {
@@ -82,6 +86,7 @@ start_shared_memory(void)
 	filter_startup();
 }
 
+/* Registers the launcher, which starts all other processes of ours. */
 static void
 register_launcher(void)
 {

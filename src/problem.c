@@ -7,8 +7,8 @@
  * worker slot the launcher. Problems are kept in shared memory, so they end
  * with the server, and those of a dispatcher with that process. A loss of
  * messages does not end by itself, so it is a row of outbox.loss until a user
- * acknowledges it. Some are found out when the view is read, for only then
- * anybody looks: see text_of(). Nothing here changes what anybody does.
+ * acknowledges it. Some problems are found when the view is read; see text_of().
+ * Nothing here changes what any process does.
  */
 #include "postgres.h"
 
@@ -30,7 +30,7 @@
 #include "src/shared.h"
 #include "src/table/relations.h"
 
-#define LOG_FULL_TOO	"And the log is full, so messages are refused."
+#define LOG_FULL_TOO	"The log is full, too, so messages are refused."
 
 /* What is found when the view is read. */
 typedef struct Findings
@@ -53,7 +53,7 @@ static const char *const severities[] = {
 #undef PROBLEM_SEVERITY
 };
 
-static void gather(Findings *findings);
+static void gather_findings(Findings *findings);
 static void read_losses(Findings *findings);
 static char *text_of(const Findings *findings, ProblemKind kind, TimestampTz *since);
 static char *find_without_dispatcher(const Findings *findings, ProblemKind kind);
@@ -148,7 +148,7 @@ problem_first(void)
 	Findings	findings;
 	TimestampTz ignored;
 
-	gather(&findings);
+	gather_findings(&findings);
 	for (ProblemKind kind = 0; kind < PROBLEM_KINDS; kind++)
 	{
 		char	   *text = text_of(&findings, kind, &ignored);
@@ -170,7 +170,7 @@ outbox_read_problems(PG_FUNCTION_ARGS)
 	Findings	findings;
 
 	InitMaterializedSRF(fcinfo, 0);
-	gather(&findings);
+	gather_findings(&findings);
 	for (ProblemKind kind = 0; kind < PROBLEM_KINDS; kind++)
 	{
 		Datum		values[4];
@@ -190,9 +190,9 @@ outbox_read_problems(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Reads once what all problems are told by, so that they fit together. */
+/* Reads all that the texts need once, so that they agree. */
 static void
-gather(Findings *findings)
+gather_findings(Findings *findings)
 {
 	DatabaseShared *shared = shared_mine();
 
@@ -254,17 +254,17 @@ text_of(const Findings *findings, ProblemKind kind, TimestampTz *since)
 		case PROBLEM_LOSS:
 			*since = findings->loss_noted;
 			return findings->lost_before == 0 ? NULL :
-				psprintf("Redis has lost messages that are not in the log any more: of those enqueued before %s some may be missing there. When you have dealt with that, call outbox_acknowledge_loss().",
+				psprintf("Redis has lost messages that are no longer in the log. Some of those enqueued before %s might be missing in Redis. When you have dealt with that, call outbox_acknowledge_loss().",
 						 timestamptz_to_str(findings->lost_before));
 		case PROBLEM_LOG_FULL:
 			return log_size_is_full(findings->log_size) ?
 				"The log is full, so messages are refused. Raise outbox.max_log_size, or wait until outbox.replay_window has passed; a transaction that stays open keeps it full." : NULL;
 		case PROBLEM_PAUSED:
-			return problem->since == 0 ? NULL : "Everything is paused, messages wait: call outbox_resume().";
+			return problem->since == 0 ? NULL : "Everything is paused, so messages wait. Call outbox_resume().";
 		case PROBLEM_DEAD:
 			return problem->since == 0 ? NULL :
-				psprintf(ngettext("%lld message is dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
-								  "%lld messages are dead: see outbox.dead_letters, then call outbox_retry() or outbox_discard().",
+				psprintf(ngettext("%lld message is dead. See outbox.dead_letters, then call outbox_retry() or outbox_discard().",
+								  "%lld messages are dead. See outbox.dead_letters, then call outbox_retry() or outbox_discard().",
 								  report->dead),
 						 (long long) report->dead);
 		case PROBLEM_DESTINATION:
@@ -297,20 +297,21 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 		case PROBLEM_DISPATCH_OFF:
 			return "Dispatch is off, so nothing is sent. Set outbox.dispatch = on.";
 		default:
-			return reason[0] != '\0' ? pstrdup(reason) : "No dispatcher runs: see the server's log.";
+			return reason[0] != '\0' ? pstrdup(reason) : "No dispatcher is running. See the server log.";
 	}
 }
 
+/* Returns why deferred messages wait: their destination is paused, or refuses them. */
 static char *
 describe_deferred(const DispatcherReport *report)
 {
 	if (report->deferred_error[0] == '\0')
-		return psprintf(ngettext("%lld message waits for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
-								 "%lld messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume() with its name.",
+		return psprintf(ngettext("%lld message waits for a destination that is paused. See outbox.destinations, then call outbox_resume() with its name.",
+								 "%lld messages wait for a destination that is paused. See outbox.destinations, then call outbox_resume() with its name.",
 								 report->deferred),
 						(long long) report->deferred);
-	return psprintf(ngettext("%lld message waits for a destination that refuses it and is retried: see outbox.destinations, and correct what the last answer names: %s",
-							 "%lld messages wait for a destination that refuses them and are retried: see outbox.destinations, and correct what the last answer names: %s",
+	return psprintf(ngettext("%lld message waits for a destination that refuses it, and is retried. See outbox.destinations, and correct what the last reply names: %s",
+							 "%lld messages wait for a destination that refuses them, and are retried. See outbox.destinations, and correct what the last reply names: %s",
 							 report->deferred),
 					(long long) report->deferred, report->deferred_error);
 }

@@ -133,11 +133,11 @@ static void
 define_callers_settings(void)
 {
 	DefineCustomStringVariable("outbox.endpoint",
-							   "Endpoint that outbox_begin() uses if none is given.",
+							   "Sets the endpoint that outbox_begin() uses if none is given.",
 							   NULL, &outbox_endpoint, "default",
 							   PGC_USERSET, 0, check_endpoint, NULL, NULL);
 	DefineCustomEnumVariable("outbox.concurrency",
-							 "Whether a message is claimed by outbox_commit() (optimistic) or by outbox_begin() (pessimistic).",
+							 "Sets whether a message is claimed by outbox_commit() (optimistic) or by outbox_begin() (pessimistic).",
 							 NULL, &outbox_concurrency, CONCURRENCY_OPTIMISTIC, concurrency_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 }
@@ -146,29 +146,29 @@ static void
 define_redis_settings(void)
 {
 	DefineCustomStringVariable("outbox.redis_url",
-							   "Redis that messages are published to.",
+							   "Sets the URL of the Redis server that messages are published to.",
 							   "redis://[[user]:password@]host[:port][/db], unix:///path or redis+sentinel://host[:port],.../master. "
 							   "Every role can read what ALTER DATABASE SET has set: put a password into the file of outbox.redis_password_file.",
 							   &outbox_redis_url, "redis://127.0.0.1:6379/0",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, check_redis_url, NULL, NULL);
 	DefineCustomStringVariable("outbox.redis_password_file",
-							   "File that holds the password for Redis; read at each connect.",
-							   NULL, &outbox_redis_password_file, "",
+							   "Sets the file that contains the password for Redis.",
+							   "The file is read for each new connection.", &outbox_redis_password_file, "",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.connect_timeout",
-							"Time allowed for connecting to Redis.",
+							"Sets the maximum time to wait for a connection to Redis.",
 							NULL, &outbox_connect_timeout, 5000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.command_timeout",
-							"Time allowed for an answer of Redis.",
+							"Sets the maximum time to wait for a reply of Redis.",
 							NULL, &outbox_command_timeout, 10000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.stream_maxlen",
-							"Approximate length to which streams are trimmed; 0 never trims.",
-							NULL, &outbox_stream_maxlen, 0, 0, INT_MAX,
+							"Sets the approximate length to which streams are trimmed.",
+							"0 means that they are never trimmed.", &outbox_stream_maxlen, 0, 0, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.redis_data_loss",
-							 "What to do if Redis has lost the fence: send again what the log still has (replay), or go on (resume).",
+							 "Sets what to do if Redis has lost the fence: send again what the log still has (replay), or go on (resume).",
 							 NULL, &outbox_redis_data_loss, DATA_LOSS_REPLAY, data_loss_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 }
@@ -177,31 +177,31 @@ static void
 define_dispatch_settings(void)
 {
 	DefineCustomBoolVariable("outbox.dispatch",
-							 "Whether committed messages are published.",
+							 "Enables publishing of committed messages.",
 							 NULL, &outbox_dispatch, true,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.takeover_delay",
-							"How long the lease must be vacant before a copy of the server publishes.",
+							"Sets how long the lease must be vacant before a copy of the server publishes.",
 							NULL, &outbox_takeover_delay, 30, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.poll_interval",
-							"How often the dispatcher looks for messages that did not wake it.",
+							"Sets the time between two looks of the dispatcher for messages that did not wake it.",
 							NULL, &outbox_poll_interval, 1000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.batch_size",
-							"Messages sent to Redis in one step.",
+							"Sets the maximum number of messages sent to Redis in one step.",
 							NULL, &outbox_batch_size, 500, 1, 10000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_attempts",
-							"Number of attempts to send a message that its destination refuses before it is dead.",
+							"Sets the number of attempts to send a message that its destination refuses before it is dead.",
 							NULL, &outbox_max_attempts, 10, 1, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.retry_delay",
-							"Time until a refused message is tried again; doubles with each attempt.",
-							NULL, &outbox_retry_delay, 1000, 10, INT_MAX,
+							"Sets the time to wait before a refused message is tried again.",
+							"It doubles with each attempt.", &outbox_retry_delay, 1000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.retry_max_delay",
-							"Longest time between two attempts.",
+							"Sets the maximum time between two attempts.",
 							NULL, &outbox_retry_max_delay, 5 * 60 * 1000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 }
@@ -210,35 +210,36 @@ static void
 define_retention_settings(void)
 {
 	DefineCustomIntVariable("outbox.retention",
-							"How long a record is kept after its messages were dispatched.",
+							"Sets how long a record is kept after its messages were dispatched.",
 							NULL, &outbox_retention, 7 * 24 * 3600, 1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.record_segment_size",
-							"Size of a table of records at which the next one is written.",
+							"Sets the size of a table of records at which the next one is written.",
 							"With small tables few pages are written. Full tables are compacted.",
 							&outbox_record_segment_size, 4096, 64, 1024 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("outbox.filter_memory",
-								"Shared memory for filters, which tell that a message id is new without reading tables.",
+								"Sets the shared memory for filters, which tell that a message id is new without reading tables.",
 								"A filter takes two bytes for each id that is remembered. Without filters, lookups take longer.",
 								&outbox_filter_memory, 64 * 1024, 0, MAX_KILOBYTES,
 								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.cleanup_interval",
-							"Time between two runs of expiry; -1 disables it.",
-							NULL, &outbox_cleanup_interval, 60000, -1, INT_MAX,
+							"Sets the time between two runs of expiry.",
+							"-1 disables expiry.", &outbox_cleanup_interval, 60000, -1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_log_size",
-							"Size of the log at which messages are refused; 0 means no limit.",
-							"This prevents a Redis that is away for long from filling the disk.",
+							"Sets the size of the log at which messages are refused.",
+							"0 means no limit. A limit keeps the disk from filling while Redis is away.",
 							&outbox_max_log_size, 0, 0, MAX_KILOBYTES,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.replay_window",
-							"How long messages stay in the log after they were published.",
+							"Sets how long messages stay in the log after they were published.",
 							NULL, &outbox_replay_window, 600, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 }
 
+/* A GucStringCheckHook. */
 static bool
 check_redis_url(char **newval, void **extra, GucSource source)
 {
@@ -254,6 +255,7 @@ check_redis_url(char **newval, void **extra, GucSource source)
 	return false;
 }
 
+/* A GucStringCheckHook. */
 static bool
 check_endpoint(char **newval, void **extra, GucSource source)
 {

@@ -31,7 +31,7 @@ typedef struct SharedState
 	DatabaseShared databases[MAX_DATABASES];
 } SharedState;
 
-static SharedState *state;
+static SharedState *shared_state;
 
 static void entry_init(DatabaseShared *shared, Oid database);
 
@@ -50,18 +50,18 @@ shared_startup(void)
 	bool		found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	state = ShmemInitStruct("outbox", sizeof(SharedState), &found);
+	shared_state = ShmemInitStruct("outbox", sizeof(SharedState), &found);
 	if (!found)
 	{
 		LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
 
-		memset(state, 0, sizeof(*state));
-		state->lock = &locks[MAX_DATABASES].lock;
-		pg_atomic_init_u32(&state->launcher, 0);
+		memset(shared_state, 0, sizeof(*shared_state));
+		shared_state->lock = &locks[MAX_DATABASES].lock;
+		pg_atomic_init_u32(&shared_state->launcher, 0);
 		for (int i = 0; i < MAX_DATABASES; i++)
 		{
-			state->databases[i].lock = &locks[i].lock;
-			ConditionVariableInit(&state->databases[i].progress);
+			shared_state->databases[i].lock = &locks[i].lock;
+			ConditionVariableInit(&shared_state->databases[i].progress);
 		}
 	}
 	LWLockRelease(AddinShmemInitLock);
@@ -71,7 +71,7 @@ shared_startup(void)
 bool
 shared_available(void)
 {
-	return state != NULL;
+	return shared_state != NULL;
 }
 
 /*
@@ -85,7 +85,7 @@ shared_mine(void)
 {
 	static DatabaseShared *mine;
 
-	if (mine == NULL && state != NULL && OidIsValid(MyDatabaseId))
+	if (mine == NULL && shared_state != NULL && OidIsValid(MyDatabaseId))
 		mine = shared_find(MyDatabaseId, true);
 	return mine;
 }
@@ -97,10 +97,10 @@ shared_find(Oid database, bool create)
 	DatabaseShared *found = NULL;
 	DatabaseShared *vacant = NULL;
 
-	LWLockAcquire(state->lock, create ? LW_EXCLUSIVE : LW_SHARED);
+	LWLockAcquire(shared_state->lock, create ? LW_EXCLUSIVE : LW_SHARED);
 	for (int i = 0; i < MAX_DATABASES && found == NULL; i++)
 	{
-		DatabaseShared *entry = &state->databases[i];
+		DatabaseShared *entry = &shared_state->databases[i];
 
 		if (entry->database == database)
 			found = entry;
@@ -112,7 +112,7 @@ shared_find(Oid database, bool create)
 		entry_init(vacant, database);
 		found = vacant;
 	}
-	LWLockRelease(state->lock);
+	LWLockRelease(shared_state->lock);
 	return found;
 }
 
@@ -120,9 +120,9 @@ shared_find(Oid database, bool create)
 void
 shared_forget(DatabaseShared *shared)
 {
-	LWLockAcquire(state->lock, LW_EXCLUSIVE);
+	LWLockAcquire(shared_state->lock, LW_EXCLUSIVE);
 	shared->database = InvalidOid;
-	LWLockRelease(state->lock);
+	LWLockRelease(shared_state->lock);
 }
 
 /* Returns how many entries shared_at() can return. */
@@ -136,28 +136,28 @@ shared_capacity(void)
 int
 shared_number(const DatabaseShared *shared)
 {
-	return shared - state->databases;
+	return shared - shared_state->databases;
 }
 
 /* Returns the i-th entry, which may be free. */
 DatabaseShared *
 shared_at(int i)
 {
-	return &state->databases[i];
+	return &shared_state->databases[i];
 }
 
 /* Notes that this process is the launcher, or that it no longer is. */
 void
 shared_set_launcher(bool present)
 {
-	pg_atomic_write_u32(&state->launcher, present ? MyProcNumber + 1 : 0);
+	pg_atomic_write_u32(&shared_state->launcher, present ? MyProcNumber + 1 : 0);
 }
 
 /* Wakes the launcher. Raises no error, so it may be called after a commit. */
 void
 shared_wake_launcher(void)
 {
-	shared_wake_process(pg_atomic_read_u32(&state->launcher));
+	shared_wake_process(pg_atomic_read_u32(&shared_state->launcher));
 }
 
 /*
@@ -204,6 +204,7 @@ shared_tell_dispatcher(DatabaseShared *shared)
 		shared_wake_process(pg_atomic_read_u32(&shared->dispatcher));
 }
 
+/* Sets all of an entry but its lock and its condition variable, for a database that has none. */
 static void
 entry_init(DatabaseShared *shared, Oid database)
 {

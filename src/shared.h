@@ -80,8 +80,8 @@ typedef struct LeftAlone
 #define LEFT_ALONE		(LEFT_ALONE_S * 1000 / BOOKKEEPER_RESTART_MS + 1)
 
 /*
- * What the dispatcher and its bookkeeper, who works on custom record tables,
- * tell each other; guarded by the database's lock. Each dispatcher has turns of
+ * What the dispatcher and its bookkeeper, which works on custom record tables,
+ * tell each other; protected by the lock of the database. Each dispatcher has turns of
  * its own: a bookkeeper of an earlier one changes nothing here any more.
  */
 typedef struct Bookkeeping
@@ -112,7 +112,8 @@ typedef struct EndpointCounter
 
 typedef struct DatabaseShared
 {
-	Oid			database;		/* InvalidOid = free; guarded by shared_lock() */
+	Oid			database;		/* InvalidOid = free; protected by the lock of
+								 * SharedState */
 	LWLock	   *lock;			/* protects everything that is not atomic */
 
 	Oid			extension;		/* extension that the rings belong to;

@@ -96,6 +96,7 @@ hash_context(void)
 	return context;
 }
 
+/* Hashes a string, preceded by its length. */
 static void
 hash_part(pg_cryptohash_ctx *context, const char *part, size_t length)
 {

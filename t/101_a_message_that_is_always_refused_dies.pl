@@ -32,7 +32,7 @@ like($node->sql('SELECT last_error FROM outbox.dead_letters'), qr/^WRONGTYPE/, '
 is($node->sql(q{SELECT last_attempt - first_attempt BETWEEN '0.2 s' AND '5 s', first_attempt > enqueued_at, last_attempt <= now() FROM outbox.dead_letters}),
 	't|t|t', '... and when; the second delay is twice the first');
 is($node->sql(q{SELECT dest, deferred, dead, last_error LIKE 'WRONGTYPE%' FROM outbox.destinations}), 'bad|0|1|t', 'outbox.destinations counts it');
-like($node->status('problem'), qr/^1 message is dead: see outbox.dead_letters/, '... and problem says so');
+like($node->status('problem'), qr/^1 message is dead\. See outbox.dead_letters/, '... and problem says so');
 is($node->status('pending'), 0, '... it is not pending');
 cmp_ok(seconds { is($node->sql(q{SELECT outbox_wait('first')}), 'f', 'outbox_wait does not wait for it') }, '<', 25, '... at all');
 

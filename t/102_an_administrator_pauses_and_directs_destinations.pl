@@ -23,7 +23,7 @@ eventually { bodies('b') eq '1 2 3' } 'the other destination goes on';
 eventually { $node->status('deferred') == 2 } 'messages of a paused one wait';
 is(bodies('a'), '1', '... and are not sent');
 is($node->sql('SELECT dest, paused, deferred, dead FROM outbox.destinations'), 'a|t|2|0', '... to be seen');
-like($node->status('problem'), qr/^2 messages wait for a destination that is paused: see outbox.destinations, then call outbox_resume\(\) with its name/, '... and explained');
+like($node->status('problem'), qr/^2 messages wait for a destination that is paused\. See outbox.destinations, then call outbox_resume\(\) with its name/, '... and explained');
 $node->restart;
 enqueue(4, 'a', 'b');
 eventually { bodies('b') eq '1 2 3 4' } 'also after a restart the other one goes on';

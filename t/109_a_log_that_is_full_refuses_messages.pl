@@ -50,7 +50,7 @@ cmp_ok($node->status('log_size'), '<', 16 * 1024 * 1024, '... or not much beyond
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^53400/, '... then a small one is refused as well');
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => now() + interval '1 day')}), qr/^53400/, '... or a scheduled one');
 like($node->sql_error(q{BEGIN; SELECT outbox_begin('m'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT}), qr/^53400/, '... the whole transaction');
-eventually { $node->status('problem') =~ /^Redis cannot be used.* And the log is full, so messages are refused\.$/ } '... and status names the cause and that';
+eventually { $node->status('problem') =~ /^Redis cannot be used.* The log is full, too, so messages are refused\.$/ } '... and status names the cause and that';
 is($node->sql(q{SELECT outbox_begin('m') AND outbox_commit() = 0}), 't', 'a message that sends nothing is processed');
 is($node->sql(q{SELECT count(*) FROM outbox.records}), 1, '... and that is its first time');
 $node->restart;

@@ -112,6 +112,12 @@ my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($server, 'backup', has_streaming => 1);
 $standby->start;
 fails("postgresql://shard\@/postgres?host=" . $standby->host . '&port=' . $standby->port, qr/^55000: .*standby/, 'a standby');
+$standby->append_conf('postgresql.conf', 'hot_standby = off');
+$standby->restart;
+fails("postgresql://shard\@/postgres?host=" . $standby->host . '&port=' . $standby->port,
+	qr/^57P03: .*FATAL:  the database system is not accepting connections/, 'a server that accepts no connections');
+$server->sql('CREATE DATABASE closed ALLOW_CONNECTIONS false');
+fails($server->store_url('shard') =~ s/postgres\?/closed?/r, qr/^57P03: .*FATAL:  database "closed" is not currently accepting/, 'a database that does not');
 $server->sql('ALTER DATABASE postgres SET default_transaction_read_only = on');
 fails($server->store_url('shard'), qr/^55000: .*read-only/, 'a database that is read-only');
 $server->sql('BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT');

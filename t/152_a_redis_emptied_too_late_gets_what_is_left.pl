@@ -50,7 +50,7 @@ sub is_told
 	my ($said) = $node->log_since($log) =~ /Redis has no fence of this database; sending all that the log still has, after window [1-9]\d*\n.*DETAIL:  What Redis has lost of the messages enqueued before (.*) is not in the log any more/;
 
 	ok($said, 'the log says before when messages may be missing') or return;
-	like($node->status('problem'), qr/^Redis has lost messages that are not in the log any more: of those enqueued before \Q$said\E some may be missing/,
+	like($node->status('problem'), qr/^Redis has lost messages that are no longer in the log\. Some of those enqueued before \Q$said\E might be missing/,
 		'... and so does status');
 	my $at = $node->sql("SELECT extract(epoch FROM timestamptz '$said') * 1000");
 	cmp_ok($at, '>=', $time{ $ids[ $lost - 1 ] }, '... after the newest that is missing');
@@ -83,11 +83,11 @@ is_told($log, $lost);
 # The sentence stays until somebody acknowledges it.
 enqueue(1);
 ok($node->wait_until_sent, 'a new message is sent');
-like($node->status('problem'), qr/some may be missing/, '... which is no reason to be silent');
+like($node->status('problem'), qr/might be missing/, '... which is no reason to be silent');
 my $dispatcher = $node->dispatcher;
 $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
 eventually { $node->status(qq{dispatcher_pid <> $dispatcher AND dispatcher_state = 'idle' AND redis_state = 'up'}) eq 't' } '... nor is a new dispatcher';
-like($node->status('problem'), qr/some may be missing.*call outbox_acknowledge_loss\(\)\.$/, '... which says how it ends');
+like($node->status('problem'), qr/might be missing.*call outbox_acknowledge_loss\(\)\.$/, '... which says how it ends');
 is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before), count(*) FROM outbox.loss'), 't|1', 'it is acknowledged');
 is($node->sql('SELECT outbox_acknowledge_loss() IS NULL'), 't', '... once');
 is($node->status('problem IS NULL'), 't', '... and nothing is wrong');
@@ -115,7 +115,7 @@ is_told($log, $lost);
 $node->set('outbox.redis_data_loss' => 'resume');
 $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
 eventually { $node->status(q{dispatcher_state = 'idle' AND redis_state = 'up'}) eq 't' } 'a new dispatcher, with outbox.redis_data_loss = resume';
-like($node->status('problem'), qr/some may be missing/, '... tells what was lost before');
+like($node->status('problem'), qr/might be missing/, '... tells what was lost before');
 $node->sql('SELECT outbox_acknowledge_loss()');
 is($node->status('problem IS NULL'), 't', '... until that is acknowledged');
 $log = $node->log_position;

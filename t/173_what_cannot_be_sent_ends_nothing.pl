@@ -48,7 +48,7 @@ changed(q{SELECT outbox_enqueue(d, b) FROM (VALUES ('nested', 'x'), ('d', '2'), 
 	q{headers = (SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n) WHERE dest = 'many'});
 eventually { $redis->count('d') == 3 } 'what is stored nevertheless stops nobody';
 eventually { $node->sql(q{SELECT string_agg(dest || ': ' || last_error, ', ' ORDER BY dest) FROM outbox.dead_letters}) eq
-	'list: headers must be a JSON object, many: too many headers, nested: a header is not a string, a number or a boolean' }
+	'list: headers must be a JSON object, many: too many headers, nested: header "a" must be a string, a number or a boolean' }
 '... it dies like what Redis refuses, with the error';
 is($node->dispatcher, $dispatcher, '... and ends no dispatcher');
 

@@ -100,9 +100,9 @@ SKIP:
 
 # Answers without an end.
 says($impostor->url('drips'), qr/did not answer within 1000 ms \(Redis at 127.0.0.1:\d+, user "drips"\)/, 'an answer that drips');
-says($impostor->url('counts'), qr/it sent garbage: .*user "counts"/, 'an answer of two billion elements');
+says($impostor->url('counts'), qr/invalid reply: .*user "counts"/, 'an answer of two billion elements');
 says($impostor->url('nests'), qr/did not answer within 1000 ms .*user "nests"/, 'lists in lists');
-says($impostor->url('floods'), qr/its answer is too large .*user "floods"/, 'an answer of 500 MB');
+says($impostor->url('floods'), qr/its reply is too large .*user "floods"/, 'an answer of 500 MB');
 my $memory = slurp_file('/proc/' . $node->dispatcher . '/status');
 cmp_ok($memory =~ /VmPeak:\s+(\d+)/ ? $1 : 0, '<', 4_000_000, 'none of them made the dispatcher take gigabytes');
 foreach my $behaviour ('drips', 'counts')

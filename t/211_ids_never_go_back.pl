@@ -30,7 +30,7 @@ sub current { return $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = '
 $redis->cli('SET', 'refused', 'x');
 $node->sql(q{SELECT outbox_enqueue('refused', 'r1')});
 eventually { $node->status('deferred') == 1 } 'one message is refused';
-eventually { $node->status('problem') =~ /^1 message waits for a destination that refuses it and is retried: see/ } '... which status says';
+eventually { $node->status('problem') =~ /^1 message waits for a destination that refuses it, and is retried\. See/ } '... which status says';
 my $has_turned = sub { return current() > 0 && $node->sql(q{SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = 0}) eq 'empty' };
 eventually
 {

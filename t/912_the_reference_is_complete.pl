@@ -63,7 +63,7 @@ foreach my $signature (@signatures)
 #
 my $errcodes = PostgreSQL::Test::Utils::slurp_file(qx($ENV{PG_CONFIG} --includedir-server) =~ s/\n//r . '/utils/errcodes.h');
 my %sqlstate = map { $_->[0] => $_->[1] =~ s/\W//gr } map { [ /(\w+) MAKE_SQLSTATE\((.*)\)/ ] } $errcodes =~ /^#define (ERRCODE_\w+ MAKE_SQLSTATE\(.*\))/mg;
-my %raised = map { $sqlstate{$_} => 1 } map { PostgreSQL::Test::Utils::slurp_file($_) =~ /(?:errcode\(|refuse\(table, |store_fail\(failure, )(ERRCODE_\w+)/g }
+my %raised = map { $sqlstate{$_} => 1 } map { PostgreSQL::Test::Utils::slurp_file($_) =~ /(?:errcode\(|refuse_table\(table, |store_failure_set\(failure, )(ERRCODE_\w+)/g }
   split /\n/, qx(find "$root/src" -name '*.c');
 my $sqlstates = section($reference, '## SQLSTATEs');
 is_deeply([ grep { $sqlstates !~ /^\| [^|]*\b$_\b/m } sort keys %raised ], [], 'each SQLSTATE that a session raises is in the list');

@@ -141,16 +141,10 @@ argument_dest(FunctionCallInfo fcinfo, int arg)
 Jsonb *
 argument_headers(Jsonb *headers)
 {
-	JsonbIterator *iterator;
+	JsonbIterator *iterator = entry_open_headers(headers);
 	JsonbValue	name;
 	JsonbValue	value;
 
-	if (!JB_ROOT_IS_OBJECT(headers))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("headers must be a JSON object")));
-	iterator = JsonbIteratorInit(&headers->root);
-	(void) JsonbIteratorNext(&iterator, &value, true);
 	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
 	{
 		(void) JsonbIteratorNext(&iterator, &value, true);

@@ -40,7 +40,7 @@ outbox_begin_uuid(PG_FUNCTION_ARGS)
 Datum
 outbox_commit(PG_FUNCTION_ARGS)
 {
-	caller_check_can_write("outbox_commit()");
+	caller_check_can_store("outbox_commit()");
 	PG_RETURN_INT32(session_commit());
 }
 
@@ -50,7 +50,7 @@ begin_message(FunctionCallInfo fcinfo, const char *msgid)
 {
 	Endpoint	endpoint;
 
-	caller_check_can_write("outbox_begin()");
+	caller_check_can_store("outbox_begin()");
 	endpoint = argument_endpoint(fcinfo, 1);
 	if (!PG_ARGISNULL(2))
 		endpoint.concurrency = argument_concurrency(PG_GETARG_DATUM(2));

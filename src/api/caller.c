@@ -11,11 +11,13 @@
 #include "src/api/caller.h"
 #include "src/record/owner.h"
 
+#define PRELOAD_HINT	"Set shared_preload_libraries = 'outbox' in postgresql.conf, and restart the server."
+
 static void warn_unless_preloaded(void);
 
 /*
- * Raises an error if a function may not write here: 25006, or 55000 in a trigger
- * of a record table.
+ * Raises an error if a function may not write here: 25006 in a read-only
+ * transaction, 55000 in a trigger of a record table.
  */
 void
 caller_check_can_write(const char *function)
@@ -23,6 +25,13 @@ caller_check_can_write(const char *function)
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
 	owner_code_refuse();
+}
+
+/* The same for a function that stores messages or their records: warns if nothing will send them. */
+void
+caller_check_can_store(const char *function)
+{
+	caller_check_can_write(function);
 	warn_unless_preloaded();
 }
 
@@ -35,8 +44,8 @@ caller_require_shared(void)
 	if (shared == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("outbox is not preloaded"),
-				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+				 errmsg("outbox must be loaded via shared_preload_libraries"),
+				 errhint(PRELOAD_HINT)));
 	return shared;
 }
 
@@ -50,6 +59,6 @@ warn_unless_preloaded(void)
 		return;
 	warned = true;
 	ereport(WARNING,
-			(errmsg("outbox is not preloaded: messages are stored but not sent"),
-			 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+			(errmsg("messages are stored but not sent, because outbox is not preloaded"),
+			 errhint(PRELOAD_HINT)));
 }

@@ -1,6 +1,6 @@
 /*
  * caller.h
- *		Whether a call may be made at all.
+ *		Checks whether a call may be made.
  */
 #ifndef OUTBOX_CALLER_H
 #define OUTBOX_CALLER_H
@@ -8,6 +8,7 @@
 #include "src/shared.h"
 
 extern void caller_check_can_write(const char *function);
+extern void caller_check_can_store(const char *function);
 extern DatabaseShared *caller_require_shared(void);
 
 #endif							/* OUTBOX_CALLER_H */

@@ -123,6 +123,7 @@ outbox_drop_endpoint(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Reads the arguments that are settings; only the name is checked here. */
 static void
 read_arguments(FunctionCallInfo fcinfo, EndpointSettings *settings)
 {
@@ -148,6 +149,7 @@ check_settings(const EndpointSettings *settings)
 		check_store_retention(DatumGetIntervalP(settings->values[SETTING_STORE_RETENTION]));
 }
 
+/* Checks that an interval is positive; name is that of the argument. */
 static void
 check_retention(const char *name, const Interval *retention)
 {
@@ -180,7 +182,7 @@ check_has_store(const EndpointSettings *row)
 	if (!row->isnull[SETTING_STORE_RETENTION] && row->isnull[SETTING_DEDUP_STORE])
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("store_retention needs a dedup_store")));
+				 errmsg("store_retention requires a dedup_store")));
 }
 
 /*
@@ -203,7 +205,7 @@ check_record_table(const EndpointSettings *settings, bool by_caller)
 		if (columns)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("record_columns needs a record_table")));
+					 errmsg("record_columns requires a record_table")));
 		return;
 	}
 	record_mapping_read(&mapping, DatumGetObjectId(settings->values[SETTING_RECORD_TABLE]), columns);
@@ -211,7 +213,7 @@ check_record_table(const EndpointSettings *settings, bool by_caller)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s", mapping.problem),
-				 errhint("It may name \"message_id\", \"dispatched\" and \"dispatched_at\".")));
+				 errhint("Valid keys are \"message_id\", \"dispatched\" and \"dispatched_at\".")));
 	table = try_relation_open(mapping.table, AccessShareLock);
 	if (table == NULL)
 		ereport(ERROR,
@@ -255,7 +257,7 @@ read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("invalid setting in reset: \"%s\"", name),
-					 errhint("Settings of an endpoint are concurrency, retention, record_table, record_columns, dedup_store and store_retention.")));
+					 errhint("The settings of an endpoint are concurrency, retention, record_table, record_columns, dedup_store and store_retention.")));
 		if (!settings->isnull[setting])
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

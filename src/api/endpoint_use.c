@@ -42,13 +42,13 @@ endpoint_use_check(const char *name, bool has_store)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("endpoint \"%s\" has message ids that have not been propagated", name),
-				 errdetail("Its deduplication store has not been told of them, or they are not marked in its record table."),
-				 errhint("Wait until they are, or use force => true: they are then forgotten.")));
+				 errdetail("They are not in its deduplication store yet, or not marked in its record table."),
+				 errhint("Wait until they are, or use force => true to forget them.")));
 	if (search.found)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("endpoint \"%s\" has messages that are not yet sent", name),
-				 errhint("Wait until outbox.pending and outbox.dead_letters show none of them, or use force => true: they are then sent all the same.")));
+				 errmsg("endpoint \"%s\" has messages that have not been sent", name),
+				 errhint("Wait until outbox.pending and outbox.dead_letters show none of them, or use force => true; they are still sent then.")));
 }
 
 /* Looks for committed messages that Redis may not have, and for ids that may not have been propagated. */

@@ -18,7 +18,7 @@
 #include "src/log/message_id.h"
 #include "src/record/session.h"
 
-static Datum enqueue(FunctionCallInfo fcinfo, Oid body_type);
+static Datum enqueue_body(FunctionCallInfo fcinfo, Oid body_type);
 
 PG_FUNCTION_INFO_V1(outbox_enqueue_text);
 PG_FUNCTION_INFO_V1(outbox_enqueue_json);
@@ -29,25 +29,25 @@ PG_FUNCTION_INFO_V1(outbox_enqueue_bytea);
 Datum
 outbox_enqueue_text(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, TEXTOID);
+	return enqueue_body(fcinfo, TEXTOID);
 }
 
 Datum
 outbox_enqueue_json(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, JSONOID);
+	return enqueue_body(fcinfo, JSONOID);
 }
 
 Datum
 outbox_enqueue_jsonb(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, JSONBOID);
+	return enqueue_body(fcinfo, JSONBOID);
 }
 
 Datum
 outbox_enqueue_bytea(PG_FUNCTION_ARGS)
 {
-	return enqueue(fcinfo, BYTEAOID);
+	return enqueue_body(fcinfo, BYTEAOID);
 }
 
 /* Writes a message that has been checked, as one of the open record if there is one. */
@@ -71,12 +71,13 @@ enqueue_message(Message *message)
 	log_append(message);
 }
 
+/* Enqueues a message whose body is of a type, and returns its id. */
 static Datum
-enqueue(FunctionCallInfo fcinfo, Oid body_type)
+enqueue_body(FunctionCallInfo fcinfo, Oid body_type)
 {
 	Message		message;
 
-	caller_check_can_write("outbox_enqueue()");
+	caller_check_can_store("outbox_enqueue()");
 	argument_message(fcinfo, body_type, &message);
 	message.deliver_at = argument_deliver_at(fcinfo);
 	enqueue_message(&message);

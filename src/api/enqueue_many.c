@@ -54,7 +54,7 @@ outbox_enqueue_many(PG_FUNCTION_ARGS)
 {
 	Bulk		bulk;
 
-	caller_check_can_write("outbox_enqueue_many()");
+	caller_check_can_store("outbox_enqueue_many()");
 	read_bulk(fcinfo, &bulk);
 	append_bulk(&bulk);
 	PG_RETURN_INT32(bulk.n);

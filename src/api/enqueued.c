@@ -16,7 +16,7 @@
 #include "src/compat.h"
 #include "src/log/log.h"
 
-static bool show(TupleTableSlot *row, int segment, void *arg);
+static bool show_enqueued(TupleTableSlot *row, int segment, void *arg);
 
 PG_FUNCTION_INFO_V1(outbox_read_enqueued);
 
@@ -28,13 +28,13 @@ outbox_read_enqueued(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (FullTransactionIdIsValid(tx))
-		log_scan_transaction(tx, show, fcinfo->resultinfo);
+		log_scan_transaction(tx, show_enqueued, fcinfo->resultinfo);
 	return (Datum) 0;
 }
 
 /* A LogReader. */
 static bool
-show(TupleTableSlot *row, int segment, void *arg)
+show_enqueued(TupleTableSlot *row, int segment, void *arg)
 {
 	ReturnSetInfo *result = arg;
 	Message		message;

@@ -10,13 +10,12 @@
 
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 
 #include "src/api/arguments.h"
-#include "src/record/owner.h"
+#include "src/api/caller.h"
 #include "src/record/record.h"
 
-static Datum forget(FunctionCallInfo fcinfo, const char *msgid);
+static Datum forget_message(FunctionCallInfo fcinfo, const char *msgid);
 
 PG_FUNCTION_INFO_V1(outbox_forget_text);
 PG_FUNCTION_INFO_V1(outbox_forget_uuid);
@@ -25,25 +24,24 @@ PG_FUNCTION_INFO_V1(outbox_forget_uuid);
 Datum
 outbox_forget_text(PG_FUNCTION_ARGS)
 {
-	return forget(fcinfo, argument_msgid(fcinfo, TEXTOID));
+	return forget_message(fcinfo, argument_msgid(fcinfo, TEXTOID));
 }
 
 /* outbox_forget(msgid uuid, endpoint text) */
 Datum
 outbox_forget_uuid(PG_FUNCTION_ARGS)
 {
-	return forget(fcinfo, argument_msgid(fcinfo, UUIDOID));
+	return forget_message(fcinfo, argument_msgid(fcinfo, UUIDOID));
 }
 
+/* Forgets a message of the endpoint that the second argument names. */
 static Datum
-forget(FunctionCallInfo fcinfo, const char *msgid)
+forget_message(FunctionCallInfo fcinfo, const char *msgid)
 {
 	Endpoint	endpoint;
 	RecordName	name;
 
-	PreventCommandIfReadOnly("outbox_forget()");
-	PreventCommandIfParallelMode("outbox_forget()");
-	owner_code_refuse();
+	caller_check_can_write("outbox_forget()");
 	endpoint = argument_endpoint(fcinfo, 1);
 	record_name_make(&name, &endpoint, msgid);
 	PG_RETURN_BOOL(record_forget(&name));

@@ -118,6 +118,7 @@ record_view_tables(ReturnSetInfo *result)
 	}
 }
 
+/* Creates the totals of all endpoints, by their names. */
 static HTAB *
 create_totals(void)
 {
@@ -130,6 +131,7 @@ create_totals(void)
 	return hash_create("outbox endpoints", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 }
 
+/* Returns the total of an endpoint, new if it has none yet. */
 static Remembered *
 total_of(HTAB *totals, const char *name)
 {
@@ -185,6 +187,7 @@ add_compacted_segment(HTAB *totals, int segment, const Segment *state)
 	share_segment(totals, relations_enter()->segments[RING_HISTORY][segment].table, rows, state->published_at);
 }
 
+/* Counts the records of each endpoint in a segment of the ring. Returns how many there are of all. */
 static int64
 count_segment(HTAB *totals, Oid table)
 {
@@ -230,6 +233,7 @@ share_segment(HTAB *totals, Oid table, int64 rows, TimestampTz since)
 	}
 }
 
+/* Adds the row of an endpoint to what outbox.endpoints shows. */
 static void
 put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
 {
@@ -255,6 +259,7 @@ put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 }
 
+/* Returns microseconds as an interval of days and time. */
 static Interval *
 interval_of(int64 microseconds)
 {
@@ -265,7 +270,7 @@ interval_of(int64 microseconds)
 	return interval;
 }
 
-/* Uses a table. Turns an error into a warning. */
+/* Does something with a custom record table. Turns an error, except a cancel request, into a warning. */
 static void
 attempt_use(void (*use) (const TableUse *), const TableUse *what)
 {
@@ -290,7 +295,7 @@ attempt_use(void (*use) (const TableUse *), const TableUse *what)
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		ereport(WARNING,
-				(errmsg("records of endpoint \"%s\" cannot be read: %s", what->endpoint->name, error->message),
+				(errmsg("could not read the records of endpoint \"%s\": %s", what->endpoint->name, error->message),
 				 error->detail ? errdetail("%s", error->detail) : 0,
 				 error->hint ? errhint("%s", error->hint) : 0));
 		FreeErrorData(error);
@@ -317,6 +322,7 @@ add_table(const TableUse *use)
 	table_close(table, AccessShareLock);
 }
 
+/* Counts the records in a custom record table; see READ_BLOCKS. */
 static int64
 count_table(Relation table)
 {

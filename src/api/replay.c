@@ -20,12 +20,12 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "src/api/caller.h"
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/message_id.h"
 #include "src/log/window.h"
-#include "src/record/owner.h"
 #include "src/table/relations.h"
 
 /* What is to be sent again. */
@@ -51,8 +51,7 @@ outbox_replay(PG_FUNCTION_ARGS)
 	Rings		rings;
 	int64		replayed = 0;
 
-	PreventCommandIfReadOnly("outbox_replay()");
-	owner_code_refuse();
+	caller_check_can_write("outbox_replay()");
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
@@ -72,7 +71,7 @@ outbox_replay(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(replayed);
 }
 
-/* Our own copies are not published, so they are not found here. */
+/* Copies what is wanted of one segment. Our own copies are not published, so they are not found here. */
 static int64
 replay_segment(Oid table, const Wanted *wanted)
 {
@@ -108,7 +107,10 @@ replay_segment(Oid table, const Wanted *wanted)
 	return replayed;
 }
 
-/* What is pending comes anyway; what is deferred comes later, or came as another row. */
+/*
+ * Check whether a message is one of those to be sent again. What is pending comes
+ * anyway; what is deferred comes later, or came as another row.
+ */
 static bool
 is_to_replay(const Message *message, const Wanted *wanted)
 {

@@ -67,13 +67,13 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 						"outbox.redirect_restored")));
 
 	/*
-	 * Our own process writes to outbox.deferred by SQL. And what is
-	 * incomplete goes on to be refused: NOT NULL is checked only after us.
+	 * Our own process writes to outbox.deferred by SQL. An incomplete row is
+	 * returned so that it is refused: NOT NULL is checked after this trigger.
 	 */
 	if (is_dispatcher() || is_incomplete(trigger->tg_trigslot))
 		return PointerGetDatum(trigger->tg_trigtuple);
 
-	/* A subscriber must not publish what its publisher does. */
+	/* A subscriber must not send what its publisher sends. */
 	if (!IsLogicalWorker())
 		restore_row(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot);
 	return PointerGetDatum(NULL);
@@ -102,10 +102,10 @@ outbox_refuse_replicated(PG_FUNCTION_ARGS)
 }
 
 /*
- * outbox.is_pending(tx): whether the messages of a transaction are not yet
- * known to be in Redis, as the caller's snapshot shows it: a message that was
- * deferred after that snapshot must be pending, for it is not yet among the
- * deferred. Reads the position once per statement.
+ * outbox.is_pending(tx): check whether the messages of a transaction are not yet
+ * known to be in Redis, as the caller's snapshot shows it. A message that was
+ * deferred after that snapshot must be pending, because it is not yet among the
+ * deferred ones. Reads the position once per statement.
  */
 Datum
 outbox_is_pending(PG_FUNCTION_ARGS)
@@ -180,7 +180,7 @@ ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
 										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
 }
 
-/* Without a lock: no other process can write our own pid there. */
+/* Check whether this process is the dispatcher. Needs no lock: no other process can write our pid there. */
 static bool
 is_dispatcher(void)
 {
@@ -203,7 +203,7 @@ is_incomplete(TupleTableSlot *row)
 	return false;
 }
 
-/* What was deferred starts again as an ordinary message. */
+/* Restores a row of any of our tables. What was deferred starts again as an ordinary message. */
 static void
 restore_row(Oid relation, TupleTableSlot *row)
 {
@@ -273,6 +273,7 @@ restore_compacted(TupleTableSlot *row)
 		record_restore(&keys[i], NULL, NULL);
 }
 
+/* Of a record that was compacted before, only the key is known. */
 static void
 restore_record(TupleTableSlot *row)
 {

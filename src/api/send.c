@@ -68,6 +68,7 @@ outbox_send_bytea(PG_FUNCTION_ARGS)
 	return send_message(fcinfo, BYTEAOID);
 }
 
+/* Sends a message whose body is of a type, and returns the id of its entry. */
 static Datum
 send_message(FunctionCallInfo fcinfo, Oid body_type)
 {
@@ -86,9 +87,9 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 /*
  * Adds a message to its stream now and returns the id of the entry, palloc'd.
  *
- * Interruptible; waits no longer than outbox.connect_timeout and
- * outbox.command_timeout. Raises 08006 if Redis cannot be reached or
- * refuses.
+ * It can be interrupted, and waits no longer than outbox.connect_timeout and
+ * outbox.command_timeout. Raises 08006 if Redis cannot be reached or refuses the
+ * message.
  */
 static char *
 send_now(Message *message)

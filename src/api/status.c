@@ -75,7 +75,7 @@ static const char *redis_state_name(RedisState state);
 static bool show_message(TupleTableSlot *row, int segment, void *arg);
 static bool show_deferred(const Deferred *row, void *arg);
 static void put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred);
-static const char *state_of(const Deferred *deferred);
+static const char *pending_state(const Deferred *deferred);
 static void show_records(ReturnSetInfo *result, int segment, const Segment *state);
 
 PG_FUNCTION_INFO_V1(outbox_read_status);
@@ -160,6 +160,7 @@ outbox_read_records(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* Copies the report; it is empty if there is no shared memory. */
 static void
 read_report(DispatcherReport *report)
 {
@@ -198,6 +199,7 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 		backlog->oldest = report->deferred_oldest;
 }
 
+/* Counts what was committed after the newest window; beyond COUNT_LIMIT it is estimated. */
 static void
 count_unopened(const Window *newest, Unopened *unopened)
 {
@@ -246,6 +248,7 @@ last_message_id(void)
 	return last;
 }
 
+/* Returns what outbox.status calls a state of the dispatcher. */
 static const char *
 dispatcher_state_name(DispatcherState state)
 {
@@ -271,6 +274,7 @@ dispatcher_state_name(DispatcherState state)
 	return NULL;
 }
 
+/* Returns what outbox.status calls a state of Redis. */
 static const char *
 redis_state_name(RedisState state)
 {
@@ -286,6 +290,7 @@ redis_state_name(RedisState state)
 	return NULL;
 }
 
+/* A LogReader. */
 static bool
 show_message(TupleTableSlot *row, int segment, void *arg)
 {
@@ -299,6 +304,7 @@ show_message(TupleTableSlot *row, int segment, void *arg)
 	return ++rows->count < PENDING_LIMIT;
 }
 
+/* A DeferredReader. Dead messages are not pending: outbox.dead_letters shows them. */
 static bool
 show_deferred(const Deferred *row, void *arg)
 {
@@ -312,6 +318,7 @@ show_deferred(const Deferred *row, void *arg)
 	return rows->count < PENDING_LIMIT;
 }
 
+/* Adds a row to what outbox.pending shows; deferred is NULL if the message is in the log. */
 static void
 put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred)
 {
@@ -329,7 +336,7 @@ put_message(ReturnSetInfo *result, const Message *message, const Deferred *defer
 	values[i++] = PointerGetDatum(message->headers);
 	isnull[i] = message->body == NULL;
 	values[i++] = Int32GetDatum(message->body ? toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ : 0);
-	values[i++] = CStringGetTextDatum(state_of(deferred));
+	values[i++] = CStringGetTextDatum(pending_state(deferred));
 	isnull[i] = deferred == NULL;
 	values[i++] = Int32GetDatum(deferred ? deferred->attempts : 0);
 	isnull[i] = deferred == NULL;
@@ -340,15 +347,16 @@ put_message(ReturnSetInfo *result, const Message *message, const Deferred *defer
 	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 }
 
-/* What the view calls a message that waits in outbox.deferred, or NULL for one that does not. */
+/* Returns what outbox.pending calls the state of a message; deferred is NULL if it is in the log. */
 static const char *
-state_of(const Deferred *deferred)
+pending_state(const Deferred *deferred)
 {
 	if (deferred == NULL)
 		return "new";
 	return deferred->state == DEFERRED_WAITING ? "deferred" : deferred_state_name(deferred->state);
 }
 
+/* Adds the records of a segment of the ring to what outbox.records shows, except forgotten ones. */
 static void
 show_records(ReturnSetInfo *result, int segment, const Segment *state)
 {

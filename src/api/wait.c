@@ -65,6 +65,7 @@ outbox_wait_uuid(PG_FUNCTION_ARGS)
 	return wait_for_record(fcinfo, argument_msgid(fcinfo, UUIDOID));
 }
 
+/* Waits until all that the record of a message carries is in Redis; NULL if there is no record. */
 static Datum
 wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 {
@@ -84,8 +85,8 @@ wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("message \"%s\" is processed by this very transaction", name.msgid),
-				 errhint("Call outbox_wait() after COMMIT: nothing is sent before.")));
+				 errmsg("cannot wait for message \"%s\" in the transaction that processes it", name.msgid),
+				 errhint("Call outbox_wait() after COMMIT; nothing is sent before that.")));
 	if (look.fate != RECORD_COMMITTED)
 		PG_RETURN_NULL();
 
@@ -114,8 +115,7 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 	uint64		removed;
 	uint64		wanted;
 
-	PreventCommandIfReadOnly("outbox_cleanup()");
-	owner_code_refuse();
+	caller_check_can_write("outbox_cleanup()");
 	removed = pg_atomic_read_u64(&shared->records_removed);
 	wanted = pg_atomic_add_fetch_u64(&shared->cleanups_asked, 1);
 	shared_wake_dispatcher(shared);
@@ -126,14 +126,13 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 		if (dispatch_is_off(shared))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("the dispatcher does not clean up"),
-					 errdetail("Dispatch is off."),
-					 errhint("Set \"outbox.dispatch\" to on.")));
+					 errmsg("cannot clean up while dispatch is off"),
+					 errhint("Set outbox.dispatch to on.")));
 		if (!sleep_until(shared, deadline))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("the dispatcher did not answer within %d s", CLEANUP_TIMEOUT_MS / 1000),
-					 errhint("See outbox.status for what it does.")));
+					 errhint("The view outbox.status shows what it is doing.")));
 	}
 	ConditionVariableCancelSleep();
 
@@ -185,8 +184,8 @@ is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 /*
  * Check whether what a record carries is in Redis or deferred. Messages of one that was
  * restored came back in another transaction. What is compacted or in a store was
- * published before. One in a custom record table says whether it
- * has been marked, or else it is gone by now.
+ * published before. A record in a custom record table says whether it has been
+ * marked, or is gone by now.
  */
 static bool
 is_sent(const RecordName *name, const RecordLook *look, const Window *published)
@@ -216,6 +215,7 @@ sleep_until(DatabaseShared *shared, TimestampTz deadline)
 	return true;
 }
 
+/* Check whether the dispatcher reports that outbox.dispatch is off. */
 static bool
 dispatch_is_off(DatabaseShared *shared)
 {

@@ -221,8 +221,8 @@ deferred_highest_id(void)
  * but if it has the same id as the one appended just before, which is possible
  * if rows of the log were written by hand, it gets another one. A message whose
  * body is NULL could not be read: the row names the row of the log that has it.
- * All messages for a destination that refuses them pass here, so no statement
- * is planned; triggers, which are for rows written by SQL, do not fire.
+ * Every message for a destination that refuses it is appended here, so no
+ * statement is planned; triggers, which are for rows written by SQL, do not fire.
  * deferred_end_append() must follow in the same transaction.
  */
 void
@@ -300,6 +300,7 @@ begin_append(void)
 	appender.row = table_slot_create(appender.table, NULL);
 }
 
+/* Begins to read the rows whose column equals a value, or is not less if `compare` says so. */
 static void
 begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value)
 {
@@ -327,6 +328,7 @@ next_deferred(IndexLook *look)
 	return false;
 }
 
+/* Ends what begin_look() has begun, and releases its locks. */
 static void
 end_look(IndexLook *look)
 {
@@ -372,6 +374,7 @@ deferred_read_row(TupleTableSlot *slot, Deferred *row)
 #undef ISNULL
 }
 
+/* Finds the state with that name; the table may have been written to by hand. */
 static DeferredState
 state_of(const char *name)
 {
@@ -380,5 +383,5 @@ state_of(const char *name)
 		if (strcmp(state_names[i], name) == 0)
 			return (DeferredState) i;
 	}
-	elog(ERROR, "outbox.deferred holds an unknown state: \"%s\"", name);
+	elog(ERROR, "unrecognized state in outbox.deferred: \"%s\"", name);
 }

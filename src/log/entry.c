@@ -58,6 +58,25 @@ entry_check_headers(Jsonb *headers)
 				 errdetail("They have %zu bytes as they are sent; %d are allowed.", size, MAX_HEADER_BYTES)));
 }
 
+/*
+ * Returns an iterator that names and values of headers can be read from. Raises
+ * 22023 if they are not a JSON object.
+ */
+JsonbIterator *
+entry_open_headers(Jsonb *headers)
+{
+	JsonbIterator *iterator;
+	JsonbValue	object;
+
+	if (!JB_ROOT_IS_OBJECT(headers))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("headers must be a JSON object")));
+	iterator = JsonbIteratorInit(&headers->root);
+	(void) JsonbIteratorNext(&iterator, &object, true);
+	return iterator;
+}
+
 /* Returns how many fields an entry has: names and values together. */
 int
 entry_count_fields(const Message *message)
@@ -110,14 +129,9 @@ count_bytes(const char *bytes, size_t size, void *arg)
 static void
 write_headers(Jsonb *headers, EntrySink sink, void *arg)
 {
-	JsonbIterator *iterator = JsonbIteratorInit(&headers->root);
+	JsonbIterator *iterator = entry_open_headers(headers);
 	JsonbValue	name;
 	JsonbValue	value;
-
-	if (!JB_ROOT_IS_OBJECT(headers))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("headers must be a JSON object")));
 
 	/*
 	 * With more fields than Lua in Redis can unpack, the script would end in
@@ -128,7 +142,6 @@ write_headers(Jsonb *headers, EntrySink sink, void *arg)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("too many headers"),
 				 errdetail("There are %u; %d are allowed.", JB_ROOT_COUNT(headers), MAX_HEADERS)));
-	(void) JsonbIteratorNext(&iterator, &value, true);
 	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -148,16 +161,19 @@ write_headers(Jsonb *headers, EntrySink sink, void *arg)
 		else
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("a header is not a string, a number or a boolean")));
+					 errmsg("header \"%.*s\" must be a string, a number or a boolean",
+							name.val.string.len, name.val.string.val)));
 	}
 }
 
+/* Passes a string that is ASCII to the sink. */
 static void
 write_string(const char *string, EntrySink sink, void *arg)
 {
 	sink(string, strlen(string), arg);
 }
 
+/* Passes a string in the encoding of the database to the sink, as UTF-8. */
 static void
 write_utf8(const char *string, int length, EntrySink sink, void *arg)
 {

@@ -12,6 +12,7 @@ typedef void (*EntrySink) (const char *bytes, size_t size, void *arg);
 
 extern void entry_check(const Message *message);
 extern void entry_check_headers(Jsonb *headers);
+extern JsonbIterator *entry_open_headers(Jsonb *headers);
 extern int	entry_count_fields(const Message *message);
 extern void entry_write(const Message *message, EntrySink sink, void *arg);
 extern void entry_write_text(const text *value, EntrySink sink, void *arg);

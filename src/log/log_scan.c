@@ -230,6 +230,7 @@ begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible)
 	return true;
 }
 
+/* Closes what begin_segment_scan() has opened. */
 static void
 end_segment_scan(SegmentScan *scan)
 {
@@ -266,6 +267,7 @@ read_ended_transactions(SegmentScan *scan)
 	return true;
 }
 
+/* Reads the rows of one transaction. Returns false if the reader ends the scan. */
 static bool
 read_transaction(SegmentScan *scan, FullTransactionId tx)
 {
@@ -329,7 +331,7 @@ was_rolled_back(TransactionId tx)
 	return !TransactionIdDidCommit(tx) && !TransactionIdIsCurrentTransactionId(tx);
 }
 
-/* The transaction of the row that the index names now. */
+/* Returns the transaction of the row that the index names now. */
 static FullTransactionId
 indexed_tx(const SegmentScan *scan)
 {

@@ -18,12 +18,12 @@
 #include "src/settings.h"
 #include "src/table/relations.h"
 
-static bool measure(Oid oid, int64 *size);
+static bool measure_relation(Oid oid, int64 *size);
 
 /*
- * Returns the bytes of all segments on disk, indexes and TOAST included. It waits for no lock:
- * for a segment that is locked, as while it is being emptied, it counts the size
- * that it had when this process looked before.
+ * Returns the bytes that all segments take on disk, with indexes and TOAST tables.
+ * Waits for no lock: a segment that is locked, for example while it is being
+ * emptied, counts with the size that this process found last.
  */
 int64
 log_size(void)
@@ -35,7 +35,7 @@ log_size(void)
 	{
 		int64		size = 0;
 
-		if (measure(relations_enter()->segments[RING_LOG][n].table, &size))
+		if (measure_relation(relations_enter()->segments[RING_LOG][n].table, &size))
 			known[n] = size;
 		total += known[n];
 	}
@@ -44,7 +44,7 @@ log_size(void)
 
 /* Adds what a relation takes, with its TOAST table and indexes. Returns false if any of them is locked. */
 static bool
-measure(Oid oid, int64 *size)
+measure_relation(Oid oid, int64 *size)
 {
 	Relation	relation;
 	bool		complete = true;
@@ -56,13 +56,13 @@ measure(Oid oid, int64 *size)
 	{
 		*size += (int64) RelationGetNumberOfBlocks(relation) * BLCKSZ;
 		if (OidIsValid(relation->rd_rel->reltoastrelid))
-			complete = measure(relation->rd_rel->reltoastrelid, size);
+			complete = measure_relation(relation->rd_rel->reltoastrelid, size);
 		if (relation->rd_rel->relhasindex)
 		{
 			List	   *indexes = RelationGetIndexList(relation);
 
 			for (int i = 0; i < list_length(indexes) && complete; i++)
-				complete = measure(list_nth_oid(indexes, i), size);
+				complete = measure_relation(list_nth_oid(indexes, i), size);
 			list_free(indexes);
 		}
 		relation_close(relation, NoLock);
@@ -79,8 +79,8 @@ log_size_is_full(int64 size)
 }
 
 /*
- * Raises 53400 if the log is larger than outbox.max_log_size. Looks once a
- * second at the most: the limit is there to save the disk, not to be exact.
+ * Raises 53400 if the log has reached outbox.max_log_size. Measures it at most once
+ * a second: the limit is there to save the disk, not to be exact.
  */
 void
 log_size_check(void)
@@ -100,7 +100,7 @@ log_size_check(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the log of the outbox is full"),
-				 errdetail("It has %lld kB; \"outbox.max_log_size\" is %d kB.",
+				 errdetail("Its size is %lld kB, and outbox.max_log_size is %d kB.",
 						   (long long) (size / 1024), outbox_max_log_size),
-				 errhint("The column \"problem\" of outbox.status says why.")));
+				 errhint("Column \"problem\" of the view outbox.status shows the reason.")));
 }

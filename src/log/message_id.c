@@ -14,9 +14,8 @@
 #include "storage/lmgr.h"
 #include "utils/fmgrprotos.h"
 
-#include "src/log/deferred.h"
-#include "src/log/log.h"
 #include "src/log/message_id.h"
+#include "src/ring/ring.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
 
@@ -54,15 +53,13 @@ message_id_next(void)
 }
 
 /*
- * Notes the highest ids that are in use. Called when a dispatcher starts,
+ * Notes that ids up to this one are in use. Called when a dispatcher starts,
  * because shared memory may be new then.
  */
 void
-message_id_note_used(void)
+message_id_note_used(int64 id)
 {
-	int64		highest = deferred_highest_id();
-
-	note_id(shared_mine(), Max(highest, log_scan_highest_id()));
+	note_id(shared_mine(), id);
 }
 
 /* Draws an id without a check of privileges: callers need none on the sequence. */
@@ -73,9 +70,9 @@ draw_id(void)
 }
 
 /*
- * Sets a sequence forward again that was set back. One process does so at a
- * time, and only while the ids that it draws are too low, so the sequence is not
- * set back once more.
+ * Sets a sequence that was set back forward again, and draws an id. One process
+ * does so at a time, and only while the ids that it draws are too low: so it
+ * never sets the sequence back itself.
  */
 static int64
 draw_id_above(DatabaseShared *shared)
@@ -93,7 +90,7 @@ draw_id_above(DatabaseShared *shared)
 		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
 		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence), Int64GetDatum(highest));
 		SetUserIdAndSecContext(user, context);
-		ereport(LOG, (errmsg("outbox: the sequence of message ids was set back to %lld, it goes on after %lld",
+		ereport(LOG, (errmsg("outbox: the sequence of message ids was set back to %lld; it continues after %lld",
 							 (long long) id, (long long) highest)));
 	}
 	UnlockRelationOid(sequence, ShareUpdateExclusiveLock);

@@ -6,6 +6,6 @@
 #define OUTBOX_MESSAGE_ID_H
 
 extern int64 message_id_next(void);
-extern void message_id_note_used(void);
+extern void message_id_note_used(int64 id);
 
 #endif							/* OUTBOX_MESSAGE_ID_H */

@@ -43,8 +43,17 @@ enum
 	NCOLUMNS = COL_OLDEST
 };
 
+/* How far our processes say that they have got; -1 = not known. */
+typedef struct WindowProgress
+{
+	int64		published;
+	int64		propagated;
+	int64		marked;			/* ids are marked in custom record tables */
+} WindowProgress;
+
+static void read_progress(WindowProgress *progress);
 static bool fetch_window(int64 number, Snapshot snapshot, Window *window);
-static bool newest(Snapshot snapshot, Window *window);
+static bool newest_window(Snapshot snapshot, Window *window);
 static bool find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
 						int64 number, Window *window);
 static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
@@ -61,7 +70,7 @@ window_fetch(int64 number, Window *window)
 bool
 window_newest(Window *window)
 {
-	return newest(SnapshotSelf, window);
+	return newest_window(SnapshotSelf, window);
 }
 
 /*
@@ -148,18 +157,12 @@ window_append(const Window *window, int segment)
 bool
 window_published(Window *window)
 {
-	DatabaseShared *shared = shared_mine();
-	int64		reported = -1;
+	WindowProgress reported;
 
 	if (!window_newest(window))
 		return false;
-	if (shared)
-	{
-		LWLockAcquire(shared->lock, LW_SHARED);
-		reported = shared->report.published;
-		LWLockRelease(shared->lock);
-	}
-	return window_at(Max(reported, window->published), window);
+	read_progress(&reported);
+	return window_at(Max(reported.published, window->published), window);
 }
 
 /*
@@ -169,18 +172,14 @@ window_published(Window *window)
 bool
 window_propagated(Window *window, bool to_tables)
 {
-	DatabaseShared *shared = shared_mine();
-	int64		reported = -1;
+	WindowProgress reported;
+	int64		propagated;
 
 	if (!window_newest(window))
 		return false;
-	if (shared)
-	{
-		LWLockAcquire(shared->lock, LW_SHARED);
-		reported = to_tables ? Max(shared->report.propagated, shared->books.marked) : shared->report.propagated;
-		LWLockRelease(shared->lock);
-	}
-	return window_at(reported >= 0 ? reported : window->propagated, window);
+	read_progress(&reported);
+	propagated = to_tables ? Max(reported.propagated, reported.marked) : reported.propagated;
+	return window_at(propagated >= 0 ? propagated : window->propagated, window);
 }
 
 /*
@@ -190,25 +189,43 @@ window_propagated(Window *window, bool to_tables)
 bool
 window_published_in(Snapshot snapshot, Window *window)
 {
-	return newest(snapshot, window) && fetch_window(window->published, snapshot, window);
+	return newest_window(snapshot, window) && fetch_window(window->published, snapshot, window);
 }
 
 /* The same for the newest window whose receipts have been propagated. */
 bool
 window_propagated_in(Snapshot snapshot, Window *window)
 {
-	return newest(snapshot, window) &&
+	return newest_window(snapshot, window) &&
 		fetch_window(Min(window->published, window->propagated), snapshot, window);
 }
 
+/* Copies how far our processes have got from shared memory, if there is any. */
+static void
+read_progress(WindowProgress *progress)
+{
+	DatabaseShared *shared = shared_mine();
+
+	*progress = (WindowProgress) {-1, -1, -1};
+	if (shared == NULL)
+		return;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	progress->published = shared->report.published;
+	progress->propagated = shared->report.propagated;
+	progress->marked = shared->books.marked;
+	LWLockRelease(shared->lock);
+}
+
+/* Reads one window as a snapshot shows it. */
 static bool
 fetch_window(int64 number, Snapshot snapshot, Window *window)
 {
 	return find_window(snapshot, ForwardScanDirection, BTEqualStrategyNumber, F_INT8EQ, number, window);
 }
 
+/* Reads the window with the highest number that a snapshot shows. */
 static bool
-newest(Snapshot snapshot, Window *window)
+newest_window(Snapshot snapshot, Window *window)
 {
 	return find_window(snapshot, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, PG_INT64_MAX, window);
 }

@@ -16,7 +16,7 @@
  *	 ... asynchronous	the commit log knows how far the WAL must be flushed
  *	 ... wait cancelled	on disk; the standby is asked for what is on disk now
  *	 COMMIT PREPARED	as a plain COMMIT
- *	 a custom record table		the version that was seen is the record, or was written
+ *	 custom table		the version that was seen is the record, or was written
  *						after it: what makes that safe makes the record safe
  *	 history, store		compacted or propagated when all of it had been published;
  *						the dispatcher waits for disk and standby before that

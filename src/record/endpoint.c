@@ -58,7 +58,7 @@ static Oid	cached_relation;
 static bool stale;
 
 static Endpoint *copy_of(const char *name);
-static Endpoint settle(const EndpointRow *row, const char *name);
+static Endpoint settle_endpoint(const EndpointRow *row, const char *name);
 static void load_endpoints(void);
 static void load_endpoint(TupleTableSlot *slot, EndpointRow *row);
 static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
@@ -106,11 +106,11 @@ endpoint_find(const char *name, Endpoint *endpoint)
 	{
 		if (strcmp(rows[i].name, name) == 0)
 		{
-			*endpoint = settle(&rows[i], name);
+			*endpoint = settle_endpoint(&rows[i], name);
 			return true;
 		}
 	}
-	*endpoint = settle(&none, name);
+	*endpoint = settle_endpoint(&none, name);
 	return strcmp(name, "default") == 0;
 }
 
@@ -121,7 +121,7 @@ endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg)
 	load_endpoints();
 	for (int i = 0; i < nrows; i++)
 	{
-		Endpoint	endpoint = settle(&rows[i], rows[i].name);
+		Endpoint	endpoint = settle_endpoint(&rows[i], rows[i].name);
 
 		visit(&endpoint, arg);
 	}
@@ -144,9 +144,8 @@ endpoint_list(void)
 }
 
 /*
- * Raises 40001 if the records of an endpoint are not kept any more where
- * `mapping` says, or if it now has another store, to which they would not be
- * propagated.
+ * Raises 40001 if the records of an endpoint are no longer kept where `mapping`
+ * says, or if it now has another store, to which they would not be propagated.
  */
 void
 endpoint_check_place(const char *name, const RecordMapping *mapping, const char *dedup_store)
@@ -164,12 +163,12 @@ endpoint_check_place(const char *name, const RecordMapping *mapping, const char 
 	if (!record_mapping_equal(&now->mapping, mapping))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("endpoint \"%s\" has another record table since the message was opened", name),
+				 errmsg("record table of endpoint \"%s\" has changed since the message was opened", name),
 				 errhint("Retry the transaction.")));
 	if (strcmp(now->dedup_store ? now->dedup_store : "", dedup_store ? dedup_store : "") != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("endpoint \"%s\" has another deduplication store since the message was opened", name),
+				 errmsg("deduplication store of endpoint \"%s\" has changed since the message was opened", name),
 				 errhint("Retry the transaction.")));
 }
 
@@ -214,7 +213,7 @@ copy_of(const char *name)
 
 /* Returns the settings of a row, with those of the server where it has none. */
 static Endpoint
-settle(const EndpointRow *row, const char *name)
+settle_endpoint(const EndpointRow *row, const char *name)
 {
 	return (Endpoint) {
 		.name = (char *) name,
@@ -241,6 +240,7 @@ retention_of(const EndpointRow *row)
 	return row->dedup_store ? Max(wanted, outbox_replay_window * USECS_PER_SEC) : wanted;
 }
 
+/* Returns the retention that a row sets, or else outbox.retention. */
 static int64
 wanted_retention(const EndpointRow *row)
 {
@@ -296,6 +296,7 @@ load_endpoints(void)
 	cache = fresh;
 }
 
+/* Reads a row; strings are palloc'd. A concurrency that is not known counts as none. */
 static void
 load_endpoint(TupleTableSlot *slot, EndpointRow *row)
 {
@@ -327,6 +328,7 @@ load_endpoint(TupleTableSlot *slot, EndpointRow *row)
 		row->store_retention = interval_to_microseconds(DatumGetIntervalP(value));
 }
 
+/* Reads which columns of its record table an endpoint uses. */
 static void
 load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping)
 {

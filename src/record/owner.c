@@ -40,6 +40,7 @@ owner_rights_take(OwnerRights *before, Oid owner)
 	SetUserIdAndSecContext(owner, before->context | SECURITY_RESTRICTED_OPERATION);
 }
 
+/* Restores what owner_rights_take() has changed. */
 void
 owner_rights_return(const OwnerRights *before)
 {
@@ -93,6 +94,7 @@ owner_code_begin(void)
 	code_runs = true;
 }
 
+/* Notes that this code has ended. */
 void
 owner_code_end(void)
 {

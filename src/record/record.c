@@ -10,14 +10,14 @@
  * A claim takes these steps, wherever the record goes:
  *
  *	 open	A custom record table is locked to the end of the transaction, and
- *			checked if it has changed: so nobody waits for the key because
- *			somebody alters a table. The ring has nothing to do here.
+ *			checked if it has changed: so no transaction waits for the key because
+ *			a table is being altered. The ring has nothing to do here.
  *	 key	The momentary lock on the key.
  *	 look	The ring locks its current segment to the end of the transaction,
  *			notes the generation, and then looks: into the segments and the
- *			history, of which filters and what begin has seen (RecordMemo) spare
- *			it most, and at the tombstones. It looks again if the generation has
- *			changed. A custom record table looks into itself, and then as begin
+ *			history, most of which it need not visit thanks to filters and to what
+ *			begin has seen (RecordMemo), and at the tombstones. It looks again if
+ *			the generation has changed. A custom record table looks into itself, and then as begin
  *			does into the ring, where the endpoint may have had its records
  *			before.
  *	 check	Only if the key is nowhere. The endpoint must still keep its records
@@ -36,9 +36,9 @@
  * different messages never give each other 40001.
  *
  * An endpoint may have a store outside that remembers its ids when their records
- * are gone (store.c). Records are looked at first and the store second, for an id
- * goes to the store before its record goes; and whoever claims long after its look
- * looks into the store once more, when its own record is there already.
+ * are gone (store.c). Records are looked at first and the store second, because an
+ * id is added to the store before its record goes. A claim that comes long after
+ * its look asks the store once more, when its own record is already there.
  */
 #include "postgres.h"
 
@@ -162,6 +162,7 @@ look_up(const RecordName *name, RecordMemo *memo)
 	return record_ring_look(name, memo);
 }
 
+/* Returns where the endpoint keeps its records. */
 static const RecordPlace *
 place_of(const RecordName *name)
 {
@@ -226,7 +227,7 @@ static bool
 insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 {
 	/*
-	 * There is nothing that could have refused the last one: so it was no
+	 * Nothing was found that could have refused the last insert: so it was no
 	 * duplicate.
 	 */
 	if (claim->refusal)
@@ -274,7 +275,7 @@ is_late(const RecordMemo *memo)
 	return GetCurrentTimestamp() - memo->looked_at >= limit || clock_now() - memo->looked_at_clock >= limit;
 }
 
-/* Raises an error if that cannot be found out. */
+/* Check whether the store of the endpoint, if it has one, has an id. Raises an error if that cannot be found out. */
 static bool
 is_in_store(const RecordName *name)
 {
@@ -322,8 +323,8 @@ check_is_alone(void)
 	if (IsTransactionBlock())
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("ids in a deduplication store cannot be forgotten in a transaction block"),
-				 errdetail("A store takes part in no transaction: what is removed there does not come back by ROLLBACK.")));
+				 errmsg("an id in a deduplication store cannot be forgotten in a transaction block"),
+				 errdetail("A store does not take part in transactions, so ROLLBACK would not bring the id back.")));
 }
 
 /* Raises an error if a record may still be added to the store. */

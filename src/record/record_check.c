@@ -39,11 +39,11 @@ static AttrNumber find_column(Relation table, const char *name, const char *type
 static void check_type(Relation table, AttrNumber column, bool fits, const char *types);
 static void check_other_columns(Relation table, const RecordShape *shape);
 static void find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *shape);
-static const char *unfit_to_be_unique(Relation index);
+static char *unfit_to_be_unique(Relation index);
 static bool compares_bytes(Relation index);
 static void check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape);
 static bool helps_cleanup(Relation index, const RecordShape *shape);
-static void refuse(Relation table, int code, const char *detail, const char *hint) pg_attribute_noreturn();
+static void refuse_table(Relation table, int code, const char *detail, const char *hint) pg_attribute_noreturn();
 static const char *name_of(Relation table);
 
 /*
@@ -68,8 +68,8 @@ static void
 check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
 	if (mapping->problem)
-		refuse(table, ERRCODE_INVALID_PARAMETER_VALUE, psprintf("%s.", mapping->problem),
-			   "An administrator can name its columns with outbox_alter_endpoint().");
+		refuse_table(table, ERRCODE_INVALID_PARAMETER_VALUE, psprintf("%s.", mapping->problem),
+					 "An administrator can name its columns with outbox_alter_endpoint().");
 	check_kind(table);
 	check_rules(table);
 	memset(shape, 0, sizeof(*shape));
@@ -93,25 +93,25 @@ check_kind(Relation table)
 		case RELKIND_RELATION:
 			break;
 		case RELKIND_PARTITIONED_TABLE:
-			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partitioned table.", NULL);
+			refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partitioned table.", NULL);
 		case RELKIND_VIEW:
-			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a view.", NULL);
+			refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a view.", NULL);
 		case RELKIND_MATVIEW:
-			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a materialized view.", NULL);
+			refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a materialized view.", NULL);
 		case RELKIND_FOREIGN_TABLE:
-			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a foreign table.", NULL);
+			refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a foreign table.", NULL);
 		default:
-			refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is not a table.", NULL);
+			refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is not a table.", NULL);
 	}
 	if (IsCatalogRelation(table) || RelationGetNamespace(table) == get_namespace_oid(OUTBOX_SCHEMA, true))
-		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is not a custom record table.", NULL);
+		refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a system catalog, or belongs to the extension.", NULL);
 	if (table->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
-		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a temporary table.", NULL);
+		refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a temporary table.", NULL);
 	if (table->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED)
-		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is unlogged: a crash would empty it.",
-			   psprintf("ALTER TABLE %s SET LOGGED;", name_of(table)));
+		refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is unlogged, so a crash would empty it.",
+					 psprintf("Execute ALTER TABLE %s SET LOGGED.", name_of(table)));
 	if (table->rd_rel->relispartition)
-		refuse(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partition of another table.", NULL);
+		refuse_table(table, ERRCODE_WRONG_OBJECT_TYPE, "It is a partition of another table.", NULL);
 }
 
 /* Checks that no rule or policy can change the rows that we write, or hide them from us. */
@@ -119,12 +119,12 @@ static void
 check_rules(Relation table)
 {
 	if (table->rd_rules != NULL)
-		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "It has rules.",
-			   "Drop them, or use another table.");
+		refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "It has rules.",
+					 "Drop them, or use another table.");
 	if (table->rd_rel->relforcerowsecurity)
-		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-			   "Its row-level security would bind its owner too.",
-			   psprintf("ALTER TABLE %s NO FORCE ROW LEVEL SECURITY;", name_of(table)));
+		refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					 "Row-level security is forced for its owner.",
+					 psprintf("Execute ALTER TABLE %s NO FORCE ROW LEVEL SECURITY.", name_of(table)));
 }
 
 /*
@@ -139,15 +139,16 @@ check_triggers(Relation table)
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
 		if (triggers->triggers[i].tgdeferrable)
-			refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				   psprintf("Its trigger or constraint \"%s\" is deferrable.",
-							OidIsValid(triggers->triggers[i].tgconstraint) ?
-							get_constraint_name(triggers->triggers[i].tgconstraint) :
-							triggers->triggers[i].tgname),
-				   "Make it NOT DEFERRABLE, or drop it.");
+			refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						 psprintf("Its trigger or constraint \"%s\" is deferrable.",
+								  OidIsValid(triggers->triggers[i].tgconstraint) ?
+								  get_constraint_name(triggers->triggers[i].tgconstraint) :
+								  triggers->triggers[i].tgname),
+						 "Make it NOT DEFERRABLE, or drop it.");
 	}
 }
 
+/* Finds the three columns that we use, and checks their types. */
 static void
 check_columns(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
@@ -158,8 +159,8 @@ check_columns(Relation table, const RecordMapping *mapping, RecordShape *shape)
 	shape->dispatched_at = find_column(table, mapping->dispatched_at, "timestamptz");
 	if (shape->message_id == shape->dispatched || shape->message_id == shape->dispatched_at ||
 		shape->dispatched == shape->dispatched_at)
-		refuse(table, ERRCODE_INVALID_PARAMETER_VALUE,
-			   "record_columns names one column for two purposes.", NULL);
+		refuse_table(table, ERRCODE_INVALID_PARAMETER_VALUE,
+					 "record_columns names one column for two purposes.", NULL);
 
 	type = TupleDescAttr(RelationGetDescr(table), shape->message_id - 1)->atttypid;
 	check_type(table, shape->message_id, type == TEXTOID || type == VARCHAROID || type == UUIDOID,
@@ -175,17 +176,18 @@ check_columns(Relation table, const RecordMapping *mapping, RecordShape *shape)
 	shape->zoned = type == TIMESTAMPTZOID;
 }
 
+/* Finds the column with that name, or refuses the table; type is for the hint. */
 static AttrNumber
 find_column(Relation table, const char *name, const char *type)
 {
 	AttrNumber	column = get_attnum(RelationGetRelid(table), name);
 
 	if (column <= 0)
-		refuse(table, ERRCODE_UNDEFINED_COLUMN,
-			   psprintf("It has no column \"%s\".", name),
-			   column < 0 ? NULL :
-			   psprintf("Name another one in record_columns, or: ALTER TABLE %s ADD COLUMN %s %s;",
-						name_of(table), quote_identifier(name), type));
+		refuse_table(table, ERRCODE_UNDEFINED_COLUMN,
+					 psprintf("It has no column \"%s\".", name),
+					 column < 0 ? NULL :
+					 psprintf("Name another one in record_columns, or execute ALTER TABLE %s ADD COLUMN %s %s.",
+							  name_of(table), quote_identifier(name), type));
 	return column;
 }
 
@@ -197,12 +199,12 @@ check_type(Relation table, AttrNumber column, bool fits, const char *types)
 	const char *name = NameStr(attribute->attname);
 
 	if (!fits)
-		refuse(table, ERRCODE_DATATYPE_MISMATCH,
-			   psprintf("Column \"%s\" is of type %s; it must be %s.", name,
-						format_type_be(attribute->atttypid), types), NULL);
+		refuse_table(table, ERRCODE_DATATYPE_MISMATCH,
+					 psprintf("Column \"%s\" is of type %s; it must be %s.", name,
+							  format_type_be(attribute->atttypid), types), NULL);
 	if (attribute->attgenerated != '\0' || attribute->attidentity != '\0')
-		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-			   psprintf("Column \"%s\" is generated.", name), NULL);
+		refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					 psprintf("Column \"%s\" is generated.", name), NULL);
 }
 
 /* Checks that all columns that we do not write may be NULL or have a default. */
@@ -219,9 +221,9 @@ check_other_columns(Relation table, const RecordShape *shape)
 		if (column->attisdropped || !column->attnotnull || column->attnum == shape->message_id ||
 			column->attnum == shape->dispatched || build_column_default(table, column->attnum) != NULL)
 			continue;
-		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-			   psprintf("Column \"%s\" is NOT NULL and has no default.", NameStr(column->attname)),
-			   psprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", name_of(table), name));
+		refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					 psprintf("Column \"%s\" is NOT NULL and has no default.", NameStr(column->attname)),
+					 psprintf("Execute ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL.", name_of(table), name));
 	}
 }
 
@@ -231,6 +233,7 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 {
 	List	   *indexes = RelationGetIndexList(table);
 	const char *unfit = NULL;
+	char	   *detail;
 	ListCell   *cell;
 
 	foreach(cell, indexes)
@@ -239,43 +242,46 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 
 		if (index->rd_index->indisunique && index->rd_index->indkey.values[0] == shape->message_id)
 		{
-			const char *reason = unfit_to_be_unique(index);
+			char	   *reason = unfit_to_be_unique(index);
 
 			if (reason == NULL && !OidIsValid(shape->index))
 				shape->index = RelationGetRelid(index);
 			else if (reason)
-				unfit = psprintf(" Index \"%s\" %s.", RelationGetRelationName(index), reason);
+				unfit = reason;
 		}
 		index_close(index, AccessShareLock);
 	}
-	if (!OidIsValid(shape->index))
-		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-			   psprintf("It has no unique index on column \"%s\" alone that is immediate, valid and without predicate.%s",
-						mapping->message_id, unfit ? unfit : ""),
-			   psprintf("CREATE UNIQUE INDEX ON %s (%s);", name_of(table), quote_identifier(mapping->message_id)));
 	list_free(indexes);
+	if (OidIsValid(shape->index))
+		return;
+	detail = psprintf("It has no unique index on column \"%s\" alone that is immediate, valid and without predicate.",
+					  mapping->message_id);
+	refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				 unfit ? psprintf("%s %s", detail, unfit) : detail,
+				 psprintf("Execute CREATE UNIQUE INDEX ON %s (%s).", name_of(table), quote_identifier(mapping->message_id)));
 }
 
-/* Returns why an index does not ensure that ids are unique, or NULL. */
-static const char *
+/* Returns why an index does not ensure that ids are unique, as a sentence, or NULL. */
+static char *
 unfit_to_be_unique(Relation index)
 {
+	const char *name = RelationGetRelationName(index);
 	Oid			collation = index->rd_indcollation[0];
 
 	if (index->rd_index->indnkeyatts != 1)
-		return "is on more columns than that";
+		return psprintf("Index \"%s\" has more than one key column.", name);
 	if (!index->rd_index->indimmediate)
-		return "is deferrable";
+		return psprintf("Index \"%s\" is deferrable.", name);
 	if (!index->rd_index->indisvalid || !index->rd_index->indisready)
-		return "is not valid";
+		return psprintf("Index \"%s\" is not valid.", name);
 	if (RelationGetIndexPredicate(index) != NIL)
-		return "has a predicate";
+		return psprintf("Index \"%s\" has a predicate.", name);
 	if (index->rd_rel->relam != BTREE_AM_OID)
-		return "is not a B-tree";
+		return psprintf("Index \"%s\" is not a B-tree.", name);
 	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
-		return "has a collation that takes different ids for the same";
+		return psprintf("Index \"%s\" has a collation that treats different ids as equal.", name);
 	if (!compares_bytes(index))
-		return "has an operator class that takes different ids for the same";
+		return psprintf("Index \"%s\" has an operator class that treats different ids as equal.", name);
 	return NULL;
 }
 
@@ -305,11 +311,11 @@ check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordSh
 		index_close(index, AccessShareLock);
 	}
 	if (!found)
-		refuse(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-			   psprintf("It has no index on column \"%s\", so expired records could not be found quickly.",
-						mapping->dispatched_at),
-			   psprintf("CREATE INDEX ON %s (%s) WHERE %s;", name_of(table),
-						quote_identifier(mapping->dispatched_at), quote_identifier(mapping->dispatched)));
+		refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					 psprintf("It has no index on column \"%s\", so expired records could not be found quickly.",
+							  mapping->dispatched_at),
+					 psprintf("Execute CREATE INDEX ON %s (%s) WHERE %s.", name_of(table),
+							  quote_identifier(mapping->dispatched_at), quote_identifier(mapping->dispatched)));
 	list_free(indexes);
 }
 
@@ -330,7 +336,7 @@ helps_cleanup(Relation index, const RecordShape *shape)
 
 /* Raises the error that says why a table cannot be used. */
 static void
-refuse(Relation table, int code, const char *detail, const char *hint)
+refuse_table(Relation table, int code, const char *detail, const char *hint)
 {
 	ereport(ERROR,
 			(errcode(code),
@@ -340,6 +346,7 @@ refuse(Relation table, int code, const char *detail, const char *hint)
 	pg_unreachable();
 }
 
+/* Returns the qualified name of a table, quoted for a statement. */
 static const char *
 name_of(Relation table)
 {

@@ -17,10 +17,10 @@ static char **column_of(RecordMapping *mapping, const char *name);
 
 /*
  * Reads a mapping such as {"message_id": "ref", "dispatched": "done"}; columns
- * that it does not name, or all if it is NULL, are called as we call them.
- * Strings are palloc'd. If it says anything else, mapping->problem says so: an
- * endpoint with such a mapping, which somebody wrote into the table, must not
- * keep the others from being read.
+ * that it does not name, or all if it is NULL, have the names that we use.
+ * Strings are palloc'd. If it is invalid, mapping->problem says why: a mapping that
+ * was written into the table by hand must not keep the other endpoints from being
+ * read.
  */
 void
 record_mapping_read(RecordMapping *mapping, Oid table, Jsonb *columns)
@@ -57,7 +57,7 @@ record_mapping_equal(const RecordMapping *a, const RecordMapping *b)
 		(a->problem == NULL) == (b->problem == NULL);
 }
 
-/* Returns what is wrong, palloc'd, or NULL. */
+/* Reads the names of columns. Returns what is wrong with them, palloc'd, or NULL. */
 static char *
 read_columns(RecordMapping *mapping, Jsonb *columns)
 {
@@ -76,15 +76,15 @@ read_columns(RecordMapping *mapping, Jsonb *columns)
 
 		(void) JsonbIteratorNext(&iterator, &value, true);
 		if (column == NULL)
-			return psprintf("record_columns: there is no column \"%s\" to be named", name);
+			return psprintf("record_columns has an invalid key \"%s\"", name);
 		if (value.type != jbvString || value.val.string.len == 0)
-			return psprintf("record_columns: \"%s\" must be the name of a column", name);
+			return psprintf("record_columns must give the name of a column for \"%s\"", name);
 		*column = pnstrdup(value.val.string.val, value.val.string.len);
 	}
 	return NULL;
 }
 
-/* The column that is called so in a mapping; NULL if there is none. */
+/* Returns where the name of a column is in a mapping; NULL if there is no such key. */
 static char **
 column_of(RecordMapping *mapping, const char *name)
 {

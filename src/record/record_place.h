@@ -23,7 +23,7 @@ typedef struct RecordClaim
 	ErrorData  *refusal;		/* of the last insert, or NULL */
 	Rings		rings;			/* the ring: as they were before the look */
 	bool		forgotten;		/* the ring: what is there does not count, and
-								 * is to be cleared away */
+								 * is to be deleted */
 	struct KnownTable *known;	/* a custom record table: what is known of it */
 } RecordClaim;
 

@@ -51,8 +51,8 @@ static bool ring_claim_insert(RecordClaim *claim);
 static void ring_claim_close(RecordClaim *claim);
 static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
 static RecordLook look_into_segment(int segment, const RecordName *name);
-static RecordLook judge(const RecordName *name, RecordLook look, bool *forgotten);
-static void claim_anew(const Rings *rings, const RecordName *name);
+static RecordLook judge_look(const RecordName *name, RecordLook look, bool *forgotten);
+static void delete_forgotten(const Rings *rings, const RecordName *name);
 static void delete_from_segment(int segment, const pg_uuid_t *key);
 static RecordLook look_unless_known(const RecordClaim *claim);
 static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
@@ -90,7 +90,7 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 
 		look = look_everywhere(name, &rings);
 		if (look.fate == RECORD_COMMITTED)
-			look = judge(name, look, &forgotten);
+			look = judge_look(name, look, &forgotten);
 
 		/* The claim must find what does not count: it has to clear that away. */
 		if (memo && forgotten)
@@ -209,7 +209,7 @@ ring_claim_look(RecordClaim *claim)
 	claim->table = ring_open_current(RING_RECORD);
 	rings_read(&claim->rings);
 	claim->forgotten = false;
-	look = judge(claim->name, look_unless_known(claim), &claim->forgotten);
+	look = judge_look(claim->name, look_unless_known(claim), &claim->forgotten);
 	if (claim->forgotten && claim->name->is_restored)
 		look.fate = RECORD_COMMITTED;
 
@@ -224,7 +224,7 @@ static bool
 ring_claim_insert(RecordClaim *claim)
 {
 	if (claim->forgotten)
-		claim_anew(&claim->rings, claim->name);
+		delete_forgotten(&claim->rings, claim->name);
 	append_record(claim->table, claim->name);
 	return true;
 }
@@ -276,7 +276,7 @@ look_everywhere(const RecordName *name, const Rings *rings)
 	return look;
 }
 
-/* Check whether a segment may hold a key. */
+/* Check whether a segment may hold a key that has not expired. */
 static bool
 may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence)
 {
@@ -318,7 +318,7 @@ look_into_segment(int segment, const RecordName *name)
 
 		/*
 		 * The transaction that deletes it claims the id again: see
-		 * claim_anew().
+		 * delete_forgotten().
 		 */
 		if (TransactionIdIsValid(dirty.xmax))
 		{
@@ -339,7 +339,7 @@ look_into_segment(int segment, const RecordName *name)
  * count.
  */
 static RecordLook
-judge(const RecordName *name, RecordLook look, bool *forgotten)
+judge_look(const RecordName *name, RecordLook look, bool *forgotten)
 {
 	TransactionId in_progress;
 
@@ -365,12 +365,12 @@ judge(const RecordName *name, RecordLook look, bool *forgotten)
 }
 
 /*
- * Clears away what was forgotten, for a new record is about to be inserted. The
+ * Deletes the tombstones of a key, because a new record is about to be inserted. The
  * old one is deleted where it can be: it may be in the current segment, and it is not
  * the one that outbox_wait() is to find. Called with the lock on the key.
  */
 static void
-claim_anew(const Rings *rings, const RecordName *name)
+delete_forgotten(const Rings *rings, const RecordName *name)
 {
 	forgotten_clear(&name->key);
 	for (int n = 0; n < rings->ring[RING_RECORD].nsegments; n++)
@@ -401,7 +401,7 @@ delete_from_segment(int segment, const pg_uuid_t *key)
 	table_close(table, NoLock);
 }
 
-/* An endpoint with a shorter retention than others has its records forgotten earlier. */
+/* Check whether the records in a segment are older than a retention, which may be shorter than that of others. */
 static bool
 has_expired(const Segment *segment, int64 retention)
 {
@@ -421,7 +421,7 @@ others_are_quiet(const Ring *ring)
 	return true;
 }
 
-/* The transaction that has the messages of a restored record is not known. */
+/* Writes a record. The transaction that has the messages of a restored one is not known. */
 static void
 append_record(Relation table, const RecordName *name)
 {

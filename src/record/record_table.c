@@ -4,15 +4,15 @@
  *
  * Called by record.c for endpoints that have a record_table. It gives the same
  * promises as record_ring.c, and by the same means: a momentary lock on the
- * key, a look with a dirty snapshot, and only then the insert. But this table
- * is not ours alone. The owner's own statements may insert an id at the same
+ * key, a look with a dirty snapshot, and only then the insert. But others write to
+ * this table, too. The owner's own statements may insert an id at the same
  * moment, so the insert can still meet a duplicate: it runs in a
  * subtransaction, and then all begins again. And its rows are updated, so a
  * look can miss one that moves meanwhile. The claim also looks into the ring,
  * where the endpoint may have had its records before it got the table.
  *
- * Looks run no code of the user's. The insert does (triggers, defaults), with
- * the rights of the table's owner and no others; see owner.c.
+ * Looks run no user-defined code. The insert does (triggers, defaults), with the
+ * rights of the table's owner and no others; see owner.c.
  *
  * A table that was altered is checked again before it is used, once per change.
  */
@@ -65,7 +65,7 @@ static TransactionId inserter_of(TupleTableSlot *row);
 static bool is_at_rest(const RecordLook *look);
 static void run_insert(void *arg);
 static SPIPlanPtr insert_plan(KnownTable *table);
-static bool delete(KnownTable *table, const RecordName *name);
+static bool delete_record(KnownTable *table, const RecordName *name);
 static void run_delete(void *arg);
 static void check_is_marked(const RecordName *name, const RecordLook *found);
 static void refuse_to_keep(KnownTable *entry, const RecordName *name);
@@ -96,7 +96,7 @@ record_table_canonical(const Endpoint *endpoint, const char *msgid)
 	return DatumGetCString(DirectFunctionCall1(uuid_out, id_of(&shape, msgid)));
 }
 
-/* Looks whether a message has a record, without waiting for another transaction. */
+/* Looks up the record of a message, without waiting for another transaction. */
 RecordLook
 record_table_look(const RecordName *name)
 {
@@ -131,7 +131,7 @@ record_table_forget(const RecordName *name, RecordLook *found)
 		record_key_lock(&name->key, &tag);
 		*found = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
 		check_is_marked(name, found);
-		if (is_at_rest(found) && !(deleted = delete(entry, name)))
+		if (is_at_rest(found) && !(deleted = delete_record(entry, name)))
 		{
 			/* Another transaction may have deleted it since we looked. */
 			*found = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
@@ -170,8 +170,8 @@ record_table_name(Oid table)
 
 /*
  * Takes RowExclusiveLock on the table to the end of the transaction, before the
- * lock on the key is taken, so that nobody waits for the key because somebody
- * alters the table.
+ * lock on the key is taken, so that no transaction waits for the key because the
+ * table is being altered.
  */
 static void
 table_claim_open(RecordClaim *claim)
@@ -182,7 +182,7 @@ table_claim_open(RecordClaim *claim)
 	claim->known = table_cache_open(name->endpoint, &name->mapping, NoLock, &claim->table);
 }
 
-/* With a dirty snapshot, as the ring does. */
+/* Looks with a dirty snapshot, as the ring does. */
 static RecordLook
 table_claim_look(RecordClaim *claim)
 {
@@ -296,7 +296,7 @@ take_in_version(RecordLook *look, const RecordShape *shape, TupleTableSlot *row,
 	look->dispatched = DatumGetBool(slot_getattr(row, shape->dispatched, &isnull)) && !isnull;
 }
 
-/* The transaction that wrote a version; FrozenTransactionId if its number means nothing any more. */
+/* Returns the transaction that wrote a version; FrozenTransactionId if its number means nothing any more. */
 static TransactionId
 inserter_of(TupleTableSlot *row)
 {
@@ -331,7 +331,7 @@ run_insert(void *arg)
 		insertion->rows = 1;
 }
 
-/* The plan is kept with what is known of the table. It returns whether the row is as it was given. */
+/* Returns the plan of the INSERT, which tells whether the row is as it was given. It is kept with the table. */
 static SPIPlanPtr
 insert_plan(KnownTable *entry)
 {
@@ -352,11 +352,11 @@ insert_plan(KnownTable *entry)
 }
 
 /*
- * Deletes a record that is there; false if it was not. As the owner, so that
- * cursors which a trigger leaves open are closed.
+ * Deletes a record. Returns false if it was not there. It runs as the owner, so
+ * that cursors which a trigger leaves open are closed.
  */
 static bool
-delete(KnownTable *table, const RecordName *name)
+delete_record(KnownTable *table, const RecordName *name)
 {
 	TableStatement deletion = {table, name};
 	ErrorData  *error = owner_try(table->shape.owner, run_delete, &deletion);
@@ -382,7 +382,7 @@ run_delete(void *arg)
 	deletion->rows = SPI_processed;
 }
 
-/* A row that another transaction is changing has been waited for. */
+/* Raises 55000 if a record that no transaction is changing is not marked as dispatched. */
 static void
 check_is_marked(const RecordName *name, const RecordLook *found)
 {
@@ -394,13 +394,16 @@ check_is_marked(const RecordName *name, const RecordLook *found)
 				 errhint("It is marked when all that the message caused is in Redis. Try again then.")));
 }
 
-/* At REPEATABLE READ a record may be younger than the snapshot of the statement. */
+/*
+ * Raises the error of a DELETE that deleted nothing: 40001 where the record may be
+ * younger than the snapshot of the statement, else 27000.
+ */
 static void
 refuse_to_keep(KnownTable *entry, const RecordName *name)
 {
 	ereport(ERROR,
 			(errcode(IsolationUsesXactSnapshot() ? ERRCODE_T_R_SERIALIZATION_FAILURE : ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
-			 errmsg("record of message \"%s\" of endpoint \"%s\" could not be deleted",
+			 errmsg("could not delete the record of message \"%s\" of endpoint \"%s\"",
 					name->msgid, name->endpoint),
 			 errdetail("A concurrent transaction, or a trigger of table \"%s\", prevented it.",
 					   get_rel_name(entry->oid))));

@@ -74,7 +74,7 @@ session_init(void)
  * normally takes no time: see durable.c.
  *
  * Raises 55000 if another message is open. For an endpoint with pessimistic
- * concurrency it waits for a transaction that has the message in work.
+ * concurrency it waits for a transaction that is processing the message.
  */
 bool
 session_begin(const Endpoint *endpoint, const char *msgid)
@@ -153,8 +153,8 @@ session_open_record(void)
 }
 
 /*
- * Seals the open record and returns how many messages it carries; 0 after a
- * duplicate. Raises 55000 if there is no open message, and 23505 (or 40001
+ * Ends the open message and returns how many messages its record carries; 0 after
+ * a duplicate. Raises 55000 if there is no open message, and 23505 (or 40001
  * where the isolation level forbids to see the winner) if another transaction
  * has claimed it meanwhile.
  */
@@ -303,6 +303,7 @@ refuse_at_commit(XactEvent event, void *arg)
 		refuse_open_message();
 }
 
+/* Raises 25000 for the message that is open. */
 static void
 refuse_open_message(void)
 {
@@ -310,5 +311,5 @@ refuse_open_message(void)
 			(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 			 errmsg("message \"%s\" of endpoint \"%s\" is still open",
 					state->name.msgid, state->name.endpoint),
-			 errhint("Call outbox_commit() in the same transaction, before COMMIT, or roll back. In autocommit each statement is a transaction of its own: turn it off, or use BEGIN.")));
+			 errhint("Call outbox_commit() in the same transaction, before COMMIT, or roll back. In autocommit mode each statement is a transaction of its own; turn it off, or use BEGIN.")));
 }

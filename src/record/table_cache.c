@@ -3,8 +3,8 @@
  *		Remembers which custom record tables were checked and not changed since.
  *
  * Called by record_table.c. A table is checked before it is used for the first
- * time, and once after each change: a relcache callback tells of it. The plan of the
- * INSERT is kept as long.
+ * time, and once after each change, which a relcache callback reports. The plan of
+ * the INSERT is kept as long.
  */
 #include "postgres.h"
 
@@ -16,7 +16,7 @@
 #include "src/record/owner.h"
 #include "src/record/table_cache.h"
 
-static HTAB *known;				/* by oid; NULL = empty */
+static HTAB *known_tables;		/* by oid; NULL = empty */
 
 static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
 static void forget_tables(Datum arg, Oid relation);
@@ -48,13 +48,13 @@ table_cache_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mo
 				 errmsg("record table of endpoint \"%s\" does not exist", endpoint),
 				 errhint("An administrator can name another one with outbox_alter_endpoint().")));
 
-	if (known == NULL)
+	if (known_tables == NULL)
 	{
 		HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(KnownTable)};
 
-		known = hash_create("outbox record tables", 8, &control, HASH_ELEM | HASH_BLOBS);
+		known_tables = hash_create("outbox record tables", 8, &control, HASH_ELEM | HASH_BLOBS);
 	}
-	entry = hash_search(known, &mapping->table, HASH_ENTER, &found);
+	entry = hash_search(known_tables, &mapping->table, HASH_ENTER, &found);
 	if (!found)
 		memset((char *) entry + sizeof(Oid), 0, sizeof(KnownTable) - sizeof(Oid));
 	if (!entry->valid || !record_mapping_equal(&entry->mapping, mapping))
@@ -101,16 +101,16 @@ forget_tables(Datum arg, Oid relation)
 	HASH_SEQ_STATUS scan;
 	KnownTable *entry;
 
-	if (known == NULL)
+	if (known_tables == NULL)
 		return;
 	if (relation != InvalidOid)
 	{
-		entry = hash_search(known, &relation, HASH_FIND, NULL);
+		entry = hash_search(known_tables, &relation, HASH_FIND, NULL);
 		if (entry)
 			entry->valid = false;
 		return;
 	}
-	hash_seq_init(&scan, known);
+	hash_seq_init(&scan, known_tables);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		entry->valid = false;
 }

@@ -4,10 +4,9 @@
  *		logs in.
  *
  * Called for each new connection to Redis. If the URL names sentinels they are
- * asked one after the other for the master; since a sentinel may be out of
- * date, the server found must itself say that it is the master. Each sentinel
- * gets its share of the time, so one that does not answer does not use up all
- * of it.
+ * asked one after the other for the master. Because a sentinel may be out of date,
+ * the server found must itself say that it is the master. Each sentinel gets its
+ * share of the time, so one that does not answer does not use up all of it.
  *
  * It sets how errors of the link name the server; that never includes a
  * password.
@@ -62,6 +61,7 @@ redis_connect_to(RedisLink *link, RedisUrl *url)
 	return connect_as(link, url, NULL);
 }
 
+/* Connects and logs in; password_file is for errors only, which name it, or NULL. */
 static bool
 connect_as(RedisLink *link, RedisUrl *url, const char *password_file)
 {
@@ -105,9 +105,7 @@ connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, Tim
 		TimestampTz share = clock_share(deadline, url->nnodes - i);
 		RedisNode	master;
 
-		/*
-		 * Waiting for the master may have taken all of the time.
-		 */
+		/* Waiting for the master may have taken all of the time. */
 		if (i > 0 && clock_now() >= deadline)
 			break;
 		if (!ask_sentinel(link, url, &url->nodes[i], share, &master))
@@ -119,6 +117,7 @@ connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, Tim
 	return false;
 }
 
+/* Asks a sentinel which server is the master. Returns false if it does not say; the link has the error. */
 static bool
 ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 			 TimestampTz deadline, RedisNode *master)
@@ -163,7 +162,7 @@ read_address(const redisReply *reply, RedisNode *node)
 	return node->host[0] != '\0' && node->port > 0 && node->port <= 65535;
 }
 
-/* A sentinel may name a server that is the master no longer. */
+/* Checks that the server is a master: a sentinel may name one that no longer is. */
 static bool
 expect_master(RedisLink *link)
 {
@@ -178,6 +177,7 @@ expect_master(RedisLink *link)
 	return is_master;
 }
 
+/* Logs in, and selects the database, as far as the URL says so. */
 static bool
 log_in(RedisLink *link, RedisUrl *url)
 {
@@ -226,6 +226,7 @@ read_password(RedisLink *link, char *password, size_t size)
 	return true;
 }
 
+/* Frees a reply. Returns false if it is not a status; the link then has the error, which begins with `what`. */
 static bool
 expect_ok(RedisLink *link, redisReply *reply, const char *what)
 {

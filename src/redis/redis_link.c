@@ -59,7 +59,7 @@ struct RedisLink
 	char		error[LINK_ERROR_BYTES];
 };
 
-static size_t unsent(const RedisLink *link);
+static size_t unsent_bytes(const RedisLink *link);
 static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
 static bool await_socket(RedisLink *link, TimestampTz deadline);
 static bool write_some(RedisLink *link);
@@ -140,6 +140,7 @@ redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline)
 	return open_socket(link, path, 0, deadline);
 }
 
+/* Check whether there is a connection, as far as is known. */
 bool
 redis_link_is_open(const RedisLink *link)
 {
@@ -261,7 +262,7 @@ redis_link_receive(RedisLink *link)
 {
 	TimestampTz begun = clock_now();
 	TimestampTz deadline = TimestampTzPlusMilliseconds(begun, outbox_command_timeout);
-	size_t		to_send = link->redis ? unsent(link) : 0;
+	size_t		to_send = link->redis ? unsent_bytes(link) : 0;
 	bool		is_late = false;
 
 	while (link->redis)
@@ -271,7 +272,7 @@ redis_link_receive(RedisLink *link)
 
 		if (redisGetReplyFromReader(link->redis, &reply) != REDIS_OK)
 		{
-			redis_link_fail(link, "it sent garbage: %s", link->redis->errstr);
+			redis_link_fail(link, "invalid reply: %s", link->redis->errstr);
 			break;
 		}
 		if (reply)
@@ -292,17 +293,15 @@ redis_link_receive(RedisLink *link)
 			deadline = Min(deadline, link->limit);
 		events = wait_for_socket(link, events, deadline);
 
-		/*
-		 * Read what is there even so: `attend` may have taken long.
-		 */
+		/* Read what is there even so: `attend` may have taken long. */
 		is_late = clock_now() >= deadline;
 		if ((events & WL_SOCKET_WRITEABLE) && !write_some(link))
 			break;
 		if ((events & WL_SOCKET_READABLE) && !read_some(link))
 			break;
-		if (to_send > 0 && (unsent(link) == 0 || to_send - unsent(link) >= SENT_BYTES))
+		if (to_send > 0 && (unsent_bytes(link) == 0 || to_send - unsent_bytes(link) >= SENT_BYTES))
 		{
-			to_send = unsent(link);
+			to_send = unsent_bytes(link);
 			begun = clock_now();
 			deadline = deadline_after(outbox_command_timeout);
 		}
@@ -322,7 +321,7 @@ redis_link_call(RedisLink *link, int argc, const char **argv)
 
 /* Returns how many bytes the socket has not taken yet. */
 static size_t
-unsent(const RedisLink *link)
+unsent_bytes(const RedisLink *link)
 {
 	return link->out.len - link->out.cursor + sdslen((sds) link->redis->obuf);
 }
@@ -412,6 +411,7 @@ write_some(RedisLink *link)
 	return link->redis != NULL;
 }
 
+/* Reads what is there. Returns false if the link failed. */
 static bool
 read_some(RedisLink *link)
 {
@@ -425,7 +425,7 @@ read_some(RedisLink *link)
 	link->received += link->redis->reader->len - before;
 	if (link->received <= MAX_REPLY_BYTES)
 		return true;
-	redis_link_fail(link, "its answer is too large");
+	redis_link_fail(link, "its reply is too large");
 	return false;
 }
 
@@ -436,6 +436,7 @@ wait_for_socket(RedisLink *link, int events, TimestampTz deadline)
 	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }
 
+/* Returns the time, by clock_now(), that is so many milliseconds from now. */
 static TimestampTz
 deadline_after(int ms)
 {

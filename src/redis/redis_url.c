@@ -64,6 +64,7 @@ starts_with(const char *text, const char *prefix)
 	return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* Parses what follows "redis://". */
 static bool
 parse_server(const char *rest, RedisUrl *url, const char **reason)
 {
@@ -76,6 +77,7 @@ parse_server(const char *rest, RedisUrl *url, const char **reason)
 	return parse_db(end, url, reason);
 }
 
+/* Parses what follows "redis+sentinel://". */
 static bool
 parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
 {
@@ -102,23 +104,24 @@ parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
 	}
 	if (name == name_end || !copy_decoded(name, name_end, url->master, sizeof(url->master)))
 	{
-		*reason = "The name of the master is missing, too long or malformed.";
+		*reason = "The name of the master is missing, too long or invalid.";
 		return false;
 	}
 	return parse_db(name_end, url, reason);
 }
 
+/* Parses what follows "unix://". */
 static bool
 parse_path(const char *rest, RedisUrl *url, const char **reason)
 {
 	if (rest[0] != '/')
-		*reason = "The path of a unix socket must be absolute.";
+		*reason = "The path of the Unix-domain socket must be absolute.";
 	else if (!copy_decoded(rest, rest + strlen(rest), url->path, sizeof(url->path)))
-		*reason = "The path of the unix socket is too long or has a bad percent escape.";
+		*reason = "The path of the Unix-domain socket is too long or has an invalid percent escape.";
 	return *reason == NULL;
 }
 
-/* "/number", "/" or nothing */
+/* Parses "/number", "/" or nothing. */
 static bool
 parse_db(const char *from, RedisUrl *url, const char **reason)
 {
@@ -147,13 +150,13 @@ parse_login(const char **rest, const char *end, RedisUrl *url, const char **reas
 	*rest = at + 1;
 	colon = memchr(from, ':', at - from);
 	if (!copy_decoded(from, colon ? colon : at, url->user, sizeof(url->user)))
-		*reason = "The user is too long or has a bad percent escape.";
+		*reason = "The user is too long or has an invalid percent escape.";
 	else if (colon && !copy_decoded(colon + 1, at, url->password, sizeof(url->password)))
-		*reason = "The password is too long or has a bad percent escape.";
+		*reason = "The password is too long or has an invalid percent escape.";
 	return *reason == NULL;
 }
 
-/* "host", "host:port" or "[v6]:port" */
+/* Parses "host", "host:port" or "[v6]:port". */
 static bool
 parse_node(const char *from, const char *to, int default_port, RedisNode *node, const char **reason)
 {
@@ -177,13 +180,14 @@ parse_node(const char *from, const char *to, int default_port, RedisNode *node, 
 	node->port = default_port;
 	if (name_end == NULL || name_end == from ||
 		!copy_decoded(from, name_end, node->host, sizeof(node->host)))
-		*reason = "The host is missing, too long or malformed.";
+		*reason = "The host is missing, too long or invalid.";
 	else if (colon < to &&
 			 (*colon != ':' || !parse_number(colon + 1, to, 65535, &node->port) || node->port == 0))
 		*reason = "The port must be a number from 1 to 65535.";
 	return *reason == NULL;
 }
 
+/* Parses digits only. Returns false if there are none, or the number is greater than max. */
 static bool
 parse_number(const char *from, const char *to, int max, int *number)
 {
@@ -201,7 +205,7 @@ parse_number(const char *from, const char *to, int max, int *number)
 	return true;
 }
 
-/* Percent-decodes a part; false if it is malformed, too long or holds a zero byte. */
+/* Percent-decodes a part. Returns false if it is invalid, too long or contains a zero byte. */
 static bool
 copy_decoded(const char *from, const char *to, char *part, size_t size)
 {
@@ -226,6 +230,7 @@ copy_decoded(const char *from, const char *to, char *part, size_t size)
 	return true;
 }
 
+/* Returns the value of a hexadecimal digit, or -1. */
 static int
 hex_digit(char c)
 {

@@ -18,7 +18,7 @@ typedef struct RedisUrl
 {
 	char		user[128];
 	char		password[512];
-	int			nnodes;			/* 0 for a unix socket */
+	int			nnodes;			/* 0 for a Unix-domain socket */
 	RedisNode	nodes[MAX_NODES];	/* the server, or the sentinels */
 	char		master[128];	/* the sentinels' name of the server; empty =
 								 * no sentinels */

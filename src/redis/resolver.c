@@ -4,7 +4,7 @@
  *
  * Called by redis_link.c and postgres_url.c. A name is looked up by a thread of
  * the C library (getaddrinfo_a of glibc, which blocks all signals in it).
- * Otherwise a resolver that hangs would make this process hang, and with it
+ * If it were not, a resolver that hangs would make this process hang, and with it
  * every DROP DATABASE of the server, which waits for all processes to pass a
  * barrier.
  */
@@ -39,7 +39,7 @@ static Lookup lookups[MAX_LOOKUPS];
 
 static Lookup *find_lookup(const char *host);
 static const char *begin_lookup(Lookup *lookup, const char *host);
-static const char *await(Lookup *lookup, TimestampTz deadline, void (*attend) (void));
+static const char *await_lookup(Lookup *lookup, TimestampTz deadline, void (*attend) (void));
 static void await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void));
 static void add_addresses(const struct addrinfo *found, Addresses *addresses);
 
@@ -66,7 +66,7 @@ resolver_find(const char *host, TimestampTz deadline, void (*attend) (void), Add
 		return "too many hosts are being looked up";
 	if (lookup->name[0] == '\0' && (failure = begin_lookup(lookup, host)) != NULL)
 		return failure;
-	failure = await(lookup, deadline, attend);
+	failure = await_lookup(lookup, deadline, attend);
 	if (failure)
 		return failure;
 	add_addresses(lookup->request.ar_result, addresses);
@@ -102,7 +102,7 @@ find_lookup(const char *host)
 	return vacant;
 }
 
-/* Starts the thread of a lookup; NULL, or why that failed. */
+/* Starts the thread of a lookup. Returns NULL, or why that failed. */
 static const char *
 begin_lookup(Lookup *lookup, const char *host)
 {
@@ -123,7 +123,7 @@ begin_lookup(Lookup *lookup, const char *host)
 
 /* Waits for the answer, which then belongs to the caller. Returns NULL, or why there is none. */
 static const char *
-await(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
+await_lookup(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 {
 	int			result;
 
@@ -145,6 +145,7 @@ await(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 	return result == 0 ? NULL : gai_strerror(result);
 }
 
+/* Sleeps until the thread has the answer, or the deadline has passed. */
 static void
 await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 {
@@ -155,6 +156,7 @@ await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 	}
 }
 
+/* Adds the numeric form of what was found, as far as there is room. */
 static void
 add_addresses(const struct addrinfo *found, Addresses *addresses)
 {

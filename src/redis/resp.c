@@ -43,12 +43,14 @@ resp_put(StringInfo out, const char *bytes, size_t size)
 	appendBinaryStringInfo(out, "\r\n", 2);
 }
 
+/* The same for a string that ends with a zero byte. */
 void
 resp_put_string(StringInfo out, const char *string)
 {
 	resp_put(out, string, strlen(string));
 }
 
+/* The same for a number, in decimal digits. */
 void
 resp_put_number(StringInfo out, int64 number)
 {

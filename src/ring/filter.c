@@ -3,9 +3,9 @@
  *		Bloom filters: which segments certainly do not hold a key.
  *
  * A new message id is in no segment, so each look would have to visit them all.
- * The filter of a segment that is quiet, and so never changes, tells most of that
- * in one access to memory. It is a help only: where there is none, or its tag
- * is not that of the segment, the segment is looked into.
+ * The filter of a segment that is quiet, and so never changes, nearly always tells
+ * that in one access to memory. It is only an optimization: where there is none, or
+ * its tag is not that of the segment, the segment is looked into.
  *
  * Blocked Bloom filter: a key has all its bits in one line of the processor's
  * cache (Putze, Sanders, Singler: Cache-, hash- and space-efficient Bloom
@@ -50,9 +50,9 @@ typedef struct SegmentFilter
 typedef struct Filters
 {
 	SegmentFilter segments[RING_KINDS][MAX_SEGMENTS];
-	SegmentFilter building[FILTER_USES];	/* known to none yet but the
-											 * dispatcher, and here so that
-											 * its successor can free them */
+	SegmentFilter building[FILTER_USES];	/* known only to the dispatcher
+											 * yet; here so that its successor
+											 * can free them */
 } Filters;
 
 static Filters *filters;		/* one for each entry of shared.c */
@@ -61,13 +61,13 @@ static dsa_area *area;			/* dispatchers only */
 
 static Filters *filters_of(const DatabaseShared *shared);
 static Size memory_size(void);
-static void attach(void);
+static void attach_area(void);
 static dsa_pointer to_dsa(Size offset);
 static uint64 *line_of(const SegmentFilter *filter, const pg_uuid_t *key);
-static uint64 half(const pg_uuid_t *key, int which);
+static uint64 half_of_key(const pg_uuid_t *key, int which);
 static bool line_holds(const uint64 *line, const pg_uuid_t *key);
 static bool is_for(const SegmentFilter *filter, const Segment *segment);
-static void withdraw(DatabaseShared *shared, SegmentFilter *filter);
+static void withdraw_filter(DatabaseShared *shared, SegmentFilter *filter);
 
 /* Reserves the memory; for the shmem_request_hook. */
 void
@@ -137,9 +137,7 @@ filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
 	LWLockRelease(shared->lock);
 }
 
-/*
- * Begins a filter for so many keys. Returns false if there is no memory for it.
- */
+/* Begins a filter for a number of keys. Returns false if there is no memory for it. */
 bool
 filter_begin(FilterUse use, int64 keys)
 {
@@ -150,7 +148,7 @@ filter_begin(FilterUse use, int64 keys)
 
 	if (memory == NULL)
 		return false;
-	attach();
+	attach_area();
 	filter_abandon(use);
 	piece = dsa_allocate_extended(area, lines * LINE_BITS / 8,
 								  DSA_ALLOC_HUGE | DSA_ALLOC_NO_OOM | DSA_ALLOC_ZERO);
@@ -170,7 +168,7 @@ void
 filter_add(FilterUse use, const pg_uuid_t *key)
 {
 	uint64	   *line = line_of(&filters_of(shared_mine())->building[use], key);
-	uint64		bits = half(key, 1);
+	uint64		bits = half_of_key(key, 1);
 
 	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
 		line[(bits >> 6) % LINE_WORDS] |= UINT64CONST(1) << (bits & 63);
@@ -183,7 +181,7 @@ filter_publish(FilterUse use, RingKind kind, int segment, uint64 tag)
 	DatabaseShared *shared = shared_mine();
 	SegmentFilter *filter = &filters_of(shared)->segments[kind][segment];
 
-	withdraw(shared, filter);
+	withdraw_filter(shared, filter);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	*filter = filters_of(shared)->building[use];
 	filter->tag = tag;
@@ -198,7 +196,7 @@ filter_abandon(FilterUse use)
 	DatabaseShared *shared = shared_mine();
 
 	if (memory != NULL)
-		withdraw(shared, &filters_of(shared)->building[use]);
+		withdraw_filter(shared, &filters_of(shared)->building[use]);
 }
 
 /* Check whether a segment has its filter. */
@@ -221,7 +219,7 @@ filters_forget_stale(const Rings *rings)
 		for (int n = 0; n < MAX_SEGMENTS; n++)
 		{
 			if (!is_for(&filters_of(shared)->segments[kind][n], &rings->ring[kind].segments[n]))
-				withdraw(shared, &filters_of(shared)->segments[kind][n]);
+				withdraw_filter(shared, &filters_of(shared)->segments[kind][n]);
 		}
 	}
 }
@@ -235,18 +233,20 @@ filters_forget_all(DatabaseShared *shared)
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
 		for (int n = 0; n < MAX_SEGMENTS; n++)
-			withdraw(shared, &filters_of(shared)->segments[kind][n]);
+			withdraw_filter(shared, &filters_of(shared)->segments[kind][n]);
 	}
 	for (int use = 0; use < FILTER_USES; use++)
-		withdraw(shared, &filters_of(shared)->building[use]);
+		withdraw_filter(shared, &filters_of(shared)->building[use]);
 }
 
+/* Returns the filters of a database. */
 static Filters *
 filters_of(const DatabaseShared *shared)
 {
 	return &filters[shared_number(shared)];
 }
 
+/* Returns how much memory outbox.filter_memory gives; at least what dsa.c needs, or 0. */
 static Size
 memory_size(void)
 {
@@ -257,7 +257,7 @@ memory_size(void)
 
 /* Maps the memory for a process that allocates in it. */
 static void
-attach(void)
+attach_area(void)
 {
 	MemoryContext caller;
 
@@ -277,18 +277,19 @@ to_dsa(Size offset)
 	return (dsa_pointer) offset;
 }
 
+/* Returns the line that has the bits of a key. */
 static uint64 *
 line_of(const SegmentFilter *filter, const pg_uuid_t *key)
 {
 	/* The upper half of a product spreads evenly over any number of lines. */
-	uint64		line = ((half(key, 0) >> 32) * filter->lines) >> 32;
+	uint64		line = ((half_of_key(key, 0) >> 32) * filter->lines) >> 32;
 
 	return (uint64 *) (memory + filter->offset) + line * LINE_WORDS;
 }
 
-/* One of the two independent hashes that a key is. */
+/* Returns one of the two independent hashes that a key consists of. */
 static uint64
-half(const pg_uuid_t *key, int which)
+half_of_key(const pg_uuid_t *key, int which)
 {
 	uint64		result;
 
@@ -296,10 +297,11 @@ half(const pg_uuid_t *key, int which)
 	return result;
 }
 
+/* Check whether all bits of a key are set in its line. */
 static bool
 line_holds(const uint64 *line, const pg_uuid_t *key)
 {
-	uint64		bits = half(key, 1);
+	uint64		bits = half_of_key(key, 1);
 
 	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
 	{
@@ -319,7 +321,7 @@ is_for(const SegmentFilter *filter, const Segment *segment)
 
 /* Withdraws a filter, under the lock, so that no reader is probing it. */
 static void
-withdraw(DatabaseShared *shared, SegmentFilter *filter)
+withdraw_filter(DatabaseShared *shared, SegmentFilter *filter)
 {
 	Size		offset = filter->offset;
 	bool		was_there;
@@ -330,7 +332,7 @@ withdraw(DatabaseShared *shared, SegmentFilter *filter)
 	LWLockRelease(shared->lock);
 	if (was_there)
 	{
-		attach();
+		attach_area();
 		dsa_free(area, to_dsa(offset));
 	}
 }

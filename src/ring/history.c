@@ -119,7 +119,7 @@ history_row_before(Relation table, Relation index, const pg_uuid_t *key, TupleTa
 	return found;
 }
 
-/* A binary search. */
+/* Check whether a row has a key, by a binary search. */
 static bool
 row_contains(TupleTableSlot *row, const pg_uuid_t *key)
 {

@@ -19,6 +19,7 @@ extern void history_append(Relation table, const pg_uuid_t *keys, int n);
 extern const pg_uuid_t *history_row_keys(TupleTableSlot *row, int *n);
 extern bool history_row_before(Relation table, Relation index, const pg_uuid_t *key, TupleTableSlot *row);
 
+/* Compares two keys, as memcmp() does. */
 static inline int
 key_compare(const pg_uuid_t *a, const pg_uuid_t *b)
 {

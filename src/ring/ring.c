@@ -259,6 +259,7 @@ load_rings(const Relations *relations, Rings *rings)
 	check_loaded(relations, rings);
 }
 
+/* Takes one row of outbox.ring over. The table may have been written to by hand. */
 static void
 load_segment(TupleTableSlot *row, Rings *rings)
 {
@@ -271,7 +272,7 @@ load_segment(TupleTableSlot *row, Rings *rings)
 	ring = &rings->ring[index_of(TextDatumGetCString(COLUMN(COL_RING)), ring_names, RING_KINDS)];
 	number = DatumGetInt32(COLUMN(COL_SEGMENT));
 	if (number < 0 || number >= MAX_SEGMENTS)
-		elog(ERROR, "outbox.ring names segment %d", number);
+		elog(ERROR, "invalid segment number in outbox.ring: %d", number);
 
 	segment = &ring->segments[number];
 	segment->state = (SegmentState) index_of(TextDatumGetCString(COLUMN(COL_STATE)),
@@ -291,7 +292,7 @@ load_segment(TupleTableSlot *row, Rings *rings)
 		ring->current = number;
 }
 
-/* The table may have been written to by hand. */
+/* Checks that the rows describe all tables: they may have been written by hand. */
 static void
 check_loaded(const Relations *relations, const Rings *rings)
 {
@@ -303,6 +304,7 @@ check_loaded(const Relations *relations, const Rings *rings)
 	}
 }
 
+/* Returns the place of a name in a list of names. */
 static int
 index_of(const char *name, const char *const *names, int n)
 {
@@ -311,5 +313,5 @@ index_of(const char *name, const char *const *names, int n)
 		if (strcmp(name, names[i]) == 0)
 			return i;
 	}
-	elog(ERROR, "outbox.ring holds an unknown word: \"%s\"", name);
+	elog(ERROR, "unrecognized name in outbox.ring: \"%s\"", name);
 }

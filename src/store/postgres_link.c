@@ -23,6 +23,8 @@
 #include "src/store/postgres_url.h"
 #include "src/wait_event.h"
 
+#define SQLSTATE_BYTES	7		/* in a message, with ": " after it */
+
 struct PostgresLink
 {
 	PGconn	   *conn;
@@ -32,13 +34,14 @@ struct PostgresLink
 static PostgresLink *open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
 static void hang_up(PostgresLink *link);
 static bool dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
-static bool dial(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
+static bool dial_address(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static bool send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static bool await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static bool read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure);
 static void fail_with_result(StoreFailure *failure, const PGresult *result);
 static void fail_with_connection(StoreFailure *failure, PGconn *conn);
+static const char *find_sqlstate(const char *text);
 static void fail_with_text(StoreFailure *failure, int sqlstate, const char *text);
 static void ignore_notice(void *arg, const PGresult *notice);
 
@@ -71,7 +74,7 @@ open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend,
 
 	if (!postgres_url_parse(url, &parameters))
 	{
-		store_fail(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
+		store_failure_set(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
 		return NULL;
 	}
 	if (limits)
@@ -122,36 +125,44 @@ static bool
 dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure)
 {
 	if (parameters->naddresses == 0)
-		return dial(link, parameters, deadline, failure);
+		return dial_address(link, parameters, deadline, failure);
 	for (int left = parameters->naddresses; left > 0; left--)
 	{
 		postgres_url_next_address(parameters);
-		if (dial(link, parameters, clock_share(deadline, left), failure))
+		if (dial_address(link, parameters, clock_share(deadline, left), failure))
 			return true;
 		hang_up(link);
 	}
 	return false;
 }
 
+/* Connects to the address that the parameters name, or to all hosts if there is none. */
 static bool
-dial(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure)
+dial_address(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure)
 {
 	if (!AcquireExternalFD())
 	{
-		store_fail(failure, ERRCODE_INSUFFICIENT_RESOURCES, "no file descriptor is free");
+		store_failure_set(failure, ERRCODE_INSUFFICIENT_RESOURCES, "no file descriptor is free");
 		return false;
 	}
 	link->conn = PQconnectStartParams(parameters->names, parameters->values, 0);
 	if (link->conn == NULL)
 	{
 		ReleaseExternalFD();
-		store_fail(failure, ERRCODE_OUT_OF_MEMORY, "out of memory");
+		store_failure_set(failure, ERRCODE_OUT_OF_MEMORY, "out of memory");
 		return false;
 	}
 	PQsetNoticeReceiver(link->conn, ignore_notice, NULL);
+
+	/*
+	 * Only a verbose message tells the SQLSTATE of a connection that is
+	 * refused.
+	 */
+	(void) PQsetErrorVerbosity(link->conn, PQERRORS_VERBOSE);
 	return await_connection(link, deadline, failure);
 }
 
+/* Waits until a connection is established. Returns false, with the reason, if that fails. */
 static bool
 await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 {
@@ -165,17 +176,12 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 
 		if (socket_wait(PQsocket(link->conn), events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
-			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
+			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
 			return false;
 		}
 		status = PQconnectPoll(link->conn);
 	}
-	if (status == PGRES_POLLING_FAILED)
-	{
-		fail_with_connection(failure, link->conn);
-		return false;
-	}
-	if (PQsetnonblocking(link->conn, 1) != 0)
+	if (status == PGRES_POLLING_FAILED || PQsetnonblocking(link->conn, 1) != 0)
 	{
 		fail_with_connection(failure, link->conn);
 		return false;
@@ -228,7 +234,7 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 
 		if (ready == 0)
 		{
-			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
+			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
 		}
 		if ((ready & WL_SOCKET_READABLE) && !PQconsumeInput(link->conn))
@@ -248,7 +254,7 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 	{
 		if (socket_wait(PQsocket(link->conn), WL_SOCKET_READABLE, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
-			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
+			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
 		}
 		if (!PQconsumeInput(link->conn))
@@ -271,7 +277,7 @@ read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure)
 	}
 	if (PQntuples(result) != 1 || PQnfields(result) != 1 || PQgetisnull(result, 0, 0))
 	{
-		store_fail(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
+		store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
 		return false;
 	}
 	strlcpy(answer, PQgetvalue(result, 0, 0), size);
@@ -286,32 +292,58 @@ fail_with_result(StoreFailure *failure, const PGresult *result)
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 
 	if (state && (strcmp(state, "25006") == 0 || strcmp(state, "55000") == 0))
-		store_fail(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				   "it is a standby or read-only, which may lack what was added last");
+		store_failure_set(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						  "it is a standby or read-only, which might lack what was added last");
 	else if (state && (strcmp(state, "42883") == 0 || strcmp(state, "3F000") == 0))
-		store_fail(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				   "the database does not have this extension, or an older version");
+		store_failure_set(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						  "the database does not have this extension, or has an older version");
 	else if (state && strcmp(state, "42501") == 0)
-		store_fail(failure, ERRCODE_INSUFFICIENT_PRIVILEGE,
-				   "the role may not use it as a store; see outbox_grant(role, 'store')");
+		store_failure_set(failure, ERRCODE_INSUFFICIENT_PRIVILEGE,
+						  "permission denied to use it as a store; see outbox_grant(role, 'store')");
 	else
 		fail_with_text(failure, ERRCODE_CONNECTION_FAILURE, text ? text : PQresultErrorMessage(result));
 }
 
+/*
+ * Notes why a connection failed. A server that is starting, ending or full, or a
+ * database that is closed, can be asked again later; its SQLSTATE is not shown.
+ */
 static void
 fail_with_connection(StoreFailure *failure, PGconn *conn)
 {
 	const char *text = PQerrorMessage(conn);
-	bool		is_starting = strstr(text, "starting up") || strstr(text, "shutting down") || strstr(text, "too many clients");
+	const char *state = find_sqlstate(text);
+	bool		is_refused;
 
-	fail_with_text(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, text);
+	if (state == NULL)
+	{
+		fail_with_text(failure, ERRCODE_CONNECTION_FAILURE, text);
+		return;
+	}
+	is_refused = strncmp(state, "57P", 3) == 0 || strncmp(state, "53300", 5) == 0 || strncmp(state, "55000", 5) == 0;
+	store_failure_set(failure, is_refused ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, "%.*s%.*s",
+					  (int) (state - text), text, (int) strcspn(state, "\n") - SQLSTATE_BYTES, state + SQLSTATE_BYTES);
+}
+
+/* Returns where the first line of a verbose message of libpq has a SQLSTATE, as in "FATAL:  57P03: text"; or NULL. */
+static const char *
+find_sqlstate(const char *text)
+{
+	size_t		length = strcspn(text, "\n");
+
+	for (const char *at = strstr(text, ":  "); at && at + 3 + SQLSTATE_BYTES <= text + length; at = strstr(at + 1, ":  "))
+	{
+		if (strspn(at + 3, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 && strncmp(at + 8, ": ", 2) == 0)
+			return at + 3;
+	}
+	return NULL;
 }
 
 /* Notes the first line of a text of libpq. */
 static void
 fail_with_text(StoreFailure *failure, int sqlstate, const char *text)
 {
-	store_fail(failure, sqlstate, "%.*s", (int) strcspn(text, "\n"), text);
+	store_failure_set(failure, sqlstate, "%.*s", (int) strcspn(text, "\n"), text);
 }
 
 /* A PQnoticeReceiver: libpq would print notices to stderr. */

@@ -49,7 +49,7 @@ postgres_url_problem(const char *text)
 	 * database.
 	 */
 	if (path && memchr(path, '@', strcspn(path, "?")))
-		return "In a password \"/\" must be written as \"%2F\", and behind the host \"@\" as \"%40\".";
+		return "In a password \"/\" must be written as \"%2F\", and after the host \"@\" must be written as \"%40\".";
 	return NULL;
 }
 
@@ -79,10 +79,10 @@ postgres_url_parse(const char *text, PostgresUrl *url)
 }
 
 /*
- * Adds settings that limit the session. Otherwise a query that we have given up
- * would go on there, maybe waiting for a lock, and the next one beside it: so
- * the session ends it when we give up, and notices when we have disconnected.
- * Values of the same settings in the URL come later and take precedence.
+ * Adds settings that limit the session: it cancels a query when we give it up, and
+ * notices when we have disconnected. Otherwise the query would go on there, perhaps
+ * waiting for a lock, with the next one beside it. Values of the same settings in
+ * the URL come later and take precedence.
  */
 void
 postgres_url_limit(PostgresUrl *url)
@@ -94,10 +94,10 @@ postgres_url_limit(PostgresUrl *url)
 }
 
 /*
- * Looks up host names, so that libpq, which does not look up names that have an
- * address, need not: each name is repeated for each of its addresses, with its
- * port. A name without address is left out if another has one, and none gets
- * more than its share of the time, so that some is left for connecting.
+ * Looks up host names, so that libpq need not: it does not look up a name that has
+ * an address. Each name is repeated for each of its addresses, with its port. A
+ * name without an address is omitted if another one has one. No lookup gets more
+ * than its share of the time, so that some is left for connecting.
  */
 bool
 postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, StoreFailure *failure)
@@ -131,7 +131,7 @@ postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, 
 		if (host[0] != '\0' && host[0] != '/' && host[0] != '@')
 			problem = resolver_find(host, clock_share(deadline, count_items(host_list) + 2), attend, &of_host);
 		if (problem)
-			store_fail(failure, ERRCODE_CONNECTION_FAILURE, "could not look up the host: %s", problem);
+			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not look up the host: %s", problem);
 		for (int i = 0; problem == NULL && i < of_host.n; i++)
 		{
 			const char *separator = url->naddresses++ > 0 ? "," : "";

@@ -24,11 +24,8 @@
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
-#include "src/foreign_text.h"
 #include "src/limits.h"
-#include "src/redis/redis_url.h"
 #include "src/settings.h"
-#include "src/store/postgres_url.h"
 #include "src/store/store_kind.h"
 
 #define MAX_CONNECTIONS	4
@@ -56,15 +53,16 @@ typedef struct Task
 	const char *client;
 } Task;
 
+static const StoreKind *const kinds[] = {&store_redis, &store_postgres};
 static Connection connections[MAX_CONNECTIONS];
 static LinkAttend attend_with;
 
 static const StoreKind *kind_of(const char *url);
-static bool perform(const char *url, Task *task, StoreFailure *failure);
+static bool perform_task(const char *url, Task *task, StoreFailure *failure);
 static Connection *find_connection(const char *url);
 static bool open_connection(Connection *connection, StoreFailure *failure);
 static bool run_task(Connection *connection, Task *task, StoreFailure *failure);
-static void disconnect(Connection *connection);
+static void close_connection(Connection *connection);
 static bool try_twice(Connection *connection, Task *task, StoreFailure *failure);
 static void attend_to_caller(void);
 static void append_masked_query(StringInfo masked, const char *query);
@@ -81,7 +79,7 @@ store_url_problem(const char *url)
 	if (kind == NULL)
 		return "The scheme must be \"redis://\", \"redis+sentinel://\", \"unix://\" or \"postgresql://\".";
 	if (strlen(url) > MAX_URL_BYTES)
-		return "It is too long.";
+		return "The URL is too long.";
 	return kind->url_problem(url);
 }
 
@@ -129,8 +127,8 @@ store_attend_with(LinkAttend attend)
 
 /*
  * Check whether a store has an id. Raises 08006, 57P03 or 55000 if that cannot be
- * found out. Interruptible, and bound by outbox.connect_timeout and
- * outbox.command_timeout.
+ * found out. Can be interrupted, and waits no longer than outbox.connect_timeout
+ * and outbox.command_timeout.
  */
 bool
 store_contains(const char *url, const pg_uuid_t *key)
@@ -138,7 +136,7 @@ store_contains(const char *url, const pg_uuid_t *key)
 	Task		task = {.key = key};
 	StoreFailure failure;
 
-	if (!perform(url, &task, &failure))
+	if (!perform_task(url, &task, &failure))
 		ereport(ERROR,
 				(errcode(failure.sqlstate),
 				 errmsg("could not look up the message in the deduplication store: %s", failure.text),
@@ -158,7 +156,7 @@ store_remove(const char *url, const pg_uuid_t *key)
 	Task		task = {.key = key, .remove = true};
 	StoreFailure failure;
 
-	if (!perform(url, &task, &failure))
+	if (!perform_task(url, &task, &failure))
 		ereport(ERROR,
 				(errcode(failure.sqlstate),
 				 errmsg("could not remove an id from the deduplication store: %s", failure.text),
@@ -178,7 +176,7 @@ store_add(const char *url, const StoreKey *keys, int n, const StoreWatermark *wa
 {
 	Task		task = {.keys = keys, .n = n, .watermark = watermark};
 
-	return perform(url, &task, failure);
+	return perform_task(url, &task, failure);
 }
 
 /* Asks a store about itself, and for the watermark of `client`. */
@@ -187,31 +185,19 @@ store_inspect(const char *url, const char *client, StoreReport *report, StoreFai
 {
 	Task		task = {.client = client, .report = report};
 
-	return perform(url, &task, failure);
+	return perform_task(url, &task, failure);
 }
 
-/* Notes why something could not be done; for the kinds of stores. */
-void
-store_fail(StoreFailure *failure, int sqlstate, const char *format,...)
-{
-	va_list		args;
-
-	failure->sqlstate = sqlstate;
-	va_start(args, format);
-	foreign_text_format(failure->text, sizeof(failure->text), format, args);
-	va_end(args);
-}
-
-/* Raises an error if that is not the URL of a store, or the caller may not name one. */
+/* Raises an error if that is not the URL of a store, or the caller is not allowed to name one. */
 void
 store_check(const char *url)
 {
 	const char *problem = store_url_problem(url);
 
 	/*
-	 * Naming a store makes our server connect to it, with the rights of its
-	 * own operating system user. So both the current user and the caller must
-	 * be superusers.
+	 * Naming a store makes our server connect to it, with the rights of the
+	 * operating system user that it runs as. So both the current user and the
+	 * caller must be superusers.
 	 */
 	if (!superuser() || !superuser_arg(GetOuterUserId()))
 		ereport(ERROR,
@@ -220,7 +206,7 @@ store_check(const char *url)
 	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid URL of a deduplication store"),
+				 errmsg("invalid URL for a deduplication store"),
 				 errdetail("%s", problem)));
 }
 
@@ -239,19 +225,21 @@ outbox_mask_store(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(store_masked(text_to_cstring(PG_GETARG_TEXT_PP(0)))));
 }
 
+/* Returns the kind of store that a URL names; NULL if there is none. */
 static const StoreKind *
 kind_of(const char *url)
 {
-	if (redis_url_has_scheme(url))
-		return &store_redis;
-	if (postgres_url_has_scheme(url))
-		return &store_postgres;
+	for (int i = 0; i < lengthof(kinds); i++)
+	{
+		if (kinds[i]->has_scheme(url))
+			return kinds[i];
+	}
 	return NULL;
 }
 
 /* Performs a task; its memory is freed by the next one. */
 static bool
-perform(const char *url, Task *task, StoreFailure *failure)
+perform_task(const char *url, Task *task, StoreFailure *failure)
 {
 	static MemoryContext context;
 	Connection *connection = find_connection(url);
@@ -260,7 +248,7 @@ perform(const char *url, Task *task, StoreFailure *failure)
 
 	if (connection == NULL)
 	{
-		store_fail(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
+		store_failure_set(failure, ERRCODE_INVALID_PARAMETER_VALUE, "its URL is invalid");
 		return false;
 	}
 	if (context == NULL)
@@ -285,7 +273,7 @@ try_twice(Connection *connection, Task *task, StoreFailure *failure)
 
 	connection->used = begun;
 	if (connection->busy)
-		disconnect(connection);
+		close_connection(connection);
 	kept = connection->opened != NULL;
 	if (!kept && !open_connection(connection, failure))
 		return false;
@@ -312,7 +300,7 @@ find_connection(const char *url)
 	if (store_url_problem(url) != NULL)
 		return NULL;
 
-	disconnect(found);
+	close_connection(found);
 	if (found->url)
 		pfree(found->url);
 	found->url = NULL;
@@ -321,6 +309,7 @@ find_connection(const char *url)
 	return found;
 }
 
+/* Connects to a store. Returns false, with the reason, if that fails. */
 static bool
 open_connection(Connection *connection, StoreFailure *failure)
 {
@@ -346,13 +335,13 @@ run_task(Connection *connection, Task *task, StoreFailure *failure)
 		done = kind->add(connection->opened, task->keys, task->n, task->watermark, failure);
 	connection->busy = false;
 	if (!done)
-		disconnect(connection);
+		close_connection(connection);
 	return done;
 }
 
 /* Closes a connection, and clears `busy`. */
 static void
-disconnect(Connection *connection)
+close_connection(Connection *connection)
 {
 	if (connection->opened)
 		connection->kind->close(connection->opened);

@@ -7,7 +7,7 @@
 
 #include "utils/uuid.h"
 
-#include "src/redis/redis_link.h"
+#include "src/store/store_failure.h"
 
 /* An id that is to be remembered. */
 typedef struct StoreKey
@@ -16,13 +16,6 @@ typedef struct StoreKey
 	int64		retention;		/* microseconds; ignored by a PostgreSQL
 								 * store, which has its own */
 } StoreKey;
-
-/* Why something could not be done. Contains no password. */
-typedef struct StoreFailure
-{
-	int			sqlstate;
-	char		text[LINK_ERROR_BYTES];
-} StoreFailure;
 
 #define STORE_WATERMARK_BYTES	64
 

@@ -8,14 +8,20 @@
 #include "src/store/store.h"
 
 /*
- * One kind of store. `connection` is what connect() made; each call takes one
- * round trip, and fails, with the reason, if the store cannot be reached within
- * the timeouts or is not the one to be asked. After a failure, or an error that
- * was raised meanwhile, the connection can only be closed.
+ * One kind of store. `connection` is what connect() has made; each call on it takes
+ * one round trip, and fails, with the reason, if the store cannot be reached within
+ * the timeouts or is not the one to be asked. After a failure, or an error that was
+ * raised meanwhile, the connection can only be closed.
  */
 typedef struct StoreKind
 {
-	/* Returns what is wrong with the URL, or NULL. Never quotes it. */
+	/*
+	 * Checks whether a URL has a scheme of this kind, whether it is valid or
+	 * not.
+	 */
+	bool		(*has_scheme) (const char *url);
+
+	/* Returns what is wrong with such a URL, or NULL. Never quotes it. */
 	const char *(*url_problem) (const char *url);
 
 	void	   *(*connect) (const char *url, LinkAttend attend, StoreFailure *failure);
@@ -29,7 +35,5 @@ typedef struct StoreKind
 
 extern const StoreKind store_redis;
 extern const StoreKind store_postgres;
-
-extern void store_fail(StoreFailure *failure, int sqlstate, const char *format,...) pg_attribute_printf(3, 4);
 
 #endif							/* OUTBOX_STORE_KIND_H */

@@ -6,7 +6,7 @@
  * keeps the ids among its own records (store_server.c), for as long as its own
  * retention says, and refuses to answer if it is a standby.
  *
- * It keeps what it has acknowledged, so there are no next.
+ * It keeps what it has acknowledged, so it needs no watermark.
  */
 #include "postgres.h"
 
@@ -34,6 +34,7 @@ static bool postgres_store_inspect(void *connection, const char *client, StoreRe
 static void put_uuid(StringInfo out, const pg_uuid_t *uuid);
 
 const StoreKind store_postgres = {
+	.has_scheme = postgres_url_has_scheme,
 	.url_problem = postgres_url_problem,
 	.connect = postgres_store_open,
 	.close = postgres_store_close,
@@ -43,6 +44,7 @@ const StoreKind store_postgres = {
 	.inspect = postgres_store_inspect
 };
 
+/* The functions of a StoreKind: each does what store_kind.h says. */
 static void *
 postgres_store_open(const char *url, LinkAttend attend, StoreFailure *failure)
 {
@@ -67,7 +69,7 @@ postgres_store_remove(void *connection, const pg_uuid_t *key, bool *found, Store
 	return ask_about_key(connection, "SELECT outbox.store_remove($1)", key, found, failure);
 }
 
-/* Asks a question with a boolean answer; any other answer is a failure. */
+/* Sends a query about an id that returns a boolean; any other answer is a failure. */
 static bool
 ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *found, StoreFailure *failure)
 {
@@ -81,7 +83,7 @@ ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *f
 	*found = strcmp(answer, "t") == 0;
 	if (*found || strcmp(answer, "f") == 0)
 		return true;
-	store_fail(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
+	store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
 	return false;
 }
 

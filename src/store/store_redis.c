@@ -4,9 +4,9 @@
  *
  * Called by store.c. Each id is a key of its own that expires when its
  * retention is over; only the clock of Redis is involved, and a lookup is one
- * EXISTS. (Sets, or small hashes, rotated by time would need less memory, but a
- * lookup would have to ask all of them, and all servers that share the store
- * would have to agree on time and retention: see docs/internals.md.)
+ * EXISTS. (Sets or small hashes that are rotated by time would need less memory,
+ * but a lookup would have to ask all of them, and all servers that share the store
+ * would have to agree on time and retention; see docs/internals.md.)
  *
  * A replica may lack what was added last: ROLE is sent with each command, so a
  * master that has become a replica is noticed, too. Redis may lose its newest
@@ -47,12 +47,13 @@ static void put_key(StringInfo out, const pg_uuid_t *key);
 static bool send_commands(RedisLink *link, StringInfo out, StoreFailure *failure);
 static bool read_role(RedisLink *link, StoreFailure *failure);
 static bool read_ok(RedisLink *link, StoreFailure *failure);
-static redisReply *receive(RedisLink *link, StoreFailure *failure);
+static redisReply *receive_reply(RedisLink *link, StoreFailure *failure);
 static void fail_with(StoreFailure *failure, const redisReply *reply);
 static void fail_with_link(StoreFailure *failure, RedisLink *link);
 static bool may_evict(const char *info);
 
 const StoreKind store_redis = {
+	.has_scheme = redis_url_has_scheme,
 	.url_problem = redis_store_url_problem,
 	.connect = redis_store_open,
 	.close = redis_store_close,
@@ -62,6 +63,7 @@ const StoreKind store_redis = {
 	.inspect = redis_store_inspect
 };
 
+/* The functions of a StoreKind: each does what store_kind.h says. */
 static const char *
 redis_store_url_problem(const char *text)
 {
@@ -129,7 +131,7 @@ ask_about(RedisLink *link, const char *command, const pg_uuid_t *key, bool *answ
 	put_key(out, key);
 	if (!send_commands(link, out, failure) || !read_role(link, failure))
 		return false;
-	reply = receive(link, failure);
+	reply = receive_reply(link, failure);
 	if (reply == NULL)
 		return false;
 	known = reply->type == REDIS_REPLY_INTEGER && (reply->integer == 0 || reply->integer == 1);
@@ -193,7 +195,7 @@ redis_store_inspect(void *connection, const char *client, StoreReport *report, S
 
 	memset(report, 0, sizeof(*report));
 	report->keeps_watermark = true;
-	reply = receive(connection, failure);
+	reply = receive_reply(connection, failure);
 	if (reply == NULL)
 		return false;
 	understood = reply->type == REDIS_REPLY_NIL ||
@@ -206,7 +208,7 @@ redis_store_inspect(void *connection, const char *client, StoreReport *report, S
 	if (!understood)
 		return false;
 
-	reply = receive(connection, failure);
+	reply = receive_reply(connection, failure);
 	if (reply == NULL)
 		return false;
 	report->evicts = reply->type == REDIS_REPLY_STRING && may_evict(reply->str);
@@ -236,6 +238,7 @@ put_key(StringInfo out, const pg_uuid_t *key)
 	resp_put(out, name, sizeof(name));
 }
 
+/* Sends a batch of commands. Returns false, with the reason, if the link failed. */
 static bool
 send_commands(RedisLink *link, StringInfo out, StoreFailure *failure)
 {
@@ -250,7 +253,7 @@ send_commands(RedisLink *link, StringInfo out, StoreFailure *failure)
 static bool
 read_role(RedisLink *link, StoreFailure *failure)
 {
-	redisReply *reply = receive(link, failure);
+	redisReply *reply = receive_reply(link, failure);
 	const char *role = NULL;
 	bool		is_master;
 
@@ -260,8 +263,8 @@ read_role(RedisLink *link, StoreFailure *failure)
 		role = reply->element[0]->str;
 	is_master = role && strcmp(role, "master") == 0;
 	if (role && !is_master)
-		store_fail(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				   "it is a replica, which may lack what was added last");
+		store_failure_set(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						  "it is a replica, which might lack what was added last");
 	else if (!is_master)
 		fail_with(failure, reply);
 	freeReplyObject(reply);
@@ -272,7 +275,7 @@ read_role(RedisLink *link, StoreFailure *failure)
 static bool
 read_ok(RedisLink *link, StoreFailure *failure)
 {
-	redisReply *reply = receive(link, failure);
+	redisReply *reply = receive_reply(link, failure);
 	bool		ok = reply && reply->type == REDIS_REPLY_STATUS;
 
 	if (reply && !ok)
@@ -282,9 +285,9 @@ read_ok(RedisLink *link, StoreFailure *failure)
 	return ok;
 }
 
-/* The next reply; NULL with the reason if the link failed. */
+/* Waits for the next reply. Returns NULL, with the reason, if the link failed. */
 static redisReply *
-receive(RedisLink *link, StoreFailure *failure)
+receive_reply(RedisLink *link, StoreFailure *failure)
 {
 	redisReply *reply = redis_link_receive(link);
 
@@ -293,6 +296,7 @@ receive(RedisLink *link, StoreFailure *failure)
 	return reply;
 }
 
+/* Notes what a reply says that was not expected. A Redis that is starting can be asked again soon. */
 static void
 fail_with(StoreFailure *failure, const redisReply *reply)
 {
@@ -302,16 +306,17 @@ fail_with(StoreFailure *failure, const redisReply *reply)
 	resp_error(reply, text, sizeof(text));
 	is_starting = strncmp(text, "LOADING", 7) == 0;
 
-	store_fail(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, "%s", text);
+	store_failure_set(failure, is_starting ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, "%s", text);
 }
 
+/* Notes why the link failed. */
 static void
 fail_with_link(StoreFailure *failure, RedisLink *link)
 {
-	store_fail(failure, ERRCODE_CONNECTION_FAILURE, "%s", redis_link_error(link));
+	store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "%s", redis_link_error(link));
 }
 
-/* Our keys expire, so the policies for such keys concern them as well. */
+/* Check whether INFO says that keys may be evicted. Our keys expire, so policies for such keys concern them, too. */
 static bool
 may_evict(const char *info)
 {

@@ -23,14 +23,14 @@
 #include "src/record/record.h"
 #include "src/record/record_ring.h"
 
-static int	compare_keys(const void *a, const void *b);
+static int	compare_uuids(const void *a, const void *b);
 
 PG_FUNCTION_INFO_V1(outbox_store_contains);
 PG_FUNCTION_INFO_V1(outbox_store_add);
 PG_FUNCTION_INFO_V1(outbox_store_remove);
 PG_FUNCTION_INFO_V1(outbox_store_retention);
 
-/* outbox.store_contains(key): whether the id has been added, and committed */
+/* outbox.store_contains(key): check whether the id has been added and committed. */
 Datum
 outbox_store_contains(PG_FUNCTION_ARGS)
 {
@@ -75,7 +75,7 @@ outbox_store_add(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("key must not be null")));
 	}
-	qsort(keys, n, sizeof(Datum), compare_keys);
+	qsort(keys, n, sizeof(Datum), compare_uuids);
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -85,7 +85,7 @@ outbox_store_add(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(n);
 }
 
-/* outbox.store_remove(key): forgets an id; false if it was not known */
+/* outbox.store_remove(key): forgets an id. Returns false if it was not known. */
 Datum
 outbox_store_remove(PG_FUNCTION_ARGS)
 {
@@ -101,7 +101,7 @@ outbox_store_remove(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(record_ring_forget(&name, &found));
 }
 
-/* outbox.store_retention(): how long an id is remembered at least, in microseconds */
+/* outbox.store_retention(): returns how long an id is remembered at least, in microseconds. */
 Datum
 outbox_store_retention(PG_FUNCTION_ARGS)
 {
@@ -109,8 +109,9 @@ outbox_store_retention(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(endpoint_longest_retention());
 }
 
+/* For qsort(). */
 static int
-compare_keys(const void *a, const void *b)
+compare_uuids(const void *a, const void *b)
 {
 	return memcmp(DatumGetUUIDP(*(const Datum *) a), DatumGetUUIDP(*(const Datum *) b), UUID_LEN);
 }

@@ -48,7 +48,9 @@ index_open_on(Relation table, AttrNumber column, LOCKMODE mode)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s.%s\" has no usable index on column \"%s\"",
 						OUTBOX_SCHEMA, RelationGetRelationName(table), name),
-				 errhint("It was dropped or is not valid. Reindex it, or execute: CREATE INDEX ON %s.%s (%s);",
+				 errdetail("It was dropped, or is not valid."),
+				 errhint("Execute REINDEX TABLE %s.%s, or CREATE INDEX ON %s.%s (%s).",
+						 OUTBOX_SCHEMA, RelationGetRelationName(table),
 						 OUTBOX_SCHEMA, RelationGetRelationName(table), name)));
 	}
 	return index;
@@ -63,6 +65,7 @@ index_is_alone(Relation table)
 	return list_length(table->rd_indexlist) == 1;
 }
 
+/* Opens the first index of the table's list that is complete on a column; NULL if there is none. */
 static Relation
 open_listed(Relation table, AttrNumber column, LOCKMODE mode)
 {

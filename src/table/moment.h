@@ -22,6 +22,7 @@ typedef struct Moment
 	Snapshot	scan;			/* what to scan the table or its index with */
 } Moment;
 
+/* Takes the snapshot. */
 static inline void
 moment_begin(Moment *moment, Relation table)
 {
@@ -38,6 +39,7 @@ moment_shows(const Moment *moment, TupleTableSlot *row)
 		table_tuple_satisfies_snapshot(moment->table, row, moment->snapshot);
 }
 
+/* Releases the snapshot. */
 static inline void
 moment_end(const Moment *moment)
 {

@@ -40,7 +40,7 @@ static uint64 cache_version;	/* how often it was emptied */
 static Oid	entered;			/* the relation that this transaction holds
 								 * the entry lock on */
 
-static bool resolve(Relations *relations);
+static bool resolve_names(Relations *relations);
 static bool look_up_names(Relations *relations);
 static int	resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments);
 static Oid	find_segment(Oid schema, const char *format, int segment);
@@ -70,7 +70,7 @@ relations_enter(void)
 	{
 		Oid			gate;
 
-		if (!cache_valid && !(cache_valid = resolve(&cache)))
+		if (!cache_valid && !(cache_valid = resolve_names(&cache)))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("extension \"outbox\" does not exist")));
@@ -98,7 +98,7 @@ relations_try_enter(void)
 	{
 		Oid			gate;
 
-		if (!cache_valid && !(cache_valid = resolve(&cache)))
+		if (!cache_valid && !(cache_valid = resolve_names(&cache)))
 			return NULL;
 		if (entered == cache.instance)
 			return &cache;
@@ -126,7 +126,7 @@ relations_lock_for_drop(void)
 
 	if (!OidIsValid(extension) || !compat_owns_extension(extension))
 		return;
-	cache_valid = resolve(&cache);
+	cache_valid = resolve_names(&cache);
 	if (cache_valid)
 		relations_lock_to_end(cache.instance, AccessExclusiveLock);
 }
@@ -182,7 +182,7 @@ leave_gate(XactEvent event, void *arg)
 
 /* Looks the names up, and again if anything has changed meanwhile. */
 static bool
-resolve(Relations *relations)
+resolve_names(Relations *relations)
 {
 	uint64		version;
 	bool		found;
@@ -195,6 +195,7 @@ resolve(Relations *relations)
 	return found;
 }
 
+/* Looks the names up once. Returns false if the extension is not there, or not yet complete. */
 static bool
 look_up_names(Relations *relations)
 {
@@ -241,6 +242,7 @@ resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *
 	return n;
 }
 
+/* Returns the oid of a segment's table, whose name is formatted with its number. */
 static Oid
 find_segment(Oid schema, const char *format, int segment)
 {

@@ -75,12 +75,12 @@ check_table(Relation table)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s.%s\" is unlogged", OUTBOX_SCHEMA, RelationGetRelationName(table)),
 				 errdetail("A crash would empty it."),
-				 errhint("ALTER TABLE %s.%s SET LOGGED;", OUTBOX_SCHEMA, RelationGetRelationName(table))));
+				 errhint("Execute ALTER TABLE %s.%s SET LOGGED.", OUTBOX_SCHEMA, RelationGetRelationName(table))));
 	if (table->rd_rel->relam != HEAP_TABLE_AM_OID)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s.%s\" is not a heap", OUTBOX_SCHEMA, RelationGetRelationName(table)),
-				 errhint("ALTER TABLE %s.%s SET ACCESS METHOD heap;", OUTBOX_SCHEMA, RelationGetRelationName(table))));
+				 errhint("Execute ALTER TABLE %s.%s SET ACCESS METHOD heap.", OUTBOX_SCHEMA, RelationGetRelationName(table))));
 }
 
 /*
