@@ -812,7 +812,7 @@ COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'outside store that remembers 
 COMMENT ON COLUMN outbox.endpoints.store_retention IS 'how long ids are to live in that store; NULL: it has none';
 COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large custom record table an estimate';
 COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
-COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'age of its oldest record: how long ago its retention began, or that of the segment that holds it; NULL: none is dispatched';
+COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'age of its oldest record: how long ago its retention began, or the segment that holds it; NULL: it has none that is dispatched';
 COMMENT ON COLUMN outbox.endpoints.size IS 'bytes on disk; where several endpoints share a table, its share';
 
 --

@@ -63,8 +63,10 @@ is($redis->count('d'), 0, '... and nothing overtakes it');
 my $dispatcher = $node->dispatcher;
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
-write_file($content);
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_fails_like([ 'pg_dump', '--file', $dump, $node->connstr('postgres') ],
+	qr/Dumping the contents of table "log_0" failed.*ERROR:  could not read block/s, 'a dump fails as long as a message that waits cannot be read');
+write_file($content);
 $node->command_ok([ 'pg_dump', '--file', $dump, $node->connstr('postgres') ], 'it can be read, but waits still: pg_dump');
 my @dumped = map { (split /\t/)[5] } grep { /\tunread/ } split /\n/, slurp_file($dump);
 is(join(', ', @dumped), 'unread, unread later', '... takes it along, once');
