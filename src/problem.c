@@ -12,16 +12,11 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "access/xlog.h"
-#include "executor/tuptable.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/log/log.h"
@@ -29,6 +24,7 @@
 #include "src/settings.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
 #define LOG_FULL_TOO	"The log is full, too, so messages are refused."
 
@@ -213,23 +209,20 @@ gather_findings(Findings *findings)
 static void
 read_losses(Findings *findings)
 {
-	Relation	table = table_open(relations_enter()->loss, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(table, NULL);
-	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	RowScan		scan;
 
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	row_scan_begin(&scan, relations_enter()->loss);
+	while (row_scan_next(&scan))
 	{
 		TimestampTz noted;
 
-		slot_getallattrs(row);
-		noted = DatumGetTimestampTz(row->tts_values[1]);
-		findings->lost_before = Max(findings->lost_before, DatumGetTimestampTz(row->tts_values[0]));
+		slot_getallattrs(scan.row);
+		noted = DatumGetTimestampTz(scan.row->tts_values[1]);
+		findings->lost_before = Max(findings->lost_before, DatumGetTimestampTz(scan.row->tts_values[0]));
 		if (findings->loss_noted == 0 || noted < findings->loss_noted)
 			findings->loss_noted = noted;
 	}
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(table, AccessShareLock);
+	row_scan_end(&scan);
 }
 
 /*

@@ -34,8 +34,8 @@
 #include "src/record/owner.h"
 #include "src/record/record_table.h"
 #include "src/ring/ring.h"
-#include "src/table/moment.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
 /* The rows of a table with more blocks are estimated from the first ones. */
 #define READ_BLOCKS	1024
@@ -160,30 +160,22 @@ add_segment(HTAB *totals, int segment, const Segment *state)
 static void
 add_compacted_segment(HTAB *totals, int segment, const Segment *state)
 {
-	Relation	compacted = table_open(relations_enter()->compacted, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(compacted, NULL);
-	TableScanDesc scan;
-	Moment		moment;
+	RowScan		scan;
 	int64		rows = 0;
 
-	moment_begin(&moment, compacted);
-	scan = table_beginscan(compacted, moment.scan, 0, NULL);
-
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	row_scan_begin_updated(&scan, relations_enter()->compacted);
+	while (row_scan_next(&scan))
 	{
-		if (!moment_shows(&moment, row))
+		const Datum *values = scan.row->tts_values;
+
+		slot_getallattrs(scan.row);
+		if (DatumGetInt32(values[0]) != segment)
 			continue;
-		slot_getallattrs(row);
-		if (DatumGetInt32(row->tts_values[0]) != segment)
-			continue;
-		rows += DatumGetInt64(row->tts_values[2]);
-		if (!row->tts_isnull[1])
-			total_of(totals, TextDatumGetCString(row->tts_values[1]))->in_segment += DatumGetInt64(row->tts_values[2]);
+		rows += DatumGetInt64(values[2]);
+		if (!scan.row->tts_isnull[1])
+			total_of(totals, TextDatumGetCString(values[1]))->in_segment += DatumGetInt64(values[2]);
 	}
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	moment_end(&moment);
-	table_close(compacted, AccessShareLock);
+	row_scan_end(&scan);
 	share_segment(totals, relations_enter()->segments[RING_HISTORY][segment].table, rows, state->published_at);
 }
 
@@ -191,24 +183,20 @@ add_compacted_segment(HTAB *totals, int segment, const Segment *state)
 static int64
 count_segment(HTAB *totals, Oid table)
 {
-	Relation	relation = table_open(table, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(relation, NULL);
-	TableScanDesc scan = table_beginscan(relation, SnapshotSelf, 0, NULL);
+	RowScan		scan;
 	int64		rows = 0;
 
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	row_scan_begin(&scan, table);
+	while (row_scan_next(&scan))
 	{
 		bool		isnull;
-		Datum		name = slot_getattr(row, 3, &isnull);
+		Datum		name = slot_getattr(scan.row, 3, &isnull);
 
-		CHECK_FOR_INTERRUPTS();
 		rows++;
 		if (!isnull)
 			total_of(totals, TextDatumGetCString(name))->in_segment++;
 	}
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(relation, AccessShareLock);
+	row_scan_end(&scan);
 	return rows;
 }
 

@@ -8,16 +8,10 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "access/xact.h"
-#include "executor/tuptable.h"
 #include "fmgr.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/api/caller.h"
@@ -27,6 +21,7 @@
 #include "src/log/message_id.h"
 #include "src/log/window.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
 /* What is to be sent again. */
 typedef struct Wanted
@@ -75,22 +70,22 @@ outbox_replay(PG_FUNCTION_ARGS)
 static int64
 replay_segment(Oid table, const Wanted *wanted)
 {
-	Relation	relation = table_open(table, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(relation, NULL);
-	TableScanDesc scan = table_beginscan(relation, SnapshotSelf, 0, NULL);
-	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
-	MemoryContext caller = MemoryContextSwitchTo(per_row);
+	MemoryContext per_row;
+	MemoryContext caller;
+	RowScan		scan;
 	int64		replayed = 0;
 
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	row_scan_begin(&scan, table);
+	per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(per_row);
+	while (row_scan_next(&scan))
 	{
 		Message		message;
 
-		CHECK_FOR_INTERRUPTS();
-		if (log_row_is_receipt(row))
+		if (log_row_is_receipt(scan.row))
 			continue;
 		MemoryContextReset(per_row);
-		log_row_message(row, &message);
+		log_row_message(scan.row, &message);
 		if (!is_to_replay(&message, wanted))
 			continue;
 		message.id = message_id_next();
@@ -101,9 +96,7 @@ replay_segment(Oid table, const Wanted *wanted)
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(per_row);
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(relation, AccessShareLock);
+	row_scan_end(&scan);
 	return replayed;
 }
 

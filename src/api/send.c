@@ -9,15 +9,10 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "catalog/pg_type.h"
-#include "executor/tuptable.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
@@ -29,6 +24,7 @@
 #include "src/redis/resp.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
 static Datum send_message(FunctionCallInfo fcinfo, Oid body_type);
 static char *send_now(Message *message);
@@ -129,26 +125,23 @@ send_now(Message *message)
 static void
 read_destination(Message *message, int *maxlen)
 {
-	Relation	table = table_open(relations_enter()->destination, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(table, NULL);
-	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
 	char	   *dest = text_to_cstring(message->dest);
+	RowScan		scan;
 
 	*maxlen = outbox_stream_maxlen;
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	row_scan_begin_updated(&scan, relations_enter()->destination);
+	while (row_scan_next(&scan))
 	{
-		slot_getallattrs(row);
-		if (strcmp(TextDatumGetCString(row->tts_values[0]), dest) != 0)
+		slot_getallattrs(scan.row);
+		if (strcmp(TextDatumGetCString(scan.row->tts_values[0]), dest) != 0)
 			continue;
-		if (!row->tts_isnull[1])
-			message->dest = DatumGetTextPCopy(row->tts_values[1]);
-		if (!row->tts_isnull[2])
-			*maxlen = DatumGetInt32(row->tts_values[2]);
+		if (!scan.row->tts_isnull[1])
+			message->dest = DatumGetTextPCopy(scan.row->tts_values[1]);
+		if (!scan.row->tts_isnull[2])
+			*maxlen = DatumGetInt32(scan.row->tts_values[2]);
 		break;
 	}
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(table, AccessShareLock);
+	row_scan_end(&scan);
 }
 
 /* Makes the XADD that adds a message to its stream. */

@@ -33,6 +33,7 @@
 #include "src/record/forgotten.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
 /* Messages that no window holds yet are counted one by one up to here. */
 #define COUNT_LIMIT		2000
@@ -234,17 +235,14 @@ count_message(TupleTableSlot *row, int segment, void *arg)
 static int64
 last_message_id(void)
 {
-	Relation	sequence = table_open(relations_enter()->message_id_seq, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(sequence, NULL);
-	TableScanDesc scan = table_beginscan(sequence, SnapshotSelf, 0, NULL);
+	RowScan		scan;
 	int64		last = 0;
 	bool		isnull;
 
-	if (table_scan_getnextslot(scan, ForwardScanDirection, row))
-		last = DatumGetInt64(slot_getattr(row, SEQ_COL_LASTVAL, &isnull));
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(sequence, AccessShareLock);
+	row_scan_begin(&scan, relations_enter()->message_id_seq);
+	if (row_scan_next(&scan))
+		last = DatumGetInt64(slot_getattr(scan.row, SEQ_COL_LASTVAL, &isnull));
+	row_scan_end(&scan);
 	return last;
 }
 
@@ -360,17 +358,16 @@ pending_state(const Deferred *deferred)
 static void
 show_records(ReturnSetInfo *result, int segment, const Segment *state)
 {
-	Relation	table = table_open(relations_enter()->segments[RING_RECORD][segment].table, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(table, NULL);
-	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	RowScan		scan;
 
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
+	row_scan_begin(&scan, relations_enter()->segments[RING_RECORD][segment].table);
+	while (row_scan_next(&scan))
 	{
+		TupleTableSlot *row = scan.row;
 		Datum		values[5];
 		bool		isnull[5] = {0};
 		TransactionId in_progress;
 
-		CHECK_FOR_INTERRUPTS();
 		slot_getallattrs(row);
 		if (forgotten_look(DatumGetUUIDP(row->tts_values[0]), &in_progress) == FORGOTTEN_YES)
 			continue;
@@ -383,7 +380,5 @@ show_records(ReturnSetInfo *result, int segment, const Segment *state)
 		values[4] = CStringGetTextDatum(segment_state_name(state->state));
 		tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 	}
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(table, AccessShareLock);
+	row_scan_end(&scan);
 }

@@ -24,6 +24,7 @@
 #include "src/table/index.h"
 #include "src/table/moment.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
 /* Columns of outbox.deferred. */
 enum
@@ -92,28 +93,18 @@ static DeferredState state_of(const char *name);
 void
 deferred_scan(DeferredReader reader, void *arg)
 {
-	Relation	table = table_open(relations_enter()->deferred, AccessShareLock);
-	TupleTableSlot *slot = table_slot_create(table, NULL);
-	Moment		moment;
-	TableScanDesc scan;
-	Deferred	row;
+	RowScan		scan;
 	bool		more = true;
 
-	moment_begin(&moment, table);
-	scan = table_beginscan(table, moment.scan, 0, NULL);
-	while (more && table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	row_scan_begin_updated(&scan, relations_enter()->deferred);
+	while (more && row_scan_next(&scan))
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (!moment_shows(&moment, slot))
-			continue;
-		deferred_read_row(slot, &row);
+		Deferred	row;
+
+		deferred_read_row(scan.row, &row);
 		more = reader(&row, arg);
 	}
-
-	table_endscan(scan);
-	moment_end(&moment);
-	ExecDropSingleTupleTableSlot(slot);
-	table_close(table, AccessShareLock);
+	row_scan_end(&scan);
 }
 
 /*

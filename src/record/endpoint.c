@@ -10,9 +10,6 @@
  */
 #include "postgres.h"
 
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "common/int.h"
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
@@ -24,8 +21,8 @@
 #include "utils/timestamp.h"
 
 #include "src/record/endpoint.h"
-#include "src/table/moment.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
 /* Columns of outbox.endpoint. */
 enum
@@ -51,12 +48,15 @@ typedef struct EndpointRow
 	char	   *dedup_store;
 } EndpointRow;
 
-static MemoryContext cache;		/* NULL = not loaded */
+static const EndpointRow no_row;	/* of an endpoint without settings */
+
+static MemoryContext endpoint_cache;	/* NULL = not loaded */
 static EndpointRow *rows;
 static int	nrows;
 static Oid	cached_relation;
 static bool stale;
 
+static const EndpointRow *find_row(const char *name);
 static Endpoint *copy_of(const char *name);
 static Endpoint settle_endpoint(const EndpointRow *row, const char *name);
 static void load_endpoints(void);
@@ -99,19 +99,10 @@ endpoint_get(const char *name)
 bool
 endpoint_find(const char *name, Endpoint *endpoint)
 {
-	static const EndpointRow none;
+	const EndpointRow *row = find_row(name);
 
-	load_endpoints();
-	for (int i = 0; i < nrows; i++)
-	{
-		if (strcmp(rows[i].name, name) == 0)
-		{
-			*endpoint = settle_endpoint(&rows[i], name);
-			return true;
-		}
-	}
-	*endpoint = settle_endpoint(&none, name);
-	return strcmp(name, "default") == 0;
+	*endpoint = settle_endpoint(row, name);
+	return row != &no_row || strcmp(name, "default") == 0;
 }
 
 /* Calls visit() for all endpoints that have settings. It must not wait. */
@@ -150,16 +141,10 @@ endpoint_list(void)
 void
 endpoint_check_place(const char *name, const RecordMapping *mapping, const char *dedup_store)
 {
-	static const EndpointRow none;
-	const EndpointRow *now = &none;
+	const EndpointRow *now;
 
 	AcceptInvalidationMessages();
-	load_endpoints();
-	for (int i = 0; i < nrows; i++)
-	{
-		if (strcmp(rows[i].name, name) == 0)
-			now = &rows[i];
-	}
+	now = find_row(name);
 	if (!record_mapping_equal(&now->mapping, mapping))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
@@ -195,6 +180,19 @@ outbox_endpoint_changed(PG_FUNCTION_ARGS)
 						"outbox.endpoint_changed")));
 	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
 	return PointerGetDatum(NULL);
+}
+
+/* Returns the row of an endpoint, valid until the next call; no_row if it has none. */
+static const EndpointRow *
+find_row(const char *name)
+{
+	load_endpoints();
+	for (int i = 0; i < nrows; i++)
+	{
+		if (strcmp(rows[i].name, name) == 0)
+			return &rows[i];
+	}
+	return &no_row;
 }
 
 /* Returns a copy of an endpoint that outlives the next endpoint_get(). */
@@ -252,48 +250,37 @@ static void
 load_endpoints(void)
 {
 	Oid			relation = relations_enter()->endpoint;
-	Relation	table;
-	TupleTableSlot *slot;
-	TableScanDesc scan;
-	Moment		moment;
+	RowScan		scan;
 	MemoryContext fresh;
 	MemoryContext caller;
 	int			size = 8;
 
-	if (cache != NULL && !stale && cached_relation == relation)
+	if (endpoint_cache != NULL && !stale && cached_relation == relation)
 		return;
-	if (cache != NULL)
-		MemoryContextDelete(cache);
-	cache = NULL;
+	if (endpoint_cache != NULL)
+		MemoryContextDelete(endpoint_cache);
+	endpoint_cache = NULL;
 	nrows = 0;
 
 	fresh = AllocSetContextCreate(CurrentMemoryContext, "outbox endpoints", ALLOCSET_SMALL_SIZES);
 	caller = MemoryContextSwitchTo(fresh);
 	rows = palloc(size * sizeof(EndpointRow));
 
-	/* A new snapshot, so that no isolation level sees old settings. */
-	table = table_open(relation, AccessShareLock);
-	cached_relation = relation; /* a change during the read makes it stale */
+	/* A change from now on makes it stale. */
+	cached_relation = relation;
 	stale = false;
-	moment_begin(&moment, table);
-	slot = table_slot_create(table, NULL);
-	scan = table_beginscan(table, moment.scan, 0, NULL);
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	row_scan_begin_updated(&scan, relation);
+	while (row_scan_next(&scan))
 	{
-		if (!moment_shows(&moment, slot))
-			continue;
 		if (nrows == size)
 			rows = repalloc(rows, (size *= 2) * sizeof(EndpointRow));
-		load_endpoint(slot, &rows[nrows++]);
+		load_endpoint(scan.row, &rows[nrows++]);
 	}
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	moment_end(&moment);
-	table_close(table, AccessShareLock);
+	row_scan_end(&scan);
 
 	MemoryContextSwitchTo(caller);
 	MemoryContextSetParent(fresh, TopMemoryContext);
-	cache = fresh;
+	endpoint_cache = fresh;
 }
 
 /* Reads a row; strings are palloc'd. A concurrency that is not known counts as none. */

@@ -23,6 +23,7 @@
 #include "src/record/record.h"
 #include "src/record/record_ring.h"
 
+static RecordName name_of_key(const pg_uuid_t *key);
 static int	compare_uuids(const void *a, const void *b);
 
 PG_FUNCTION_INFO_V1(outbox_store_contains);
@@ -34,10 +35,7 @@ PG_FUNCTION_INFO_V1(outbox_store_retention);
 Datum
 outbox_store_contains(PG_FUNCTION_ARGS)
 {
-	RecordName	name = {
-		.key = *PG_GETARG_UUID_P(0),
-		.retention = endpoint_longest_retention()
-	};
+	RecordName	name = name_of_key(PG_GETARG_UUID_P(0));
 	RecordLook	look;
 
 	PreventCommandIfReadOnly("outbox.store_contains()");
@@ -89,10 +87,7 @@ outbox_store_add(PG_FUNCTION_ARGS)
 Datum
 outbox_store_remove(PG_FUNCTION_ARGS)
 {
-	RecordName	name = {
-		.key = *PG_GETARG_UUID_P(0),
-		.retention = endpoint_longest_retention()
-	};
+	RecordName	name = name_of_key(PG_GETARG_UUID_P(0));
 	RecordLook	found;
 
 	PreventCommandIfReadOnly("outbox.store_remove()");
@@ -107,6 +102,16 @@ outbox_store_retention(PG_FUNCTION_ARGS)
 {
 	PreventCommandIfReadOnly("outbox.store_retention()");
 	PG_RETURN_INT64(endpoint_longest_retention());
+}
+
+/* Names the record of an id that others have added: nothing but its key is known. */
+static RecordName
+name_of_key(const pg_uuid_t *key)
+{
+	return (RecordName) {
+		.key = *key,
+		.retention = endpoint_longest_retention()
+	};
 }
 
 /* For qsort(). */
