@@ -42,11 +42,11 @@ CREATE TABLE outbox.instance (
 	publisher text
 );
 COMMENT ON TABLE outbox.instance IS 'identity of this outbox; one row. Every transaction that uses the outbox locks this table first';
-COMMENT ON COLUMN outbox.instance.id IS 'part of the names of our keys in Redis';
-COMMENT ON COLUMN outbox.instance.database IS 'database that the id was made for; if it is another one, this is a copy';
+COMMENT ON COLUMN outbox.instance.id IS 'part of the names of the keys in Redis';
+COMMENT ON COLUMN outbox.instance.database IS 'OID of the database that the id was made for; if it is not this one, this is a copy';
 
 COMMENT ON COLUMN outbox.instance.publisher IS 'data directory whose dispatcher published last; NULL: none has yet';
-COMMENT ON COLUMN outbox.instance.first_window IS 'nothing is ever sent again from before the end of this window';
+COMMENT ON COLUMN outbox.instance.first_window IS 'nothing in this window or an earlier one is ever sent again';
 
 INSERT INTO outbox.instance
 	SELECT gen_random_uuid(), d.oid, 0, NULL
@@ -57,7 +57,7 @@ CREATE TABLE outbox.loss (
 	lost_before timestamptz PRIMARY KEY,
 	noted_at timestamptz NOT NULL
 );
-COMMENT ON TABLE outbox.loss IS 'messages that Redis has lost and the log does not have any more, until outbox_acknowledge_loss()';
+COMMENT ON TABLE outbox.loss IS 'messages that Redis has lost and that are no longer in the log, until outbox_acknowledge_loss()';
 COMMENT ON COLUMN outbox.loss.lost_before IS 'some of the messages enqueued before this may be missing';
 COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed';
 
@@ -77,7 +77,7 @@ CREATE TABLE outbox.ring (
 COMMENT ON TABLE outbox.ring IS 'state of each segment of the rings of tables';
 COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that were compacted)';
 COMMENT ON COLUMN outbox.ring.segment IS 'number of the segment: its tables are log_N and window_N, record_N, or history_N';
-COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: readers do not look yet), quiet (no writer is left), retired (readers skip it), empty';
+COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: not read yet), quiet (no writer is left), retired (readers skip it), empty';
 COMMENT ON COLUMN outbox.ring.generation IS 'increases with every change of any segment; generation of the last change of this row';
 COMMENT ON COLUMN outbox.ring.since IS 'when the segment came into this state';
 COMMENT ON COLUMN outbox.ring.tx IS 'transaction that changed its state';
@@ -122,10 +122,10 @@ COMMENT ON TABLE outbox.endpoint IS 'settings of endpoints; endpoint "default" e
 COMMENT ON COLUMN outbox.endpoint.name IS 'logical receiver; message ids are deduplicated per endpoint';
 COMMENT ON COLUMN outbox.endpoint.concurrency IS 'optimistic or pessimistic; NULL means outbox.concurrency';
 COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its dispatch; NULL means outbox.retention';
-COMMENT ON COLUMN outbox.endpoint.record_table IS 'custom record table that holds the records; NULL means ours';
+COMMENT ON COLUMN outbox.endpoint.record_table IS 'custom record table that holds the records; NULL means the tables of the extension';
 COMMENT ON COLUMN outbox.endpoint.record_columns IS 'which column of that table is what';
-COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the outside store that remembers message ids; NULL means that the records do';
-COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long ids are to live in that store; NULL means the retention';
+COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the deduplication store that remembers message ids; NULL means none';
+COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long that store keeps ids; NULL means the retention';
 
 CREATE TABLE outbox.deferred (
 	id bigint PRIMARY KEY,
@@ -161,11 +161,11 @@ COMMENT ON COLUMN outbox.deferred.cause IS 'incoming message that caused this on
 COMMENT ON COLUMN outbox.deferred.enqueued_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
 COMMENT ON COLUMN outbox.deferred.body IS 'body; NULL: it could not be read yet, nor could the headers';
-COMMENT ON COLUMN outbox.deferred.log_segment IS 'log segment of the row that was deferred last; when that is emptied a returned or discarded row goes too';
+COMMENT ON COLUMN outbox.deferred.log_segment IS 'log segment of the row that was deferred last; when that is emptied, a returned or discarded row is deleted too';
 COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
 COMMENT ON COLUMN outbox.deferred.attempts IS 'attempts of its own; 0 for a message that only waits behind another';
-COMMENT ON COLUMN outbox.deferred.next_attempt IS 'not tried again before';
+COMMENT ON COLUMN outbox.deferred.next_attempt IS 'when it is tried next; of a scheduled message: when it is due';
 COMMENT ON COLUMN outbox.deferred.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
@@ -181,7 +181,7 @@ COMMENT ON TABLE outbox.destination IS 'settings of destinations that have any; 
 COMMENT ON COLUMN outbox.destination.dest IS 'destination';
 COMMENT ON COLUMN outbox.destination.stream IS 'key of its stream in Redis; NULL: its name';
 COMMENT ON COLUMN outbox.destination.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
-COMMENT ON COLUMN outbox.destination.paused IS 'nothing is sent there for now';
+COMMENT ON COLUMN outbox.destination.paused IS 'whether outbox_pause() holds its messages';
 
 CREATE SEQUENCE outbox.message_id_seq CACHE 1;
 COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
@@ -224,7 +224,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it; of a receipt: message that was processed';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
 			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
-			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'not to be sent before';
+			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'when it is to be sent; NULL: at once';
 
 			CREATE TABLE outbox.window_%1$s (
 				number bigint PRIMARY KEY,
@@ -239,7 +239,7 @@ BEGIN
 			) %2$s;
 			COMMENT ON TABLE outbox.window_%1$s IS 'windows opened while log segment %1$s was current; the first one repeats the last of the segment before';
 			COMMENT ON COLUMN outbox.window_%1$s.number IS 'counts the windows';
-			COMMENT ON COLUMN outbox.window_%1$s.uuid IS 'tells this window from one of the same number in another history of this database';
+			COMMENT ON COLUMN outbox.window_%1$s.uuid IS 'distinguishes this window from one of the same number in another history of this database';
 			COMMENT ON COLUMN outbox.window_%1$s.tx IS 'transaction that opened it';
 			COMMENT ON COLUMN outbox.window_%1$s.snapshot IS 'where it ends; it begins where the window before ends';
 			COMMENT ON COLUMN outbox.window_%1$s.opened_at IS 'when it was opened';
@@ -306,8 +306,8 @@ AS 'MODULE_PATHNAME', 'outbox_begin_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_begin(uuid, text, text) IS 'opens an incoming message: true = process it, false = duplicate, just acknowledge it';
 
--- message_id may be text or uuid. It is polymorphic, for with two functions a
--- call without an id would be ambiguous; what is untyped resolves to text.
+-- message_id may be text or uuid. It is polymorphic, because with two functions a
+-- call without an id would be ambiguous; an untyped argument resolves to text.
 CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
@@ -343,19 +343,19 @@ CREATE FUNCTION @extschema@.outbox_commit()
 RETURNS integer
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_commit() IS 'seals the record of the open message; returns how many messages it carries';
+COMMENT ON FUNCTION @extschema@.outbox_commit() IS 'seals the record of the open message; returns how many messages were enqueued since outbox_begin()';
 
 CREATE FUNCTION @extschema@.outbox_wait(msgid text, endpoint text DEFAULT NULL, timeout interval DEFAULT '30 s')
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_wait_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
+COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until everything that an incoming message caused is in Redis; false = the time is up or a message is dead, NULL = no such record';
 
 CREATE FUNCTION @extschema@.outbox_wait(msgid uuid, endpoint text DEFAULT NULL, timeout interval DEFAULT '30 s')
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_wait_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, text, interval) IS 'waits until all that the record carries is in Redis; false = time is up, NULL = no such record';
+COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, text, interval) IS 'waits until everything that an incoming message caused is in Redis; false = the time is up or a message is dead, NULL = no such record';
 
 CREATE FUNCTION outbox.read_enqueued(
 	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz)
@@ -404,7 +404,7 @@ CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text D
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text, interval) IS 'creates an endpoint; NULL means the setting of the same name, and records in our own tables';
+COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text, interval) IS 'creates an endpoint; NULL means the setting of the same name, and records in the tables of the extension';
 
 CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
 	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL,
@@ -412,7 +412,7 @@ CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DE
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval, regclass, jsonb, text, interval, text[]) IS 'changes settings of an endpoint: what is NULL stays as it is, what is in reset falls back on its default';
+COMMENT ON FUNCTION @extschema@.outbox_alter_endpoint(text, text, interval, regclass, jsonb, text, interval, text[]) IS 'changes settings of an endpoint: what is NULL stays as it is, what reset names returns to its default';
 
 CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text, force boolean DEFAULT false)
 RETURNS void
@@ -424,19 +424,19 @@ CREATE FUNCTION @extschema@.outbox_forget(msgid text, endpoint text DEFAULT NULL
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_forget_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_forget(text, text) IS 'has a processed message count as new again; false = it was not known';
+COMMENT ON FUNCTION @extschema@.outbox_forget(text, text) IS 'makes a processed message count as new; false = it was not known';
 
 CREATE FUNCTION @extschema@.outbox_forget(msgid uuid, endpoint text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_forget_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_forget(uuid, text) IS 'has a processed message count as new again; false = it was not known';
+COMMENT ON FUNCTION @extschema@.outbox_forget(uuid, text) IS 'makes a processed message count as new; false = it was not known';
 
 CREATE FUNCTION @extschema@.outbox_cleanup()
 RETURNS bigint
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_cleanup() IS 'asks the dispatcher for a round of expiry and waits for it; returns how many records went';
+COMMENT ON FUNCTION @extschema@.outbox_cleanup() IS 'asks the dispatcher for a round of expiry and waits for it; returns how many records were removed';
 
 CREATE FUNCTION outbox.check_dest(dest text)
 RETURNS void
@@ -482,13 +482,13 @@ CREATE FUNCTION @extschema@.outbox_pause(dest text DEFAULT NULL)
 RETURNS void
 AS $$ SELECT outbox.set_paused(dest, true) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_pause(text) IS 'sends nothing to a destination, or to none, until outbox_resume()';
+COMMENT ON FUNCTION @extschema@.outbox_pause(text) IS 'stops sending to a destination, or to all, until outbox_resume()';
 
 CREATE FUNCTION @extschema@.outbox_resume(dest text DEFAULT NULL)
 RETURNS void
 AS $$ SELECT outbox.set_paused(dest, false) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS 'takes back outbox_pause() of the same argument';
+COMMENT ON FUNCTION @extschema@.outbox_resume(text) IS 'ends what outbox_pause() with the same argument began';
 
 CREATE FUNCTION @extschema@.outbox_retry(dest text DEFAULT NULL, message_id text DEFAULT NULL)
 RETURNS bigint
@@ -547,7 +547,7 @@ AS $$
 	SELECT max(lost_before) FROM acknowledged
 $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_acknowledge_loss() IS 'ends the problem that Redis has lost messages; returns before when they were enqueued, NULL if there was no such problem';
+COMMENT ON FUNCTION @extschema@.outbox_acknowledge_loss() IS 'ends the problem that Redis has lost messages; returns the time before which they were enqueued, NULL if there was no such problem';
 
 CREATE FUNCTION @extschema@.outbox_replay(since timestamptz, dest text DEFAULT NULL)
 RETURNS bigint
@@ -807,9 +807,9 @@ COMMENT ON VIEW outbox.endpoints IS 'endpoints: their settings, defaults filled 
 COMMENT ON COLUMN outbox.endpoints.name IS 'name';
 COMMENT ON COLUMN outbox.endpoints.concurrency IS 'optimistic or pessimistic';
 COMMENT ON COLUMN outbox.endpoints.retention IS 'how long a record outlives its dispatch; with a store no shorter than outbox.replay_window';
-COMMENT ON COLUMN outbox.endpoints.record_table IS 'custom record table that holds the records; NULL: ours do';
-COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'outside store that remembers message ids, without its password; NULL: none';
-COMMENT ON COLUMN outbox.endpoints.store_retention IS 'how long ids are to live in that store; NULL: it has none';
+COMMENT ON COLUMN outbox.endpoints.record_table IS 'custom record table that holds the records; NULL: the tables of the extension';
+COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'URL of the deduplication store that remembers message ids, without its password; NULL: none';
+COMMENT ON COLUMN outbox.endpoints.store_retention IS 'how long that store keeps ids; NULL: there is no store';
 COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large custom record table an estimate';
 COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
 COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'age of its oldest record: how long ago its retention began, or the segment that holds it; NULL: it has none that is dispatched';
@@ -844,9 +844,9 @@ $$;
 -- is pending, whichever segment it is in, is dumped as rows of log_0 in the order of
 -- the ids. pg_dump appends the condition to its SELECT as it is. It locks all
 -- tables before it reads the first one; then we can tell whether it comes too late
--- for records that its snapshot needs. A message that waits without its body, for that
--- could not be read, is dumped from the log; if it still cannot be read, the dump fails.
--- One that is dead without its body stays behind: no log takes it, and the whole restore
+-- for records that its snapshot needs. The body of a waiting message that could not be
+-- read is dumped from the log; if it still cannot be read, the dump fails. A message that
+-- is dead without its body is not dumped: no log could take it, so the whole restore
 -- would fail.
 --
 DO $$
@@ -911,7 +911,7 @@ SELECT pg_extension_config_dump('outbox.endpoint', '');
 SELECT pg_extension_config_dump('outbox.destination', '');
 
 --
--- Privileges: nobody has any until outbox_grant() gives them.
+-- Privileges: no role has any until outbox_grant() gives them.
 --
 CREATE FUNCTION outbox.privileges(access text)
 RETURNS TABLE (object text)
@@ -985,7 +985,7 @@ CREATE FUNCTION @extschema@.outbox_grant(role regrole, access text DEFAULT 'appl
 RETURNS void
 AS $$ SELECT outbox.set_access('GRANT %s ON %s TO %s', role, access) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role what an application, monitor, admin, or a server that has this database as its store, needs';
+COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role the rights of an application, a monitor, an administrator, or a server that has this database as its store';
 
 CREATE FUNCTION @extschema@.outbox_revoke(role regrole, access text DEFAULT 'application')
 RETURNS void
@@ -993,7 +993,7 @@ AS $$ SELECT outbox.set_access('REVOKE %s ON %s FROM %s', role, access) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_revoke(regrole, text) IS 'takes from a role what outbox_grant() gave it';
 
--- What PostgreSQL gives to everybody, and what ALTER DEFAULT PRIVILEGES gives to others.
+-- Takes away what PostgreSQL grants to PUBLIC, and ALTER DEFAULT PRIVILEGES to others.
 DO $$
 DECLARE
 	own record;
