@@ -33,7 +33,7 @@ handle('source', $_, 'd') foreach 10 .. 14;
 ok($node->wait_until_sent('source'), 'messages that were sent before');
 
 # One that its destination refuses, and some that Redis never saw.
-$redis->cli('SET', 'bad', 'x');
+$redis->refuse('bad');
 handle('source', 15, 'bad');
 ok($node->poll_query_until('source', 'SELECT deferred = 1 FROM outbox.status'), 'a message is deferred');
 handle('source', 16, 'd');

@@ -83,10 +83,10 @@ is($cluster->cli('DBSIZE'), 0, '... and nothing is sent');
 $node->append_conf('postgresql.conf', "outbox.redis_url = '" . $redis->url . "'");
 $node->restart;
 ok($node->wait_until_sent, 'with another Redis it is sent');
-$redis->cli('SET', 'refusing', 'x');
+$redis->refuse('refusing');
 $node->sql(q{SELECT outbox_enqueue('refusing', 'x')});
 has_problem(qr/refus|defer|WRONGTYPE/, 'a problem: a destination refuses its messages');
-$redis->cli('DEL', 'refusing');
+$redis->accept('refusing');
 ok($node->wait_until_sent, '... until it takes them');
 eventually { $node->status('problem IS NULL') eq 't' } 'no problem any more';
 

@@ -30,7 +30,7 @@ sub all_sent
 $node->sql('CREATE DATABASE original');
 $node->sql('CREATE EXTENSION outbox', 'original');
 enqueue('original', 'old');
-$redis->cli('SET', 'bad', 'x');
+$redis->refuse('bad');
 enqueue('original', 'refused', 'bad');
 ok($node->poll_query_until('original', 'SELECT deferred = 1 AND windows = 0 FROM outbox.status'), 'one is sent, one deferred');
 $redis->stop;
@@ -40,7 +40,7 @@ enqueue('copy', 'mine');
 enqueue('original', 'later');
 
 $redis->start;
-$redis->cli('DEL', 'bad');
+$redis->accept('bad');
 all_sent('original and copy send', 'original', 'copy');
 is(sent(), 'later mine old pending', 'each its own, once');
 is(sent('bad'), 'refused', '... also what was deferred');

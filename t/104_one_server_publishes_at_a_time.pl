@@ -30,7 +30,7 @@ sub all_arrived
 	return;
 }
 
-sub lease { return eval { $redis->command('GET', $redis->command('KEYS', 'outbox:lease:*')->[0]) } // ''; }
+sub lease { return eval { $redis->command('GET', $redis->key('lease')) } // ''; }
 sub arrived { my ($body) = @_; return scalar grep { $_ eq $body } $redis->bodies('d'); }
 # Whether a server has written down that all of its messages are sent. What it has
 # not, it sends again if it finds the fence of somebody else.
@@ -95,7 +95,7 @@ like($clone->log_since($log), qr/this server publishes now/, '... and the log sa
 $production->start;
 eventually { waits($production) } 'production waits for the clone now';
 $production->sql(q{SELECT outbox_enqueue('d', 'of production')});
-ok($redis->command('PTTL', $redis->command('KEYS', 'outbox:lease:*')->[0]) > 6000, 'the clone renews its lease');
+ok($redis->command('PTTL', $redis->key('lease')) > 6000, 'the clone renews its lease');
 $clone->stop('immediate');
 push @sent, 'of production';
 all_arrived('when the clone has died, production takes over');

@@ -24,7 +24,7 @@ sub handle
 
 sub bodies { return join ' ', $redis->bodies($_[0]); }
 
-$redis->cli('SET', 'bad', 'x');
+$redis->refuse('bad');
 handle($old, $_, 'd') foreach 1 .. 3;
 handle($old, 'refused', 'bad');
 $old->sql(q{SELECT outbox_enqueue('later', 'tomorrow', deliver_at => now() + interval '1 day')});
@@ -48,7 +48,7 @@ eventually { bodies('d') eq '1 2 3 4 5 6' } 'what was not sent yet is, and nothi
 is(bodies('copied'), 'of the copy', '... nor from the copy');
 is($new->status('deferred, scheduled'), '1|1', 'what was deferred and scheduled is there');
 is($new->status('deferred, scheduled', 'copy'), '0|0', '... and not in the copy, whose original has it');
-$redis->cli('DEL', 'bad');
+$redis->accept('bad');
 eventually { $redis->count('bad') == 1 } 'what was refused arrives';
 is(bodies('bad'), 'refused', '... once');
 is($new->sql("SELECT outbox_begin('m$_')"), 'f', "message $_ is known") foreach 1, 3, 6, 'refused';

@@ -38,10 +38,10 @@ foreach my $others ([], ['before'], ['behind'], [ 'before', 'behind' ])
 	$node->sql('BEGIN; ' . join('; ', @calls) . '; COMMIT');
 	eventually { $proxy->harmed > $harmed } '... its batch is held back';
 	$connection = $proxy->opened;
-	$redis->command('SET', $stream, 'x');
+	$redis->refuse($stream);
 	$proxy->pass;
 	eventually { $node->status('deferred') == 1 } '... over another connection it is refused';
-	$redis->command('DEL', $stream);
+	$redis->accept($stream);
 	$proxy->release($_) foreach 1 .. $connection;
 	eventually { $proxy->answered($connection) > 0 } '... its destination is healed when the late batch arrives';
 	is($redis->count($stream), 0, '... which does nothing');

@@ -72,7 +72,7 @@ is($node->sql(q{SELECT outbox_wait('m3', 'inbox')}), 't', 'Redis is back');
 
 # A record is marked when all that it carries is in Redis, and not while a
 # message of it is deferred; that holds up nothing else.
-$redis->cli('SET', 'bad', 'x');
+$redis->refuse('bad');
 $node->sql(q{BEGIN; SELECT outbox_begin('m4', 'inbox'), outbox_enqueue('bad', '4'), outbox_enqueue('d', '4'), outbox_commit(); COMMIT});
 $node->sql(q{BEGIN; SELECT outbox_begin('m5', 'inbox'), outbox_enqueue('later', '5', deliver_at => clock_timestamp() + '1 h'), outbox_commit(); COMMIT});
 handle('inbox', 'm6', 1);
@@ -81,7 +81,7 @@ is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '0'), outbox_wait('m5', 'inbox
 eventually { $node->sql(q{SELECT max(propagated) >= max(number) - 1 FROM (SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1) w}) eq 't' }
 '... the log does not';
 is($node->sql(q{SELECT ref FROM inbox WHERE NOT done ORDER BY ref}), "m4\nm5", '... and their records are not marked');
-$redis->cli('DEL', 'bad');
+$redis->accept('bad');
 is($node->sql(q{SELECT outbox_wait('m4', 'inbox')}), 't', '... until the message is sent');
 is($node->sql(q{SELECT done, done_at > now() - interval '1 minute' FROM inbox WHERE ref = 'm4'}), 't|t', '... then it is marked, and its retention begins');
 $node->sql(q{DELETE FROM inbox WHERE ref IN ('m5', 'm6')});
@@ -91,11 +91,11 @@ $node->sql(q{DELETE FROM inbox WHERE ref IN ('m5', 'm6')});
 $node->sql(q{ALTER SYSTEM SET outbox.max_attempts = 1; SELECT pg_reload_conf()});
 foreach my $how ('outbox_retry', 'outbox_discard')
 {
-	$redis->cli('SET', 'bad', 'x');
+	$redis->refuse('bad');
 	$node->sql(qq{BEGIN; SELECT outbox_begin('$how', 'inbox'), outbox_enqueue('bad', '$how', message_id => '$how'), outbox_commit(); COMMIT});
 	is($node->sql(qq{SELECT outbox_wait('$how', 'inbox')}), 'f', 'a message is dead, outbox_wait() says so');
 	is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$how'}), 'f', '... its record is not marked');
-	$redis->cli('DEL', 'bad');
+	$redis->accept('bad');
 	$node->sql("SELECT $how('bad', '$how')");
 	is($node->sql(qq{SELECT outbox_wait('$how', 'inbox')}), 't', "... until $how()");
 	is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$how'}), 't', '... and then it is');

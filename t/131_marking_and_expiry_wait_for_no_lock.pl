@@ -20,25 +20,18 @@ SELECT outbox_create_endpoint('own', retention => '1 hour', record_table => 'inb
 SELECT outbox_create_endpoint('other', retention => '1 hour', record_table => 'other');
 END
 
-sub handle
-{
-	my ($msgid, $endpoint) = @_;
-	$endpoint //= 'own';
-	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
-}
-
 sub unmarked { return $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY message_id) FROM inbox WHERE NOT dispatched}); }
 
 # The dispatcher is asked not to send until the row is locked.
 my $writer = $node->session;
 $node->sql('SELECT outbox_pause()');
-handle("m$_") foreach 1 .. 3;
+$node->handle("m$_", 'own') foreach 1 .. 3;
 $writer->query_safe(q{BEGIN; UPDATE inbox SET note = 'mine' WHERE message_id = 'm2'});
 $node->sql('SELECT outbox_resume()');
 eventually { $redis->count('d') == 3 } 'a record is locked, messages are sent';
 eventually { unmarked() eq 'm2' } '... the others are marked';
-handle("n$_") foreach 1 .. 3;
-handle('o1', 'other');
+$node->handle("n$_", 'own') foreach 1 .. 3;
+$node->handle('o1', 'other');
 is($node->sql(q{SELECT outbox_wait('n3', 'own'), outbox_wait('o1', 'other')}), 't|t', '... and so are those that come later, of all endpoints');
 is($node->sql(q{SELECT outbox_wait('m2', 'own', '0')}), 'f', '... but that one');
 is($node->status('pending'), 0, 'it is not pending');
@@ -53,7 +46,7 @@ sub clean_up_for_a_while
 {
 	foreach (1 .. 5)
 	{
-		handle('p' . $node->sql('SELECT count(*) FROM inbox'));
+		$node->handle('p' . $node->sql('SELECT count(*) FROM inbox'), 'own');
 		$node->sql('SELECT outbox_cleanup(), pg_sleep(0.6)');
 	}
 	return;
@@ -69,13 +62,13 @@ eventually { clean_up_for_a_while(); log_has_receipt() == 0 } '... and the log l
 $writer->query_safe(q{BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE});
 my $sent = $redis->count('d');
 $node->sql(qq{SELECT outbox_enqueue('d', 'plain $_')}) foreach 1 .. 3;
-handle('o2', 'other');
+$node->handle('o2', 'other');
 eventually { $redis->count('d') == $sent + 4 } 'the table is locked, all else goes on';
 is($node->sql(q{SELECT outbox_wait('o2', 'other')}), 't', '... also for another table');
 $writer->query_safe('COMMIT');
 
 $node->sql('SELECT outbox_pause()');
-handle('q1');
+$node->handle('q1', 'own');
 $writer->query_safe(q{BEGIN; LOCK TABLE inbox IN SHARE MODE});
 $node->sql('SELECT outbox_resume()');
 eventually { $redis->count('d') == $sent + 5 } 'the table is locked against writers, messages are sent';

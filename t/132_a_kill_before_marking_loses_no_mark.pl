@@ -20,12 +20,6 @@ CREATE TABLE work (message_id text);
 SELECT outbox_create_endpoint('own', record_table => 'inbox');
 END
 
-sub handle
-{
-	my ($msgid) = @_;
-	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', 'own'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
-}
-
 sub marked { return $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY message_id) FROM inbox WHERE dispatched}); }
 
 sub bodies { return join ' ', sort $redis->bodies('d'); }
@@ -37,7 +31,7 @@ sub stop_before_marking
 	my $locker = $node->session;
 
 	$node->sql('SELECT outbox_pause()');
-	handle($_) foreach @msgids;
+	$node->handle($_, 'own') foreach @msgids;
 	$locker->query_safe('BEGIN; LOCK TABLE inbox IN SHARE MODE');
 	my $count = $redis->count('d') + @msgids;
 	$node->sql('SELECT outbox_resume()');
@@ -49,7 +43,7 @@ sub stop_before_marking
 # The locker must be gone before the server, whose crash it would not survive.
 sub forget { my ($session) = @_; eval { $session->quit }; return; }
 
-handle('a1');
+$node->handle('a1', 'own');
 eventually { marked() eq 'a1' } 'a record is marked';
 
 my $locker = stop_before_marking('b1', 'b2');
@@ -80,7 +74,7 @@ eventually { marked() eq 'a1 b1 b2 c1 d1' } 'so they are when more windows have 
 is(bodies(), 'a1 b1 b2 c1 d1', '... and Redis was restarted');
 my $times = $node->sql('SELECT message_id, dispatched_at FROM inbox ORDER BY 1');
 $node->restart;
-handle('e1');
+$node->handle('e1', 'own');
 eventually { marked() =~ /e1/ } 'after a restart';
 is($node->sql(q{SELECT message_id, dispatched_at FROM inbox WHERE message_id < 'e' ORDER BY 1}), $times,
 	'... nothing is marked a second time');

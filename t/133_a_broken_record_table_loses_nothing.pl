@@ -24,13 +24,6 @@ SELECT outbox_create_endpoint('own', record_table => 'hers.inbox', retention => 
 SELECT outbox_create_endpoint('other', record_table => 'other', retention => '1 hour');
 END
 
-sub handle
-{
-	my ($msgid, $endpoint) = @_;
-	$endpoint //= 'own';
-	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
-}
-
 sub unmarked { return $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY message_id) FROM hers.inbox WHERE NOT dispatched}); }
 
 # Does something to the table when messages have been committed and not sent.
@@ -38,7 +31,7 @@ sub handle_and_break
 {
 	my ($msgid, $sql) = @_;
 	$node->sql('SELECT outbox_pause()');
-	handle($msgid);
+	$node->handle($msgid, 'own');
 	$node->sql($sql);
 	$node->sql('SELECT outbox_resume()');
 	eventually { grep { $_ eq $msgid } $redis->bodies('d') } "$msgid is sent";
@@ -49,7 +42,7 @@ sub handle_and_break
 sub others_go_on
 {
 	my ($msgid) = @_;
-	handle($msgid, 'other');
+	$node->handle($msgid, 'other');
 	return is($node->sql("SELECT outbox_wait('$msgid', 'other')"), 't', '... another endpoint goes on');
 }
 
@@ -107,7 +100,7 @@ BEGIN
 END
 $$;
 SQL
-handle('e1');
+$node->handle('e1', 'own');
 is($node->sql(q{SELECT outbox_wait('e1', 'own')}), 't', 'a trigger that tries to become somebody else');
 like($node->sql(q{SELECT note FROM hers.inbox WHERE message_id = 'e1'}), qr/^mallory o.* 42501 42501$/, '... is run by its owner, and cannot');
 handle_and_break('e2', q{DROP TRIGGER fail ON hers.inbox; CREATE CONSTRAINT TRIGGER fail AFTER UPDATE ON hers.inbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hers.fail()});
@@ -145,7 +138,7 @@ like($node->sql_error(q{SELECT outbox_begin('h1', 'own')}), qr/^42P01: record ta
 eventually { $node->status('problem IS NULL') eq 't' } '... there is nothing left to mark';
 others_go_on('o4');
 $node->sql(q{SELECT outbox_alter_endpoint('own', reset => '{record_table}')});
-handle('h2');
+$node->handle('h2', 'own');
 is($node->sql(q{SELECT outbox_wait('h2', 'own')}), 't', 'the endpoint can go on with our tables');
 is(scalar($redis->bodies('d')), 15, 'all messages were sent once');
 

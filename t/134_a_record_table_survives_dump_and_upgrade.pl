@@ -23,12 +23,6 @@ CREATE INDEX ON shop."In Box" (done_at);
 SELECT outbox_create_endpoint('shop', 'pessimistic', '2 days', 'shop."In Box"', '{"message_id": "ref", "dispatched": "done", "dispatched_at": "done_at"}');
 END
 
-sub handle
-{
-	my ($node, $msgid, $database) = @_;
-	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', 'shop'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT", $database);
-}
-
 sub check
 {
 	my ($node, $database) = @_;
@@ -43,18 +37,18 @@ sub check_later
 {
 	my ($node, $database) = @_;
 	is($node->sql(q{SELECT outbox_wait('m2', 'shop', '3 min')}, $database), 't', "what was not marked is in $database");
-	handle($node, 'm3', $database);
+	$node->handle('m3', 'shop', database => $database);
 	is($node->sql(q{SELECT outbox_wait('m3', 'shop', '3 min')}, $database), 't', '... and what comes now');
 	is($node->sql(q{SELECT count(*) FROM shop."In Box" WHERE done AND done_at > now() - interval '10 minutes'}, $database), 3, 'the table says so');
 	eventually { $node->status('problem IS NULL', $database) eq 't' } 'nothing is wrong' or diag $node->status('problem', $database);
 	return;
 }
 
-handle($old, 'm1');
+$old->handle('m1', 'shop');
 is($old->sql(q{SELECT outbox_wait('m1', 'shop')}), 't', 'one message is sent');
 $old->sql('SELECT pg_sleep(1.5)');
 $redis->stop;
-handle($old, 'm2');
+$old->handle('m2', 'shop');
 
 $old->command_ok([ 'pg_dump', '--format=custom', '--file', "$folder/dump", $old->connstr('postgres') ], 'pg_dump');
 $old->sql('CREATE DATABASE restored');
@@ -78,7 +72,7 @@ check_later($old, 'slow');
 # The original: what waits there is carried over by pg_upgrade.
 eventually { $old->sql(q{SELECT done FROM shop."In Box" WHERE ref = 'm2'}) eq 't' } 'the original marks its own';
 $redis->stop;
-handle($old, 'm4');
+$old->handle('m4', 'shop');
 $old->stop;
 chdir PostgreSQL::Test::Utils::tempdir() or die "chdir: $!";
 command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $old->data_dir, '-D', $new->data_dir,

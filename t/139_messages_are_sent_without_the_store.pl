@@ -24,14 +24,6 @@ $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
 my %url = (redis => $redis_store->url, postgresql => $server->store_url('shard', my $proxy = Proxy->new($server)));
 my $n = 0;
 
-# Handles a message of an endpoint, with an outgoing one.
-sub process
-{
-	my ($database, $msgid, $endpoint) = @_;
-	$node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); SELECT outbox_enqueue('$database', '$msgid'); SELECT outbox_commit(); COMMIT", $database);
-	return;
-}
-
 sub records
 {
 	my ($database) = @_;
@@ -58,7 +50,7 @@ sub create
 foreach my $kind (sort keys %url)
 {
 	create($kind);
-	process($kind, 'first', 'sales');
+	$node->handle('first', 'sales', database => $kind, stream => $kind);
 	eventually { records($kind) == 0 } 'what is propagated expires';
 
 	# A message is begun before the store hangs and committed after.
@@ -70,7 +62,7 @@ foreach my $kind (sort keys %url)
 	eventually { $redis->count($kind) == 2 } 'the store hangs: its message is sent';
 	foreach my $i (1 .. 20)
 	{
-		process($kind, "plain $i", 'plain');
+		$node->handle("plain $i", 'plain', database => $kind, stream => $kind);
 	}
 	my $took = seconds { eventually { $redis->count($kind) == 22 } '... and those of others' };
 	cmp_ok($took, '<', 60, '... without waiting for the store');
@@ -105,7 +97,7 @@ foreach my $kind (sort keys %url)
 
 # A fast shutdown does not wait either.
 create('redis');
-process('redis', 'm', 'sales');
+$node->handle('m', 'sales', database => 'redis', stream => 'redis');
 $hang{redis}->();
 sleep 4;
 my $took = seconds { $node->stop('fast') };
@@ -139,7 +131,7 @@ $node->sql('CREATE DATABASE other');
 $node->sql("CREATE EXTENSION outbox; INSERT INTO outbox.endpoint (name, retention, dedup_store) VALUES ('sales', '1 h', '$url{redis}')", 'other');
 $node->sql("UPDATE outbox.endpoint SET retention = '1 h' WHERE name = 'sales'", 'redis');
 $session->query("BEGIN; SELECT outbox_begin('late', 'sales'); SELECT outbox_enqueue('redis', 'late')");
-process('other', 'late', 'sales');
+$node->handle('late', 'sales', database => 'other', stream => 'other');
 eventually { $node->sql("BEGIN; SELECT outbox_begin('late', 'sales'); ROLLBACK", 'redis') eq 'f' } 'another shard has processed a message that is open here';
 my $until = $node->sql("SELECT clock_timestamp() + interval '1 s'");
 $node->poll_query_until('postgres', "SELECT clock_timestamp() > '$until'");

@@ -38,7 +38,7 @@ sub now { return $node->sql('SELECT extract(epoch FROM clock_timestamp())'); }
 # What is compacted is remembered, but its name is not.
 #
 $node->sql(q{SELECT outbox_create_endpoint('brief', retention => '5 minutes')});
-$redis->cli('SET', 'bad', 'x');
+$redis->refuse('bad');
 claim_for('default', 'plain');
 claim_for('brief', map { "b$_" } 1 .. 100);
 $node->sql(q{BEGIN; SELECT outbox_begin('sent'); SELECT outbox_enqueue('d', 'x'); SELECT outbox_commit(); COMMIT});
@@ -56,7 +56,7 @@ is($node->sql(q{SELECT outbox_wait('plain')}), 't', 'outbox_wait() does not wait
 is($node->sql(q{SELECT outbox_wait('sent')}), 't', '... nor for one whose message was sent');
 is($node->sql(q{SELECT outbox_wait('refused', timeout => '100 ms')}), 'f', '... but for one whose message was refused');
 is($node->sql(q{SELECT outbox_wait('never')}), '', '... and knows what is not there');
-$redis->cli('DEL', 'bad');
+$redis->accept('bad');
 is($node->sql(q{SELECT outbox_wait('refused')}), 't', '... until that is sent too');
 
 #

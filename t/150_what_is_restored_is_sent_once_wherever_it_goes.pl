@@ -72,7 +72,7 @@ sub knows_all
 $main->sql('CREATE DATABASE source');
 $main->sql(q{CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', retention => '3 days')}, 'source');
 handle($main, 'source', $_, 'd') foreach 10 .. 14;
-$redis->cli('SET', $_, 'x') foreach 'refused', 'grave';
+$redis->refuse('refused', 'grave');
 $main->set('outbox.max_attempts' => 1);
 $main->sql(q{SELECT outbox_enqueue('grave', 'x', message_id => 'id dead')}, 'source');
 ok($main->poll_query_until('source', 'SELECT dead = 1 FROM outbox.status'), 'a message is dead');
@@ -104,7 +104,7 @@ $other->sql('CREATE DATABASE beside');
 $other->sql("ALTER DATABASE beside SET outbox.redis_url = '@{[ $redis->url ]}'");
 restore($other, 'beside', 'pg_restore in another cluster, for the same Redis');
 $redis->start;
-$redis->cli('DEL', $_) foreach 'refused', 'grave';
+$redis->accept('refused', 'grave');
 ok($main->wait_until_sent('source'), 'the source sends');
 ok($other->wait_until_sent('beside'), '... and so does the restored database');
 my @ids = map { $_->{id} } $redis->entries('d');

@@ -23,7 +23,7 @@ sub handle
 
 sub ids { my ($server, $stream) = @_; return join ' ', map { $_->{id} } $server->entries($stream // 'd'); }
 sub named { return join ' ', map { "id $_" } @_; }
-sub fence { return $redis->command('GET', $redis->command('KEYS', 'outbox:fence:*')->[0]); }
+sub fence { return $redis->command('GET', $redis->key('fence')); }
 
 # Starts a clone that has its own Redis and knows what to do about that.
 sub clone

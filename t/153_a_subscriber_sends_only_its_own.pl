@@ -77,7 +77,7 @@ foreach my $node ($publisher, $subscriber)
 }
 prepare($publisher);
 $subscriber->sql('CREATE TABLE claimed (upto bigint)');
-$redis->cli('SET', 'refused', 'x');
+$redis->refuse('refused');
 $publisher->sql(q{SELECT outbox_enqueue('refused', 'x'), outbox_enqueue('later', 'x', deliver_at => now() + interval '1 day')});
 my $instance = $subscriber->sql('SELECT id FROM outbox.instance');
 
@@ -93,7 +93,7 @@ eventually { has_orders_of_publisher() } '... with those of the user';
 fill($publisher, 8);
 handle($publisher, 20);
 handle($subscriber, 20);
-$redis->cli('DEL', 'refused');
+$redis->accept('refused');
 eventually { $redis->count('refused') == 1 } 'what was refused on the publisher arrives';
 ok($publisher->poll_query_until('postgres', q{SELECT EXISTS (SELECT FROM outbox.ring WHERE ring = 'history' AND keys > 0)}), 'records of the publisher are compacted');
 $publisher->set('outbox.retention' => '3s');

@@ -36,24 +36,24 @@ is(stream('d'), 'twin 1 twin 2 twin 3', 'what Redis lost is sent again, all of i
 is(stream('e'), 'twin 4', '... once');
 
 # Refused, one waits behind the other; each dies by itself.
-$redis->cli('SET', $_, 'x') foreach 'bad', 'worse';
+$redis->refuse('bad', 'worse');
 enqueue('bad', 5, 6);
 enqueue('worse', 7);
 eventually { $node->status('dead') == 3 } 'refused messages of one id die, each of them';
 is($node->sql(q{SELECT string_agg(convert_from(body, 'UTF8') || ' ' || attempts, ', ' ORDER BY body) FROM outbox.dead_letters WHERE dest = 'bad'}), '5 2, 6 2', '... after its own attempts');
-$redis->cli('DEL', 'bad');
+$redis->accept('bad');
 is($node->sql(q{SELECT outbox_retry('bad', 'twin')}), 2, 'outbox_retry tries both again');
 eventually { $redis->count('bad') == 2 } '... which arrive';
 is(stream('bad'), 'twin 5 twin 6', '... once, in order');
 is($node->status('dead'), 1, '... that of another destination stays dead');
 
 $redis->cli('DEL', 'bad');
-$redis->cli('SET', 'bad', 'x');
+$redis->refuse('bad');
 enqueue('bad', 8, 9);
 eventually { $node->status('dead') == 3 } 'two more die';
 is($node->sql(q{SELECT outbox_discard('bad', 'twin')}), 2, 'outbox_discard gives up both');
 eventually { $node->status('dead') == 1 } '... and not that of another destination';
-$redis->cli('DEL', $_) foreach 'bad', 'worse';
+$redis->accept('bad', 'worse');
 is($node->sql('SELECT outbox_retry()'), 1, 'that one is tried again');
 eventually { $redis->count('worse') == 1 } '... and arrives';
 enqueue('bad', 10);

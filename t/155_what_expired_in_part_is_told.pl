@@ -24,7 +24,7 @@ sub enqueue
 }
 
 sub state_of { return $node->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = $_[0]"); }
-sub fence { my ($key) = @{ $redis->command('KEYS', 'outbox:fence:*') }; return ($key, $redis->command('GET', $key)); }
+sub fence { my $key = $redis->key('fence'); return ($key, $redis->command('GET', $key)); }
 
 # A transaction that goes on for longer than its segment is written.
 enqueue('early');

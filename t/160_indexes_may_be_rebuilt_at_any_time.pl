@@ -15,13 +15,6 @@ my $node = Outbox->create('main', redis => $redis, conf => "$Compaction::small_s
 prepare($node);
 $node->sql('CREATE TABLE ledger (body text)');
 
-sub claim
-{
-	my ($msgid) = @_;
-	$node->sql("BEGIN; SELECT outbox_begin('$msgid'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
-	return;
-}
-
 sub is_rebuilt
 {
 	return $node->sql(q{SELECT count(*) FROM pg_index WHERE NOT indisvalid}) eq '0';
@@ -57,12 +50,12 @@ sub start_building
 #
 # What is written while an index is ready and not yet valid.
 #
-claim('before');
+$node->handle('before');
 my $finish = start_building(
 	map { "REINDEX INDEX CONCURRENTLY outbox.$_" } 'log_0_tx_idx', 'record_0_pkey', 'window_0_pkey', 'history_0_pkey', 'deferred_pkey');
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
-claim("m$_") foreach 1 .. 20;
+$node->handle("m$_") foreach 1 .. 20;
 $finish->();
 ok(is_rebuilt(), 'the indexes are valid');
 ok(!is_new($node, 'm7'), 'what was claimed meanwhile is known');
@@ -76,7 +69,7 @@ is_exactly_once([ $redis->bodies('d') ], [ 'before', map { "m$_" } 1 .. 20 ], '.
 # The same while windows are written and records are compacted.
 #
 $finish = start_building('REINDEX TABLE CONCURRENTLY outbox.window_0', map { "REINDEX TABLE CONCURRENTLY outbox.history_$_" } 0 .. 2);
-claim("n$_") foreach 1 .. 20;
+$node->handle("n$_") foreach 1 .. 20;
 ok($node->wait_until_sent, 'windows are written while their index is being rebuilt');
 $node->set('outbox.record_segment_size' => '64kB');
 my $last = fill($node, 7);
@@ -87,7 +80,7 @@ $finish->();
 ok(is_rebuilt(), 'the indexes are valid');
 is(unknown($node, 1, $last), 0, 'no id is forgotten');
 $node->restart;
-claim('after');
+$node->handle('after');
 ok($node->wait_until_sent, 'the windows are found after a restart');
 is_exactly_once([ $redis->bodies('d') ],
 	[ 'before', 'after', map { ("m$_", "n$_") } 1 .. 20 ], '... and nothing is sent again');
@@ -101,9 +94,9 @@ $finish = start_building(
 	"CREATE INDEX CONCURRENTLY mine ON $log (dest, public.shout(message_id)) WHERE dest <> 'none'",
 	"CREATE INDEX CONCURRENTLY his ON $record (msgid)",
 	"CREATE INDEX CONCURRENTLY hers ON outbox.window_0 (number DESC)");
-claim("o$_") foreach 1 .. 20;
+$node->handle("o$_") foreach 1 .. 20;
 $finish->();
-claim('o21');
+$node->handle('o21');
 ok(!is_new($node, 'o9'), 'ids are known beside indexes of an administrator');
 is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM $log WHERE dest = 'd' AND public.shout(message_id) > '' AND dest <> 'none' AND cause LIKE 'o%'"),
 	21, 'his index has what was enqueued while it was built, and later');
@@ -146,14 +139,14 @@ eventually { $redis->count('d') == 64 } '... until there is another one';
 # What else an administrator may do to a table.
 #
 $node->sql("ALTER TABLE $log ADD COLUMN mine int, ADD COLUMN his text NOT NULL DEFAULT 'x'; ALTER TABLE outbox.deferred ADD COLUMN hers int");
-$redis->cli('SET', 'refuses', 'x');
+$redis->refuse('refuses');
 $node->sql(q{BEGIN; SELECT outbox_enqueue('d', 'with more columns'); SELECT outbox_enqueue('refuses', 'x'); COMMIT});
 eventually { $redis->count('d') == 65 && $node->status('deferred') == 1 } 'columns that were added do no harm';
 $node->command_fails_like([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ], qr/each UNION query must have the same number of columns/, '... but that a dump fails');
 is($node->sql("SELECT count(*) FROM $log WHERE his = 'x' AND mine IS NULL AND convert_from(body, 'UTF8') = 'with more columns'"), 1, '... and have their default');
 $node->sql("ALTER TABLE $log DROP COLUMN mine, DROP COLUMN his; ALTER TABLE outbox.deferred DROP COLUMN hers");
 $node->command_ok([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ], '... until they are dropped');
-$redis->cli('DEL', 'refuses');
+$redis->accept('refuses');
 $node->sql("ALTER TABLE $log SET UNLOGGED");
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$log\E" is unlogged/, 'an unlogged table is an error');
 $node->sql("ALTER TABLE $log SET LOGGED");

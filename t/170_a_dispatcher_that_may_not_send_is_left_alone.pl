@@ -63,7 +63,7 @@ sub goes_on
 sub is_renewed
 {
 	my ($name) = @_;
-	my ($lease) = @{ $redis->command('KEYS', 'outbox:lease:*') };
+	my $lease = $redis->key('lease');
 	my $last = $redis->command('PTTL', $lease);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 

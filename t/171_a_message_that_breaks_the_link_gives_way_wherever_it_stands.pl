@@ -43,7 +43,7 @@ END
 eventually { $redis->count('a') == 2 } 'behind one that is paused';
 is_deferred('large2');
 
-$redis->command('SET', 'refused', 'no stream');
+$redis->refuse('refused');
 $node->sql(<<END);
 BEGIN;
 SELECT outbox_enqueue('refused', 'x');

@@ -53,7 +53,7 @@ eventually { $node->sql(q{SELECT string_agg(dest || ': ' || last_error, ', ' ORD
 is($node->dispatcher, $dispatcher, '... and ends no dispatcher');
 
 # Two messages with the id of one, which both cannot be sent.
-$redis->command('SET', 'refused', 'no stream');
+$redis->refuse('refused');
 changed(q{SELECT outbox_enqueue(d, b) FROM (VALUES ('refused', 'one'), ('refused', 'two'), ('d', '4')) m (d, b)},
 	q{id = 1000000000 WHERE dest = 'refused'});
 eventually { $redis->count('d') == 4 } 'an id that two messages have stops nobody';

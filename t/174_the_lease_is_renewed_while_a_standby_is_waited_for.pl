@@ -28,7 +28,7 @@ sub enqueue
 	return;
 }
 
-sub life { return $redis->command('PTTL', $redis->command('KEYS', 'outbox:lease:*')->[0]); }
+sub life { return $redis->command('PTTL', $redis->key('lease')); }
 
 # It lives for 10 s, and is renewed after three.
 sub is_renewed

@@ -17,52 +17,34 @@ $node->sql(<<'END_OF_SQL');
 CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
 CREATE INDEX ON inbox (dispatched_at);
 CREATE TABLE other (LIKE inbox INCLUDING ALL);
-CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	LOOP
-		BEGIN
-			PERFORM pg_sleep(3600);
-		EXCEPTION WHEN query_canceled OR OTHERS THEN
-			NULL;
-		END;
-	END LOOP;
-END
-$$;
 END_OF_SQL
-
-sub bookkeeper { return $node->sql(q{SELECT coalesce(string_agg(pid::text, ' '), '') FROM pg_stat_activity WHERE backend_type = 'outbox bookkeeper'}); }
-
-sub handle
-{
-	my ($msgid, $endpoint) = @_;
-	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
-}
+$node->create_hang;
 
 $node->sql(q{SELECT outbox_enqueue('d', 'plain')});
 ok($node->wait_until_sent, 'a database without record tables');
-is(bookkeeper(), '', '... has no bookkeeper');
+is($node->bookkeeper, '', '... has no bookkeeper');
 $node->sql(q{SELECT outbox_create_endpoint('own', record_table => 'inbox', retention => '1 hour'), outbox_create_endpoint('other', record_table => 'other', retention => '1 hour')});
-handle('a1', 'own');
+$node->handle('a1', 'own');
 is($node->sql(q{SELECT outbox_wait('a1', 'own')}), 't', 'an endpoint gets a record table: its records are marked');
-like(bookkeeper(), qr/^\d+$/, '... by a process of its own');
+like($node->bookkeeper, qr/^\d+$/, '... by a process of its own');
 
 # The trigger hangs, and nothing that it can catch ends it.
 my $dispatcher = $node->dispatcher;
-my $first = bookkeeper();
+my $first = $node->bookkeeper;
 $node->sql(q{CREATE TRIGGER hang BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION hang()});
-handle('b1', 'own');
-eventually { $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox bookkeeper' AND wait_event = 'PgSleep'}) == 1 } 'a trigger hangs';
+$node->handle('b1', 'own');
+eventually { $node->hangs } 'a trigger hangs';
 $node->load(clients => 2, transactions => 50, scripts => [ "SELECT outbox_enqueue('e', 'x');\n" ]);
 eventually { $redis->count('e') == 100 } '... messages are sent meanwhile';
-is(bookkeeper(), $first, '... while it still hangs');
+is($node->bookkeeper, $first, '... while it still hangs');
 
 # It is ended with dispatch off, too. (Set for the server: for a database it would begin anew.)
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
-eventually { bookkeeper() ne $first } '... it is ended with its process all the same';
+eventually { $node->bookkeeper ne $first } '... it is ended with its process all the same';
 $node->sql('ALTER SYSTEM RESET outbox.dispatch');
 $node->reload;
-handle('o1', 'other');
+$node->handle('o1', 'other');
 is($node->sql(q{SELECT outbox_wait('o1', 'other')}), 't', 'dispatch is on: other tables get their turn');
 eventually { $node->status('problem') =~ /endpoint "own".*did not end.*left alone/ } '... status says what is wrong';
 is($node->dispatcher, $dispatcher, '... and the dispatcher is the same');
@@ -74,32 +56,22 @@ is($node->sql('SELECT outbox_cleanup()'), 0, '... records expire again');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
 # It goes with its dispatcher, and another one comes.
-$first = bookkeeper();
+$first = $node->bookkeeper;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
-eventually { bookkeeper() =~ /^\d+$/ && bookkeeper() ne $first } 'the dispatcher ends: there is another bookkeeper';
-handle('c1', 'own');
+eventually { $node->bookkeeper =~ /^\d+$/ && $node->bookkeeper ne $first } 'the dispatcher ends: there is another bookkeeper';
+$node->handle('c1', 'own');
 is($node->sql(q{SELECT outbox_wait('c1', 'own')}), 't', '... who marks');
-$first = bookkeeper();
+$first = $node->bookkeeper;
 $node->sql("SELECT pg_terminate_backend($first)");
-handle('c2', 'own');
+$node->handle('c2', 'own');
 is($node->sql(q{SELECT outbox_wait('c2', 'own')}), 't', 'the bookkeeper is ended: another one marks');
 
 # Whoever needs the database gets it though a trigger hangs.
 $node->sql('CREATE DATABASE victim TEMPLATE template0');
+$node->create_hang('victim');
 $node->sql($_, 'victim') foreach 'CREATE EXTENSION outbox', <<'END_OF_SQL';
 CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
 CREATE INDEX ON inbox (dispatched_at);
-CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	LOOP
-		BEGIN
-			PERFORM pg_sleep(3600);
-		EXCEPTION WHEN query_canceled OR OTHERS THEN
-			NULL;
-		END;
-	END LOOP;
-END
-$$;
 CREATE TRIGGER hang BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION hang();
 SELECT outbox_create_endpoint('own', record_table => 'inbox');
 BEGIN;
@@ -111,7 +83,7 @@ eventually { $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE datname = 
 $node->sql('DROP DATABASE victim');
 is($node->sql(q{SELECT count(*) FROM pg_database WHERE datname = 'victim'}), 0, '... that can be dropped');
 $node->sql(q{CREATE TRIGGER hang BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION hang()});
-handle('d1', 'own');
+$node->handle('d1', 'own');
 eventually { $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'}) == 1 } 'a trigger hangs once more';
 $node->stop('fast');
 pass('... and the server stops');
@@ -125,7 +97,7 @@ eventually { $node->sql(q{SELECT outbox_wait('d1', 'own')}) eq 't' } 'what was n
 # No worker slot is free for it: messages are sent, and status says why nothing is marked.
 $node->append_conf('postgresql.conf', "max_worker_processes = 2\nmax_logical_replication_workers = 0");
 $node->restart;
-handle('e1', 'own');
+$node->handle('e1', 'own');
 eventually { grep { $_ eq 'e1' } $redis->bodies('d') } 'there are no more worker slots: messages are sent';
 eventually { $node->status('problem') =~ /no worker slot is free/ } '... status says that they are not marked';
 is($node->sql(q{SELECT dispatched FROM inbox WHERE message_id = 'e1'}), 'f', '... which is so');

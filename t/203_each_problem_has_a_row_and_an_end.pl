@@ -31,7 +31,7 @@ sub has
 
 # Several at once.
 has('', 'nothing is wrong');
-$redis->cli('SET', 'refusing', 'x');
+$redis->refuse('refusing');
 $node->set('outbox.max_attempts' => 1);
 $node->sql(q{SELECT outbox_enqueue('refusing', 'x', message_id => 'm')});
 has('dead', 'a message is dead');
@@ -56,7 +56,7 @@ has('destination', '... no more');
 # All that is enqueued goes nowhere: the fence goes along nevertheless, and when
 # the link is lost nothing is lost.
 my $windows = join ' UNION ALL ', map { "SELECT number FROM outbox.window_$_" } 0 .. 3;
-sub fence { my ($key) = @{ $redis->command('KEYS', 'outbox:fence:*') }; return $redis->command('GET', $key); }
+sub fence { return $redis->command('GET', $redis->key('fence')); }
 my ($newest) = $node->sql("SELECT max(number) FROM ($windows) w");
 my $log = $node->log_position;
 my $load = $node->start_load(clients => 1, scripts => [q{SELECT outbox_enqueue('refusing', 'x');}], args => [ '--rate', 20 ]);
@@ -67,7 +67,7 @@ eventually { fence() !~ /$connection/ } 'the link is lost and made anew';
 $load->stop;
 has('destination', 'nothing else is wrong');
 unlike($node->log_since($log), qr/older than the windows/, '... as the log says');
-$redis->cli('DEL', 'refusing');
+$redis->accept('refusing');
 has('', '... and when the destination accepts, nothing is');
 
 # A loss stays until somebody has seen to it, whatever happens meanwhile.

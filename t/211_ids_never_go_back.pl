@@ -27,7 +27,7 @@ sub enqueue
 sub current { return $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'}); }
 
 # What is pending lies in several segments, the first of them not where it begins, and a part is deferred.
-$redis->cli('SET', 'refused', 'x');
+$redis->refuse('refused');
 $node->sql(q{SELECT outbox_enqueue('refused', 'r1')});
 eventually { $node->status('deferred') == 1 } 'one message is refused';
 eventually { $node->status('problem') =~ /^1 message waits for a destination that refuses it, and is retried\. See/ } '... which status says';

@@ -37,7 +37,7 @@ move();
 $node->start;
 sends('stopped and moved, it goes on');
 my $dispatcher = $node->dispatcher;
-eventually { $redis->command('GET', $redis->command('KEYS', 'outbox:lease:*')->[0]) =~ /process $dispatcher$/ } 'it has the lease';
+eventually { $redis->command('GET', $redis->key('lease')) =~ /process $dispatcher$/ } 'it has the lease';
 $node->stop('immediate');
 move();
 $node->start;

@@ -23,27 +23,21 @@ SELECT outbox_create_endpoint('e', record_table => 'texts', retention => '1 hour
 SELECT outbox_create_endpoint('f', record_table => 'others', retention => '1 hour');
 END
 
-sub handle
-{
-	my ($endpoint, $msgid, $dest) = @_;
-	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', '$endpoint'); SELECT outbox_enqueue('$dest', '$msgid'); SELECT outbox_commit(); COMMIT");
-}
-
 $node->sql(q{SELECT outbox_pause()});
-handle('e', $_, 'd') for 'm1', '{' . uc($uuid), '2d93-1510';
+$node->handle($_, 'e') for 'm1', '{' . uc($uuid), '2d93-1510';
 $node->sql(q{SELECT outbox_alter_endpoint('e', record_table => 'uuids'), outbox_resume()});
-handle('e', $uuid, 'd');
+$node->handle($uuid, 'e');
 is($node->sql("SELECT outbox_wait('$uuid', 'e')"), 't', 'a record in a table of uuids is marked behind ids that are none');
 is($node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'marking'}), '0', '... which are no problem');
 
 # A dead message, whose record was passed over long ago, is sent by the restored database.
-$redis->command('SET', 'key', 'no stream');
-handle('f', $_, 'key') for 'm2', 'damaged';
+$redis->refuse('key');
+$node->handle($_, 'f', stream => 'key') for 'm2', 'damaged';
 eventually { $node->status('dead') eq '2' } 'two messages are dead';
 $node->sql(q{UPDATE outbox.deferred SET body = NULL WHERE cause = 'damaged'});
 foreach my $id ('m3', 'm4')
 {
-	handle('f', $id, 'd');
+	$node->handle($id, 'f');
 	$node->sql("SELECT outbox_wait('$id', 'f')");
 }
 is($node->sql(q{SELECT dispatched IS TRUE FROM others WHERE message_id = 'm2'}), 'f', '... and its record is not marked');
@@ -51,7 +45,7 @@ eventually { $node->sql(q{SELECT bool_and(outbox.is_to_propagate(tx)) IS NOT TRU
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'a dump');
 $node->sql('CREATE DATABASE restored');
-$redis->command('DEL', 'key');
+$redis->accept('key');
 $node->command_ok([ 'pg_restore', '--exit-on-error', '--dbname', $node->connstr('restored'), $dump ], '... is restored, without what is damaged');
 is($node->sql(q{SELECT outbox_wait('m2', 'f')}, 'restored'), 't', '... its message is sent, and its record marked');
 is($redis->count('key'), 1, '... once');

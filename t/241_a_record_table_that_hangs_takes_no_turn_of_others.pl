@@ -10,22 +10,12 @@ use Test::More;
 
 my $node = Outbox->create('main', redis => Redis->new, conf => 'outbox.cleanup_interval = -1');
 
+$node->create_hang;
 $node->sql(<<'END_OF_SQL');
 CREATE TABLE first (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);
 CREATE INDEX ON first (dispatched_at);
 CREATE TABLE hangs (LIKE first INCLUDING ALL);
 CREATE TABLE last (LIKE first INCLUDING ALL);
-CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-	LOOP
-		BEGIN
-			PERFORM pg_sleep(3600);
-		EXCEPTION WHEN query_canceled OR OTHERS THEN
-			NULL;
-		END;
-	END LOOP;
-END
-$$;
 CREATE TRIGGER hang BEFORE UPDATE ON hangs FOR EACH ROW EXECUTE FUNCTION hang();
 SELECT outbox_create_endpoint(name, record_table => name::regclass, retention => '1 hour') FROM unnest('{first,hangs,last}'::text[]) name;
 END_OF_SQL

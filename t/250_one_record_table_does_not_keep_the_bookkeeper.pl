@@ -13,13 +13,6 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.cleanup_interval = -1\nautovacuum = off");
 
-sub bookkeeper
-{
-	my ($database, $more) = @_;
-	$more //= 'true';
-	return $node->sql("SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type = 'outbox bookkeeper' AND datname = '$database' AND $more");
-}
-
 # Tables with endpoints of the same names.
 sub create_tables
 {
@@ -56,7 +49,7 @@ create_tables('postgres', 'hanging');
 create_triggers('postgres', 'PERFORM pg_sleep(3600)', 'hanging');
 handle('postgres', 'm', 1, 'hanging');
 my $stopped;
-eventually { $stopped = bookkeeper('postgres', "wait_event = 'PgSleep'") } 'a trigger hangs';
+eventually { $stopped = $node->bookkeeper('postgres', "wait_event = 'PgSleep'") } 'a trigger hangs';
 kill 'STOP', $stopped;
 
 # Meanwhile, in another database. A page of receipts is 1000 of them.
@@ -97,16 +90,16 @@ eventually { keys %{ $ended->() } == @ending } 'ten tables end the process';
 
 # The process that does not end.
 eventually { $node->status('problem') =~ /in any table.*process $stopped works on record table public\.hanging and does not end/ } 'a process that does not end is named, and where it works';
-is(bookkeeper('postgres'), $stopped, '... and there is no other one');
+is($node->bookkeeper('postgres'), $stopped, '... and there is no other one');
 is($node->sql('SELECT outbox_cleanup()'), 0, '... outbox_cleanup() answers');
 $node->sql(q{SELECT outbox_enqueue('d', 'x')});
 ok($node->wait_until_sent, '... messages are sent');
 my $dispatcher = $node->dispatcher;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 eventually { $node->dispatcher != $dispatcher && $node->status('problem') =~ /process $stopped works on record table public\.hanging and does not end/ } '... as the next dispatcher says';
-is(bookkeeper('postgres'), $stopped, '... who starts no other one either');
+is($node->bookkeeper('postgres'), $stopped, '... who starts no other one either');
 kill 'CONT', $stopped;
-eventually { (bookkeeper('postgres') || $stopped) ne $stopped } 'it ends: there is another one';
+eventually { ($node->bookkeeper('postgres') || $stopped) ne $stopped } 'it ends: there is another one';
 unlike($node->status('problem') // '', qr/does not end/, '... which status knows');
 $node->sql('DROP TRIGGER act ON hanging');
 eventually { $node->sql('SELECT dispatched FROM hanging') eq 't' } '... the trigger is dropped, the record is marked';

@@ -166,17 +166,17 @@ sub burst
 		return;
 	}
 
-	$self->break_flaky;
+	$self->{redis}->refuse('flaky');
 	my $before = $self->{redis}->count('orders');
 	$load = $node->start_load(clients => CLIENTS, transactions => BURST / CLIENTS,
 		scripts => [ map { s/STEP/$step/r } @scripts ], args => [ '--rate', RATE ]);
 	while ($load->is_running and not fired($node))
 	{
 		usleep(10_000);
-		$self->heal_flaky if $self->{redis}->count('orders') > $before + BURST / 2;
+		$self->{redis}->accept('flaky') if $self->{redis}->count('orders') > $before + BURST / 2;
 	}
 	$load->finish;
-	$self->heal_flaky;
+	$self->{redis}->accept('flaky');
 	return;
 }
 
@@ -197,27 +197,6 @@ sub attempt
 {
 	my ($self, $sql) = @_;
 	eval { $self->{node}->psql('postgres', $sql) };
-	return;
-}
-
-# The stream gives way to a string, and comes back. Nothing gets in between.
-sub break_flaky
-{
-	my ($self) = @_;
-	$self->{redis}->command('EVAL', <<'END', 2, 'flaky', 'flaky aside') unless $self->{broken}++;
-if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('RENAME', KEYS[1], KEYS[2]) end
-redis.call('SET', KEYS[1], 'no stream')
-END
-	return;
-}
-
-sub heal_flaky
-{
-	my ($self) = @_;
-	$self->{redis}->command('EVAL', <<'END', 2, 'flaky', 'flaky aside') if delete $self->{broken};
-redis.call('DEL', KEYS[1])
-if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[1]) end
-END
 	return;
 }
 

@@ -214,6 +214,23 @@ sub answers
 	return defined $status && $status == 0;
 }
 
+# Handles an incoming message, in one transaction; the message that it enqueues has the
+# same text for a body. Options: database, stream.
+sub handle
+{
+	my ($self, $msgid, $endpoint, %option) = @_;
+	$endpoint //= 'default';
+	$option{stream} //= 'd';
+	$self->sql(<<"END", $option{database});
+BEGIN;
+SELECT outbox_begin('$msgid', '$endpoint');
+SELECT outbox_enqueue('$option{stream}', '$msgid');
+SELECT outbox_commit();
+COMMIT;
+END
+	return;
+}
+
 # The dispatchers of a database, by process id.
 sub dispatchers
 {
@@ -232,6 +249,42 @@ sub dispatcher
 
 	wait_until { @pids = $self->dispatchers($database) } or return 0;
 	return $pids[0];
+}
+
+# The process id of the bookkeeper (of this database, in this state); '' if there is none.
+sub bookkeeper
+{
+	my ($self, $database, $state) = @_;
+	my $of_database = defined $database ? "datname = '$database'" : 'true';
+	$state //= 'true';
+	return $self->sql("SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type = 'outbox bookkeeper' AND $of_database AND $state");
+}
+
+# Creates a trigger function, hang(), that hangs, and catches what should end it.
+sub create_hang
+{
+	my ($self, $database) = @_;
+	$self->sql(<<'END', $database);
+CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	LOOP
+		BEGIN
+			PERFORM pg_sleep(3600);
+		EXCEPTION WHEN query_canceled OR OTHERS THEN
+			NULL;
+		END;
+	END LOOP;
+END;
+$$;
+END
+	return;
+}
+
+# Check whether the bookkeeper is in hang().
+sub hangs
+{
+	my ($self) = @_;
+	return $self->bookkeeper(undef, "wait_event = 'PgSleep'") ne '';
 }
 
 # A place in the server's log, and what was logged since.

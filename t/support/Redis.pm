@@ -201,6 +201,43 @@ sub read_reply
 	return substr($bytes, 0, $value);
 }
 
+# A string takes the place of each of these streams, which are kept aside: what is added
+# to them is refused.
+sub refuse
+{
+	my ($self, @streams) = @_;
+	$self->command('EVAL', <<'END', scalar @streams, @streams);
+for _, stream in ipairs(KEYS) do
+  local type = redis.call('TYPE', stream).ok
+  if type == 'stream' then redis.call('RENAME', stream, stream .. ' aside') end
+  if type ~= 'string' then redis.call('SET', stream, 'not a stream') end
+end
+END
+	return;
+}
+
+# The streams are back in their places.
+sub accept
+{
+	my ($self, @streams) = @_;
+	$self->command('EVAL', <<'END', scalar @streams, @streams);
+for _, stream in ipairs(KEYS) do
+  if redis.call('TYPE', stream).ok == 'string' then
+    redis.call('DEL', stream)
+    if redis.call('EXISTS', stream .. ' aside') == 1 then redis.call('RENAME', stream .. ' aside', stream) end
+  end
+end
+END
+	return;
+}
+
+# The name of the key of the fence, or of the lease, where there is only one.
+sub key
+{
+	my ($self, $kind) = @_;
+	return $self->command('KEYS', "outbox:$kind:*")->[0];
+}
+
 # Runs redis-cli, as a user would.
 sub cli
 {
