@@ -1,4 +1,4 @@
-# No message and no record without its transaction, however that ends.
+# A transaction that does not commit leaves no message and no record, however it ends.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,8 +16,8 @@ CREATE TABLE strict (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED);
 INSERT INTO strict VALUES (1);
 END
 
-# Runs SQL in a session of its own, lets a message follow and returns what
-# arrived of both.
+# Runs SQL in a session of its own, enqueues another message behind it, and returns
+# what arrived of both.
 my $receipt = 0;
 
 sub arrives_of

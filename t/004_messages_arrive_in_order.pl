@@ -1,5 +1,5 @@
-# Order inside a transaction is that of the calls; a transaction that began to
-# enqueue after another had committed comes behind it.
+# Messages of one transaction arrive in the order of the calls; those of a transaction
+# that began to enqueue after another one had committed arrive behind them.
 
 use strict;
 use warnings FATAL => 'all';
@@ -35,8 +35,8 @@ eventually { $redis->count('nested') == 5 } 'messages from savepoints arrive';
 is(join(' ', $redis->bodies('nested')), '1 2 3 4 5', '... in the order of the calls');
 
 #
-# Between transactions: a row lock lets each session begin to enqueue after the
-# one before has committed. Others take ids all the time and commit late.
+# Between transactions: because of a row lock, each session begins to enqueue only after
+# the one before has committed. Others take ids all the time and commit late.
 #
 $node->sql('CREATE TABLE turn (n integer); INSERT INTO turn VALUES (0)');
 my $noise = $node->start_load(clients => 2, scripts => [ <<'END' ]);

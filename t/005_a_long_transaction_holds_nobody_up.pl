@@ -1,5 +1,5 @@
-# What commits is sent at once, whatever else is still open; what was open for
-# long is sent when it commits.
+# A transaction that commits is sent at once, although others are open; those are sent
+# when they commit, however long that takes.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +15,7 @@ outbox.retention = '1s'
 outbox.cleanup_interval = '100ms'
 END
 
-# Three that stay open: one that enqueued before the others, one that holds a
+# Three transactions stay open: one that enqueued before the others, one that holds a
 # snapshot, one that only has a transaction id.
 my @open = map { $node->session } 1 .. 3;
 $open[0]->query_safe(q{BEGIN; SELECT outbox_begin('long', concurrency => 'pessimistic'); SELECT outbox_enqueue('d', 'long 1')});
@@ -29,7 +29,7 @@ $node->sql("SELECT outbox_enqueue('d', 'short $_')") foreach 2 .. 5;
 eventually { $redis->count('d') == 5 } '... and the next ones';
 is(join(' ', $redis->bodies('d')), join(' ', map { "short $_" } 1 .. 5), '... only those that committed');
 
-# The rings go round below the open transaction, as often as they like.
+# The rings rotate several times while the transaction is open.
 my $generation = q{SELECT max(generation) FROM outbox.ring WHERE ring = 'log'};
 my $start = $node->sql($generation);
 my $n = 5;

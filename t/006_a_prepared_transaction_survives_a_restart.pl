@@ -44,7 +44,7 @@ is(join(' ', $redis->bodies('d')), 'x a1 b1 a2 b2 a3 b3 y', '... and nothing tha
 is($node->sql("SELECT outbox_begin('m$_')"), 'f', "the record of p$_ is kept") foreach 1 .. 3;
 is($node->sql(q{BEGIN; SELECT outbox_begin('m4'); ROLLBACK}), 't', 'that of p4 is not');
 
-# A prepared transaction whose segments the rings have long left.
+# A prepared transaction whose segments are not the current ones any more.
 $node->set('outbox.retention' => '1s', 'outbox.replay_window' => '1s', 'outbox.cleanup_interval' => '100ms');
 my $generation = q{SELECT min(generation) FROM (SELECT max(generation) AS generation FROM outbox.ring GROUP BY ring) r};
 my ($start, $n) = ($node->sql($generation), 0);

@@ -1,5 +1,5 @@
-# A session of 10,000 transactions, good and bad ones, needs no more memory than
-# a session of some.
+# A session needs no more memory after 10,000 transactions than after some, whether
+# they succeed or fail.
 
 use strict;
 use warnings FATAL => 'all';
@@ -43,7 +43,7 @@ cmp_ok($many - $some, '<', 32 * 1024, 'no growth of memory') or diag "from $some
 eventually { $node->status('pending') == 0 } 'everything is sent';
 is($redis->count('d'), grep({ $_ % 3 and $_ % 5 } 1 .. 11000), '... that committed');
 
-# outbox_send() fails before it has connected: one that waits for a lock in vain.
+# outbox_send() fails before it has connected: it waits for a lock in vain.
 my $holder = $node->session;
 $holder->query_safe('BEGIN; LOCK TABLE outbox.destination IN ACCESS EXCLUSIVE MODE');
 sub fail_to_send

@@ -1,5 +1,5 @@
-# Both rings go round while sessions race for the same messages and others stay
-# open all the time: nobody starves the rotation, no message is claimed twice.
+# Both rings rotate while sessions race for the same messages and others stay open all
+# the time: rotation goes on, and no message is claimed twice.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +15,7 @@ outbox.replay_window = '1s'
 outbox.cleanup_interval = '100ms'
 END
 
-# A handler whose loser gives up, as a client that gets 23505 would.
+# A handler that gives up when it loses the race, as a client that gets 23505 would.
 $node->sql(<<'END');
 CREATE TABLE claimed (msgid text);
 CREATE FUNCTION handle(id text, mode text, pause float) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -40,8 +40,8 @@ END;
 $$;
 END
 
-# An id lives for a twentieth of a second, much less than the retention; all
-# racers try the same three.
+# Ids are used for a twentieth of a second, much less than the retention; all sessions
+# try the same three.
 my @racers = map {
 	my ($isolation, $mode) = @$_;
 	<<END } [ 'READ COMMITTED', 'optimistic' ], [ 'READ COMMITTED', 'pessimistic' ], [ 'REPEATABLE READ', 'optimistic' ], [ 'SERIALIZABLE', 'pessimistic' ];
@@ -51,7 +51,7 @@ BEGIN ISOLATION LEVEL $isolation;
 SELECT handle(:id::text, '$mode', 0.002);
 COMMIT;
 END
-# All wait for one who may roll back, and then all claim at the same moment.
+# All wait for one session that may roll back, and then claim at the same moment.
 my $storm_script = <<'END';
 \set outcome random(1, 2)
 SELECT floor(extract(epoch FROM clock_timestamp()) * 150) * 10 AS id \gset
@@ -83,7 +83,7 @@ my $holders = $node->start_load(clients => 10, scripts => [$holder]);
 my $racers = $node->start_load(clients => 6, scripts => \@racers, args => [ '--max-tries', 1000 ]);
 my $storm = $node->start_load(clients => 10, scripts => [$storm_script]);
 
-# Most segments must have been written, and both rings have gone on from there.
+# Most segments must have been written, and both rings have rotated since.
 eventually
 {
 	foreach (split /\n/, $node->sql(q{SELECT ring, segment FROM outbox.ring WHERE state = 'current'}))

@@ -29,14 +29,14 @@ sub handle
 	return;
 }
 
-# Whether a message would be processed if it came now.
+# Check whether a message would be processed if it came now.
 sub is_new
 {
 	my ($msgid, $arguments) = @_;
 	return $node->sql("BEGIN; SELECT outbox_begin('$msgid'" . ($arguments // '') . '); ROLLBACK') eq 't';
 }
 
-# Rows of messages, or records, that are still on disk.
+# How many rows of messages, or records, are still on disk.
 sub rows
 {
 	my ($table) = @_;
@@ -44,7 +44,7 @@ sub rows
 	return $node->sql('SELECT ' . join ' + ', map { "(SELECT count(*) FROM outbox.${table}_$_)" } @segments);
 }
 
-# Waits until this many seconds have passed for the server.
+# Waits until so many seconds have passed by the server's clock.
 sub let_pass
 {
 	my ($seconds) = @_;
@@ -101,7 +101,7 @@ eventually { $redis->count('r') == 11 } '... for a Redis that comes back empty';
 $node->set('outbox.replay_window' => '1s');
 
 #
-# The longest retention of all endpoints counts.
+# The longest retention of all endpoints decides.
 #
 $node->sql(q{SELECT outbox_create_endpoint('patient', retention => '1 hour')});
 handle('m1', q{, 'patient'});
@@ -111,12 +111,12 @@ ok(!is_new('m1', q{, 'patient'}), 'the record of an endpoint with a longer reten
 $node->sql(q{SELECT outbox_drop_endpoint('patient')});
 
 #
-# outbox_cleanup() alone.
+# Only outbox_cleanup() removes anything.
 #
 $node->wait_until_sent;
 eventually { rows('record') == 0 } 'without its endpoint that record expires too';
 $node->set('outbox.cleanup_interval' => -1);
-# By one session, which is quick: records of several segments would be compacted.
+# One session does this, for it must be quick: records in several segments would be compacted.
 $node->sql(join '; ', map { handling("n$_") } 1 .. 10);
 $node->wait_until_sent;
 let_pass(3);

@@ -1,6 +1,6 @@
-# No row of the log, the windows or the records is ever updated or deleted: an
-# old snapshot that keeps vacuum from working costs nothing, and the space comes
-# back below it.
+# No row of the log, the windows or the records is ever updated or deleted: an old
+# snapshot, which keeps VACUUM from removing rows, costs nothing, and the space is freed
+# nevertheless.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,6 +1,6 @@
-# Redis is away, hangs, is full or read-only: callers commit as ever, messages
-# go out as soon as it is back, none lost and none twice, and the log says so
-# once per change.
+# Redis is away, hangs, is full or read-only: callers commit as usual, messages are sent
+# as soon as it is back, none is lost and none is sent twice, and the server's log reports
+# each change once.
 
 use strict;
 use warnings FATAL => 'all';
@@ -25,7 +25,7 @@ END
 
 my $counted = 0;
 
-# Goes through one kind of trouble: $begin brings it, $end ends it.
+# Tests one kind of trouble, which $begin causes and $end ends.
 sub survives
 {
 	my ($name, $begin, $end, $error, $duration) = @_;
@@ -38,7 +38,7 @@ sub survives
 	like($node->status('redis_error'), $error, '... and why');
 	cmp_ok($node->status('pending'), '>=', 100, '... and what waits');
 
-	# Many tries later.
+	# After many attempts.
 	my $since = time;
 	eventually { time - $since > ($duration // 1) } '... for a while';
 

@@ -1,5 +1,5 @@
-# Redis may come back without what it acknowledged last, or with nothing at all:
-# the fence tells, and the log still has what it lost.
+# Redis may come back without what it acknowledged last, or empty: the fence shows that,
+# and the log still has what was lost.
 
 use strict;
 use warnings FATAL => 'all';
@@ -36,7 +36,7 @@ is(join(' ', map { $_->{id} } $redis->entries('d')), join(' ', map { "id $_" } 1
 enqueue(5);
 is(join(' ', $redis->bodies('d')), join(' ', 1 .. 15), '... and dispatch goes on');
 
-# It loses the end of a window: entries and fence go back together.
+# Redis loses the end of a window: entries and fence go back together.
 $redis->stop;
 $redis->save_data;
 $redis->start;
@@ -49,7 +49,7 @@ $redis->start;
 eventually { $redis->count('d') == 3015 } 'its lost end is sent again';
 is(join(' ', $redis->bodies('d')), join(' ', 1 .. 3015), '... in order and none twice');
 
-# It comes back empty.
+# Redis comes back empty.
 $sent = 3015;
 $redis->stop;
 $redis->lose_data;
@@ -58,13 +58,13 @@ eventually { $redis->count('d') == 3015 } 'an empty Redis gets all that the log 
 is(join(' ', $redis->bodies('d')), join(' ', 1 .. 3015), '... in order and none twice');
 is($node->sql(q{SELECT pending, problem IS NULL FROM outbox.status}), '0|t', 'nothing waits and nothing is wrong');
 
-# It is emptied behind the open connection.
+# Redis is emptied while the connection stays open.
 $redis->cli('FLUSHALL');
 $node->sql(q{SELECT outbox_enqueue('d', '3016')});
 eventually { $redis->count('d') == 3016 } 'FLUSHALL is noticed';
 is(join(' ', $redis->bodies('d')), join(' ', 1 .. 3016), '... and answered by the log');
 
-# Or that is not wanted.
+# The setting says not to send it again.
 $node->set('outbox.redis_data_loss' => 'resume');
 $redis->stop;
 $redis->lose_data;

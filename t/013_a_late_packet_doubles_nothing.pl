@@ -1,5 +1,5 @@
-# A connection that was given up may still deliver what was written to it. Each
-# batch compares the fence first, so it finds that others were faster.
+# A connection that was given up may still deliver what was written to it. Each batch
+# compares the fence first, and so does nothing if a later one was faster.
 
 use strict;
 use warnings FATAL => 'all';
@@ -38,7 +38,7 @@ sub arrived_once
 $node->sql(q{SELECT outbox_enqueue('d', 'first')});
 eventually { $redis->count('d') == 1 } 'a message passes the proxy';
 
-# The batch lies in the network, the dispatcher gives up and connects again.
+# A batch is held back in the network; the dispatcher gives up and connects again.
 my $connection = $proxy->opened;
 $proxy->hold('overtaken');
 enqueue('overtaken');
@@ -66,7 +66,7 @@ arrived_once('two batches with the same messages');
 enqueue('after');
 arrived_once('dispatch goes on');
 
-# Redis does what it is told, but the answer is lost.
+# Redis runs the batch, but the answer is lost.
 my $harmed = $proxy->harmed;
 $proxy->lose_answer('unheard');
 enqueue('unheard');
@@ -74,7 +74,7 @@ eventually { $proxy->harmed > $harmed } 'an answer is lost';
 $proxy->pass;
 arrived_once('an answer that is lost');
 
-# Half a batch arrives.
+# Only half a batch arrives.
 $harmed = $proxy->harmed;
 $proxy->cut('halved');
 enqueue('halved');
@@ -82,7 +82,7 @@ eventually { $proxy->harmed > $harmed } 'a batch is cut';
 $proxy->pass;
 arrived_once('half a batch');
 
-# Redis hangs with a batch in its socket and wakes up after it was given up.
+# Redis hangs with a batch in its socket, and reads it after the dispatcher has given up.
 $redis->pause;
 enqueue('frozen');
 eventually { $node->status('redis_state') eq 'down' } 'Redis hangs with a batch in its socket';

@@ -1,5 +1,5 @@
-# kill -9 of the dispatcher, of a session, of the postmaster, of all at once:
-# what committed is in Redis, once; what did not is not there.
+# After kill -9 of the dispatcher, of a session, of the postmaster, or of all at once,
+# what has committed is in Redis, once, and nothing else is.
 
 use strict;
 use warnings FATAL => 'all';
@@ -12,7 +12,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => 'restart_after_crash = on');
 $node->sql('CREATE TABLE ledger (n bigint)');
 
-# Half of the transactions do not wait for their own WAL: what they lose in a
+# Half of the transactions do not wait for their WAL to be flushed: what they lose in a
 # crash must not have been sent before.
 my @scripts = map { <<END } 'on', 'off';
 \\set n random(1, 9000000000000000)
@@ -31,7 +31,7 @@ sub is_up
 	return $node->answers;
 }
 
-# Kills something in the middle of the load and waits until the server is back.
+# Kills something under load and waits until the server is back.
 sub survives
 {
 	my ($name, $kill) = @_;

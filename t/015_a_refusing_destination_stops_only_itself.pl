@@ -1,5 +1,5 @@
-# A key of another type refuses what is added: its messages wait, in order,
-# those of other destinations do not.
+# A key of another type refuses what is added: messages for it wait, in their order, and
+# those for other destinations do not.
 
 use strict;
 use warnings FATAL => 'all';
@@ -44,7 +44,7 @@ is($node->sql(q{SELECT outbox_wait('m1', timeout => '100 ms')}), 'f', 'outbox_wa
 is($redis->cli('GET', 'bad'), 'not a stream', 'the key is left as it is');
 is($node->status('redis_state'), 'up', 'Redis itself is not to blame');
 
-# They survive whatever happens to the server.
+# They survive restarts and crashes.
 $node->restart;
 enqueue(7, 7);
 eventually { $redis->count('good') == 7 } 'after a restart other destinations go on';
@@ -67,7 +67,7 @@ is_deeply([ $entry->{id}, $entry->{cause}, $entry->{headers} ], [ 'bad1', 'm1', 
 eventually { $node->status('deferred') == 0 } 'nothing is deferred any more';
 is($node->sql(q{SELECT outbox_wait('m1')}), 't', 'outbox_wait knows');
 
-# While it refuses under load, order and number hold all the same.
+# Under load, no message is lost, doubled or overtaken while a destination refuses now and then.
 my $script = <<'END';
 BEGIN;
 UPDATE turn SET n = n + 1 RETURNING n \gset

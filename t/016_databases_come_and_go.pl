@@ -1,6 +1,6 @@
-# DROP DATABASE, CREATE DATABASE ... TEMPLATE, RENAME, SET TABLESPACE and DROP
-# EXTENSION work at once and unprepared: while idle, under load, and while Redis
-# hangs for longer than anybody would wait.
+# DROP DATABASE, CREATE DATABASE ... TEMPLATE, RENAME, SET TABLESPACE and DROP EXTENSION
+# work at once, without any preparation: while the dispatcher is idle, under load, and
+# while Redis hangs for long.
 
 use strict;
 use warnings FATAL => 'all';
@@ -46,7 +46,7 @@ sub quickly
 	return;
 }
 
-# Creates databases with the extension and a message each, in this moment.
+# Creates databases with the extension and a message each.
 sub create_databases
 {
 	foreach my $database (@_)
@@ -77,7 +77,7 @@ sub arrives
 	return;
 }
 
-# What an administrator does; the four databases exist and have dispatchers.
+# Does what an administrator may do. The four databases exist and have dispatchers.
 sub come_and_go
 {
 	my ($state) = @_;
@@ -91,7 +91,7 @@ sub come_and_go
 	return;
 }
 
-# Every database that is left dispatches for itself.
+# Each database that is left dispatches its own messages.
 sub all_dispatch
 {
 	my ($state, $old) = @_;
@@ -128,7 +128,7 @@ come_and_go('idle');
 all_dispatch('idle', 'first second');
 clean_up('idle');
 
-# Under load: in another database to the end, in our own until just before.
+# Under load: in another database until the end, in the database itself until just before.
 create_databases(@databases);
 arrives($_, 'first', "under load: $_") foreach @databases;
 my $load = $node->start_load(clients => 4, scripts => [$script]);
@@ -140,8 +140,8 @@ come_and_go('under load');
 all_dispatch('under load', 'first second');
 clean_up('under load');
 
-# DROP EXTENSION while clients of this database are at work: they fail, it does
-# not, and nobody waits in a circle.
+# DROP EXTENSION while clients of this database are at work: they fail, it does not, and
+# there is no deadlock.
 create_databases('bare');
 arrives('bare', 'first', 'before its extension is dropped');
 my $sent = 'first';

@@ -1,5 +1,5 @@
-# The server stops at once whatever the workers are doing, and they leave when
-# they are told to or when the postmaster is gone.
+# The server stops at once, whatever its workers are doing; they end when they are
+# terminated, and when the postmaster is gone.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,8 +22,8 @@ sub stops
 	return;
 }
 
-# Redis hangs when the dispatcher has a connection, and a message to send. If it was
-# at work just then (the fence, the lease), it hangs there and opens no window any more.
+# Redis hangs while the dispatcher has a connection and a message to send. If it was
+# just renewing the lease or moving the fence, it hangs there and opens no window.
 sub hang
 {
 	$node->poll_query_until('postgres', q{SELECT redis_state = 'up' FROM outbox.status}) or return 0;

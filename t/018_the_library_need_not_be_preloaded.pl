@@ -1,5 +1,5 @@
-# Without the preloaded library the functions work and store; what they stored
-# is sent once the library is there.
+# The functions work without the library being preloaded; what they have stored is sent
+# when it is.
 
 use strict;
 use warnings FATAL => 'all';
@@ -39,7 +39,7 @@ is($node->sql('SELECT string_agg(msgid, $$ $$) FROM outbox.records'), 'm1', '...
 like($node->status('problem'), qr/preload/, 'outbox.status says what is wrong');
 like($node->status('problem'), $line, '... and what to do');
 
-# Sessions that race for a message meet without shared memory, too.
+# Sessions that race for a message wait for each other without shared memory, too.
 my @sessions = ($node->session, $node->session);
 $sessions[0]->query(q{BEGIN; SELECT outbox_begin('m3', concurrency => 'pessimistic')});
 $sessions[1]->query_until(qr/asked/, "\\echo asked\nSELECT outbox_begin('m3', concurrency => 'pessimistic');\n");

@@ -1,5 +1,5 @@
-# A standby takes and sends nothing; promoted, it goes on where the old primary
-# stopped.
+# A standby accepts no messages and sends none; when it is promoted, it goes on where the
+# old primary stopped.
 
 use strict;
 use warnings FATAL => 'all';
@@ -37,7 +37,7 @@ is($standby->sql('SELECT count(*) FROM outbox.records'), 3, '... and outbox.reco
 eventually { $standby->sql('SELECT count(*) FROM outbox.pending') == 0 } '... and outbox.pending';
 is(scalar($standby->dispatchers), 0, 'it has no dispatcher');
 
-# What the primary could not send any more.
+# The standby sends what the primary could not send any more.
 $redis->stop;
 handle($primary, $_) foreach 4 .. 6;
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));

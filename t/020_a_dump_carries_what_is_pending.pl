@@ -1,5 +1,5 @@
-# pg_dump takes along what is not sent yet, all records and the settings of
-# endpoints and destinations; the restored database sends it once and forgets nothing.
+# A dump contains what is not sent yet, all records, and the settings of endpoints and
+# destinations; the restored database sends each message once and forgets no record.
 
 use strict;
 use warnings FATAL => 'all';
@@ -32,7 +32,7 @@ $node->sql(q{CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', 'pe
 handle('source', $_, 'd') foreach 10 .. 14;
 ok($node->wait_until_sent('source'), 'messages that were sent before');
 
-# One that its destination refuses, and some that Redis never saw.
+# A message that its destination refuses, and some that never reached Redis.
 $redis->refuse('bad');
 handle('source', 15, 'bad');
 ok($node->poll_query_until('source', 'SELECT deferred = 1 FROM outbox.status'), 'a message is deferred');
@@ -47,7 +47,7 @@ $node->command_ok([ 'pg_dump', '--format=custom', '--file', "$folder/custom", $n
 	'pg_dump --format=custom');
 $node->sql('DROP DATABASE source');
 
-# Looks at a restored database, all its messages still pending.
+# Checks a restored database whose messages are all pending.
 sub check
 {
 	my ($database) = @_;
@@ -88,7 +88,7 @@ $node->command_ok([ 'pg_restore', '--exit-on-error', '--jobs=2', '--dbname', $no
 	'restored by pg_restore');
 check('custom');
 
-# The dispatcher is there before the data, as it may be by chance above.
+# The dispatcher runs before the data come, as it may do by chance above.
 $node->sql('CREATE DATABASE slow');
 $node->command_ok([ 'pg_restore', '--exit-on-error', '--section=pre-data', '--dbname', $node->connstr('slow'), "$folder/custom" ],
 	'restored by pg_restore: the schema');

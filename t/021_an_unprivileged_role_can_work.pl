@@ -1,5 +1,5 @@
-# A role that got "application" can begin, enqueue, commit and wait; it reads no
-# table and forges no record. Others can do less still.
+# A role that was granted "application" can begin, enqueue, commit and wait; it can
+# neither read a table nor forge a record. Other roles can do less.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +21,7 @@ SELECT outbox_grant('monitor', 'monitor');
 SELECT outbox_grant('admin', 'admin');
 END
 
-# Whether a role may run this: "yes", or the SQLSTATE.
+# Returns "yes" if a role may run this, or else the SQLSTATE.
 sub may
 {
 	my ($role, $sql, $database) = @_;
@@ -72,7 +72,7 @@ foreach my $role ('application', 'monitor')
 	is(may($role, q{SELECT outbox_grant('stranger')}), '42501', '... nor anything granted');
 }
 
-# A record or message that comes by a function of ours, or by a trigger of theirs.
+# Internal functions, which write records and messages.
 is(may('application', 'SELECT outbox.redirect_restored()'), '42501', 'the internal functions are closed');
 is(may('application', 'CREATE FUNCTION pg_temp.f() RETURNS text LANGUAGE sql AS $$ SELECT msgid FROM outbox.record_0 $$; SELECT pg_temp.f()'),
 	'42501', '... whatever they are called from');

@@ -1,5 +1,5 @@
-# The dispatcher logs in with what the URL or the password file says; nobody
-# reads it in the log, in a view or in an error.
+# The dispatcher logs in with the password of the URL or of the password file, which
+# shows in no log, no view and no error.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +13,7 @@ my $node = Outbox->create('main', extension => 0, started => 0);
 my $file = $node->basedir . '/password';
 my $sent = 0;
 
-# From now on the server connects by this URL.
+# Makes the server connect by this URL.
 sub use_url
 {
 	my ($url) = @_;
@@ -93,7 +93,7 @@ write_password("p\@ss/w:rd\n");
 eventually { $redis->count('d') == $sent } '... and used when it is back';
 
 #
-# What is refused when it is set, and by which words.
+# What is refused when it is set, and by which message.
 #
 foreach my $case (
 	[ 'http://127.0.0.1', qr/scheme/ ],
@@ -125,7 +125,7 @@ foreach my $sql (
 is($node->sql(q{SELECT count(*) FROM pg_settings WHERE setting LIKE '%fish%'}, 'postgres', extra_params => [ '-U', 'nobody' ]),
 	0, 'pg_settings shows it to nobody');
 
-# The statements above are the only ones that may be quoted in the log.
+# The log may quote the statements above, and no other ones.
 my $log = join "\n", grep { !/STATEMENT: .*tops3cret/ } split /\n/, $node->log_since(0);
 unlike($log, qr/$_/, "not in the log: $_") foreach 'swordfish', 'p@ss/w:rd', 'p%40ss', 'wordfish', 'tops3cret';
 

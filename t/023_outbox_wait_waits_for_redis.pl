@@ -1,4 +1,4 @@
-# outbox_wait says true when everything a record carries is in Redis, false when
+# outbox_wait() returns true when all messages of a record are in Redis, false when its
 # time is up, NULL when there is no such record.
 
 use strict;
@@ -48,13 +48,13 @@ $redis->resume;
 like($session->query('SELECT 1'), qr/^t$/m, '... until the message is sent');
 $session->quit;
 
-# A wait can be ended like any other.
+# It can be cancelled like any other wait.
 $redis->pause;
 handle('m4', 4);
 like($node->sql_error(q{SET statement_timeout = '300ms'; SELECT outbox_wait('m4')}), qr/^57014/, 'a statement timeout ends it');
 $redis->resume;
 
-# In the transaction that holds the record it would wait for itself.
+# In the transaction that writes the record it would wait for itself.
 $took = seconds {
 	unlike($node->sql_error(q{BEGIN; SELECT outbox_begin('m5'); SELECT outbox_enqueue('d', '5'); SELECT outbox_commit(); SELECT outbox_wait('m5'); COMMIT}),
 		qr/^no error/, 'an error in the transaction that it waits for');

@@ -1,5 +1,5 @@
-# outbox.status shows what the dispatcher does, and its problem is one sentence
-# about what is wrong and what to do.
+# outbox.status shows what the dispatcher does; its column problem says what is wrong and
+# what to do.
 
 use strict;
 use warnings FATAL => 'all';
@@ -61,7 +61,7 @@ ok($node->wait_until_sent, 'dispatch is on again');
 is($redis->count('d'), $count + 1, '... and the message is sent');
 eventually { $node->status('problem IS NULL') eq 't' } 'no problem any more';
 
-# A Redis that may throw away what we need.
+# A Redis that may evict keys that the outbox needs.
 $redis->cli('CONFIG', 'SET', 'maxmemory', '1gb', 'maxmemory-policy', 'allkeys-lru');
 $redis->cli('CLIENT', 'KILL', 'TYPE', 'normal');
 enqueue();
@@ -70,7 +70,7 @@ ok($node->wait_until_sent, '... while messages are sent');
 $redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
 eventually { $node->status('problem IS NULL') eq 't' } 'no problem any more';
 
-# A cluster, which batches cannot be sent to.
+# A Redis Cluster, to which batches cannot be sent.
 my $cluster = Redis->new(tcp => 1, config => [ '--cluster-enabled', 'yes', '--cluster-port', PostgreSQL::Test::Cluster::get_free_port() ]);
 $node->append_conf('postgresql.conf', "outbox.redis_url = '" . $cluster->url . "'");
 $node->restart;

@@ -1,5 +1,5 @@
-# Nobody waits for outbox.poll_interval: each commit that enqueued wakes the
-# dispatcher.
+# Each commit of a transaction that enqueued a message wakes the dispatcher, so no message
+# waits for outbox.poll_interval.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,9 +18,9 @@ END
 my $sent = 0;
 
 # Does it four times. The dispatcher has other reasons to wake up, about once in a
-# second: without being woken for these it needs as many seconds, always. Being woken
-# it needs none, but on a machine that is busy with other things it may take several
-# tries to see that.
+# second: if these four did not wake it, it would always need as many seconds. On a
+# machine that is busy with other things it may take several tries to see that it needs
+# none.
 sub four_at_once(&$)
 {
 	my ($code, $name) = @_;
@@ -64,7 +64,7 @@ arrives('a DO block that commits', <<'END');
 DO $$ BEGIN PERFORM outbox_enqueue('d', 'x'); COMMIT; END $$
 END
 
-# A session that enqueued and stays.
+# A session that enqueues and stays connected.
 my $session = $node->session;
 arrives('a session that goes on', q{SELECT outbox_enqueue('d', 'x')}, $session);
 arrives('... with prepared transactions',
@@ -93,7 +93,7 @@ $node->sql('CREATE DATABASE fresh');
 $node->sql('CREATE EXTENSION outbox', 'fresh');
 arrives('a new database', q{SELECT outbox_enqueue('d', 'x')}, 'fresh');
 
-# While the dispatcher waits for Redis, which says nothing for a moment.
+# While the dispatcher waits for Redis, which does not answer for a moment.
 my $pid = $node->dispatcher;
 eventually { $node->sql('SELECT max(published) = max(number) FROM outbox.window_0') eq 't' } 'the dispatcher has nothing left to do';
 $redis->pause;
@@ -106,7 +106,7 @@ $sent++;
 $redis->resume;
 eventually { $redis->count('d') == $sent } 'what is committed meanwhile is sent';
 
-# What was committed before somebody could be woken.
+# What was committed before there was a dispatcher to wake.
 $redis->stop;
 $node->sql(q{SELECT outbox_enqueue('d', 'x')});
 $sent++;

@@ -1,5 +1,5 @@
-# CREATE DATABASE ... TEMPLATE copies what is pending and what was sent; both
-# remain the business of the original, as long as there is one.
+# CREATE DATABASE ... TEMPLATE copies what is pending and what was sent. The copy sends
+# neither, as long as the original exists.
 
 use strict;
 use warnings FATAL => 'all';
@@ -45,7 +45,7 @@ all_sent('original and copy send', 'original', 'copy');
 is(sent(), 'later mine old pending', 'each its own, once');
 is(sent('bad'), 'refused', '... also what was deferred');
 
-# Redis loses everything: each sends again what is its own.
+# Redis loses everything: each database sends its own messages again.
 $redis->stop;
 $redis->lose_data;
 enqueue('copy', 'more');
@@ -79,7 +79,7 @@ enqueue('heir', 'its own');
 eventually { $redis->count('d') == 12 } '... and its own';
 is(sent(), 'by copy by original by second copied twice inherited its own last later mine more old pending', '... once');
 
-# Two copies of one that is gone: the one that comes first takes its place.
+# Two copies of an original that is gone: the first one takes its place.
 $redis->stop;
 enqueue('heir', 'inherited once');
 $node->sql("CREATE DATABASE $_ TEMPLATE heir ALLOW_CONNECTIONS false") foreach 'twin', 'other_twin';
@@ -97,7 +97,7 @@ eventually { $redis->count('d') >= 17 } '... also after a restart';
 all_sent('... all of it', 'twin', 'other_twin');
 is($redis->count('d'), 17, '... once');
 
-# A copy of a copy that goes before its dispatcher ever ran. DROP DATABASE waits for all processes.
+# A copy of a copy that is dropped before its dispatcher ever ran. DROP DATABASE waits for all processes.
 my $launcher = $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'outbox launcher%'");
 kill 'STOP', $launcher;
 $node->sql('CREATE DATABASE middle TEMPLATE copy');
@@ -113,7 +113,7 @@ all_sent('... all of it', 'copy', 'end_of_line');
 is($redis->count('d'), 19, '... once');
 like(sent(), qr/of the last of the middle/, '... and nothing else');
 
-# One that has run, and is gone, has left nothing to its copies.
+# A database that had a dispatcher, and is dropped, leaves nothing to its copies.
 $node->sql('CREATE DATABASE begins TEMPLATE copy ALLOW_CONNECTIONS false');
 kill 'STOP', $launcher;
 $node->sql('ALTER DATABASE begins ALLOW_CONNECTIONS true');

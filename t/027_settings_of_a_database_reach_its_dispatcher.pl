@@ -1,5 +1,5 @@
-# ALTER DATABASE gives each database its own Redis, at once; what it sets for
-# sessions in general does not disturb the dispatcher.
+# ALTER DATABASE gives each database its own Redis, at once; settings that are meant for
+# sessions do not disturb the dispatcher.
 
 use strict;
 use warnings FATAL => 'all';
@@ -11,8 +11,8 @@ use Test::More;
 my ($first, $second) = (Redis->new, Redis->new);
 my $node = Outbox->create('main', redis => $first);
 
-# A Redis that was not there all the time gets more than the one message: what
-# it has missed, as far as the log still has it.
+# A Redis that is new to the database gets more than this message: all that it has
+# missed, as far as the log still has it.
 sub arrives
 {
 	my ($redis, $stream, $name, $database) = @_;
@@ -46,7 +46,7 @@ arrives($second, 'main', 'a reload leads to another Redis');
 $node->set('outbox.redis_url' => $first->url);
 arrives($first, 'main', '... and back');
 
-# What hurts sessions.
+# Settings that would make sessions fail.
 my $role = $node->sql('SELECT current_user');
 $node->sql(<<END);
 ALTER DATABASE postgres SET default_transaction_read_only = on;

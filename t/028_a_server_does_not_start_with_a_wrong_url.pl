@@ -1,5 +1,5 @@
-# Where messages go must not depend on a default that somebody did not mean: a
-# server whose outbox.redis_url or outbox.dispatch is wrong does not start.
+# A server whose outbox.redis_url or outbox.dispatch is wrong does not start: with the
+# default in its place, messages would go to the wrong Redis.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,5 +1,5 @@
-# A short torture with a fixed seed: clients, kills, cuts, broken destinations;
-# then the books of clients, PostgreSQL and Redis agree. See dev/torture.
+# A short torture with a fixed seed: clients, kills, cut connections, destinations that
+# refuse; then what clients, PostgreSQL and Redis know is compared. See dev/torture.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,7 +28,7 @@ my $reason = $@;
 
 if ($reason)
 {
-	$run->signal('TERM');    # it stops its servers
+	$run->signal('TERM');    # so that it stops its servers
 	eval { $run->finish };
 }
 is($reason, '', 'it comes to an end');

@@ -1,5 +1,5 @@
-# deliver_at: not before its time, within a second after it. The entry's own
-# number says when Redis got it.
+# A message with deliver_at arrives at that time, or within a second after it. The id of
+# its entry tells when Redis got it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,7 +22,7 @@ END
 	return;
 }
 
-# How many ms after its time each message of a stream came.
+# How many milliseconds after its time each message of a stream arrived.
 sub delays
 {
 	my ($dest) = @_;
@@ -49,21 +49,21 @@ in_time('in time', 16);
 ok($node->wait_until_sent, 'nothing is pending then');
 is($node->status('scheduled'), 0, '... nor scheduled');
 
-# It reaches Redis as any other.
+# It reaches Redis like any other.
 $node->sql(q{BEGIN; SELECT outbox_begin('m'); SELECT outbox_enqueue('whole', 'b', '{"h": 1}', 'id', now() + interval '1 s'); SELECT outbox_commit(); COMMIT});
 is($node->sql(q{SELECT outbox_wait('m', timeout => '100 ms')}), 'f', 'outbox_wait waits for it');
 is($node->sql(q{SELECT outbox_wait('m')}), 't', '... until it is there');
 my ($entry) = $redis->entries('whole');
 is_deeply([ @$entry{qw(id body cause headers)} ], [ 'id', 'b', 'm', { h => 1 } ], 'it comes as it was enqueued');
 
-# What commits only.
+# Only if it is committed.
 $node->sql(q{BEGIN; SELECT outbox_enqueue('undone', 'no', deliver_at => clock_timestamp() + interval '0.5 s'); ROLLBACK});
 $node->sql(q{BEGIN; SAVEPOINT s; SELECT outbox_enqueue('undone', 'no', deliver_at => clock_timestamp() + interval '0.5 s'); ROLLBACK TO s;
 	SELECT outbox_enqueue('undone', 'yes', deliver_at => clock_timestamp() + interval '0.6 s'); COMMIT});
 eventually { $redis->count('undone') > 0 } 'a scheduled message comes';
 is(join(' ', $redis->bodies('undone')), 'yes', '... but none that was rolled back');
 
-# A time that has passed is now.
+# A time in the past means now.
 my $session = $node->session;
 $session->query_safe(q{SELECT outbox_enqueue('late', 'past', deliver_at => 'epoch'), outbox_enqueue('late', 'now', deliver_at => now())});
 eventually { $redis->count('late') == 2 } 'what is scheduled for a time that has passed comes';
@@ -72,7 +72,7 @@ $session->quit;
 
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => 'infinity')}), qr{^22023: deliver_at must be finite}, 'infinity is refused');
 
-# Across restarts: due after it, due during it.
+# Restarts: messages that become due after one, or during one.
 schedule('across', 4);
 schedule('missed', 1);
 eventually { $node->status('scheduled') == 2 } 'two are scheduled';
@@ -83,8 +83,8 @@ $node->start;
 eventually { $redis->count('missed') == 1 } 'what became due while the server was down comes';
 in_time('across', 1);
 
-# Several that become due while the dispatcher sleeps: in the order of the calls,
-# before what is new.
+# Several messages that become due while the dispatcher sleeps arrive in the order of the
+# calls, before new ones.
 my $dispatcher = $node->dispatcher;
 $node->sql(<<'END');
 SELECT outbox_enqueue('order', body, deliver_at => clock_timestamp() + delay)

@@ -1,5 +1,5 @@
-# A message that its destination refuses outbox.max_attempts times is dead: kept,
-# to be seen, tried again or discarded. Later messages overtake it.
+# A message that its destination refuses outbox.max_attempts times is dead: it is kept,
+# shown, and can be retried or discarded. Later messages overtake it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -51,7 +51,7 @@ is($node->sql(q{SELECT outbox_wait('first')}), 't', '... and outbox_wait knows')
 is(dead(), 0, '... nothing is dead');
 is($node->status('problem IS NULL'), 't', '... nor wrong');
 
-# Several destinations; a restart; some come back, some do not.
+# Several destinations, and a restart; some messages are retried, one is discarded.
 $redis->refuse('one', 'two');
 handle("one $_", 'one') foreach 1 .. 3;
 handle("two $_", 'two') foreach 1 .. 3;
@@ -72,7 +72,7 @@ eventually { $redis->count('one') + $redis->count('two') >= 5 } '... and arrive'
 ok($node->wait_until_sent, '... all of them');
 is(bodies('one') . ', ' . bodies('two'), 'one 1 one 3, two 1 two 2 two 3', '... in order, once, but for the discarded one');
 
-# An outage of the server burns no attempt.
+# While Redis is away no attempt is counted.
 $node->set('outbox.max_attempts' => 100, 'outbox.retry_max_delay' => '200ms');
 $redis->refuse('bad');
 handle('patient', 'bad');

@@ -1,5 +1,5 @@
-# outbox_pause(), outbox_resume(), outbox_set_destination(); what they refuse, and
-# whom.
+# outbox_pause(), outbox_resume() and outbox_set_destination(): what they do, and which
+# arguments and roles they refuse.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,5 +1,5 @@
-# A stream that the ACL forbids, or whose last id is used up, refuses what is
-# added. That concerns this destination; a right that we need ourselves does not.
+# A stream that the ACL forbids, or whose last id is used up, refuses what is added. That
+# holds up its own destination only. A right that the dispatcher itself lacks holds up all.
 
 use strict;
 use warnings FATAL => 'all';
@@ -40,8 +40,8 @@ eventually { $redis->count('full') == 2 } 'made anew it gets them';
 ok($node->wait_until_sent, '... for good');
 is(bodies('full') . ', ' . bodies('good'), '4 5, 1 2 3 4 5', '... in order, none twice');
 
-# Without the rights to our own keys, or to run the script, nothing can be sent;
-# that is no fault of a message.
+# Without rights to the dispatcher's own keys, or to run the script, nothing can be sent;
+# no attempt of any message is counted.
 foreach my $rights ([ [ 'resetkeys', '~good' ], [@keys] ], [ ['-evalsha'], ['+@all'] ], [ ['-xadd'], ['+@all'] ], [ [ '-set' ], ['+@all'] ])
 {
 	my ($taken, $given) = @$rights;
@@ -56,7 +56,7 @@ foreach my $rights ([ [ 'resetkeys', '~good' ], [@keys] ], [ ['-evalsha'], ['+@a
 }
 is($redis->count('good'), 9, 'none came twice');
 
-# Each connection finds the same fence, or none, until something passes.
+# Each connection finds the same fence, or none, until something is sent.
 sub connections { my ($n) = $redis->command('INFO', 'stats') =~ /total_connections_received:(\d+)/; return $n; }
 $redis->command('ACL', 'SETUSER', 'sender', '-xadd');
 $redis->command('FLUSHALL');
@@ -69,7 +69,7 @@ $redis->command('ACL', 'SETUSER', 'sender', '+@all', '~forbidden');
 eventually { $redis->count('good') == 10 } '... until it sends what was lost';
 ok($node->wait_until_sent, '... all of it');
 
-# The user itself.
+# The user is disabled.
 $redis->command('ACL', 'SETUSER', 'sender', 'off');
 $redis->command('CLIENT', 'KILL', 'USER', 'sender');
 enqueue('off', 'good');

@@ -1,5 +1,6 @@
-# Two servers that believe to be the same database, a clone beside production or
-# an old primary beside the promoted standby, have one Redis: the lease decides.
+# Two servers take themselves for the same database, as a clone and its original do, or an
+# old primary and the promoted standby. If they have one Redis, the lease decides which
+# of them publishes.
 
 use strict;
 use warnings FATAL => 'all';
@@ -32,8 +33,8 @@ sub all_arrived
 
 sub lease { return eval { $redis->command('GET', $redis->key('lease')) } // ''; }
 sub arrived { my ($body) = @_; return scalar grep { $_ eq $body } $redis->bodies('d'); }
-# Whether a server has written down that all of its messages are sent. What it has
-# not, it sends again if it finds the fence of somebody else.
+# Wait until a server has noted that all of its messages are sent. It sends again what
+# it has not noted, if it finds the fence of another server.
 sub has_noted
 {
 	my ($node) = @_;
@@ -62,13 +63,13 @@ is($production->dispatcher, $incumbent, '... with the same dispatcher');
 is($production->status('problem IS NULL'), 't', '... nothing is wrong there');
 is($clone->status('pending'), 1, 'the clone keeps what it has');
 
-# Production stops cleanly and comes back within the delay.
+# Production stops cleanly and starts again within the delay.
 $production->restart;
 $incumbent = $production->dispatcher;
 eventually { lease() =~ /process $incumbent$/ } 'production takes its lease again after a restart';
 is(arrived('of the clone'), 0, '... and the clone has not used the moment');
 
-# Immediately stopped, the lease is left behind; but it is its own.
+# An immediate stop leaves the lease behind; the server that had it knows it again.
 $production->stop('immediate');
 isnt(lease(), '', 'an immediate stop leaves the lease');
 my $log = $production->log_position;
@@ -91,7 +92,7 @@ my $taken = seconds
 cmp_ok($taken, '>', 1.9, '... after outbox.takeover_delay');
 like($clone->log_since($log), qr/this server publishes now/, '... and the log says so');
 
-# It is the incumbent now. Killed, it leaves the lease to run out.
+# The clone publishes now. When it is killed, its lease must run out.
 $production->start;
 eventually { waits($production) } 'production waits for the clone now';
 $production->sql(q{SELECT outbox_enqueue('d', 'of production')});
@@ -101,8 +102,8 @@ push @sent, 'of production';
 all_arrived('when the clone has died, production takes over');
 $clone->clean_node;
 
-# A standby is promoted while the old primary's dispatcher sleeps with messages
-# to send; both have them.
+# A standby is promoted while the dispatcher of the old primary is stopped with messages
+# to send, which both servers have.
 $production->backup('second');
 my $standby = Outbox->new('standby');
 $standby->init_from_backup($production, 'second', has_streaming => 1);
@@ -121,7 +122,7 @@ eventually { waits($production) } 'an old primary that wakes up finds the lease 
 enqueue($standby, 'last');
 all_arrived('the new one goes on');
 
-# By hand.
+# An administrator deletes the lease.
 $production->stop('fast');
 $standby->set('outbox.dispatch' => 'off');
 eventually { $standby->status('dispatcher_state') eq 'off' } 'outbox.dispatch = off';

@@ -1,5 +1,5 @@
 # Redis comes back as it was some time ago, or is emptied while the dispatcher's
-# connection stays open. What it lost is in the log; what it kept is not sent again.
+# connection stays open. What it lost is sent again from the log; what it kept is not.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +13,7 @@ my $redis = Redis->new(config => [ '--appendonly', 'no' ]);
 my $node = Outbox->create('main', redis => $redis);
 my $sent = 0;
 
-# Each message goes to each stream.
+# Enqueues each message for each stream.
 sub enqueue
 {
 	my ($count) = @_;
@@ -47,7 +47,7 @@ $redis->start;
 all_is_there('Redis comes back with an older RDB');
 unlike($node->log_since($log), qr/has no fence|never opened|older than the windows/, '... which is no reason to complain');
 
-# Its failure is not seen: between two messages, while idle.
+# The dispatcher does not see that Redis was away: it is idle.
 $redis->cli('SAVE');
 enqueue(700);
 all_is_there('a long window arrives');
@@ -55,7 +55,7 @@ $redis->kill9;
 $redis->start;
 all_is_there('it is lost while nobody sends');
 
-# The fence alone went back: what is still there may repeat from the fence on.
+# Only the fence goes back: what is behind it may be sent again.
 my $fence = $redis->key('fence');
 my $value = $redis->command('GET', $fence);
 my $kept = $sent;
@@ -67,18 +67,18 @@ eventually { 0 == grep { $redis->count($_) < $sent + 5 } @streams } 'a fence tha
 ok($node->wait_until_sent, '... for good');
 is(join(' ', $redis->bodies($_)), join(' ', 1 .. $sent - 1, $kept + 1 .. $sent), "... $_: only what came after it repeats") foreach @streams;
 
-# FLUSHALL, with nothing to send: the renewal of the lease notices.
+# FLUSHALL, with nothing to send: it is noticed when the lease is renewed.
 $log = $node->log_position;
 $redis->cli('FLUSHALL');
 all_is_there('FLUSHALL behind an idle connection is noticed');
 like($node->log_since($log), qr/Redis has no fence of this database; sending all/, '... and the log says so');
 
-# FLUSHALL, and the next message notices.
+# FLUSHALL: it is noticed with the next message.
 $redis->cli('FLUSHALL');
 enqueue(1);
 all_is_there('FLUSHALL before a message');
 
-# Not all of it.
+# Only some keys are deleted.
 $redis->cli('DEL', $fence, $streams[0]);
 enqueue(1);
 eventually { $redis->count($streams[0]) >= $sent } 'a fence that was deleted';
@@ -86,7 +86,7 @@ is(join(' ', $redis->bodies($streams[0])), join(' ', 1 .. $sent), '... makes eve
 $redis->cli('FLUSHALL');
 all_is_there('and once more');
 
-# What is kept is what can be sent: on this side of the replay window.
+# What the log does not keep any more cannot be sent.
 $node->set('outbox.redis_data_loss' => 'resume');
 $log = $node->log_position;
 $redis->cli('FLUSHALL');

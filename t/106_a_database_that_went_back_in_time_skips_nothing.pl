@@ -1,5 +1,5 @@
-# PostgreSQL is restored to an earlier point; the fence in Redis names a window
-# that this database has never opened, or another one of the same number.
+# PostgreSQL is restored to an earlier time: the fence in Redis names a window that this
+# database has never opened, or has opened as another one.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,7 +16,7 @@ my $node = Outbox->create('main', redis => $redis, conf => "outbox.takeover_dela
 sub enqueue { my (@bodies) = @_; $node->sql("SELECT outbox_enqueue('d', '$_')") foreach @bodies; return; }
 sub bodies { return join ' ', $redis->bodies('d'); }
 
-# Waits until the tables say that all is sent.
+# Waits until the tables show that all is sent.
 sub settle
 {
 	return $node->poll_query_until('postgres', q{SELECT published = number FROM outbox.window_0 ORDER BY number DESC LIMIT 1})
@@ -51,7 +51,7 @@ enqueue(4 .. 9);
 $redis->start;
 eventually { bodies() eq '1 2 3 pending 4 5 6 7 8 9' } 'more arrive';
 
-# Back to before all this; nothing of it is known.
+# Back to the time before all this.
 my $log = back_in_time('sent');
 eventually { $node->log_since($log) =~ /the fence in Redis names window \d+, which this database never opened; going on after window \d+/ }
 'a database that went back finds a fence that it does not know';
@@ -61,7 +61,7 @@ eventually { bodies() eq '1 2 3 pending 4 5 6 7 8 9 a' } 'a new message goes out
 enqueue('b');
 eventually { bodies() eq '1 2 3 pending 4 5 6 7 8 9 a b' } '... and the next one';
 
-# As many windows as there were: the number is known, but not the window.
+# As many windows are opened as there were: the number is known, but the window is another one.
 ok(settle(), 'all is noted');
 $log = back_in_time('sent');
 $redis->stop;
@@ -71,7 +71,7 @@ eventually { $redis->count('d') == 32 } 'a database that has opened as many wind
 is(bodies(), join(' ', '1 2 3 pending 4 5 6 7 8 9 a b', map { "c$_" } 1 .. 20), '... skips none of them and repeats nothing');
 like($node->log_since($log), qr/which this database never opened/, '... and the log says so');
 
-# What was pending at that time is sent, for nobody knows that it was.
+# What was pending at that time is sent, for it is not known that it was sent later.
 back_in_time('pending');
 enqueue('last');
 eventually { (bodies() =~ /last$/) } 'what was pending is sent again';

@@ -1,5 +1,5 @@
-# pg_upgrade moves a cluster: what was sent stays sent, what was not is sent once,
-# records are known; so is a copy of a database.
+# After pg_upgrade, what had been sent is not sent again, what had not is sent once, and
+# all records are known. The same holds for a copy of a database in the cluster.
 
 use strict;
 use warnings FATAL => 'all';
@@ -60,7 +60,7 @@ ok($new->wait_until_sent, '... for good');
 is($new->status('problem IS NULL', $_), 't', "nothing is wrong in $_") foreach 'postgres', 'copy';
 unlike($new->log_since(0), qr/never opened|has no fence|ERROR|PANIC/, '... nor was');
 
-# Redis loses everything: the new cluster still has what it may have lost.
+# Redis loses everything: the new cluster sends it again from its log.
 $redis->cli('FLUSHALL');
 eventually { bodies('d') eq '1 2 3 4 5 6 7 8' && bodies('bad') eq 'refused' && bodies('copied') eq 'of the copy' } 'a Redis that was emptied gets it all again';
 

@@ -1,4 +1,4 @@
-# outbox_send() sends now, whatever becomes of the transaction, and tells every
+# outbox_send() sends at once, whether or not the transaction commits, and reports each
 # failure; outbox_replay() sends again what the log retains.
 
 use strict;
@@ -54,7 +54,7 @@ $redis->resume;
 $redis->stop;
 like($node->sql_error(q{SELECT outbox_send('now', 'x')}), qr/^08006/, 'a Redis that is away is an error');
 
-# A hundred failures, and successes, in one session leave no descriptor open.
+# A hundred failures, and as many successes, in one session leave no descriptor open.
 sub descriptors { return scalar(() = glob "/proc/$_[0]/fd/*"); }
 my $fails = q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP BEGIN PERFORM outbox_send('now', 'x'); EXCEPTION WHEN connection_failure THEN NULL; END; END LOOP; END $$};
 $session = $node->session;

@@ -1,4 +1,4 @@
-# outbox.max_log_size: a Redis that is away for a weekend must not fill the disk.
+# outbox.max_log_size: if Redis is away for long, the log does not fill the disk.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,7 +16,7 @@ outbox.cleanup_interval = '100ms'
 END
 my @sent;
 
-# A hundred messages of 8 kB that do not compress; what psql says if they are refused.
+# Enqueues a hundred messages of 8 kB that cannot be compressed; returns the error if they are refused.
 sub enqueue
 {
 	my $body = @sent + 1;
@@ -64,7 +64,7 @@ wait_until { $error = enqueue(); $error eq '' };
 is($error, '', 'when the log has been emptied messages are taken again');
 is_complete('... and sent');
 
-# What was sent stays in the log for a time, and may fill it.
+# What was sent stays in the log for some time, and may fill it.
 $node->set('outbox.replay_window' => '1h');
 wait_until { $error = enqueue(); $error ne '' };
 like($error, qr/^53400/, 'messages that are sent but kept for a replay fill the log, too');
@@ -77,7 +77,7 @@ is(join('', map { enqueue() } 1 .. 8), '', 'without a limit none is refused');
 $redis->start;
 is_complete('... and all are sent');
 
-# Emptying a segment locks it, and so may others.
+# A segment is locked while it is emptied, or by somebody else.
 my $other = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state <> 'current' ORDER BY state = 'empty' DESC LIMIT 1});
 my $locker = $node->session;
 $node->set('outbox.max_log_size' => '1GB');
@@ -87,7 +87,7 @@ is($node->sql(q{SET statement_timeout = '20s'; SELECT log_size > 0 FROM outbox.s
 $locker->query_safe('COMMIT');
 $locker->quit;
 
-# What is remembered of deferred messages goes with their segment, however many there are.
+# What is remembered of deferred messages is removed with their segment, however many there are.
 $node->set('outbox.replay_window' => '1s');
 $node->sql(q{SELECT outbox_enqueue('later', 'x', deliver_at => now() + interval '500 ms') FROM generate_series(1, 20)});
 eventually { $redis->count('later') == 20 } 'messages were deferred and sent';

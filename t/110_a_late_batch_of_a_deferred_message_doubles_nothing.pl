@@ -1,5 +1,5 @@
-# A batch hangs in the network; over the next connection its message is refused
-# and deferred, so the fence need not move. The late batch must not pass.
+# A batch is held back in the network; over the next connection its message is refused and
+# deferred, so the fence need not move. When the batch arrives late, it must do nothing.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,7 +18,7 @@ sub bodies { return join ' ', $redis->bodies($_[0]); }
 $node->sql(q{SELECT outbox_enqueue('good', '0')});
 eventually { $redis->count('good') == 1 } 'a message passes the proxy';
 
-# Alone in its window, and with others before and behind it.
+# The message is alone in its window, or has others before or behind it.
 my $round = 0;
 foreach my $others ([], ['before'], ['behind'], [ 'before', 'behind' ])
 {

@@ -1,5 +1,5 @@
-# With a synchronous standby a message is sent only when the standby has it, also
-# if its own transaction did not wait, and whatever happens to the dispatcher.
+# With a synchronous standby a message is sent only when the standby has it, also if its
+# own transaction did not wait for that, and also if the dispatcher ends meanwhile.
 
 use strict;
 use warnings FATAL => 'all';
@@ -12,7 +12,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis,
 	init => { allows_streaming => 1 }, conf => 'restart_after_crash = on');
 
-# Not even waited for.
+# The transaction does not wait for the standby.
 sub enqueue
 {
 	my ($body) = @_;
@@ -80,7 +80,7 @@ $node->sql('ALTER SYSTEM RESET synchronous_standby_names');
 $node->reload;
 arrives('before waits and this after the start', 'without a standby all is sent, in order, none twice');
 
-# A real one.
+# With a real standby.
 $node->backup('base');
 my $standby = Outbox->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);

@@ -1,4 +1,4 @@
-# VACUUM FULL and CLUSTER move the rows of a window that is being published.
+# VACUUM FULL and CLUSTER may move the rows of a window while it is being published.
 
 use strict;
 use warnings FATAL => 'all';
@@ -23,15 +23,15 @@ sub enqueue
 
 sub log_tables { return split /\n/, $node->sql(q{SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND oid::regclass::text ~ '^outbox\.(log|window)_\d+$'}); }
 
-# Half of what is in the tables was aborted, so that rows do move.
+# Half of what is in the tables was aborted, so that the other rows are moved.
 sub abort
 {
 	$node->sql(q{BEGIN; SELECT count(outbox_enqueue('aborted', 'x')) FROM generate_series(1, 3000) i; ROLLBACK});
 	return;
 }
 
-# Redis hangs while a window is published. If it hangs in a renewal of the lease
-# instead, no window is opened: it is let go, and hangs once more.
+# Makes Redis hang while a window is published. If it hangs while the lease is renewed
+# instead, so that no window is opened, this is tried again.
 sub hang_amid_a_window
 {
 	return wait_until
@@ -62,7 +62,7 @@ foreach my $command ('VACUUM FULL %s', 'CLUSTER %s USING log_0_tx_idx', 'ALTER T
 	is(join(' ', $redis->bodies('d')), join(' ', 1 .. $sent), '... in order, none lost, none twice');
 }
 
-# The same with a dispatcher that dies meanwhile, and a window that is read again.
+# The same, but the dispatcher dies meanwhile, and the next one reads the window again.
 abort();
 my $count = $sent;
 enqueue(8000);

@@ -1,5 +1,6 @@
-# Whoever dies has a successor, without any commit to call for one; and wherever
-# kill -9 meets a dispatcher, nothing is lost, doubled or put out of order.
+# A launcher or dispatcher that dies is started again, without any commit that would
+# cause that; and kill -9 of a dispatcher, at whatever moment, loses, doubles or reorders
+# nothing.
 
 use strict;
 use warnings FATAL => 'all';
@@ -38,7 +39,7 @@ is(process('dispatcher'), $dispatcher, '... the dispatcher goes on');
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 successor('dispatcher', $dispatcher);
 
-# Both in the other order, and both at once.
+# In the other order, and both at the same time.
 ($launcher, $dispatcher) = (process('launcher'), process('dispatcher'));
 $node->sql("SELECT pg_terminate_backend($dispatcher), pg_terminate_backend($launcher)");
 successor('launcher', $launcher);
@@ -48,7 +49,7 @@ $node->sql("SELECT pg_terminate_backend($dispatcher)");
 successor('dispatcher', $dispatcher);
 ok($node->poll_query_until('postgres', q{SELECT dispatcher_state = 'idle' FROM outbox.status}), '... that works');
 
-# The load takes turns, so the number says the order.
+# Transactions take turns, so the numbers tell the order.
 my $script = <<'END';
 BEGIN;
 UPDATE turn SET n = n + 1 RETURNING n \gset

@@ -1,6 +1,6 @@
-# A segment of the log that a forgotten transaction has written to stays, younger ones
-# are emptied: the windows that are kept have a gap. A Redis that lost its data
-# gets what comes after the gap.
+# A segment of the log to which a forgotten transaction has written is kept, while later
+# ones are emptied: there is a gap between the windows that are kept. A Redis that lost
+# its data gets what comes after the gap.
 
 use strict;
 use warnings FATAL => 'all';
@@ -42,7 +42,7 @@ sub is_in_order_and_goes_on
 	return @bodies;
 }
 
-# How many windows are missing between the oldest and the newest one.
+# How many windows are missing between the oldest one and the newest one.
 sub gap
 {
 	return $node->sql(<<END);
@@ -86,7 +86,7 @@ like($node->log_since($log), qr/the fence in Redis is older than the windows tha
 like($node->status('problem'), qr/some may be missing/, '... and problem says what may be missing');
 is($node->dispatcher, $dispatcher, '... by the same dispatcher');
 
-# A successor has the same to go on from.
+# The next dispatcher goes on from the same place.
 ok(gap() > 0, 'the gap is still there');
 kill 'KILL', $dispatcher;
 $redis->cli('FLUSHALL');
@@ -94,7 +94,7 @@ eventually { $node->answers } 'the server is back after a crash, which ended the
 is_in_order_and_goes_on('Redis is emptied and the dispatcher killed');
 eval { $writer->{run}->finish };
 
-# A forgotten writer that commits in the end.
+# The forgotten transaction commits in the end.
 $writer = $node->session;
 $writer->query_safe('BEGIN');
 $writer->query_safe(q{SELECT outbox_enqueue('forgotten', 'y')});

@@ -1,5 +1,5 @@
-# Every state in which Redis as a whole cannot be used: callers do not notice,
-# nothing is lost or doubled, no attempt is charged to a message.
+# In each state in which Redis as a whole cannot be used, callers do not notice anything,
+# nothing is lost or doubled, and no attempt of a message is counted.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +13,7 @@ my $redis = Redis->new(tcp => 1, config => [ '--enable-debug-command', 'local', 
 my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $redis->tcp_url . "'\noutbox.max_attempts = 2");
 my @sent;
 
-# A client that is connected already.
+# A client that connects before the state begins.
 my $socket = IO::Socket::UNIX->new(Peer => $redis->socket) or die "could not connect: $!";
 binmode $socket;
 
@@ -32,7 +32,7 @@ sub enqueue
 	return seconds { $node->sql("SELECT outbox_enqueue(d, '$body') FROM unnest('{a,b}'::text[]) d") };
 }
 
-# Enqueues before, in and after a state, which must show as $error.
+# Enqueues before, in and after a state, which must be reported as $error.
 sub outlives
 {
 	my ($name, $error, $enter, $leave) = @_;
@@ -62,7 +62,7 @@ sub outlives_setting
 	return outlives($setting, $error, sub { command('CONFIG', 'SET', $setting, $bad) }, sub { command('CONFIG', 'SET', $setting, $good) });
 }
 
-# SCRIPT FLUSH costs one round only.
+# After SCRIPT FLUSH a batch is sent once more.
 enqueue('with the script');
 ok($node->wait_until_sent, 'messages arrive');
 command('SCRIPT', 'FLUSH');
@@ -82,7 +82,7 @@ outlives('without its master', qr/MASTERDOWN|READONLY/,
 	sub { command('CONFIG', 'SET', 'replica-serve-stale-data', 'no'); command('REPLICAOF', '127.0.0.1', PostgreSQL::Test::Cluster::get_free_port()) },
 	sub { command('REPLICAOF', 'NO', 'ONE') });
 
-# A script of somebody else does not end.
+# Another client's script does not end.
 my $loop;
 outlives('busy', qr/BUSY/,
 	sub {
@@ -91,7 +91,7 @@ outlives('busy', qr/BUSY/,
 	},
 	sub { command('SCRIPT', 'KILL'); eval { $loop->finish } });
 
-# The snapshot cannot be written.
+# Redis cannot write its snapshot.
 my $obstacle = "$redis->{folder}/data/dump.rdb";
 outlives('without snapshots', qr/MISCONF/,
 	sub {
@@ -107,7 +107,7 @@ outlives('without snapshots', qr/MISCONF/,
 		command('CONFIG', 'SET', 'save', '');
 	});
 
-# Loading a large file: slowly, one key a millisecond.
+# Redis loads a large file, at one key in a millisecond.
 my $loading;
 command('DEBUG', 'POPULATE', 20000);
 outlives('loading', qr/LOADING/,
@@ -122,7 +122,7 @@ outlives('loading', qr/LOADING/,
 		command('CONFIG', 'SET', 'key-load-delay', 0);
 	});
 
-# It wants a password; then another one.
+# Redis asks for a password; then for another one.
 outlives('password wanted', qr/NOAUTH/,
 	sub {
 		command('CONFIG', 'SET', 'requirepass', 'secret');

@@ -1,5 +1,5 @@
-# The URL may name sentinels: they are asked who is master, one that is down or
-# does not know is passed over, and after a failover dispatch goes on there.
+# If the URL names sentinels, they are asked for the master; a sentinel that is down or
+# does not know the master is passed over; after a failover messages go to the new master.
 
 use strict;
 use warnings FATAL => 'all';
@@ -36,7 +36,7 @@ eventually { $master->count('sentinel') == 1 } 'the master that the sentinels na
 eventually { $replica->count('sentinel') == 1 } 'its replica has them too';
 
 
-# Until they know each other and the replica they cannot agree on anything.
+# They cannot agree on anything until they know each other and the replica.
 foreach my $sentinel (@sentinels)
 {
 	wait_until

@@ -1,6 +1,6 @@
-# The dispatcher is ended at each kill point in its source, and killed at those
-# that it passes again and again: what committed is in Redis, once and in order;
-# what did not is not there.
+# The dispatcher is ended at each kill point in its source, and killed at those that it
+# passes again and again: what has committed is in Redis, once and in order, and nothing
+# else is.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,6 +1,5 @@
-# The whole server goes down at once, at each kill point in the dispatcher's
-# source: what committed is in Redis, once and in order; what did not is not
-# there.
+# All processes of the server are killed at once, at each kill point in the dispatcher's
+# source: what has committed is in Redis, once and in order, and nothing else is.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,6 +1,6 @@
-# A session is ended, is killed, and goes down with the server, at each kill
-# point in the source of what sessions do, with and without PREPARE TRANSACTION.
-# Its message is delivered again: outbox_begin() knows whether it was processed.
+# A session is ended, is killed, or goes down with the server, at each kill point in the
+# source of what sessions do, with and without PREPARE TRANSACTION. When its message is
+# delivered again, outbox_begin() knows whether it was processed.
 
 use strict;
 use warnings FATAL => 'all';
@@ -38,7 +38,7 @@ SELECT outbox_begin('old'), outbox_commit();
 END
 }
 
-# Handles one message; who was armed dies.
+# Handles one message; the process dies if its kill point is armed.
 sub deliver
 {
 	my ($msgid, $concurrency, $prepared) = @_;
@@ -48,7 +48,7 @@ sub deliver
 	return $msgid;
 }
 
-# What a transaction manager would do after a crash.
+# Does what a transaction manager does after a crash.
 sub end_prepared
 {
 	my ($how) = @_;
@@ -78,7 +78,7 @@ foreach my $manner ('end', 'kill', 'server')
 			my $name = "$manner, $concurrency: $point";
 			my $msgid;
 
-			# What has not happened by COMMIT does by PREPARE TRANSACTION.
+			# What does not happen in COMMIT happens in PREPARE TRANSACTION.
 			arm($node, $point, $manner);
 			ok(wait_until { $msgid = deliver('m' . ++$deliveries, $concurrency, $turn++); fired($node) }, $name);
 			revive($node, $manner) or BAIL_OUT('the server is gone');

@@ -1,5 +1,5 @@
-# Whoever starts next, or dumps, knows that nothing is pending: also when the
-# server stops right behind the last message.
+# A clean stop notes what was published, also right behind the last message: the next
+# dispatcher, and a dump, know that nothing is pending.
 
 use strict;
 use warnings FATAL => 'all';
@@ -11,7 +11,7 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
 
-# What the tables tell, without a dispatcher that asks Redis.
+# What the tables show, without a dispatcher that asks Redis.
 sub pending_after
 {
 	my ($stop) = @_;
@@ -36,7 +36,7 @@ foreach my $mode ('fast', 'smart')
 	is(pending_after(sub { $node->stop($mode) }), 0, '... as is known after the stop');
 }
 
-# A table that somebody holds is not waited for.
+# The stop does not wait for a table that is locked.
 $node->sql(q{SELECT outbox_enqueue('d', 'x')});
 eventually { $redis->count('d') == 3 } 'a message arrives while a window table is about to be locked';
 my $session = $node->session;
@@ -46,7 +46,7 @@ $node->start;
 eval { $session->quit };
 ok($node->wait_until_sent, '... and what was not noted is found in Redis');
 
-# Without Redis nothing is noted that is not known.
+# Without Redis, nothing more is noted.
 $redis->stop;
 $node->sql(q{SELECT outbox_enqueue('d', 'y')});
 eventually { $node->status('redis_state') eq 'down' } 'Redis is gone';

@@ -1,5 +1,5 @@
-# A copy by TEMPLATE sends what was committed in it before its dispatcher first
-# ran, and nothing else, whatever was done to its row in pg_database meanwhile.
+# A copy by CREATE DATABASE ... TEMPLATE sends what was committed in it before its
+# dispatcher first ran, and nothing else, even if its row in pg_database was changed.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +19,7 @@ sub enqueue
 	return;
 }
 
-# No dispatcher starts while the launcher stands still.
+# No dispatcher starts while the launcher is stopped.
 sub copy
 {
 	my ($original, $copy) = @_;
@@ -96,7 +96,7 @@ my @bodies = (
 	'prepared', 'younger', 'later', 'of the second');
 all_sent('each sends what was committed in it', @bodies);
 
-# The log of a copy still holds what is its original's.
+# The log of a copy still holds messages of its original.
 $redis->stop;
 $redis->lose_data;
 enqueue('second', 'after the loss');

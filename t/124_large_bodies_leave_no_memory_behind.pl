@@ -1,5 +1,5 @@
-# A body of 64 MiB arrives whole, and the dispatcher needs no more memory for it
-# afterwards than before.
+# A body of 64 MiB arrives whole, and afterwards the dispatcher has as much memory as
+# before.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'");
 my $piece = '0123456789abcdef';
 
-# What a process has beyond shared memory, in MB.
+# The memory of a process in megabytes, without shared memory.
 sub private_memory
 {
 	my ($pid) = @_;
@@ -35,7 +35,7 @@ ok($node->wait_until_sent, 'a body of 1 MiB');
 my $pid = $node->dispatcher;
 cmp_ok(private_memory($pid), '<', 64, 'the dispatcher needs less than 64 MB');
 
-# Twice 64 MiB would need twice the memory if both were under way at a time.
+# Two such bodies would need twice the memory if both were sent at the same time.
 foreach my $mib (64, 64, 20, 20, 20)
 {
 	enqueue("large $mib", $mib);

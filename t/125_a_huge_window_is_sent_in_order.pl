@@ -1,6 +1,6 @@
-# What was enqueued while dispatch was off is one window, with more messages than
-# are kept in memory, of transactions whose order is not that of their calls, for many
-# destinations.
+# What was enqueued while dispatch was off is sent as one window. Here it has more
+# messages than are kept in memory, transactions whose order is not that of their calls,
+# and many destinations.
 
 use strict;
 use warnings FATAL => 'all';
@@ -40,7 +40,7 @@ sub enqueue
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
 
-# The transaction that is the older one enqueues after the other one has committed.
+# The older transaction enqueues after the other one has committed.
 my $older = $node->session;
 $older->query_safe(q{BEGIN; SELECT outbox_enqueue('first', 'x');});
 $node->sql(enqueue(0));
@@ -48,14 +48,14 @@ $older->query_safe(enqueue($messages) . 'COMMIT;');
 $older->quit;
 $node->set('outbox.dispatch' => 'on');
 
-# Its successor finds the place amid the window.
+# The next dispatcher finds the place within the window.
 ok($node->poll_query_until('postgres', 'SELECT sent >= 1000 FROM outbox.status'), 'it is being sent');
 is($node->status('windows'), 1, '... in one window');
 $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
 ok($node->wait_until_sent, 'all is sent, though the dispatcher was ended amid it');
 is($redis->cli('EVAL', $in_order, 0, $destinations), 2 * $messages . ' messages, 0 out of order', 'each message once, and in order');
 
-# Nothing is left of the files in which it was sorted.
+# No files are left of sorting it.
 my $temporary = 'SELECT count(*) FROM pg_ls_tmpdir()';
 is($node->sql($temporary), 0, 'no temporary file is left');
 

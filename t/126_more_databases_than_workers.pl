@@ -1,5 +1,5 @@
-# Each database needs a worker. Without enough of them some databases wait, and say
-# so; those that are served are not disturbed. With enough all are served.
+# Each database needs a worker. If there are too few, some databases wait, which their
+# outbox.status says, and the others are not disturbed. With enough workers, all are served.
 
 use strict;
 use warnings FATAL => 'all';

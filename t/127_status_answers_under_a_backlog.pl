@@ -1,6 +1,5 @@
-# outbox.status reads about as little whatever there is: a huge transaction in
-# progress, one that was rolled back, a backlog. Blocks are counted, for time depends
-# on the machine.
+# outbox.status reads few blocks, also beside a huge transaction in progress, one that
+# was rolled back, or a backlog. Blocks are counted because time depends on the machine.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +13,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
 my $enqueue = "SELECT count(outbox_enqueue('d', 'x')) FROM generate_series(1, $messages)";
 
-# Blocks that a look at the view touches: the first look, for it marks dead rows for those that follow.
+# Blocks that a query of the view touches. Only the first query counts, for it marks dead rows for later ones.
 sub blocks
 {
 	my ($hit, $read) = (0, 0);
@@ -25,7 +24,7 @@ sub blocks
 	return ($hit // 0) + ($read // 0);
 }
 
-# Nothing is in a window that would hide it: Redis is away, dispatch is off.
+# Dispatch is off, so no window hides what is pending.
 $node->sql("SELECT outbox_enqueue('d', 'x')");
 ok($node->wait_until_sent, 'idle');
 my $idle = blocks();
@@ -46,7 +45,7 @@ $node->sql($enqueue);
 cmp_ok(blocks(), '<', $idle + 300, 'nor are all when it is committed');
 cmp_ok($node->status('pending'), '>=', $messages, '... but their number is estimated');
 
-# The dispatcher skips what was rolled back, too, and finds the rest.
+# The dispatcher skips what was rolled back as well, and finds the rest.
 $node->set('outbox.dispatch' => 'on');
 ok($node->wait_until_sent, 'it is sent');
 is($redis->count('d'), $messages + 2, '... each message once');

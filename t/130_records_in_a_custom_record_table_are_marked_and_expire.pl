@@ -1,6 +1,6 @@
-# An endpoint keeps its records in a custom record table: they are marked
-# when their messages are in Redis, and deleted when the retention has passed
-# since then. What is not marked stays.
+# An endpoint keeps its records in a custom record table. They are marked when their
+# messages are in Redis, and deleted when the retention has passed since then. What is not
+# marked stays.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,7 +28,7 @@ SELECT outbox_create_endpoint('inbox', retention => '1 hour', record_table => 'i
 SELECT outbox_create_endpoint('ids', 'pessimistic', record_table => 'ids');
 END
 
-# Handles a message with so many outgoing ones.
+# Handles a message that enqueues so many messages.
 sub handle
 {
 	my ($endpoint, $msgid, $count) = @_;
@@ -62,7 +62,7 @@ is($node->sql(q{SELECT name, record_table, records, duplicates, size > 0, oldest
 is($node->sql('SELECT count(*) FROM (SELECT 1 FROM outbox.record_0 UNION ALL SELECT 1 FROM outbox.record_1) r'), 0, 'our own tables have none');
 ok(is_duplicate('inbox', 'm1') && is_duplicate('ids', uc $id), 'duplicates are found');
 
-# Redis is away: nothing is marked.
+# While Redis is away nothing is marked.
 $redis->stop;
 handle('inbox', 'm3', 1);
 is($node->sql(q{SELECT outbox_wait('m3', 'inbox', '0.3 s')}), 'f', 'outbox_wait() waits while Redis is away');
@@ -70,8 +70,8 @@ is($node->sql(q{SELECT done FROM inbox WHERE ref = 'm3'}), 'f', '... and the rec
 $redis->start;
 is($node->sql(q{SELECT outbox_wait('m3', 'inbox')}), 't', 'Redis is back');
 
-# A record is marked when all that it carries is in Redis, and not while a
-# message of it is deferred; that holds up nothing else.
+# A record is marked when all its messages are in Redis, and not while one of them is
+# deferred. That holds up nothing else.
 $redis->refuse('bad');
 $node->sql(q{BEGIN; SELECT outbox_begin('m4', 'inbox'), outbox_enqueue('bad', '4'), outbox_enqueue('d', '4'), outbox_commit(); COMMIT});
 $node->sql(q{BEGIN; SELECT outbox_begin('m5', 'inbox'), outbox_enqueue('later', '5', deliver_at => clock_timestamp() + '1 h'), outbox_commit(); COMMIT});
@@ -86,8 +86,8 @@ is($node->sql(q{SELECT outbox_wait('m4', 'inbox')}), 't', '... until the message
 is($node->sql(q{SELECT done, done_at > now() - interval '1 minute' FROM inbox WHERE ref = 'm4'}), 't|t', '... then it is marked, and its retention begins');
 $node->sql(q{DELETE FROM inbox WHERE ref IN ('m5', 'm6')});
 
-# One that is dead is not in Redis either: its record stays unmarked until the
-# message is sent after all, or discarded.
+# A dead message is not in Redis either: its record is not marked until the message is
+# sent after all, or discarded.
 $node->sql(q{ALTER SYSTEM SET outbox.max_attempts = 1; SELECT pg_reload_conf()});
 foreach my $how ('outbox_retry', 'outbox_discard')
 {

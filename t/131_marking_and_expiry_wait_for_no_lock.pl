@@ -1,6 +1,5 @@
-# Somebody holds a lock on a record, or on the whole table, for as long as he
-# likes: the dispatcher marks and deletes what is free, sends everything, and
-# does the rest when the lock is gone.
+# While somebody holds a lock on a record, or on the whole table, what is not locked is
+# marked and deleted, and everything is sent; the rest is done when the lock is released.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,7 +21,7 @@ END
 
 sub unmarked { return $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY message_id) FROM inbox WHERE NOT dispatched}); }
 
-# The dispatcher is asked not to send until the row is locked.
+# Nothing is sent until the row is locked.
 my $writer = $node->session;
 $node->sql('SELECT outbox_pause()');
 $node->handle("m$_", 'own') foreach 1 .. 3;
@@ -36,7 +35,7 @@ is($node->sql(q{SELECT outbox_wait('n3', 'own'), outbox_wait('o1', 'other')}), '
 is($node->sql(q{SELECT outbox_wait('m2', 'own', '0')}), 'f', '... but that one');
 is($node->status('pending'), 0, 'it is not pending');
 
-# Nothing is let go that its receipt may still be needed for.
+# Nothing for which its receipt may still be needed is removed.
 sub log_has_receipt
 {
 	return $node->sql(q{SELECT count(*) FROM (SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
@@ -88,7 +87,7 @@ $writer->query_safe('ROLLBACK');
 is($node->sql('SELECT outbox_cleanup()'), 4, '... to the next round');
 $writer->quit;
 
-# And nobody waits for the dispatcher: it holds locks for moments only.
+# Nobody waits for the bookkeeper, which holds locks for moments only.
 $node->sql(q{INSERT INTO inbox SELECT 'old ' || i, true, now() - interval '2 hours' FROM generate_series(1, 20000) i});
 my $load = $node->start_load(clients => 2, scripts => [ <<'END' ]);
 \set n random(1, 1000000000)
@@ -106,7 +105,7 @@ ok($node->wait_until_sent, 'all is sent');
 eventually { unmarked() eq '' } '... and marked';
 is($redis->count('load'), $node->sql(q{SELECT count(*) FROM inbox WHERE message_id LIKE 'load%'}), '... and as many messages as records');
 
-# The owner inserts ids at the same moment: that is a duplicate and never an error.
+# The owner inserts ids at the same time: that makes a duplicate and never an error.
 $node->sql('CREATE SEQUENCE turn');
 foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 {

@@ -1,6 +1,6 @@
-# A process or the server is killed when messages are in Redis and their records
-# not yet marked: the successor marks them, and sends nothing again. Under load,
-# wherever kill -9 meets, each message is processed once, sent once and marked.
+# A process or the server is killed when messages are in Redis and their records are not
+# yet marked: the next process marks them, and nothing is sent again. Under load, whenever
+# kill -9 comes, each message is processed once, sent once and marked.
 
 use strict;
 use warnings FATAL => 'all';
@@ -24,7 +24,7 @@ sub marked { return $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY mess
 
 sub bodies { return join ' ', sort $redis->bodies('d'); }
 
-# Messages are sent and cannot be marked: somebody has locked the table.
+# Messages are sent, and their records cannot be marked: the table is locked.
 sub stop_before_marking
 {
 	my (@msgids) = @_;
@@ -40,7 +40,7 @@ sub stop_before_marking
 	return $locker;
 }
 
-# The locker must be gone before the server, whose crash it would not survive.
+# The session with the lock must end before the server crashes.
 sub forget { my ($session) = @_; eval { $session->quit }; return; }
 
 $node->handle('a1', 'own');

@@ -1,6 +1,6 @@
-# The table of an endpoint is altered, dropped, or its triggers fail: callers get
-# a clear error, the dispatcher says what is wrong and goes on with all else, and
-# when the table is mended nothing has been lost.
+# When the record table of an endpoint is altered or dropped, or its triggers fail, callers
+# get a clear error, outbox.status says what is wrong, everything else goes on, and nothing
+# is lost when the table is repaired.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,7 +26,7 @@ END
 
 sub unmarked { return $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY message_id) FROM hers.inbox WHERE NOT dispatched}); }
 
-# Does something to the table when messages have been committed and not sent.
+# Changes the table when messages have been committed and not sent.
 sub handle_and_break
 {
 	my ($msgid, $sql) = @_;
@@ -38,7 +38,7 @@ sub handle_and_break
 	return;
 }
 
-# Others are not held up.
+# Other endpoints are not held up.
 sub others_go_on
 {
 	my ($msgid) = @_;
@@ -81,7 +81,7 @@ eventually { unmarked() eq '' } 'mended, all is marked';
 is($node->sql('SELECT outbox_cleanup()'), 1, '... and expires');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
-# A trigger would like to have the rights of the dispatcher.
+# A trigger tries to get the rights of the process that runs it.
 $node->sql(<<'SQL');
 CREATE OR REPLACE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -108,7 +108,7 @@ eventually { $node->status('problem') =~ /endpoint "own".*deferrable/ } 'one tha
 $node->sql('DROP TRIGGER fail ON hers.inbox');
 eventually { unmarked() eq '' } '... and without it all is marked';
 
-# A trigger hangs: the dispatcher does not.
+# A trigger hangs: dispatch does not.
 handle_and_break('f1', q{CREATE OR REPLACE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3600); RETURN NEW; END $$;
 	CREATE TRIGGER fail BEFORE UPDATE ON hers.inbox FOR EACH ROW EXECUTE FUNCTION hers.fail()});
 eventually { $node->status('problem') =~ /endpoint "own".*statement timeout/ } 'a trigger that hangs is ended';
@@ -117,7 +117,7 @@ $node->sql('DROP TRIGGER fail ON hers.inbox');
 eventually { unmarked() eq '' } '... and without it all is marked';
 is($node->dispatcher, $dispatcher, 'all that was the same dispatcher');
 
-# A trigger has marks ignored, without an error.
+# A trigger suppresses the update, without an error.
 handle_and_break('k1', q{CREATE OR REPLACE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 	CREATE TRIGGER fail BEFORE UPDATE ON hers.inbox FOR EACH ROW EXECUTE FUNCTION hers.fail()});
 others_go_on('o5');
@@ -126,7 +126,7 @@ $node->sql('DROP TRIGGER fail ON hers.inbox');
 eventually { unmarked() eq '' } '... and without it all is marked';
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
-# A policy.
+# A row security policy hides the row.
 handle_and_break('g1', 'ALTER TABLE hers.inbox ENABLE ROW LEVEL SECURITY; ALTER TABLE hers.inbox FORCE ROW LEVEL SECURITY');
 like($node->sql_error(q{SELECT outbox_begin('g1', 'own')}), qr/^55000/, 'row-level security that would hide records is refused');
 $node->sql('ALTER TABLE hers.inbox NO FORCE ROW LEVEL SECURITY');

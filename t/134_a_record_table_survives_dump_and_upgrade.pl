@@ -1,5 +1,5 @@
-# A dump and pg_upgrade carry along that an endpoint keeps its records in a table
-# of the user's own, and what is still to be marked there.
+# A dump and pg_upgrade keep the setting that an endpoint has a custom record table, and
+# what is still to be marked there.
 
 use strict;
 use warnings FATAL => 'all';
@@ -56,7 +56,7 @@ $old->command_ok([ 'pg_restore', '--exit-on-error', '--jobs=2', '--dbname', $old
 check($old, 'restored');
 isnt($old->sql('SELECT record_table::oid FROM outbox.endpoint', 'restored'), $old->sql('SELECT record_table::oid FROM outbox.endpoint'), 'it is another table');
 
-# The dispatcher is there before the indexes are.
+# The dispatcher runs before the indexes are created.
 $old->sql('CREATE DATABASE slow');
 $old->command_ok([ 'pg_restore', '--exit-on-error', '--section=pre-data', '--section=data', '--dbname', $old->connstr('slow'), "$folder/dump" ],
 	'pg_restore without indexes');
@@ -69,7 +69,7 @@ $old->command_ok([ 'pg_restore', '--exit-on-error', '--section=post-data', '--db
 $redis->start;
 check_later($old, 'slow');
 
-# The original: what waits there is carried over by pg_upgrade.
+# pg_upgrade of the original keeps what waits there.
 eventually { $old->sql(q{SELECT done FROM shop."In Box" WHERE ref = 'm2'}) eq 't' } 'the original marks its own';
 $redis->stop;
 $old->handle('m4', 'shop');

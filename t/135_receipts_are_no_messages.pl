@@ -1,6 +1,5 @@
-# For an endpoint whose ids others are told of, the log carries a receipt for
-# each record. Receipts are never sent, counted or shown, and a dump takes along
-# those that are not propagated yet.
+# For an endpoint whose ids are propagated, the log has a receipt for each record. Receipts
+# are never sent, counted or shown; a dump contains those that are not propagated yet.
 
 use strict;
 use warnings FATAL => 'all';
@@ -16,7 +15,7 @@ my $folder = PostgreSQL::Test::Utils::tempdir();
 
 my $log = 'SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3';
 
-# Handles a message of an endpoint with so many outgoing ones.
+# Handles a message that enqueues so many messages.
 sub handle
 {
 	my ($msgid, $count, $endpoint, $database) = @_;
@@ -37,7 +36,7 @@ sub receipts
 	return $node->sql("SELECT string_agg(message_id || ' ' || cause, ', ' ORDER BY id) FROM ($log) l WHERE dest IS NULL", $database);
 }
 
-# What the newest window says: windows opened, published, propagated.
+# What the newest window notes: windows opened, published, propagated.
 sub position
 {
 	my ($database) = @_;
@@ -95,7 +94,7 @@ is($node->sql('SELECT count(*) FROM outbox.pending'), 1, '... and shown');
 is($node->sql(q{SELECT outbox_wait('m7', 'told', '0')}), 't', 'outbox_wait() does not wait for a receipt');
 is($node->sql(q{SELECT outbox_wait('m6', 'told', '0')}), 'f', '... but for a message');
 
-# A dump takes the receipts that are pending, and no others.
+# A dump contains the receipts that are pending, and no others.
 my $dump = sub {
 	my ($name) = @_;
 	$node->command_ok([ 'pg_dump', '--file', "$folder/$name", $node->connstr('postgres') ], "pg_dump: $name");
@@ -117,7 +116,7 @@ $dump->('later');
 is(receipts('later'), '', 'a later dump has no receipt');
 is($node->sql("SELECT count(*) FROM ($log) l", 'later'), 0, '... and no message');
 
-# Killed, it begins where the newest window says.
+# A dispatcher that was killed begins where the newest window says.
 handle("n$_", 1, 'told') foreach 1 .. 5;
 kill 'KILL', $node->dispatcher;
 eventually { $node->dispatcher && all_is_propagated() } 'a killed dispatcher has a successor that propagates what is left';

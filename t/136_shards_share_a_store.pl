@@ -1,6 +1,5 @@
-# Several databases may share one deduplication store, a Redis or a PostgreSQL:
-# what one has processed is a duplicate in the others, also when its own record
-# is gone.
+# Several databases may share one deduplication store, a Redis or a PostgreSQL: what one
+# of them has processed is a duplicate in the others, also after its record has expired.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +20,7 @@ my %url = (
 	redis => $redis_store->url,
 	postgres => $server->store_url('shard'));
 
-# Begins, enqueues and commits; returns what begin said.
+# Begins, enqueues and commits; returns the answer of outbox_begin().
 sub handle
 {
 	my ($database, $msgid, $endpoint, %option) = @_;
@@ -36,7 +35,7 @@ END
 	return $node->sql($sql, $database);
 }
 
-# Whether the store has the id.
+# Check whether the store has the id.
 my %has = (
 	redis => sub { return $redis_store->command('EXISTS', 'outbox:dedup:' . pack('H*', $_[0] =~ tr/-//dr)); },
 	postgres => sub { return $server->sql("SELECT outbox.store_contains('$_[0]')::int"); });
@@ -85,7 +84,7 @@ foreach my $kind (sort keys %url)
 	is(handle($one, 'm1', 'default'), 't', 'another endpoint has its own ids');
 	is(handle($two, 'm1', 'default'), 't', '... and no store');
 
-	# One window with many of them.
+	# One window with many messages.
 	$node->sql(<<'SQL', $one);
 DO $$
 BEGIN
@@ -110,14 +109,14 @@ my ($ms) = sort { $a <=> $b } map { $redis_store->command('PTTL', $_) } grep { /
 cmp_ok($ms, '>', 3_000_000, 'in a Redis each id expires when the retention of the endpoint is over');
 cmp_ok($ms, '<=', 3_600_000, '... and not later');
 
-# In a PostgreSQL as its own retention says, though that server has no Redis.
+# In a PostgreSQL, ids expire by its own retention, though that server has no Redis.
 is($server->sql('SELECT count(*) > 2500 FROM outbox.records'), 't', 'in a PostgreSQL ids are records');
 $server->set('outbox.retention' => '1s', 'outbox.replay_window' => '0');
 $node->sql("UPDATE outbox.endpoint SET retention = '1 s'", 'postgres_1');
 eventually { $server->sql('SELECT count(*) FROM outbox.records') == 0 } '... and expire as its own settings say';
 eventually { $node->status("problem LIKE '%forgets ids after 1 s, but an endpoint needs them for 3600 s%'", 'postgres_2') eq 't' }
 'outbox.status complains where an endpoint wants them longer';
-# (It may have complained between the two settings above.)
+# (It may have reported a problem between the two settings above.)
 eventually { $node->status('problem IS NULL', 'postgres_1') eq 't' } '... and only there';
 
 done_testing();

@@ -1,6 +1,6 @@
-# An id goes to the store after its messages are in Redis and before its record
-# can go. Whatever is cut or killed on the way, it is at every moment in at least
-# one of the two; and what a store has lost is added again.
+# An id is added to the store after its messages are in Redis and before its record can
+# expire. Whatever is cut or killed meanwhile, it is at every moment in at least one of the
+# two; and what a store has lost is added again.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +21,7 @@ my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.
 $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
 
 my ($kind, $store, $proxy, $n, %key);
-my %text = (redis => 'WATERMARK', postgresql => 'store_add');	# of the packet that adds
+my %text = (redis => 'WATERMARK', postgresql => 'store_add');	# in the packet that adds ids
 
 sub is_in_store
 {
@@ -46,7 +46,7 @@ sub process
 	return $msgid;
 }
 
-# Never new, whatever the store does: true if it is found to be a duplicate.
+# Returns true if the id is found to be a duplicate. It must never be new, whatever the store does.
 sub is_duplicate
 {
 	my ($msgid) = @_;
@@ -74,7 +74,7 @@ sub arrives
 	return;
 }
 
-# Kills a process, and all with it; waits until another dispatcher is there.
+# Kills a process, so that all processes restart; waits for another dispatcher.
 sub kill_and_wait
 {
 	my ($pid) = @_;
@@ -96,7 +96,7 @@ foreach (sort keys %text)
 	my $msgid = process();
 	arrives($msgid, 'an id arrives');
 
-	# Between the two: published, not yet added.
+	# The id is published and not yet added.
 	$proxy->hold($text{$kind});
 	$msgid = process();
 	eventually { $proxy->held == 1 } 'the network holds an id back';
@@ -112,7 +112,7 @@ foreach (sort keys %text)
 	$proxy->release($_) foreach 1 .. $holding;
 	arrives(process(), 'what was held back is delivered after all; the next id');
 
-	# A session is killed, and all with it.
+	# A session is killed, so that all processes restart.
 	$proxy->hold($text{$kind});
 	$msgid = process();
 	eventually { $proxy->held >= 1 } 'an id is held back once more';
@@ -123,7 +123,7 @@ foreach (sort keys %text)
 	ok(is_duplicate($msgid), '... it is a duplicate');
 	arrives($msgid, '... and arrives');
 
-	# Added, but nobody knows.
+	# The id is added, and the answer is lost.
 	my $harmed = $proxy->harmed;
 	$proxy->lose_answer($text{$kind});
 	$msgid = process();
@@ -135,7 +135,7 @@ foreach (sort keys %text)
 	$proxy->pass;
 	arrives($msgid, 'its successor adds it once more');
 
-	# Half of it.
+	# Half of the packet arrives.
 	$proxy->cut($text{$kind});
 	$msgid = process();
 	eventually { $proxy->harmed > $harmed + 1 } 'the connection is cut in the middle';
@@ -178,7 +178,7 @@ my $later = process();
 arrives($_, 'the store lost it: it') foreach @lost, $later;
 like($node->log_since($log), qr/deduplication store "redis:.*" has lost ids; adding again/, 'the log says so');
 
-# Emptied behind an open connection, with nothing to add.
+# The store is emptied while the connection stays open, and there is nothing to add.
 $log = $node->log_position;
 $redis_store->command('FLUSHALL');
 arrives($_, 'the store was emptied: an id') foreach $kept, @lost, $later;

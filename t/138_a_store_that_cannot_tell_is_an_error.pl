@@ -1,5 +1,5 @@
-# A store that cannot be reached, hangs, or is a replica is an error to the
-# caller, never "not found"; it can be cancelled, and shows no password.
+# A store that cannot be reached, hangs, or is a replica is an error for the caller, and
+# never means "not found". The wait can be cancelled, and the error shows no password.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,7 +26,7 @@ $redis_store->log_in_with('sw0rdfish');
 $node->sql(q{INSERT INTO outbox.endpoint (name) VALUES ('sales')});
 my $port = $server->port;
 
-# From now on the endpoint has this store.
+# Gives the endpoint this store.
 sub use_store
 {
 	my ($url) = @_;
@@ -36,7 +36,7 @@ sub use_store
 
 sub begin_in { return "BEGIN; SELECT outbox_begin('never seen', 'sales'" . ($_[0] // '') . '); ROLLBACK'; }
 
-# Begin fails in both modes with this SQLSTATE and text.
+# Check that outbox_begin() fails in both modes with this SQLSTATE and text.
 sub fails
 {
 	my ($url, $error, $name) = @_;
@@ -67,7 +67,7 @@ works($good_postgres, 'a PostgreSQL with a password');
 works("postgres://shard\@localhost:$port,127.0.0.1:$port/postgres?password=sw0rdfish", '... by name, one of several');
 works($server->store_url('shard'), '... by a unix socket');
 
-# One of several hosts is gone, or takes the connection and keeps silent.
+# One of several hosts is down, or accepts the connection and does not answer.
 my $silent = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die "listen: $!";
 works("postgresql://shard:sw0rdfish\@nowhere.invalid,127.0.0.1:$port/postgres", '... the second of two, the first has no address');
 works("postgresql://shard:sw0rdfish\@127.0.0.1:1,127.0.0.1:$port/postgres", '... or refuses');
@@ -94,7 +94,7 @@ foreach my $count ('-1', '2')
 }
 
 #
-# Replicas may lack what was added last.
+# A replica may lack what was added last.
 #
 my $replica = Redis->new;
 $replica->command('CONFIG', 'SET', 'masterauth', 'sw0rdfish');
@@ -123,7 +123,7 @@ fails($server->store_url('shard'), qr/^55000: .*read-only/, 'a database that is 
 $server->sql('BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT');
 
 #
-# A store that hangs: the time is limited, and one may give up earlier.
+# A store that hangs: the wait is limited, and can be cancelled earlier.
 #
 $redis_store->pause;
 use_store($good_redis);
@@ -133,8 +133,8 @@ like($node->sql_error("SET statement_timeout = '200ms'; " . begin_in()), qr/^570
 $redis_store->resume;
 works($good_redis, '... it goes on');
 
-# A session that asks three times opens no connection for that. The dispatcher may, at
-# some moment: then once more.
+# A session that asks three times opens no connection for that. The dispatcher may open
+# one meanwhile; then this is tried again.
 sub keeps_its_connection
 {
 	my ($asking, $through) = @_;
@@ -148,7 +148,7 @@ sub keeps_its_connection
 	'... which it keeps for all that follow';
 }
 
-# The session that gave up finds its answer and no older one.
+# The session that gave up reads the answer to its next question, and not a late one.
 my $proxy = Proxy->new($redis_store);
 use_store($proxy->url =~ s{//}{//:sw0rdfish\@}r);
 like($session->query(begin_in()), qr/^t$/m, 'through a slow network');
@@ -203,7 +203,7 @@ $redis_store->resume;
 $session->quit;
 
 #
-# What is refused when it is set, and who may see what.
+# Which values are refused, and who may see what.
 #
 foreach my $case (
 	[ 'http://:sw0rdfish@127.0.0.1', qr/scheme/ ],
@@ -247,7 +247,7 @@ foreach my $case (
 	is($node->sql("SELECT outbox.mask_store('$case->[0]')"), $case->[1], "shown as $case->[1]");
 }
 
-# Statements are the only thing in which it may be seen.
+# Only logged statements may show the password.
 my $log = join "\n", grep { !/STATEMENT: / } split /\n/, $node->log_since(0);
 unlike($log, qr/w0rdfish/, 'the log shows no password');
 like($log, qr{store[^"]*"redis://:[*]{3}@}, q{... but which store it is about});

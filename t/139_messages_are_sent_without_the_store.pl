@@ -1,6 +1,6 @@
-# A store that is away or hangs stops no message: the dispatcher publishes on,
-# says what is wrong, goes when it must, lets nothing expire, and hands the ids
-# over when the store is back. Who claims long after it looked looks again.
+# A store that is away or hangs stops no message: the dispatcher goes on publishing, says
+# what is wrong, ends when it must, lets nothing expire, and propagates the ids when the
+# store is back. A session that claims long after it has looked looks again.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,7 @@ sub records
 	return $node->sql('SELECT count(*) FROM outbox.records', $database);
 }
 
-# The server has a store that hangs, and that comes back.
+# How a store of each kind hangs, and how it goes on.
 my %hang = (
 	redis => sub { $redis_store->pause; },
 	postgresql => sub { $proxy->hold('SELECT outbox'); });
@@ -78,7 +78,7 @@ foreach my $kind (sort keys %url)
 	eventually { records($kind) == 0 } 'the store is back: ids are propagated, and then records expire';
 	is($node->status('problem IS NULL', $kind), 't', '... and there is no problem');
 
-	# Away for good.
+	# The store is away.
 	$node->sql("UPDATE outbox.endpoint SET dedup_store = '" . ($kind eq 'redis' ? 'redis://:secret@127.0.0.1:1' : 'postgresql://u:secret@127.0.0.1:1/db') . "' WHERE name = 'sales'", $kind);
 	eventually { $node->status("problem LIKE 'The deduplication store \"%:***\@127.0.0.1:1%\" cannot be used; ids wait%'", $kind) eq 't' }
 	'a store that is not there shows in outbox.status';
@@ -87,7 +87,7 @@ foreach my $kind (sort keys %url)
 	$node->sql("UPDATE outbox.endpoint SET dedup_store = '$url{$kind}' WHERE name = 'sales'", $kind);
 	eventually { $node->status('problem IS NULL', $kind) eq 't' } 'the right one again';
 
-	# Whoever needs the database gets it though the store hangs.
+	# DROP DATABASE does not wait for a store that hangs.
 	$hang{$kind}->();
 	sleep 4;	# so that the dispatcher asks for its mark
 	$took = seconds { $node->sql("DROP DATABASE $kind") };
@@ -106,7 +106,7 @@ $recover{redis}->();
 $node->start;
 eventually { records('redis') == 0 } 'the next one hands over what is left';
 
-# A Redis that may evict.
+# A Redis that may evict keys.
 $redis_store->command('CONFIG', 'SET', 'maxmemory', '100mb');
 $redis_store->command('CONFIG', 'SET', 'maxmemory-policy', 'volatile-lru');
 eventually { $node->status("problem LIKE '%may forget ids when its memory is full. Set its maxmemory-policy to noeviction.'", 'redis') eq 't' }
@@ -114,7 +114,7 @@ eventually { $node->status("problem LIKE '%may forget ids when its memory is ful
 $redis_store->command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
 eventually { $node->status('problem IS NULL', 'redis') eq 't' } '... until it does not';
 
-# A full one refuses ids; nothing is lost.
+# A Redis that is full refuses ids; nothing is lost.
 my $session = $node->session('redis');
 $session->query("BEGIN; SELECT outbox_begin('when full', 'sales')");
 $redis_store->command('CONFIG', 'SET', 'maxmemory', '1');
@@ -125,7 +125,7 @@ $redis_store->command('CONFIG', 'SET', 'maxmemory', '0');
 eventually { records('redis') == 0 } '... until there is room';
 
 #
-# Look early, claim late: meanwhile another shard has processed the message.
+# A session looks early and claims late: meanwhile another shard has processed the message.
 #
 $node->sql('CREATE DATABASE other');
 $node->sql("CREATE EXTENSION outbox; INSERT INTO outbox.endpoint (name, retention, dedup_store) VALUES ('sales', '1 h', '$url{redis}')", 'other');

@@ -1,6 +1,6 @@
-# Schedules made by chance, of two and three workers with two messages, while the
-# ring of records rotates, is compacted and expires, and workers and server die:
-# each message is processed once and sent once, no id is lost. See dev/schedules.
+# Random schedules of two and three workers with two messages, while the ring of records
+# rotates, is compacted and expires, and workers and the server die: each message is
+# processed once and sent once, and no id is forgotten. See dev/schedules.
 
 use strict;
 use warnings FATAL => 'all';

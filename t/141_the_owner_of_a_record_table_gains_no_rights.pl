@@ -1,5 +1,5 @@
-# Whoever owns a record table may have functions of his own run by others: by
-# callers, who may be superusers, and by the dispatcher. They run with his rights.
+# The owner of a custom record table can make others run functions: callers, who may be
+# superusers, and the bookkeeper. These functions run with the rights of the owner.
 
 use strict;
 use warnings FATAL => 'all';
@@ -11,7 +11,7 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
 
-# An index whose predicate calls a function: whoever reads the predicate calls it.
+# An index whose predicate calls a function: reading the predicate calls it.
 $node->sql(q{CREATE ROLE mallory LOGIN; SELECT outbox_grant('mallory', 'admin'); CREATE SCHEMA hers AUTHORIZATION mallory});
 $node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);
 CREATE TABLE hers.calls (who text);
@@ -43,7 +43,7 @@ $node->sql(q{BEGIN; SELECT outbox_begin('m2', 'own'); SELECT outbox_commit(); CO
 eventually { $node->sql(q{SELECT count(*) FROM outbox.records WHERE endpoint = 'own' AND state = 'dispatched'}) == 2 } 'the dispatcher marks';
 is(callers(), 'mallory', '... with the rights of the owner');
 
-# A trigger that reads the table by our views, when what we know of it is out of date.
+# A trigger that reads the table through the views, when what is remembered of the table is out of date.
 $node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);
 CREATE FUNCTION hers.look() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN ANALYZE hers.inbox; PERFORM count(*) FROM outbox.endpoints; PERFORM count(*) FROM outbox.records; RETURN NEW; END $$;

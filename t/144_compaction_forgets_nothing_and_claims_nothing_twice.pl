@@ -1,7 +1,6 @@
 # Segments of records fill up, are compacted and merged over several levels, while
-# sessions race for the same messages and old ones are delivered again all the
-# time: no message is claimed twice, none is forgotten, and in the end each key
-# is kept once.
+# sessions race for the same messages and old ones are delivered again all the time: no
+# message is claimed twice, none is forgotten, and in the end each key is kept once.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,8 +14,8 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => $Compaction::small_segments);
 prepare($node);
 
-# A handler whose loser gives up, as a client that gets 23505 would. Each call
-# handles some ids that follow each other.
+# A handler that gives up when it loses the race, as a client that gets 23505 would. Each
+# call handles some ids that follow each other.
 $node->sql(<<'END');
 CREATE TABLE winners (id bigint, mode text);
 CREATE FUNCTION handle(first bigint, mode text) RETURNS void LANGUAGE plpgsql AS $$
@@ -40,8 +39,8 @@ END;
 $$;
 END
 
-# New ids come with the time, 4000 in a second; everybody takes those of the last
-# fifth of a second. The last script delivers again what came at any time.
+# There are 4000 new ids in a second; all sessions take those of the last fifth of a
+# second. The last script delivers again any that came earlier.
 my $started = $node->sql('SELECT extract(epoch FROM clock_timestamp())');
 my $newest = "SELECT floor((extract(epoch FROM clock_timestamp()) - $started) * 4000)::bigint";
 my @scripts = map {
@@ -73,7 +72,7 @@ is(forgotten(), 0, 'no message is forgotten');
 cmp_ok($node->sql('SELECT count(*) FROM outbox.records'), '<', $claimed / 2, '... though most of them are compacted');
 is($node->sql('BEGIN; SELECT claim(1000000000, 1000000999); ROLLBACK'), 1000, 'new messages are new');
 
-# At rest, with all that is left to do done.
+# Everything is compacted and merged.
 eventually { is_at_rest($node) } 'compaction comes to an end';
 is(live_keys($node), $claimed, 'each key is kept once');
 is(forgotten(), 0, '... and found');

@@ -1,6 +1,6 @@
-# The dispatcher or the server dies before, in the middle of, and between the
-# steps of a merge: its successor goes on, nothing is forgotten meanwhile, and in
-# the end each key is kept once.
+# The dispatcher or the server dies before, within, or between the steps of a merge: the
+# next dispatcher goes on, nothing is forgotten meanwhile, and in the end each key is kept
+# once.
 
 use strict;
 use warnings FATAL => 'all';
@@ -57,8 +57,8 @@ sub locker
 	return $session;
 }
 
-# Has a merge begin and make so many steps; then it waits for a lock of the
-# session that is returned.
+# Lets a merge begin and make so many steps; then it waits for a lock that the returned
+# session holds.
 sub merge_held_after
 {
 	my ($steps) = @_;
@@ -68,7 +68,7 @@ sub merge_held_after
 	wait_until { is_filling() && waiters() } or die 'no merge begins';
 	for (my $step = 0; $step < $steps; $step++)
 	{
-		# The dispatcher gets the lock before whoever asks after it.
+		# The dispatcher gets the lock before sessions that ask later.
 		my $next = locker();
 		wait_until { waiters() == 2 } or die 'the second session does not wait';
 		$holder->quit;
@@ -106,7 +106,7 @@ my %crashes = (
 	'fast stop' => sub { $node->stop('fast'); $node->start },
 );
 
-# Crashes, after so many steps.
+# Crashes after so many steps.
 foreach (['dispatcher killed', 0], [ 'immediate stop', 0 ], [ 'dispatcher killed', 1 ], [ 'immediate stop', 2 ], [ 'fast stop', 1 ])
 {
 	my ($name, $steps) = @$_;
@@ -119,7 +119,7 @@ foreach (['dispatcher killed', 0], [ 'immediate stop', 0 ], [ 'dispatcher killed
 	goes_on($name);
 }
 
-# Kills in the middle of a step, or of the transaction that ends the merge.
+# Kills within a step, or within the transaction that ends the merge.
 foreach ([ 'dispatcher', 1 ], [ 'postmaster', 50 ], [ 'dispatcher', 66 ])
 {
 	my ($name, $pages) = @$_;

@@ -1,6 +1,6 @@
-# Filters spare looks into segments that do not hold an id. Where they are missing
-# (after a restart, without memory, with too little of it) looks are as right as
-# with them; they are built in the background, and give back their memory.
+# Filters make it unnecessary to look into segments that do not hold an id. Where they are
+# missing (after a restart, without memory for them, or with too little) answers are the
+# same; they are built in the background, and their memory is freed.
 
 use strict;
 use warnings FATAL => 'all';
@@ -17,15 +17,14 @@ outbox.record_segment_size = '400kB'
 END
 prepare($node);
 
-# How many segments there are that a look must exclude, beside the one that is
-# written; filters are for these.
+# How many segments there are beside the one that is being written. These have filters.
 sub others
 {
 	my ($database) = @_;
 	return $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring <> 'log' AND state = 'quiet'}, $database);
 }
 
-# How many of these segments were looked into for each of 100 new ids, or for the
+# In how many of these segments the ids were looked for, for each of 100 new ids and the
 # claim that followed.
 sub segments_looked_into
 {
@@ -64,7 +63,7 @@ cmp_ok(others(), '>=', 4, '... beside those of records');
 has_filters('a new id is looked for in none of the segments that are quiet');
 is_right('with filters');
 
-# Nobody builds filters where no worker is left for a dispatcher: one is PostgreSQL's, one our launcher.
+# No filters are built where no worker is left for a dispatcher: PostgreSQL has one, the launcher is the other.
 $node->append_conf('postgresql.conf', 'max_worker_processes = 2');
 $node->restart;
 cmp_ok(segments_looked_into(), '>=', others(), 'after a restart there are no filters');
@@ -83,8 +82,8 @@ cmp_ok(segments_looked_into(), '>=', others(), '... and looked for in all segmen
 is_right('without memory');
 
 #
-# Ids of 1000 characters fill segments whose filters are large: a megabyte, which is
-# the least, has room for seven or so.
+# Segments full of ids of 1000 characters have filters of different sizes; a megabyte, the
+# least that can be set, has room for about seven.
 #
 $node->append_conf('postgresql.conf', <<'END');
 outbox.filter_memory = '1MB'
@@ -109,7 +108,7 @@ sub fill_large
 	return;
 }
 
-# There would be room for one time only, were the memory not given back.
+# There would be room for one round only if the memory were not freed.
 foreach my $time (1 .. 3)
 {
 	create_database('mayfly');
@@ -137,7 +136,7 @@ foreach my $time (1 .. 3)
 
 $node->sql('DROP DATABASE changing');
 
-# Two at a time, and there is room for one and a half.
+# Two databases at a time, with room for one and a half.
 create_database($_) foreach 'first', 'second';
 fill_large($_) foreach 'first', 'second';
 eventually

@@ -1,6 +1,6 @@
 # A dump whose snapshot is older than the compaction of a segment, and whose locks are
-# younger, finds every key: so do one in the middle of a merge, one of what was
-# restored from another, a copy by TEMPLATE and pg_upgrade.
+# younger, contains every key. So do a dump in the middle of a merge, a dump of a database
+# that was restored from another one, a copy by TEMPLATE, and pg_upgrade.
 
 use strict;
 use warnings FATAL => 'all';
@@ -32,7 +32,7 @@ sub restore
 	return $database;
 }
 
-# Looks whether a database remembers these ids and no more.
+# Checks that a database remembers these ids and no others.
 sub remembers
 {
 	my ($upto, $in) = @_;
@@ -59,7 +59,7 @@ END
 }
 
 #
-# The snapshot of a dump that has not got any further yet.
+# The snapshot of a dump that has taken no locks yet.
 #
 fill($node, 5);
 eventually { is_at_rest($node) } 'five segments are full';
@@ -76,7 +76,7 @@ my $old = restore('with that snapshot', 'postgres', "--snapshot=$snapshot");
 remembers($then, $old);
 remembers(claimed($node), restore('with a new snapshot', 'postgres'));
 
-# There are twelve segments. When no more are empty the last one grows.
+# There are twelve segments. When none is empty any more, the last one grows.
 fill($node, 5);
 eventually { segments('record', 'empty') == 0 } 'all segments of records are in use';
 my $current = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current'});
@@ -93,7 +93,7 @@ eventually { $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'record' 
 remembers(claimed($node), 'postgres');
 
 #
-# In the middle of a merge, which waits for a lock.
+# A dump in the middle of a merge, which waits for a lock.
 #
 $node->sql(q{ALTER SYSTEM SET outbox.record_segment_size = '300kB'});
 $node->reload;
@@ -115,7 +115,7 @@ remembers(claimed($node), restore('in the middle of a merge', 'postgres'));
 $_->quit foreach @holders;
 
 #
-# What was compacted comes back as records that have forgotten their names.
+# What was compacted is restored as records without a name.
 #
 eventually { is_at_rest($node) } 'the merge ends';
 my $first = restore('of compacted records', 'postgres');
@@ -130,7 +130,7 @@ eventually { is_at_rest($node, $first) && compacted_segments($node, $first) } 'w
 remembers(claimed($node, $first), $first);
 
 #
-# Whole copies.
+# Copies of whole databases.
 #
 $node->sql("CREATE DATABASE copy TEMPLATE $first");
 remembers(claimed($node, $first), 'copy');
@@ -138,7 +138,7 @@ fill($node, 8, 'copy');
 eventually { is_at_rest($node, 'copy') } 'a copy compacts';
 remembers(claimed($node, 'copy'), 'copy');
 
-# Each database more costs pg_upgrade many seconds.
+# Each further database costs pg_upgrade many seconds.
 $node->sql("DROP DATABASE $_") foreach 'copy', map { "restored$_" } 1 .. substr($database, 8);
 my $upgraded = Outbox->create('new', redis => $redis, conf => $conf, started => 0);
 my $bin = $node->config_data('--bindir');

@@ -1,6 +1,6 @@
-# What was compacted expires like any record: not before the retention of its
-# endpoint has passed, then as a whole, and leaves no space behind. Until then
-# outbox_wait() knows it; outbox.records no longer lists it.
+# What was compacted expires like any record: as a whole, not before the retention of its
+# endpoint has passed, and its space is freed. Until then outbox_wait() knows it;
+# outbox.records does not list it any more.
 
 use strict;
 use warnings FATAL => 'all';
@@ -35,7 +35,7 @@ sub compact_all
 sub now { return $node->sql('SELECT extract(epoch FROM clock_timestamp())'); }
 
 #
-# What is compacted is remembered, but its name is not.
+# What is compacted is remembered, but not its name.
 #
 $node->sql(q{SELECT outbox_create_endpoint('brief', retention => '5 minutes')});
 $redis->refuse('bad');
@@ -60,7 +60,7 @@ $redis->accept('bad');
 is($node->sql(q{SELECT outbox_wait('refused')}), 't', '... until that is sent too');
 
 #
-# An endpoint's own retention, if it is shorter than others.
+# An endpoint whose own retention is shorter than that of others.
 #
 is($node->sql('SELECT outbox_cleanup()'), 0, 'nothing has expired yet');
 $node->sql(q{SELECT outbox_alter_endpoint('brief', retention => '1 s')});
@@ -76,11 +76,11 @@ $node->sql(q{SELECT outbox_alter_endpoint('brief', retention => '5 minutes')});
 ok(!is_new($node, "b$_", 'brief'), '... also when it is compacted again') foreach 1, 100;
 
 #
-# The longest retention of all.
+# The longest retention of all endpoints.
 #
 $node->sql(q{SELECT outbox_drop_endpoint('brief')});
 
-# Segments of one merge that were written at different times: the youngest counts.
+# Segments of one merge that were written at different times expire with the youngest.
 my @notes;
 foreach my $segment (1 .. 8)
 {
@@ -93,8 +93,8 @@ my $compacted = $node->sql(q{SELECT min(substr(msgid, 2)::bigint) - 1 FROM outbo
 my ($last) = grep { $_->[1] < $compacted - 50 } reverse @notes;
 ok($last, "... up to number $compacted") or diag join ', ', map { "@$_" } @notes;
 
-# However long that took, some seconds are left to ask in. An answer that comes
-# after them says nothing.
+# However long that took, some seconds are left to ask in. An answer that comes later says
+# nothing.
 my $retention = int(now() - $last->[0]) + 8;
 $node->set('outbox.retention' => "${retention}s");
 my ($asked, $forgotten) = (0, 0);
@@ -114,7 +114,7 @@ is(unknown($node, 1, $claimed, every => 100), int(($claimed + 99) / 100), '... a
 ok(is_new($node, 'plain'), '... also the first');
 
 #
-# What outbox_cleanup() says.
+# What outbox_cleanup() returns.
 #
 $node->set('outbox.retention' => '1h');
 fill($node, 8);

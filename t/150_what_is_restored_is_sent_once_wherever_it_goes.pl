@@ -1,6 +1,6 @@
-# A dump is restored into a database that has the extension already, into another
-# cluster with a Redis of its own, and into one beside the living source, with the
-# same Redis: each sends what was pending once, in order, and knows all records.
+# A dump is restored into a database that has the extension already, into another cluster
+# with another Redis, and into one beside the source, with the same Redis: each database
+# sends what was pending once, in order, and knows all records.
 
 use strict;
 use warnings FATAL => 'all';
@@ -36,7 +36,7 @@ sub restore
 	return $node->command_ok([ 'pg_restore', '--exit-on-error', @options, '--dbname', $node->connstr($database), $dump ], $name);
 }
 
-# Looks whether a restored database has sent what was pending, to a Redis that nobody else uses.
+# Checks that a restored database has sent what was pending, to a Redis that no other database uses.
 sub is_sent_once
 {
 	my ($node, $database, $server) = @_;
@@ -86,7 +86,7 @@ $redis->stop;
 handle($main, 'source', $_, 'd') foreach 17 .. 19;
 $main->command_ok([ 'pg_dump', '--format=custom', '--file', $dump, $main->connstr('source') ], 'pg_dump, with messages pending');
 
-# The extension, and a dispatcher that is at work, are there before the data.
+# The extension exists, and a dispatcher is at work, before the data come.
 $main->sql('CREATE DATABASE prepared');
 $main->sql("ALTER DATABASE prepared SET outbox.redis_url = '@{[ $third->url ]}'");
 $main->sql('CREATE EXTENSION outbox', 'prepared');
@@ -98,7 +98,7 @@ $other->sql('CREATE DATABASE own');
 restore($other, 'own', 'pg_restore in another cluster');
 is_sent_once($other, 'own', $second);
 
-# Source and restored database live, with one Redis: both send.
+# The source goes on, with the same Redis as the restored database: both send.
 $main->sql(q{SELECT outbox_discard('grave', 'id dead')}, 'source');
 $other->sql('CREATE DATABASE beside');
 $other->sql("ALTER DATABASE beside SET outbox.redis_url = '@{[ $redis->url ]}'");
@@ -118,7 +118,7 @@ is(ids($redis, 'grave'), 'id dead', '... and what was dead is sent where nobody 
 knows_all($other, 'beside');
 knows_all($main, 'source');
 
-# They are two from now on.
+# From then on they are two databases.
 handle($main, 'source', 30, 'of the source');
 handle($other, 'beside', 30, 'of the other');
 eventually { $redis->count('of the source') == 1 && $redis->count('of the other') == 1 } 'each sends its own';
@@ -129,7 +129,7 @@ handle($other, 'beside', 31, 'of the other');
 eventually { $redis->count('of the source') == 2 && $redis->count('of the other') == 2 } '... also after a restart';
 is($redis->count('d'), 12, '... and nothing of before again');
 
-# An application is at work in the new database before the data come.
+# An application uses the new database before the data come.
 $other->sql('CREATE DATABASE busy');
 $other->sql("ALTER DATABASE busy SET outbox.redis_url = '@{[ $fourth->url ]}'");
 restore($other, 'busy', 'pg_restore of the schema', '--section=pre-data');

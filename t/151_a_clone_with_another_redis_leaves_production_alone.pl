@@ -1,6 +1,6 @@
-# A copy of the data directory whose outbox.redis_url was changed before its first
-# start publishes what is pending in it to its own Redis, with or without what it
-# retains; production does not notice.
+# A copy of the data directory whose outbox.redis_url is changed before its first start
+# publishes what is pending in it to its own Redis, with or without what the log retains;
+# production is not affected.
 
 use strict;
 use warnings FATAL => 'all';
@@ -25,7 +25,7 @@ sub ids { my ($server, $stream) = @_; return join ' ', map { $_->{id} } $server-
 sub named { return join ' ', map { "id $_" } @_; }
 sub fence { return $redis->command('GET', $redis->key('fence')); }
 
-# Starts a clone that has its own Redis and knows what to do about that.
+# Starts a clone that has its own Redis and outbox.redis_data_loss set.
 sub clone
 {
 	my ($name, $server, $loss) = @_;
@@ -89,7 +89,7 @@ is($production->dispatcher, $dispatcher, '... and the same dispatcher');
 is($production->status('problem IS NULL'), 't', '... nothing is wrong');
 unlike($production->log_since($log), qr/never opened|has no fence|lease|ERROR/, '... nor was');
 
-# Clones go, production does not take over anything of theirs.
+# When the clones are gone, production does not take over anything from them.
 $_->stop('immediate') foreach values %clone;
 handle($production, 'last');
 eventually { $redis->count('d') == 8 } 'when the clones are gone production goes on';

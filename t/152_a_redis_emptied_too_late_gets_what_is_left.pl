@@ -1,6 +1,6 @@
-# Redis is emptied when segments of the log are empty already: what the log still has
-# is sent again, in order and with the same ids, and log and status say from when
-# on nothing is missing.
+# Redis is emptied when segments of the log have been emptied already: what the log still
+# has is sent again, in order and with the same ids, and server log and outbox.status say
+# from which time on nothing is missing.
 
 use strict;
 use warnings FATAL => 'all';
@@ -41,8 +41,8 @@ END
 
 sub arrived { return join ' ', map { $_->{id} } $redis->entries('d'); }
 
-# Looks at log and status after Redis was emptied: they name the same time, which
-# is after all that is lost and not after what is left.
+# Checks server log and status after Redis was emptied: they name the same time, which is
+# later than all that is lost and not later than what is left.
 sub is_told
 {
 	my ($log, $lost) = @_;
@@ -72,7 +72,7 @@ cmp_ok($left, '>=', 10, 'the log has the newest');
 cmp_ok($lost, '>', 0, '... and not the oldest');
 is($node->status('problem IS NULL'), 't', 'nothing is wrong yet');
 
-# Behind an idle connection.
+# While the connection is idle.
 my $log = $node->log_position;
 $redis->cli('FLUSHALL');
 eventually { $redis->count('d') >= $left } 'FLUSHALL behind an idle connection: what is left is sent again';
@@ -80,7 +80,7 @@ ok($node->wait_until_sent, '... for good');
 is(arrived(), $kept, '... in order, none twice, with the same ids');
 is_told($log, $lost);
 
-# The sentence stays until somebody acknowledges it.
+# The problem stays until it is acknowledged.
 enqueue(1);
 ok($node->wait_until_sent, 'a new message is sent');
 like($node->status('problem'), qr/might be missing/, '... which is no reason to be silent');
@@ -92,7 +92,7 @@ is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before), count(*) FRO
 is($node->sql('SELECT outbox_acknowledge_loss() IS NULL'), 't', '... once');
 is($node->status('problem IS NULL'), 't', '... and nothing is wrong');
 
-# The next message notices.
+# It is noticed with the next message.
 %time = (%time, map { $_->{id} => $_->{time} } $redis->entries('d'));
 $log = $node->log_position;
 $redis->cli('FLUSHALL');
@@ -111,7 +111,7 @@ eventually { $redis->count('d') >= $left + 5 } 'a Redis that comes back empty';
 is(arrived(), "@ids[$lost .. $#ids]", '... the same');
 is_told($log, $lost);
 
-# Who wants nothing again misses nothing.
+# If nothing is to be sent again, nothing is reported as missing.
 $node->set('outbox.redis_data_loss' => 'resume');
 $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
 eventually { $node->status(q{dispatcher_state = 'idle' AND redis_state = 'up'}) eq 't' } 'a new dispatcher, with outbox.redis_data_loss = resume';

@@ -1,6 +1,6 @@
-# A publication of all tables sends our tables to a subscriber that has the
-# extension, too: what it is sent it drops. Both outboxes go on, each with its own
-# messages, records and rings; settings alone come along.
+# A publication of all tables sends the tables of the extension to a subscriber that has
+# the extension, too. The subscriber ignores them: both outboxes go on, each with its own
+# messages, records and rings; only settings are replicated.
 
 use strict;
 use warnings FATAL => 'all';
@@ -27,7 +27,7 @@ my $publisher = Outbox->create('publisher', redis => $redis, init => { allows_st
 my $subscriber = Outbox->create('subscriber', redis => $own_redis, conf => $conf);
 my %sent;
 
-# One transaction: a message is processed, a row of its own and a message follow.
+# Handles messages, each with a row and an outgoing message.
 sub handle
 {
 	my ($node, $count) = @_;
@@ -53,7 +53,7 @@ sub has_orders_of_publisher
 	return $subscriber->sql(q{SELECT count(*) FROM orders WHERE name LIKE 'publisher %'}) == $sent{publisher};
 }
 
-# Looks whether a Redis has the messages of one server only, once and in order.
+# Checks that a Redis has the messages of one server only, once and in order.
 sub has_its_own
 {
 	my ($server, $node) = @_;
@@ -66,7 +66,7 @@ sub has_its_own
 	return;
 }
 
-# A ring is intact if it has one current segment and its segments go round.
+# A ring is intact if it has one current segment and rotates.
 sub rings { return $_[0]->sql(q{SELECT ring, count(*), count(*) FILTER (WHERE state = 'current') FROM outbox.ring GROUP BY 1 ORDER BY 1}); }
 sub generation { return $_[0]->sql('SELECT max(generation) FROM outbox.ring'); }
 
@@ -81,7 +81,7 @@ $redis->refuse('refused');
 $publisher->sql(q{SELECT outbox_enqueue('refused', 'x'), outbox_enqueue('later', 'x', deliver_at => now() + interval '1 day')});
 my $instance = $subscriber->sql('SELECT id FROM outbox.instance');
 
-# The tables are copied first, then what changes is sent.
+# The tables are copied first, then changes are sent.
 my $log = $subscriber->log_position;
 $publisher->sql('CREATE PUBLICATION everything FOR ALL TABLES');
 $subscriber->sql("CREATE SUBSCRIPTION mine CONNECTION '@{[ $publisher->connstr ]} dbname=postgres' PUBLICATION everything");
@@ -89,7 +89,7 @@ handle($subscriber, 5);
 ok($subscriber->poll_query_until('postgres', q{SELECT count(*) > 50 AND bool_and(srsubstate IN ('r', 's')) FROM pg_subscription_rel}), 'all tables are copied');
 eventually { has_orders_of_publisher() } '... with those of the user';
 
-# Rings of the publisher go round, messages are refused and return.
+# The rings of the publisher rotate, messages are refused and tried again.
 fill($publisher, 8);
 handle($publisher, 20);
 handle($subscriber, 20);
@@ -113,13 +113,13 @@ is(rings($_), "history|24|0\nlog|4|1\nrecord|12|1", "the rings of the @{[ $_->na
 is($_->status('problem IS NULL'), 't', '... nothing is wrong') foreach $publisher, $subscriber;
 unlike($_->log_since(0), qr/ERROR:|PANIC:|TRAP:/, "the @{[ $_->name ]} has no error in its log") foreach $publisher, $subscriber;
 
-# Settings are applied like rows of any table.
+# Settings are replicated like the rows of any table.
 $publisher->sql(q{SELECT outbox_set_destination('alias', 'renamed')});
 ok($subscriber->poll_query_until('postgres', q{SELECT stream = 'renamed' FROM outbox.destination WHERE dest = 'alias'}), 'settings of destinations come along');
 $subscriber->sql(q{SELECT outbox_enqueue('alias', 'x')});
 eventually { $own_redis->count('renamed') == 1 } '... and are heeded';
 
-# Both go round on, also after a restart.
+# All rings go on rotating, also after a restart.
 my $was = generation($subscriber);
 $_->restart foreach $publisher, $subscriber;
 handle($_, 10) foreach $publisher, $subscriber;

@@ -1,5 +1,5 @@
-# Ids of outgoing messages are not compared: two messages with one message_id are
-# sent, lost, refused, given up, retried and replayed as two.
+# Ids of outgoing messages are not compared: two messages with the same message_id are
+# sent, lost, refused, discarded, retried and replayed as two messages.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,7 @@ my $after = 0;
 
 sub enqueue { my ($dest, @bodies) = @_; $node->sql(join ';', map { "SELECT outbox_enqueue('$dest', '$_', message_id => 'twin')" } @bodies); return; }
 
-# What a stream has, once all that came before is sent.
+# What a stream has when all that was enqueued before is sent.
 sub stream
 {
 	my ($stream) = @_;
@@ -35,7 +35,7 @@ is(stream('d'), 'twin 1 twin 2 twin 3', 'what Redis lost is sent again, all of i
   if eventually { $redis->count('d') == 3 } 'Redis is emptied';
 is(stream('e'), 'twin 4', '... once');
 
-# Refused, one waits behind the other; each dies by itself.
+# When they are refused, one waits behind the other; each dies after its own attempts.
 $redis->refuse('bad', 'worse');
 enqueue('bad', 5, 6);
 enqueue('worse', 7);
@@ -59,7 +59,7 @@ eventually { $redis->count('worse') == 1 } '... and arrives';
 enqueue('bad', 10);
 is(stream('bad'), 'twin 10', 'what was discarded is not sent; a new message of that id is');
 
-# A copy for those who want one.
+# outbox_replay() sends them once more.
 is($node->sql(q{SELECT outbox_replay(now() - interval '1 hour', 'd')}), 3, 'outbox_replay takes all three');
 eventually { $redis->count('d') == 6 } '... and sends them';
 is(stream('d'), 'twin 1 twin 2 twin 3 twin 1 twin 2 twin 3', '... in order');

@@ -1,7 +1,7 @@
-# Redis goes back to before a window that is kept, but not as a whole: a transaction
-# that went on while the log rotated has messages in a segment that has expired; or
-# it goes back amid the oldest window, of which only the end is kept. What is left
-# is sent again, and that something may be missing is told.
+# Redis goes back to a time before a window of which only a part is kept: a transaction
+# that went on while the log rotated has messages in a segment that has expired; or Redis
+# goes back to the middle of the oldest window, of which only the end is kept. What is
+# left is sent again, and a warning says that something may be missing.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,7 +26,7 @@ sub enqueue
 sub state_of { return $node->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = $_[0]"); }
 sub fence { my $key = $redis->key('fence'); return ($key, $redis->command('GET', $key)); }
 
-# A transaction that goes on for longer than its segment is written.
+# A transaction that goes on when its segment is not the current one any more.
 enqueue('early');
 my $session = $node->background_psql('postgres');
 $session->query_safe(q{BEGIN; SELECT outbox_enqueue('d', 'long')});
@@ -67,7 +67,7 @@ is($node->sql('SELECT kind FROM outbox.problems'), 'loss', '... and that somethi
 like($node->log_since($log), qr/not all messages of window \d+ are in the log any more\n.*DETAIL:  What Redis has lost of the messages enqueued before/, '... by the log, too');
 isnt($node->sql('SELECT outbox_acknowledge_loss()'), '', 'it is acknowledged');
 
-# Amid the oldest window.
+# In the middle of the oldest window.
 my $oldest = $node->sql("SELECT number || ' ' || uuid FROM ($windows) w ORDER BY number LIMIT 1");
 $redis->command('SET', $key, "$oldest connection 1");
 eventually { $node->sql('SELECT kind FROM outbox.problems') eq 'loss' } 'Redis goes back amid the oldest window: that is told, too';

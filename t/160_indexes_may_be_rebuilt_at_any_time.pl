@@ -1,6 +1,6 @@
-# REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY on the tables of the outbox,
-# which administrators run from cron: each row comes into each index, and readers
-# go on with the new one.
+# REINDEX CONCURRENTLY and CREATE INDEX CONCURRENTLY on the tables of the outbox, which
+# administrators run from cron: each row is added to each index, and reading goes on with
+# the new index.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,8 +20,8 @@ sub is_rebuilt
 	return $node->sql(q{SELECT count(*) FROM pg_index WHERE NOT indisvalid}) eq '0';
 }
 
-# Starts these commands, each in a session of its own, while a snapshot is held
-# that they have to wait for; returns what ends that.
+# Starts these commands, each in a session of its own, while a snapshot is held that they
+# have to wait for; returns the code that lets them finish.
 sub start_building
 {
 	my (@commands) = @_;
@@ -105,9 +105,9 @@ ok($node->wait_until_sent, 'all is sent');
 is($redis->count('d'), 63, '... once');
 
 #
-# A session that has a stale idea of an index: of each one by itself, for a change
-# of one table may have all that is remembered looked up again. Once between two
-# transactions, and once within one, by calls that lock nothing before they look.
+# A session remembers an index that is gone: each one alone, for a change of one table may
+# invalidate all that is remembered. Once between two transactions, and once within one,
+# by calls that lock nothing before they look.
 #
 my $session = $node->session;
 my @looks = ([ q{SELECT outbox_begin('o1')}, qr/^f$/ ], [ q{SELECT outbox_wait('o1')}, qr/^t$/ ], [ q{SELECT pending FROM outbox.status}, qr/^\d+$/ ]);
@@ -126,7 +126,7 @@ foreach my $table ($log, $record, 'outbox.window_0', 'outbox.deferred', 'outbox.
 $session->quit;
 
 #
-# An index that is gone is an error, and nothing is lost.
+# An index that was dropped is an error, and nothing is lost.
 #
 $node->sql("DROP INDEX $log\_tx_idx");
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$log\E" has no usable index on column "tx"/,
@@ -152,7 +152,7 @@ like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$
 $node->sql("ALTER TABLE $log SET LOGGED");
 
 #
-# Reindexing in a loop, under load.
+# REINDEX in a loop, under load.
 #
 $node->sql('ALTER TABLE ledger ADD PRIMARY KEY (body)');
 my $load = $node->start_load(clients => 4, scripts => [ <<'END' ]);

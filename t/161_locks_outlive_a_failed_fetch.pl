@@ -1,6 +1,6 @@
-# A FETCH that fails within a savepoint takes along what its cursor has locked, but
-# not what earlier FETCHes have written. So tables stay locked until the
-# transaction ends: what was written is not emptied meanwhile.
+# A FETCH that fails within a savepoint releases what its cursor has locked, but does not
+# roll back what earlier FETCHes have written. So tables must stay locked until the
+# transaction ends: the segments that were written to are not emptied before that.
 
 use strict;
 use warnings FATAL => 'all';
@@ -32,7 +32,7 @@ END
 my $session = $node->session;
 my $pid = $session->query_safe('SELECT pg_backend_pid()');
 
-# Two rows of a cursor, whose third one fails within a savepoint.
+# Fetches two rows of a cursor, and a third one that fails within a savepoint.
 sub fetch
 {
 	my ($name, $columns) = @_;
@@ -53,7 +53,7 @@ FROM pg_locks WHERE pid = $pid AND locktype = 'relation'
 END
 }
 
-# How often another segment has become the current one, for each ring.
+# Counts how often another segment has become the current one, for each ring.
 my (%current, %turns);
 sub turn
 {
@@ -82,7 +82,7 @@ fetch('own', q{outbox_begin('r' || n, 'own') AND outbox_commit() = 0});
 like(locked(), qr/outbox.log_N RowExclusiveLock.*own RowExclusiveLock/, '... and a table of the user stays locked');
 $session->query_safe('COMMIT');
 
-# The rings go round meanwhile.
+# The rings rotate meanwhile.
 $session->query_safe('BEGIN');
 fetch('both_rings', q{outbox_begin('s' || n), outbox_enqueue('slow', n::text), outbox_commit()});
 eventually { turn(); ($turns{log} // 0) >= 6 && ($turns{record} // 0) >= 8 } 'the rings go round';

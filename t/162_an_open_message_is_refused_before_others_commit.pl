@@ -1,6 +1,6 @@
-# COMMIT and PREPARE TRANSACTION with an open message are refused before a foreign
-# data wrapper commits what was done on its server: else that would be committed,
-# and the message processed again.
+# COMMIT and PREPARE TRANSACTION with an open message are refused before a foreign data
+# wrapper commits what was done on its server. Otherwise that would be committed, and the
+# message would be processed again.
 
 use strict;
 use warnings FATAL => 'all';

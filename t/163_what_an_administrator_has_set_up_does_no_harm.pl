@@ -1,5 +1,5 @@
-# Defaults of a database for new tables and for privileges, a schema of somebody
-# else's, a standby, DROP EXTENSION while dispatch is off.
+# Defaults for new tables and for privileges, a schema that somebody else owns, a standby,
+# DROP EXTENSION while dispatch is off: the extension works all the same.
 
 use strict;
 use warnings FATAL => 'all';
@@ -41,7 +41,7 @@ ok($node->wait_until_sent, '... and what they enqueue is sent');
 $node->sql('DROP EXTENSION outbox CASCADE');
 
 #
-# A schema of somebody else's.
+# A schema that somebody else owns.
 #
 $node->sql('CREATE SCHEMA outbox AUTHORIZATION mallory');
 like($node->sql_error('CREATE EXTENSION outbox SCHEMA outbox'), qr/^55000: schema "outbox" must not be open to others/, 'a schema that another role owns is refused');

@@ -1,6 +1,6 @@
-# outbox_begin() returns false, and the message is acknowledged, only when the
-# record that says so would survive a crash, or the loss of the primary: also if
-# its own transaction did not wait for disk or standby.
+# outbox_begin() returns false, after which the message is acknowledged, only when the
+# record would survive a crash, or the loss of the primary: also if the transaction that
+# wrote it did not wait for disk or standby.
 
 use strict;
 use warnings FATAL => 'all';
@@ -8,7 +8,7 @@ use warnings FATAL => 'all';
 use Outbox;
 use Test::More;
 
-# Nothing but ourselves flushes the WAL.
+# Nothing but the extension flushes the WAL.
 my $node = Outbox->create('main', init => { allows_streaming => 1 }, conf => <<'END');
 outbox.dispatch = off
 wal_writer_delay = '10s'
@@ -68,7 +68,7 @@ foreach my $endpoint ('default', 'own')
 	}
 }
 
-# Somebody waits for the first one, which commits without waiting.
+# A session waits for the first transaction, which commits without waiting.
 my $first = $node->session;
 my $second = $node->session;
 $first->query_safe("SET synchronous_commit = off; BEGIN; SELECT outbox_begin('waited', concurrency => 'pessimistic'); INSERT INTO business VALUES ('waited'); SELECT outbox_commit()");
@@ -96,7 +96,7 @@ $node->sql(handle('with the standby', 'default', 'on'));
 is($node->sql(begin('with the standby', 'default', 'optimistic', 'on')), 'f', 'a duplicate whose record the standby has');
 $standby->stop;
 
-# One that does not wait for the standby, and one whose wait is cancelled.
+# A transaction that does not wait for the standby, and one whose wait is cancelled.
 $node->sql(handle('local', 'default', 'local'));
 my $cancelled = $node->session;
 my $pid = $cancelled->query_safe('SELECT pg_backend_pid()');

@@ -1,5 +1,5 @@
-# An endpoint is altered while a session reads the settings of endpoints, at any
-# isolation level: it sees it before or after, and never takes it for gone.
+# An endpoint is altered while a session reads the settings of endpoints, at any isolation
+# level: it reads the old or the new ones, and never takes the endpoint for dropped.
 
 use strict;
 use warnings FATAL => 'all';
@@ -9,7 +9,7 @@ use Test::More;
 
 my $node = Outbox->create('main', conf => 'outbox.dispatch = off');
 
-# Free places, then a row that is read slowly, then the one that is altered.
+# Free space, then a row that is read slowly, then the row that is altered.
 $node->sql(q{SELECT count(outbox_create_endpoint('free' || i)) FROM generate_series(1, 10) i});
 $node->sql(q{INSERT INTO outbox.endpoint (name, dedup_store) SELECT 'slow', string_agg(sha256(i::text::bytea)::text, '') FROM generate_series(1, 500) i});
 $node->sql(q{SELECT outbox_create_endpoint('altered')});
@@ -37,7 +37,7 @@ foreach my $isolation ('SERIALIZABLE', 'REPEATABLE READ', 'READ COMMITTED')
 	$node->sql(q{UPDATE outbox.endpoint SET concurrency = 'optimistic' WHERE name = 'slow'; SELECT outbox_create_endpoint('altered')});
 }
 
-# Reading leaves no predicate locks, so nobody gets 40001 for it.
+# Reading leaves no predicate locks, so it makes no transaction fail with 40001.
 is($node->sql(<<'END'), "t\n0", 'nothing that is read so conflicts with anything');
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT outbox_begin('id', 'altered');

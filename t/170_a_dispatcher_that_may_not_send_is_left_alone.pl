@@ -1,6 +1,6 @@
-# While nothing may be sent (paused, dispatch off, Redis away) commits do not wake
-# the dispatcher, and it opens a window now and then only. What is sent costs one
-# run of the script, and the lease is renewed by a clock that nobody sets.
+# While nothing may be sent (paused, dispatch off, Redis away) commits do not wake the
+# dispatcher, and it opens few windows. A message costs one run of the script. The lease
+# is renewed by a clock that cannot be set.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +15,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.poll_interval = '1h'\noutbox.cleanup_interval = '1h'");
 my $sent = 0;
 
-# How often the dispatcher has gone to sleep and was woken.
+# How often the dispatcher has slept and was woken.
 sub switches
 {
 	my ($status) = slurp_file('/proc/' . $node->dispatcher . '/status') =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
@@ -30,7 +30,7 @@ sub script_runs
 	return $runs;
 }
 
-# Commits many messages and says how often it woke and wrote meanwhile.
+# Commits many messages, and tests how often the dispatcher woke up and wrote meanwhile.
 sub under_load
 {
 	my ($switches, $windows) = (switches(), windows());
@@ -46,7 +46,7 @@ sub is_left_alone
 	my ($woken, $opened) = under_load();
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	# It goes by clocks of its own: on a busy machine they may run out often meanwhile.
+	# It has timeouts of its own, of which many may pass meanwhile on a busy machine.
 	cmp_ok($woken, '<', 1000, "$name: 2000 commits do not wake the dispatcher");
 	cmp_ok($opened, '<=', 1, '... nor does it open windows before outbox.poll_interval is over, but to note its position');
 	return;
@@ -59,7 +59,7 @@ sub goes_on
 	return;
 }
 
-# While idle: the life of the lease, which dwindles, grows.
+# While idle: the remaining life of the lease grows again.
 sub is_renewed
 {
 	my ($name) = @_;

@@ -1,5 +1,5 @@
-# A message that is too large for a limit of Redis gets no verdict: the link breaks.
-# It is deferred wherever it stands, and the others go in full batches again.
+# A message that exceeds a limit of Redis is not refused: Redis closes the connection. It
+# is deferred wherever it stands, and the others are sent in full batches again.
 
 use strict;
 use warnings FATAL => 'all';

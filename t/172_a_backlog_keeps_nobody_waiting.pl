@@ -1,5 +1,5 @@
-# While a large window is sent, outbox_pause(), outbox.dispatch = off and cleanup
-# are heeded within a moment; then it goes on where it was.
+# While a large window is sent, outbox_pause(), outbox.dispatch = off and cleanup take
+# effect within a moment; then the window goes on where it was.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +14,7 @@ use constant MESSAGES => 20_000;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.dispatch = off\noutbox.batch_size = 1");
 
-# That many more have arrived, but not all.
+# Waits until so many more messages have arrived, which are not all of them.
 sub sends
 {
 	my $before = $redis->count('d');
@@ -23,7 +23,7 @@ sub sends
 	return;
 }
 
-# Nothing more arrives.
+# Checks that no more messages arrive.
 sub stands_still
 {
 	my ($name) = @_;

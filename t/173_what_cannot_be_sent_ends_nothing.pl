@@ -1,5 +1,5 @@
-# Messages that cannot be sent are refused when they are enqueued; and what is
-# stored nevertheless, or is damaged later, is deferred like what Redis refuses.
+# Messages that cannot be sent are refused when they are enqueued. What is stored
+# nevertheless, or is damaged later, is deferred as if Redis had refused it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +19,7 @@ like($error, qr/DETAIL:  They have 26215092 bytes as they are sent; 1048576 are 
 like($node->sql_error("SELECT outbox_send('d', 'x', headers => $huge)"), qr/^54000: /, '... by outbox_send, too');
 $node->sql(q{SELECT outbox_enqueue('d', '1', headers => jsonb_build_object('h', 1e131071))});
 
-# A row that comes by SQL, as from a dump.
+# A row that is inserted by SQL, as from a dump.
 my $insert = sub {
 	my ($dest, $headers, $body) = @_;
 	my $segment = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
@@ -30,7 +30,7 @@ like($node->sql_error($insert->('d', $huge, q{''})), qr/^54000: /, 'a restore re
 like($node->sql_error($insert->('d', q{(SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n)}, q{''})), qr/^22023: too many headers/, '... however short they are');
 like($node->sql_error($insert->('d', q{'[1]'}, q{''})), qr/^22023: headers must be/, '... and what are no headers');
 
-# Has the rows of the log changed that a transaction has enqueued, before they are read.
+# Changes the rows that a transaction has enqueued, before they are read.
 sub changed
 {
 	my ($enqueue, @changes) = @_;
@@ -52,7 +52,7 @@ eventually { $node->sql(q{SELECT string_agg(dest || ': ' || last_error, ', ' ORD
 '... it dies like what Redis refuses, with the error';
 is($node->dispatcher, $dispatcher, '... and ends no dispatcher');
 
-# Two messages with the id of one, which both cannot be sent.
+# Two messages with the same id, neither of which can be sent.
 $redis->refuse('refused');
 changed(q{SELECT outbox_enqueue(d, b) FROM (VALUES ('refused', 'one'), ('refused', 'two'), ('d', '4')) m (d, b)},
 	q{id = 1000000000 WHERE dest = 'refused'});

@@ -1,5 +1,5 @@
-# A server that waits for its synchronous standby lives: its lease does not run
-# out, however long that takes, and nothing is sent meanwhile.
+# A server that waits for its synchronous standby keeps its lease, however long that
+# takes, and sends nothing meanwhile.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,7 +20,7 @@ sub waits
 	};
 }
 
-# What a session of ours waits for is not the question.
+# The session that enqueues need not wait.
 sub enqueue
 {
 	my ($call) = @_;
@@ -30,7 +30,7 @@ sub enqueue
 
 sub life { return $redis->command('PTTL', $redis->key('lease')); }
 
-# It lives for 10 s, and is renewed after three.
+# The lease lives for 10 seconds, and is renewed after three.
 sub is_renewed
 {
 	my ($name) = @_;
@@ -62,8 +62,8 @@ ok(waits(), '... and the dispatcher waits still');
 $node->set(synchronous_standby_names => '');
 arrives('before window', 'without a standby it is sent');
 
-# A page of messages is in memory, one of them is kept back, and that is waited for.
-# The link is closed before they are there: else a batch of them may be under way to Redis already.
+# A page of messages is in memory, and the standby is waited for.
+# The connection is closed before: otherwise a batch may be on its way to Redis already.
 $redis->pause;
 eventually { $node->status('redis_state') eq 'down' } 'Redis is away';
 $node->sql(q{SET synchronous_commit = local; BEGIN; SELECT outbox_enqueue('d', 'first');
@@ -82,7 +82,7 @@ arrives('before window first last', 'the page is sent as it was made');
 is($node->status('scheduled'), 1, '... but for the message that was kept back');
 is($node->dispatcher, $dispatcher, 'all by one dispatcher');
 
-# Who may go does go.
+# A dispatcher that waits can be stopped.
 $node->require_missing_standby;
 enqueue(q{'d', 'stop'});
 ok(waits(), 'a wait again');

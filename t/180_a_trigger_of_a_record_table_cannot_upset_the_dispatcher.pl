@@ -1,6 +1,6 @@
-# The trigger of a record table calls the outbox while records are marked: for
-# an endpoint with a store that would be a wait, in which others are attended to.
-# It is refused, in all functions, and nothing is sent within its transaction.
+# The trigger of a record table calls the outbox while records are marked. For an endpoint
+# with a store that would be a wait, during which other work is done. All functions refuse
+# it, and nothing is sent within its transaction.
 
 use strict;
 use warnings FATAL => 'all';
@@ -53,7 +53,7 @@ END_OF_SQL
 $node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '" . $proxy->url . "')");
 eventually { $node->status('problem IS NULL') eq 't' } 'a table with such a trigger, and a store';
 
-# The store keeps silent to whoever looks.
+# The store does not answer anybody who looks.
 $proxy->hold('EXISTS');
 my $dispatcher = $node->dispatcher;
 $node->load(clients => 3, transactions => 60, scripts => [ <<'END_OF_SQL', <<'END_OF_SQL' ], args => [ '--rate', 100 ]);
@@ -76,8 +76,8 @@ is($node->sql('SELECT DISTINCT note FROM inbox'), join(', ', ('55000 a trigger o
 is($node->dispatcher, $dispatcher, 'all that was one dispatcher');
 $proxy->pass;
 
-# Windows are missing, as after such an accident: it goes on with what is there,
-# loses none of that, and says so.
+# Windows are missing, as after such an accident: the dispatcher goes on with those that
+# exist, loses none of them, and reports it.
 sub windows
 {
 	return $node->sql(q{SELECT string_agg(number::text, ' ' ORDER BY number) FROM (}

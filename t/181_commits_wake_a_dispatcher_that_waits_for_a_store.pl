@@ -1,5 +1,5 @@
-# While the dispatcher waits for a slow store, messages of other endpoints are
-# sent as soon as they are committed, and not when it next looks up.
+# While the dispatcher waits for a slow store, messages of other endpoints are sent as
+# soon as they are committed, and not after a timeout.
 
 use strict;
 use warnings FATAL => 'all';
@@ -17,9 +17,9 @@ my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeo
 $node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '" . $proxy->url . "')");
 $node->sql('CREATE TABLE took (ms float)');
 
-# Sends messages one after the other, each when the one before is in Redis, and
-# returns how long the fastest took. Who is not woken looks up every 100 ms: one
-# that is committed right after another was sent waits for most of that.
+# Sends messages one after the other, each when the one before is in Redis, and returns
+# how long the fastest one took. A dispatcher that is not woken looks for messages every
+# 100 ms: what is committed right after another message was sent waits for most of that.
 sub fastest
 {
 	my ($name) = @_;

@@ -1,5 +1,5 @@
-# A query to a PostgreSQL store that was given up ends there, too: none pile up
-# behind a lock. And an answer that is neither yes nor no is no answer.
+# A query to a PostgreSQL store that is given up is cancelled there, too, so queries do
+# not pile up behind a lock. An answer that is neither true nor false is an error.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,7 +26,7 @@ eventually { queries() <= 1 } '... and what was given up ends there';
 $locker->query_safe('ROLLBACK');
 is($node->sql(q{BEGIN; SELECT outbox_begin('m 1', 'stored'); ROLLBACK}), 't', 'the lock is gone, the store answers');
 
-# Somebody else's function.
+# A function of somebody else.
 $server->sql(q{CREATE DATABASE other});
 $server->sql(<<'END_OF_SQL', 'other');
 CREATE SCHEMA outbox;
@@ -38,7 +38,7 @@ my $url = $server->store_url('shard') =~ s/postgres\?/other?/r;
 $node->sql("SELECT outbox_alter_endpoint('stored', dedup_store => '$url')");
 like($node->sql_error(q{BEGIN; SELECT outbox_begin('m 1', 'stored')}), qr/^08006: .*unexpected answer/, 'an answer that is neither t nor f is an error');
 
-# Settings for the planner that suit somebody's queries are not for our processes.
+# Planner settings that are meant for queries do not affect the processes of the extension.
 $node->sql("ALTER DATABASE postgres SET $_") foreach 'geqo = on', 'enable_indexscan = off', 'random_page_cost = 1000';
 $node->sql(<<'END_OF_SQL');
 CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz, note text);

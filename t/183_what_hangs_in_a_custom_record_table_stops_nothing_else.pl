@@ -1,7 +1,6 @@
-# Work on custom record tables is done by a process of its own. A trigger there
-# that hangs, even one that catches what should end it, stops neither sending nor
-# other tables; whoever needs the database gets it; and the process goes with its
-# dispatcher.
+# A process of its own works on custom record tables. A trigger there that hangs, even one
+# that catches what should end it, stops neither dispatch nor work on other tables, and
+# does not keep DROP DATABASE from its lock; the process ends with its dispatcher.
 
 use strict;
 use warnings FATAL => 'all';
@@ -28,7 +27,7 @@ $node->handle('a1', 'own');
 is($node->sql(q{SELECT outbox_wait('a1', 'own')}), 't', 'an endpoint gets a record table: its records are marked');
 like($node->bookkeeper, qr/^\d+$/, '... by a process of its own');
 
-# The trigger hangs, and nothing that it can catch ends it.
+# The trigger hangs, and catches every error.
 my $dispatcher = $node->dispatcher;
 my $first = $node->bookkeeper;
 $node->sql(q{CREATE TRIGGER hang BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION hang()});
@@ -38,7 +37,7 @@ $node->load(clients => 2, transactions => 50, scripts => [ "SELECT outbox_enqueu
 eventually { $redis->count('e') == 100 } '... messages are sent meanwhile';
 is($node->bookkeeper, $first, '... while it still hangs');
 
-# It is ended with dispatch off, too. (Set for the server: for a database it would begin anew.)
+# The process is ended also when dispatch is off. (This is set for the server; set for the database, it would restart the process.)
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
 eventually { $node->bookkeeper ne $first } '... it is ended with its process all the same';
@@ -55,7 +54,7 @@ eventually { $node->sql(q{SELECT dispatched FROM inbox WHERE message_id = 'b1'})
 is($node->sql('SELECT outbox_cleanup()'), 0, '... records expire again');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
-# It goes with its dispatcher, and another one comes.
+# The process ends with its dispatcher, and another one is started.
 $first = $node->bookkeeper;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 eventually { $node->bookkeeper =~ /^\d+$/ && $node->bookkeeper ne $first } 'the dispatcher ends: there is another bookkeeper';
@@ -66,7 +65,7 @@ $node->sql("SELECT pg_terminate_backend($first)");
 $node->handle('c2', 'own');
 is($node->sql(q{SELECT outbox_wait('c2', 'own')}), 't', 'the bookkeeper is ended: another one marks');
 
-# Whoever needs the database gets it though a trigger hangs.
+# DROP DATABASE and its like get their lock though a trigger hangs.
 $node->sql('CREATE DATABASE victim TEMPLATE template0');
 $node->create_hang('victim');
 $node->sql($_, 'victim') foreach 'CREATE EXTENSION outbox', <<'END_OF_SQL';
@@ -94,7 +93,7 @@ $node->append_conf('postgresql.conf', 'outbox.dispatch = on');
 $node->reload;
 eventually { $node->sql(q{SELECT outbox_wait('d1', 'own')}) eq 't' } 'what was not marked is marked after that';
 
-# No worker slot is free for it: messages are sent, and status says why nothing is marked.
+# No worker slot is free for the process: messages are sent, and outbox.status says why nothing is marked.
 $node->append_conf('postgresql.conf', "max_worker_processes = 2\nmax_logical_replication_workers = 0");
 $node->restart;
 $node->handle('e1', 'own');

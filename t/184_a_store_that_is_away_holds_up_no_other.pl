@@ -1,6 +1,6 @@
-# Each store has a position of its own, and so have custom record tables: while one
-# store is away the others are told, and records are marked. An endpoint whose
-# ids have not been propagated is not dropped without force.
+# Each store has a watermark of its own, and so have custom record tables: while one store
+# is away, ids are propagated to the others, and records are marked. An endpoint whose ids
+# have not been propagated is not dropped without force.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,8 +20,8 @@ SELECT outbox_create_endpoint('own', record_table => 'inbox');
 END_OF_SQL
 $node->sql("SELECT outbox_create_endpoint('$_', dedup_store => '" . $store{$_}->url . "')") foreach sort keys %store;
 
-# Handles a message of each endpoint; whether its id is new was looked up before
-# the store went away.
+# Handles a message of each endpoint. Whether its id is new is looked up before the store
+# goes away.
 sub ids { my ($name) = @_; return $store{$name}->cli('EVAL', q{return #redis.call('KEYS', 'outbox:dedup:*')}, 0); }
 
 my @sessions;
@@ -46,7 +46,7 @@ eventually { ids('here') == 3 } '... the other one is told of ids';
 is($node->sql(q{SELECT outbox_wait('m3', 'own')}), 't', '... and records in a table are marked');
 is($redis->count('d'), 9, '... and messages are sent');
 
-# Dropped now, its ids would be forgotten.
+# If it were dropped now, its ids would be forgotten.
 like($node->sql_error(q{SELECT outbox_drop_endpoint('away')}), qr/^55006: endpoint "away" has message ids that have not been propagated/,
 	'an endpoint whose ids are not in its store is not dropped');
 is($node->sql(q{SELECT outbox_drop_endpoint('own')}), '', '... one whose records are marked is');

@@ -1,5 +1,5 @@
-# However many ids a transaction has for a store, the dispatcher reads them in
-# pages, and its memory does not grow with them.
+# However many ids a transaction has for a store, the dispatcher reads them in pages, and
+# its memory does not grow with their number.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,8 +30,8 @@ sub memory_mb
 	return $1 / 1024;
 }
 
-# The receipts of many messages, as a dump has them; the store is told of the
-# first, and does not answer.
+# The receipts of many messages, as a dump has them; the store does not answer to the
+# first ones.
 my $before = memory_mb();
 $proxy->hold('EVAL');
 $node->sql(<<"END_OF_SQL");

@@ -1,5 +1,5 @@
-# Ids leave the database soon, for the store remembers them longer: expired here,
-# still known there. What is still here counts as long as the store should know it.
+# A store remembers ids for longer than the database: those that have expired here are
+# known there. A record that is still here counts for as long as the store should know it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,7 +20,7 @@ $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
 my %url = (redis => $redis_store->url, postgresql => $server->store_url('shard'));
 my $kind;
 
-# The store forgets everything, but for its mark.
+# The store forgets everything but its watermark.
 sub lose_ids
 {
 	if ($kind eq 'redis')
@@ -66,7 +66,7 @@ foreach (sort keys %url)
 	lose_ids();
 	ok(is_new('early'), '... and nobody else');
 
-	# Handlers that take longer than the record is kept.
+	# A handler that takes longer than the record is kept.
 	my $long = $node->session($kind, on_error_stop => 0);
 	is($long->query("\\set VERBOSITY verbose\nBEGIN; SELECT outbox_begin('long', 'sales')"), 't', 'a handler has begun');
 	process('long');
@@ -81,7 +81,7 @@ foreach (sort keys %url)
 
 	$long->quit;
 
-	# A record that outlives its retention: others in the same table are kept longer.
+	# A record that is kept longer than its retention, because of others in the same segment.
 	eventually { nothing_is_here() } 'that one expires, too';
 	$node->sql("SELECT outbox_create_endpoint('patient', retention => '30 s')", $kind);
 	process('kept');
@@ -94,7 +94,7 @@ foreach (sort keys %url)
 	ok(is_new('kept'), '... then nobody knows the id any more');
 }
 
-# Beside a store no record goes before outbox.replay_window is over.
+# With a store, no record expires before outbox.replay_window is over.
 $node->set('outbox.replay_window' => '2h');
 is($node->sql(q{SELECT retention, store_retention FROM outbox.endpoints WHERE name = 'sales'}, 'redis'), '02:00:00|01:00:00', 'outbox.replay_window is the least retention');
 

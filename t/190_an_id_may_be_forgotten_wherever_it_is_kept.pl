@@ -1,5 +1,6 @@
-# outbox_forget() reaches ids in segments, compacted ones, and those in stores outside: the
-# next claim succeeds once; also in custom record tables. Compaction, expiry, dumps and crashes respect it.
+# outbox_forget() forgets ids in segments, compacted ones, those in stores, and those in
+# custom record tables: the next claim succeeds, once. That holds across compaction,
+# expiry, dumps and crashes.
 
 use strict;
 use warnings FATAL => 'all';
@@ -48,7 +49,7 @@ sub is_compacted
 }
 
 #
-# What is compacted.
+# An id that is compacted.
 #
 claim($_) foreach 'a', 'b', 'c', 'd';
 forget('c');
@@ -60,7 +61,7 @@ is($node->sql(q{SELECT outbox_wait('a') IS NULL}), 't', '... and is not known th
 ok(is_new($node, 'c'), 'what was forgotten before it was compacted stays so');
 ok(!is_new($node, $_), "$_ is known") foreach 'b', 'd';
 
-# While it is forgotten it may be compacted once more, with others.
+# While it is forgotten, it may be compacted once more, with others.
 compact_all() for 1 .. 2;
 ok(is_new($node, 'a'), 'a merge brings nothing back');
 ok(!is_new($node, 'b'), '... nor does it lose the others');
@@ -103,7 +104,7 @@ foreach my $jobs (1, 3)
 }
 
 #
-# A tombstone goes when its id is in no segment any more, and not before.
+# A tombstone is removed when its id is in no segment any more, and not before.
 #
 my $tombstones = $node->sql('SELECT count(*) FROM outbox.forgotten');
 cmp_ok($tombstones, '>', 0, 'there are tombstones');
@@ -115,7 +116,7 @@ $node->set('outbox.retention' => '1h');
 is(claim('b') . claim('b'), 'tf', 'an id may come again after that');
 
 #
-# Stores. What is removed there is so at once.
+# Stores. An id is removed there at once.
 #
 my $redis_store = Redis->new;
 my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'");
@@ -136,8 +137,8 @@ foreach my $kind (sort keys %url)
 }
 
 #
-# A custom record table. A receipt that is still to be propagated would mark the
-# row of the next delivery, whose messages may not be sent by then.
+# A custom record table. A receipt that is not propagated yet would mark the row of the
+# next delivery, whose messages may not be sent by then.
 #
 $node->sql(<<'END');
 CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);

@@ -1,5 +1,5 @@
-# What docs/drivers.md says of drivers, tried with psycopg 3: its example runs as it stands,
-# and a body arrives as it was, whatever is in it, if it has the cast of its type.
+# What docs/drivers.md says about drivers is true of psycopg 3: its example runs as it is,
+# and a body with the cast of its type arrives unchanged, whatever it contains.
 
 use strict;
 use warnings FATAL => 'all';

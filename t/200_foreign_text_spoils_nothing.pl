@@ -1,6 +1,6 @@
-# What a Redis or a sentinel says may hold any bytes: of another encoding, of
-# none, zeros, or a character where a text is cut. It is shown and kept as text of
-# the database, so tables stay readable and a dump can be restored.
+# Messages of a Redis or a sentinel may contain any bytes: another encoding, none at all,
+# zero bytes, or a character at the place where a text is cut. They are shown and stored as
+# text of the database, so tables stay readable and a dump can be restored.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +21,7 @@ sub refuse
 	return "*3\r\n:0\r\n" . Impostor::bulk($long) . "*1\r\n:0\r\n";
 }
 
-# An error of the server, and one without any sense; each for one command.
+# An error of the server, and bytes without sense; each for one command.
 sub fails { my ($name, $reply) = @_; return sub { my ($client, $command) = @_; return $command eq $name ? $reply : undef; }; }
 
 my $impostor = Impostor->new(
@@ -39,7 +39,7 @@ my $sentinel = Impostor->new(plain => fails('SENTINEL', "-ERR $bad\r\n"));
 my $liar = Impostor->new(plain => fails('SENTINEL', "*2\r\n" . Impostor::bulk($bad) . Impostor::bulk('6379')));
 my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $impostor->url('refuses') . "'\noutbox.max_attempts = 1000000");
 
-# In databases of all kinds.
+# In databases of several encodings.
 my %encoding = (utf8 => 'UTF8', latin1 => 'LATIN1', ascii => 'SQL_ASCII', japanese => 'EUC_JP');
 my @databases = sort keys %encoding;
 foreach my $database (@databases)
@@ -48,7 +48,7 @@ foreach my $database (@databases)
 	$node->sql('CREATE EXTENSION outbox', $database);
 }
 
-# Runs a query in all of them, with a client that checks what it gets.
+# Runs a query in all databases, with a client that checks the encoding of the result.
 sub reads
 {
 	my ($regex, $query, $name) = @_;
@@ -64,7 +64,7 @@ sub reads
 	return;
 }
 
-# Refused messages are kept with the reason. In a database of UTF-8 it keeps what is text.
+# Refused messages are kept with the reason. In a UTF-8 database the part that is valid text is kept.
 $node->sql(q{SELECT outbox_enqueue('d', 'x')}, $_) foreach @databases;
 reads(qr/^WRONGTYPE b.*\?.* d/, q{SELECT last_error FROM outbox.deferred}, 'a refusal is kept');
 reads(qr/^WRONGTYPE/, q{SELECT last_error FROM outbox.destinations}, '... and shown');
@@ -85,7 +85,7 @@ foreach my $database (@databases)
 	}
 }
 
-# What the server itself has against us.
+# An error of the server as a whole.
 foreach my $case (
 	[ 'fails', qr/^ERR b|could not load the script: ERR b/, 'an error of the server' ],
 	[ 'breaks', qr/^ERR b/, 'one that is too long' ],
@@ -104,7 +104,7 @@ foreach my $case ([ $sentinel, qr/ERR b/ ], [ $liar, qr/unexpected reply/ ])
 	reads(qr/does not know the master: .*$case->[1].*sentinel at 127.0.0.1:\d+, master "m"/, 'SELECT redis_error FROM outbox.status', 'a sentinel');
 }
 
-# outbox_send() tells its caller.
+# outbox_send() reports it to its caller.
 foreach my $case ([ 'sends', qr/ERR b/ ], [ 'adds', qr/unexpected reply/ ])
 {
 	$node->sql("ALTER DATABASE $_ SET outbox.redis_url = '" . $impostor->url($case->[0]) . "'") foreach @databases;
@@ -116,7 +116,7 @@ foreach my $case ([ 'sends', qr/ERR b/ ], [ 'adds', qr/unexpected reply/ ])
 	}
 }
 
-# A store is asked in the same way.
+# So does the look into a store.
 my $store = Impostor->new(plain => fails('EXISTS', "-ERR $bad\r\n"));
 foreach my $database (@databases)
 {

@@ -1,6 +1,6 @@
-# A host that keeps silent leaves time for the next one: sentinels, and addresses
-# of a name. One that drips its answer, or says that it will be huge, is given up
-# in time. And each error says which server it was.
+# A host that does not answer leaves time for the next one, among sentinels and among the
+# addresses of a name. A server that sends its answer byte by byte, or announces a huge
+# one, is given up in time. Each error names the server.
 
 use strict;
 use warnings FATAL => 'all';
@@ -32,7 +32,7 @@ sub black_hole
 	return $listener->sockport;
 }
 
-# Drips the reply to INFO, which it never ends, or to all.
+# Sends a reply that never ends, byte by byte: to INFO, or to every command.
 sub drip
 {
 	my ($client, $command) = @_;
@@ -81,7 +81,7 @@ my $sentinel = Impostor->new(plain => sub {
 my $hangs = Impostor->new(plain => sub { sleep 3600; });
 my $dead = Impostor->new(plain => sub { return $_[1] eq 'SENTINEL' ? "*2\r\n" . Impostor::bulk('127.0.0.1') . Impostor::bulk($hole) : undef; });
 
-# By its name, for to look that up takes a moment; what is at hand here connects in no time.
+# Named by host, for looking that up takes a moment; what is local connects immediately.
 sub sentinels { my ($first) = @_; return "redis+sentinel://127.0.0.1:$first,localhost:" . $sentinel->port . '/m'; }
 
 arrives(sentinels($hole), 'a sentinel that is off');
@@ -89,7 +89,7 @@ $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
 arrives(sentinels($hangs->port), 'one that hangs');
 arrives(sentinels($dead->port), 'one whose master is off');
 
-# A name with two addresses, the first of which is off.
+# A name with two addresses, the first of which does not answer.
 my (undef, @addresses) = Socket::getaddrinfo('localhost', undef, { socktype => SOCK_STREAM });
 my ($first) = map { (Socket::getnameinfo($_->{addr}, Socket::NI_NUMERICHOST))[1] } @addresses;
 SKIP:
@@ -98,7 +98,7 @@ SKIP:
 	arrives('redis://localhost:' . $redis->port, 'the first address of a name is off');
 }
 
-# Answers without an end.
+# Answers that do not end.
 says($impostor->url('drips'), qr/did not answer within 1000 ms \(Redis at 127.0.0.1:\d+, user "drips"\)/, 'an answer that drips');
 says($impostor->url('counts'), qr/invalid reply: .*user "counts"/, 'an answer of two billion elements');
 says($impostor->url('nests'), qr/did not answer within 1000 ms .*user "nests"/, 'lists in lists');
@@ -112,7 +112,7 @@ foreach my $behaviour ('drips', 'counts')
 	cmp_ok($took, '<', 20, '... ends');
 }
 
-# Which server it was.
+# Each error names the server.
 my $nobody = PostgreSQL::Test::Cluster::get_free_port();
 my $file = $node->basedir . '/password';
 append_to_file($file, "swordfish\n");

@@ -1,6 +1,6 @@
-# outbox.problems has a row for each thing that is wrong, the worst first;
-# outbox.status shows that one. Each ends by itself or by a function that it
-# names, and none comes without a reason.
+# outbox.problems has a row for each thing that is wrong, the worst first, which
+# outbox.status shows. Each problem ends by itself or by a function that it names, and
+# none appears without a reason.
 
 use strict;
 use warnings FATAL => 'all';
@@ -29,7 +29,7 @@ sub has
 	return;
 }
 
-# Several at once.
+# Several problems at the same time.
 has('', 'nothing is wrong');
 $redis->refuse('refusing');
 $node->set('outbox.max_attempts' => 1);
@@ -53,8 +53,8 @@ has('paused, destination', 'everything is paused');
 $node->sql('SELECT outbox_resume()');
 has('destination', '... no more');
 
-# All that is enqueued goes nowhere: the fence goes along nevertheless, and when
-# the link is lost nothing is lost.
+# All that is enqueued is refused: the fence moves on nevertheless, and when the connection
+# is lost, no message is.
 my $windows = join ' UNION ALL ', map { "SELECT number FROM outbox.window_$_" } 0 .. 3;
 sub fence { return $redis->command('GET', $redis->key('fence')); }
 my ($newest) = $node->sql("SELECT max(number) FROM ($windows) w");
@@ -70,7 +70,7 @@ unlike($node->log_since($log), qr/older than the windows/, '... as the log says'
 $redis->accept('refusing');
 has('', '... and when the destination accepts, nothing is');
 
-# A loss stays until somebody has seen to it, whatever happens meanwhile.
+# A loss is shown until it is acknowledged, whatever happens meanwhile.
 $redis->stop;
 $redis->save_data;
 $redis->start;

@@ -1,6 +1,6 @@
-# DROP DATABASE and its like take the lock on a database before they ask for
-# rights. Whoever may not drop it, tries in a loop or waits for that lock, does
-# not make its dispatcher leave; whoever may, does.
+# DROP DATABASE and its like lock a database before they check privileges. A role that may
+# not drop it does not make its dispatcher leave, also by trying in a loop or by waiting
+# for that lock; a role that may does.
 
 use strict;
 use warnings FATAL => 'all';
@@ -46,7 +46,7 @@ foreach my $round (1 .. 3)
 	goes_on("round $round");
 }
 
-# One that waits: its role holds a lock on the database by a right that all have.
+# A command that waits: its role holds a lock on the database, for which no privilege is needed.
 my $holder = $node->session('postgres', extra_params => [ '-U', 'stranger' ]);
 $holder->query_safe(q{BEGIN; ALTER ROLE stranger IN DATABASE victim SET work_mem = '1MB'});
 my $session = $node->session('victim');
@@ -68,7 +68,7 @@ $waiter->quit;
 $session->quit;
 goes_on('afterwards');
 
-# Its owner has to wait for such a lock, longer than a hint of the command would last; then it goes.
+# The owner has to wait for such a lock, longer than the dispatcher stays away for a command; then the database is dropped.
 $holder = $node->session('postgres', extra_params => [ '-U', 'stranger' ]);
 $holder->query_safe(q{BEGIN; ALTER ROLE stranger IN DATABASE victim SET work_mem = '1MB'});
 $waiter = $node->session('postgres', extra_params => [ '-U', 'owner' ]);
@@ -82,7 +82,7 @@ $holder->quit;
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_database WHERE datname = 'victim'}), '... and then it is dropped');
 $waiter->quit;
 
-# Whoever may create databases may copy one that is there for that.
+# A role that may create databases may copy a template database.
 $node->sql('ALTER DATABASE postgres IS_TEMPLATE true');
 $node->sql('CREATE DATABASE copy TEMPLATE postgres', 'template1', extra_params => [ '-U', 'stranger' ]);
 is($node->sql('SELECT count(*) FROM outbox.instance', 'copy'), 1, 'a template is copied by anybody who may create databases');

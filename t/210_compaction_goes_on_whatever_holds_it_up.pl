@@ -1,6 +1,6 @@
-# Segments of records that cannot be emptied, for somebody has locked them, or
-# compacted, for a page of one is damaged: the ring lasts, the dispatcher stays, and
-# messages are sent.
+# When segments of records cannot be emptied because they are locked, or cannot be
+# compacted because a page is damaged, the ring does not run out of segments, the
+# dispatcher does not end, and messages are sent.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +19,7 @@ sub size_of { my ($segment) = @_; return $node->sql("SELECT pg_relation_size('ou
 prepare($node);
 
 #
-# The locks of a whole pg_dump.
+# The locks that pg_dump takes.
 #
 my $dump = $node->session;
 $dump->query_safe('BEGIN; LOCK TABLE ' . join(', ', map { "outbox.record_$_" } 0 .. 11) . ' IN ACCESS SHARE MODE');
@@ -63,7 +63,7 @@ eventually { $node->status('problem') eq '' } '... and nothing is wrong any more
 is($node->dispatcher, $dispatcher, '... with the same dispatcher');
 
 #
-# With dispatch off records are written all the same.
+# While dispatch is off, records are written all the same.
 #
 $node->sql("ALTER SYSTEM SET outbox.retention = '1h'");
 $node->set('outbox.dispatch' => 'off');

@@ -1,6 +1,6 @@
-# Ids of messages decide on their order within a window. Neither a restore into a
-# database that is in use nor somebody who sets the sequence back disturbs it, and
-# outbox_wait knows of restored records that their messages came separately.
+# The ids of messages decide on their order within a window. Neither a restore into a
+# database that is in use nor setting the sequence back disturbs that order, and
+# outbox_wait() knows that the messages of restored records came separately.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,7 +26,7 @@ sub enqueue
 
 sub current { return $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'}); }
 
-# What is pending lies in several segments, the first of them not where it begins, and a part is deferred.
+# What is pending is in several segments, the first of which begins with sent messages, and a part is deferred.
 $redis->refuse('refused');
 $node->sql(q{SELECT outbox_enqueue('refused', 'r1')});
 eventually { $node->status('deferred') == 1 } 'one message is refused';
@@ -66,7 +66,7 @@ $node->command_ok([ 'pg_restore', '--exit-on-error', '--data-only', '--dbname', 
 enqueue('busy', 'a3', 'a4');
 is($node->sql(q{SELECT outbox_wait('m', timeout => '0')}, 'busy'), 'f', 'outbox_wait knows that messages of a restored record are not sent');
 
-# An administrator who sets all sequences back.
+# An administrator sets all sequences back.
 $node->sql(q{SELECT setval('outbox.message_id_seq', 1)}, 'busy');
 $node->sql(q{CREATE ROLE app; SELECT outbox_grant('app')}, 'busy');
 is($node->sql(q{SET ROLE app; SELECT count(outbox_enqueue('d', 'a5'))}, 'busy'), 1, 'a sequence that was set back is set forward, whoever draws from it');
@@ -82,7 +82,7 @@ ok($node->wait_until_sent('busy'), 'all is sent');
 is(join(' ', $second->bodies('d')), "a1 a2 @pending a3 a4 a5 a6 a7 a8", '... what was restored in its order, behind what was there and before what came later');
 is(join(' ', $second->bodies('refused')), 'r1 r2', '... also where it was deferred');
 
-# Without our triggers the rows would come to lie where nobody looks for them.
+# Without the triggers, rows would be restored into segments where they are not looked for.
 $second->cli('DEL', 'd');
 my $triggers = q{SELECT string_agg(format('%s %s', tgrelid::regclass, tgenabled), ' ' ORDER BY tgrelid, tgname) FROM pg_trigger WHERE tgname ~ 'restored|replicated'};
 my $enabled = $node->sql($triggers, 'busy');

@@ -1,6 +1,6 @@
-# The lease knows a data directory by what is in it: moved to another place, as
-# into a container that was made anew, it goes on publishing at once after a clean
-# stop, and as soon as its lease has run out after a crash. A copy of it does not.
+# The lease identifies a data directory by its contents. When it is moved, as into a new
+# container, its server publishes at once after a clean stop, and after a crash as soon as
+# its lease has run out. A copy of it does not.
 
 use strict;
 use warnings FATAL => 'all';
@@ -45,7 +45,7 @@ sends('killed and moved, it goes on when its lease has run out');
 $node->restart;
 sends('... and after a restart in its new place');
 
-# A copy, while nobody has the lease.
+# A copy, while no server has the lease.
 my $copy = Outbox->new('copy');
 $node->stop('fast');
 PostgreSQL::Test::RecursiveCopy::copypath($node->data_dir, $copy->data_dir);

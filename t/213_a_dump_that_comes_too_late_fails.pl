@@ -1,5 +1,5 @@
 # A dump whose snapshot is much older than its locks would lack records that were
-# compacted meanwhile: it fails, and the next one has all.
+# compacted meanwhile: it fails, and the next one is complete.
 
 use strict;
 use warnings FATAL => 'all';
@@ -24,7 +24,7 @@ eventually { $node->sql($retired) == 6 } 'they are compacted after a snapshot wa
 my @dump = ('pg_dump', '--file', $file);
 $node->command_ok([ @dump, "--snapshot=$snapshot", $node->connstr('postgres') ], 'a dump with that snapshot succeeds');
 
-# As if five minutes had passed.
+# Makes it seem that five minutes have passed.
 $node->sql(q{UPDATE outbox.ring SET since = since - interval '6 min', generation = (SELECT max(generation) + 1 FROM outbox.ring) WHERE state = 'retired'});
 fill($node, 1);
 eventually { $node->sql($retired) == 0 } 'after a while their segments are emptied all the same';

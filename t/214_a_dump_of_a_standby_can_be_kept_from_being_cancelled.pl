@@ -1,6 +1,6 @@
-# A segment that is emptied is locked, and the lock comes to the standby with the WAL:
-# there it ends whoever reads that table, as a dump does, unless replay may wait or
-# is paused. hot_standby_feedback does not help.
+# A segment that is emptied is locked, and a standby replays that lock: there it cancels
+# queries that read the table, as those of a dump, unless replay may wait or is paused.
+# hot_standby_feedback does not help.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,7 +22,7 @@ $standby->start;
 
 sub empties { return $node->sql('SELECT sum(pg_relation_filenode(c.oid)::bigint) FROM pg_class c WHERE relname ~ $$^log_[0-9]$$'); }
 
-# A session that has the locks of a dump, while the segments on the primary go round.
+# A session with the locks of a dump, while the segments on the primary rotate.
 sub reader
 {
 	my $session = $standby->session;

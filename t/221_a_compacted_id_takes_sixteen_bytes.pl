@@ -1,5 +1,5 @@
-# A guard for what docs/deduplication.md promises of storage: an id that is
-# compacted takes 16 bytes and little more on disk, tables and indexes together.
+# What docs/deduplication.md promises about storage is true: a compacted id takes little
+# more than 16 bytes on disk, tables and indexes together.
 
 use strict;
 use warnings FATAL => 'all';
@@ -17,11 +17,11 @@ outbox.retention = '1h'
 outbox.record_segment_size = '256kB'
 END
 
-# All that a segment of the history has on disk, also what is no key.
+# All that the segments of the history have on disk.
 my $bytes = q{SELECT coalesce(sum(pg_total_relation_size(('outbox.history_' || segment)::regclass)), 0), coalesce(sum(keys), 0)
 FROM outbox.ring WHERE ring = 'history' AND state = 'quiet'};
 
-# Records as a server adds them that has this database as its store.
+# Records as they are added by a server that has this database as its store.
 $node->sql(<<"SQL");
 DO \$\$
 BEGIN

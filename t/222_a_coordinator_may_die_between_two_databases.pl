@@ -1,7 +1,7 @@
-# A handler writes to two databases and commits both by PREPARE TRANSACTION and
-# COMMIT PREPARED, as docs/from-nservicebus.md describes. Its coordinator dies at
-# each step, and one of the servers with it. Whoever starts next brings both to one
-# end: the message is processed in both, and what it sends leaves once; or in neither.
+# A handler writes to two databases and commits both by PREPARE TRANSACTION and COMMIT
+# PREPARED, as docs/from-nservicebus.md describes. Its coordinator dies at each step, and
+# one of the servers with it. The next coordinator ends both in the same way: the message
+# is processed in both databases, and what it sends is sent once; or in neither.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,8 +20,8 @@ CREATE TABLE decided (gid text PRIMARY KEY);
 END
 $away->sql('CREATE TABLE stock (id text)');
 
-# The steps of the coordinator. What it has decided is committed with its work in
-# the database that has the outbox, so it is committed there first.
+# The steps of the coordinator. Its decision is part of its work in the database that has
+# the outbox, which is therefore committed first.
 sub steps
 {
 	my ($id, $gid) = @_;
@@ -48,7 +48,7 @@ sub prepared
 	return split /\n/, $node->sql(q{SELECT gid FROM pg_prepared_xacts WHERE gid LIKE 'shop/%' ORDER BY gid});
 }
 
-# What the coordinator does when it starts, with all that bears its name.
+# What the coordinator does when it starts, with all prepared transactions of its own.
 sub recover
 {
 	$home->sql("ROLLBACK PREPARED '$_'") foreach prepared($home);

@@ -1,5 +1,6 @@
-# What has been forgotten stays so, and nothing else is: a dump's tombstones are about
-# the records of that dump, and a store is not to learn of an id after it was forgotten.
+# What has been forgotten stays forgotten, and nothing else is: the tombstones of a dump
+# concern the records of that dump, and no id is propagated to a store after it was
+# forgotten.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +14,7 @@ my $redis = Redis->new;
 my $store = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
 
-# Whether the message was new; then it is processed.
+# Processes a message if it is new; returns whether it was.
 sub handle
 {
 	my ($msgid, $database, $endpoint) = @_;
@@ -56,7 +57,7 @@ is(handle('never here', 'live'), 't', 'what was forgotten, and not processed the
 is(handle('never here', 'live'), 'f', '... once');
 
 #
-# An id that is being processed when it is to be forgotten.
+# An id that is being processed when it is forgotten.
 #
 $node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '@{[ $store->url ]}')");
 $node->set('outbox.dispatch' => 'off');

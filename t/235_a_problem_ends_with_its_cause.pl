@@ -1,5 +1,5 @@
-# A problem is no longer told when what caused it is over, also if nothing
-# happens afterwards that would show it: no message is sent, no segment changes.
+# A problem is not shown any more when its cause is gone, also if nothing happens that
+# would show that: no message is sent, no segment changes.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +13,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "$Compaction::small_segments\noutbox.command_timeout = '300ms'\noutbox.replay_window = '1h'");
 prepare($node);
 
-# The answer to the only message gets lost, as Redis hangs, but not the message.
+# Redis hangs: the answer to the only message is lost, but not the message.
 $node->sql(q{SELECT outbox_enqueue('d', 'first')});
 eventually { $redis->count('d') == 1 } 'a message is sent';
 $redis->pause;
@@ -25,7 +25,7 @@ eventually { $redis->count('d') == 2 } 'it goes on, and finds the message';
 eventually { $node->status('problem') eq '' } '... then nothing is wrong, although nothing is left to be sent';
 is(join(' ', $redis->bodies('d')), 'first second', '... each came once');
 
-# While dispatch is off an administrator mends something else.
+# While dispatch is off, an administrator repairs something else.
 $node->sql('SELECT outbox_pause()');
 eventually { $node->status('problem') =~ /paused/ } 'everything is paused';
 $node->set('outbox.dispatch' => 'off');
@@ -35,7 +35,7 @@ eventually { $node->sql(q{SELECT string_agg(kind, ' ') FROM outbox.problems}) eq
 $node->set('outbox.dispatch' => 'on');
 eventually { $node->status('problem') eq '' } '... and on again';
 
-# A segment whose state cannot be noted for a while, as when the disk is full.
+# The state of a segment cannot be written for a while, as when the disk is full.
 $node->sql('ALTER TABLE outbox.ring ADD CONSTRAINT full_disk CHECK (published_at IS NULL) NOT VALID');
 fill($node, 1);
 eventually { $node->status('problem') =~ /full_disk/ } 'what was published cannot be noted';

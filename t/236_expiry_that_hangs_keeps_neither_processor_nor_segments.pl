@@ -1,6 +1,5 @@
-# While expired records of a custom record table are deleted, however long that takes,
-# the dispatcher sleeps when there is nothing else to do, and the segments of our
-# own tables go round.
+# While expired records of a custom record table are deleted, however long that takes, the
+# dispatcher sleeps when there is nothing else to do, and the rings rotate.
 
 use strict;
 use warnings FATAL => 'all';
@@ -29,7 +28,7 @@ sub transactions { return $node->sql(q{SELECT xact_commit FROM pg_stat_database 
 my $windows = join ' UNION ALL ', map { "SELECT number FROM outbox.window_$_" } 0 .. 3;
 eventually { $node->hangs } 'a trigger hangs';
 my $first = $node->bookkeeper;
-kill 'STOP', $first;			# so it cannot be ended before we have looked
+kill 'STOP', $first;			# so that it cannot be ended before it is looked at
 my $newest = $node->sql("SELECT max(number) FROM ($windows) w");
 my $before = transactions();
 eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); $node->sql("SELECT min(number) > $newest FROM ($windows) w") eq 't' } 'segments of the log are emptied';

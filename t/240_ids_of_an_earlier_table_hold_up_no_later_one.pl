@@ -1,6 +1,6 @@
-# Records in custom record tables are marked, whatever happened to them meanwhile:
-# the endpoint had another table, in which ids were spelled as uuids cannot be; or
-# a message of theirs was deferred, and then dumped and restored.
+# Records in custom record tables are marked, although the endpoint had another table
+# before, with ids that are not valid uuids, or although a message of theirs was deferred,
+# dumped and restored.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,7 @@ $node->handle($uuid, 'e');
 is($node->sql("SELECT outbox_wait('$uuid', 'e')"), 't', 'a record in a table of uuids is marked behind ids that are none');
 is($node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'marking'}), '0', '... which are no problem');
 
-# A dead message, whose record was passed over long ago, is sent by the restored database.
+# The restored database sends a dead message, whose record was passed over before.
 $redis->refuse('key');
 $node->handle($_, 'f', stream => 'key') for 'm2', 'damaged';
 eventually { $node->status('dead') eq '2' } 'two messages are dead';

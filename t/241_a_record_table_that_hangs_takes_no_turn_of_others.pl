@@ -1,5 +1,5 @@
-# The owner of a record table whose trigger hangs alters it again and again, so it is
-# never left alone: other tables are marked, and their records expire, all the same.
+# The owner of a record table whose trigger hangs alters it again and again, so that it is
+# tried each time: records of other tables are marked, and expire, all the same.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +21,7 @@ SELECT outbox_create_endpoint(name, record_table => name::regclass, retention =>
 END_OF_SQL
 $node->sql("BEGIN; SELECT outbox_begin('m', '$_'); SELECT outbox_enqueue('d', '$_'); SELECT outbox_commit(); COMMIT") foreach 'hangs', 'first', 'last';
 
-# Which of the others comes behind it is not said anywhere.
+# Which of the other tables comes behind it is not defined.
 eventually {
 	$node->sql('ALTER TABLE hangs SET (fillfactor = 90)');
 	$node->sql('SELECT (SELECT dispatched FROM first) AND (SELECT dispatched FROM last)') eq 't';
@@ -29,7 +29,7 @@ eventually {
 is($node->sql('SELECT dispatched FROM hangs'), 'f', '... which is not');
 is($node->status('pending'), 0, '... and messages are sent');
 
-# A trigger that has an error end the process does no more harm.
+# A trigger that ends the process by an error does no more harm.
 $node->sql(<<'END_OF_SQL');
 CREATE OR REPLACE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

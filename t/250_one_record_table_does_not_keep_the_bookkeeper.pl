@@ -1,7 +1,6 @@
-# The bookkeeper works on all custom record tables. What keeps it at one of them
-# does not keep it from the others: a statement that takes long, or tables that
-# end its process, however many. And where code runs that no signal ends, status
-# says so.
+# The bookkeeper works on all custom record tables. Neither a statement that takes long nor
+# tables that end its process, however many, keep it from the other tables. If it runs code
+# that no signal ends, outbox.status says so.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,7 +12,7 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.cleanup_interval = -1\nautovacuum = off");
 
-# Tables with endpoints of the same names.
+# Creates tables, and endpoints of the same names.
 sub create_tables
 {
 	my ($database, @tables) = @_;
@@ -25,7 +24,7 @@ END
 	return;
 }
 
-# Gives them a trigger that does this.
+# Creates triggers on them that do this.
 sub create_triggers
 {
 	my ($database, $does, @tables) = @_;
@@ -34,7 +33,7 @@ sub create_triggers
 	return;
 }
 
-# As many messages are processed, in one transaction.
+# Processes so many messages in one transaction.
 sub handle
 {
 	my ($database, $msgid, $n, @endpoints) = @_;
@@ -44,7 +43,7 @@ END
 	return;
 }
 
-# Stops the process where the trigger of a table hangs: nothing that it is told ends it now.
+# Stops the process where the trigger of a table hangs: no signal but SIGKILL ends it now.
 create_tables('postgres', 'hanging');
 create_triggers('postgres', 'PERFORM pg_sleep(3600)', 'hanging');
 handle('postgres', 'm', 1, 'hanging');
@@ -63,7 +62,7 @@ cmp_ok($node->sql('SELECT count(*) FROM slow WHERE dispatched_at < (SELECT max(d
 	'... and one where each statement takes long does not get as many turns meanwhile');
 eventually { $node->sql('SELECT bool_and(dispatched) FROM slow', 'slow') eq 't' } '... but it gets its turns';
 
-# The same when expired records are deleted: 1000 in one statement.
+# The same when expired records are deleted, 1000 in one statement.
 $node->sql(<<'END', 'slow');
 ALTER TABLE slow DISABLE TRIGGER act;
 UPDATE slow SET dispatched_at = now() - interval '2 hours';
@@ -77,7 +76,7 @@ is($node->sql('SELECT outbox_cleanup()', 'slow'), 8000, 'all expired records are
 cmp_ok($node->sql(q{SELECT count(*) FROM deleted WHERE name = 'slow' AND at < (SELECT max(at) FROM deleted WHERE name = 'fast')}, 'slow'), '<=', 2,
 	'... and the table where that takes long does not have the others wait');
 
-# More tables than there once were places to note which ones are left alone.
+# More tables than used to fit into the list of those that are left alone.
 my @ending = map { "ending_$_" } 1 .. 10;
 $node->sql('CREATE DATABASE ending TEMPLATE template0');
 $node->sql('CREATE EXTENSION outbox', 'ending');
@@ -88,7 +87,7 @@ my $ended = sub { my %at; $at{$_}++ foreach $node->log_since($log) =~ /ending at
 handle('ending', 'm', 1, @ending);
 eventually { keys %{ $ended->() } == @ending } 'ten tables end the process';
 
-# The process that does not end.
+# The process does not end.
 eventually { $node->status('problem') =~ /in any table.*process $stopped works on record table public\.hanging and does not end/ } 'a process that does not end is named, and where it works';
 is($node->bookkeeper('postgres'), $stopped, '... and there is no other one');
 is($node->sql('SELECT outbox_cleanup()'), 0, '... outbox_cleanup() answers');

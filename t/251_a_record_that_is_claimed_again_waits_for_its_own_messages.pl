@@ -1,6 +1,6 @@
-# A record in a custom record table is marked, forgotten, and its message processed
-# again while Redis is away. The receipt of the first time, read once more, does not
-# mark the record of the second: its message is not in Redis.
+# A record in a custom record table is marked and forgotten, and its message is processed
+# again while Redis is away. The first receipt, when it is read once more, does not mark
+# the second record, whose message is not in Redis.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +21,7 @@ SELECT outbox_create_endpoint('$table', record_table => '$table', retention => '
 END
 }
 
-# Processes messages in one transaction, so that their receipts are in one page.
+# Handles messages in one transaction, so that their receipts are in one page.
 sub handle
 {
 	my ($endpoint, @msgids) = @_;
@@ -31,7 +31,7 @@ sub handle
 
 sub marked { return $node->sql(q{SELECT coalesce(string_agg(message_id, ' ' ORDER BY message_id), '') FROM own WHERE dispatched}); }
 
-# A trigger of another table refuses to be marked, so it is not noted how far this one is.
+# A trigger of another table keeps it from being marked, so the watermark does not move.
 $node->sql(<<'END');
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
 CREATE TRIGGER refuse BEFORE UPDATE ON other FOR EACH ROW EXECUTE FUNCTION refuse();

@@ -1,6 +1,6 @@
-# The disk fails for a while, so that bodies cannot be read. Their messages wait for
-# that as for a destination that refuses them; and those that are dead by then can
-# be retried as long as the log has their bodies.
+# The disk fails for a while, so that bodies cannot be read. Their messages wait as for a
+# destination that refuses them; those that are dead by then can be retried as long as the
+# log has their bodies.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,7 @@ sub write_file
 	return;
 }
 
-# Bodies that are stored out of line cannot be read after this.
+# Makes it impossible to read bodies that are stored out of line.
 sub fail_to_read
 {
 	my (@enqueue) = @_;
@@ -80,7 +80,7 @@ is($redis->count('later'), 0, '... and is not sent');
 ok($node->wait_until_sent, 'nothing else is left');
 is($node->dispatcher, $dispatcher, '... and no dispatcher ended');
 
-# Until it is dead.
+# Until the message is dead.
 $node->set('outbox.max_attempts' => 2);
 fail_to_read("'d', $large, message_id => 'retried'", "'d', $large, message_id => 'lost'");
 eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } 'bodies cannot be read for long: the messages are dead';

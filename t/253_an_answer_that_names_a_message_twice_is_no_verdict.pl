@@ -1,5 +1,5 @@
-# The script names each message that is refused once, in their order. An answer that
-# does not is not from our script: no message is deferred, least of all twice.
+# The script names each refused message once, in order. An answer that does not comes from
+# something else: no message is deferred because of it, let alone twice.
 
 use strict;
 use warnings FATAL => 'all';

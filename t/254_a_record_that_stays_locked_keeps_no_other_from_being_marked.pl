@@ -1,5 +1,6 @@
-# More records are locked than are tried at once, and the table is slow, so it rests
-# after each statement. One that stays locked does not keep the others from their turn.
+# More records are locked than are tried in one statement, and the table is slow, so that
+# it rests after each statement. A record that stays locked does not keep the others from
+# being tried.
 
 use strict;
 use warnings FATAL => 'all';
@@ -23,7 +24,7 @@ $node->sql(q{BEGIN; SELECT outbox_begin('m' || i, 'own'), outbox_enqueue('d', 'x
 
 sub unmarked { return $node->sql(q{SELECT string_agg(message_id, ' ' ORDER BY message_id) FROM inbox WHERE NOT dispatched}); }
 
-# One of the first thousand, and one behind them.
+# One record among the first thousand, and one behind them.
 my ($first, $last) = map { $node->session } 1 .. 2;
 $first->query_safe(q{BEGIN; SELECT FROM inbox WHERE message_id = 'm10001' FOR UPDATE});
 $last->query_safe(q{BEGIN; SELECT FROM inbox WHERE message_id = 'm11100' FOR UPDATE});

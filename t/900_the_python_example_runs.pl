@@ -1,6 +1,5 @@
-# The example in Python: orders come in twice and at the same time, their events
-# are added up by consumers that die and that are sent some events again. The
-# totals are right.
+# The example in Python: orders come twice and at the same time; consumers that die, and
+# that get some events again, add them up. The totals are right.
 
 use strict;
 use warnings FATAL => 'all';
@@ -31,7 +30,7 @@ sub start
 	return \%run;
 }
 
-# Waits for its end, which must be a good one; returns what it said of each id.
+# Waits for its end, which must be successful; returns what it printed about each id.
 sub finish
 {
 	my ($run) = @_;
@@ -48,7 +47,7 @@ sub consume
 	return start('consumer.py', [ $redis->url, $name, '--until-idle', @options ]);
 }
 
-# A file of messages for the producer.
+# Writes messages for the producer.
 sub messages
 {
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/messages';
@@ -58,7 +57,7 @@ sub messages
 	return $file;
 }
 
-# The words of the answers that are this one, by id.
+# The ids whose answer is this word.
 sub ids { my ($word, @answers) = @_; return [ map { $_->[0] } grep { $_->[1] eq $word } @answers ]; }
 
 sub check_totals
@@ -73,8 +72,8 @@ sub check_totals
 	return;
 }
 
-# Two producers get the same messages. At the first one both are in the midst of
-# the handler, for somebody holds them up there.
+# Two producers get the same messages. A lock holds up both within the handler of the
+# first message.
 my $holder = $node->session;
 $holder->query_safe('BEGIN; LOCK TABLE orders IN SHARE MODE');
 my @producers = map { produce(messages(1 .. 200)) } 1 .. 2;
@@ -105,7 +104,7 @@ $redis->command('XREADGROUP', 'GROUP', 'totals', 'dead', 'COUNT', 5, 'STREAMS', 
 is(scalar @{ ids('applied', @answers) }, 10, 'what a dead consumer had read is applied by another one');
 check_totals('after that too');
 
-# Redis has lost its newest writes, and the outbox sends them again: new entries, same ids.
+# Redis has lost its newest writes, and the outbox sends them again: new entries, the same ids.
 foreach my $entry (($redis->entries('order-events'))[ -20 .. -1 ])
 {
 	$redis->command('XADD', 'order-events', '*', map { $_ => $entry->{$_} } 'id', 'time', 'body', 'cause');
@@ -114,7 +113,7 @@ foreach my $entry (($redis->entries('order-events'))[ -20 .. -1 ])
 is(scalar @{ ids('known', @answers) }, 20, 'events that are sent again are known by their id');
 check_totals('still');
 
-# What is no event ends no consumer.
+# An entry that is not an event does not end the consumer.
 my @poison = ('no JSON', '5', '{"customer": "c1"}', '{"customer": "c1", "amount": [1]}', '{"customer": "c1", "amount": "x"}', "\xff\xfe");
 $redis->command('XADD', 'order-events', '*', 'id', "poison-$_", 'time', '0', 'body', $poison[$_]) foreach 0 .. $#poison;
 $redis->command('XADD', 'order-events', '*', 'body', 'no id');

@@ -1,5 +1,5 @@
-# What README.md tells the reader to type works as written: its quick start, in
-# psql and redis-cli, returns what it says. It is short, and what it names exists.
+# The commands of README.md work as written: the quick start, in psql and redis-cli,
+# returns what the page shows. The page is short.
 
 use strict;
 use warnings FATAL => 'all';
@@ -59,7 +59,7 @@ foreach my $step (@steps[ 1 .. $#steps ])
 is(scalar(() = $consumed =~ /^body$/mg), 3, 'the consumer group read it');
 is($redis->count('user-events'), 0, 'all is cleaned up');
 
-# What it leaves to other pages (docs/reference.md has all functions, see t/912).
+# What is left to other pages (docs/reference.md has all functions, see t/912).
 my %exists = map { $_ => 1 } 'outbox_record_claimed', split /\n/, $node->sql(q{SELECT DISTINCT proname FROM pg_proc WHERE proname ~ '^outbox_'});
 is_deeply([ grep { !$exists{$_} } $readme =~ /\b(outbox_\w+)(?=[(`])/g ], [], 'no function is mentioned that there is not');
 cmp_ok(scalar(() = $readme =~ /\n/g), '<=', 250, 'it can be read at once');

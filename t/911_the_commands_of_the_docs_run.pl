@@ -1,6 +1,6 @@
-# What docs/deduplication.md, docs/from-nservicebus.md and docs/testing.md tell the reader to type
-# works as written: SQL returns what it says, the consumer in Python makes one
-# invoice for each order whatever dies, ids of an older outbox stay known.
+# The commands of docs/deduplication.md, docs/from-nservicebus.md and docs/testing.md work
+# as written: SQL returns what the pages show, the consumer in Python makes one invoice for
+# each order whatever dies, and ids of an older outbox stay known.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,7 +20,7 @@ my %page = map { $_ => read_page("$root/$_") } @names;
 my $redis = Redis->new;
 my $store = Redis->new(tcp => 1);
 
-# Where there is a store, nothing expires before this time has passed.
+# With a store, nothing expires before this time has passed.
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.replay_window = '1s'");
 
 #
@@ -28,7 +28,7 @@ my $node = Outbox->create('main', redis => $redis, conf => "outbox.replay_window
 #
 my $program = PostgreSQL::Test::Utils::tempdir() . '/invoicing.py';
 
-# Does what a block says.
+# Runs a block.
 sub follow
 {
 	my ($language, $text) = @_;
@@ -43,7 +43,7 @@ sub follow
 		{
 			my ($client, @words) = shellwords($command);
 			is($client, 'redis-cli', "a command for redis-cli: $command");
-			# Another database of Redis has an address, which the outbox was told.
+			# Another database of Redis, which the outbox was told to use.
 			unlike(($words[0] eq '-n' ? $store : $redis)->cli(@words), qr/^[A-Z]{2,} (?!\d)/, '... it takes it');
 		}
 	}
@@ -51,7 +51,7 @@ sub follow
 	return;
 }
 
-# Whether an endpoint takes a message for a duplicate.
+# Check whether an endpoint takes a message for a duplicate.
 sub is_duplicate
 {
 	my ($msgid, $endpoint) = @_;
@@ -72,7 +72,7 @@ ok(!is_duplicate('order-16', 'shop'), '... without it the message is new');
 $node->sql(q{BEGIN; SELECT outbox_begin('sale-1', 'sales'), outbox_commit(); COMMIT});
 eventually { $store->cli('-n', 1, 'KEYS', 'outbox:dedup:*') =~ /^outbox:dedup:/m } 'the endpoint with a store has it remember its ids';
 
-# The consumer. It is known to be dead after a moment here, and not a minute.
+# The consumer. Here it is taken for dead after a moment, and not after a minute.
 SKIP:
 {
 	my $python = python() or skip 'no python3 with psycopg and redis', 10;
@@ -86,7 +86,7 @@ SKIP:
 		return IPC::Run::start([ $python, $program, $node->connstr('postgres'), $redis->url, $name ], '<', \undef);
 	};
 
-	# One is killed in the midst of its work: somebody holds it up there.
+	# One consumer is killed within its work, in which a lock holds it up.
 	my $holder = $node->session;
 	$holder->query_safe('BEGIN; LOCK TABLE invoices IN SHARE MODE');
 	my @poison = ('no JSON', '5', '{"order": 1}', '{"order": [1], "amount": 1}', '{"order": 1, "amount": {"EUR": 1}}', "\xff\xfe");
@@ -100,7 +100,7 @@ SKIP:
 	$holder->query_safe('COMMIT');
 	$holder->quit;
 
-	# Redis has lost its newest writes, and they were sent again: new entries, same ids.
+	# Redis has lost its newest writes, and they are sent again: new entries, the same ids.
 	$node->wait_until_sent;
 	foreach my $entry (($redis->entries('orders'))[ -50 .. -1 ])
 	{

@@ -1,7 +1,7 @@
-# What docs/reference.md says is complete and right: functions with their arguments,
-# settings with their defaults, views with their columns, the SQLSTATEs that the code
-# raises, the rights that Redis must give. Its commands run, and so do those of
-# docs/operations.md: the way out comes last.
+# docs/reference.md is complete and right: functions with their arguments, settings with
+# their defaults, views with their columns, the SQLSTATEs that the code raises, the
+# permissions that are needed in Redis. Its commands run, and so do those of
+# docs/operations.md, of which removing the extension comes last.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +19,7 @@ my $operations = read_page("$root/docs/operations.md");
 my $redis = Redis->new(tcp => 1);
 my $node = Outbox->create('main', redis => $redis);
 
-# Types in what a section shows in SQL.
+# Runs the SQL of a section.
 sub follow
 {
 	my ($page, $heading) = @_;
@@ -81,7 +81,7 @@ foreach my $name (@settings)
 {
 	my $default = $default{$name} =~ s/`//gr;
 
-	# This one cannot be set in a session. Nobody has set it here.
+	# This one cannot be set in a session, and is not set here.
 	if ($name eq 'outbox.filter_memory')
 	{
 		is($node->sql("SHOW $name"), $default =~ s/ //r, "the default of $name is '$default'");
@@ -114,7 +114,7 @@ foreach my $view (@views)
 }
 
 #
-# What users of Redis may do: the dispatcher, and a deduplication store
+# Permissions of users of Redis: the dispatcher, and a deduplication store
 #
 $redis->command(split / /, $_) foreach "$reference\n$operations" =~ /^(ACL SETUSER .*)$/mg;
 $node->set('outbox.redis_url' => $redis->tcp_url('outbox:password@'));
@@ -125,8 +125,8 @@ is($redis->count('user-events'), 1, '... and for the dispatcher');
 $node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM outbox.problems') or diag $node->sql('TABLE outbox.problems');
 ok($node->poll_query_until('postgres', q{SELECT outbox_forget('msg-1', 'rights')}), '... and for the store to forget');
 
-# For administrators: each problem there can be, in its order, and what the page shows
-# in SQL, but for the way out.
+# For administrators: each problem that there can be, in order, and the SQL of the page,
+# except for removing the extension.
 my @problems = PostgreSQL::Test::Utils::slurp_file("$root/src/problem.h") =~ /P\(\w+, ("[^"]+", "\w+")\)/g;
 is_deeply([ map { s/"(.*)", "(.*)"/`$1` | $2/r } @problems ], [ section($operations, '## Problems') =~ /^\| (`[^`]+` \| (?:critical|warning)) \|/mg ],
 	'each kind of problem is explained');
@@ -158,7 +158,7 @@ is_deeply([ grep { !is_on_a_page($_) } @messages ], [], '... and on a page for a
 my $removal = section($operations, '## Removal');
 type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } blocks($operations =~ s/\Q$removal\E//r);
 
-# Roles, and the way out.
+# Roles, and removing the extension.
 $node->sql('CREATE ROLE shop; CREATE ROLE prometheus; CREATE ROLE operator; CREATE ROLE shard');
 follow($reference, '## Roles');
 follow($operations, '## Removal');

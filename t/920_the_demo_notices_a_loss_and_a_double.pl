@@ -1,5 +1,5 @@
-# The demo says that nothing was lost and nothing doubled. So its comparison of
-# the two books must notice when something was.
+# The demo says that nothing was lost and nothing doubled. So its comparison must notice
+# when something was.
 
 use strict;
 use warnings FATAL => 'all';
@@ -34,7 +34,7 @@ END
 	return;
 }
 
-# The verdict on the books, and the exit code.
+# What the comparison prints, and its exit code.
 sub verdict
 {
 	my ($incoming) = @_;

@@ -1,6 +1,6 @@
-# What the first commands lack is found by what is there, not by the names of
-# packages, and whatever they end with, the last line says what to do. With faked
-# paths; make fresh-roots tries it where it is really missing.
+# What the first commands need is looked for as files, not by the names of packages, and
+# whatever goes wrong, the last line says what to do. Here paths are faked; make
+# fresh-roots tests it where something is really missing.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,7 +18,7 @@ my $postgres = "$folder/postgresql";
 my @tools = qw(cat chmod cut cp dirname df env find gcc grep head id make mkdir mktemp perl prove python3 readlink
   redis-check-rdb redis-cli redis-server rm rmdir sed setpriv sh sort sudo tail touch tr uname);
 
-# A path that has these tools, but for some; those given as text are scripts.
+# A path with these tools, except for some; tools that are given as text become scripts.
 sub path_with
 {
 	my (%tool) = @_;
@@ -44,7 +44,7 @@ sub script
 	return;
 }
 
-# A PostgreSQL that has these files, and its pg_config.
+# A PostgreSQL with these files, and its pg_config.
 sub postgres_with
 {
 	my ($version, @files) = @_;
@@ -72,8 +72,8 @@ my @client = ('pgxs/src/makefiles/pgxs.mk', 'includedir/libpq-fe.h');
 my @headers = ('includedir-server/postgres.h', 'pgxs/src/test/perl/PostgreSQL/Test/Cluster.pm');
 my @server = ('bindir/postgres');
 
-# Runs a command with such a path and such a PostgreSQL; its status and its last
-# line that is not make's own.
+# Runs a command with such a path and such a PostgreSQL; returns its status and its last
+# line that does not come from make.
 sub run_with
 {
 	my ($pg_config, $tools, @command) = @_;
@@ -88,7 +88,7 @@ sub run_with
 	return ($status, $lines[-1] // '', $output);
 }
 
-# A command must fail, and its last line be like this.
+# Checks that a command fails with such a last line.
 sub says
 {
 	my ($name, $pattern, $pg_config, $tools, @command) = @_;
@@ -99,7 +99,7 @@ sub says
 	return;
 }
 
-# Somebody who may install nothing: then exactly these are named.
+# Checks that exactly these are named to a user who may install nothing.
 my %nobody = ('apt-get' => 'exit 9', sudo => undef, id => 'echo 1000');
 
 sub misses
@@ -126,14 +126,14 @@ misses('no Redis', 'redis-tools', postgres_with('15.9', @client, @headers, @serv
 	'redis-server' => undef, 'redis-check-rdb' => undef);
 misses('no prove', 'perl', postgres_with('15.9', @client, @headers, @server), prove => undef);
 
-# A pg_config that is first in the path and of no use hides no other.
+# A useless pg_config that is first in the path hides no other one.
 my $stray = postgres_with('14.2', @client, @headers, @server);
 ($status, undef, $output) = run_with('', { %nobody, pg_config => "exec $stray \"\$@\"" },
 	'sh', '-c', '. dev/sandbox; sandbox_pg_config $sandbox_complete');
 isnt($output, "pg_config\n", 'a version that there is no code for is passed over');
 
 #
-# What is said.
+# The sentences.
 #
 my $no_headers = postgres_with('15.9', @client, @server);
 says('no apt-get', qr/^This is not Debian: install what corresponds to them/, $no_headers, { 'apt-get' => undef }, 'dev/packages');
@@ -163,7 +163,7 @@ foreach my $goal ('all', 'install', 'installcheck', 'clean')
 says('make', qr/\*\*\* To build the outbox first install what is missing: sudo apt-get install build-essential libpq-dev postgresql-server-dev-15 /,
 	postgres_with('15.9', @server), { %nobody, gcc => undef }, 'make');
 
-# With all that it takes, in a copy.
+# Nothing is missing, in a copy.
 my $complete = postgres_with('15.9', @client, @headers);
 my $copy = "$folder/copy";
 mkpath([ "$copy/dev", "$copy/src", "$copy/bgworker", "$folder/postgresql/pkglibdir", "$folder/postgresql/sharedir" ]);
@@ -181,7 +181,7 @@ says('a folder that is read-only', qr/cannot be written to: build in a copy of i
 chmod 0755, "$copy/src", "$folder/postgresql/pkglibdir";
 
 #
-# Where.
+# The place of the private installation.
 #
 sub place
 {

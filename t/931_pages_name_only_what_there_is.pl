@@ -1,6 +1,6 @@
-# What the pages of the documentation name exists: files, functions of SQL and of
-# C, settings, views, tables and columns, targets of make, and what their links
-# lead to. A page with invented names shows that each kind is looked at.
+# The names in the pages of the documentation exist: files, functions of SQL and of C,
+# settings, views, tables and columns, targets of make, and the targets of links. A page
+# with invented names shows that each kind is checked.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +15,7 @@ my $root = dirname(__FILE__) . '/..';
 my @pages = map { s{^\Q$root\E/}{}r } glob "$root/*.md $root/docs/*.md $root/model/*.md $root/examples/*/*.md";
 my $node = Outbox->create('main');
 
-# 23505 names the first one, and it is no function.
+# The message of 23505 names the first one, which is no function.
 my %function = map { $_ => 1 } 'outbox_record_claimed', split /\n/, $node->sql('SELECT DISTINCT proname FROM pg_proc');
 my %object = map { $_ => 1 } split /\n/, $node->sql(<<'END');
 SELECT name FROM pg_settings WHERE name LIKE 'outbox.%'
@@ -33,14 +33,14 @@ my %in_data_directory = map { $_ => 1 } $code =~ m{["/](outbox\.\w+)"}g;
 my %file_name = map { basename($_) => 1 } @sources, split /\n/, qx(find "$root/t" "$root/dev" "$root/model" "$root/bgworker" -type f);
 my %target = map { $_ => 1 } qw(all install uninstall installcheck clean), read_page("$root/Makefile") =~ /^([\w-]+):(?!=)/mg;
 
-# The headings of a page, as links name them.
+# The anchors of the headings of a page.
 sub anchors
 {
 	my ($text) = @_;
 	return map { lc =~ s/[^\w\s-]//gr =~ s/\s/-/gr } $text =~ /^#+ (.*?)\s*$/mg;
 }
 
-# Where a link of a page leads, and whether there is something.
+# Check whether the target of a link exists.
 sub leads_somewhere
 {
 	my ($folder, $text, $link) = @_;
@@ -51,7 +51,7 @@ sub leads_somewhere
 	return $anchor{$anchor};
 }
 
-# Whether there is a file that a page names: `t/….pl`, and `t/117_…` or `t/117` for short.
+# Check whether a file that a page names exists: `t/….pl`, and `t/117_…` or `t/117` for short.
 sub file_exists
 {
 	my ($folder, $path) = @_;
@@ -59,7 +59,7 @@ sub file_exists
 	return -e ((glob "$root/$pattern")[0] // '') || -e "$folder/$path";
 }
 
-# What a page in a folder names that does not exist.
+# Returns the names in a page of a folder that do not exist.
 sub invented
 {
 	my ($folder, $text) = @_;

@@ -1,5 +1,5 @@
-# The library exports what PostgreSQL looks up by name, and nothing else: its
-# other functions can clash with none of another library.
+# The library exports what PostgreSQL looks up by name, and nothing else: its other
+# functions cannot clash with those of another library.
 
 use strict;
 use warnings FATAL => 'all';
@@ -23,7 +23,7 @@ is_deeply(
 	[ sort '_PG_init', 'Pg_magic_func', @called_by_sql, @mains_of_workers ],
 	'the library exports what PostgreSQL looks up by name, and nothing else');
 
-# PGXS would install whatever a variable of its own names.
+# PGXS would install whatever is in one of its own variables.
 my ($programs) = $node->sql(q{SELECT setting FROM pg_config WHERE name = 'BINDIR'});
 is_deeply([ glob "$programs/*.h" ], [], 'make install puts no header among the programs');
 

@@ -1,5 +1,5 @@
-# What the tests of compacted records do: claim ids until segments are full, and ask
-# which ids are remembered.
+# What the tests of compaction need: claiming ids until segments are full, and asking which
+# ids are remembered.
 
 package Compaction;
 
@@ -18,7 +18,7 @@ outbox.cleanup_interval = '100ms'
 outbox.retention = '1h'
 END
 
-# Creates what the others need. Ids are m1, m2, ...; padding makes them longer.
+# Creates what the other functions need. Ids are m1, m2, ...; padding makes them longer.
 sub prepare
 {
 	my ($node, $database, $padding) = @_;
@@ -84,8 +84,8 @@ sub claimed
 	return $node->sql('SELECT coalesce(max(upto), 0) FROM claimed', $database);
 }
 
-# How many of these ids nobody remembers. Options: database, every => n (asks
-# only for each n-th).
+# How many of these ids are not remembered. Options: database, every => n (asks only for
+# each n-th).
 sub unknown
 {
 	my ($node, $first, $last, %option) = @_;
@@ -95,7 +95,7 @@ sub unknown
 		$option{database});
 }
 
-# Whether a message would be processed if it came now.
+# Check whether a message would be processed if it came now.
 sub is_new
 {
 	my ($node, $msgid, $endpoint, $database) = @_;
@@ -110,7 +110,7 @@ sub compacted_segments
 	return split /\n/, $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'history' AND state = 'quiet' ORDER BY segment}, $database);
 }
 
-# Whether no segment is on its way from one state to the next.
+# Check whether no segment is between two states.
 sub is_at_rest
 {
 	my ($node, $database) = @_;

@@ -1,6 +1,6 @@
-# Lets the dispatcher die at one point after the other while clients commit and
-# roll back, one destination breaks and heals, and both rings go round; then
-# compares the books.
+# Lets the dispatcher die at one point after the other while clients commit and roll back,
+# one destination refuses now and then, and both rings rotate; then compares what was
+# committed with what is in Redis.
 
 package DispatcherWalk;
 
@@ -13,7 +13,7 @@ use Redis;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-# All clients together, per second, and how many in one burst.
+# Transactions of all clients per second, and in one burst.
 use constant { RATE => 150, BURST => 45, CLIENTS => 3 };
 
 my $settings = <<'END';
@@ -123,8 +123,8 @@ sub walk
 	return;
 }
 
-# The same for what one dispatcher passes again and again: not at the first time
-# but later.
+# The same for points that one dispatcher passes again and again: not at the first pass but
+# later.
 sub walk_later
 {
 	my ($self, $manner) = @_;
@@ -147,8 +147,8 @@ sub die_at
 	return;
 }
 
-# Some transactions, until they or somebody's life have come to their end. What
-# needs more than that gets it in later turns.
+# Runs some transactions, until all have run or a process has died. What needs more than
+# that gets it in later turns.
 sub burst
 {
 	my ($self, $step, $turn) = @_;
@@ -180,8 +180,7 @@ sub burst
 	return;
 }
 
-# One record and a long pause: a segment that is alone in its time is not compacted,
-# and expires.
+# Writes one record and waits for long: a single segment is not compacted, but expires.
 sub rest
 {
 	my ($self, $step, $turn) = @_;
@@ -192,7 +191,7 @@ sub rest
 	return;
 }
 
-# A statement; the server may die meanwhile.
+# Runs a statement during which the server may die.
 sub attempt
 {
 	my ($self, $sql) = @_;
@@ -200,7 +199,7 @@ sub attempt
 	return;
 }
 
-# Tests that what committed is there once and in order, and nothing else is.
+# Tests that what has committed is there, once and in order, and nothing else is.
 sub books_agree
 {
 	my ($self) = @_;

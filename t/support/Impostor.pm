@@ -1,6 +1,6 @@
-# A server that speaks Redis' protocol and means no good. It is a process of its
-# own, with one more for each connection. What it does is up to the user name
-# that the client logs in with, or else "plain": see serve().
+# A server that speaks the protocol of Redis and misbehaves. It is a process of its own,
+# with one more for each connection. The user name with which the client logs in, or else
+# "plain", selects what it does: see serve().
 
 package Impostor;
 

@@ -84,7 +84,7 @@ sub run_command
 	return;
 }
 
-# Whoever passes the point next, or for the nth time, dies in this manner: end,
+# The process that passes the point next, or for the nth time, dies in this manner: end,
 # kill or server.
 sub arm
 {
@@ -98,15 +98,14 @@ sub arm
 	return;
 }
 
-# Whether somebody did.
+# Check whether a process did.
 sub fired
 {
 	my ($node) = @_;
 	return -e $node->data_dir . '/outbox_kill_point.fired';
 }
 
-# Waits until the server is there again after a death in that manner, and not
-# still there.
+# Waits until the server has restarted after a death in that manner.
 sub revive
 {
 	my ($node, $manner) = @_;

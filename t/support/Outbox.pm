@@ -1,12 +1,12 @@
-# A PostgreSQL server with the extension, and what the tests ask of it.
+# A PostgreSQL server with the extension, and what the tests do with it.
 
 package Outbox;
 
 use strict;
 use warnings FATAL => 'all';
 
-# A condition that does not come true in this many seconds never does, also on a
-# machine that is busy with other things. Before the modules of PostgreSQL read it.
+# A condition that does not come true in so many seconds never does, also on a machine that
+# is busy with other things. To be set before the modules of PostgreSQL read it.
 BEGIN { $ENV{PG_TEST_TIMEOUT_DEFAULT} //= 180; }
 
 use parent 'PostgreSQL::Test::Cluster';
@@ -34,8 +34,8 @@ outbox.command_timeout = '1s'
 outbox.retry_delay = '100ms'
 END
 
-# Runs the code until it returns true; false if it never does. It may die
-# meanwhile: psql breaks its pipe when a server is just restarting.
+# Runs the code until it returns true; returns false if it never does. It may die
+# meanwhile, as writing to psql does while a server restarts.
 sub wait_until(&)
 {
 	my ($code) = @_;
@@ -61,7 +61,7 @@ sub eventually(&$)
 	return ok(&wait_until($code), $name);
 }
 
-# A Python that has the clients of both servers; undef if there is none.
+# A Python that has clients of both servers; undef if there is none.
 sub python
 {
 	foreach my $python ('/usr/bin/python3', 'python3')
@@ -82,7 +82,7 @@ sub seconds(&)
 	return time - $start;
 }
 
-# A test that two books agree: the same values, in any order, none twice.
+# A test that two lists have the same values, in any order, none twice.
 sub is_exactly_once
 {
 	my ($got, $expected, $name) = @_;
@@ -205,7 +205,7 @@ sub wait_until_sent
 	return $self->poll_query_until($database // 'postgres', 'SELECT pending = 0 FROM outbox.status');
 }
 
-# Whether the server takes connections. While it dies, writing to psql may fail, too.
+# Check whether the server accepts connections. While it dies, writing to psql may fail, too.
 sub answers
 {
 	my ($self) = @_;
@@ -287,7 +287,7 @@ sub hangs
 	return $self->bookkeeper(undef, "wait_event = 'PgSleep'") ne '';
 }
 
-# A place in the server's log, and what was logged since.
+# A position in the server's log, and what was logged since.
 sub log_position { return -s $_[0]->logfile; }
 
 sub log_since
@@ -324,7 +324,7 @@ sub start_load
 	return $load;
 }
 
-# Runs pgbench to its end, which must be a good one.
+# Runs pgbench to its end, which must be successful.
 sub load
 {
 	my ($self, %option) = @_;
@@ -337,7 +337,7 @@ sub load
 # A pgbench in the background.
 package Outbox::Load;
 
-# Waits for its end; true if it ended well.
+# Waits for its end; returns true if it was successful.
 sub finish
 {
 	my ($self) = @_;

@@ -37,8 +37,8 @@ sub blocks
 	return @blocks;
 }
 
-# Types a block into psql, and compares what each SELECT on a line of its own
-# returns with the comment behind it, as far as there is one.
+# Runs a block with psql, and compares what each SELECT on a line of its own returns with
+# the comment behind it, if there is one.
 sub type_into_psql
 {
 	my ($node, $block) = @_;
@@ -57,7 +57,7 @@ sub type_into_psql
 	return \@results;
 }
 
-# What a page says that redis-cli shows, and what it does show, but for ids and times.
+# Compares what a page says that redis-cli shows with what it does show, except for ids and times.
 sub is_as_shown
 {
 	my ($shown, $answer) = @_;

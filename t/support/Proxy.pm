@@ -1,6 +1,6 @@
-# A TCP proxy before a server (whatever says its socket: a Redis, or an Outbox)
-# that delivers late, loses an answer or cuts a connection: what a network does
-# to a dispatcher. It is a process of its own.
+# A TCP proxy in front of a server (anything that has socket(): a Redis, or an Outbox) that
+# delivers late, loses an answer or cuts a connection, as a network may do. It is a process
+# of its own.
 #
 # What it does begins with the first packet that contains a given text; packets
 # and connections without it pass untouched. Connections are numbered from 1.
@@ -48,8 +48,8 @@ sub new
 sub port { return $_[0]->{port}; }
 sub url { return "redis://127.0.0.1:$_[0]->{port}"; }
 
-# Keeps back what a connection sends, from the packet with $text on, also after
-# the client has closed it.
+# Holds back what a connection sends, from the packet with $text on, also after the client
+# has closed it.
 sub hold { my ($self, $text) = @_; return $self->order("hold $text"); }
 
 # Delivers the packet with $text, then closes the client's connection: the
@@ -59,7 +59,7 @@ sub lose_answer { my ($self, $text) = @_; return $self->order("lose $text"); }
 # Delivers the first half of the packet with $text and closes both sides.
 sub cut { my ($self, $text) = @_; return $self->order("cut $text"); }
 
-# Packets pass untouched from now on; what is held stays held.
+# Lets packets pass unchanged from now on; what is held stays held.
 sub pass { my ($self) = @_; return $self->order('pass'); }
 
 # Delivers what a connection has held back.
@@ -70,7 +70,7 @@ sub opened { return $_[0]->order('opened'); }
 sub held { return $_[0]->order('held'); }
 sub harmed { return $_[0]->order('harmed'); }
 
-# How many bytes Redis answered to what was held back and then released.
+# How many bytes the server answered to what was held back and then released.
 sub answered { my ($self, $number) = @_; return $self->order("answered $number"); }
 
 sub order
@@ -84,7 +84,7 @@ sub order
 	return $answer;
 }
 
-# The proxy's own process from here on.
+# From here on, code of the proxy's own process.
 
 my ($select, %side, @connections, $trick, $text, $harmed);
 
@@ -189,7 +189,7 @@ sub release_held
 	return;
 }
 
-# One side is gone; the other one goes too, unless something is still held.
+# One side has hung up; the other one is closed, too, unless something is still held.
 sub hang_up
 {
 	my ($connection, $from) = @_;

@@ -1,6 +1,6 @@
-# A real Redis server of the test's own, on a unix socket in a temporary folder,
-# and a client that is safe for any byte. It writes its append-only file before
-# it answers, so a kill -9 takes nothing that it acknowledged.
+# A real Redis server on a unix socket in a temporary folder, and a client that is safe for
+# any byte. The server writes its append-only file before it answers, so that nothing that
+# it acknowledged is lost by kill -9.
 
 package Redis;
 
@@ -52,7 +52,7 @@ sub tcp_url
 	return 'redis://' . ($login // '') . "127.0.0.1:$self->{port}";
 }
 
-# From now on our own client logs in with these words of AUTH.
+# From now on, the client of this module logs in with these words of AUTH.
 sub log_in_with
 {
 	my ($self, @words) = @_;
@@ -131,7 +131,7 @@ sub restart
 	return $self->start;
 }
 
-# The server hangs: its sockets accept, nobody answers.
+# The server hangs: it accepts connections, and does not answer.
 sub pause { kill 'STOP', $_[0]->{pid}; return; }
 sub resume { kill 'CONT', $_[0]->{pid}; return; }
 
@@ -160,8 +160,8 @@ sub lose_data
 	return;
 }
 
-# Sends one command and returns its reply: a string, undef, or a list of these.
-# An error of Redis dies with its text.
+# Sends one command and returns its reply: a string, undef, or a list of these. Dies with
+# the text of an error.
 sub command
 {
 	my ($self, @words) = @_;
@@ -249,7 +249,7 @@ sub cli
 	return $out;
 }
 
-# The same in the background; returns what IPC::Run has to say.
+# The same in the background; returns the IPC::Run handle.
 sub start_cli
 {
 	my ($self, @words) = @_;
