@@ -1,4 +1,4 @@
--- outbox_forget(): the next claim of the id succeeds, and makes it a duplicate again.
+-- outbox_forget(): the next claim of the id succeeds, and makes it a duplicate again
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 
 -- Claims, in a statement of its own.
@@ -11,7 +11,7 @@ BEGIN
 END
 $$ LANGUAGE plpgsql;
 
--- An id that is not known; one that is, in either mode; whoever asks twice.
+-- An id that is not known; one that is, in either mode; a second call.
 SELECT outbox_forget('forget-0');
 SELECT pg_temp.handle('forget-1'), pg_temp.handle('forget-2', concurrency => 'pessimistic');
 SELECT outbox_forget('forget-1'), outbox_forget('forget-2'), outbox_forget('forget-2'), outbox_forget('forget-2', 'default');
@@ -21,7 +21,7 @@ SELECT pg_temp.handle('forget-1'), pg_temp.handle('forget-2');
 SELECT outbox_wait('forget-1') AS known, count(*) AS shown FROM outbox.records WHERE msgid LIKE 'forget-%';
 SELECT count(*) AS tombstones FROM outbox.forgotten;
 
--- Again and again, in one statement too.
+-- Several times, also in one statement.
 SELECT outbox_forget('forget-1'), pg_temp.handle('forget-1'), outbox_forget('forget-1'), pg_temp.handle('forget-1'), pg_temp.handle('forget-1');
 BEGIN;
 SELECT outbox_forget('forget-1');
@@ -30,7 +30,7 @@ SELECT outbox_forget('forget-1'), outbox_begin('forget-1'), outbox_commit();
 COMMIT;
 SELECT pg_temp.handle('forget-1');
 
--- ROLLBACK brings it back, and ROLLBACK TO.
+-- ROLLBACK and ROLLBACK TO bring it back.
 BEGIN;
 SELECT outbox_forget('forget-1'), pg_temp.handle('forget-1');
 ROLLBACK;
@@ -51,7 +51,7 @@ SELECT outbox_begin('forget-1') AS new, outbox_enqueue('forgotten', 'once more',
 COMMIT;
 SELECT pg_temp.handle('forget-1');
 
--- What this very transaction has processed; at every isolation level.
+-- What the same transaction has processed; at every isolation level.
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT pg_temp.handle('forget-3'), outbox_forget('forget-3'), pg_temp.handle('forget-3'), pg_temp.handle('forget-3');
 COMMIT;
@@ -60,13 +60,13 @@ SELECT outbox_forget('forget-3'), pg_temp.handle('forget-3');
 COMMIT;
 SELECT pg_temp.handle('forget-3');
 
--- Each endpoint has ids of its own; a uuid is its text.
+-- Each endpoint has ids of its own; a uuid is the same id as its text.
 SELECT outbox_create_endpoint('oblivious');
 SELECT pg_temp.handle('00000000-0000-0000-0000-00000000beef', 'oblivious'), pg_temp.handle('00000000-0000-0000-0000-00000000beef');
 SELECT outbox_forget('00000000-0000-0000-0000-00000000BEEF'::uuid, endpoint => 'oblivious');
 SELECT pg_temp.handle('00000000-0000-0000-0000-00000000beef'), pg_temp.handle('00000000-0000-0000-0000-00000000beef', 'oblivious');
 
--- Records in a custom record table are deleted there, as its owner would.
+-- Records in a custom record table are deleted there, with the rights of its owner.
 CREATE TABLE own_record (id text PRIMARY KEY, dispatched boolean NOT NULL, dispatched_at timestamptz);
 CREATE INDEX ON own_record (dispatched_at);
 SELECT pg_temp.handle('own-1', 'oblivious');
@@ -79,7 +79,7 @@ SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious'
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
 SELECT id FROM own_record ORDER BY id;
 SELECT outbox_wait('own-1', 'oblivious') AS marked;
--- What is not yet marked must not be: its receipt would mark the row that comes after it.
+-- A record that is not marked cannot be forgotten: its receipt would mark the row that comes after it.
 BEGIN;
 SELECT pg_temp.handle('own-4', 'oblivious'), outbox_forget('own-4', 'oblivious');
 \echo :SQLSTATE

@@ -1,4 +1,4 @@
--- outbox.max_log_size: a Redis that is away for long must not fill the disk.
+-- outbox.max_log_size: if Redis is away for long, the log does not fill the disk.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 -- more than 1 MB, and too random to be compressed
 SELECT count(outbox_enqueue('full', body))
@@ -13,9 +13,9 @@ SET outbox.max_log_size = '400kB';
 \set VERBOSITY sqlstate
 SELECT outbox_enqueue('full', 'x');
 \set VERBOSITY default
--- A message that sends nothing can be processed.
+-- A message without outgoing messages can be processed.
 SELECT outbox_begin('full-1') AS is_new, outbox_commit() AS messages;
--- The limit is read with each call.
+-- Each call reads the limit.
 SET outbox.max_log_size = '1TB';
 BEGIN;
 SELECT outbox_enqueue('full', 'x', NULL, 'full-2');

@@ -1,4 +1,4 @@
--- COMMIT with an open record would lose the message: whoever forgets outbox_commit() learns it at once.
+-- COMMIT with an open record is an error, for a forgotten outbox_commit() would lose the message.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 CREATE TABLE users (name text);
 
@@ -33,14 +33,14 @@ ROLLBACK;
 SELECT outbox_begin('open-1') \; SELECT 'in the same implicit transaction';
 \echo :SQLSTATE
 
--- A framework that swallows an exception and commits.
+-- A framework that ignores an exception and commits.
 BEGIN;
 SELECT outbox_begin('open-1');
 INSERT INTO users VALUES ('bert');
 SELECT 1 / 0;
 COMMIT;
 
--- Nothing of all this happened, and the message can still be processed.
+-- Nothing of all this was committed, and the message can still be processed.
 SELECT count(*) FROM users;
 SELECT count(*) FROM outbox.records WHERE msgid = 'open-1';
 SELECT count(*) FROM outbox.pending WHERE dest = 'open';
@@ -49,12 +49,12 @@ SELECT outbox_begin('open-1');
 SELECT outbox_commit();
 COMMIT;
 
--- What is well under autocommit: all three in one statement.
+-- Allowed under autocommit: all three calls in one statement.
 SELECT outbox_begin('open-2') AS is_new, outbox_enqueue('open', 'x', NULL, 'open-2-out') AS id, outbox_commit() AS messages;
 SELECT outbox_begin('open-3') \; SELECT outbox_commit();
 SELECT msgid FROM outbox.records WHERE msgid LIKE 'open-%' ORDER BY 1;
 
--- Deferred constraints are still checked: nothing is written behind their back.
+-- Deferred constraints are still checked.
 CREATE TABLE accounts (id integer UNIQUE DEFERRABLE INITIALLY DEFERRED);
 BEGIN;
 SELECT outbox_begin('open-4');

@@ -1,4 +1,4 @@
--- Which tables an endpoint may keep its records in; what is missing is named.
+-- Which tables may be custom record tables; the error names what is missing.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 \set SHOW_CONTEXT never
 CREATE SCHEMA fit;
@@ -18,7 +18,7 @@ $$;
 \pset format unaligned
 \pset tuples_only on
 
--- with our own names for the columns, or others
+-- columns with the default names, or others
 CREATE TABLE fit.plain (message_id text PRIMARY KEY, dispatched boolean NOT NULL DEFAULT false, dispatched_at timestamptz);
 SELECT fit.try('fit.plain');
 CREATE INDEX ON fit.plain (dispatched_at);
@@ -43,7 +43,7 @@ SELECT fit.try('fit.named', '{"message_id": "n", "dispatched": "done", "dispatch
 SELECT fit.try('fit.named', '{"message_id": "The Ref", "dispatched": "operations", "dispatched_at": "done_at"}');
 SELECT fit.try('fit.named', '{"message_id": "The Ref", "dispatched": "done", "dispatched_at": "done"}');
 
--- what is no plain table
+-- what is not a plain table
 CREATE VIEW fit.a_view AS SELECT * FROM fit.plain;
 SELECT fit.try('fit.a_view');
 CREATE MATERIALIZED VIEW fit.a_matview AS SELECT * FROM fit.plain;
@@ -146,7 +146,7 @@ SELECT outbox_alter_endpoint('second', record_table => 'fit.named', record_colum
 SELECT outbox_alter_endpoint('second', record_columns => '{"message_id": "nothing"}');
 \echo :SQLSTATE
 SELECT outbox_alter_endpoint('second', retention => '1 day');
--- columns that somebody wrote into the table trouble nobody else
+-- wrong columns in one endpoint's row affect no other endpoint
 CREATE TABLE fit.third (LIKE fit.plain INCLUDING ALL);
 INSERT INTO outbox.endpoint (name, record_table, record_columns) VALUES ('third', 'fit.third', '["message_id"]');
 SELECT outbox_begin('id', 'third');
@@ -164,7 +164,7 @@ SELECT * FROM outbox.endpoint WHERE name IN ('first', 'second') ORDER BY name;
 SELECT outbox_alter_endpoint('second', reset => '{record_table}');
 SELECT * FROM outbox.endpoint WHERE name = 'second';
 
--- one's own tables only
+-- only tables of the caller's own
 CREATE ROLE regress_outbox_admin_1;
 CREATE ROLE regress_outbox_admin_2;
 SELECT outbox_grant('regress_outbox_admin_1', 'admin'), outbox_grant('regress_outbox_admin_2', 'admin');
@@ -176,7 +176,7 @@ SET ROLE regress_outbox_admin_2;
 SELECT fit.try('fit.mine');
 SET ROLE regress_outbox_admin_1;
 SELECT fit.try('fit.mine');
--- also where somebody else calls on his behalf
+-- also if a SECURITY DEFINER function of such a role calls it
 CREATE FUNCTION fit.as_admin_1(t regclass) RETURNS text LANGUAGE sql SECURITY DEFINER AS 'SELECT fit.try(t)';
 RESET ROLE;
 SELECT fit.as_admin_1('fit.mine');

@@ -1,4 +1,4 @@
--- Sessions are pooled: whatever a transaction did, the next one finds nothing of it.
+-- Sessions are pooled: whatever a transaction did, it does not affect the next one.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 
 -- each failure leaves a clean session: no message is open
@@ -45,7 +45,7 @@ COMMIT;
 SELECT outbox_begin('reuse-1');
 CALL pg_temp.check_clean();
 
--- a statement that is cancelled in mid-work
+-- a statement that is cancelled
 SET statement_timeout = '50 ms';
 BEGIN;
 SELECT outbox_begin('reuse-2'), outbox_enqueue('reuse', 'x', NULL, 'reuse-2-gone'), pg_sleep(60);

@@ -1,4 +1,4 @@
--- What such a transaction has looked at may have been forgotten meanwhile, so it must not claim.
+-- The records that such a transaction has looked for may have expired meanwhile, so it must not claim.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 SELECT outbox_create_endpoint('brief', retention => '1 ms');
 SELECT outbox_create_endpoint('long', retention => '1 day');
@@ -16,14 +16,14 @@ SELECT outbox_begin('old-1', 'brief', 'pessimistic');
 \echo :SQLSTATE
 ROLLBACK;
 
--- Other endpoints do not mind.
+-- Other endpoints are not affected.
 BEGIN;
 SELECT FROM pg_sleep(0.01);
 SELECT outbox_begin('old-1', 'long', 'pessimistic'), outbox_commit();
 SELECT outbox_begin('old-1', 'default'), outbox_commit();
 COMMIT;
 
--- A duplicate is a duplicate, however old the transaction.
+-- A duplicate is found, however old the transaction is.
 SELECT outbox_alter_endpoint('brief', retention => '1 day');
 SELECT outbox_begin('old-2', 'brief') AS is_new, outbox_commit() AS messages;
 SELECT outbox_alter_endpoint('brief', retention => '1 ms');

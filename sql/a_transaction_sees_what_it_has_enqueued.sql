@@ -21,7 +21,7 @@ SELECT count(*) FROM mine;
 SELECT outbox_begin('mine-2'), outbox_enqueue('mine', 'x', NULL, 'm5'), outbox_commit(), (SELECT count(*) FROM mine);
 SELECT count(*) FROM mine;
 
--- It comes with admin, and needs no right on what it reads.
+-- It is granted with admin, and needs no privilege on what it reads.
 CREATE ROLE regress_outbox_tester;
 SELECT outbox_grant('regress_outbox_tester'), outbox_grant('regress_outbox_tester', 'admin');
 BEGIN;

@@ -1,4 +1,4 @@
--- An id whose endpoint gets a store, or another record table, while it is being processed is processed again.
+-- An id whose endpoint gets a store, or another record table, while the id is being processed must be processed again.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 SELECT outbox_create_endpoint('meanwhile');
 

@@ -1,6 +1,6 @@
 -- A message that was processed is recognised when it is delivered again.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
@@ -22,7 +22,7 @@ COMMIT;
 BEGIN;
 SELECT outbox_begin('dup-1', concurrency => 'pessimistic');
 COMMIT;
--- Under autocommit, too: nothing is open after a duplicate.
+-- Also under autocommit: nothing is open after a duplicate.
 SELECT outbox_begin('dup-1');
 
 SELECT count(*) FROM users;

@@ -1,4 +1,4 @@
--- What outbox_begin() cannot take it refuses at once, saying why.
+-- outbox_begin() refuses bad arguments at once.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 
 SELECT outbox_begin(NULL);
@@ -42,7 +42,7 @@ SELECT outbox_begin('bad-1', concurrency => '');
 SELECT outbox_begin('00000000-0000-0000-0000-000000000001'::uuid, concurrency => 'eager');
 \echo :SQLSTATE
 
--- What was refused is not open.
+-- No message is open after an error.
 BEGIN;
 SAVEPOINT before;
 SELECT outbox_begin('bad-1', 'nowhere');

@@ -1,4 +1,4 @@
--- begin, enqueue, commit: any other order is told, and loses nothing.
+-- begin, enqueue, commit: any other order is an error, and loses nothing.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 
 -- commit without begin

@@ -1,4 +1,4 @@
--- Which of the three names the concurrency wins: the call, then the endpoint, then outbox.concurrency.
+-- The concurrency is that of the call, else that of the endpoint, else outbox.concurrency.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 
 -- A pessimistic begin has claimed the message, so its record is there before outbox_commit().
@@ -35,7 +35,7 @@ SET LOCAL outbox.concurrency = 'optimistic';
 SELECT * FROM outcome WHERE call IS NULL;
 COMMIT;
 
--- A change counts from the next begin on, also within the transaction, and not if it is rolled back.
+-- A change takes effect with the next begin, also within the transaction, and not if it is rolled back.
 RESET outbox.concurrency;
 BEGIN;
 SELECT outbox_alter_endpoint('either', 'pessimistic');

@@ -1,4 +1,4 @@
--- A destination needs no settings, but may have some; and what administrators do about dead messages.
+-- Settings of destinations, which are optional; and functions about dead messages.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 \set SHOW_CONTEXT never
 
@@ -8,7 +8,7 @@ SELECT outbox_set_destination(dest => 'short', maxlen => 10);
 SELECT outbox_set_destination('endless', maxlen => 0);
 SELECT outbox_set_destination(dest => 'quo"ted', stream => '  spaces ');
 SELECT * FROM outbox.destinations WHERE deferred + scheduled + dead = 0 ORDER BY dest COLLATE "C";
--- The call sets all: what it is not given means the default again.
+-- The call sets all of them: what is left out gets its default again.
 SELECT outbox_set_destination('orders', maxlen => 5);
 SELECT outbox_set_destination('short', 'long');
 SELECT dest, stream, maxlen FROM outbox.destinations WHERE dest IN ('orders', 'short') ORDER BY dest;
@@ -30,7 +30,7 @@ SELECT outbox_set_destination('bad', repeat('x', 1025));
 SELECT outbox_set_destination('bad', maxlen => -1);
 \echo :SQLSTATE
 
--- Pausing leaves the settings as they are, and setting does not resume.
+-- Pausing does not change the settings, and changing the settings does not resume.
 SELECT outbox_pause('orders'), outbox_pause('new');
 SELECT outbox_pause('orders');
 SELECT outbox_set_destination('orders', 'shop:orders');
@@ -40,7 +40,7 @@ SELECT outbox_pause('');
 \echo :SQLSTATE
 SELECT outbox_pause('outbox:x');
 \echo :SQLSTATE
--- Everything: that is no destination, and resumes only what it paused.
+-- Pausing everything: that is no destination, and resuming everything resumes only that.
 SELECT outbox_pause('orders'), outbox_pause();
 SELECT dest FROM outbox.destinations WHERE paused;
 SELECT outbox_resume();
@@ -59,7 +59,7 @@ SELECT outbox_discard(NULL, 'm1');
 SELECT outbox_discard('orders', NULL);
 \echo :SQLSTATE
 
--- Callers notice nothing of it.
+-- Callers are not affected.
 SELECT outbox_pause('orders');
 SELECT outbox_begin('paused-1') AS is_new, outbox_enqueue('orders', 'x', NULL, 'paused-1-out') AS id, outbox_commit() AS messages;
 -- It was paused before, so it is not sent.

@@ -1,4 +1,4 @@
--- The settings of endpoints, and what is wrong with some.
+-- The settings of endpoints, and which are refused.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 \set SHOW_CONTEXT never
 
@@ -30,14 +30,14 @@ SELECT outbox_create_endpoint('bad', retention => 'soon');
 \echo :SQLSTATE
 SELECT count(*) FROM outbox.endpoint WHERE name = 'bad';
 
--- ALTER changes what it is given, and leaves the rest
+-- ALTER changes what it is given, and nothing else
 SELECT outbox_alter_endpoint('plain', 'pessimistic', '1 day');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
 SELECT outbox_alter_endpoint('plain', retention => '3 days');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
 SELECT outbox_alter_endpoint('plain');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
--- what is reset falls back on its default
+-- what is reset gets its default again
 SELECT outbox_alter_endpoint('plain', reset => '{concurrency}');
 SELECT * FROM outbox.endpoint WHERE name = 'plain';
 SELECT outbox_alter_endpoint('plain', concurrency => 'optimistic', reset => '{retention}');

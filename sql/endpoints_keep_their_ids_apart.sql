@@ -9,7 +9,7 @@ BEGIN;
 SELECT outbox_begin('apart-1'), outbox_commit();
 SELECT outbox_begin('apart-1', 'billing'), outbox_commit();
 SELECT outbox_begin('apart-1', 'Billing'), outbox_commit();
--- Two names never run together.
+-- Endpoint and id are not just concatenated.
 SELECT outbox_begin('bc', 'a'), outbox_commit();
 SELECT outbox_begin('c', 'ab'), outbox_commit();
 COMMIT;
@@ -37,7 +37,7 @@ COMMIT;
 SELECT endpoint, msgid FROM outbox.records
 WHERE msgid LIKE 'apart-%' OR msgid IN ('bc', 'c') ORDER BY msgid, endpoint COLLATE "C";
 
--- A message stays that of the endpoint it was opened for.
+-- A message belongs to the endpoint for which it was opened.
 BEGIN;
 SELECT outbox_begin('apart-3', 'billing');
 SET LOCAL outbox.endpoint = 'a';

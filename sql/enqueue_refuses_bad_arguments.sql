@@ -1,4 +1,4 @@
--- What could not be sent later is refused now, while there is somebody to tell.
+-- What could not be sent later is refused when it is enqueued.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 
 SELECT outbox_enqueue(NULL, 'x');
@@ -20,7 +20,7 @@ SELECT outbox_enqueue('bad', 'x', NULL, repeat('m', 1025));
 SELECT outbox_enqueue('bad', 'x', message_id => '');
 \echo :SQLSTATE
 
--- Our own keys in Redis; names there are case-sensitive.
+-- Keys of the outbox in Redis; names there are case-sensitive.
 SELECT outbox_enqueue('outbox:', 'x');
 \echo :SQLSTATE
 SELECT outbox_enqueue('outbox:fence:1', 'x');
@@ -30,7 +30,7 @@ SELECT outbox_enqueue('outbox', 'x', NULL, 'm1'), outbox_enqueue('Outbox:x', 'x'
 	outbox_enqueue(' outbox:x', 'x', NULL, 'm3');
 ROLLBACK;
 
--- NULL is no body, of whatever type; an empty one is.
+-- NULL of any type is no body; an empty body is one.
 SELECT outbox_enqueue('bad', NULL);
 \echo :SQLSTATE
 SELECT outbox_enqueue('bad', NULL::text);
@@ -58,5 +58,5 @@ SELECT outbox_enqueue('bad', repeat('x', 64 * 1024 * 1024 + 1)::bytea);
 SELECT outbox_enqueue('bad', to_jsonb(repeat('x', 64 * 1024 * 1024 - 1)));
 \echo :SQLSTATE
 
--- Nothing of all this was kept.
+-- Nothing of all this was stored.
 SELECT count(*) FROM outbox.pending WHERE dest IN ('bad', 'good');

@@ -1,6 +1,6 @@
--- A plain transaction that only wants to send needs no record.
+-- A transaction that only sends needs no record.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
@@ -32,7 +32,7 @@ SELECT outbox_enqueue('plain', 'between', NULL, 'between');
 COMMIT;
 DO $$ BEGIN PERFORM outbox_enqueue('plain', 'DO', message_id => 'plain-5'); END $$;
 WITH sent AS (INSERT INTO orders VALUES (4) RETURNING outbox_enqueue('plain', 'RETURNING', NULL, 'plain-6')) SELECT FROM sent;
--- Whoever may not enqueue may not insert either.
+-- A role that may not enqueue may not insert either.
 BEGIN;
 INSERT INTO orders VALUES (5);
 SAVEPOINT before;

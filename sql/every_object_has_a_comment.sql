@@ -27,7 +27,7 @@ WHERE o.type NOT LIKE '%type%' AND NOT EXISTS (SELECT FROM pg_description d
 ORDER BY 1, 2;
 SELECT comment FROM pg_available_extensions WHERE name = 'outbox';
 
--- Nobody has a privilege on anything.
+-- No role has a privilege on anything.
 SELECT o.identity AS open_to_the_public
 FROM objects, pg_identify_object(classid, objid, objsubid) o
 WHERE classid = 'pg_proc'::regclass AND has_function_privilege('public', objid, 'EXECUTE')
@@ -39,7 +39,7 @@ SELECT p.oid::regprocedure AS function, pg_get_function_arguments(p.oid) AS argu
 	provolatile, proparallel, proisstrict, prosecdef, proconfig
 FROM objects JOIN pg_proc p ON classid = 'pg_proc'::regclass AND objid = p.oid
 WHERE proname LIKE 'outbox\_%' ORDER BY p.oid::regprocedure::text COLLATE "C";
--- Those that run SQL must not be misled by a search path.
+-- Those that run SQL do not depend on the caller's search path.
 SELECT p.oid::regprocedure AS without_a_search_path
 FROM objects JOIN pg_proc p ON classid = 'pg_proc'::regclass AND objid = p.oid JOIN pg_language l ON l.oid = prolang
 WHERE lanname <> 'c' AND NOT coalesce(proconfig::text LIKE '%search_path=pg_catalog, pg_temp%', false);

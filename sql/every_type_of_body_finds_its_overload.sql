@@ -1,13 +1,13 @@
--- Drivers send what they have: none of it may be ambiguous or go to the wrong overload.
+-- Drivers send arguments of several types: no call is ambiguous or finds the wrong overload.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
 CREATE DOMAIN pg_temp.short_text AS varchar(10);
 CREATE DOMAIN pg_temp.document AS jsonb CHECK (jsonb_typeof(VALUE) = 'object');
 
--- jsonb is written anew, text and json stay as they were written, bytea is not text.
+-- jsonb is formatted again, text and json are unchanged, bytea is not text.
 SELECT outbox_enqueue('types', '{"a":  1}', NULL, 'untyped literal');
 SELECT outbox_enqueue('types', '{"a":  1}'::text, NULL, 'text');
 SELECT outbox_enqueue('types', '{"a":  1}'::json, NULL, 'json');
@@ -39,7 +39,7 @@ SELECT outbox_enqueue('types', 1);
 SELECT outbox_enqueue('types', '00000000-0000-0000-0000-000000000001'::uuid);
 \echo :SQLSTATE
 
--- An id that is not given is a fresh UUID, and is what the call returns.
+-- Without an id, a new UUID is generated, which the call returns.
 BEGIN;
 SELECT outbox_enqueue('types', 'x') AS id \gset
 SELECT :'id' ~ '^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' AS is_uuid;

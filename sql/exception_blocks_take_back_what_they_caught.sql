@@ -1,11 +1,11 @@
--- A PL/pgSQL block with EXCEPTION is a savepoint: handlers of every framework have one somewhere.
+-- A PL/pgSQL block with EXCEPTION is a savepoint.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
 
--- the caught part took its message with it, the rest goes on
+-- what the block enqueued is rolled back, the rest goes on
 DO $$
 BEGIN
 	RAISE NOTICE 'new: %', outbox_begin('block-1');
@@ -20,7 +20,7 @@ BEGIN
 END
 $$;
 
--- the caught part had opened it
+-- the block that fails has opened the message
 DO $$
 BEGIN
 	BEGIN
@@ -35,7 +35,7 @@ BEGIN
 END
 $$;
 
--- the caught part had sealed it; a block that fails nothing keeps all
+-- the block that fails has sealed the message; a block that does not fail keeps all
 DO $$
 BEGIN
 	PERFORM outbox_begin('block-3', concurrency => 'pessimistic');
@@ -55,7 +55,7 @@ BEGIN
 END
 $$;
 
--- our own errors can be caught like all others
+-- errors of the outbox can be caught like all others
 DO $$
 DECLARE
 	call text;
@@ -78,7 +78,7 @@ BEGIN
 END
 $$;
 
--- caught and forgotten: the error comes at COMMIT, where no block can catch it
+-- a message is left open in a block: the error comes at COMMIT, where no block can catch it
 DO $$
 BEGIN
 	BEGIN

@@ -1,6 +1,6 @@
--- Each header becomes one field of the entry in Redis: no room for structure.
+-- Each header becomes one field of the entry in Redis, so it cannot have a structure.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;

@@ -1,4 +1,4 @@
--- An id may be a uuid wherever it may be text, and nothing becomes ambiguous by it.
+-- An id may be a uuid wherever it may be text, and no call becomes ambiguous.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
@@ -28,7 +28,7 @@ FROM (VALUES (outbox_enqueue('uuids', 'x')), (outbox_enqueue('uuids', 'x', NULL)
 	(outbox_enqueue('uuids', 'x', headers => '{}')), (outbox_enqueue('uuids', 'x', NULL, NULL, NULL)),
 	(outbox_enqueue('uuids', 'x', deliver_at => NULL)), (outbox_enqueue('uuids', 'x', message_id => NULL::uuid))) ids (id);
 
--- Parameters of drivers: without a type, and with one.
+-- Parameters of drivers, without a type and with one.
 PREPARE untyped AS SELECT outbox_enqueue($1, $2, message_id => $3);
 PREPARE typed (text, jsonb, uuid) AS SELECT outbox_enqueue($1, $2, message_id => $3);
 PREPARE many AS SELECT outbox_enqueue_many($1, $2, $3, $4, $5);

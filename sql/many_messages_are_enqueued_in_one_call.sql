@@ -1,4 +1,4 @@
--- outbox_enqueue_many(): all of an array or nothing, whatever fetches the result.
+-- outbox_enqueue_many(): all of an array or nothing, however the result is fetched.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
@@ -6,7 +6,7 @@ CREATE TEMP VIEW log AS
 CREATE TEMP VIEW many AS
 	SELECT row_number() OVER (ORDER BY id) AS n, message_id, cause, headers, encode(body, 'escape') AS body, deliver_at FROM log WHERE dest = 'many';
 
--- In each type of body, in the order of the array, with an id of its own each.
+-- Each type of body, in the order of the array, each message with an id of its own.
 BEGIN;
 SELECT outbox_enqueue_many('many', ARRAY['a', 'b', '']);
 SELECT outbox_enqueue_many('many', ARRAY['{"a":  1}', 'null']::json[]);
@@ -32,7 +32,7 @@ SELECT outbox_commit();
 SELECT n, body, CASE WHEN length(message_id) < 36 THEN message_id END AS id, cause, headers, deliver_at AT TIME ZONE 'UTC' AS deliver_at FROM many ORDER BY n;
 ROLLBACK;
 
--- A cursor that is read in part sends all of them; row by row it is otherwise.
+-- A cursor that is read in part enqueues all of them; outbox_enqueue() for each row does not.
 BEGIN;
 DECLARE one_call CURSOR FOR SELECT outbox_enqueue_many('many', array_agg('many ' || g)), generate_series(1, 3) FROM generate_series(1, 3) g;
 FETCH 1 FROM one_call;
@@ -41,7 +41,7 @@ FETCH 1 FROM rows;
 SELECT body FROM many ORDER BY n;
 ROLLBACK;
 
--- What one message may not be is not among many either: the error tells which, and none is kept.
+-- A message that is refused alone is refused among many: the error names it, and none is stored.
 SELECT outbox_enqueue_many(NULL, ARRAY['x']);
 \echo :SQLSTATE
 SELECT outbox_enqueue_many('outbox:x', ARRAY['x']);

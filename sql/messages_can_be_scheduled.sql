@@ -1,6 +1,6 @@
--- deliver_at: not before that time; one that has passed is no reason to wait.
+-- deliver_at: not before that time; a time in the past means now.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;

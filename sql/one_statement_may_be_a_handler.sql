@@ -1,4 +1,4 @@
--- A whole handler in one statement: parts are evaluated in the order that they are written in.
+-- A whole handler in one statement: its parts are evaluated in the order in which they are written.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
@@ -23,7 +23,7 @@ PREPARE handler (text, integer, text) AS
 		outbox_commit() AS messages
 	FROM i;
 
--- However it is planned: afresh and generic, in parallel, compiled, under either kind of join.
+-- However it is planned: custom and generic, in parallel, with JIT, with each kind of join.
 CREATE FUNCTION pg_temp.try(name text, settings text) RETURNS TABLE (how text, first text, again text) AS $$
 DECLARE
 	id integer := 1 + coalesce((SELECT max(placed.id) FROM placed), 0);
@@ -63,13 +63,13 @@ EXPLAIN (COSTS OFF) EXECUTE handler('handler-7', 7, 'Cid');
 EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE handler('handler-7', 7, 'Cid');
 SELECT id, customer FROM placed WHERE id > 5 ORDER BY id;
 
--- A cursor does not take apart what comes before the first row.
+-- A cursor evaluates all that comes before the first row at once.
 BEGIN;
 DECLARE c CURSOR FOR SELECT outbox_begin('list-9'), outbox_enqueue('list', 'x', NULL, 'm9'), outbox_commit();
 FETCH 1 FROM c;
 COMMIT;
 
--- More than one row would commit at the first one: messages go before, all together.
+-- With more than one row, outbox_commit() would run at the first: messages are enqueued before, all together.
 BEGIN;
 WITH
 	n AS MATERIALIZED (SELECT outbox_begin('handler-8') AS new),

@@ -1,4 +1,4 @@
--- Immediate dispatch: the same arguments are bad; and a Redis that is not there is the caller's to know.
+-- Immediate dispatch: it refuses the same arguments, and reports a Redis that cannot be reached.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 
 SELECT outbox_send(NULL, 'x');
@@ -22,7 +22,7 @@ SELECT outbox_send('send', '{}'::jsonb, message_id => '');
 SELECT outbox_send('send', 'x', NULL, repeat('m', 1025));
 \echo :SQLSTATE
 
--- No Redis; the reason is the operating system's.
+-- No Redis; the reason comes from the operating system.
 SET outbox.redis_url = 'unix:///nowhere/redis.sock';
 \set VERBOSITY sqlstate
 SELECT outbox_send('send', 'x');
@@ -31,7 +31,7 @@ SELECT outbox_begin('send-1');
 SAVEPOINT a;
 SELECT outbox_send('send', 'x'::bytea, '{"h": 1}', 'send-1-out');
 ROLLBACK TO a;
--- The transaction can go on, and the message is none of the record's.
+-- The transaction can go on, and the message does not belong to the record.
 SELECT outbox_commit();
 COMMIT;
 \set VERBOSITY default

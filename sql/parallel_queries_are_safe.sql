@@ -1,4 +1,4 @@
--- The functions are marked PARALLEL UNSAFE; whoever calls them from a function marked otherwise gets an error, not a mess.
+-- The functions are marked PARALLEL UNSAFE; calling them in a parallel query, from a function marked otherwise, is an error.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 CREATE TABLE many AS SELECT n FROM generate_series(1, 20000) n;
 ANALYZE many;
@@ -18,7 +18,7 @@ ROLLBACK;
 CREATE FUNCTION enqueues() RETURNS text LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT outbox_enqueue('parallel', 'x') $$;
 CREATE FUNCTION begins() RETURNS boolean LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT outbox_begin('parallel-1') $$;
 CREATE FUNCTION commits() RETURNS integer LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT outbox_commit() $$;
--- Whether a worker or the leader says so is open.
+-- The error may come from a worker or from the leader.
 \set VERBOSITY sqlstate
 SELECT count(enqueues()) FROM many;
 SELECT count(begins()) FROM many;

@@ -1,6 +1,6 @@
--- A procedure that is its own consumer: each COMMIT ends what was open, nothing leaks into the next turn.
+-- A procedure that commits in a loop: each COMMIT ends what was open, and nothing remains for the next turn.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
@@ -32,7 +32,7 @@ SELECT count(*), count(DISTINCT tx) AS transactions FROM outbox.records WHERE ms
 SELECT count(*), count(DISTINCT tx) AS transactions FROM log WHERE dest = 'proc';
 SELECT count(*) FROM outbox.records WHERE msgid LIKE 'proc-%7';
 
--- the same in a DO block; a COMMIT in mid-message is refused and takes that message back only
+-- the same in a DO block; a COMMIT with an open message is refused and rolls back only that message
 DO $$
 BEGIN
 	FOR n IN 201..210 LOOP
@@ -50,7 +50,7 @@ $$;
 SELECT msgid FROM outbox.records WHERE msgid LIKE 'proc-2__' ORDER BY 1;
 SELECT count(*) FROM log WHERE message_id LIKE 'proc-2__';
 
--- the level is chosen anew in each transaction
+-- each transaction has its own isolation level
 DO $$
 BEGIN
 	FOR n IN 301..303 LOOP

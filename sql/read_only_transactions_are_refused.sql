@@ -1,4 +1,4 @@
--- Whatever writes says so in a read-only transaction; what only reads goes on.
+-- Functions that write fail in a read-only transaction; those that only read do not.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 \set SHOW_CONTEXT never
 SELECT outbox_begin('ro-1') AS is_new, outbox_commit() AS messages;
@@ -11,7 +11,7 @@ ROLLBACK TO a;
 SELECT outbox_begin('00000000-0000-0000-0000-000000000002'::uuid);
 \echo :SQLSTATE
 ROLLBACK TO a;
--- a duplicate as well: whether it is one, the caller cannot know
+-- also for a duplicate, for the caller cannot know that it is one
 SELECT outbox_begin('ro-1');
 \echo :SQLSTATE
 ROLLBACK TO a;

@@ -44,10 +44,10 @@ ROLLBACK TO a;
 COMMIT;
 RESET ROLE;
 SELECT ref, by_whom, done AND done_at IS NULL AS wrong FROM own.inbox ORDER BY ref;
--- nothing of it is in our own tables
+-- nothing of it is in the tables of the extension
 SELECT endpoint, msgid, tx, segment FROM outbox.records WHERE endpoint = 'own' ORDER BY msgid;
 
--- rows of the user's own are records
+-- rows that the user inserts are records
 INSERT INTO own.inbox (ref, done) VALUES ('own-5', true), ('own-6', false);
 SELECT outbox_begin('own-5', 'own'), outbox_begin('own-6', 'own');
 BEGIN;
@@ -102,13 +102,13 @@ REVOKE EXECUTE ON FUNCTION outbox_begin(text, text, text) FROM regress_outbox_ow
 CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE unique_violation; END $$;
 SELECT outbox_begin('own-9', 'own', 'pessimistic');
 \echo :SQLSTATE
--- an index of the same name elsewhere is none of ours, and the owner's own insert is no other transaction's
+-- a conflict with an index of the same name elsewhere is not mistaken for a duplicate, nor is an insert of the owner in the same transaction for another one's
 CREATE SCHEMA elsewhere;
 CREATE TABLE elsewhere.inbox (ref text PRIMARY KEY);
 GRANT ALL ON SCHEMA elsewhere TO regress_outbox_owner;
 GRANT ALL ON elsewhere.inbox TO regress_outbox_owner;
 INSERT INTO elsewhere.inbox VALUES ('x');
-SET statement_timeout = '10s';
+SET statement_timeout = '60s';
 CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO elsewhere.inbox VALUES ('x'); RETURN NEW; END $$;
 SELECT outbox_begin('own-9', 'own', 'pessimistic');
 \echo :SQLSTATE
@@ -122,7 +122,7 @@ END $$;
 SELECT outbox_begin('own-9', 'own', 'pessimistic');
 \echo :SQLSTATE
 RESET statement_timeout;
--- a cursor that it leaves open is closed, and others are not
+-- a cursor that a trigger leaves open is closed, and others are not
 CREATE OR REPLACE FUNCTION own.spy() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
 	c refcursor := 'left_open';
@@ -168,7 +168,7 @@ BEGIN;
 SELECT outbox_begin('own-9', 'own'), outbox_commit();
 ROLLBACK;
 
--- what an endpoint had in our tables before still counts, and so does what is in both
+-- what an endpoint had in the tables of the extension before still counts, and so does what is in both
 SELECT outbox_create_endpoint('moves');
 BEGIN;
 SELECT outbox_begin('moves-1', 'moves'), outbox_commit();
@@ -196,7 +196,7 @@ SELECT outbox_begin('moves-1', 'moves');
 \echo :SQLSTATE
 ROLLBACK;
 
--- gone
+-- the table is dropped
 DROP TABLE own.ids;
 SELECT outbox_begin('moves-1', 'moves');
 \echo :SQLSTATE

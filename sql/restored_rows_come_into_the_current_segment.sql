@@ -1,6 +1,6 @@
--- pg_restore copies rows into the segments they were dumped from, which mean nothing here: a trigger sends them on.
+-- pg_restore copies rows into the segments that they were dumped from; a trigger redirects them to the current one.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
@@ -70,7 +70,7 @@ ROLLBACK;
 -- The triggers fire in a subscriber and in a restore with triggers disabled, too.
 SELECT substring(tgrelid::regclass::text FROM '^outbox[.](log|record|history)_[0-9]+$') AS ring, tgenabled, count(*)
 FROM pg_trigger WHERE tgname = 'redirect_restored' AND tgrelid::regclass::text ~ '(log|record|history)_' GROUP BY 1, 2 ORDER BY 1;
--- What another outbox notes for itself is not applied here at all.
+-- Internal state of another outbox is not replicated.
 SELECT tgrelid::regclass, tgenabled FROM pg_trigger WHERE tgname = 'refuse_replicated' ORDER BY tgrelid::regclass::text COLLATE "C";
 BEGIN;
 SET LOCAL session_replication_role = replica;
@@ -85,7 +85,7 @@ INSERT INTO outbox.record_:other_record (tx, endpoint, msgid) VALUES ('1', 'defa
 INSERT INTO outbox.deferred (id, message_id) VALUES (105, 'restored-5');
 \set VERBOSITY default
 
--- What a dump takes along.
+-- What a dump contains.
 SELECT c.relname, condition <> '' AS in_part
 FROM pg_extension e, unnest(e.extconfig, e.extcondition) x (relation, condition) JOIN pg_class c ON c.oid = x.relation
 WHERE e.extname = 'outbox' ORDER BY c.relname COLLATE "C";

@@ -1,4 +1,4 @@
--- Nobody has any privilege until outbox_grant() gives it, and none gives access to a table.
+-- No role has a privilege before outbox_grant() gives it, and none of them gives access to a table.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 -- left behind by a run that was interrupted
 SET client_min_messages = warning; DROP ROLE IF EXISTS regress_outbox_app, regress_outbox_monitor, regress_outbox_admin; RESET client_min_messages;
@@ -7,7 +7,7 @@ CREATE ROLE regress_outbox_app;
 CREATE ROLE regress_outbox_monitor;
 CREATE ROLE regress_outbox_admin;
 
--- What a role can do with the tables and sequences of the extension, by trying.
+-- What a role can do with the tables and sequences of the extension, found by trying.
 CREATE FUNCTION pg_temp.tables_within_reach() RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	attempt text;
@@ -43,7 +43,7 @@ $$;
 GRANT EXECUTE ON FUNCTION pg_temp.tables_within_reach TO PUBLIC;
 DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO PUBLIC', (SELECT nspname FROM pg_namespace WHERE oid = pg_my_temp_schema())); END $$;
 
--- It does find what can be done.
+-- This does find what can be done.
 BEGIN;
 GRANT USAGE ON SCHEMA outbox TO regress_outbox_app;
 GRANT SELECT, UPDATE ON outbox.ring TO regress_outbox_app;
@@ -129,7 +129,7 @@ SELECT outbox.set_access('GRANT %s ON %s TO %s', 'regress_outbox_monitor', 'admi
 \echo :SQLSTATE
 RESET ROLE;
 
--- admin: a monitor who may change things
+-- admin: all of monitor, and what changes things
 SELECT outbox_grant(role => 'regress_outbox_admin', access => 'admin');
 SELECT * FROM pg_temp.functions_within_reach('regress_outbox_admin');
 SET ROLE regress_outbox_admin;

@@ -1,4 +1,4 @@
--- A bad setting is refused when it is set, by a message that tells the part but no password.
+-- A bad setting is refused when it is set, with a message that names the part and shows no password.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 -- left behind by a run that was interrupted
 SET client_min_messages = warning; DROP ROLE IF EXISTS regress_outbox_user; RESET client_min_messages;
@@ -31,7 +31,7 @@ SELECT set_config('outbox.redis_url', 'redis://:' || repeat('hunter2', 500) || '
 ALTER ROLE current_user SET outbox.redis_url = 'redis://:hunter2@localhost:port';
 \echo :SQLSTATE
 
--- what is well
+-- what is accepted
 SET outbox.redis_url = 'redis://localhost';
 SET outbox.redis_url = 'redis://localhost/';
 SET outbox.redis_url = 'redis://user:hunter2@localhost:65535/15';
@@ -41,7 +41,7 @@ SET outbox.redis_url = 'unix:///run/redis/redis.sock';
 SET outbox.redis_url = 'redis+sentinel://user:hunter2@one,two:26380,[::1]/main/1';
 RESET outbox.redis_url;
 
--- the others
+-- what is refused
 SET outbox.concurrency = 'eager';
 \echo :SQLSTATE
 SET outbox.endpoint = '';
@@ -53,7 +53,7 @@ SET outbox.poll_interval = 0;
 SET outbox.batch_size = 0;
 SET outbox.redis_data_loss = 'ignore';
 SET outbox.retention = '2 apples';
--- names are reserved: a typo does not pass for a setting
+-- names are reserved: a misspelled one is not taken for a setting
 SET outbox.redis_ulr = 'redis://localhost';
 \echo :SQLSTATE
 
@@ -62,7 +62,7 @@ SELECT name, boot_val, unit, vartype, context, min_val, max_val
 FROM pg_settings WHERE name LIKE 'outbox.%' ORDER BY name COLLATE "C";
 SELECT name FROM pg_settings WHERE name LIKE 'outbox.%' AND coalesce(short_desc, '') = '';
 
--- An ordinary role chooses how its own messages are treated, and nothing else.
+-- An ordinary role can set what concerns its own messages, and nothing else.
 CREATE ROLE regress_outbox_user;
 SET ROLE regress_outbox_user;
 SET outbox.endpoint = 'mine';

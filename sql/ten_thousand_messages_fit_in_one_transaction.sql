@@ -1,6 +1,6 @@
 -- Many calls from one statement, from one function, and in many savepoints.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
--- Whichever segment of the ring is the current one.
+-- All segments of the ring, for any may be the current one.
 CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
@@ -39,7 +39,7 @@ BEGIN
 END
 $$;
 
--- All are there, each once, in the order of the calls, with ids of their own.
+-- All are stored, each once, in the order of the calls, with ids of their own.
 SELECT dest, count(*), count(DISTINCT message_id) AS ids, count(DISTINCT tx) AS transactions,
 	bool_and(place = n) AS in_order
 FROM (SELECT *, convert_from(body, 'UTF8')::integer AS n, row_number() OVER (PARTITION BY dest ORDER BY id) AS place

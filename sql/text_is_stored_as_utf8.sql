@@ -1,8 +1,8 @@
--- What leaves as text leaves as UTF-8, whatever the encoding of the database.
+-- Text is stored as UTF-8, whatever the encoding of the database is.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 -- left behind by a run that was interrupted
 SET client_min_messages = warning; DROP DATABASE IF EXISTS regression_outbox_latin1; DROP DATABASE IF EXISTS regression_outbox_ascii; RESET client_min_messages;
--- The key of a record is that of its UTF-8 form: a dump may be restored into another encoding.
+-- The key of a record is computed from UTF-8: a dump may be restored into another encoding.
 BEGIN;
 SELECT outbox_begin('caf' || chr(233)), outbox_commit();
 SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current' \gset
@@ -44,7 +44,7 @@ ROLLBACK;
 SELECT outbox_enqueue('utf8', repeat(chr(233), 32 * 1024 * 1024) || 'x');
 \echo :SQLSTATE
 
--- SQL_ASCII knows no characters: what is not UTF-8 cannot be sent as text.
+-- SQL_ASCII means no known encoding: what is not UTF-8 cannot be sent as text.
 \c regression_outbox_ascii
 CREATE EXTENSION outbox;
 BEGIN;

@@ -1,8 +1,8 @@
--- Functions go where CREATE EXTENSION is told; DROP EXTENSION leaves nothing behind, and it can be created again.
+-- Functions are created in the schema of CREATE EXTENSION; DROP EXTENSION leaves nothing behind, and it can be created again.
 SET client_min_messages = warning; DROP EXTENSION IF EXISTS outbox CASCADE; DROP ROLE IF EXISTS regress_outbox_app; RESET client_min_messages;
 \set SHOW_CONTEXT never
 
--- What belongs to the extension by schema, and whatever is named like it.
+-- The members of the extension by schema, and all that is named like them.
 CREATE VIEW pg_temp.traces AS
 	SELECT 'schema' AS kind, nspname::text AS name FROM pg_namespace WHERE nspname = 'outbox'
 	UNION ALL
@@ -39,7 +39,7 @@ SELECT * FROM pg_temp.traces;
 SELECT outbox_begin('schema-1');
 \echo :SQLSTATE
 
--- Created again it is empty: what was processed before it does not know.
+-- Created again it is empty: it does not know what was processed before.
 CREATE EXTENSION outbox;
 SELECT count(*) FROM outbox.records;
 CALL pg_temp.try_it('');
@@ -120,10 +120,10 @@ RESET ROLE;
 SELECT outbox.outbox_revoke('regress_outbox_app');
 DROP ROLE regress_outbox_app;
 DROP EXTENSION outbox;
--- It was there before, so it stays.
+-- The schema existed before, so it stays.
 SELECT * FROM pg_temp.traces;
 
--- Somebody else's schema of that name is not taken over.
+-- A schema of that name that somebody else owns is not used.
 CREATE EXTENSION outbox;
 \echo :SQLSTATE
 DROP SCHEMA outbox;

@@ -17,14 +17,14 @@ SELECT outbox_begin('views-1');
 SELECT outbox_enqueue('views', 'body', '{"h": 1}', 'views-1-out');
 SELECT outbox_enqueue('views', '', NULL, 'views-1-empty', '2999-01-01');
 SELECT outbox_enqueue('views', repeat('large', 100000), NULL, 'views-1-large');
--- Its own messages a transaction does not see there: they are not committed.
+-- A transaction does not see its own messages there: they are not committed.
 SELECT count(*) FROM outbox.pending WHERE dest = 'views';
 SELECT outbox_commit();
 SELECT endpoint, msgid, tx = pg_current_xact_id() AS mine, state FROM outbox.records WHERE msgid LIKE 'views-%';
 COMMIT;
 SELECT message_id, dest, cause, headers, body_size, state, attempts, next_attempt, last_error
 FROM outbox.pending WHERE dest = 'views' ORDER BY id;
--- One that pg_restore brings is pending as well, and comes before the others.
+-- A message from pg_restore is pending as well, and comes before the others.
 INSERT INTO outbox.log_3 (id, tx, enqueued_at, database, message_id, dest, body) VALUES (0, '1', '2020-01-02', 1, 'views-restored', 'views', 'x');
 SELECT message_id FROM outbox.pending WHERE dest = 'views' ORDER BY id;
 SELECT dispatcher_pid IS NOT NULL AS dispatcher, dispatcher_state, pending - :pending_before AS pending, oldest_pending >= '0' AS oldest_pending, problem
@@ -39,7 +39,7 @@ SELECT dispatcher_state IN ('starting', 'idle', 'publishing', 'waiting for Redis
 	redis_state IN ('up', 'down', 'unknown') AS redis, coalesce(problem ~ '^[A-Z0-9]', true) AS problem
 FROM outbox.status;
 
--- They show what is now, also to a transaction with an old snapshot.
+-- They show the present state, also to a transaction with an old snapshot.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT msgid FROM outbox.records WHERE msgid LIKE 'views-%' ORDER BY 1;
 SELECT outbox_begin('views-2'), outbox_commit();
@@ -53,7 +53,7 @@ COMMIT;
 SELECT left(endpoint, 8) AS endpoint, length(endpoint), left(msgid, 8) AS msgid, length(msgid) FROM outbox.records WHERE length(msgid) = 1024 AND endpoint <> 'default';
 SELECT outbox_drop_endpoint(string_agg(md5(n::text), '' ORDER BY n)) FROM generate_series(1, 32) n;
 
--- Nobody writes through them.
+-- They cannot be written to.
 INSERT INTO outbox.records DEFAULT VALUES;
 \echo :SQLSTATE
 DELETE FROM outbox.pending;
