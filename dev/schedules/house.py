@@ -30,7 +30,7 @@ class House:
         self.conninfo = conninfo
         self.retention = retention  # seconds
         self.done = {}  # how often each step was
-        self.usual_time = 0.0005  # seconds that a claim takes that waits for nobody
+        self.usual_time = 0.0005  # seconds that a claim takes that does not wait
         self.connect()
 
     def connect(self):
@@ -67,7 +67,7 @@ class House:
         self.done[what] = self.done.get(what, 0) + 1
 
     def calm(self, room=False):
-        """Waits until nothing is left to be done from what was before; no worker is at work.
+        """Waits until all is done that is left from before; no worker is at work.
 
         With room for another segment that is quiet, without its being compacted.
         """
@@ -81,7 +81,7 @@ class House:
         raise Stuck(f"segments of records stay sealed or retired: {self.ring()}")
 
     def rotate(self):
-        """Records are written to another segment from now on: the fewer are empty, the more it takes."""
+        """Let records be written to another segment from now on: the fewer are empty, the more it takes."""
         before = self.value(CURRENT)
         for _ in range(ROUNDS):
             while not self.value(FULL, self.segment_size):
@@ -90,13 +90,13 @@ class House:
             if self.value(CURRENT) != before:
                 return
             if self.value(EMPTY) == 0 and self.value(WAITING) > 0:
-                # Workers have old snapshots, and none can be emptied beside them. calm() looks whether all are afterwards.
+                # Workers have old snapshots, so no segment can be emptied now. calm() checks afterwards that all are.
                 return
             self.control.execute(FILL, (120, LONG))
         raise Stuck(f"the ring of records does not go on: {self.ring()}")
 
     def compact(self, more=0):
-        """What was rotated away is in the history from now on, but for segments that workers write to."""
+        """Compact all segments that are not current, except those that workers write to."""
         before = self.value(COMPACTED)
         self.control.execute(FILL, (more, SHORT))
         for turn in range(ROUNDS):
@@ -110,7 +110,7 @@ class House:
         raise Stuck(f"nothing is compacted: {self.ring()}")
 
     def expire(self, share=1.3):
-        """What was sent before has outlived its retention, or this share of it."""
+        """Let what was sent before reach the end of its retention, or this share of it."""
         self.clean_up()
         until = time.monotonic() + share * self.retention
         while time.monotonic() < until:
@@ -130,11 +130,11 @@ class House:
         victim.close()
 
     def clean_up(self):
-        """One round; there may be no dispatcher for a moment."""
+        """Run one round of cleanup; there may be no dispatcher for a moment."""
         self.value("SELECT outbox_cleanup()")
 
     def terminate(self, pid):
-        """Ends a worker's process, whatever it is doing."""
+        """Kills a worker's process, whatever it is doing."""
         deadline = time.monotonic() + PATIENCE
         self.value("SELECT pg_terminate_backend(%s)", pid)
         while self.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) > 0:

@@ -12,11 +12,11 @@ import itertools
 ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 OPTIMISTIC, PESSIMISTIC = "optimistic", "pessimistic"
 MODES = [OPTIMISTIC, PESSIMISTIC]
-FORGET = "forget"  # in place of a mode: has its messages forgotten
+FORGET = "forget"  # in place of a mode: forgets its messages
 
 HOUSE = "house"  # the actor that rotates, compacts, expires and kills
 
-# Steps that touch nothing that another worker looks at.
+# Steps that change nothing that another worker reads.
 LOCAL = ("handle", "enqueue")
 
 
@@ -132,7 +132,7 @@ def ring_moves_on():
 
 
 def is_forgotten():
-    """An administrator has the message forgotten while it is processed, once or twice."""
+    """An administrator forgets the message while it is processed, once or twice."""
     houses = [(), ("rotate",), ("compact",), ("rotate", "compact")]
     for isolation in ISOLATIONS:
         for modes in itertools.combinations_with_replacement(MODES, 2):
@@ -151,7 +151,7 @@ def large_segments():
 
 
 def server_dies():
-    """A process of the server is killed, and all of it recovers."""
+    """A process of the server is killed, and the server recovers."""
     for modes in itertools.combinations_with_replacement(MODES, 2):
         for isolation in ISOLATIONS:
             for house in [("kill",), ("rotate", "kill"), ("compact", "kill")]:
@@ -209,7 +209,7 @@ class Given:
 
 
 class Random:
-    """Takes any; now and then two at the same moment, or stops one in the middle of its step.
+    """Chooses any; now and then two at the same time, or stops one in the middle of its step.
 
     Half of the time it does so by priorities, two of which change on the way:
     few switches between workers find more than many.

@@ -1,4 +1,4 @@
-"""Plays one schedule and compares what came of it with the rule.
+"""Plays one schedule and compares the result with the rule.
 
 The rule, whatever the order of the steps:
 
@@ -30,7 +30,7 @@ SQL = {
     "abort": "ROLLBACK",
 }
 
-# A message comes again: is it new, and if so it is processed.
+# A message is delivered again: it is processed if it is new.
 AGAIN = """
 CREATE FUNCTION deliver_again(message text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -55,7 +55,7 @@ def proceed(pid):
     try:
         os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:
-        pass  # it was killed meanwhile
+        pass  # it has been killed meanwhile
 
 
 class Worker:
@@ -67,8 +67,8 @@ class Worker:
         self.running = None  # step that was sent and has not been answered
         self.is_duplicate = False
         self.begun_at = None
-        self.forgotten = []  # messages that it has had forgotten
-        self.claims = []  # messages it has sealed, as new ones: (message, when it was told that it is new)
+        self.forgotten = []  # messages that it has forgotten
+        self.claims = []  # messages that it has sealed as new ones: (message, when it got the answer that it is new)
         self.started = False
         self.has_waited = False  # longer than the step takes
 
@@ -136,7 +136,7 @@ class Play:
         )
 
     def is_too_early(self, what):
-        """What takes long is of no use before anything was committed."""
+        """Check whether an expensive step is useless, because nothing has been committed."""
         return what in ("half expire", "expire", "compact much") and any(worker.plan for worker in self.workers) and not any(self.committed.values())
 
     def act(self, actor):
@@ -147,7 +147,7 @@ class Play:
             return
         worker = self.workers[actor]
         if worker.running and worker.next != "crash":
-            return  # of two that were chosen together it was the first, and now it waits
+            return  # it was the first of two that were chosen together, and now it waits
         worker.started = True
         if worker.session is None:
             worker.session = self.pool.pop() if self.pool else Session(self.house.conninfo)
@@ -158,7 +158,7 @@ class Play:
             self.send(worker, what, message)
 
     def skips(self, worker, what):
-        """What a handler leaves out after a duplicate."""
+        """Check whether a handler leaves out this step after a duplicate."""
         return worker.is_duplicate and what in ("handle", "enqueue", "seal")
 
     def send(self, worker, what, message):
@@ -185,7 +185,7 @@ class Play:
         self.tell(worker.number, "crash")
 
     def pause(self):
-        """Stops a process wherever it is, for so long that another one may do the same meanwhile."""
+        """Stops a process wherever it is, for so long that another one may do the same step meanwhile."""
         claiming = [worker for worker in self.workers if worker.running and worker.running[0] in CLAIMS]
         paused = self.chooser.pause(claiming)
         if paused is None:
@@ -204,7 +204,7 @@ class Play:
         self.tell(worker.number, "paused")
 
     def settle(self):
-        """Until each worker has been answered, or waits for another."""
+        """Waits until each worker has its answer, or waits for another worker."""
         deadline = time.monotonic() + PATIENCE
         while running := [worker for worker in self.workers if worker.running]:
             for worker in running:
@@ -224,7 +224,7 @@ class Play:
         return is_blocked
 
     #
-    # What a worker is told
+    # Answers to a worker
     #
     def answered(self, worker, answer):
         what, message, before, sent_at = worker.running
@@ -268,7 +268,7 @@ class Play:
         self.check_known(worker, message, before, not is_new)
 
     def check_known(self, worker, message, before, is_known):
-        """What was committed once more than it was forgotten is known. Who asks meanwhile may be told either."""
+        """Checks that what was committed once more than it was forgotten is known. Meanwhile, either answer is right."""
         committed, forgotten = before
         if not is_known and committed > self.forgets_sent[message] and not self.may_expire():
             self.fault(f"worker {worker.number} is told that m{message} is new, but it was committed before")
@@ -276,7 +276,7 @@ class Play:
             self.fault(f"worker {worker.number} is told that m{message} is known, but it was forgotten or never committed")
 
     def check_error(self, worker, what, message, answer):
-        """Errors are for who may meet them."""
+        """Checks that the worker may get this error."""
         programme = worker.programme
         others = [other.programme for other in self.workers if other is not worker]
         if answer.sqlstate == "40P01" and any(len(other.messages) > 1 for other in self.case.workers):

@@ -28,7 +28,7 @@ from plan import Given, Random, families
 from play import AGAIN, Play
 from session import Stuck
 
-# Of a hundred schedules by chance, so many are of each family. And if all are
+# Of a hundred random schedules, so many are of each family. And if all are
 # wanted, this share of the bound is for each of its cases: for what takes long
 # to play, or has many cases.
 SHARES = {
@@ -56,7 +56,7 @@ class Schedules:
         self.houses = {}
         self.pools = collections.defaultdict(list)
         self.played = collections.Counter()
-        self.complete = collections.Counter()  # cases of which each order was played
+        self.complete = collections.Counter()  # cases of which every order was played
         self.faulty = 0
         self.number = 0
         self.prepare()
@@ -101,7 +101,7 @@ class Schedules:
                 sys.exit(f"{self.number} schedules, {self.faulty} against the rule: enough")
 
     def recover(self):
-        """All sessions are gone."""
+        """Ends all sessions."""
         self.pools.clear()
         for house in self.houses.values():
             house.connect()
@@ -112,7 +112,7 @@ class Schedules:
             self.play(case, Random(self.generator, case))
 
     def each(self, cases, bound):
-        """All orders of each case, or half of the bound from one end and half by chance."""
+        """Plays all orders of each case, or half of the bound from one end and half at random."""
         for case in cases:
             choices = []
             for _ in range((bound + 1) // 2):

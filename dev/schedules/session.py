@@ -1,4 +1,4 @@
-"""A connection that does not wait for what it was asked."""
+"""A connection that does not wait for the answer."""
 
 import select
 import time
@@ -6,7 +6,7 @@ import time
 import psycopg
 from psycopg import pq
 
-PATIENCE = 60  # seconds that no statement takes
+PATIENCE = 60  # seconds; no statement takes longer
 
 
 class Stuck(Exception):

@@ -12,9 +12,9 @@ import time
 import psycopg
 from psycopg import errors
 
-ASIDES = 4  # statements that run at the same time, besides the plan
-PATIENCE = 20  # seconds after which such a statement is given up
-# What two administrators at the same time are told by PostgreSQL itself.
+ASIDES = 4  # statements that run at the same time, beside the plan
+PATIENCE = 20  # seconds after which such a statement is cancelled
+# Errors of PostgreSQL itself when two administrators work at the same time.
 COLLISIONS = ("tuple concurrently updated", "tuple concurrently deleted", "could not find tuple for")
 
 # What an administrator may want an index on: columns, an expression, and a predicate.
@@ -33,10 +33,10 @@ class Skipped(Exception):
 
 
 class Administration:
-    """The part of Events that goes on inside of PostgreSQL."""
+    """The part of Events that happens inside PostgreSQL."""
 
     def __init__(self):
-        self.errors = []  # what no statement may ever be told
+        self.errors = []  # that no statement may ever get
         self.replays = []  # (at, dest, None for all): what was sent by then may come once more
         self.sold_at = None  # when the endpoint "sold" got a store
         self._asides = []
@@ -76,12 +76,12 @@ class Administration:
             session.execute(statement)
 
     def note_failure(self, what, error):
-        """An internal error is one, whoever is told it."""
+        """Note an internal error, whichever statement gets it."""
         if (getattr(error, "sqlstate", None) or "").startswith("XX") and not any(text in str(error) for text in COLLISIONS):
             self.errors.append(f"{what}: {error.sqlstate}: {first_line(error)}")
 
     def table(self, table, segment):
-        """The name of a table; segment None: the one that is written just now."""
+        """The name of a table; segment None: the one that is being written."""
         if table not in ("log", "window", "record", "history"):
             return table
         if segment is None:
@@ -98,7 +98,7 @@ class Administration:
     def reindex(self, table, segment, concurrently):
         name = self.table(table, segment)
         if concurrently:
-            # It waits for everybody who has written there, three times.
+            # It waits for every transaction that has written there, three times.
             self.aside(f"reindex {name} concurrently", lambda: self.run(f"REINDEX TABLE CONCURRENTLY {name}", "8s"))
         else:
             self.run(f"REINDEX TABLE {name}")
@@ -117,7 +117,7 @@ class Administration:
             self.run(statement)
 
     def drop_index(self, which, concurrently):
-        """One of ours, or what a REINDEX CONCURRENTLY that failed has left behind."""
+        """An index made here, or one that a failed REINDEX CONCURRENTLY has left behind."""
         left = [f"outbox.{name}" for (name,) in self.query("SELECT relname FROM pg_class WHERE relname ~ '_cc(new|old)'"
                 " AND relnamespace = 'outbox'::regnamespace AND relkind = 'i' ORDER BY relname")]  # fmt: skip
         if not self._indexes + left:
@@ -131,7 +131,7 @@ class Administration:
             self.run(f"DROP INDEX IF EXISTS {index}")
 
     def rewrite_table(self, table, segment, how):
-        # It takes its lock behind whoever holds the table: not for long.
+        # It waits for its lock behind others: not for long.
         name = self.table(table, segment)
         if how == "CLUSTER":
             (index,) = self.query("SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass AND indisvalid"
@@ -188,14 +188,14 @@ class Administration:
         self.query("SELECT outbox_alter_endpoint(%s, %s)", name, concurrency)
 
     def come_and_go_endpoint(self, force):
-        """An endpoint that is there at times."""
+        """Create or drop an endpoint that exists at times."""
         if self.query("SELECT name FROM outbox.endpoint WHERE name = 'passing'"):
             self.query("SELECT outbox_drop_endpoint('passing', %s)", force)
         else:
             self.query("SELECT outbox_create_endpoint('passing')")
 
     def equip_endpoint(self, name):
-        """Endpoints get a table, or a store, while messages of theirs are processed."""
+        """Give endpoints a table, or a store, while messages of theirs are processed."""
         if name == "moving":
             self.query(f"SELECT outbox_alter_endpoint('moving', record_table => 'moving_inbox', record_columns => '{RECORD_COLUMNS}')")
         elif self.sold_at is None:
@@ -230,7 +230,7 @@ class Administration:
     # Other databases
 
     def drop_database_of_others(self, seconds):
-        """Who may not do that tries it all the same."""
+        """Let a role try it that may not do it."""
 
         def insist():
             deadline = time.monotonic() + seconds
@@ -245,7 +245,7 @@ class Administration:
         self.aside("drop database of others", insist)
 
     def copy_database(self):
-        """It fails, for the clients are connected; but it asks everybody else to leave."""
+        """It fails, for clients are connected; but it asks all other processes to leave."""
 
         def copy():
             try:
@@ -257,7 +257,7 @@ class Administration:
         self.aside("copy database", copy)
 
     def come_and_go_database(self):
-        """Another database with the extension, which is dropped while it sends."""
+        """Create another database with the extension, and drop it while it sends."""
 
         def come_and_go():
             self.run("DROP DATABASE IF EXISTS passing WITH (FORCE)", "8s", database="template1")

@@ -1,4 +1,4 @@
-"""Compares the books: what clients were told, what PostgreSQL has, what Redis has."""
+"""Compares what clients know, what PostgreSQL has, and what Redis has."""
 
 import collections
 import hashlib
@@ -21,12 +21,12 @@ SHOWN = 12  # examples of each kind of difference
 class Books:
     def __init__(self):
         self.transactions = {}  # token → (transaction, outcome, told at)
-        self.processed = []  # (endpoint, incoming, at): so said the server
+        self.processed = []  # (endpoint, incoming, at), as the server has answered
         self.waited = []  # (what was asked, answer of outbox_wait())
         self.errors = []
         self.rows = collections.Counter()  # (token, part) → business rows
         self.handled = collections.Counter()  # (endpoint, incoming) → business rows
-        self.tokens = collections.defaultdict(set)  # (endpoint, incoming) → who says to have processed it
+        self.tokens = collections.defaultdict(set)  # (endpoint, incoming) → transactions that have processed it
         self.streams = {}  # dest → entries in their order: ((token, part, number), entry)
         self.altered = []  # keys whose headers are not what was enqueued
         self.unmarked = []  # ids in record tables
@@ -57,7 +57,7 @@ class Books:
         self.read_indexes(connection)
 
     def read_indexes(self, connection):
-        """Ask amcheck, if it is there, whether each row of our tables is in each index of its table."""
+        """Check with amcheck, if it is installed, whether each row of the outbox's tables is in each index."""
         if not connection.execute("SELECT FROM pg_available_extensions WHERE name = 'amcheck'").fetchone():
             return
         connection.execute("CREATE EXTENSION IF NOT EXISTS amcheck")
@@ -72,7 +72,7 @@ class Books:
                 self.broken.append((index, str(error).strip()))
 
     def read_store(self, path):
-        """All that Redis ever wrote has the keys that were added to the store, also those that have expired."""
+        """Read the keys that were ever added to the store, also those that have expired, from all that Redis ever wrote."""
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as writes:
             self.stored.update(match[1] for match in re.finditer(rb"outbox:dedup:(.{16})\r\n", writes, re.DOTALL))
 
@@ -101,7 +101,7 @@ class Books:
         yield "answers of outbox_wait()", dict(collections.Counter(str(answer) for _, answer in self.waited))
 
     def differences(self, events, lossy):
-        """Yield (what is wrong, cases) for all that must not be."""
+        """Yield (what is wrong, cases) for everything that is wrong."""
         crashes = events.crashes
         yield "errors that should not happen", self.errors
         yield "transactions told committed are not there", [
@@ -140,7 +140,7 @@ class Books:
         yield "messages came in the wrong order", list(self.disorder())
 
     def spans(self, key, leap):
-        """Whether the clock leapt between those who processed a message."""
+        """Check whether the clock was set between two transactions that processed a message."""
         transactions = [self.transactions[token] for token in self.tokens[key]]
         return min(tx["begun"] for tx, *_ in transactions) < leap < max(told_at for *_, told_at in transactions)
 
@@ -157,7 +157,7 @@ class Books:
                 yield endpoint, incoming
 
     def is_firm(self, is_firm, at, crashes):
-        """Whether what was told then holds: WAL that was not waited for goes with a crash."""
+        """Check whether an answer of that time must hold: WAL that was not waited for is lost in a crash."""
         return is_firm or not any(begin <= at <= end for begin, end in crashes)
 
     def rows_of(self, token):
@@ -211,11 +211,11 @@ class Books:
 
     @staticmethod
     def copies(wanted, replays):
-        """How often a message may be there: each replay may send all there are once more."""
+        """How often a message may be there: each replay may send all messages once more."""
         return 2 ** sum(dest in (None, wanted[0]) and wanted[3] < at for at, dest in replays)
 
     def disorder(self):
-        """What was enqueued after another transaction was told committed comes behind its messages,
+        """What was enqueued after another transaction was known to be committed comes behind its messages,
         and what one transaction enqueued comes in that order. Scheduled messages have their own time."""
         enqueued, committed = {}, {}
         for token, (tx, outcome, told_at) in self.transactions.items():

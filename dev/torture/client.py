@@ -1,4 +1,4 @@
-"""A client: handles incoming messages and writes into its ledger what it was told.
+"""A client: handles incoming messages and writes the answers into its ledger.
 
 Each line of the ledger is a JSON object:
 
@@ -26,7 +26,7 @@ LOST = ("57P01", "57P02", "57P03")  # the server ends the session, and says so
 TRY_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled)
 FULL = (errors.ConfigurationLimitExceeded,)  # the log, see outbox.max_log_size
 NO_ENDPOINT = ("42704",)
-NO_STORE = ("08000", "08001", "08006", "53000", "53200", "53300", "55000", "57P03")  # it cannot tell
+NO_STORE = ("08000", "08001", "08006", "53000", "53200", "53300", "55000", "57P03")  # it cannot answer
 
 # Where incoming messages go, and how many of a hundred.
 ENDPOINTS = {
@@ -34,15 +34,15 @@ ENDPOINTS = {
     "short": 8,  # forgets soon
     "tabled": 12,  # remembers in a table
     "stored": 8,  # and in a store
-    "moving": 6,  # gets a table in the midst of the run
+    "moving": 6,  # gets a table during the run
     "sold": 5,  # gets a store
-    "passing": 3,  # comes and goes
+    "passing": 3,  # is created and dropped
 }
 MANY = 100  # messages of a large transaction, at least
 WITH_STORE = ("stored", "sold")
 LARGE = 1_200_000  # bytes that a Redis with a small limit refuses
 GROWN = 131_072  # digits of the greatest number that jsonb takes, written 1e131071
-DOOMED = 1000  # number of the first message of a transaction that is taken back with a savepoint
+DOOMED = 1000  # number of the first message of a transaction that is rolled back to a savepoint
 
 
 @dataclasses.dataclass
@@ -78,7 +78,7 @@ class LostConnection(Exception):
 
 
 class RolledBack(Exception):
-    """The server or we have rolled back."""
+    """The transaction has been rolled back, by the server or by this client."""
 
 
 class Client:
@@ -123,7 +123,7 @@ class Client:
     # Deliveries
 
     def next_delivery(self):
-        """What was delivered again and is due, or something new, which may be for others too."""
+        """A message that is due to be delivered again, or a new one, which others may get, too."""
         while True:
             try:
                 heapq.heappush(self.deliveries, self.inboxes[self.number].get_nowait())
@@ -148,7 +148,7 @@ class Client:
     # Transactions
 
     def turn(self):
-        """One transaction, and what is told of it."""
+        """Run one transaction, and note what is known about it."""
         self.transactions += 1
         tx = Transaction(f"{self.number}-{self.transactions}", begun=time.monotonic())
         style = self.choose_style(tx)
@@ -206,7 +206,7 @@ class Client:
         arguments = [delivery.incoming, delivery.endpoint, style["concurrency"]]
         excuses = NO_STORE * (delivery.endpoint in WITH_STORE) + NO_ENDPOINT * (delivery.endpoint == "passing")
         if style["savepoints"] and self.chance.random() < 0.3:
-            # All of it once in vain.
+            # Do all of it once, and roll back.
             self.execute("SAVEPOINT all_of_it")
             if self.execute("SELECT outbox_begin(%s, %s, %s)", arguments, excuses=excuses):
                 self.enqueue_doomed(tx)

@@ -12,7 +12,7 @@ import redis
 from administration import Administration, Skipped, first_line
 
 LEAP = 3600  # seconds by which the clock is set when it is set far
-GRACE = 5  # seconds within which WAL that nobody waited for is on disk
+GRACE = 5  # seconds within which WAL that was not waited for is on disk
 
 
 class Events(Administration):
@@ -54,7 +54,7 @@ class Events(Administration):
             heapq.heappop(self._undo)[2]()
 
     def heal(self):
-        """Undo all there is."""
+        """Undo everything."""
         self.proxy.heal()
         self.redis.thaw()
         self.redis.start()
@@ -66,7 +66,7 @@ class Events(Administration):
         self.finish_asides()
         self.surely(lambda: self.change_settings(outbox_max_log_size="0"))
         self.set_clock(self.postgres.latest)  # what waits for a time of day has come by then
-        for dest in self.destinations:  # a Redis that forgot may have forgotten that it was healed
+        for dest in self.destinations:  # a Redis that lost writes may have lost that it was healed
             self.heal_destination(dest)
 
     def later(self, seconds, function):
@@ -138,7 +138,7 @@ class Events(Administration):
 
     def stop_postgres_fast(self, seconds):
         # Not while it recovers from a crash: before redo begins, a fast shutdown of
-        # PostgreSQL 15 waits for ever for a checkpointer that nobody tells to end.
+        # PostgreSQL 15 waits for ever for a checkpointer that is not told to end.
         self.query("SELECT 1")
         self.end_postgres(self.postgres.FAST, seconds)
 
@@ -150,13 +150,13 @@ class Events(Administration):
         self.later(seconds, self.postgres.start)
 
     def jump_clock(self, seconds):
-        """PostgreSQL's clock is set forward or back, while it runs; Redis' and the clients' are not."""
+        """Set PostgreSQL's clock forward or back while it runs; the clocks of Redis and of the clients are right."""
         if not self.postgres.has_clock:
             raise Skipped("there is no compiler to make a wrong clock with")
         self.set_clock(round(self.postgres.clock / LEAP) * LEAP + seconds)
 
     def leap_clock(self, seconds):
-        """It is set by an hour. Not back while it runs: PostgreSQL's own timeouts would last an hour longer."""
+        """Set it by an hour. Not back while it runs: PostgreSQL's own timeouts would last an hour longer."""
         if not self.postgres.has_clock:
             raise Skipped("there is no compiler to make a wrong clock with")
         if self.postgres.clock < LEAP / 2:
@@ -179,13 +179,13 @@ class Events(Administration):
         self.postgres.set_clock(offset)
 
     def surely(self, function):
-        """Undo something; if the server does not listen now, later."""
+        """Undo something; later, if the server does not answer now."""
         try:
             function()
         except (psycopg.Error, redis.RedisError):
             self.later(0.5, lambda: self.surely(function))
 
-    # Redis and what leads there
+    # Redis and the network
 
     def kill_redis(self, seconds):
         self.redis_must_run()
@@ -193,7 +193,7 @@ class Events(Administration):
         self.later(seconds, self.redis.start)
 
     def rewind_redis(self, back):
-        """Kill it; it comes back without what it wrote in the last seconds."""
+        """Kill it; it restarts without what it wrote in the last seconds."""
         self.redis_must_run()
         past = [size for at, size in self._sizes if at <= time.monotonic() - back]
         if not past:
@@ -226,7 +226,7 @@ class Events(Administration):
         self.later(seconds, self.relieve_redis)
 
     def forbid_destination(self, dest, seconds):
-        """Take the right to write there."""
+        """Revoke the permission to write there."""
         others = [f"~{other}" for other in self.destinations if other != dest]
         self.quick_redis().execute_command("ACL", "SETUSER", "default", "resetkeys", "~outbox:*", "~*.aside", *others)
         self.later(seconds, self.relieve_redis)
@@ -267,7 +267,7 @@ class Events(Administration):
         self.later(seconds, lambda: self.proxy.refuse(False))
 
     def break_destination(self, dest, seconds):
-        """Put something into the place of the stream that is none."""
+        """Put a key of another type in the place of the stream."""
         client = self.quick_redis()
         if client.type(dest) == b"string":
             raise Skipped("it is broken")

@@ -1,11 +1,11 @@
-"""What will happen, and when: derived from the seed alone."""
+"""What happens, and when: derived from the seed alone."""
 
 import random
 from dataclasses import dataclass, field
 
 FIRST, LAST = 2, 3  # seconds of peace at the beginning and at the end
 PAUSE = 1.2  # seconds between two events, on average
-SHORT, SHORT_PAUSE = 60, 0.4  # a run that is shorter has more of them, for it is to have a sample of all
+SHORT, SHORT_PAUSE = 60, 0.4  # a shorter run has more of them, so that it has some of each kind
 
 # What may happen, and how often. The names are those of methods in events.py and administration.py.
 KINDS = {
@@ -52,7 +52,7 @@ def make(seed, seconds, destinations, retention, lossy):
     kinds = {**KINDS, **(LOSSY_KINDS if lossy else {})}
     pause = SHORT_PAUSE if seconds < SHORT else PAUSE
     events = []
-    bag = [kind for kind, times in kinds.items() if times]  # so that a short run has some of everything
+    bag = [kind for kind, times in kinds.items() if times]  # so that a short run has some of each kind
     chance.shuffle(bag)
     at = FIRST
     while at < seconds - LAST:

@@ -24,7 +24,7 @@ class Proxy:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     def delay(self, seconds):
-        """Let each packet take so long."""
+        """Delay each packet by so many seconds."""
         self._delay = seconds
 
     def refuse(self, refuses):
@@ -40,11 +40,11 @@ class Proxy:
         self._call(lambda: self._truncations.update({direction: size}))
 
     def hold(self):
-        """Hold up what existing connections send and are sent; new ones are not affected."""
+        """Hold back what existing connections send and receive; new ones are not affected."""
         self._call(lambda: [connection.flows.clear() for connection in self._connections])
 
     def release(self):
-        """Deliver what was held up."""
+        """Deliver what was held back."""
         self._call(lambda: [connection.flows.set() for connection in self._connections])
 
     def heal(self):

@@ -99,7 +99,7 @@ class Postgres(Server):
         return bool(self.environment)
 
     def set_clock(self, offset):
-        """From now on its clock is ahead by so many seconds. In place: the file is mapped."""
+        """Set its clock ahead by so many seconds. The file is written in place, for it is mapped."""
         self.clock, self.latest = offset, max(self.latest, offset)
         with open(self._clock_file, "r+b" if os.path.exists(self._clock_file) else "wb") as file:
             file.write(struct.pack("d", offset))
@@ -122,7 +122,7 @@ class Postgres(Server):
 
 
 class Redis(Server):
-    """A Redis that answers only when what it has is on disk: so a kill takes nothing that it acknowledged."""
+    """A Redis that answers only when its data are on disk, so that a kill loses nothing that it acknowledged."""
 
     name = "Redis"
 

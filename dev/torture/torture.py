@@ -1,4 +1,4 @@
-"""Tortures the outbox and then compares the books.
+"""Tortures the outbox, and then compares what clients, PostgreSQL and Redis know.
 
     torture.py FOLDER
 
@@ -46,7 +46,7 @@ from servers import Postgres, Redis, ServerFailed
 
 CLIENTS = 8
 DESTINATIONS = ["orders", "payments", "mail", "shaky", "shakier"]
-SHAKY = DESTINATIONS[-2:]  # broken now and then
+SHAKY = DESTINATIONS[-2:]  # refuse now and then
 PATIENCE = 90  # seconds without progress that are too many
 PROGRESS_INTERVAL = 10  # seconds
 
@@ -69,7 +69,7 @@ SETTINGS = {
     "outbox.max_attempts": 1000000,
 }
 
-# What a server that is only killed by us has no reason to log.
+# What a server that is only killed by this program has no reason to log.
 ALARMS = re.compile(
     r"PANIC|TRAP|signal (6|7|8|11):|missing|could not (read|open|access)|invalid page|exit code [2-9]"
     r"|outbox (dispatcher|launcher) (?!57P0|57014)[0-9A-Z]{5} (ERROR|FATAL):"
@@ -118,7 +118,7 @@ class Torture:
                 **SETTINGS,
                 "outbox.redis_url": f"redis://127.0.0.1:{self.proxy.port}",
                 "outbox.retention": f"{self.retention}s",
-                # A Redis that forgets needs a log that remembers.
+                # A Redis that loses writes needs a log that keeps them.
                 "outbox.replay_window": "60s" if self.lossy else "2s",
             }
         )
@@ -165,7 +165,7 @@ class Torture:
         return os.path.join(self.folder, f"ledger.{number}")
 
     def go_through(self, events):
-        """What the plan says, at its time."""
+        """Do what the plan says, at its time."""
         self.started = time.monotonic()
         for event in events:
             self.wait_until(event.at)
@@ -207,7 +207,7 @@ class Torture:
             self.say(f"problem: {status['problem']}")
 
     def wait_for_propagation(self):
-        """Until records in tables are marked; the books tell of those that are not."""
+        """Wait until records in tables are marked; the comparison reports those that are not."""
         deadline = time.monotonic() + PATIENCE
         unmarked = "SELECT count(*) FROM (SELECT done FROM tabled_inbox UNION ALL SELECT done FROM moving_inbox) AS inbox WHERE NOT done"
         while time.monotonic() < deadline:
@@ -241,7 +241,7 @@ class Torture:
             self.say("-- " + ", ".join(f"{name} {status[name]}" for name in names))
 
     def report(self):
-        """Compare the books, print the result, return the exit code."""
+        """Compare, print the result, return the exit code."""
         books = Books()
         for number in range(CLIENTS):
             books.read_ledger(self.ledger(number))
