@@ -56,25 +56,35 @@ $node->sql('CREATE DATABASE slow TEMPLATE template0');
 $node->sql('CREATE EXTENSION outbox', 'slow');
 create_tables('slow', 'slow', 'fast');
 create_triggers('slow', 'PERFORM pg_sleep(1.5)', 'slow');
-handle('slow', 'm', 4000, 'slow', 'fast');
-eventually { $node->sql('SELECT bool_and(dispatched) FROM fast', 'slow') eq 't' } 'records of a table are marked';
-cmp_ok($node->sql('SELECT count(*) FROM slow WHERE dispatched_at < (SELECT max(dispatched_at) FROM fast)', 'slow'), '<=', 1000,
-	'... and one where each statement takes long does not get as many turns meanwhile');
+my $fast = q{SELECT min(dispatched_at), max(dispatched_at) FROM fast WHERE message_id LIKE};
+my $round = 0;
+my $marks_fast_first = sub {
+	my $msgid = 'm' . ++$round . ' ';
+	handle('slow', $msgid, 4000, 'slow', 'fast');
+	wait_until { $node->sql('SELECT bool_and(dispatched) FROM fast', 'slow') eq 't' };
+	return $node->sql("SELECT count(*) <= 1000 FROM slow, ($fast '$msgid%') f (first, last) WHERE dispatched_at BETWEEN first AND last", 'slow') eq 't';
+};
+
+# On a machine that is busy with other things the fast table may be slow, too: several tries.
+eventually { $marks_fast_first->() } 'while records of a table are marked, one where each statement takes long does not get as many turns';
 eventually { $node->sql('SELECT bool_and(dispatched) FROM slow', 'slow') eq 't' } '... but it gets its turns';
 
 # The same when expired records are deleted, 1000 in one statement.
 $node->sql(<<'END', 'slow');
+TRUNCATE slow, fast;
 ALTER TABLE slow DISABLE TRIGGER act;
-UPDATE slow SET dispatched_at = now() - interval '2 hours';
-UPDATE fast SET dispatched_at = now() - interval '2 hours';
 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.deleted VALUES (TG_TABLE_NAME); PERFORM pg_sleep(TG_ARGV[0]::real); RETURN NULL; END $$;
 CREATE TABLE deleted (name text, at serial);
 CREATE TRIGGER note BEFORE DELETE ON slow FOR EACH STATEMENT EXECUTE FUNCTION note('0.3');
 CREATE TRIGGER note BEFORE DELETE ON fast FOR EACH STATEMENT EXECUTE FUNCTION note('0');
 END
-is($node->sql('SELECT outbox_cleanup()', 'slow'), 8000, 'all expired records are deleted');
-cmp_ok($node->sql(q{SELECT count(*) FROM deleted WHERE name = 'slow' AND at < (SELECT max(at) FROM deleted WHERE name = 'fast')}, 'slow'), '<=', 2,
-	'... and the table where that takes long does not have the others wait');
+my $deletes_fast_first = sub {
+	$node->sql("INSERT INTO $_ SELECT i, true, now() - interval '2 hours' FROM generate_series(1, 4000) i", 'slow') foreach 'slow', 'fast';
+	$node->sql('TRUNCATE deleted', 'slow');
+	$node->sql('SELECT outbox_cleanup()', 'slow') == 8000 or die 'not all expired records are deleted';
+	return $node->sql(q{SELECT count(*) <= 2 FROM deleted WHERE name = 'slow' AND at < (SELECT max(at) FROM deleted WHERE name = 'fast')}, 'slow') eq 't';
+};
+eventually { $deletes_fast_first->() } 'all expired records are deleted, and the table where that takes long does not make the others wait';
 
 # More tables than used to fit into the list of those that are left alone.
 my @ending = map { "ending_$_" } 1 .. 10;
