@@ -1,6 +1,7 @@
 # Random schedules of two and three workers with two messages, while the ring of records
 # rotates, is compacted and expires, and workers and the server die: each message is
-# processed once and sent once, and no id is forgotten. See dev/schedules.
+# processed once and sent once, and no id is forgotten. See dev/schedules. A step is a
+# statement; t/008 shows what is safe within statements that run at the same time.
 
 use strict;
 use warnings FATAL => 'all';
@@ -25,10 +26,10 @@ my $succeeded = eval { $run->finish };
 my $reason = $@;
 
 $run->kill_kill if $reason;
-is($reason, '', 'it comes to an end');
-ok($succeeded, '... a good one');
-like($output, qr/^SCHEDULES_SEED=\d+$/m, '... that can be had again');
-like($output, qr/^\d+ schedules, 0 against the rule, 0 differences in the books$/m, '... all by the rule') or diag $output;
+is($reason, '', 'the schedules come to an end');
+ok($succeeded, '... successfully');
+like($output, qr/^SCHEDULES_SEED=\d+$/m, '... and can be repeated');
+like($output, qr/^\d+ schedules, 0 against the rule, 0 differences in the books$/m, '... all according to the rule') or diag $output;
 note $output;
 
 done_testing();
