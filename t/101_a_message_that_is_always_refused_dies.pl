@@ -25,7 +25,7 @@ $redis->refuse('bad');
 my $log = $node->log_position;
 handle('first', 'bad');
 eventually { dead() == 1 } 'a refused message is dead in the end';
-like($node->log_since($log), qr/message "id first" for destination "bad" is dead after 3 attempts: WRONGTYPE/, '... and the log says so');
+eventually { $node->log_since($log) =~ /message "id first" for destination "bad" is dead after 3 attempts: WRONGTYPE/ } '... and the log says so';
 is($node->sql('SELECT message_id, dest, cause, headers, body, attempts FROM outbox.dead_letters'),
 	'id first|bad|first|{"h": 1}|\x6669727374|3', '... to be seen whole');
 like($node->sql('SELECT last_error FROM outbox.dead_letters'), qr/^WRONGTYPE/, '... with what Redis said');

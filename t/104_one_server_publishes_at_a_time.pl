@@ -11,7 +11,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $production = Outbox->create('production', redis => $redis,
-	init => { allows_streaming => 1 }, conf => "outbox.takeover_delay = '2s'");
+	init => { allows_streaming => 1 }, conf => "outbox.takeover_delay = '1h'");
 my @sent;
 
 sub enqueue
@@ -81,6 +81,7 @@ ok(waits($clone), '... while the clone waits');
 ok(has_noted($production), '... and has noted it');
 
 # A clean stop gives the lease back.
+$clone->set('outbox.takeover_delay' => '2s');
 $log = $clone->log_position;
 my $taken = seconds
 {
@@ -90,16 +91,18 @@ my $taken = seconds
 	all_arrived('the clone takes over');
 };
 cmp_ok($taken, '>', 1.9, '... after outbox.takeover_delay');
-like($clone->log_since($log), qr/this server publishes now/, '... and the log says so');
+eventually { $clone->log_since($log) =~ /this server publishes now/ } '... and the log says so';
 
 # The clone publishes now. When it is killed, its lease must run out.
 $production->start;
 eventually { waits($production) } 'production waits for the clone now';
 $production->sql(q{SELECT outbox_enqueue('d', 'of production')});
-ok($redis->command('PTTL', $redis->key('lease')) > 6000, 'the clone renews its lease');
+eventually { $redis->command('PTTL', $redis->key('lease')) > 6000 } 'the clone renews its lease';
 $clone->stop('immediate');
+$production->set('outbox.takeover_delay' => '2s');
 push @sent, 'of production';
 all_arrived('when the clone has died, production takes over');
+$production->set('outbox.takeover_delay' => '1h');
 $clone->clean_node;
 
 # A standby is promoted while the dispatcher of the old primary is stopped with messages
@@ -116,13 +119,14 @@ $standby->promote;
 $standby->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 enqueue($standby, 'new');
 eventually { waits($standby) } 'a promoted standby waits for the lease of the old primary';
+$standby->set('outbox.takeover_delay' => '2s');
 all_arrived('... and takes over when it has run out');
 kill 'CONT', $incumbent;
 eventually { waits($production) } 'an old primary that wakes up finds the lease taken';
 enqueue($standby, 'last');
 all_arrived('the new one goes on');
 
-# An administrator deletes the lease.
+# An administrator switches dispatch off and on.
 $production->stop('fast');
 $standby->set('outbox.dispatch' => 'off');
 eventually { $standby->status('dispatcher_state') eq 'off' } 'outbox.dispatch = off';
