@@ -92,7 +92,7 @@ kill 'KILL', $dispatcher;
 $redis->cli('FLUSHALL');
 eventually { $node->answers } 'the server is back after a crash, which ended the forgotten transaction';
 is_in_order_and_goes_on('Redis is emptied and the dispatcher killed');
-eval { $writer->{run}->finish };
+eval { $writer->quit };
 
 # The forgotten transaction commits in the end.
 $writer = $node->session;
