@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -29,9 +30,10 @@
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "utils/relcache.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
@@ -303,16 +305,25 @@ ms_until_free(Oid database)
 	return ms;
 }
 
+/*
+ * Reads pg_database and not the syscache: a commit wakes us before it sends the
+ * invalidation messages, and nothing would wake us again.
+ */
 static bool
 allows_connections(Oid database)
 {
-	HeapTuple	row = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	Relation	table = table_open(DatabaseRelationId, AccessShareLock);
 	bool		allowed;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	row;
 
-	if (!HeapTupleIsValid(row))
-		return false;
-	allowed = is_open(((Form_pg_database) GETSTRUCT(row)));
-	ReleaseSysCache(row);
+	ScanKeyInit(&key, Anum_pg_database_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
+	scan = systable_beginscan(table, DatabaseOidIndexId, criticalSharedRelcachesBuilt, NULL, 1, &key);
+	row = systable_getnext(scan);
+	allowed = HeapTupleIsValid(row) && is_open((Form_pg_database) GETSTRUCT(row));
+	systable_endscan(scan);
+	table_close(table, AccessShareLock);
 	return allowed;
 }
 
