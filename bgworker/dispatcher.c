@@ -71,7 +71,7 @@ static bool may_send(void);
 static void look_for_extension(void);
 static bool look_for_messages(void);
 static bool publish(void);
-static bool is_wanted(void);
+static bool is_other_work_due(void);
 static bool propagate(void);
 static void publish_meanwhile(void);
 static void listen_for_commits(void);
@@ -166,7 +166,7 @@ set_up_process(Oid database)
 	requests_init(&position);
 	transaction_init(requests_attend_to_standby);
 	redis_session_init(requests_attend);
-	publisher_init(is_wanted);
+	publisher_init(is_other_work_due);
 	propagation_init(publish_meanwhile);
 }
 
@@ -315,7 +315,7 @@ publish(void)
 		return false;
 	}
 	turn_ends = TimestampTzPlusMilliseconds(clock_now(), TURN_MS);
-	while (!position_is_caught_up(&position) && !(published && is_wanted()))
+	while (!position_is_caught_up(&position) && !(published && is_other_work_due()))
 	{
 		Progress	progress;
 
@@ -349,7 +349,7 @@ publish(void)
 
 /* Check whether other work is due before more is sent. */
 static bool
-is_wanted(void)
+is_other_work_due(void)
 {
 	return requests_have_new_settings() || requests_reload_is_due() || clock_now() >= turn_ends;
 }

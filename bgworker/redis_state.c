@@ -28,6 +28,7 @@ static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;
 
+static const char *advice(void);
 static void note_connection(void);
 static void note_foreign_lease(void);
 
@@ -71,14 +72,15 @@ redis_state_note_failure(void)
 	if (retry_ms > 0 && !is_down)
 	{
 		is_down = true;
-		ereport(LOG, (errmsg("outbox: Redis cannot be used, messages wait: %s", redis_session_error())));
+		ereport(LOG, (errmsg("outbox: Redis cannot be used: %s", redis_session_error()),
+					  errdetail("Messages wait until Redis can be used again.")));
 	}
 	retry_ms = retry_ms == 0 ? FIRST_RETRY_MS : Min(retry_ms * 2, LAST_RETRY_MS);
 
 	report_redis(REDIS_DOWN, redis_session_error());
 	problem_clear(PROBLEM_LEASE);
-	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, messages wait: %s. Repair Redis, or correct outbox.redis_url; it is tried again automatically.",
-				redis_session_error());
+	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, so messages wait: %s. %s Connecting is retried automatically.",
+				redis_session_error(), advice());
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }
 
@@ -124,6 +126,15 @@ redis_state_ms_until_due(void)
 	return redis_session_is_open() ? RENEW_AFTER_MS : clock_ms_until(next_try);
 }
 
+/* Returns what to do about the error of the link, as a sentence. */
+static const char *
+advice(void)
+{
+	if (strstr(redis_session_error(), "WRONGPASS") || strstr(redis_session_error(), "NOAUTH"))
+		return "Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url.";
+	return "Repair Redis, or correct outbox.redis_url.";
+}
+
 /* Notes that we are connected; nothing has been published yet. */
 static void
 note_connection(void)
@@ -141,15 +152,15 @@ static void
 note_foreign_lease(void)
 {
 	if (!lease_is_foreign)
-		ereport(LOG, (errmsg("outbox: another server publishes for this instance, messages wait"),
-					  errdetail("Lease: %s.", redis_session_error())));
+		ereport(LOG, (errmsg("outbox: another server publishes for this instance: %s", redis_session_error()),
+					  errdetail("Messages wait until this server publishes.")));
 	lease_is_foreign = true;
 	is_down = true;
 	next_try = TimestampTzPlusMilliseconds(clock_now(), LAST_RETRY_MS);
 
 	report_redis(REDIS_UP, redis_session_error());
 	problem_clear(PROBLEM_REDIS_DOWN);
-	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, messages wait here: the lease is %s. Stop the one that should not publish, or set outbox.dispatch = off there.",
+	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, so messages wait here: %s. Stop the server that should not publish, or set outbox.dispatch = off there.",
 				redis_session_error());
 	report_state(DISPATCHER_WAITING_FOR_LEASE);
 }

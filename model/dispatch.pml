@@ -855,7 +855,7 @@ inline batch_make()
 	made.window = sent + 1;
 	COPY(made.builds_on, my_fence);
 	fresh = (fresh > next -> fresh : next);
-	/* note_looked_at() */
+	/* note_read() */
 	if
 	:: sent + 1 == touched && fresh > touched_upto + 1 -> touched_upto = fresh - 1
 	:: else
@@ -908,10 +908,10 @@ inline clear_suspects()
 }
 
 /*
- * give_way(), batch_defer_rows(). With one strike instead of three it may be
+ * defer_culprit(), batch_defer_rows(). With one strike instead of three it may be
  * that Redis has it and only the answer is lost: then the fence is behind it.
  */
-inline give_way()
+inline defer_culprit()
 {
 	if
 	:: suspect_window == sent + 1 && alone != 0 ->
@@ -1342,7 +1342,7 @@ publish:
 			fi;
 			fresh = (sent + 1 == touched -> touched_upto + 1 : PLACES + 1);
 #ifdef POISON
-			give_way()
+			defer_culprit()
 #endif
 			}
 		fi;
@@ -1361,7 +1361,7 @@ publish:
 				clear_batch(made); disconnect() }; goto look
 			fi
 
-		/* is_wanted(): the rest of the window another time */
+		/* is_other_work_due(): the rest of the window another time */
 		:: atomic { turns > 0 && due == 0 && next <= PLACES && (rows >> (next - 1)) != 0 ->
 			turns--;
 #ifndef TURN_NOT_NOTED

@@ -55,7 +55,7 @@ my $clone = Outbox->new('clone');
 $clone->init_from_backup($production, 'base');
 $clone->start;
 eventually { waits($clone) } 'a clone beside it waits';
-like($clone->status('problem'), qr/^Another server publishes .*held by .*database \d+, process $incumbent\b.* Stop the one that should not publish/, '... and says for whom, and what to do');
+like($clone->status('problem'), qr/^Another server publishes .*held by .*database \d+, process $incumbent\b.* Stop the server that should not publish/, '... and says for whom, and what to do');
 $clone->sql(q{SELECT outbox_enqueue('d', 'of the clone')});
 enqueue($production, 4 .. 6);
 all_arrived('production goes on undisturbed');

@@ -53,7 +53,7 @@ eventually { bodies() eq '1 2 3 pending 4 5 6 7 8 9' } 'more arrive';
 
 # Back to the time before all this.
 my $log = back_in_time('sent');
-eventually { $node->log_since($log) =~ /the fence in Redis names window \d+, which this database never opened; going on after window \d+/ }
+eventually { $node->log_since($log) =~ /the fence in Redis names window \d+, which this database never opened; continuing after window \d+/ }
 'a database that went back finds a fence that it does not know';
 like($node->log_since($log), qr/restored to an earlier time/, '... and the log says why');
 enqueue('a');

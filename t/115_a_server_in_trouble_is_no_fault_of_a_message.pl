@@ -43,7 +43,7 @@ sub outlives
 	cmp_ok(enqueue("in $name"), '<', 60, '... the caller does not wait');
 	eventually { $node->status('redis_state') eq 'down' && $node->status('redis_error') =~ $error } '... status says what Redis says'
 	  or diag $node->status('redis_state, redis_error');
-	like($node->status('problem'), qr/^Redis cannot be used, messages wait: .*$error/, '... and problem');
+	like($node->status('problem'), qr/^Redis cannot be used, so messages wait: .*$error/, '... and problem');
 	is($node->status('pending'), 2, '... messages wait');
 	is($node->sql('SELECT count(*) FROM outbox.deferred'), 0, '... and are not to blame');
 	$leave->();

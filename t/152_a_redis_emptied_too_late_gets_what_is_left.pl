@@ -47,7 +47,7 @@ sub is_told
 {
 	my ($log, $lost) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($said) = $node->log_since($log) =~ /Redis has no fence of this database; sending all that the log still has, after window [1-9]\d*\n.*DETAIL:  What Redis has lost of the messages enqueued before (.*) is not in the log any more/;
+	my ($said) = $node->log_since($log) =~ /Redis has no fence of this database; sending again all that is in the log after window [1-9]\d*\n.*DETAIL:  Messages enqueued before (.*) that Redis has lost are no longer in the log/;
 
 	ok($said, 'the log says before when messages may be missing') or return;
 	like($node->status('problem'), qr/^Redis has lost messages that are no longer in the log\. Some of those enqueued before \Q$said\E might be missing/,

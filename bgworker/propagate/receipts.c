@@ -14,30 +14,19 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "access/tableam.h"
 #include "executor/tuptable.h"
-#include "storage/bufmgr.h"
 #include "utils/snapmgr.h"
 
 #include "bgworker/propagate/receipts.h"
+#include "bgworker/publish/row_reader.h"
 #include "bgworker/transaction.h"
 #include "src/kill_point.h"
-#include "src/table/relations.h"
 
 #define PAGE_ROWS	4096		/* looked at in one transaction */
 
-/* The log segments that a page is read from; opened on first use. */
-typedef struct ReceiptPage
-{
-	Relation	tables[MAX_SEGMENTS];
-	TupleTableSlot *rows[MAX_SEGMENTS];
-} ReceiptPage;
-
-static bool collect(ReceiptReader *reader, int64 from, int64 upto);
+static bool collect_receipts(ReceiptReader *reader, int64 from, int64 upto);
 static bool collect_receipt(TupleTableSlot *row, int segment, void *arg);
-static bool fetch(ReceiptPage *page, const LogRow *row, Message *receipt);
-static void close_page(ReceiptPage *page);
+static bool fetch_receipt(RowReader *reader, const LogRow *place, Message *receipt);
 
 /*
  * Reads the next receipts of the windows after `from` up to `upto`, in the
@@ -48,14 +37,14 @@ static void close_page(ReceiptPage *page);
 ReceiptResult
 receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit, void *arg)
 {
-	ReceiptPage page = {0};
+	RowReader	rows = {0};
 	int64		end;
 	bool		moved = false;
 	bool		enough = false;
 
 	if (!transaction_begin("reading receipts"))
 		return RECEIPTS_REFUSED;
-	if (!reader->collected && !collect(reader, from, upto))
+	if (!reader->collected && !collect_receipts(reader, from, upto))
 		elog(ERROR, "no window is left");
 
 	end = Min(reader->next + PAGE_ROWS, reader->rows.n);
@@ -63,13 +52,13 @@ receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit,
 	{
 		Message		receipt;
 
-		moved = !fetch(&page, window_rows_get(&reader->rows, reader->next), &receipt);
+		moved = !fetch_receipt(&rows, window_rows_get(&reader->rows, reader->next), &receipt);
 		if (moved)
 			break;
 		enough = !visit(&receipt, arg);
 		reader->next++;
 	}
-	close_page(&page);
+	row_reader_close(&rows);
 	transaction_commit();
 	KILL_POINT("receipts_read");
 
@@ -94,7 +83,7 @@ receipts_forget(ReceiptReader *reader)
 
 /* Collects the places of the receipts, and the window that a watermark will name. */
 static bool
-collect(ReceiptReader *reader, int64 from, int64 upto)
+collect_receipts(ReceiptReader *reader, int64 from, int64 upto)
 {
 	Window		before;
 	Window		last;
@@ -123,40 +112,14 @@ collect_receipt(TupleTableSlot *row, int segment, void *arg)
 	return true;
 }
 
-/*
- * Fetches a receipt, which is committed and never changes, so any snapshot will
- * do. Returns false if it is not there any more: VACUUM FULL moves rows.
- */
+/* Fetches a receipt. Returns false if it is not there any more. */
 static bool
-fetch(ReceiptPage *page, const LogRow *row, Message *receipt)
+fetch_receipt(RowReader *reader, const LogRow *place, Message *receipt)
 {
-	if (page->tables[row->segment] == NULL)
-	{
-		Oid			table = relations_enter()->segments[RING_LOG][row->segment].table;
+	TupleTableSlot *row = row_reader_may_fetch(reader, place) ? row_reader_fetch(reader, place) : NULL;
 
-		page->tables[row->segment] = table_open(table, AccessShareLock);
-		page->rows[row->segment] = table_slot_create(page->tables[row->segment], NULL);
-	}
-	if (ItemPointerGetBlockNumber(&row->tid) >= RelationGetNumberOfBlocks(page->tables[row->segment]) ||
-		!table_tuple_fetch_row_version(page->tables[row->segment],
-									   unconstify(ItemPointerData *, &row->tid),
-									   SnapshotAny, page->rows[row->segment]) ||
-		log_row_id(page->rows[row->segment]) != row->id ||
-		!log_row_is_receipt(page->rows[row->segment]))
+	if (row == NULL || !log_row_is_receipt(row))
 		return false;
-	log_row_message(page->rows[row->segment], receipt);
+	log_row_message(row, receipt);
 	return true;
-}
-
-static void
-close_page(ReceiptPage *page)
-{
-	for (int n = 0; n < MAX_SEGMENTS; n++)
-	{
-		if (page->tables[n])
-		{
-			ExecDropSingleTupleTableSlot(page->rows[n]);
-			table_close(page->tables[n], AccessShareLock);
-		}
-	}
 }

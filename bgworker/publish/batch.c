@@ -15,9 +15,6 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
 #include "executor/tuptable.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -26,18 +23,17 @@
 
 #include "bgworker/defer/deferral.h"
 #include "bgworker/publish/batch.h"
+#include "bgworker/publish/row_reader.h"
 #include "bgworker/transaction.h"
 #include "src/kill_point.h"
 #include "src/log/deferred.h"
-#include "src/table/relations.h"
 
 #define BATCH_BYTES		(1024 * 1024)	/* a batch ends when it has that many */
 
-/* The log segments that a page is read from; opened on first use. */
+/* What a page is read with. */
 typedef struct PageReader
 {
-	Relation	tables[MAX_SEGMENTS];
-	TupleTableSlot *rows[MAX_SEGMENTS];
+	RowReader	reader;
 	size_t		bytes;			/* of the bodies and headers looked at */
 } PageReader;
 
@@ -57,8 +53,7 @@ static void defer_row(PageReader *page, const LogRow *row, const char *error);
 static bool defer_unreadable(WindowRows *window, const Failure *failure);
 static bool defer_first(Batch *batch, WindowRows *window, const Failure *failure);
 static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken);
-static TupleTableSlot *fetch(PageReader *page, const LogRow *row);
-static void close_page(PageReader *page);
+static TupleTableSlot *fetch_message(PageReader *page, const LogRow *row);
 
 /* Prepares for use; called once, when the dispatcher starts. */
 void
@@ -105,7 +100,7 @@ batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
 	return true;
 }
 
-/* Returns false if a message could not be taken; the transaction is then rolled back. */
+/* Makes a page. Returns false if a message could not be taken; the transaction is then rolled back. */
 static bool
 try_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, Failure *failure)
 {
@@ -146,7 +141,7 @@ make_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh,
 	}
 	batch->next = *row;
 	deferred_end_append();
-	close_page(&page);
+	row_reader_close(&page.reader);
 }
 
 /*
@@ -195,7 +190,7 @@ batch_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error
 	return true;
 }
 
-/* Returns false if a message could not be read; the transaction is then rolled back. */
+/* Defers rows. Returns false if a message could not be read; the transaction is then rolled back. */
 static bool
 try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failure *failure)
 {
@@ -211,7 +206,7 @@ try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failu
 			defer_row(&page, window_rows_get(window, rows[i]), error);
 		}
 		deferred_end_append();
-		close_page(&page);
+		row_reader_close(&page.reader);
 	}
 	PG_CATCH();
 	{
@@ -226,18 +221,19 @@ try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failu
 static void
 defer_row(PageReader *page, const LogRow *row, const char *error)
 {
+	TupleTableSlot *found = fetch_message(page, row);
 	Message		message;
 
-	log_row_envelope(fetch(page, row), &message);
+	log_row_envelope(found, &message);
 	if (deferral_holds(&message))
 		return;
-	log_row_message(page->rows[row->segment], &message);
+	log_row_message(found, &message);
 	if (!deferral_try_defer(&message, row->segment))
 		deferral_defer_refused(&message, row->segment, error);
 }
 
 /*
- * Defers a message without its body, for that cannot be read now. False if
+ * Defers a message without its body, which cannot be read now. Returns false if
  * the extension is being dropped.
  */
 static bool
@@ -249,10 +245,10 @@ defer_unreadable(WindowRows *window, const Failure *failure)
 
 	if (!transaction_begin("deferring a message that cannot be read"))
 		return false;
-	log_row_envelope(fetch(&page, row), &message);
+	log_row_envelope(fetch_message(&page, row), &message);
 	deferral_defer_unreadable(&message, row->segment, failure->error);
 	deferred_end_append();
-	close_page(&page);
+	row_reader_close(&page.reader);
 	transaction_commit();
 	return true;
 }
@@ -279,14 +275,15 @@ defer_first(Batch *batch, WindowRows *window, const Failure *failure)
 static bool
 take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 {
+	TupleTableSlot *found = fetch_message(page, row);
 	Message		message;
 	size_t		size;
 
 	*taken = false;
-	log_row_envelope(fetch(page, row), &message);
+	log_row_envelope(found, &message);
 	if (!is_fresh && deferral_holds(&message))
 		return true;
-	log_row_message(page->rows[row->segment], &message);
+	log_row_message(found, &message);
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
 		(message.headers ? VARSIZE_ANY(message.headers) : 0);
 	if (page->bytes > 0 && size > BATCH_BYTES)
@@ -300,43 +297,18 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 }
 
 /*
- * Fetches a row of the log. It is committed and never changes, so any snapshot
- * will do. If the table was rewritten (VACUUM FULL) the row is not there any
- * more; the error ends this process, no message is blamed for it, and the next
- * dispatcher collects the rows again.
+ * Fetches a row of the log. If it is no longer there, because the table was
+ * rewritten (VACUUM FULL), the error ends this process: no message is blamed for
+ * it, and the next dispatcher collects the rows again.
  */
 static TupleTableSlot *
-fetch(PageReader *page, const LogRow *row)
+fetch_message(PageReader *page, const LogRow *row)
 {
-	if (page->tables[row->segment] == NULL)
-	{
-		Oid			table = relations_enter()->segments[RING_LOG][row->segment].table;
+	TupleTableSlot *found = row_reader_fetch(&page->reader, row);
 
-		page->tables[row->segment] = table_open(table, AccessShareLock);
-		page->rows[row->segment] = table_slot_create(page->tables[row->segment], NULL);
-	}
-	if (!table_tuple_fetch_row_version(page->tables[row->segment],
-									   unconstify(ItemPointerData *, &row->tid),
-									   SnapshotAny, page->rows[row->segment]))
+	if (found == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg_internal("message %lld is missing in log segment %d", (long long) row->id, row->segment)));
-	if (log_row_id(page->rows[row->segment]) != row->id)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg_internal("message %lld has moved in log segment %d", (long long) row->id, row->segment)));
-	return page->rows[row->segment];
-}
-
-static void
-close_page(PageReader *page)
-{
-	for (int n = 0; n < MAX_SEGMENTS; n++)
-	{
-		if (page->tables[n])
-		{
-			ExecDropSingleTupleTableSlot(page->rows[n]);
-			table_close(page->tables[n], AccessShareLock);
-		}
-	}
+				 errmsg_internal("message %lld is no longer at its place in log segment %d", (long long) row->id, row->segment)));
+	return found;
 }

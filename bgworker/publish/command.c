@@ -33,8 +33,8 @@ static Command short_command;
 static Command *command = &short_command;	/* the one that was made last */
 static StringInfoData header;
 
-static void clear(Command *which);
-static void begin(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence);
+static void clear_command(Command *which);
+static void begin_script(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence);
 static void add_bytes(const char *bytes, size_t size, void *arg);
 static void add_argument(const char *data, size_t size);
 static void add_string(const char *string);
@@ -53,7 +53,7 @@ command_init(void)
 void
 command_begin_page(const ScriptCall *call, const char *new_fence, const char *old_fence)
 {
-	begin(&page_command, call, new_fence, old_fence);
+	begin_script(&page_command, call, new_fence, old_fence);
 }
 
 /* Adds a message to the page. */
@@ -88,7 +88,7 @@ command_end_page(void)
 void
 command_clear_page(void)
 {
-	clear(&page_command);
+	clear_command(&page_command);
 }
 
 /*
@@ -98,14 +98,14 @@ command_clear_page(void)
 void
 command_make_empty(const ScriptCall *call, const char *new_fence, const char *fence)
 {
-	begin(&short_command, call, new_fence, fence);
+	begin_script(&short_command, call, new_fence, fence);
 }
 
 /* Makes the command that releases the lease. */
 void
 command_make_release(const ScriptCall *call)
 {
-	clear(&short_command);
+	clear_command(&short_command);
 	add_string("EVAL");
 	add_string(release_script);
 	add_string("1");
@@ -125,18 +125,18 @@ command_send(RedisLink *link)
 
 /* Empties a command, and makes it the one that is being written. */
 static void
-clear(Command *which)
+clear_command(Command *which)
 {
 	command = which;
 	redis_link_empty_buffer(&command->arguments);
 	command->narguments = 0;
 }
 
-/* Begins a run of the script. */
+/* Begins a run of the script: all arguments but the messages (publish.lua). */
 static void
-begin(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence)
+begin_script(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence)
 {
-	clear(which);
+	clear_command(which);
 	add_string("EVALSHA");
 	add_string(call->sha);
 	add_string("2");
@@ -155,6 +155,7 @@ add_bytes(const char *bytes, size_t size, void *arg)
 	add_argument(bytes, size);
 }
 
+/* Adds an argument of the command, which may be binary. */
 static void
 add_argument(const char *data, size_t size)
 {
@@ -162,12 +163,14 @@ add_argument(const char *data, size_t size)
 	command->narguments++;
 }
 
+/* The same for a C string. */
 static void
 add_string(const char *string)
 {
 	add_argument(string, strlen(string));
 }
 
+/* The same for a number, in decimal digits. */
 static void
 add_number(int64 number)
 {

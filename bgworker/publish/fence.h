@@ -1,6 +1,6 @@
 /*
  * fence.h
- *		The value of the fence: the key in Redis that tells how far the dispatcher got.
+ *		The value of the fence, the key in Redis that says how far the dispatcher got.
  */
 #ifndef OUTBOX_FENCE_H
 #define OUTBOX_FENCE_H
@@ -12,7 +12,7 @@
 /* In place of the last message: the window is finished. */
 #define FENCE_AT_END	0
 
-/* What the fence tells. */
+/* What the fence says: the window, and its last message that Redis has. */
 typedef struct Fence
 {
 	int64		number;

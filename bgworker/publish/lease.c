@@ -89,8 +89,8 @@ lease_value(void)
 
 /*
  * Check whether we may publish. `current` is the lease in Redis, NULL if there
- * is none; `last_owner` is who published last, NULL if no server ever did. If
- * we may not, `reason` says why.
+ * is none; `last_owner` published last, NULL = no server ever did. If we may
+ * not, `reason` says why.
  */
 bool
 lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)
@@ -106,7 +106,7 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 		const char *name = strchr(current, ' ');
 
 		vacant_since = 0;
-		snprintf(reason, size, "held by %s", name ? name + 1 : current);
+		snprintf(reason, size, "the lease is held by %s", name ? name + 1 : current);
 		return false;
 	}
 	if (current || last_owner == NULL || strcmp(last_owner, owner) == 0)
@@ -118,13 +118,13 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 		vacant_since = now;
 	if (now - vacant_since >= outbox_takeover_delay * USECS_PER_SEC)
 		return true;
-	snprintf(reason, size, "expired; this server takes over after outbox.takeover_delay");
+	snprintf(reason, size, "the lease has expired, and this server takes over after outbox.takeover_delay");
 	return false;
 }
 
 /*
- * Notes that another server is alive. A lease with our own id that does not
- * expire is renewed by one, too.
+ * Notes that another server is alive, if this lease shows it: it has another id,
+ * or has our own and does not expire, so it is being renewed.
  */
 static void
 note_rival(const char *lease)
@@ -133,16 +133,14 @@ note_rival(const char *lease)
 		rival_seen = true;
 }
 
-/*
- * Check whether a lease or an owner belongs to a data directory with our id, in
- * whatever place.
- */
+/* Check whether a lease or an owner is of a data directory with our id, at any place. */
 static bool
 has_our_id(const char *other)
 {
 	return strncmp(other, owner, SERVER_ID_BYTES) == 0;
 }
 
+/* Check whether a lease is of this data directory at this place. */
 static bool
 is_owned_by_us(const char *lease)
 {

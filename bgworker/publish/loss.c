@@ -1,6 +1,6 @@
 /*
  * loss.c
- *		Notes what Redis has lost and the log does not have any more.
+ *		Notes what Redis has lost and is no longer in the log.
  *
  * Called by resume.c and position.c in an open transaction. A loss is kept in
  * outbox.loss, and shown in outbox.problems, until it is acknowledged.
@@ -36,30 +36,33 @@ loss_note_before(int64 number)
  * Notes that windows are missing which must be there: they were removed or
  * rolled back. All messages committed between the two windows that are left are
  * sent, some of them maybe again; messages from before the first one may be
- * lost.
+ * lost. This is logged if it is news.
  */
 void
-loss_note_missing(const Window *before, const Window *next)
+loss_note_missing(const Window *before, const Window *next, bool is_news)
 {
-	ereport(LOG,
-			(errmsg("outbox: windows before window %lld are missing; going on after window %lld",
-					(long long) next->number, (long long) before->number),
-			 errdetail("Messages enqueued before %s may be missing in Redis, or be there twice.",
-					   timestamptz_to_str(next->opened_at))));
+	if (is_news)
+		ereport(LOG,
+				(errmsg("outbox: windows before window %lld are missing; continuing after window %lld",
+						(long long) next->number, (long long) before->number),
+				 errdetail("Messages enqueued before %s may be missing from Redis, or may be there twice.",
+						   timestamptz_to_str(next->opened_at))));
 	keep_loss(next->opened_at);
 }
 
 /*
- * A window is kept, but not all that it held: a transaction that went on while the
- * log rotated has messages in an older segment, which has expired.
+ * Notes that a window is kept, but not all that it held: a transaction that was
+ * open while the log rotated has messages in an older segment, which has
+ * expired. This is logged if it is news.
  */
 void
-loss_note_expired(const Window *window)
+loss_note_expired(const Window *window, bool is_news)
 {
-	ereport(LOG,
-			(errmsg("outbox: not all messages of window %lld are in the log any more", (long long) window->number),
-			 errdetail("What Redis has lost of the messages enqueued before %s may be missing there.",
-					   timestamptz_to_str(window->opened_at))));
+	if (is_news)
+		ereport(LOG,
+				(errmsg("outbox: some messages of window %lld are no longer in the log", (long long) window->number),
+				 errdetail("Messages enqueued before %s that Redis has lost may not be sent again.",
+						   timestamptz_to_str(window->opened_at))));
 	keep_loss(window->opened_at);
 }
 

@@ -1,6 +1,6 @@
 /*
  * loss.h
- *		Notes what Redis has lost and the log does not have any more.
+ *		Notes what Redis has lost and is no longer in the log.
  */
 #ifndef OUTBOX_LOSS_H
 #define OUTBOX_LOSS_H
@@ -8,7 +8,7 @@
 #include "src/log/window.h"
 
 extern TimestampTz loss_note_before(int64 number);
-extern void loss_note_missing(const Window *before, const Window *next);
-extern void loss_note_expired(const Window *window);
+extern void loss_note_missing(const Window *before, const Window *next, bool is_news);
+extern void loss_note_expired(const Window *window, bool is_news);
 
 #endif							/* OUTBOX_LOSS_H */

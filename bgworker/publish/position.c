@@ -44,7 +44,7 @@
 
 static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
-static void collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
+static void collect_window(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
 static bool collect_row(TupleTableSlot *row, int segment, void *arg);
 
 /*
@@ -90,7 +90,7 @@ position_open_window(Position *position)
 	if (!transaction_begin("looking for messages"))
 		return false;
 	now = snapshot_value_now();
-	collect(&rows, position->looked, now);
+	collect_window(&rows, position->looked, now);
 	if (rows.n == 0 && rows.receipts == 0)
 	{
 		keep_snapshot(&position->looked, now);
@@ -214,8 +214,7 @@ position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, s
 void
 position_advance(Position *position)
 {
-	position->fence_told = false;	/* it has moved: what is found next is
-									 * logged */
+	position->told = 0;			/* what is found next is news */
 	position->sent = position->rows.number;
 	position->resume_after = 0;
 	window_rows_free(&position->rows);
@@ -245,11 +244,11 @@ position_next_rows(Position *position)
 	if (!window_at(position->sent, &before))
 		before = next;
 	if (before.number != position->sent || next.number != position->sent + 1)
-		loss_note_missing(&before, &next);
+		loss_note_missing(&before, &next, position_is_news(position, NEWS_MISSING));
 	window_rows_free(&position->rows);
-	collect(&position->rows, before.snapshot, next.snapshot);
+	collect_window(&position->rows, before.snapshot, next.snapshot);
 	if (position->rows.n < next.messages - before.messages)
-		loss_note_expired(&next);
+		loss_note_expired(&next, position_is_news(position, NEWS_EXPIRED));
 	position->rows.number = next.number;
 	position->rows.uuid = next.uuid;
 	transaction_commit();
@@ -277,7 +276,7 @@ position_has_published(const Position *position, FullTransactionId tx)
 void
 position_note_all_published(Position *position)
 {
-	position->fence_told = false;
+	position->told = 0;
 	position->sent = position->published = position->opened.number;
 	position_note_published(position);
 }
@@ -314,6 +313,20 @@ position_append_window(Position *position, const SnapshotValue *snapshot, Window
 	rows->uuid = window.uuid;
 }
 
+/*
+ * Check whether something that was found is not in the server log yet, and
+ * notes that it will be. Each connection finds the same until a window gets
+ * through.
+ */
+bool
+position_is_news(Position *position, News news)
+{
+	bool		was_told = (position->told & news) != 0;
+
+	position->told |= news;
+	return !was_told;
+}
+
 /* Reports that `published` has changed. Windows without receipts count as propagated at once. */
 void
 position_note_published(Position *position)
@@ -323,7 +336,7 @@ position_note_published(Position *position)
 	report_published(position->published, position->propagated);
 }
 
-/* Replaces a kept snapshot by a copy that outlives the transaction. */
+/* Replaces a kept window, with its snapshot, by a copy that outlives the transaction. */
 static void
 keep_window(Window *kept, const Window *window)
 {
@@ -334,6 +347,7 @@ keep_window(Window *kept, const Window *window)
 	kept->snapshot = snapshot;
 }
 
+/* Replaces a kept snapshot by a copy that outlives the transaction. */
 static void
 keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot)
 {
@@ -351,12 +365,13 @@ keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot)
  * their ids.
  */
 static void
-collect(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto)
+collect_window(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto)
 {
 	log_scan(GetActiveSnapshot(), after, upto, collect_row, rows);
 	window_rows_sort(rows);
 }
 
+/* A LogReader: adds a message to the rows, or counts a receipt. */
 static bool
 collect_row(TupleTableSlot *row, int segment, void *arg)
 {

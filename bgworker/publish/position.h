@@ -8,6 +8,14 @@
 #include "bgworker/publish/window_rows.h"
 #include "src/log/window.h"
 
+/* What is found while a window cannot be sent, and is logged once. */
+typedef enum News
+{
+	NEWS_FENCE = 1 << 0,		/* the fence is missing or cannot be used */
+	NEWS_MISSING = 1 << 1,		/* windows before the next one are missing */
+	NEWS_EXPIRED = 1 << 2		/* so are messages of the next one */
+} News;
+
 typedef struct Position
 {
 	Window		opened;			/* the newest window */
@@ -30,8 +38,7 @@ typedef struct Position
 								 * has; 0 = none */
 	TimestampTz opened_at;		/* when the newest window was opened, by
 								 * clock_now() */
-	bool		fence_told;		/* it has been logged that the fence is
-								 * missing or cannot be used */
+	int			told;			/* News that have been logged */
 	WindowRows	rows;
 } Position;
 
@@ -48,6 +55,7 @@ extern int64 position_of_watermark(const char *watermark);
 extern void position_expect_receipts_after(Position *position, int64 number);
 extern void position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, size_t size);
 extern WindowRows *position_next_rows(Position *position);
+extern bool position_is_news(Position *position, News news);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 
 /* Check whether all windows have been sent. */

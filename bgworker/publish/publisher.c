@@ -39,7 +39,7 @@ typedef struct Delivery
 {
 	WindowRows *window;
 	int64		next;			/* first row that is not yet in a batch */
-	int64		fresh;			/* first row that was never looked at before */
+	int64		fresh;			/* first row that was never read before */
 	int			batch_size;		/* messages that the batches have room for;
 								 * the setting may change meanwhile */
 	bool		begun;			/* a batch was made */
@@ -51,17 +51,16 @@ typedef struct Delivery
 	int64	   *rows_refused;	/* room for those of one batch */
 } Delivery;
 
-static bool (*is_wanted) (void);	/* elsewhere; if so, sending is
-									 * interrupted */
+static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
 
 static void begin_delivery(Delivery *delivery, Position *position);
-static void note_looked_at(Position *position, const Delivery *delivery);
-static void make_room(Delivery *delivery);
+static void note_read(Position *position, const Delivery *delivery);
+static void provide_arrays(Delivery *delivery);
 static bool next_is_suspect(const Delivery *delivery);
 static int	batches_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
-static bool give_way(const Delivery *delivery);
+static bool defer_culprit(const Delivery *delivery);
 static bool send_batch(Delivery *delivery);
 static bool follow_verdict(Delivery *delivery);
 static void remove_oldest(Delivery *delivery);
@@ -72,16 +71,16 @@ static void count_sent(int n);
 
 /*
  * Prepares for use; called once, when the dispatcher starts.
- * `is_wanted_elsewhere` is called between two batches.
+ * `is_due` is called between two batches; it says whether other work is due.
  */
 void
-publisher_init(bool (*is_wanted_elsewhere) (void))
+publisher_init(bool (*is_due) (void))
 {
-	is_wanted = is_wanted_elsewhere;
+	is_other_work_due = is_due;
 	batch_init();
 }
 
-/* Check whether the link has not failed since the last verdict. */
+/* Check whether the link has worked since the last verdict. */
 bool
 publisher_makes_progress(void)
 {
@@ -89,8 +88,8 @@ publisher_makes_progress(void)
 }
 
 /*
- * Publishes the window after position->sent, or at least one batch of it if the
- * dispatcher is wanted elsewhere, and notes in the position how far it got.
+ * Publishes the window after position->sent, or at least one batch of it if
+ * other work is due, and notes in the position how far it got.
  */
 Progress
 publisher_publish_next(Position *position)
@@ -115,10 +114,10 @@ publisher_publish_next(Position *position)
 		return PUBLISHED_WINDOW;
 	}
 	begin_delivery(&delivery, position);
-	if (!give_way(&delivery))
+	if (!defer_culprit(&delivery))
 		return PUBLISH_FAILED;
 	delivered = deliver(&delivery);
-	note_looked_at(position, &delivery);
+	note_read(position, &delivery);
 	if (!delivered)
 	{
 		if (!redis_session_knows_why())
@@ -140,8 +139,8 @@ publisher_publish_next(Position *position)
 }
 
 /*
- * Finds out where in the window to continue, and which of its rows are looked
- * at for the first time.
+ * Finds where in the window to continue, and which of its rows are read for the
+ * first time.
  */
 static void
 begin_delivery(Delivery *delivery, Position *position)
@@ -157,12 +156,12 @@ begin_delivery(Delivery *delivery, Position *position)
 	delivery->fresh = window->number == position->touched ?
 		window_rows_first_after(window, position->touched_upto) : window->n;
 	delivery->batch_size = outbox_batch_size;
-	make_room(delivery);
+	provide_arrays(delivery);
 }
 
-/* Notes which rows were looked at. They may have been deferred, so from now on that is looked up. */
+/* Notes which rows were read. They may have been deferred, so from now on that is looked up. */
 static void
-note_looked_at(Position *position, const Delivery *delivery)
+note_read(Position *position, const Delivery *delivery)
 {
 	if (delivery->window->number == position->touched && delivery->fresh > 0)
 		position->touched_upto = Max(position->touched_upto,
@@ -174,7 +173,7 @@ note_looked_at(Position *position, const Delivery *delivery)
  * next window.
  */
 static void
-make_room(Delivery *delivery)
+provide_arrays(Delivery *delivery)
 {
 	static int64 *room;
 	static int	size;
@@ -217,15 +216,15 @@ batches_allowed(const Delivery *delivery)
 }
 
 /*
- * Check whether another batch may be sent now. If the dispatcher is wanted
- * elsewhere, it still sends one batch first, so there is always progress.
+ * Check whether another batch may be sent now. If other work is due, one batch
+ * is sent before it, so there is always progress.
  */
 static bool
 may_send_another(const Delivery *delivery)
 {
 	return delivery->next < delivery->window->n &&
 		delivery->in_flight < batches_allowed(delivery) &&
-		!(delivery->begun && is_wanted());
+		!(delivery->begun && is_other_work_due());
 }
 
 /* Sends batches and acts on their verdicts. When it returns true, no batch is under way. */
@@ -250,7 +249,7 @@ deliver(Delivery *delivery)
  * behind it can be sent. Returns false if the extension is being dropped.
  */
 static bool
-give_way(const Delivery *delivery)
+defer_culprit(const Delivery *delivery)
 {
 	int64		culprit = suspects_culprit(delivery->window->number);
 	char		error[LINK_ERROR_BYTES];
@@ -367,7 +366,7 @@ drain_behind(Delivery *delivery)
 	return true;
 }
 
-/* Returns false if the extension is being dropped; the link is then closed. */
+/* Defers rows of the window. Returns false if the extension is being dropped; the link is then closed. */
 static bool
 defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error)
 {
@@ -377,6 +376,7 @@ defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error
 	return false;
 }
 
+/* Counts messages that were added, for outbox.status. */
 static void
 count_sent(int n)
 {

@@ -11,12 +11,11 @@ typedef enum Progress
 {
 	PUBLISH_FAILED,				/* the link has failed, or the extension is
 								 * being dropped: connect again */
-	PUBLISHED_PART,				/* of a window: the dispatcher is wanted
-								 * elsewhere */
+	PUBLISHED_PART,				/* of a window: other work is due */
 	PUBLISHED_WINDOW
 } Progress;
 
-extern void publisher_init(bool (*is_wanted_elsewhere) (void));
+extern void publisher_init(bool (*is_due) (void));
 extern bool publisher_makes_progress(void);
 extern Progress publisher_publish_next(Position *position);
 

@@ -15,8 +15,8 @@
 static void note_eviction(const char *info);
 
 /*
- * Check whether the server can be used. If we may not call INFO, that is
- * assumed.
+ * Check whether the server can be used; if not, closes the link. If we may not
+ * call INFO, assumes that it can.
  */
 bool
 redis_server_check(RedisLink *link)

@@ -119,20 +119,21 @@ redis_session_release(void)
 	redis_link_close(redis);
 }
 
+/* Check whether batches can be sent. */
 bool
 redis_session_is_open(void)
 {
 	return redis_link_is_open(redis);
 }
 
-/* Why the link was closed, or the lease not taken. */
+/* Returns why the link was closed, or the lease not taken. */
 const char *
 redis_session_error(void)
 {
 	return redis_link_error(redis);
 }
 
-/* Check whether the link was closed for a reason that is not caused by a message. */
+/* Check whether the link was closed for a known reason, which is no fault of a message. */
 bool
 redis_session_knows_why(void)
 {
@@ -254,7 +255,7 @@ redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 /*
  * Moves the fence to a window that has been processed, if it lags behind by
  * more than a moment. A window whose messages were all deferred has left the
- * fence where it was. If that went on, the fence would finally name a window
+ * fence where it was. If that continued, the fence would finally name a window
  * that has been removed, which looks like a loss of data in Redis.
  */
 bool
@@ -301,6 +302,7 @@ redis_session_settle_fence(const Position *position)
 	return !found || redis_session_move_fence(window.number, &window.uuid);
 }
 
+/* Receives the next answer to a batch; NULL if the link fails. */
 static redisReply *
 receive_answer(void)
 {

@@ -4,7 +4,7 @@
  *
  * Called by redis_session.c on every connection. The fence may be gone, or name
  * a window that has been removed, or one that this database never opened. In
- * that case everything that the log still has is sent again, unless
+ * that case everything that is in the log is sent again, unless
  * outbox.redis_data_loss says otherwise; what may be missing is noted (loss.c).
  */
 #include "postgres.h"
@@ -17,11 +17,10 @@
 #include "src/settings.h"
 
 static bool is_kept(const Fence *fence);
-static bool is_amid_oldest(const Position *position, const Fence *fence);
+static bool is_inside_oldest(const Position *position, const Fence *fence);
 static void resume_without_fence(Position *position);
 static void resume_from_oldest(Position *position, const char *message);
 static int64 oldest_to_replay(const Position *position);
-static bool is_news(Position *position);
 
 /*
  * Sets the position to where the fence says. Called on every connect, with the
@@ -38,8 +37,8 @@ resume_position(Position *position, const char *fence_text)
 
 	if (!fence_parse(fence_text, &fence))
 		resume_without_fence(position);
-	else if (is_kept(&fence) && is_amid_oldest(position, &fence))
-		resume_from_oldest(position, "outbox: the fence in Redis is amid the oldest window, of which only the end is kept; going on after window %lld");
+	else if (is_kept(&fence) && is_inside_oldest(position, &fence))
+		resume_from_oldest(position, "outbox: the fence in Redis is inside the oldest window, of which only the end is kept; continuing after window %lld");
 	else if (is_kept(&fence))
 	{
 		position->sent = fence.number;
@@ -49,19 +48,19 @@ resume_position(Position *position, const char *fence_text)
 			position->resume_after = fence.last_id;
 		}
 		position->published = Max(position->published, position->sent);
-		position->fence_told = false;
+		position->told &= ~NEWS_FENCE;
 	}
 	else if (fence.number < window_oldest_number())
-		resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; going on after window %lld");
-	else if (is_news(position))
+		resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld");
+	else if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG,
-				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; going on after window %lld",
+				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; continuing after window %lld",
 						(long long) fence.number, (long long) position->sent),
 				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
 	position_note_published(position);
 }
 
-/* Check whether the window is ours, and it and all later windows are kept. */
+/* Check whether the window that the fence names is kept, and was opened by this database. */
 static bool
 is_kept(const Fence *fence)
 {
@@ -77,7 +76,7 @@ is_kept(const Fence *fence)
  * a window (redis_session_settle_fence()).
  */
 static bool
-is_amid_oldest(const Position *position, const Fence *fence)
+is_inside_oldest(const Position *position, const Fence *fence)
 {
 	return fence->number == window_oldest_number() && fence->number > position->first_window &&
 		fence->last_id != FENCE_AT_END;
@@ -90,15 +89,15 @@ resume_without_fence(Position *position)
 	if (position->published <= position->first_window)
 		return;
 	if (outbox_redis_data_loss != DATA_LOSS_RESUME)
-		resume_from_oldest(position, "outbox: Redis has no fence of this database; sending all that the log still has, after window %lld");
-	else if (is_news(position))
-		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; going on after window %lld, as \"outbox.redis_data_loss\" says",
+		resume_from_oldest(position, "outbox: Redis has no fence of this database; sending again all that is in the log after window %lld");
+	else if (position_is_news(position, NEWS_FENCE))
+		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; continuing after window %lld because \"outbox.redis_data_loss\" is \"resume\"",
 							 (long long) position->sent)));
 }
 
 /*
- * Sends again everything that the log still has, and logs what it does not have
- * any more, if anything. `message` has a %lld for the window that was last.
+ * Sends again everything that is in the log, and notes what is no longer there,
+ * if anything. `message` has a %lld for the window after which sending begins.
  */
 static void
 resume_from_oldest(Position *position, const char *message)
@@ -108,10 +107,10 @@ resume_from_oldest(Position *position, const char *message)
 	position->sent = oldest_to_replay(position);
 	if (position->sent > position->first_window)
 		lost_before = loss_note_before(position->sent);
-	if (is_news(position))
+	if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG, (errmsg(message, (long long) position->sent),
 					  lost_before == 0 ? 0 :
-					  errdetail("What Redis has lost of the messages enqueued before %s is not in the log any more.",
+					  errdetail("Messages enqueued before %s that Redis has lost are no longer in the log.",
 								timestamptz_to_str(lost_before))));
 }
 
@@ -120,17 +119,4 @@ static int64
 oldest_to_replay(const Position *position)
 {
 	return Min(Max(window_oldest_number(), position->first_window), position->published);
-}
-
-/*
- * Check whether this state of the fence has not been logged yet. Each
- * connection meets the same fence until a message gets through.
- */
-static bool
-is_news(Position *position)
-{
-	bool		was_told = position->fence_told;
-
-	position->fence_told = true;
-	return !was_told;
 }

@@ -38,7 +38,7 @@ typedef struct Run
 	int64		end;
 } Run;
 
-static void make_room(WindowRows *rows);
+static void grow_or_spill(WindowRows *rows);
 static void sort_memory(WindowRows *rows);
 static int	compare_rows(const void *a, const void *b);
 static void spill(WindowRows *rows);
@@ -55,7 +55,7 @@ void
 window_rows_add(WindowRows *rows, const LogRow *row)
 {
 	if (rows->in_memory == rows->size)
-		make_room(rows);
+		grow_or_spill(rows);
 	rows->memory[rows->in_memory++] = *row;
 	rows->n++;
 }
@@ -102,7 +102,7 @@ window_rows_get(WindowRows *rows, int64 n)
 	return &rows->memory[n - rows->page];
 }
 
-/* Returns the number of the first row whose id is greater. */
+/* Returns the number of the first row whose id is greater than that; the number of rows if none is. */
 int64
 window_rows_first_after(WindowRows *window, int64 id)
 {
@@ -133,8 +133,9 @@ window_rows_free(WindowRows *rows)
 	rows->number = -1;
 }
 
+/* Makes room for another row: in more memory, up to the limit, then by emptying it to the file. */
 static void
-make_room(WindowRows *rows)
+grow_or_spill(WindowRows *rows)
 {
 	if (rows->memory == NULL)
 	{
@@ -150,6 +151,7 @@ make_room(WindowRows *rows)
 		spill(rows);
 }
 
+/* Sorts the rows in memory by their ids. */
 static void
 sort_memory(WindowRows *rows)
 {
@@ -157,6 +159,7 @@ sort_memory(WindowRows *rows)
 		qsort(rows->memory, rows->in_memory, sizeof(LogRow), compare_rows);
 }
 
+/* Orders by id; for qsort(). */
 static int
 compare_rows(const void *a, const void *b)
 {
@@ -188,12 +191,14 @@ create_file(void)
 	return file;
 }
 
+/* Writes rows behind the last ones. */
 static void
 write_rows(BufFile *file, LogRow *rows, int64 n)
 {
 	BufFileWrite(file, rows, n * sizeof(LogRow));
 }
 
+/* Reads n rows, from row `from` of the file on. */
 static void
 read_rows(BufFile *file, int64 from, LogRow *rows, int64 n)
 {
@@ -229,6 +234,7 @@ merge(WindowRows *rows)
 	return merged;
 }
 
+/* Writes the rows of all runs in the order of their ids. The heap has the run with the least one on top. */
 static void
 merge_runs(Run *runs, int nruns, LogRow *out, int64 out_size, BufFile *merged)
 {

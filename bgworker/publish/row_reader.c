@@ -1,0 +1,73 @@
+/*
+ * row_reader.c
+ *		Fetches rows of the log from their places.
+ *
+ * Called by batch.c and receipts.c, which keep the places of rows
+ * (window_rows.c) for longer than a transaction. A row of the log that is
+ * committed never changes, so any snapshot will do. But VACUUM FULL moves rows.
+ *
+ * A table is opened when the first of its rows is fetched. All are closed
+ * together, before the transaction ends.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "bgworker/publish/row_reader.h"
+#include "src/log/log.h"
+#include "src/table/relations.h"
+
+static Relation open_table(RowReader *reader, int segment);
+
+/* Check whether a table still is so large that a row may be at that place. */
+bool
+row_reader_may_fetch(RowReader *reader, const LogRow *place)
+{
+	return ItemPointerGetBlockNumber(&place->tid) < RelationGetNumberOfBlocks(open_table(reader, place->segment));
+}
+
+/*
+ * Returns the row at that place, valid until the next one of its segment is
+ * fetched; NULL if it is no longer there.
+ */
+TupleTableSlot *
+row_reader_fetch(RowReader *reader, const LogRow *place)
+{
+	Relation	table = open_table(reader, place->segment);
+	TupleTableSlot *row = reader->rows[place->segment];
+
+	if (!table_tuple_fetch_row_version(table, unconstify(ItemPointerData *, &place->tid), SnapshotAny, row) ||
+		log_row_id(row) != place->id)
+		return NULL;
+	return row;
+}
+
+/* Closes all tables. After an ERROR, the end of the transaction does so. */
+void
+row_reader_close(RowReader *reader)
+{
+	for (int n = 0; n < MAX_SEGMENTS; n++)
+	{
+		if (reader->tables[n])
+		{
+			ExecDropSingleTupleTableSlot(reader->rows[n]);
+			table_close(reader->tables[n], AccessShareLock);
+		}
+	}
+}
+
+/* Returns the table of a log segment; opens it on first use. */
+static Relation
+open_table(RowReader *reader, int segment)
+{
+	if (reader->tables[segment] == NULL)
+	{
+		reader->tables[segment] = table_open(relations_enter()->segments[RING_LOG][segment].table, AccessShareLock);
+		reader->rows[segment] = table_slot_create(reader->tables[segment], NULL);
+	}
+	return reader->tables[segment];
+}
