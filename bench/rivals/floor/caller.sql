@@ -1,7 +1,7 @@
 \set number random(1, 1000000000000)
 BEGIN;
 SELECT 1;
-INSERT INTO business (value) VALUES ('changed');
+INSERT INTO business (number, value) VALUES (:number, 'changed');
 SELECT 1;
 SELECT 1;
 COMMIT;

@@ -1,0 +1,55 @@
+"""make bench: compares the outbox with its rivals. compare.py FOLDER, for the results
+
+A run is a list of steps. A step measures one thing in one round, and rounds take turns, so
+that a minute in which the machine is slow falls on all alike. Parts:
+
+throughput      the whole job at full speed, until the last message is in Redis
+drain           a backlog, beside pipelined XADD
+delay           from commit to stream, idle and under load
+open, backlog   beside a transaction that stays open, beside a backlog that is sent
+wal             what a transaction writes, also right after a checkpoint
+growth          costs as history, backlog, destinations, endpoints and clients grow
+"""
+import json
+import os
+import sys
+
+import machine
+import rivals
+import throughput
+from progress import Progress
+from steps import FULL, QUICK, Results
+
+PARTS = {"throughput": throughput}
+
+
+def main(folder):
+    scale = QUICK if os.environ.get("BENCH_QUICK") else FULL
+    wanted = os.environ.get("BENCH_ONLY", "").split() or list(PARTS)
+    steps = [step for name, part in PARTS.items() if name in wanted for step in part.steps(scale)]
+    results = Results(machine.about(scale))
+    progress = Progress(sum(step.seconds for step in steps))
+    with rivals.open_transactions():
+        for step in steps:
+            take(step, results, progress)
+    with open(f"{folder}/results.json", "w") as file:
+        json.dump(results.to_json(), file, indent=1)
+
+
+def take(step, results, progress):
+    if results.is_left_out(step):
+        progress.skip(step.seconds)
+        return
+    with progress.step(f"{step.part}: {step.name}", step.seconds) as telling:
+        try:
+            figures = step.measure()
+        except rivals.CannotRun as reason:
+            telling.more = f"left out: {reason}"
+            results.leave_out(step, str(reason))
+            return
+        results.add(step, figures)
+        telling.more = step.say(figures)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+SELECT count(graphile_worker.add_job('publish', json_build_object('dest', 'bench', 'body', '{"type": "BalanceChanged", "account": ' || i || ', "delta": -100}'))) FROM generate_series(:first, :last) i;

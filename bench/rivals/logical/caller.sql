@@ -1,0 +1,6 @@
+\set number random(1, 1000000000000)
+BEGIN;
+INSERT INTO processed_messages (id) VALUES ('message-' || :number || '-' || :client_id) ON CONFLICT DO NOTHING;
+INSERT INTO business (number, value) VALUES (:number, 'changed');
+SELECT pg_logical_emit_message(true, 'bench', '{"type": "BalanceChanged", "account": ' || :number || ', "delta": -100}');
+COMMIT;

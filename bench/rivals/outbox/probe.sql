@@ -1,0 +1,1 @@
+SELECT outbox_enqueue('probe', $1::text)

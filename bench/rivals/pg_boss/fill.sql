@@ -1,0 +1,1 @@
+INSERT INTO pgboss.job (name, data) SELECT 'publish', jsonb_build_object('dest', 'bench', 'body', '{"type": "BalanceChanged", "account": ' || i || ', "delta": -100}') FROM generate_series(:first, :last) i;

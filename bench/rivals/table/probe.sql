@@ -1,0 +1,1 @@
+INSERT INTO outgoing_messages (dest, body) VALUES ('probe', $1)

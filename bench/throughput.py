@@ -1,0 +1,98 @@
+"""The whole job of each rival: the caller's transaction with its business row and the id of
+the incoming message, and the outgoing message in Redis.
+
+In each round every rival has a turn: callers at full speed for some seconds, its relay at
+work; then the clock runs until the last message is in its stream, and the books are
+compared. The turns of a round begin with another rival each time.
+"""
+import time
+from functools import partial
+
+import books
+import load
+import rivals
+from servers import cpu_of, cpu_of_machine, forget_streams, redis_pid, sql, stream_length, wal_position
+from steps import QUICK, Step
+
+# Those that also take their turn with synchronous_commit = on in a quick run.
+CORE = (rivals.FLOOR, rivals.BUSINESS, rivals.OUTBOX, rivals.TOGETHER, rivals.POLLED, rivals.NSERVICEBUS)
+
+# Those that tell nothing more with synchronous_commit = on.
+OFF_ONLY = (rivals.MANY, rivals.UNDISPATCHED, rivals.OUTBOX_BESIDE_OPEN, rivals.POLLED_BESIDE_OPEN, rivals.UNRELAYED)
+
+
+def steps(scale):
+    for number in range(scale.rounds):
+        for rival, synchronous in rotated(entrants(scale), number):
+            yield Step(f"throughput, synchronous_commit {synchronous}", rival.title, scale.seconds * 1.3 + 1.2,
+                       partial(take_turn, rival, synchronous, scale), say)
+
+
+def entrants(scale):
+    """Pairs of a rival and a setting of synchronous_commit."""
+    return [(rival, synchronous) for synchronous in ("off", "on") for rival in rivals.ALL
+            if synchronous == "off" or (rival in CORE if scale is QUICK else rival not in OFF_ONLY)]
+
+
+def rotated(entries, number):
+    turn = number * 5 % len(entries)
+    return entries[turn:] + entries[:turn]
+
+
+def say(turn):
+    text = f"{turn['callers']:.0f} transactions/s, whole job {turn['whole']:.0f}/s"
+    if turn["late"]:
+        return text + f", {turn['late']} messages were not there in time"
+    return text + f", {turn['missing']} missing, {turn['doubled']} doubled"
+
+
+def take_turn(rival, synchronous, scale):
+    """Returns the figures of one turn; the books are part of them."""
+    rivals.prepare(rival)
+    forget_streams()
+    sql(rival.server, rival.database, "TRUNCATE business")
+    sql(rival.server, "postgres", "CHECKPOINT")
+    with rivals.at_work(rival, synchronous) as relay:
+        warm = load.run(rival, 1, synchronous)
+        wait_until_arrived(rival, relay, warm.transactions, scale.patience)
+        return measure(rival, relay, synchronous, scale, warm.transactions)
+
+
+def measure(rival, relay, synchronous, scale, before):
+    pids, wal = relay.pids(), wal_position(rival.server)
+    machine, at_relay, at_redis = cpu_of_machine(), cpu_of(pids), cpu_of([redis_pid()])
+    start = time.monotonic()
+    done = load.run(rival, scale.seconds, synchronous)
+    arrived = wait_until_arrived(rival, relay, before + done.transactions, scale.patience)
+    late = time.monotonic() - done.ended
+    per = done.transactions
+    turn = {
+        "callers": done.rate,
+        "whole": done.transactions / (done.transactions / done.rate + late),
+        "drained_after": late,
+        "elapsed": time.monotonic() - start,
+        "machine_cpu": (cpu_of_machine() - machine) / per,
+        "relay_cpu": (cpu_of(pids) - at_relay) / per / rival.messages,
+        "redis_cpu": (cpu_of([redis_pid()]) - at_redis) / per / rival.messages,
+        "wal": (wal_position(rival.server) - wal) / per,
+        "missing": 0, "doubled": 0, "late": 0,
+    }
+    if rival.delivers:
+        if arrived:
+            turn["missing"], turn["doubled"] = books.compare(rival.server, rival.database, rival.messages)
+        else:
+            turn["late"] = (before + done.transactions) * rival.messages - stream_length()
+    return turn
+
+
+def wait_until_arrived(rival, relay, transactions, patience):
+    """Returns whether all have arrived before patience was at its end."""
+    if not rival.delivers:
+        return True
+    due, deadline = transactions * rival.messages, time.monotonic() + patience
+    while stream_length() < due:
+        relay.check()
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
