@@ -3,24 +3,31 @@
 A run is a list of steps. A step measures one thing in one round, and rounds take turns, so
 that a minute in which the machine is slow falls on all alike. Parts:
 
-throughput      the whole job at full speed, until the last message is in Redis
-drain           a backlog, beside pipelined XADD
-delay           from commit to stream, idle and under load
-open, backlog   beside a transaction that stays open, beside a backlog that is sent
-wal             what a transaction writes, also right after a checkpoint
-growth          costs as history, backlog, destinations, endpoints and clients grow
+throughput  the whole job at full speed, until the last message is in Redis
+drain       a backlog, beside pipelined XADD
+delay       from commit to stream, idle and under load
+beside      callers beside a backlog that is sent
+wal         what a transaction writes, also right after a checkpoint
+growth      costs as history, backlog, destinations, endpoints, clients, databases grow
 """
 import json
 import os
 import sys
 
+import beside
+import delay
+import drain
+import growth
 import machine
+import plots
+import report
 import rivals
 import throughput
+import wal
 from progress import Progress
 from steps import FULL, QUICK, Results
 
-PARTS = {"throughput": throughput}
+PARTS = {"throughput": throughput, "drain": drain, "delay": delay, "beside": beside, "wal": wal, "growth": growth}
 
 
 def main(folder):
@@ -32,8 +39,10 @@ def main(folder):
     with rivals.open_transactions():
         for step in steps:
             take(step, results, progress)
-    with open(f"{folder}/results.json", "w") as file:
-        json.dump(results.to_json(), file, indent=1)
+    write(results, folder)
+    wrong = results.wrong_books()
+    if wrong:
+        sys.exit("The books do not agree: " + ", ".join(wrong))
 
 
 def take(step, results, progress):
@@ -47,8 +56,19 @@ def take(step, results, progress):
             telling.more = f"left out: {reason}"
             results.leave_out(step, str(reason))
             return
-        results.add(step, figures)
+        if figures is not None:
+            results.add(step, figures)
         telling.more = step.say(figures)
+
+
+def write(results, folder):
+    with open(f"{folder}/results.json", "w") as file:
+        json.dump(results.to_json(), file, indent=1)
+    run = report.Run(results.to_json())
+    with open(f"{folder}/results.md", "w") as file:
+        file.write(report.whole(run))
+    plots.draw(run, folder)
+    print("\n" + report.summary(run))
 
 
 if __name__ == "__main__":

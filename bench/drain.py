@@ -1,116 +1,137 @@
 """How fast a backlog gets to Redis, beside XADD pipelined by a program that does nothing else.
 
-The rate is that between the first arrival and the last. The outbox's backlog is
-enqueued while everything is paused: windows are then opened at intervals, so that large
-transactions make windows of 100,000 messages, and transactions of 50 messages at that pace make
-windows of about 50.
+The rate is that from the first arrival to the last. The outbox's backlog is enqueued
+while everything is paused: windows are opened at intervals then, so that transactions of
+100,000 messages make windows of 100,000, and transactions of 50 that follow each other at the
+pace of these intervals make windows of about 50.
 """
 import subprocess
 import time
+from functools import partial
 
 import rivals
-from servers import SOCKET, STREAM, connect, forget_streams, redis_server, run_file, sql, stream_length
+from servers import SOCKET, connect, forget_streams, run_file, sql, stream_length
+from steps import Step
 
 LARGE, SMALL = 100_000, 50
+INTERVAL_MS = 10  # the shortest that outbox.poll_interval allows
+SLOW = (rivals.GRAPHILE, rivals.PG_BOSS)  # a tenth of the messages is enough
+
+
+def steps(scale):
+    small = scale.drain // 10
+    for _ in range(scale.rounds):
+        yield Step("drain", "XADD, pipelined", 1.5, partial(xadd, scale.drain), say)
+        yield Step("drain", "outbox, windows of 100,000", 4, partial(outbox, scale.drain, LARGE), say)
+        yield Step("drain", "outbox, windows of about 50", small / SMALL * 0.011 + 1, partial(outbox, small, SMALL), say)
+        for rival in (rivals.POLLED, rivals.PGQ, rivals.LOGICAL, *SLOW):
+            messages = small if rival in SLOW else scale.drain
+            yield Step("drain", rival.title, 6, partial(backlog_of, rival, messages), say)
+
+
+def say(figures):
+    return f"{figures['rate']:.0f} messages/s"
 
 
 def xadd(messages):
     forget_streams()
     program = subprocess.Popen([f"{rivals.PROGRAMS}/xadd", SOCKET, str(messages)])
-    rate = watch(messages, 60)
+    rate = watch(messages)
     if program.wait() != 0:
-        raise RuntimeError("xadd failed")
-    return rate
+        raise rivals.CannotRun("xadd failed")
+    return {"rate": rate}
 
 
-def watch(messages, patience):
+def watch(messages, patience=60):
     """Returns the messages a second, from the first arrival to the last."""
     deadline = time.monotonic() + patience
     while (first := stream_length()) == 0:
-        check(deadline)
-        time.sleep(0.0005)
+        be_patient(deadline)
     start = time.monotonic()
     while (count := stream_length()) < messages:
-        check(deadline)
-        time.sleep(0.001)
+        be_patient(deadline)
     return (count - first) / (time.monotonic() - start)
 
 
-def check(deadline):
+def be_patient(deadline):
     if time.monotonic() > deadline:
-        raise rivals.CannotRun(f"its backlog was not in Redis in time; {stream_length()} messages were")
+        raise rivals.CannotRun(f"its backlog was not in Redis in time, only {stream_length()} messages were")
+    time.sleep(0.001)
 
 
-def rival(who, messages):
-    """A backlog is there when its relay begins."""
+def backlog_of(rival, messages):
+    """The backlog is there when the relay begins; but a slot must be there before it."""
+    rivals.prepare(rival)
     forget_streams()
-    if who.slot:
-        return logical(who, messages)
-    fill(who, messages)
-    with rivals.at_work(who):
-        return watch(messages, 120)
+    with rivals.slot_of(rival):
+        for first in range(1, messages + 1, LARGE):
+            fill(rival, first, min(first + LARGE - 1, messages))
+        sql(rival.server, "postgres", "CHECKPOINT")
+        with rivals.relay_of(rival):
+            return {"rate": watch(messages)}
 
 
-def logical(who, messages):
-    """The slot must be there before the messages are."""
-    sql(who.server, who.database, "SELECT pg_create_logical_replication_slot('bench', 'pgoutput')")
-    fill(who, messages)
-    relay = rivals.Relay(who)
-    try:
-        return watch(messages, 120)
-    finally:
-        relay.stop()
-        rivals.drop_slot(who)
+def fill(rival, first, last):
+    """One transaction enqueues these messages."""
+    run_file(rival.server, rival.database, rival.file("fill.sql"), first=first, last=last)
 
 
-def fill(who, messages):
-    for first in range(1, messages + 1, LARGE):
-        run_file(who.server, who.database, who.file("fill.sql"), first=first, last=min(first + LARGE - 1, messages))
-    sql(who.server, "postgres", "CHECKPOINT")
-
-
-def outbox(messages, window):
-    """Returns the rate, and how many windows there were."""
-    who = rivals.OUTBOX
+def outbox(messages, size):
+    """Returns the rate, and how many messages were in a window on average."""
+    rival = rivals.OUTBOX
+    rivals.prepare(rival)
     forget_streams()
-    with connect(who.server, who.database) as connection:
-        connection.execute("SELECT outbox_pause()")
-        set_poll_interval(connection, "10ms")
-        before = windows(connection)
-        pause = 0.3 if window == LARGE else 0.011
-        for first in range(1, messages + 1, window):
-            start = time.monotonic()
-            enqueue(connection, first, window)
-            if window == LARGE:
-                wait_for_window(connection, before)
-            time.sleep(max(start + pause - time.monotonic(), 0))
-        wait_for_window(connection, before)
-        opened = windows(connection) - before
+    with connect(rival.server, rival.database) as connection, paused(connection):
+        for first in range(1, messages + 1, size):
+            fill_window(connection, rival.read("fill.sql"), first, size)
+        wait_until_in_windows(connection)
+        windows = count_windows(connection)
         connection.execute("CHECKPOINT")
         connection.execute("SELECT outbox_resume()")
-        rate = watch(messages, 120)
-        set_poll_interval(connection, None)
-        return rate, opened
+        return {"rate": watch(messages), "window": messages / windows}
 
 
-def enqueue(connection, first, count):
-    connection.execute("SELECT outbox_enqueue_many(%s, array_agg('{\"type\": \"BalanceChanged\", \"account\": ' || i || ', \"delta\": -100}')) "
-                       "FROM generate_series(%s::int, %s::int) i", (STREAM, first, first + count - 1))
+class paused:
+    """Nothing is sent, and windows are opened as often as can be."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    def __enter__(self):
+        wait_until(lambda: pending(self.connection) == 0)
+        self.connection.execute("SELECT outbox_pause()")
+        self.connection.execute(f"ALTER SYSTEM SET outbox.poll_interval = {INTERVAL_MS}")
+        self.connection.execute("SELECT pg_reload_conf()")
+
+    def __exit__(self, *exception):
+        self.connection.execute("SELECT outbox_resume()")
+        self.connection.execute("ALTER SYSTEM RESET outbox.poll_interval")
+        self.connection.execute("SELECT pg_reload_conf()")
 
 
-def windows(connection):
+def fill_window(connection, statement, first, size):
+    """Enqueues the messages of a window; the next transaction belongs to another one."""
+    start, before = time.monotonic(), count_windows(connection)
+    connection.execute(statement.replace(":first", str(first)).replace(":last", str(first + size - 1)))
+    if size == LARGE:
+        wait_until(lambda: count_windows(connection) > before)
+    time.sleep(max(start + INTERVAL_MS / 1000 + 0.001 - time.monotonic(), 0))
+
+
+def wait_until_in_windows(connection):
+    """The dispatcher has looked twice since the last commit."""
+    time.sleep(10 * INTERVAL_MS / 1000)
+
+
+def count_windows(connection):
     return connection.execute("SELECT windows FROM outbox.status").fetchone()[0]
 
 
-def wait_for_window(connection, before):
-    """Returns when what was enqueued belongs to a window."""
-    time.sleep(0.05)
+def pending(connection):
+    return connection.execute("SELECT pending FROM outbox.status").fetchone()[0]
 
 
-def set_poll_interval(connection, interval):
-    connection.execute(f"ALTER SYSTEM SET outbox.poll_interval = '{interval}'" if interval else "ALTER SYSTEM RESET outbox.poll_interval")
-    connection.execute("SELECT pg_reload_conf()")
-
-
-def is_empty():
-    return redis_server.xlen(STREAM) == 0
+def wait_until(condition, patience=60):
+    deadline = time.monotonic() + patience
+    while not condition():
+        be_patient(deadline)

@@ -1,4 +1,5 @@
 """Callers at full speed, or at a given rate: pgbench, or a rival's own client."""
+import glob
 import re
 import subprocess
 import time
@@ -49,7 +50,6 @@ def finish(process):
 
 def delays(log):
     """Microseconds that each transaction took, of a load that wrote a log."""
-    import glob
     times = []
     for path in glob.glob(f"{log}.*"):
         with open(path) as lines:

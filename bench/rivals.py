@@ -186,13 +186,26 @@ class Relay:
 
 @contextmanager
 def at_work(rival, synchronous="on"):
-    if rival.slot:
-        sql(rival.server, rival.database, "SELECT pg_create_logical_replication_slot('bench', 'pgoutput')")
+    with slot_of(rival), relay_of(rival, synchronous) as relay:
+        yield relay
+
+
+@contextmanager
+def relay_of(rival, synchronous="on"):
     relay = Relay(rival, synchronous)
     try:
         yield relay
     finally:
         relay.stop()
+
+
+@contextmanager
+def slot_of(rival):
+    if rival.slot:
+        sql(rival.server, rival.database, "SELECT pg_create_logical_replication_slot('bench', 'pgoutput')")
+    try:
+        yield
+    finally:
         if rival.slot:
             drop_slot(rival)
 

@@ -11,7 +11,7 @@ import subprocess
 import psycopg
 import redis
 
-FOLDER = os.environ["SANDBOX"]
+FOLDER = os.environ.get("SANDBOX", "")
 SOCKET = FOLDER + "/redis/redis.sock"
 STREAM = "bench"
 

@@ -24,7 +24,7 @@ class Step:
     part: str
     name: str                   # of the series that its figures belong to
     seconds: float              # that it may take
-    measure: Callable           # returns the figures of a round
+    measure: Callable           # returns the figures of a round; None if there are none
     say: Callable = str         # tells of them in a few words
 
 
@@ -46,6 +46,11 @@ class Results:
 
     def is_left_out(self, step):
         return step.name in self.left_out.get(step.part, {})
+
+    def wrong_books(self):
+        """Of whom a message is missing or doubled."""
+        return sorted({name for part in self.parts.values() for name, rounds in part.items()
+                       for figures in rounds if figures.get("missing") or figures.get("doubled")})
 
     def to_json(self):
         return {"about": self.about, "parts": self.parts, "left_out": self.left_out}

@@ -17,17 +17,17 @@
 #define BODY "{\"type\": \"BalanceChanged\", \"account\": %012ld, \"delta\": -100}"
 
 static int	redis;
+static int	unanswered;
 
 static void connect_redis(const char *path);
 static void send_batch(long first, int count);
-static void read_replies(int count);
+static void read_replies(int left);
 static void die(const char *why);
 
 int
 main(int argc, char **argv)
 {
-	long		count = atol(argv[2]);
-	int			unanswered = 0;
+	long		count = atol(argv[argc - 1]);
 
 	connect_redis(argv[1]);
 	for (long sent = 0; sent < count;)
@@ -35,11 +35,10 @@ main(int argc, char **argv)
 		int			batch = count - sent < BATCH ? count - sent : BATCH;
 
 		send_batch(sent, batch);
-		read_replies(unanswered);
-		unanswered = batch;
+		read_replies(batch);
 		sent += batch;
 	}
-	read_replies(unanswered);
+	read_replies(0);
 	return 0;
 }
 
@@ -79,16 +78,20 @@ send_batch(long first, int count)
 			die("cannot write");
 		written += n;
 	}
+	unanswered += count;
 }
 
-/* Each reply is "$15", the id of the entry, and a line end after both. */
+/*
+ * Reads until no more than so many are unanswered. Each reply is "$15", the id of
+ * the entry, and a line end after both.
+ */
 static void
-read_replies(int count)
+read_replies(int left)
 {
 	static char buffer[65536];
 	static int	lines;			/* of a reply that were read */
 
-	while (count > 0)
+	while (unanswered > left)
 	{
 		ssize_t		n = read(redis, buffer, sizeof(buffer));
 
@@ -101,7 +104,7 @@ read_replies(int count)
 			if (buffer[i] == '\n' && ++lines == 2)
 			{
 				lines = 0;
-				count--;
+				unanswered--;
 			}
 		}
 	}

@@ -1,0 +1,64 @@
+"""How long a message takes: from the return of the commit until a blocked XREAD has it.
+
+Idle: the next message follows 10 ms after the arrival of the last one. Under load: callers
+run at a share of the throughput that this rival reached just before, and a message
+is sent every 10 ms beside them.
+"""
+import subprocess
+from functools import partial
+
+import load
+import rivals
+from figures import percentile
+from servers import SOCKET, conninfo, forget_streams
+from steps import QUICK, Step
+
+PAUSE_MS = 10
+SHARE = 0.8
+SHARES = (0.2, 0.4, 0.6)  # of the throughput, for the plot
+
+
+def steps(scale):
+    seconds = scale.samples * 0.012 + 1
+    for _ in range(scale.rounds):
+        for rival in (rivals.OUTBOX, rivals.POLLED, rivals.NOTIFIED, rivals.LOGICAL, rivals.PGQ, rivals.GRAPHILE, rivals.PG_BOSS):
+            yield Step("delay, idle", rival.title, seconds, partial(idle, rival, scale), say)
+        for rival in (rivals.OUTBOX, rivals.POLLED, rivals.NOTIFIED):
+            yield Step("delay, at 80 % of its throughput", rival.title, seconds + 3.5, partial(loaded, rival, SHARE, scale), say)
+        if scale is not QUICK:
+            for share in SHARES:
+                yield Step(f"delay, at {share * 100:.0f} % of its throughput", rivals.OUTBOX.title, seconds + 3.5,
+                           partial(loaded, rivals.OUTBOX, share, scale), say)
+
+
+def say(figures):
+    return f"p50 {figures['p50']:.0f} us, p99 {figures['p99']:.0f} us"
+
+
+def idle(rival, scale):
+    rivals.prepare(rival)
+    forget_streams()
+    with rivals.at_work(rival) as relay:
+        return probe(rival, relay, scale.samples, scale.samples * 0.015)
+
+
+def loaded(rival, share, scale):
+    """The delay, and at which rate of transactions."""
+    rivals.prepare(rival)
+    forget_streams()
+    with rivals.at_work(rival, "off") as relay:
+        full = load.run(rival, 1.5, "off").rate
+        callers = load.start(rival, scale.samples * PAUSE_MS / 1000 + 1, "off", rate=share * full)
+        figures = probe(rival, relay, scale.samples, 60, "pace")
+        return {**figures, "rate": load.finish(callers).rate}
+
+
+def probe(rival, relay, count, seconds, *pace):
+    command = [f"{rivals.PROGRAMS}/probe", conninfo(rival.server, rival.database), SOCKET, rival.read("probe.sql"),
+               str(count), str(PAUSE_MS), str(seconds), *pace]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    relay.check()
+    if done.returncode != 0:
+        raise rivals.CannotRun(done.stderr.strip())
+    delays = [float(line) for line in done.stdout.split()]
+    return {"p50": percentile(delays, 0.5), "p99": percentile(delays, 0.99), "worst": max(delays), "samples": len(delays)}

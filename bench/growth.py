@@ -1,0 +1,115 @@
+"""What grows, and what callers notice of it: their throughput as a share of the round-trip
+floor's, with ten and a hundred times as much of one thing. Floor and outbox run one right
+after the other, in turn the one and the other first.
+"""
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Callable
+
+import load
+import rivals
+from drain import LARGE, fill
+from servers import connect, create_database, forget_streams, sql
+from steps import Step
+
+SECONDS = 1
+SETTLED = """SELECT count(*) = 0 FROM outbox.ring WHERE ring <> 'log' AND
+    (state IN ('sealed', 'filling', 'retired') OR compacted_into IS NOT NULL OR state = 'quiet' AND published_at IS NULL)"""
+
+
+@dataclass(frozen=True)
+class Thing:
+    name: str
+    base: int           # how many there are before it grows
+    grow: Callable      # (rival, from, to)
+    caller: str = "caller.sql"
+    seconds: float = 1  # that growing by a thousand of the base may take
+
+
+def grow_history(rival, have, want):
+    """Ids of processed messages; compacted, as most of them are at any time."""
+    with connect(rival.server, rival.database) as connection:
+        for first in range(have, want, 1000):
+            connection.execute("SELECT count(*) FROM generate_series(%s::int, %s::int) i "
+                               "WHERE outbox_begin('old-' || i) IS NULL OR outbox_commit() IS NULL", (first, min(first + 1000, want) - 1))
+        deadline = time.monotonic() + 30
+        while not connection.execute(SETTLED).fetchone()[0] and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def grow_backlog(rival, have, want):
+    """Messages that wait, for everything is paused."""
+    sql(rival.server, rival.database, "SELECT outbox_pause()")
+    for first in range(have + 1, want + 1, LARGE):
+        fill(rival, first, min(first + LARGE - 1, want))
+
+
+def grow_destinations(rival, have, want):
+    """Callers write to all of them by chance; nothing has to be made."""
+
+
+def grow_endpoints(rival, have, want):
+    sql(rival.server, rival.database, "SELECT count(outbox_create_endpoint('endpoint-' || i)) FROM generate_series(%s::int, %s::int) i",
+        have + 1, want)
+
+
+def grow_clients(rival, have, want):
+    """pgbench is told how many."""
+
+
+def grow_databases(rival, have, want):
+    """Each has a dispatcher, which is idle."""
+    for number in range(have, want - (have == 0)):
+        create_database(rival.server, f"neighbor{number}")
+        sql(rival.server, f"neighbor{number}", "CREATE EXTENSION outbox")
+
+
+THINGS = (
+    Thing("ids remembered", 10_000, grow_history, seconds=30),
+    Thing("messages pending", 10_000, grow_backlog, seconds=12),
+    Thing("destinations", 10, grow_destinations, "destinations.sql"),
+    Thing("endpoints", 10, grow_endpoints, "endpoints.sql"),
+    Thing("clients", 1, grow_clients),
+    Thing("databases", 1, grow_databases, seconds=25),
+)
+
+
+def steps(scale):
+    for thing in THINGS:
+        rival = replace(rivals.OUTBOX, database="growth_" + thing.name.replace(" ", "_"), caller=thing.caller)
+        have = 0
+        for factor in scale.factors:
+            want = thing.base * factor
+            for number in range(scale.rounds):
+                grows = thing.seconds * factor / scale.factors[-1] if number == 0 else 0
+                yield Step(f"growth: {thing.name}", str(want), 2 * SECONDS + 0.8 + grows,
+                           partial(measure, thing, rival, have if number == 0 else want, want, number), say)
+            have = want
+        yield Step(f"growth: {thing.name}", "end", 0.5, partial(leave, rival), lambda figures: "cleaned up")
+
+
+def say(figures):
+    return f"{figures['outbox']:.0f} transactions/s, {figures['outbox'] / figures['floor']:.2f} of the floor"
+
+
+def measure(thing, rival, have, want, number):
+    rivals.prepare(rival)
+    rivals.prepare(rivals.FLOOR)
+    if have < want:
+        thing.grow(rival, have, want)
+        sql(rival.server, "postgres", "CHECKPOINT")
+    clients = want if thing.name == "clients" else load.CLIENTS
+    pair = [rivals.FLOOR, rival] if number % 2 == 0 else [rival, rivals.FLOOR]
+    rates = {one: load.run(one, SECONDS, "off", clients=clients, variables=[("number_of", want)]).rate for one in pair}
+    return {"floor": rates[rivals.FLOOR], "outbox": rates[rival]}
+
+
+def leave(rival):
+    """What is left of a thing shall not be in the way of the next."""
+    with connect(rival.server) as connection:
+        names = [name for name, in connection.execute("SELECT datname FROM pg_database WHERE datname ~ '^(growth|neighbor)'")]
+        for name in names:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    forget_streams()
+    rivals.prepared.discard(rival.database)

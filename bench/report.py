@@ -1,0 +1,211 @@
+"""Tables of a run, in Markdown: report.py RESULTS.JSON [PAGE.MD]
+
+With a page, puts each table into it: between <!-- bench: NAME --> and <!-- end -->.
+Each figure is the median of the rounds, with the lowest and the highest.
+"""
+import json
+import re
+import sys
+
+import rivals
+from figures import ratio, spread
+
+FLOOR, OUTBOX = rivals.FLOOR.title, rivals.OUTBOX.title
+OFF, ON = "throughput, synchronous_commit off", "throughput, synchronous_commit on"
+
+
+class Run:
+    def __init__(self, results):
+        self.about, self.parts, self.left_out = results["about"], results["parts"], results["left_out"]
+
+    def has(self, part, *series):
+        return all(name in self.parts.get(part, {}) for name in series)
+
+    def values(self, part, series, figure):
+        return [figures[figure] for figures in self.parts[part][series]]
+
+    def spread(self, part, series, figure):
+        return spread(self.values(part, series, figure))
+
+    def ratio(self, part, series, base, figure):
+        return ratio(self.values(part, series, figure), self.values(part, base, figure))
+
+
+# Cells.
+
+def number(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def amount(of):
+    return f"{number(of.median)} ({number(of.low)} to {number(of.high)})"
+
+
+def share(of):
+    """A ratio; without one where it tells nothing."""
+    text = f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f})"
+    return text if of.conclusive() else text + ": no conclusion"
+
+
+def table(heads, rows):
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+# Tables.
+
+def machine(run):
+    about, scale = run.about, run.about["scale"]
+    return (f"{about['date']}, {about['cores']} cores ({about['processor']}), {about['memory']}, {about['system']}; PostgreSQL "
+            f"{about['postgresql']}, Redis {about['redis']}, Node.js {about['node'] or 'none'}. {scale['rounds']} rounds, "
+            f"{scale['seconds']} s of load in a turn, 8 clients; load of the machine at the beginning: {about['load_before']:.1f}.\n")
+
+
+def summary(run):
+    rows = []
+    for name, on, off in comparisons(run):
+        rows.append([name, share(on) if on else "", share(off) if off else ""])
+    return table(["", "synchronous_commit on", "off"], rows)
+
+
+def comparisons(run):
+    """What is compared, with its ratio for both settings of synchronous_commit."""
+    callers = [(rivals.OUTBOX, "begin, enqueue, commit"), (rivals.TOGETHER, "enqueue and commit in one SELECT"),
+               (rivals.STATEMENT, "handler in one statement"), (rivals.PIPELINED, "pipelined")]
+    for rival, name in callers:
+        yield both(run, f"Callers over the round-trip floor: {name}", rival.title, FLOOR, "callers")
+    yield both(run, "Callers with the dispatcher at work over those with it off", OUTBOX, rivals.UNDISPATCHED.title, "callers")
+    for rival in (rivals.POLLED, rivals.NOTIFIED, rivals.NSERVICEBUS, rivals.PGQ, rivals.LOGICAL, rivals.GRAPHILE, rivals.PG_BOSS):
+        yield both(run, f"Whole job over that of: {rival.title}", OUTBOX, rival.title, "whole")
+    for rival in (rivals.POLLED, rivals.NSERVICEBUS):
+        yield both(run, f"Whole job with one SELECT over that of: {rival.title}", rivals.TOGETHER.title, rival.title, "whole")
+    yield both(run, "Whole job beside an open transaction over that without: outbox", rivals.OUTBOX_BESIDE_OPEN.title, OUTBOX, "whole")
+    yield both(run, "The same: hand-written table", rivals.POLLED_BESIDE_OPEN.title, rivals.POLLED.title, "whole")
+
+
+def both(run, name, series, base, figure):
+    return name, *(run.ratio(part, series, base, figure) if run.has(part, series, base) else None for part in (ON, OFF))
+
+
+def throughput(run, part):
+    rows = []
+    for title in in_order(run, part):
+        turns = run.parts[part][title]
+        delivers = any(rival.title == title and rival.delivers for rival in rivals.ALL)
+        rows.append([
+            title,
+            amount(run.spread(part, title, "callers")),
+            share(run.ratio(part, title, FLOOR, "callers")) if title != FLOOR else "1",
+            amount(run.spread(part, title, "whole")) if delivers else "",
+            number(run.spread(part, title, "machine_cpu").median),
+            number(run.spread(part, title, "relay_cpu").median) if delivers and title != rivals.NSERVICEBUS.title else "",
+            number(run.spread(part, title, "redis_cpu").median) if delivers else "",
+            number(run.spread(part, title, "wal").median),
+            verdict(turns) if delivers else "",
+        ])
+    heads = ["", "callers: transactions/s", "over the floor", "whole job: transactions/s", "CPU of all, µs each", "CPU of the relay, µs a message",
+             "CPU of Redis, µs a message", "WAL, bytes each", "books"]
+    return table(heads, rows) + left_out(run, part)
+
+
+def in_order(run, part):
+    return [rival.title for rival in rivals.ALL if rival.title in run.parts.get(part, {})]
+
+
+def verdict(turns):
+    missing, doubled, late = (sum(turn[name] for turn in turns) for name in ("missing", "doubled", "late"))
+    wrong = [f"{count:,} {name}" for count, name in ((missing, "missing"), (doubled, "doubled"), (late, "not there in time")) if count]
+    return ", ".join(wrong) or "agree"
+
+
+def left_out(run, part):
+    return "".join(f"\nLeft out: {title}, for {reason}.\n" for title, reason in run.left_out.get(part, {}).items())
+
+
+def drain(run):
+    rows, base = [], "XADD, pipelined"
+    for title in run.parts.get("drain", {}):
+        window = f", {run.spread('drain', title, 'window').median:,.0f} messages each" if "window" in run.parts["drain"][title][0] else ""
+        rows.append([title + window, amount(run.spread("drain", title, "rate")),
+                     share(run.ratio("drain", title, base, "rate")) if title != base else "1"])
+    return table(["", "messages/s", "over XADD"], rows) + left_out(run, "drain")
+
+
+def delay(run):
+    text = ""
+    for part in sorted((name for name in run.parts if name.startswith("delay")), key=lambda name: ("idle" not in name, name)):
+        rows = [[title, amount(run.spread(part, title, "p50")), amount(run.spread(part, title, "p99"))] for title in run.parts[part]]
+        text += "\n" + table([part[0].upper() + part[1:], "p50, µs", "p99, µs"], rows) + left_out(run, part)
+    return text.lstrip()
+
+
+def beside(run):
+    part = "beside a backlog"
+    series = list(run.parts.get(part, {}))
+    rows = [[title, amount(run.spread(part, title, "rate")), amount(run.spread(part, title, "p50")), amount(run.spread(part, title, "p99"))]
+            for title in series]
+    if len(series) == 2:
+        rows.append(["the second over the first", *(share(run.ratio(part, series[1], series[0], figure)) for figure in ("rate", "p50", "p99"))])
+    return table(["", "callers: transactions/s", "a transaction: p50, µs", "p99, µs"], rows) + left_out(run, part)
+
+
+def wal(run):
+    rows, plain = [], rivals.BUSINESS.title
+    for title in run.parts.get("WAL", {}):
+        cells = [title]
+        for figure in ("later", "after_checkpoint"):
+            more = spread([a - b for a, b in zip(run.values("WAL", title, figure), run.values("WAL", plain, figure))])
+            cells += [amount(run.spread("WAL", title, figure)), number(more.median) if title != plain else ""]
+        rows.append(cells)
+    return table(["Bytes of WAL for a transaction", "later", "more than the business alone", "right after a checkpoint", "more than the business alone"],
+                 rows) + left_out(run, "WAL")
+
+
+def growth(run):
+    rows = []
+    for part in (name for name in run.parts if name.startswith("growth: ")):
+        thing = part[len("growth: "):]
+        for level, pairs in run.parts[part].items():
+            of = ratio([pair["outbox"] for pair in pairs], [pair["floor"] for pair in pairs])
+            rows.append([thing, f"{int(level):,}", f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f})"])
+    return table(["", "how many", "callers over the floor"], rows)
+
+
+TABLES = {
+    "machine": machine,
+    "summary": summary,
+    "throughput on": lambda run: throughput(run, ON),
+    "throughput off": lambda run: throughput(run, OFF),
+    "drain": drain,
+    "delay": delay,
+    "beside": beside,
+    "wal": wal,
+    "growth": growth,
+}
+
+
+def whole(run):
+    """All tables, as a page of their own."""
+    return "# make bench\n" + "".join(f"\n## {name[0].upper()}{name[1:]}\n\n{make(run)}" for name, make in TABLES.items())
+
+
+def put_into(page, run):
+    for name, make in TABLES.items():
+        page = re.sub(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", lambda place: place[1] + make(run) + place[2], page, flags=re.DOTALL)
+    return page
+
+
+def main(results, page=None):
+    with open(results) as file:
+        run = Run(json.load(file))
+    if page is None:
+        print(whole(run), end="")
+        return
+    with open(page) as file:
+        text = file.read()
+    with open(page, "w") as file:
+        file.write(put_into(text, run))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,8 @@
+\set number random(1, 1000000000000)
+\set dest random(1, :number_of)
+BEGIN;
+SELECT outbox_begin('message-' || :number || '-' || :client_id);
+INSERT INTO business (number, value) VALUES (:number, 'changed');
+SELECT outbox_enqueue('destination-' || :dest, '{"type": "BalanceChanged", "account": ' || :number || ', "delta": -100}');
+SELECT outbox_commit();
+COMMIT;
