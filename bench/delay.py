@@ -15,19 +15,21 @@ from steps import QUICK, Step
 
 PAUSE_MS = 10
 SHARE = 0.8
-SHARES = (0.2, 0.4, 0.6)  # of the throughput, for the plot
+SHARES = (0.2, 0.5)  # of the throughput, for the plot
+QUICK_RIVALS = (rivals.OUTBOX, rivals.POLLED, rivals.NOTIFIED)
+RIVALS = (*QUICK_RIVALS, rivals.LOGICAL, rivals.PGQ, rivals.GRAPHILE, rivals.PG_BOSS)
 
 
 def steps(scale):
-    seconds = scale.samples * 0.012 + 1
+    seconds = scale.samples * 0.012 + 0.5
     for _ in range(scale.rounds):
-        for rival in (rivals.OUTBOX, rivals.POLLED, rivals.NOTIFIED, rivals.LOGICAL, rivals.PGQ, rivals.GRAPHILE, rivals.PG_BOSS):
+        for rival in QUICK_RIVALS if scale is QUICK else RIVALS:
             yield Step("delay, idle", rival.title, seconds, partial(idle, rival, scale), say)
-        for rival in (rivals.OUTBOX, rivals.POLLED, rivals.NOTIFIED):
-            yield Step("delay, at 80 % of its throughput", rival.title, seconds + 3.5, partial(loaded, rival, SHARE, scale), say)
+        for rival in QUICK_RIVALS:
+            yield Step("delay, at 80 % of its throughput", rival.title, seconds + 2.5, partial(loaded, rival, SHARE, scale), say)
         if scale is not QUICK:
             for share in SHARES:
-                yield Step(f"delay, at {share * 100:.0f} % of its throughput", rivals.OUTBOX.title, seconds + 3.5,
+                yield Step(f"delay, at {share * 100:.0f} % of its throughput", rivals.OUTBOX.title, seconds + 2.5,
                            partial(loaded, rivals.OUTBOX, share, scale), say)
 
 
@@ -47,8 +49,8 @@ def loaded(rival, share, scale):
     rivals.prepare(rival)
     forget_streams()
     with rivals.at_work(rival, "off") as relay:
-        full = load.run(rival, 1.5, "off").rate
-        callers = load.start(rival, scale.samples * PAUSE_MS / 1000 + 1, "off", rate=share * full)
+        full = load.run(rival, 1, "off").rate
+        callers = load.start(rival, scale.samples * PAUSE_MS / 1000 + 0.5, "off", rate=share * full)
         figures = probe(rival, relay, scale.samples, 60, "pace")
         return {**figures, "rate": load.finish(callers).rate}
 

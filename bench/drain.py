@@ -11,7 +11,7 @@ from functools import partial
 
 import rivals
 from servers import SOCKET, connect, forget_streams, run_file, sql, stream_length
-from steps import Step
+from steps import QUICK, Step
 
 LARGE, SMALL = 100_000, 50
 INTERVAL_MS = 10  # the shortest that outbox.poll_interval allows
@@ -21,12 +21,11 @@ SLOW = (rivals.GRAPHILE, rivals.PG_BOSS)  # a tenth of the messages is enough
 def steps(scale):
     small = scale.drain // 10
     for _ in range(scale.rounds):
-        yield Step("drain", "XADD, pipelined", 1.5, partial(xadd, scale.drain), say)
-        yield Step("drain", "outbox, windows of 100,000", 4, partial(outbox, scale.drain, LARGE), say)
-        yield Step("drain", "outbox, windows of about 50", small / SMALL * 0.011 + 1, partial(outbox, small, SMALL), say)
-        for rival in (rivals.POLLED, rivals.PGQ, rivals.LOGICAL, *SLOW):
-            messages = small if rival in SLOW else scale.drain
-            yield Step("drain", rival.title, 6, partial(backlog_of, rival, messages), say)
+        yield Step("drain", "XADD, pipelined", 1, partial(xadd, scale.drain), say)
+        yield Step("drain", "outbox, windows of 100,000", 1 + scale.drain / 120_000, partial(outbox, scale.drain, LARGE), say)
+        yield Step("drain", "outbox, windows of about 50", 1 + small / SMALL * 0.012, partial(outbox, small, SMALL), say)
+        for rival in (rivals.POLLED, rivals.PGQ, rivals.LOGICAL, *(() if scale is QUICK else SLOW)):
+            yield Step("drain", rival.title, 1 + scale.drain / 80_000, partial(backlog_of, rival, small if rival in SLOW else scale.drain), say)
 
 
 def say(figures):

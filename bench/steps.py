@@ -7,16 +7,18 @@ from typing import Callable
 class Scale:
     """How much is measured."""
     rounds: int
-    seconds: float      # of load in a turn
+    warm_up: int        # transactions before a turn
+    seconds: int        # of load in a turn
     patience: int       # seconds until the last message of a turn must have arrived
     drain: int          # messages of a backlog
     samples: int        # messages whose delay is measured in a round
     backlog: int        # that is drained beside callers
+    transactions: int   # whose WAL is measured
     factors: tuple      # by which things grow
 
 
-FULL = Scale(rounds=5, seconds=2.5, patience=30, drain=300_000, samples=300, backlog=1_000_000, factors=(1, 10, 100))
-QUICK = Scale(rounds=3, seconds=1, patience=10, drain=100_000, samples=100, backlog=200_000, factors=(1, 10))
+FULL = Scale(rounds=5, warm_up=2400, seconds=2, patience=30, drain=300_000, samples=200, backlog=1_000_000, transactions=5000, factors=(1, 10, 100))
+QUICK = Scale(rounds=3, warm_up=800, seconds=1, patience=10, drain=100_000, samples=50, backlog=200_000, transactions=2000, factors=(1, 10))
 
 
 @dataclass(frozen=True)
