@@ -65,9 +65,10 @@ def write(results, folder):
     with open(f"{folder}/results.json", "w") as file:
         json.dump(results.to_json(), file, indent=1)
     run = report.Run(results.to_json())
-    with open(f"{folder}/results.md", "w") as file:
-        file.write(report.whole(run))
     plots.draw(run, folder)
+    os.chdir(folder)
+    with open("results.md", "w") as file:
+        file.write(report.whole(run))
     print("\n" + report.summary(run))
 
 

@@ -1,5 +1,6 @@
 """Callers at full speed, or at a given rate: pgbench, or a rival's own client."""
 import glob
+import math
 import re
 import subprocess
 import time
@@ -28,7 +29,7 @@ def start(rival, seconds, synchronous="on", clients=CLIENTS, rate=None, variable
     else:
         command = ["pgbench", "-n", "-M", "prepared", "-h", host(rival.server), "-U", "postgres", "-f", rival.file(rival.caller),
                    "-c", str(clients), "-j", str(min(2, clients))]
-        command += ["-t", str(transactions // clients)] if transactions else ["-T", str(seconds)]
+        command += ["-t", str(transactions // clients)] if transactions else ["-T", str(math.ceil(seconds))]
         command += ["-R", f"{rate:.0f}"] if rate else []
         command += ["-l", f"--log-prefix={log}"] if log else []
         command += [f"--define={name}={value}" for name, value in variables]

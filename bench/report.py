@@ -1,9 +1,10 @@
-"""Tables of a run, in Markdown: report.py RESULTS.JSON [PAGE.MD]
+"""Tables and plots of a run, in Markdown: report.py RESULTS.JSON [PAGE.MD]
 
-With a page, puts each table into it: between <!-- bench: NAME --> and <!-- end -->.
+With a page, puts each of them into it: between <!-- bench: NAME --> and <!-- end -->.
 Each figure is the median of the rounds, with the lowest and the highest.
 """
 import json
+import os
 import re
 import sys
 
@@ -48,6 +49,8 @@ def share(of):
 
 
 def table(heads, rows):
+    if not rows:
+        return "Not measured in this run.\n"
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
@@ -62,9 +65,7 @@ def machine(run):
 
 
 def summary(run):
-    rows = []
-    for name, on, off in comparisons(run):
-        rows.append([name, share(on) if on else "", share(off) if off else ""])
+    rows = [[name, share(on) if on else "", share(off) if off else ""] for name, on, off in comparisons(run) if on or off]
     return table(["", "synchronous_commit on", "off"], rows)
 
 
@@ -136,7 +137,7 @@ def delay(run):
     for part in sorted((name for name in run.parts if name.startswith("delay")), key=lambda name: ("idle" not in name, name)):
         rows = [[title, amount(run.spread(part, title, "p50")), amount(run.spread(part, title, "p99"))] for title in run.parts[part]]
         text += "\n" + table([part[0].upper() + part[1:], "p50, µs", "p99, µs"], rows) + left_out(run, part)
-    return text.lstrip()
+    return text.lstrip() or table([], [])
 
 
 def beside(run):
@@ -171,40 +172,55 @@ def growth(run):
     return table(["", "how many", "callers over the floor"], rows)
 
 
-TABLES = {
-    "machine": machine,
-    "summary": summary,
-    "throughput on": lambda run: throughput(run, ON),
-    "throughput off": lambda run: throughput(run, OFF),
-    "drain": drain,
-    "delay": delay,
-    "beside": beside,
-    "wal": wal,
-    "growth": growth,
+# What a section has: its table, and plots by their names.
+SECTIONS = {
+    "machine": (machine,),
+    "summary": (summary,),
+    "throughput on": (lambda run: throughput(run, ON), "whole-on", "callers-on"),
+    "throughput off": (lambda run: throughput(run, OFF), "whole-off", "callers-off"),
+    "drain": (drain, "drain"),
+    "delay": (delay, "delay-p50", "delay-p99", "load"),
+    "beside": (beside,),
+    "wal": (wal,),
+    "growth": (growth, "growth"),
 }
 
 
+def section(run, name, folder):
+    """With the plots that are in the folder, as seen from the page."""
+    make, *plots = SECTIONS[name]
+    text = make(run)
+    for plot in plots:
+        if os.path.exists(f"{folder}/{plot}.svg"):
+            text += f"\n![{plot}]({os.path.join(folder, plot)}.svg)\n"
+    return text
+
+
 def whole(run):
-    """All tables, as a page of their own."""
-    return "# make bench\n" + "".join(f"\n## {name[0].upper()}{name[1:]}\n\n{make(run)}" for name, make in TABLES.items())
+    """All sections, as a page beside the plots, which is where we are."""
+    return "# make bench\n" + "".join(f"\n## {name[0].upper()}{name[1:]}\n\n{section(run, name, '.')}" for name in SECTIONS)
 
 
-def put_into(page, run):
-    for name, make in TABLES.items():
-        page = re.sub(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", lambda place: place[1] + make(run) + place[2], page, flags=re.DOTALL)
+def put_into(page, run, folder):
+    for name in SECTIONS:
+        page = re.sub(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)",
+                      lambda place: f"{place[1]}\n{section(run, name, folder)}\n{place[2]}", page, flags=re.DOTALL)
     return page
 
 
 def main(results, page=None):
     with open(results) as file:
         run = Run(json.load(file))
+    folder, name = os.path.split(os.path.abspath(page or results))
+    plots = os.path.relpath(os.path.dirname(os.path.abspath(results)), folder)
+    os.chdir(folder)
     if page is None:
         print(whole(run), end="")
         return
-    with open(page) as file:
+    with open(name) as file:
         text = file.read()
-    with open(page, "w") as file:
-        file.write(put_into(text, run))
+    with open(name, "w") as file:
+        file.write(put_into(text, run, plots))
 
 
 if __name__ == "__main__":

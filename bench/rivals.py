@@ -99,8 +99,8 @@ def need_node():
     if not shutil.which("node") or not shutil.which("npm"):
         raise CannotRun("Node.js and npm are not installed")
     version = subprocess.run(["node", "--version"], stdout=subprocess.PIPE, text=True).stdout.strip()
-    if int(version.lstrip("v").split(".")[0]) < 20:
-        raise CannotRun(f"Node.js is {version}, and pg-boss needs 20")
+    if int(version.lstrip("v").split(".")[0]) < 18:
+        raise CannotRun(f"Node.js is {version}, and 18 is needed")
     shutil.copytree(RIVALS + "/node", NODE, dirs_exist_ok=True)
     done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=NODE, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True)

@@ -15,7 +15,8 @@
 #define START "START_REPLICATION SLOT bench LOGICAL 0/0 (proto_version '1', publication_names 'bench', messages 'true')"
 #define DATA_HEADER			25	/* 'w', start, end, time */
 
-static uint64_t decoded;		/* end of the last transaction that was decoded */
+static uint64_t decoded;		/* end of the last transaction that was
+								 * decoded */
 static bool wants_answer;
 
 static void start_replication(PGconn *connection);
