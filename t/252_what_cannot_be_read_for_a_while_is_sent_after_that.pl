@@ -84,6 +84,7 @@ is($node->dispatcher, $dispatcher, '... and no dispatcher ended');
 $node->set('outbox.max_attempts' => 2);
 fail_to_read("'d', $large, message_id => 'retried'", "'d', $large, message_id => 'lost'");
 eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } 'bodies cannot be read for long: the messages are dead';
+$node->command_ok([ 'pg_dump', '--file', $dump, $node->connstr('postgres') ], '... a dump leaves them out');
 is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, '... they can be retried');
 eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } '... which is in vain as yet';
 write_file($content);
