@@ -113,7 +113,7 @@ byte known[CLAIMERS];			/* records that had committed when it began */
 byte tombstone;
 byte tombstone_by = NOBODY;
 bool expiring;					/* its key was in no segment; now it is deleted */
-byte deleted_by[CLAIMERS] = NOBODY;	/* rows that claim_anew() deletes */
+byte deleted_by[CLAIMERS] = NOBODY;	/* rows that delete_forgotten() deletes */
 byte uncounted;
 byte was_counted;				/* set of writers: since it read the rings a record counted */
 #define COUNTS(r)		(row_state[r] == COMMITTED && !HAS(uncounted, r))
@@ -259,7 +259,7 @@ inline note_memo()
 #define CHECK_DUPLICATE	assert(HAS(was_counted, me))
 
 /*
- * judge(): what a look means, given that what it found may have been forgotten.
+ * judge_look(): what a look means, given that what it found may have been forgotten.
  */
 #if defined(ABSENT_NOT_JUDGED)
 #define IS_JUDGED		(fate == COMMITTED)
@@ -279,7 +279,7 @@ inline note_memo()
 #define IS_WAITED_FOR	(tombstone == BEING_DELETED || (tombstone == BEING_WRITTEN && fate == ABSENT))
 #endif
 
-inline judge()
+inline judge_look()
 {
 	d_step {
 		if
@@ -289,8 +289,8 @@ inline judge()
 		fi }
 }
 
-/* claim_anew(): with the insert of the new record. */
-inline claim_anew()
+/* delete_forgotten(): with the insert of the new record. */
+inline delete_forgotten()
 {
 	if
 	:: forgotten ->
@@ -385,7 +385,7 @@ inline record_look()
 		look_everywhere();
 #if FORGETTERS
 		if
-		:: atomic { fate == COMMITTED -> judge() };
+		:: atomic { fate == COMMITTED -> judge_look() };
 			memo = memo && !forgotten
 		:: atomic { fate != COMMITTED -> skip }
 		fi;
@@ -511,7 +511,7 @@ inline record_claim()
 		:: atomic { !memo -> skip }; look_everywhere()
 		fi;
 #if FORGETTERS
-		judge();
+		judge_look();
 #endif
 		if
 		:: atomic { fate == ABSENT && !HAS_CHANGED ->
@@ -526,7 +526,7 @@ inline record_claim()
 #ifndef INSERT_BEFORE_LOOK
 				check_claim();
 #if FORGETTERS
-				claim_anew();
+				delete_forgotten();
 #endif
 				row_state[me] = IN_PROGRESS;
 				row_segment[me] = segment;

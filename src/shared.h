@@ -128,7 +128,7 @@ typedef struct DatabaseShared
 	pg_atomic_uint32 dispatcher;	/* its process number + 1; 0 = none */
 	pg_atomic_uint32 wakeups;	/* counts commits of messages: latches are
 								 * reset by all kinds of waits */
-	pg_atomic_uint32 calls;		/* counts requests for anything else likewise */
+	pg_atomic_uint32 calls;		/* counts requests for anything else */
 	pg_atomic_uint32 asleep;	/* 1 = it looks at the count of commits only
 								 * when its latch is set */
 	pg_atomic_uint32 farewell;	/* of the last dispatcher */

@@ -76,7 +76,7 @@ window_newest(Window *window)
 /*
  * Reads the newest window that is kept of those up to `number`. Returns false if there
  * is none. Numbers are missing only where something has gone wrong; what was
- * committed between two windows that are kept is found all the same.
+ * committed between two windows that are kept is found nevertheless.
  */
 bool
 window_at(int64 number, Window *window)

@@ -342,7 +342,7 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("message \"%s\" is not yet in the deduplication store", name->msgid),
-			 errhint("It is added when all that the message caused is in Redis. Try again then.")));
+			 errhint("It is added when all that the message caused is in Redis.  Try again then.")));
 }
 
 /*

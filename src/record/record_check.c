@@ -257,7 +257,7 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 	detail = psprintf("It has no unique index on column \"%s\" alone that is immediate, valid and without predicate.",
 					  mapping->message_id);
 	refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				 unfit ? psprintf("%s %s", detail, unfit) : detail,
+				 unfit ? psprintf("%s  %s", detail, unfit) : detail,
 				 psprintf("Execute CREATE UNIQUE INDEX ON %s (%s).", name_of(table), quote_identifier(mapping->message_id)));
 }
 

@@ -40,8 +40,9 @@ typedef struct RecordPlace
 	RecordLook	(*look) (RecordClaim *claim);
 
 	/*
-	 * Writes the record, which is nowhere. False if it is there by now all
-	 * the same: then claim->refusal says what to raise if nothing is found.
+	 * Writes the record, which is nowhere. Returns false if it is there
+	 * nevertheless: then claim->refusal says what to raise if nothing is
+	 * found.
 	 */
 	bool		(*insert) (RecordClaim *claim);
 

@@ -391,7 +391,7 @@ check_is_marked(const RecordName *name, const RecordLook *found)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("record of message \"%s\" of endpoint \"%s\" is not yet marked as dispatched",
 						name->msgid, name->endpoint),
-				 errhint("It is marked when all that the message caused is in Redis. Try again then.")));
+				 errhint("It is marked when all that the message caused is in Redis.  Try again then.")));
 }
 
 /*

@@ -311,5 +311,5 @@ refuse_open_message(void)
 			(errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 			 errmsg("message \"%s\" of endpoint \"%s\" is still open",
 					state->name.msgid, state->name.endpoint),
-			 errhint("Call outbox_commit() in the same transaction, before COMMIT, or roll back. In autocommit mode each statement is a transaction of its own; turn it off, or use BEGIN.")));
+			 errhint("Call outbox_commit() in the same transaction, before COMMIT, or roll back.  In autocommit mode each statement is a transaction of its own; turn it off, or use BEGIN.")));
 }

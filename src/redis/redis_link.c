@@ -436,7 +436,7 @@ wait_for_socket(RedisLink *link, int events, TimestampTz deadline)
 	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }
 
-/* Returns the time, by clock_now(), that is so many milliseconds from now. */
+/* Returns the time, by clock_now(), that is a number of milliseconds from now. */
 static TimestampTz
 deadline_after(int ms)
 {

@@ -16,10 +16,10 @@
 #include "utils/array.h"
 #include "utils/uuid.h"
 
+#include "src/api/caller.h"
 #include "src/compat.h"
 #include "src/record/durable.h"
 #include "src/record/endpoint.h"
-#include "src/record/owner.h"
 #include "src/record/record.h"
 #include "src/record/record_ring.h"
 
@@ -38,8 +38,7 @@ outbox_store_contains(PG_FUNCTION_ARGS)
 	RecordName	name = name_of_key(PG_GETARG_UUID_P(0));
 	RecordLook	look;
 
-	PreventCommandIfReadOnly("outbox.store_contains()");
-	owner_code_refuse();
+	caller_check_can_write("outbox.store_contains()");
 	look = record_look(&name, NULL);
 	durable_wait(&look);
 	PG_RETURN_BOOL(look.fate == RECORD_COMMITTED);
@@ -58,8 +57,7 @@ outbox_store_add(PG_FUNCTION_ARGS)
 	bool	   *isnull;
 	int			n;
 
-	PreventCommandIfReadOnly("outbox.store_add()");
-	owner_code_refuse();
+	caller_check_can_write("outbox.store_add()");
 	deconstruct_array(array, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &keys, &isnull, &n);
 
 	/*
@@ -90,8 +88,7 @@ outbox_store_remove(PG_FUNCTION_ARGS)
 	RecordName	name = name_of_key(PG_GETARG_UUID_P(0));
 	RecordLook	found;
 
-	PreventCommandIfReadOnly("outbox.store_remove()");
-	owner_code_refuse();
+	caller_check_can_write("outbox.store_remove()");
 	ForceSyncCommit();
 	PG_RETURN_BOOL(record_ring_forget(&name, &found));
 }
