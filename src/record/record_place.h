@@ -20,6 +20,7 @@ typedef struct RecordClaim
 	const RecordMemo *memo;		/* what a lookup has proved; NULL = nothing,
 								 * or too long ago */
 	Relation	table;			/* that the record goes to */
+	Relation	index;			/* the ring: on its keys */
 	ErrorData  *refusal;		/* of the last insert, or NULL */
 	Rings		rings;			/* the ring: as they were before the look */
 	bool		forgotten;		/* the ring: what is there does not count, and

@@ -49,8 +49,10 @@ static void ring_claim_open(RecordClaim *claim);
 static RecordLook ring_claim_look(RecordClaim *claim);
 static bool ring_claim_insert(RecordClaim *claim);
 static void ring_claim_close(RecordClaim *claim);
-static RecordLook look_everywhere(const RecordName *name, const Rings *rings);
-static RecordLook look_into_segment(int segment, const RecordName *name);
+static RecordLook look_everywhere(const RecordName *name, const Rings *rings, const RecordClaim *claim);
+static RecordLook look_into_segment(int segment, const RecordName *name, const RecordClaim *claim);
+static RecordLook look_by_index(Relation table, Relation index, const RecordName *name);
+static RecordLook read_record(TupleTableSlot *row, const SnapshotData *dirty);
 static RecordLook judge_look(const RecordName *name, RecordLook look, bool *forgotten);
 static void delete_forgotten(const Rings *rings, const RecordName *name);
 static void delete_from_segment(int segment, const pg_uuid_t *key);
@@ -58,7 +60,7 @@ static RecordLook look_unless_known(const RecordClaim *claim);
 static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Segment *segment, int64 retention);
 static bool others_are_quiet(const Ring *ring);
-static void append_record(Relation table, const RecordName *name);
+static void append_record(const RecordClaim *claim);
 
 const RecordPlace record_ring = {
 	.open = ring_claim_open,
@@ -88,7 +90,7 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 			memo->others_were_quiet = others_are_quiet(&rings.ring[RING_RECORD]);
 		}
 
-		look = look_everywhere(name, &rings);
+		look = look_everywhere(name, &rings, NULL);
 		if (look.fate == RECORD_COMMITTED)
 			look = judge_look(name, look, &forgotten);
 
@@ -122,7 +124,7 @@ record_ring_forget(const RecordName *name, RecordLook *found)
 
 		record_key_lock(&name->key, &tag);
 		rings_read(&rings);
-		*found = look_everywhere(name, &rings);
+		*found = look_everywhere(name, &rings, NULL);
 		unchanged = rings_generation() == rings.generation;
 		if (found->fate == RECORD_IN_PROGRESS)
 			in_progress = found->xmin;
@@ -162,7 +164,7 @@ record_ring_restore_forgotten(const pg_uuid_t *key)
 	do
 	{
 		rings_read(&rings);
-		look = look_everywhere(&name, &rings);
+		look = look_everywhere(&name, &rings, NULL);
 	} while (look.fate == RECORD_ABSENT && rings_generation() != rings.generation);
 
 	/*
@@ -186,7 +188,7 @@ record_ring_holds(const pg_uuid_t *key)
 		RecordLook	look;
 
 		rings_read(&rings);
-		look = look_everywhere(&name, &rings);
+		look = look_everywhere(&name, &rings, NULL);
 		if (look.fate != RECORD_ABSENT)
 			return true;
 		if (rings_generation() == rings.generation)
@@ -200,13 +202,14 @@ ring_claim_open(RecordClaim *claim)
 {
 }
 
-/* Takes RowExclusiveLock on the current segment to the end of the transaction, before it looks. */
+/* Takes RowExclusiveLock on the current segment and its index to the end of the transaction, before it looks. */
 static RecordLook
 ring_claim_look(RecordClaim *claim)
 {
 	RecordLook	look;
 
 	claim->table = ring_open_current(RING_RECORD);
+	claim->index = index_open_on(claim->table, COL_KEY, RowExclusiveLock);
 	rings_read(&claim->rings);
 	claim->forgotten = false;
 	look = judge_look(claim->name, look_unless_known(claim), &claim->forgotten);
@@ -225,7 +228,7 @@ ring_claim_insert(RecordClaim *claim)
 {
 	if (claim->forgotten)
 		delete_forgotten(&claim->rings, claim->name);
-	append_record(claim->table, claim->name);
+	append_record(claim);
 	return true;
 }
 
@@ -233,6 +236,7 @@ ring_claim_insert(RecordClaim *claim)
 static void
 ring_claim_close(RecordClaim *claim)
 {
+	index_close(claim->index, NoLock);
 	table_close(claim->table, NoLock);
 }
 
@@ -248,16 +252,17 @@ look_unless_known(const RecordClaim *claim)
 	const RecordMemo *memo = claim->memo;
 
 	if (memo && memo->others_were_quiet && memo->generation == claim->rings.generation)
-		return look_into_segment(claim->rings.ring[RING_RECORD].current, claim->name);
-	return look_everywhere(claim->name, &claim->rings);
+		return look_into_segment(claim->rings.ring[RING_RECORD].current, claim->name, claim);
+	return look_everywhere(claim->name, &claim->rings, claim);
 }
 
 /*
  * Records first, then the history: a segment that was compacted between the two
- * looks is found in one of them, or the generation has changed.
+ * looks is found in one of them, or the generation has changed. `claim` is NULL
+ * for a look without one.
  */
 static RecordLook
-look_everywhere(const RecordName *name, const Rings *rings)
+look_everywhere(const RecordName *name, const Rings *rings, const RecordClaim *claim)
 {
 	RecordLook	look = {.fate = RECORD_ABSENT};
 	Absence		absence;
@@ -266,7 +271,7 @@ look_everywhere(const RecordName *name, const Rings *rings)
 	for (int n = 0; n < rings->ring[RING_RECORD].nsegments && look.fate == RECORD_ABSENT; n++)
 	{
 		if (may_hold(rings, RING_RECORD, n, name, &absence))
-			look = look_into_segment(n, name);
+			look = look_into_segment(n, name, claim);
 	}
 	for (int n = 0; n < rings->ring[RING_HISTORY].nsegments && look.fate == RECORD_ABSENT; n++)
 	{
@@ -285,15 +290,34 @@ may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const
 	return segment_is_live(segment) && !absence_certain(absence, kind, n) && !has_expired(segment, name->retention);
 }
 
-/* Looks up a record in one segment. Locks are released at once. */
+/*
+ * Looks up a record in one segment. Locks are released at once, but the segment
+ * that a claim writes to is open already.
+ */
 static RecordLook
-look_into_segment(int segment, const RecordName *name)
+look_into_segment(int segment, const RecordName *name, const RecordClaim *claim)
 {
-	const SegmentRelations *relations = &relations_enter()->segments[RING_RECORD][segment];
-	Relation	table = table_open(relations->table, AccessShareLock);
-	Relation	index = index_open_on(table, COL_KEY, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(table, NULL);
+	Oid			oid = relations_enter()->segments[RING_RECORD][segment].table;
+	Relation	table;
+	Relation	index;
+	RecordLook	look;
+
+	if (claim && RelationGetRelid(claim->table) == oid)
+		return look_by_index(claim->table, claim->index, name);
+	table = table_open(oid, AccessShareLock);
+	index = index_open_on(table, COL_KEY, AccessShareLock);
+	look = look_by_index(table, index, name);
+	index_close(index, AccessShareLock);
+	table_close(table, AccessShareLock);
+	return look;
+}
+
+/* Looks up a record in an open segment. Nearly all are new, so a row is made room for only when one is found. */
+static RecordLook
+look_by_index(Relation table, Relation index, const RecordName *name)
+{
 	RecordLook	look = {.fate = RECORD_ABSENT};
+	TupleTableSlot *row = NULL;
 	SnapshotData dirty;
 	ScanKeyData key;
 	IndexScanDesc scan;
@@ -302,34 +326,41 @@ look_into_segment(int segment, const RecordName *name)
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&name->key));
 	scan = compat_index_beginscan(table, index, &dirty, 1);
 	index_rescan(scan, &key, 1, NULL, 0);
-	if (index_getnext_slot(scan, ForwardScanDirection, row))
+	while (look.fate == RECORD_ABSENT && index_getnext_tid(scan, ForwardScanDirection) != NULL)
 	{
-		bool		isnull;
-
-		look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
-		look.restored = !FullTransactionIdIsValid(look.tx);
-		look.fate = TransactionIdIsValid(dirty.xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-		if (look.fate == RECORD_IN_PROGRESS)
-			look.xmin = dirty.xmin;
-		else if (look.restored)
-			look.xmin = DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
-		else
-			look.xmin = XidFromFullTransactionId(look.tx);
-
-		/*
-		 * The transaction that deletes it claims the id again: see
-		 * delete_forgotten().
-		 */
-		if (TransactionIdIsValid(dirty.xmax))
-		{
-			look.fate = RECORD_IN_PROGRESS;
-			look.xmin = dirty.xmax;
-		}
+		if (row == NULL)
+			row = table_slot_create(table, NULL);
+		if (index_fetch_heap(scan, row))
+			look = read_record(row, &dirty);
 	}
 	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	index_close(index, AccessShareLock);
-	table_close(table, AccessShareLock);
+	if (row)
+		ExecDropSingleTupleTableSlot(row);
+	return look;
+}
+
+/* Returns what a row that the dirty snapshot shows says about its message. */
+static RecordLook
+read_record(TupleTableSlot *row, const SnapshotData *dirty)
+{
+	RecordLook	look = {.fate = TransactionIdIsValid(dirty->xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED};
+	bool		isnull;
+
+	look.tx = DatumGetFullTransactionId(slot_getattr(row, COL_TX, &isnull));
+	look.restored = !FullTransactionIdIsValid(look.tx);
+	if (look.fate == RECORD_IN_PROGRESS)
+		look.xmin = dirty->xmin;
+	else if (look.restored)
+		look.xmin = DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
+	else
+		look.xmin = XidFromFullTransactionId(look.tx);
+
+	/* The transaction that deletes it claims the id again: see delete_forgotten(). */
+	if (TransactionIdIsValid(dirty->xmax))
+	{
+		look.fate = RECORD_IN_PROGRESS;
+		look.xmin = dirty->xmax;
+	}
 	return look;
 }
 
@@ -423,8 +454,9 @@ others_are_quiet(const Ring *ring)
 
 /* Writes a record. The transaction that has the messages of a restored one is not known. */
 static void
-append_record(Relation table, const RecordName *name)
+append_record(const RecordClaim *claim)
 {
+	const RecordName *name = claim->name;
 	FullTransactionId tx = record_is_appended(name) ? InvalidFullTransactionId : GetTopFullTransactionId();
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
@@ -435,5 +467,5 @@ append_record(Relation table, const RecordName *name)
 	values[COL_ENDPOINT - 1] = name->endpoint ? CStringGetTextDatum(name->endpoint) : (Datum) 0;
 	isnull[COL_MSGID - 1] = name->msgid == NULL;
 	values[COL_MSGID - 1] = name->msgid ? CStringGetTextDatum(name->msgid) : (Datum) 0;
-	row_append(table, COL_KEY, NCOLUMNS, values, isnull);
+	row_append_with(claim->table, claim->index, COL_KEY, NCOLUMNS, values, isnull);
 }

@@ -40,26 +40,35 @@ static void fill_indexes(Relation table, HeapTuple row);
  * index, because the row would not be found, or would be emptied by a crash.
  *
  * If the index is unique, a second row with the same key raises 23505; callers
- * check before, so that does not happen. No IndexInfo is passed: a B-tree on a
- * column does not use it.
+ * check before, so that does not happen.
  */
 void
 row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull)
 {
+	Relation	index = index_open_on(table, key, RowExclusiveLock);
+
+	row_append_with(table, index, key, ncolumns, values, isnull);
+	index_close(index, NoLock);
+}
+
+/*
+ * The same for a caller that has the index open, with RowExclusiveLock to the
+ * end of its transaction. No IndexInfo is passed: a B-tree on a column does not
+ * use it.
+ */
+void
+row_append_with(Relation table, Relation index, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull)
+{
 	HeapTuple	row;
-	Relation	index;
 
 	check_table(table);
 	row = form_row(RelationGetDescr(table), ncolumns, values, isnull);
-	index = index_open_on(table, key, RowExclusiveLock);
 	heap_insert(table, row, GetCurrentCommandId(true), 0, NULL);
 	if (index_is_alone(table) && index->rd_index->indimmediate)
 		index_insert(index, (Datum *) &values[key - 1], (bool *) &isnull[key - 1], &row->t_self, table,
 					 index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, NULL);
 	else
 		fill_indexes(table, row);
-
-	index_close(index, NoLock);
 	heap_freetuple(row);
 }
 

@@ -10,6 +10,7 @@
 #include "utils/relcache.h"
 
 extern void row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull);
+extern void row_append_with(Relation table, Relation index, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull);
 extern bool row_delete(Relation table, ItemPointer tid, bool wait);
 
 #endif							/* OUTBOX_ROW_H */
