@@ -209,7 +209,7 @@ ring_claim_look(RecordClaim *claim)
 	RecordLook	look;
 
 	claim->table = ring_open_current(RING_RECORD);
-	claim->index = index_open_on(claim->table, COL_KEY, RowExclusiveLock);
+	claim->index = index_open_to_write(claim->table, COL_KEY);
 	rings_read(&claim->rings);
 	claim->forgotten = false;
 	look = judge_look(claim->name, look_unless_known(claim), &claim->forgotten);

@@ -178,7 +178,7 @@ table_claim_open(RecordClaim *claim)
 {
 	const RecordName *name = claim->name;
 
-	relations_lock_to_end(name->mapping.table, RowExclusiveLock);
+	(void) relations_lock_to_end(name->mapping.table, RowExclusiveLock);
 	claim->known = table_cache_open(name->endpoint, &name->mapping, NoLock, &claim->table);
 }
 

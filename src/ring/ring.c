@@ -134,10 +134,12 @@ ring_open_current(RingKind kind)
 		Oid			table = relations_enter()->segments[kind][current].table;
 
 		/* A later change cannot make the segment quiet before we end. */
-		relations_lock_to_end(table, RowExclusiveLock);
+		bool		locked = relations_lock_to_end(table, RowExclusiveLock);
+
 		if (rings_now()->ring[kind].current == current)
 			return table_open(table, NoLock);
-		relations_unlock_early(table, RowExclusiveLock);
+		if (locked)
+			relations_unlock_early(table, RowExclusiveLock);
 	}
 }
 

@@ -16,6 +16,8 @@
 #include "access/htup_details.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_type.h"
+#include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 #include "utils/typcache.h"
@@ -23,23 +25,49 @@
 #include "src/table/index.h"
 #include "src/table/relations.h"
 
-static Relation open_listed(Relation table, AttrNumber column, LOCKMODE mode);
+static Relation open_on(Relation table, AttrNumber column, LOCKMODE mode, bool to_end);
+static Relation open_listed(Relation table, AttrNumber column, LOCKMODE mode, bool to_end);
+static Relation open_if_complete(Relation table, Oid oid, AttrNumber column, LOCKMODE mode, bool to_end);
 static bool is_complete_on(Relation table, Relation index, AttrNumber column);
+static Oid	comparison_of(Oid type);
 
 /*
- * Opens the index on a column. The caller holds a lock on the table, at least
- * until it has closed the index. Raises 55000 if there is no such index.
- *
- * It tries twice, because only locking an index may tell us that it was swapped
- * with another one, which was not valid yet when we passed it.
+ * Opens the index on a column to read it. The caller holds a lock on the table,
+ * at least until it has closed the index. Raises 55000 if there is no such index.
  */
 Relation
 index_open_on(Relation table, AttrNumber column, LOCKMODE mode)
 {
-	Relation	index = open_listed(table, column, mode);
+	return open_on(table, column, mode, false);
+}
+
+/* The same to write it: with RowExclusiveLock to the end of the transaction. Close with NoLock. */
+Relation
+index_open_to_write(Relation table, AttrNumber column)
+{
+	return open_on(table, column, RowExclusiveLock, true);
+}
+
+/* Check whether a table has exactly one index, counting those that are being built. */
+bool
+index_is_alone(Relation table)
+{
+	if (!table->rd_indexvalid)
+		list_free(RelationGetIndexList(table));
+	return list_length(table->rd_indexlist) == 1;
+}
+
+/*
+ * It tries twice, because only locking an index may tell us that it was swapped
+ * with another one, which was not valid yet when we passed it.
+ */
+static Relation
+open_on(Relation table, AttrNumber column, LOCKMODE mode, bool to_end)
+{
+	Relation	index = open_listed(table, column, mode, to_end);
 
 	if (index == NULL)
-		index = open_listed(table, column, mode);
+		index = open_listed(table, column, mode, to_end);
 	if (index == NULL)
 	{
 		const char *name = NameStr(TupleDescAttr(RelationGetDescr(table), column - 1)->attname);
@@ -56,34 +84,38 @@ index_open_on(Relation table, AttrNumber column, LOCKMODE mode)
 	return index;
 }
 
-/* Check whether a table has exactly one index, counting those that are being built. */
-bool
-index_is_alone(Relation table)
+/*
+ * Opens the first index of the table's list that is complete on a column; NULL
+ * if there is none. The list is copied because locking an index may replace it;
+ * normally there is only one.
+ */
+static Relation
+open_listed(Relation table, AttrNumber column, LOCKMODE mode, bool to_end)
 {
-	if (!table->rd_indexvalid)
-		list_free(RelationGetIndexList(table));
-	return list_length(table->rd_indexlist) == 1;
+	Relation	index = NULL;
+	List	   *indexes;
+
+	if (index_is_alone(table))
+		return open_if_complete(table, linitial_oid(table->rd_indexlist), column, mode, to_end);
+	indexes = RelationGetIndexList(table);
+	for (int i = 0; i < list_length(indexes) && index == NULL; i++)
+		index = open_if_complete(table, list_nth_oid(indexes, i), column, mode, to_end);
+	list_free(indexes);
+	return index;
 }
 
-/* Opens the first index of the table's list that is complete on a column; NULL if there is none. */
+/* Opens an index; returns NULL, without a lock on it, if it is not one that can be read. */
 static Relation
-open_listed(Relation table, AttrNumber column, LOCKMODE mode)
+open_if_complete(Relation table, Oid oid, AttrNumber column, LOCKMODE mode, bool to_end)
 {
-	List	   *indexes = RelationGetIndexList(table);
-	ListCell   *cell;
+	bool		locked = to_end && relations_lock_to_end(oid, mode);
+	Relation	index = index_open(oid, to_end ? NoLock : mode);
 
-	foreach(cell, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(cell), mode);
-
-		if (is_complete_on(table, index, column))
-		{
-			list_free(indexes);
-			return index;
-		}
-		index_close(index, mode);
-	}
-	list_free(indexes);
+	if (is_complete_on(table, index, column))
+		return index;
+	index_close(index, to_end ? NoLock : mode);
+	if (locked)
+		relations_unlock_early(oid, mode);
 	return NULL;
 }
 
@@ -92,7 +124,6 @@ static bool
 is_complete_on(Relation table, Relation index, AttrNumber column)
 {
 	Form_pg_index form = index->rd_index;
-	Oid			type;
 
 	if (!form->indisvalid || !form->indisready || form->indnkeyatts != 1 ||
 		form->indkey.values[0] != column || index->rd_rel->relam != BTREE_AM_OID ||
@@ -100,10 +131,20 @@ is_complete_on(Relation table, Relation index, AttrNumber column)
 		!heap_attisnull(index->rd_indextuple, Anum_pg_index_indpred, NULL))
 		return false;
 
-	/*
-	 * It must have the default order of the type, not that of another
-	 * operator class.
-	 */
-	type = TupleDescAttr(RelationGetDescr(table), column - 1)->atttypid;
-	return index->rd_support[0] == lookup_type_cache(type, TYPECACHE_CMP_PROC)->cmp_proc;
+	return index->rd_support[0] == comparison_of(TupleDescAttr(RelationGetDescr(table), column - 1)->atttypid);
+}
+
+/* Returns the function that compares in the default order of a type, and not in that of another operator class. */
+static Oid
+comparison_of(Oid type)
+{
+	switch (type)
+	{
+		case UUIDOID:
+			return F_UUID_CMP;
+		case XID8OID:
+			return F_XID8CMP;
+		default:
+			return lookup_type_cache(type, TYPECACHE_CMP_PROC)->cmp_proc;
+	}
 }

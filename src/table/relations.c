@@ -18,7 +18,8 @@
  * be that of a cursor: a FETCH that fails within a savepoint releases what the
  * cursor locked, but leaves what earlier FETCHes have written. So such locks
  * belong to the transaction itself. They stay when a savepoint is rolled back,
- * which is more than needed but never wrong.
+ * which is more than needed but never wrong. For the same reason they can be
+ * remembered, so that a transaction asks the lock manager once for each.
  */
 #include "postgres.h"
 
@@ -40,12 +41,28 @@ static uint64 cache_version;	/* how often it was emptied */
 static Oid	entered;			/* the relation that this transaction holds
 								 * the entry lock on */
 
+/*
+ * Locks that this transaction has to its end. If there are more, they are asked
+ * for again.
+ */
+#define MAX_REMEMBERED	8
+
+typedef struct LastingLock
+{
+	Oid			relation;
+	LOCKMODE	mode;
+} LastingLock;
+
+static LastingLock lasting[MAX_REMEMBERED];
+static int	nlasting;
+
+static bool is_remembered(Oid relation, LOCKMODE mode);
 static bool resolve_names(Relations *relations);
 static bool look_up_names(Relations *relations);
 static int	resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments);
 static Oid	find_segment(Oid schema, const char *format, int segment);
 static ResourceOwner act_for_transaction(void);
-static void leave_gate(XactEvent event, void *arg);
+static void forget_locks(XactEvent event, void *arg);
 static void forget_relations(Datum arg, Oid relation);
 static bool is_ours(Oid relation);
 
@@ -54,7 +71,7 @@ void
 relations_init(void)
 {
 	CacheRegisterRelcacheCallback(forget_relations, (Datum) 0);
-	RegisterXactCallback(leave_gate, NULL);
+	RegisterXactCallback(forget_locks, NULL);
 }
 
 /*
@@ -69,6 +86,7 @@ relations_enter(void)
 	for (;;)
 	{
 		Oid			gate;
+		bool		locked;
 
 		if (!cache_valid && !(cache_valid = resolve_names(&cache)))
 			ereport(ERROR,
@@ -77,13 +95,14 @@ relations_enter(void)
 		if (entered == cache.instance)
 			return &cache;
 		gate = cache.instance;
-		relations_lock_to_end(gate, AccessShareLock);
+		locked = relations_lock_to_end(gate, AccessShareLock);
 		if (cache_valid && cache.instance == gate)
 		{
 			entered = gate;
 			return &cache;
 		}
-		relations_unlock_early(gate, AccessShareLock);
+		if (locked)
+			relations_unlock_early(gate, AccessShareLock);
 	}
 }
 
@@ -128,18 +147,22 @@ relations_lock_for_drop(void)
 		return;
 	cache_valid = resolve_names(&cache);
 	if (cache_valid)
-		relations_lock_to_end(cache.instance, AccessExclusiveLock);
+		(void) relations_lock_to_end(cache.instance, AccessExclusiveLock);
 }
 
 /*
  * Locks a relation until the end of the transaction, even if the statement, the
- * cursor or the savepoint that we are called in ends before.
+ * cursor or the savepoint that we are called in ends before. Returns false if
+ * the transaction has had that lock.
  */
-void
+bool
 relations_lock_to_end(Oid relation, LOCKMODE mode)
 {
-	ResourceOwner caller = act_for_transaction();
+	ResourceOwner caller;
 
+	if (is_remembered(relation, mode))
+		return false;
+	caller = act_for_transaction();
 	PG_TRY();
 	{
 		LockRelationOid(relation, mode);
@@ -149,16 +172,33 @@ relations_lock_to_end(Oid relation, LOCKMODE mode)
 		CurrentResourceOwner = caller;
 	}
 	PG_END_TRY();
+	if (nlasting < MAX_REMEMBERED)
+		lasting[nlasting++] = (LastingLock) {relation, mode};
+	return true;
 }
 
-/* Releases a lock that relations_lock_to_end() took, if it turns out not to be needed. */
+/* Releases a lock that relations_lock_to_end() has taken just now, if it turns out not to be needed. */
 void
 relations_unlock_early(Oid relation, LOCKMODE mode)
 {
 	ResourceOwner caller = act_for_transaction();
 
+	if (is_remembered(relation, mode))
+		nlasting--;
 	UnlockRelationOid(relation, mode);
 	CurrentResourceOwner = caller;
+}
+
+/* Check whether a lock is among those that are remembered. */
+static bool
+is_remembered(Oid relation, LOCKMODE mode)
+{
+	for (int i = 0; i < nlasting; i++)
+	{
+		if (lasting[i].relation == relation && lasting[i].mode == mode)
+			return true;
+	}
+	return false;
 }
 
 /* Makes the transaction the current resource owner; returns the previous one. */
@@ -173,11 +213,14 @@ act_for_transaction(void)
 
 /* An XactCallback. */
 static void
-leave_gate(XactEvent event, void *arg)
+forget_locks(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE ||
 		event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PARALLEL_ABORT)
+	{
 		entered = InvalidOid;
+		nlasting = 0;
+	}
 }
 
 /* Looks the names up, and again if anything has changed meanwhile. */

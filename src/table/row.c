@@ -45,7 +45,7 @@ static void fill_indexes(Relation table, HeapTuple row);
 void
 row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull)
 {
-	Relation	index = index_open_on(table, key, RowExclusiveLock);
+	Relation	index = index_open_to_write(table, key);
 
 	row_append_with(table, index, key, ncolumns, values, isnull);
 	index_close(index, NoLock);
