@@ -87,10 +87,11 @@ log_size_check(void)
 {
 	static TimestampTz looked;
 	static int64 size;
-	TimestampTz now = clock_now();
+	TimestampTz now;
 
 	if (outbox_max_log_size == 0)
 		return;
+	now = clock_now();
 	if (now - looked > USECS_PER_SEC || log_size_is_full(size))
 	{
 		size = log_size();

@@ -105,7 +105,7 @@ record_look(const RecordName *name, RecordMemo *memo)
 {
 	RecordLook	found;
 
-	if (memo)
+	if (memo && name->dedup_store)
 	{
 		memo->looked_at = GetCurrentTimestamp();
 		memo->looked_at_clock = clock_now();

@@ -58,7 +58,8 @@ typedef struct RecordLook
  */
 typedef struct RecordMemo
 {
-	TimestampTz looked_at;		/* when the lookup began, by the wall clock */
+	TimestampTz looked_at;		/* if there is a store: when the lookup began,
+								 * by the wall clock */
 	TimestampTz looked_at_clock;	/* and by clock_now() */
 	bool		others_were_quiet;
 	int64		generation;
