@@ -173,12 +173,8 @@ place_of(const RecordName *name)
 static RecordLook
 claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo)
 {
-	RecordClaim claim;
+	RecordClaim claim = {.name = name, .memo = memo};
 
-	/* Field by field: the rings are large, and read again each time. */
-	claim.name = name;
-	claim.memo = memo;
-	claim.refusal = NULL;
 	for (;;)
 	{
 		LOCKTAG		tag;

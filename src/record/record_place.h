@@ -22,7 +22,7 @@ typedef struct RecordClaim
 	Relation	table;			/* that the record goes to */
 	Relation	index;			/* the ring: on its keys */
 	ErrorData  *refusal;		/* of the last insert, or NULL */
-	Rings		rings;			/* the ring: as they were before the look */
+	int64		generation;		/* the ring: of the rings, before the look */
 	bool		forgotten;		/* the ring: what is there does not count, and
 								 * is to be deleted */
 	struct KnownTable *known;	/* a custom record table: what is known of it */

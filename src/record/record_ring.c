@@ -56,7 +56,7 @@ static RecordLook read_record(TupleTableSlot *row, const SnapshotData *dirty);
 static RecordLook judge_look(const RecordName *name, RecordLook look, bool *forgotten);
 static void delete_forgotten(const Rings *rings, const RecordName *name);
 static void delete_from_segment(int segment, const pg_uuid_t *key);
-static RecordLook look_unless_known(const RecordClaim *claim);
+static RecordLook look_unless_known(const RecordClaim *claim, const Rings *rings);
 static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
 static bool has_expired(const Segment *segment, int64 retention);
 static bool others_are_quiet(const Ring *ring);
@@ -78,19 +78,19 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 {
 	for (;;)
 	{
-		Rings		rings;
+		const Rings *rings = rings_now();
+		int64		generation = rings->generation;
 		RecordLook	look;
 		bool		forgotten = false;
 
 		/* This must be noted before the lookup. */
-		rings_read(&rings);
 		if (memo)
 		{
-			memo->generation = rings.generation;
-			memo->others_were_quiet = others_are_quiet(&rings.ring[RING_RECORD]);
+			memo->generation = generation;
+			memo->others_were_quiet = others_are_quiet(&rings->ring[RING_RECORD]);
 		}
 
-		look = look_everywhere(name, &rings, NULL);
+		look = look_everywhere(name, rings, NULL);
 		if (look.fate == RECORD_COMMITTED)
 			look = judge_look(name, look, &forgotten);
 
@@ -102,7 +102,7 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 		 * What was found, too, may have expired since, and with it the
 		 * tombstone that would have told that it does not count.
 		 */
-		if (look.fate == RECORD_IN_PROGRESS || rings_generation() == rings.generation)
+		if (look.fate == RECORD_IN_PROGRESS || rings_generation() == generation)
 			return look;
 	}
 }
@@ -206,18 +206,20 @@ ring_claim_open(RecordClaim *claim)
 static RecordLook
 ring_claim_look(RecordClaim *claim)
 {
+	const Rings *rings;
 	RecordLook	look;
 
 	claim->table = ring_open_current(RING_RECORD);
 	claim->index = index_open_to_write(claim->table, COL_KEY);
-	rings_read(&claim->rings);
+	rings = rings_now();
+	claim->generation = rings->generation;
 	claim->forgotten = false;
-	look = judge_look(claim->name, look_unless_known(claim), &claim->forgotten);
+	look = judge_look(claim->name, look_unless_known(claim, rings), &claim->forgotten);
 	if (claim->forgotten && claim->name->is_restored)
 		look.fate = RECORD_COMMITTED;
 
 	/* What was found, too, may have expired since; see record_ring_look(). */
-	if (look.fate != RECORD_IN_PROGRESS && rings_generation() != claim->rings.generation)
+	if (look.fate != RECORD_IN_PROGRESS && rings_generation() != claim->generation)
 		look.fate = RECORD_UNKNOWN;
 	return look;
 }
@@ -227,7 +229,7 @@ static bool
 ring_claim_insert(RecordClaim *claim)
 {
 	if (claim->forgotten)
-		delete_forgotten(&claim->rings, claim->name);
+		delete_forgotten(rings_now(), claim->name);
 	append_record(claim);
 	return true;
 }
@@ -247,13 +249,13 @@ ring_claim_close(RecordClaim *claim)
  * and go away.
  */
 static RecordLook
-look_unless_known(const RecordClaim *claim)
+look_unless_known(const RecordClaim *claim, const Rings *rings)
 {
 	const RecordMemo *memo = claim->memo;
 
-	if (memo && memo->others_were_quiet && memo->generation == claim->rings.generation)
-		return look_into_segment(claim->rings.ring[RING_RECORD].current, claim->name, claim);
-	return look_everywhere(claim->name, &claim->rings, claim);
+	if (memo && memo->others_were_quiet && memo->generation == claim->generation)
+		return look_into_segment(rings->ring[RING_RECORD].current, claim->name, claim);
+	return look_everywhere(claim->name, rings, claim);
 }
 
 /*

@@ -67,7 +67,6 @@ static Rings known;
 static Oid	known_extension;	/* the extension that they belong to */
 static uint64 known_version = NO_VERSION;
 
-static const Rings *rings_now(void);
 static bool take_shared(const Relations *relations);
 static void load_rings(const Relations *relations, Rings *rings);
 static void load_segment(TupleTableSlot *row, Rings *rings);
@@ -76,10 +75,28 @@ static void share_rings(const Relations *relations, const Rings *rings);
 static int	index_of(const char *name, const char *const *names, int n);
 
 /*
- * Reads all rings: from shared memory, or from the table if there is no valid
- * copy. On a standby always from the table, because a copy there would not be
- * replaced.
+ * Returns the current state of all rings: from shared memory, or from the table
+ * if there is no valid copy. On a standby always from the table, because a copy
+ * there would not be replaced. The result stays where it is, but the next call
+ * of a function here may replace it by that of another generation.
  */
+const Rings *
+rings_now(void)
+{
+	const Relations *relations = relations_enter();
+	Rings		rings;
+
+	if (!take_shared(relations))
+	{
+		load_rings(relations, &rings);
+		share_rings(relations, &rings);
+		known = rings;
+		known_version = NO_VERSION;
+	}
+	return &known;
+}
+
+/* Copies the current state of all rings, for those that use it for longer. */
 void
 rings_read(Rings *rings)
 {
@@ -175,23 +192,6 @@ const char *
 segment_state_name(SegmentState state)
 {
 	return state_names[state];
-}
-
-/* Returns the current state of the rings; valid until the next call. */
-static const Rings *
-rings_now(void)
-{
-	const Relations *relations = relations_enter();
-	Rings		rings;
-
-	if (!take_shared(relations))
-	{
-		load_rings(relations, &rings);
-		share_rings(relations, &rings);
-		known = rings;
-		known_version = NO_VERSION;
-	}
-	return &known;
 }
 
 /*

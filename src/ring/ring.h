@@ -62,6 +62,7 @@ typedef struct Rings
 	Ring		ring[RING_KINDS];
 } Rings;
 
+extern const Rings *rings_now(void);
 extern void rings_read(Rings *rings);
 extern int64 rings_generation(void);
 extern int64 rings_shared_generation(void);
