@@ -6,7 +6,10 @@ CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
 SELECT segment AS log_segment FROM outbox.ring WHERE ring = 'log' AND state = 'current' \gset
 SELECT segment AS record_segment FROM outbox.ring WHERE ring = 'record' AND state = 'current' \gset
-SELECT max(nextval('outbox.message_id_seq')) AS last_id FROM generate_series(1, 200) \gset
+BEGIN;
+SELECT count(outbox_enqueue('earlier', 'x')) FROM generate_series(1, 200);
+SELECT max(id) AS last_id FROM log \gset
+ROLLBACK;
 SELECT (:log_segment + 2) % 4 AS other_log, (:record_segment + 3) % 8 AS other_record \gset
 
 -- as pg_restore does, while the message cannot have been sent yet

@@ -233,7 +233,8 @@ entry_init(DatabaseShared *shared, Oid database)
 		pg_atomic_init_u64(&shared->counters[i].endpoint, 0);
 		pg_atomic_init_u64(&shared->counters[i].duplicates, 0);
 	}
-	pg_atomic_init_u64(&shared->highest_id, 0);
+	pg_atomic_init_u64(&shared->next_id, 1);
+	pg_atomic_init_u64(&shared->last_id, 0);
 	pg_atomic_init_u64(&shared->cleanups_asked, 0);
 	pg_atomic_init_u64(&shared->cleanups_done, 0);
 	pg_atomic_init_u64(&shared->records_removed, 0);

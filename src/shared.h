@@ -144,7 +144,9 @@ typedef struct DatabaseShared
 	pg_atomic_uint64 duplicates;	/* of all endpoints */
 	EndpointCounter counters[COUNTED_ENDPOINTS];
 
-	pg_atomic_uint64 highest_id;	/* highest message id that was assigned */
+	pg_atomic_uint64 next_id;	/* message id to be drawn next */
+	pg_atomic_uint64 last_id;	/* last one that is reserved; 0 = none since
+								 * the start of the server */
 
 	pg_atomic_uint64 cleanups_asked;
 	pg_atomic_uint64 cleanups_done;

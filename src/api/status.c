@@ -14,7 +14,6 @@
 #include "access/tableam.h"
 #include "access/toast_internals.h"
 #include "access/detoast.h"
-#include "commands/sequence.h"
 #include "executor/tuptable.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -28,6 +27,7 @@
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
+#include "src/log/message_id.h"
 #include "src/log/window.h"
 #include "src/problem.h"
 #include "src/record/forgotten.h"
@@ -70,7 +70,6 @@ static void read_report(DispatcherReport *report);
 static void read_backlog(Backlog *backlog, const DispatcherReport *report);
 static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int segment, void *arg);
-static int64 last_message_id(void);
 static const char *dispatcher_state_name(DispatcherState state);
 static const char *redis_state_name(RedisState state);
 static bool show_message(TupleTableSlot *row, int segment, void *arg);
@@ -209,7 +208,7 @@ count_unopened(const Window *newest, Unopened *unopened)
 	unopened->lowest_id = PG_INT64_MAX;
 	log_scan(SnapshotSelf, newest->snapshot, snapshot_value_latest(), count_message, unopened);
 	if (!unopened->complete)
-		unopened->messages = Max(COUNT_LIMIT, last_message_id() - unopened->lowest_id + 1);
+		unopened->messages = Max(COUNT_LIMIT, message_id_last() - unopened->lowest_id + 1);
 }
 
 /* A LogReader. Ends the scan at COUNT_LIMIT; the rest is estimated. */
@@ -229,21 +228,6 @@ count_message(TupleTableSlot *row, int segment, void *arg)
 	if (unopened->oldest == 0 || at < unopened->oldest)
 		unopened->oldest = at;
 	return unopened->complete;
-}
-
-/* Returns the id drawn last. The caller needs no rights on the sequence. */
-static int64
-last_message_id(void)
-{
-	RowScan		scan;
-	int64		last = 0;
-	bool		isnull;
-
-	row_scan_begin(&scan, relations_enter()->message_id_seq);
-	if (row_scan_next(&scan))
-		last = DatumGetInt64(slot_getattr(scan.row, SEQ_COL_LASTVAL, &isnull));
-	row_scan_end(&scan);
-	return last;
 }
 
 /* Returns what outbox.status calls a state of the dispatcher. */

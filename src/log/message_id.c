@@ -3,8 +3,21 @@
  *		The numbers of messages, in the order of the calls.
  *
  * Called by everything that appends to the log, and by the dispatcher when it
- * starts. They come from outbox.message_id_seq, which a user may set back, as
- * scripts do after a restore; so the highest one is known in shared memory.
+ * starts. Ids come from outbox.message_id_seq, in blocks: a block is reserved by
+ * setting the sequence forward, and sessions draw from it in shared memory, each
+ * the id after the one that was drawn last by any of them. So ids are in the
+ * order of the calls, whoever has reserved the block.
+ *
+ *	 reserve	the sequence is set to the end of the block (WAL), under a lock on
+ *				it; then the block is published. What commits with an id of it has
+ *				its commit record behind that WAL record: if the one survives a
+ *				crash or reaches a standby, so does the other.
+ *	 draw		adds 1 to next_id, unless that is beyond last_id
+ *
+ * What is left of a block when the server goes down is never drawn. The sequence
+ * may be set back, as scripts do after a restore: next_id never goes back, and a
+ * block is above both. nextval() is not used: it changes what lastval() returns
+ * to the application.
  */
 #include "postgres.h"
 
@@ -14,41 +27,47 @@
 #include "storage/lmgr.h"
 #include "utils/fmgrprotos.h"
 
+#include "src/kill_point.h"
 #include "src/log/message_id.h"
 #include "src/ring/ring.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
+#include "src/table/row_scan.h"
 
-static int64 draw_id(void);
-static int64 draw_id_above(DatabaseShared *shared);
-static void note_id(DatabaseShared *shared, int64 id);
+#define BLOCK	64
+
+static bool draw_id(DatabaseShared *shared, int64 *id);
+static void reserve_block(DatabaseShared *shared);
+static int64 last_of_sequence(void);
+static void set_sequence(int64 last);
+static void raise_next_id(DatabaseShared *shared, int64 next);
 
 /*
  * Draws the id of the next message: greater than all that were drawn before,
- * even if the sequence has been set back, as scripts do after a restore.
+ * even if the sequence has been set back.
  */
 int64
 message_id_next(void)
 {
 	DatabaseShared *shared = shared_mine();
-	int64		before;
 	int64		id;
 
 	if (shared == NULL)
-		return draw_id();
+	{
+		LockRelationOid(relations_enter()->message_id_seq, ShareUpdateExclusiveLock);
+		id = last_of_sequence() + 1;
+		set_sequence(id);
+		UnlockRelationOid(relations_enter()->message_id_seq, ShareUpdateExclusiveLock);
+		return id;
+	}
 
 	/*
 	 * Make sure that shared memory is of this extension, and not of one that
 	 * was dropped.
 	 */
 	(void) rings_generation();
-
-	/* An id that was drawn before this look cannot be drawn again. */
-	before = pg_atomic_read_u64(&shared->highest_id);
-	id = draw_id();
-	if (id <= before)
-		id = draw_id_above(shared);
-	note_id(shared, id);
+	while (!draw_id(shared, &id))
+		reserve_block(shared);
 	return id;
 }
 
@@ -59,51 +78,105 @@ message_id_next(void)
 void
 message_id_note_used(int64 id)
 {
-	note_id(shared_mine(), id);
+	raise_next_id(shared_mine(), id + 1);
 }
 
-/* Draws an id without a check of privileges: callers need none on the sequence. */
-static int64
-draw_id(void)
+/* Returns the id drawn last, or a little more. The caller needs no rights on the sequence. */
+int64
+message_id_last(void)
 {
-	return nextval_internal(relations_enter()->message_id_seq, false);
+	DatabaseShared *shared = shared_mine();
+
+	if (shared && pg_atomic_read_u64(&shared->last_id) > 0)
+		return pg_atomic_read_u64(&shared->next_id) - 1;
+	return last_of_sequence();
+}
+
+/* Draws an id from the block in shared memory. Returns false if it is used up. */
+static bool
+draw_id(DatabaseShared *shared, int64 *id)
+{
+	uint64		next = pg_atomic_read_u64(&shared->next_id);
+
+	do
+	{
+		/* The end of a later block may be read, but then next_id has changed. */
+		pg_read_barrier();
+		if (next > pg_atomic_read_u64(&shared->last_id))
+			return false;
+	} while (!pg_atomic_compare_exchange_u64(&shared->next_id, &next, next + 1));
+	*id = next;
+	return true;
 }
 
 /*
- * Sets a sequence that was set back forward again, and draws an id. One process
- * does so at a time, and only while the ids that it draws are too low: so it
- * never sets the sequence back itself.
+ * Reserves the next block, unless another session has just done so. Takes
+ * ShareUpdateExclusiveLock on the sequence for that moment.
  */
-static int64
-draw_id_above(DatabaseShared *shared)
+static void
+reserve_block(DatabaseShared *shared)
 {
 	Oid			sequence = relations_enter()->message_id_seq;
-	Oid			user;
-	int			context;
-	int64		highest;
-	int64		id;
 
 	LockRelationOid(sequence, ShareUpdateExclusiveLock);
-	while ((id = draw_id()) <= (highest = pg_atomic_read_u64(&shared->highest_id)))
+	if (pg_atomic_read_u64(&shared->next_id) > pg_atomic_read_u64(&shared->last_id))
 	{
-		GetUserIdAndSecContext(&user, &context);
-		SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
-		(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(sequence), Int64GetDatum(highest));
-		SetUserIdAndSecContext(user, context);
-		ereport(LOG, (errmsg("outbox: the sequence of message ids was set back to %lld; it continues after %lld",
-							 (long long) id, (long long) highest)));
+		int64		last = last_of_sequence();
+		int64		drawn = pg_atomic_read_u64(&shared->next_id) - 1;
+
+		if (last < drawn)
+			ereport(LOG, (errmsg("outbox: the sequence of message ids was set back to %lld; it continues after %lld",
+								 (long long) last, (long long) drawn)));
+		last = Max(last, drawn);
+		set_sequence(last + BLOCK);
+		KILL_POINT("ids_reserved");
+
+		/* In this order: see draw_id(). */
+		raise_next_id(shared, last + 1);
+		pg_write_barrier();
+		pg_atomic_write_u64(&shared->last_id, last + BLOCK);
 	}
 	UnlockRelationOid(sequence, ShareUpdateExclusiveLock);
-	return id;
 }
 
-/* Raises the highest id that is known; it never goes down. */
-static void
-note_id(DatabaseShared *shared, int64 id)
+/* Returns the last value of the sequence; 0 if it has not been used. */
+static int64
+last_of_sequence(void)
 {
-	uint64		highest = pg_atomic_read_u64(&shared->highest_id);
+	RowScan		scan;
+	int64		last = 0;
+	bool		isnull;
 
-	while ((int64) highest < id &&
-		   !pg_atomic_compare_exchange_u64(&shared->highest_id, &highest, id))
+	row_scan_begin(&scan, relations_enter()->message_id_seq);
+	if (row_scan_next(&scan))
+	{
+		last = DatumGetInt64(slot_getattr(scan.row, SEQ_COL_LASTVAL, &isnull));
+		if (!DatumGetBool(slot_getattr(scan.row, SEQ_COL_CALLED, &isnull)))
+			last--;
+	}
+	row_scan_end(&scan);
+	return last;
+}
+
+/* Sets the sequence without a check of privileges: callers need none on it. */
+static void
+set_sequence(int64 last)
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
+	(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(relations_enter()->message_id_seq), Int64GetDatum(last));
+	SetUserIdAndSecContext(user, context);
+}
+
+/* Raises the id that is drawn next; it never goes down. */
+static void
+raise_next_id(DatabaseShared *shared, int64 next)
+{
+	uint64		now = pg_atomic_read_u64(&shared->next_id);
+
+	while ((int64) now < next && !pg_atomic_compare_exchange_u64(&shared->next_id, &now, next))
 		;
 }

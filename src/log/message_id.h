@@ -7,5 +7,6 @@
 
 extern int64 message_id_next(void);
 extern void message_id_note_used(int64 id);
+extern int64 message_id_last(void);
 
 #endif							/* OUTBOX_MESSAGE_ID_H */

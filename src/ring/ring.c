@@ -231,7 +231,10 @@ share_rings(const Relations *relations, const Rings *rings)
 		shared->rings.generation < rings->generation)
 	{
 		if (shared->extension != relations->extension)
-			pg_atomic_write_u64(&shared->highest_id, 0);
+		{
+			pg_atomic_write_u64(&shared->last_id, 0);
+			pg_atomic_write_u64(&shared->next_id, 1);
+		}
 		shared->rings = *rings;
 		shared->extension = relations->extension;
 		pg_atomic_fetch_add_u64(&shared->rings_version, 1);
