@@ -1,4 +1,4 @@
-"""make bench: compares the outbox with its rivals. compare.py FOLDER, for the results
+"""make bench: compares the outbox with its rivals. compare.py FOLDER [quick | smallest]
 
 A run is a list of steps. A step measures one thing in one round, and rounds take turns, so
 that a minute in which the machine is slow falls on all alike. Parts:
@@ -25,13 +25,13 @@ import rivals
 import throughput
 import wal
 from progress import Progress
-from steps import FULL, QUICK, Results
+from steps import SCALES, Results
 
 PARTS = {"throughput": throughput, "drain": drain, "delay": delay, "beside": beside, "wal": wal, "growth": growth}
 
 
-def main(folder):
-    scale = QUICK if os.environ.get("BENCH_QUICK") else FULL
+def main(folder, scale="full"):
+    scale = SCALES[scale]
     wanted = os.environ.get("BENCH_ONLY", "").split() or list(PARTS)
     steps = [step for name, part in PARTS.items() if name in wanted for step in part.steps(scale)]
     results = Results(machine.about(scale))
@@ -73,4 +73,4 @@ def write(results, folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -4,6 +4,7 @@ Bars end at the median, the best at the top; the thin line is from the lowest ro
 highest. The outbox's are darker.
 """
 import json
+import shutil
 import subprocess
 import sys
 
@@ -119,6 +120,9 @@ def loads(run):
 
 
 def draw(run, folder):
+    """Draws nothing where there is no gnuplot."""
+    if not shutil.which("gnuplot"):
+        return
     for name, part in (("on", ON), ("off", OFF)):
         bars(f"{folder}/callers-{name}.svg", f"Callers: transactions a second (synchronous_commit {name})",
              "share of the round-trip floor", shares(run, part, "callers", False))
