@@ -54,6 +54,13 @@ argument_msgid(FunctionCallInfo fcinfo, Oid type)
 	return text_to_cstring(PG_GETARG_TEXT_PP(0));
 }
 
+/* The same for a message that is to be opened: raises an error if the id cannot be that of one. */
+char *
+argument_new_msgid(FunctionCallInfo fcinfo, Oid type)
+{
+	return type == UUIDOID ? argument_msgid(fcinfo, type) : text_to_cstring(argument_name(fcinfo, 0, "msgid"));
+}
+
 /* Returns the endpoint that an argument names, or that outbox.endpoint names if it is NULL. */
 Endpoint
 argument_endpoint(FunctionCallInfo fcinfo, int arg)

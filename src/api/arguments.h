@@ -21,6 +21,7 @@ enum
 };
 
 extern char *argument_msgid(FunctionCallInfo fcinfo, Oid type);
+extern char *argument_new_msgid(FunctionCallInfo fcinfo, Oid type);
 extern Endpoint argument_endpoint(FunctionCallInfo fcinfo, int arg);
 extern Concurrency argument_concurrency(Datum value);
 extern text *argument_name(FunctionCallInfo fcinfo, int arg, const char *what);

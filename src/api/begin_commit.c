@@ -8,7 +8,6 @@
 
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "utils/builtins.h"
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
@@ -24,16 +23,14 @@ PG_FUNCTION_INFO_V1(outbox_commit);
 Datum
 outbox_begin_text(PG_FUNCTION_ARGS)
 {
-	text	   *msgid = argument_name(fcinfo, 0, "msgid");
-
-	PG_RETURN_BOOL(begin_message(fcinfo, text_to_cstring(msgid)));
+	PG_RETURN_BOOL(begin_message(fcinfo, argument_new_msgid(fcinfo, TEXTOID)));
 }
 
 /* outbox_begin(msgid uuid, endpoint text, concurrency text) */
 Datum
 outbox_begin_uuid(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(begin_message(fcinfo, argument_msgid(fcinfo, UUIDOID)));
+	PG_RETURN_BOOL(begin_message(fcinfo, argument_new_msgid(fcinfo, UUIDOID)));
 }
 
 /* outbox_commit() */
