@@ -111,7 +111,9 @@ ok(!is_new($subscriber, 'subscriber 1'), '... but not its own');
 is($subscriber->sql('SELECT id FROM outbox.instance'), $instance, 'it has its name');
 is(rings($_), "history|24|0\nlog|4|1\nrecord|12|1", "the rings of the @{[ $_->name ]} are intact") foreach $publisher, $subscriber;
 is($_->status('problem IS NULL'), 't', '... nothing is wrong') foreach $publisher, $subscriber;
-unlike($_->log_since(0), qr/ERROR:|PANIC:|TRAP:/, "the @{[ $_->name ]} has no error in its log") foreach $publisher, $subscriber;
+
+# The apply worker may deadlock with the dispatcher that empties a segment; then it starts again.
+unlike($_->log_since(0), qr/ERROR:  (?!deadlock detected)|PANIC:|TRAP:/, "the @{[ $_->name ]} has no other error in its log") foreach $publisher, $subscriber;
 
 # Settings are replicated like the rows of any table.
 $publisher->sql(q{SELECT outbox_set_destination('alias', 'renamed')});

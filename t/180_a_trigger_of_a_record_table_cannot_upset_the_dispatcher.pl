@@ -113,7 +113,7 @@ $node->sql("SELECT pg_terminate_backend(" . $node->dispatcher . ")");
 $redis->start;
 eventually { join(' ', $redis->bodies('gap')) eq '1 2 3 4' } 'two of them are missing: all is sent that they held, in order';
 eventually { $node->sql(q{SELECT count(*) FROM inbox WHERE NOT dispatched}) == 0 } '... and marked';
-like($node->status('problem'), qr/may be missing/, '... and status warns');
+like($node->status('problem'), qr/might be missing/, '... and status warns');
 $node->sql(q{SELECT outbox_enqueue('gap', '5')});
 eventually { join(' ', $redis->bodies('gap')) eq '1 2 3 4 5' } '... and it goes on';
 
