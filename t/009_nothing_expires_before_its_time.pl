@@ -16,16 +16,10 @@ outbox.replay_window = '1s'
 outbox.cleanup_interval = '100ms'
 END
 
-sub handling
-{
-	my ($msgid, $arguments) = @_;
-	return "BEGIN; SELECT outbox_begin('$msgid'" . ($arguments // '') . '); '
-	  . "SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT";
-}
-
 sub handle
 {
-	$node->sql(handling(@_));
+	my ($msgid, $arguments) = @_;
+	$node->sql("BEGIN; SELECT outbox_begin('$msgid'" . ($arguments // '') . "); SELECT outbox_enqueue('d', '$msgid'); SELECT outbox_commit(); COMMIT");
 	return;
 }
 
@@ -73,7 +67,7 @@ my $return = time;
 $redis->start;
 eventually { $redis->count('d') == 10 } 'they are sent when Redis is there';
 is_exactly_once([ $redis->bodies('d') ], [ map { "m$_" } 1 .. 10 ], '... each once');
-ok(!is_new('m1'), 'sent, the records are still there');
+ok(!is_new('m1') || time - $return >= 1, 'sent, the records are still there');
 eventually { is_new('m1') } 'and expire in the end';
 cmp_ok(time - $return, '>=', 1, '... not before the retention has passed since they were sent');
 eventually { rows('record') == 0 } 'no record stays on disk';
@@ -116,8 +110,8 @@ $node->sql(q{SELECT outbox_drop_endpoint('patient')});
 $node->wait_until_sent;
 eventually { rows('record') == 0 } 'without its endpoint that record expires too';
 $node->set('outbox.cleanup_interval' => -1);
-# One session does this, for it must be quick: records in several segments would be compacted.
-$node->sql(join '; ', map { handling("n$_") } 1 .. 10);
+# In one transaction, so that they are in one segment: records in several ones would be compacted.
+$node->sql('BEGIN; ' . join('', map { "SELECT outbox_begin('n$_'); SELECT outbox_enqueue('d', 'n$_'); SELECT outbox_commit();" } 1 .. 10) . 'COMMIT');
 $node->wait_until_sent;
 let_pass(3);
 is(rows('record'), 10, 'with outbox.cleanup_interval = -1 nothing is removed');

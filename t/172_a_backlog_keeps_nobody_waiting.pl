@@ -9,7 +9,7 @@ use Redis;
 use Test::More;
 use Time::HiRes 'usleep';
 
-use constant MESSAGES => 20_000;
+use constant MESSAGES => 50_000;
 
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "outbox.dispatch = off\noutbox.batch_size = 1");
