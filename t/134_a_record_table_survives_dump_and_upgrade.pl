@@ -45,7 +45,7 @@ sub check_later
 }
 
 $old->handle('m1', 'shop');
-is($old->sql(q{SELECT outbox_wait('m1', 'shop')}), 't', 'one message is sent');
+is($old->sql(q{SELECT outbox_wait('m1', 'shop', '3 min')}), 't', 'one message is sent');
 $old->sql('SELECT pg_sleep(1.5)');
 $redis->stop;
 $old->handle('m2', 'shop');
@@ -81,8 +81,8 @@ $new->start;
 is($new->sql(q{SELECT outbox_begin('m2', 'shop'), outbox_begin('m4', 'shop')}), 'f|f', 'ids are known after pg_upgrade');
 is($new->sql(q{SELECT done FROM shop."In Box" WHERE ref = 'm4'}), 'f', '... one is to be marked');
 $redis->start;
-is($new->sql(q{SELECT outbox_wait('m4', 'shop')}), 't', '... and is');
+is($new->sql(q{SELECT outbox_wait('m4', 'shop', '3 min')}), 't', '... and is');
 is(scalar(grep { $_ eq 'm4' } $redis->bodies('d')), 1, 'its message was sent once');
-is($new->status('problem IS NULL'), 't', 'nothing is wrong');
+eventually { $new->status('problem IS NULL') eq 't' } 'nothing is wrong';
 
 done_testing();

@@ -67,7 +67,7 @@ foreach my $kind (sort keys %url)
 	my $took = seconds { eventually { $redis->count($kind) == 22 } '... and those of others' };
 	cmp_ok($took, '<', 60, '... without waiting for the store');
 	is($node->status('pending', $kind), 0, '... nothing is pending');
-	is($node->sql("SELECT outbox_wait('plain 20', 'plain', '10 s')", $kind), 't', '... and outbox_wait() knows');
+	is($node->sql("SELECT outbox_wait('plain 20', 'plain', '60 s')", $kind), 't', '... and outbox_wait() knows');
 
 	# Nothing expires meanwhile.
 	my $until = $node->sql("SELECT clock_timestamp() + interval '4 s'");
