@@ -31,7 +31,7 @@ sub connections { return ($redis->command('INFO', 'commandstats') =~ /cmdstat_sc
 
 # A transaction that goes on when its segment is not the current one any more.
 enqueue('early');
-my $session = $node->background_psql('postgres');
+my $session = $node->session;
 $session->query_safe(q{BEGIN; SELECT outbox_enqueue('d', 'long')});
 my $segment = $node->sql(q{SELECT max(substr(relname, 5)) FROM pg_locks l JOIN pg_class c ON c.oid = relation WHERE relname ~ '^log_\d$' AND mode = 'RowExclusiveLock'});
 like($segment, qr/^\d$/, 'a transaction writes to a segment');
