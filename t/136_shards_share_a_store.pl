@@ -9,7 +9,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, extension => 0);
+my $node = Outbox->create('main', redis => $redis, extension => 0, conf => "outbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'");
 my $redis_store = Redis->new;
 
 # The PostgreSQL store is a server of its own that sends nothing.

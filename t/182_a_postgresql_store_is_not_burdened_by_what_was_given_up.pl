@@ -9,7 +9,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '300ms'");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'");
 my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'");
 $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
 $node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '" . $server->store_url('shard') . "')");
@@ -20,7 +20,7 @@ $node->sql(q{BEGIN; SELECT outbox_begin('m 0', 'stored'), outbox_commit(); COMMI
 eventually { $server->sql('SELECT sum(n_live_tup) FROM pg_stat_all_tables WHERE relname ~ \'^record_\'') > 0 } 'an id comes to the store';
 my $locker = $server->session;
 $locker->query_safe('BEGIN; LOCK TABLE outbox.endpoint IN ACCESS EXCLUSIVE MODE');
-like($node->sql_error(qq{BEGIN; SELECT outbox_begin('m $_', 'stored')}), qr/^08006: could not look up the message in the deduplication store/, "somebody has locked it, a look is given up: $_")
+like($node->sql_error(qq{SET outbox.command_timeout = '300ms'; BEGIN; SELECT outbox_begin('m $_', 'stored')}), qr/^08006: could not look up the message in the deduplication store/, "somebody has locked it, a look is given up: $_")
   foreach 1 .. 10;
 eventually { queries() <= 1 } '... and what was given up ends there';
 $locker->query_safe('ROLLBACK');

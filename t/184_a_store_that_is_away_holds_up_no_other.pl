@@ -11,7 +11,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my %store = (away => Redis->new, here => Redis->new);
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '500ms'\noutbox.connect_timeout = '500ms'");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'");
 
 $node->sql(<<'END_OF_SQL');
 CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean, dispatched_at timestamptz);

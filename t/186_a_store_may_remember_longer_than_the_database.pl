@@ -13,6 +13,8 @@ my $node = Outbox->create('main', redis => $redis, extension => 0, conf => <<'EN
 outbox.retention = '1s'
 outbox.replay_window = '1s'
 outbox.cleanup_interval = '100ms'
+outbox.command_timeout = '60s'
+outbox.connect_timeout = '60s'
 END
 my $redis_store = Redis->new;
 my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'\noutbox.retention = '1h'");

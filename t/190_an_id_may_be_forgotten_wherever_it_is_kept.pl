@@ -12,7 +12,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => $Compaction::small_segments);
+my $node = Outbox->create('main', redis => $redis, conf => "$Compaction::small_segments\noutbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'\n");
 prepare($node);
 
 sub claim
