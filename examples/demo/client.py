@@ -37,7 +37,7 @@ TIMED = "0"  # last digit of the messages whose commit is timed
 
 def main(conninfo, stream):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo decides when to stop
-    # Errors are answers here: no word from psycopg that the rest of a pipeline was skipped.
+    # Errors are answers here: psycopg must not warn that the rest of a pipeline was skipped.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     connection = connect(conninfo)
     answer(outcome="ready")
@@ -75,7 +75,7 @@ def handle(connection, message, stream):
         connection.execute("SELECT outbox_commit()")
         connection.execute("COMMIT")
         if message["id"].endswith(TIMED):
-            # The server runs this right behind the commit, so it tells when that was done.
+            # The server runs this right after the commit, so it shows when that was done.
             clock = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         else:
             clock = None

@@ -200,7 +200,7 @@ class Demo:
     # What is shown
 
     def note_lost_connection(self):
-        """When a server process dies, all clients tell us, within a second or so."""
+        """When a server process dies, all clients report it, within a second or so."""
         now = time.monotonic()
         if now > self.broken_at + 3:
             self.display.note("clients lost their connections; what they had is delivered again")

@@ -9,7 +9,7 @@ import collections
 import random
 
 ACCOUNTS, TELLERS = 100_000, 10  # of each branch, as pgbench makes them
-TWICE = 20  # each so manieth message is delivered twice
+TWICE = 20  # one in so many messages is delivered twice
 
 
 class Intake:

@@ -90,7 +90,7 @@ class Server:
 
 
 class Postgres(Server):
-    """PostgreSQL as the path has it, with all its settings as they come, but for these."""
+    """The PostgreSQL of the path, with default settings except these."""
 
     name = "postmaster"
     stop_signal = signal.SIGINT  # fast shutdown
@@ -131,7 +131,7 @@ class Postgres(Server):
 
 
 class Redis(Server):
-    """A Redis that answers only when what it has is on disk: so a kill takes nothing that it acknowledged."""
+    """A Redis that answers only when its data are on disk, so that a kill loses nothing that it acknowledged."""
 
     name = "redis-server"
     stop_signal = signal.SIGTERM

@@ -65,7 +65,7 @@ class Client(Worker):
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died; its end of output will tell
+            pass  # it died, which the end of its output will show
 
     def answers(self):
         answers = super().answers()
@@ -84,7 +84,7 @@ class Probe(Worker):
     def __init__(self, redis_url, stream):
         self.redis_url = redis_url
         self.stream = stream
-        self.last = self.FIRST  # newest entry that it has told us of
+        self.last = self.FIRST  # newest entry that it has reported
 
     def arguments(self):
         return self.redis_url, self.stream, self.last
