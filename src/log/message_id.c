@@ -6,7 +6,7 @@
  * starts. Ids come from outbox.message_id_seq, in blocks: a block is reserved by
  * setting the sequence forward, and sessions draw from it in shared memory, each
  * the id after the one that was drawn last by any of them. So ids are in the
- * order of the calls, whoever has reserved the block.
+ * order of the calls, whichever session has reserved the block.
  *
  *	 reserve	the sequence is set to the end of the block (WAL), under a lock on
  *				it; then the block is published. What commits with an id of it has

@@ -357,7 +357,10 @@ read_record(TupleTableSlot *row, const SnapshotData *dirty)
 	else
 		look.xmin = XidFromFullTransactionId(look.tx);
 
-	/* The transaction that deletes it claims the id again: see delete_forgotten(). */
+	/*
+	 * The transaction that deletes it claims the id again: see
+	 * delete_forgotten().
+	 */
 	if (TransactionIdIsValid(dirty->xmax))
 	{
 		look.fate = RECORD_IN_PROGRESS;
