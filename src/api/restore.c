@@ -40,6 +40,9 @@ static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot,
 static bool is_dispatcher(void);
 static bool is_incomplete(TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
+static bool is_segment_of(RingKind kind, Oid relation);
+static void restore_deferred(TupleTableSlot *row);
+static void restore_message(TupleTableSlot *row);
 static void restore_compacted(TupleTableSlot *row);
 static void restore_record(TupleTableSlot *row);
 
@@ -203,63 +206,72 @@ is_incomplete(TupleTableSlot *row)
 	return false;
 }
 
-/* Restores a row of any of our tables. What was deferred starts again as an ordinary message. */
+/* Restores a row of any of our tables. */
 static void
 restore_row(Oid relation, TupleTableSlot *row)
 {
 	const Relations *relations = relations_enter();
-	Message		message;
-	Deferred	deferred;
 	bool		isnull;
 
 	if (relation == relations->deferred)
-	{
-		deferred_read_row(row, &deferred);
-		if (deferred.state == DEFERRED_SCHEDULED)
-			deferred.message.deliver_at = deferred.next_attempt;
-
-		/* One that could not even be read when it was dumped. */
-		if (deferred.message.body == NULL)
-			return;
-		entry_check(&deferred.message);
-		deferred.message.id = message_id_next();
-		log_append(&deferred.message);
-		log_append_receipt_of(&deferred.message);
-		return;
-	}
-	for (int n = 0; n < relations->nsegments[RING_LOG]; n++)
-	{
-		if (relation == relations->segments[RING_LOG][n].table)
-		{
-			log_row_message(row, &message);
-			if (message.dest)
-				entry_check(&message);
-			message.id = message_id_next();
-			log_append(&message);
-
-			/*
-			 * It was deferred when it was dumped: its first receipt may have
-			 * been passed over.
-			 */
-			if (message.dest && !FullTransactionIdIsValid(message.tx))
-				log_append_receipt_of(&message);
-			return;
-		}
-	}
-	if (relation == relations->forgotten)
-	{
+		restore_deferred(row);
+	else if (relation == relations->forgotten)
 		record_ring_restore_forgotten(DatumGetUUIDP(slot_getattr(row, 1, &isnull)));
-		return;
-	}
-	for (int n = 0; n < relations->nsegments[RING_HISTORY]; n++)
+	else if (is_segment_of(RING_LOG, relation))
+		restore_message(row);
+	else if (is_segment_of(RING_HISTORY, relation))
+		restore_compacted(row);
+	else
+		restore_record(row);
+}
+
+/* Check whether a table is a segment of a ring. */
+static bool
+is_segment_of(RingKind kind, Oid relation)
+{
+	const Relations *relations = relations_enter();
+
+	for (int n = 0; n < relations->nsegments[kind]; n++)
 	{
-		if (relation == relations->segments[RING_HISTORY][n].table)
-		{
-			restore_compacted(row);
-			return;
-		}
+		if (relations->segments[kind][n].table == relation)
+			return true;
 	}
-	restore_record(row);
+	return false;
+}
+
+/* What was deferred starts again as an ordinary message, unless it could not even be read when it was dumped. */
+static void
+restore_deferred(TupleTableSlot *row)
+{
+	Deferred	deferred;
+
+	deferred_read_row(row, &deferred);
+	if (deferred.state == DEFERRED_SCHEDULED)
+		deferred.message.deliver_at = deferred.next_attempt;
+	if (deferred.message.body == NULL)
+		return;
+	entry_check(&deferred.message);
+	deferred.message.id = message_id_next();
+	log_append(&deferred.message);
+	log_append_receipt_of(&deferred.message);
+}
+
+/*
+ * Restores a message or a receipt. A message that was deferred when it was dumped gets a
+ * receipt again: the first one may have been passed over.
+ */
+static void
+restore_message(TupleTableSlot *row)
+{
+	Message		message;
+
+	log_row_message(row, &message);
+	if (message.dest)
+		entry_check(&message);
+	message.id = message_id_next();
+	log_append(&message);
+	if (message.dest && !FullTransactionIdIsValid(message.tx))
+		log_append_receipt_of(&message);
 }
 
 /* What was compacted starts again as ordinary records of which only the key is known. */

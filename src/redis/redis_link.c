@@ -59,13 +59,13 @@ struct RedisLink
 	char		error[LINK_ERROR_BYTES];
 };
 
+static redisReply *take_reply(RedisLink *link);
 static size_t unsent_bytes(const RedisLink *link);
 static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
 static bool await_socket(RedisLink *link, TimestampTz deadline);
 static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
 static int	wait_for_socket(RedisLink *link, int events, TimestampTz deadline);
-static TimestampTz deadline_after(int ms);
 
 /* Makes a closed link, which lives until redis_link_free(). */
 RedisLink *
@@ -267,23 +267,11 @@ redis_link_receive(RedisLink *link)
 
 	while (link->redis)
 	{
-		void	   *reply = NULL;
+		redisReply *reply = take_reply(link);
 		int			events;
 
-		if (redisGetReplyFromReader(link->redis, &reply) != REDIS_OK)
-		{
-			redis_link_fail(link, "invalid reply: %s", link->redis->errstr);
-			break;
-		}
-		if (reply)
-		{
-			link->received = link->redis->reader->len - link->redis->reader->pos;
+		if (reply || link->redis == NULL)
 			return reply;
-		}
-
-		events = WL_SOCKET_READABLE;
-		if (link->stuck || link->out.cursor < link->out.len)
-			events |= WL_SOCKET_WRITEABLE;
 		if (is_late)
 		{
 			redis_link_fail(link, "it did not answer within %ld ms", TimestampDifferenceMilliseconds(begun, deadline));
@@ -291,6 +279,9 @@ redis_link_receive(RedisLink *link)
 		}
 		if (link->limit)
 			deadline = Min(deadline, link->limit);
+		events = WL_SOCKET_READABLE;
+		if (link->stuck || link->out.cursor < link->out.len)
+			events |= WL_SOCKET_WRITEABLE;
 		events = wait_for_socket(link, events, deadline);
 
 		/* Read what is there even so: `attend` may have taken long. */
@@ -303,10 +294,26 @@ redis_link_receive(RedisLink *link)
 		{
 			to_send = unsent_bytes(link);
 			begun = clock_now();
-			deadline = deadline_after(outbox_command_timeout);
+			deadline = TimestampTzPlusMilliseconds(begun, outbox_command_timeout);
 		}
 	}
 	return NULL;
+}
+
+/* Returns the next reply if all of it has been read; NULL if it has not, or the link failed. */
+static redisReply *
+take_reply(RedisLink *link)
+{
+	void	   *reply = NULL;
+
+	if (redisGetReplyFromReader(link->redis, &reply) != REDIS_OK)
+	{
+		redis_link_fail(link, "invalid reply: %s", link->redis->errstr);
+		return NULL;
+	}
+	if (reply)
+		link->received = link->redis->reader->len - link->redis->reader->pos;
+	return reply;
 }
 
 /* Sends one command, given as strings, and waits for its reply. */
@@ -434,11 +441,4 @@ static int
 wait_for_socket(RedisLink *link, int events, TimestampTz deadline)
 {
 	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
-}
-
-/* Returns the time, by clock_now(), that is a number of milliseconds from now. */
-static TimestampTz
-deadline_after(int ms)
-{
-	return TimestampTzPlusMilliseconds(clock_now(), ms);
 }
