@@ -1,6 +1,6 @@
 /*
  * limits.h
- *		The limits on arguments of callers.
+ *		The limits on arguments of callers, and on what is sent at once.
  */
 #ifndef OUTBOX_LIMITS_H
 #define OUTBOX_LIMITS_H
@@ -12,5 +12,8 @@
 #define MAX_BODY_BYTES	(64 * 1024 * 1024)
 #define MAX_HEADERS		1000	/* Lua passes at most 8000 values to a command */
 #define MAX_HEADER_BYTES (1024 * 1024)	/* of all names and values together */
+
+/* The limit of outbox.batch_size. */
+#define MAX_BATCH_SIZE	10000
 
 #endif							/* OUTBOX_LIMITS_H */

@@ -14,6 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
+#include "src/limits.h"
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
 
@@ -190,7 +191,7 @@ define_dispatch_settings(void)
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.batch_size",
 							"Sets the maximum number of messages sent to Redis in one step.",
-							NULL, &outbox_batch_size, 500, 1, 10000,
+							NULL, &outbox_batch_size, 500, 1, MAX_BATCH_SIZE,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_attempts",
 							"Sets the number of attempts to send a message that its destination refuses before it is dead.",

@@ -82,7 +82,7 @@ batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
 			return false;
 		strlcpy(batch->builds_on, fence, sizeof(batch->builds_on));
 		batch->prefix = fence_write_prefix(batch->fence, window->number, &window->uuid, call->connection);
-		command_begin_page(call, batch->fence, fence);
+		command_begin_page(call, fence);
 		if (try_page(batch, window, first, end, fresh, &failure))
 			break;
 		if (!deferral_reload())
@@ -95,7 +95,7 @@ batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
 	batch_fence_after(batch, window, batch->n, batch->fence);
 	KILL_POINT("page_read");
 	transaction_commit();
-	command_end_page();
+	command_end_page(batch->fence);
 	MemoryContextReset(page_context);
 	return true;
 }

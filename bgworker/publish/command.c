@@ -9,14 +9,21 @@
 #include "postgres.h"
 
 #include "lib/stringinfo.h"
+#include "utils/builtins.h"
 
 #include "bgworker/defer/destination.h"
 #include "bgworker/publish/command.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/release.lua.h"
+#include "src/limits.h"
 #include "src/log/entry.h"
 #include "src/redis/resp.h"
 #include "src/settings.h"
+
+#define HEADER_BYTES	16		/* before the arguments, for their number */
+#define COUNT_DIGITS	5		/* of the number of messages in a group */
+
+StaticAssertDecl(MAX_BATCH_SIZE < 100000, "a group must not have more messages than COUNT_DIGITS can say");
 
 /*
  * A command. The lease may be renewed while the commit of a page waits for the
@@ -24,17 +31,41 @@
  */
 typedef struct Command
 {
-	StringInfoData arguments;
+	StringInfoData arguments;	/* behind room for the header */
 	int			narguments;
 } Command;
+
+/*
+ * The messages at the end of the page that have the same stream and the same
+ * names. These are written once, before the values of all of them.
+ */
+typedef struct Group
+{
+	int			n;				/* messages; 0 = there is no group yet */
+	int			count_at;		/* where in the arguments their number is */
+	StringInfoData dest;
+	int			maxlen;
+	bool		has_cause;
+	bool		has_headers;
+	StringInfoData names;		/* if they have headers; as they are sent */
+} Group;
 
 static Command page_command;
 static Command short_command;
 static Command *command = &short_command;	/* the one that was made last */
-static StringInfoData header;
+static Group group;
+static StringInfoData ids;		/* of the messages of the page */
+static StringInfoData names;	/* of a message */
 
+static void begin_group(const Message *message, const Destination *destination, int maxlen, bool is_alike);
+static void end_group(void);
+static bool has_dest_of_group(const Message *message);
+static bool is_like_group(const Message *message, int maxlen);
+static void collect_names(const Message *message, StringInfo collected);
+static void put_bytes(const char *bytes, size_t size, void *arg);
 static void clear_command(Command *which);
-static void begin_script(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence);
+static void begin_script(Command *which, const ScriptCall *call, const char *old_fence);
+static void end_script(const char *all_ids, const char *new_fence);
 static void add_bytes(const char *bytes, size_t size, void *arg);
 static void add_argument(const char *data, size_t size);
 static void add_string(const char *string);
@@ -46,14 +77,19 @@ command_init(void)
 {
 	initStringInfo(&page_command.arguments);
 	initStringInfo(&short_command.arguments);
-	initStringInfo(&header);
+	initStringInfo(&group.dest);
+	initStringInfo(&group.names);
+	initStringInfo(&ids);
+	initStringInfo(&names);
 }
 
 /* Begins the run of the script for a page of messages, which are added next. */
 void
-command_begin_page(const ScriptCall *call, const char *new_fence, const char *old_fence)
+command_begin_page(const ScriptCall *call, const char *old_fence)
 {
-	begin_script(&page_command, call, new_fence, old_fence);
+	begin_script(&page_command, call, old_fence);
+	group.n = 0;
+	resetStringInfo(&ids);
 }
 
 /* Adds a message to the page. */
@@ -61,13 +97,18 @@ void
 command_add_message(const Message *message)
 {
 	const Destination *destination = destination_find(message->dest);
-	const text *stream = destination && destination->stream ? destination->stream : message->dest;
+	int			maxlen = destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen;
+	bool		is_alike = is_like_group(message, maxlen);
+	char		id[24];
+	int			digits = pg_lltoa(message->id, id);
 
-	add_number(message->id);
-	entry_write_text(stream, add_bytes, NULL);
-	add_number(destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen);
-	add_number(entry_count_fields(message));
-	entry_write(message, add_bytes, NULL);
+	if (!is_alike || !has_dest_of_group(message))
+		begin_group(message, destination, maxlen, is_alike);
+	entry_write(message, ENTRY_VALUES, add_bytes, NULL);
+	group.n++;
+
+	id[digits++] = ' ';
+	appendBinaryStringInfo(&ids, id, digits);
 }
 
 /* Returns the current size of the command of the page. */
@@ -77,11 +118,13 @@ command_page_bytes(void)
 	return page_command.arguments.len;
 }
 
-/* Completes the page: command_send() sends it. */
+/* Completes the page, which brings the fence to a new value: command_send() sends it. */
 void
-command_end_page(void)
+command_end_page(const char *new_fence)
 {
 	command = &page_command;
+	end_group();
+	end_script(ids.data, new_fence);
 }
 
 /* Removes all messages from the page. */
@@ -98,7 +141,8 @@ command_clear_page(void)
 void
 command_make_empty(const ScriptCall *call, const char *new_fence, const char *fence)
 {
-	begin_script(&short_command, call, new_fence, fence);
+	begin_script(&short_command, call, fence);
+	end_script("", new_fence);
 }
 
 /* Makes the command that releases the lease. */
@@ -117,10 +161,89 @@ command_make_release(const ScriptCall *call)
 bool
 command_send(RedisLink *link)
 {
-	resetStringInfo(&header);
-	resp_put_array(&header, command->narguments);
-	return redis_link_send(link, header.data, header.len) &&
-		redis_link_send_buffer(link, &command->arguments);
+	StringInfo	arguments = &command->arguments;
+	char		header[HEADER_BYTES + 1];
+	int			length = snprintf(header, sizeof(header), "*%d\r\n", command->narguments);
+
+	arguments->cursor = HEADER_BYTES - length;
+	memcpy(arguments->data + arguments->cursor, header, length);
+	return redis_link_send_buffer(link, arguments);
+}
+
+/*
+ * Begins a group with a message. `is_alike` tells that everything but its
+ * stream is as in the group before.
+ */
+static void
+begin_group(const Message *message, const Destination *destination, int maxlen, bool is_alike)
+{
+	static const char no_count[COUNT_DIGITS] = {'0', '0', '0', '0', '0'};
+
+	end_group();
+	add_argument(no_count, COUNT_DIGITS);
+	group.count_at = command->arguments.len - COUNT_DIGITS - strlen("\r\n");
+	entry_write_text(destination && destination->stream ? destination->stream : message->dest, add_bytes, NULL);
+	add_number(is_alike ? 0 : entry_count_fields(message) / 2);
+	if (!is_alike)
+	{
+		add_number(maxlen);
+		entry_write(message, ENTRY_NAMES, add_bytes, NULL);
+	}
+
+	group.n = 0;
+	resetStringInfo(&group.dest);
+	appendBinaryStringInfo(&group.dest, VARDATA_ANY(message->dest), VARSIZE_ANY_EXHDR(message->dest));
+	group.maxlen = maxlen;
+	group.has_cause = message->cause != NULL;
+	group.has_headers = message->headers != NULL;
+	if (group.has_headers && !is_alike)
+		collect_names(message, &group.names);
+}
+
+/* Writes how many messages the group has, if there is one. */
+static void
+end_group(void)
+{
+	char	   *count = command->arguments.data + group.count_at;
+
+	for (int i = COUNT_DIGITS - 1, n = group.n; n > 0; i--, n /= 10)
+		count[i] = '0' + n % 10;
+}
+
+/* Check whether a message has the destination of the group, which must be there. */
+static bool
+has_dest_of_group(const Message *message)
+{
+	return group.dest.len == VARSIZE_ANY_EXHDR(message->dest) &&
+		memcmp(group.dest.data, VARDATA_ANY(message->dest), group.dest.len) == 0;
+}
+
+/* Check whether there is a group that differs from a message in its stream at most. */
+static bool
+is_like_group(const Message *message, int maxlen)
+{
+	if (group.n == 0 || maxlen != group.maxlen ||
+		(message->cause != NULL) != group.has_cause || (message->headers != NULL) != group.has_headers)
+		return false;
+	if (!group.has_headers)
+		return true;
+	collect_names(message, &names);
+	return names.len == group.names.len && memcmp(names.data, group.names.data, names.len) == 0;
+}
+
+/* Writes the names of a message into a buffer. */
+static void
+collect_names(const Message *message, StringInfo collected)
+{
+	resetStringInfo(collected);
+	entry_write(message, ENTRY_NAMES, put_bytes, collected);
+}
+
+/* An EntrySink. */
+static void
+put_bytes(const char *bytes, size_t size, void *arg)
+{
+	resp_put(arg, bytes, size);
 }
 
 /* Empties a command, and makes it the one that is being written. */
@@ -129,12 +252,13 @@ clear_command(Command *which)
 {
 	command = which;
 	redis_link_empty_buffer(&command->arguments);
+	appendStringInfoSpaces(&command->arguments, HEADER_BYTES);
 	command->narguments = 0;
 }
 
-/* Begins a run of the script: all arguments but the messages (publish.lua). */
+/* Begins a run of the script: the arguments before the messages (publish.lua). */
 static void
-begin_script(Command *which, const ScriptCall *call, const char *new_fence, const char *old_fence)
+begin_script(Command *which, const ScriptCall *call, const char *old_fence)
 {
 	clear_command(which);
 	add_string("EVALSHA");
@@ -143,9 +267,16 @@ begin_script(Command *which, const ScriptCall *call, const char *new_fence, cons
 	add_string(call->fence_key);
 	add_string(call->lease_key);
 	add_string(old_fence);
-	add_string(new_fence);
 	add_string(lease_value());
 	add_number(LEASE_MS);
+}
+
+/* Ends it: the arguments behind the messages. */
+static void
+end_script(const char *all_ids, const char *new_fence)
+{
+	add_string(all_ids);
+	add_string(new_fence);
 }
 
 /* An EntrySink. */

@@ -19,10 +19,10 @@ typedef struct ScriptCall
 } ScriptCall;
 
 extern void command_init(void);
-extern void command_begin_page(const ScriptCall *call, const char *new_fence, const char *old_fence);
+extern void command_begin_page(const ScriptCall *call, const char *old_fence);
 extern void command_add_message(const Message *message);
 extern size_t command_page_bytes(void);
-extern void command_end_page(void);
+extern void command_end_page(const char *new_fence);
 extern void command_clear_page(void);
 extern void command_make_empty(const ScriptCall *call, const char *new_fence, const char *fence);
 extern void command_make_release(const ScriptCall *call);

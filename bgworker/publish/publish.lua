@@ -9,11 +9,15 @@
 --
 -- KEYS: the fence; the lease. Destinations are not declared: one that the ACL
 -- forbids would make Redis refuse the whole script.
--- ARGV: 1 the value of the fence that this builds on, "" = none; 2 the new
--- value up to the message id, or all of it if there are no messages; 3 the value
--- of the lease; 4 how long it lives, in ms; then for each message its id in the
--- log, its stream, the length to trim the stream to (0 = do not trim), the number
--- of its fields and values, and these.
+-- ARGV: 1 the value of the fence that this builds on, "" = none; 2 the value of
+-- the lease; 3 how long it lives, in ms; then groups of messages; and in the end
+-- the ids of all messages in the log, in one string, and the new value of the
+-- fence, which ends with the last of them.
+-- A group is of messages in a row that have the same stream and the same names of
+-- fields, so that neither is sent with each of them: how many messages it has;
+-- their stream; how many fields each has, 0 = all that follows up to the values is
+-- as in the group before; the length to trim the stream to (0 = do not trim); the
+-- names; then the values, message by message.
 -- Returns how many messages were added, the error of the next one if it failed
 -- (or false), and the places in this batch of all messages that are refused for
 -- the same reason: that one, and those behind it whose streams refuse likewise.
@@ -27,55 +31,88 @@
 -- command that denies on OOM is refused, so these stop the batch before it has
 -- any effect.
 
-local fence = redis.call('GET', KEYS[1]) or ''
-if fence ~= ARGV[1] then
+local argv, call, try, unpack = ARGV, redis.call, redis.pcall, unpack
+
+local fence = call('GET', KEYS[1]) or ''
+if fence ~= argv[1] then
 	return redis.error_reply('FENCE ' .. fence)
 end
-local lease = redis.call('GET', KEYS[2])
-if lease and string.match(lease, '^%S*') ~= string.match(ARGV[3], '^%S*') then
+local lease = call('GET', KEYS[2])
+if lease and lease ~= argv[2] and string.match(lease, '^%S*') ~= string.match(argv[2], '^%S*') then
 	return redis.error_reply('LEASE ' .. lease)
 end
-redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+call('SET', KEYS[2], argv[2], 'PX', argv[3])
 
-local added, last, failure, refused, known, at, place = 0, false, false, {}, {}, 5, 0
+local failure, refused, known = false, {}, {}
 
 local function refuses_alike(stream)
 	if known[stream] == nil then
 		if string.match(failure, '^WRONGTYPE') then
-			local kind = redis.pcall('TYPE', stream).ok
+			local kind = try('TYPE', stream).ok
 			known[stream] = kind ~= nil and kind ~= 'none' and kind ~= 'stream'
 		else
-			local reply = redis.pcall('XADD', stream, 'NOMKSTREAM', '0-0', 'no', 'entry')
+			local reply = try('XADD', stream, 'NOMKSTREAM', '0-0', 'no', 'entry')
 			known[stream] = type(reply) == 'table' and reply.err == failure
 		end
 	end
 	return known[stream]
 end
 
-while at <= #ARGV do
-	local from, to, reply = at + 4, at + 3 + ARGV[at + 3]
-	if failure then
-		if refuses_alike(ARGV[at + 1]) then
-			refused[#refused + 1] = place
-		end
-	else
-		if ARGV[at + 2] == '0' then
-			reply = redis.pcall('XADD', ARGV[at + 1], '*', unpack(ARGV, from, to))
-		else
-			reply = redis.pcall('XADD', ARGV[at + 1], 'MAXLEN', '~', ARGV[at + 2], '*', unpack(ARGV, from, to))
-		end
-		if type(reply) == 'table' and reply.err then
-			failure, refused[1] = reply.err, place
-		else
-			added, last = added + 1, ARGV[at]
-		end
+-- The command of a group: XADD <stream> [MAXLEN ~ <length>] * <name> <value> ...
+local command, fields, first_value, size = {'XADD'}, 0, 0, 0
+
+-- Makes the command that a group describes; returns the place behind the description.
+local function describe(at)
+	local star = 3
+	fields = tonumber(argv[at])
+	if argv[at + 1] ~= '0' then
+		command[3], command[4], command[5] = 'MAXLEN', '~', argv[at + 1]
+		star = 6
 	end
-	at, place = to + 1, place + 1
+	command[star] = '*'
+	for field = 1, fields do
+		command[star + 2 * field - 1] = argv[at + 1 + field]
+	end
+	first_value, size = star + 2, star + 2 * fields
+	return at + 2 + fields
 end
 
-if last then
-	redis.call('SET', KEYS[1], ARGV[2] .. last)
-elseif #ARGV == 4 then
-	redis.call('SET', KEYS[1], ARGV[2])
+local added, place, at, ids = 0, 0, 4, #argv - 1
+
+while at < ids do
+	local stream, behind = argv[at + 1], place + tonumber(argv[at])
+	at = argv[at + 2] == '0' and at + 3 or describe(at + 2)
+	command[2] = stream
+	while place < behind do
+		if failure then
+			if refuses_alike(stream) then
+				refused[#refused + 1] = place
+			end
+			at = at + fields
+		else
+			for value = first_value, size, 2 do
+				command[value] = argv[at]
+				at = at + 1
+			end
+			local reply = try(unpack(command, 1, size))
+			if type(reply) == 'table' and reply.err then
+				failure, refused[1] = reply.err, place
+			else
+				added = added + 1
+			end
+		end
+		place = place + 1
+	end
+end
+
+local new_fence = argv[ids + 1]
+if not failure then
+	call('SET', KEYS[1], new_fence)
+elseif added > 0 then
+	local next_id, last = string.gmatch(argv[ids], '%S+'), nil
+	for _ = 1, added do
+		last = next_id()
+	end
+	call('SET', KEYS[1], string.match(new_fence, '^.* ') .. last)
 end
 return {added, failure, refused}

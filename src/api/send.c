@@ -160,7 +160,7 @@ make_command(const Message *message, int maxlen)
 		resp_put_number(command, maxlen);
 	}
 	resp_put_string(command, "*");
-	entry_write(message, add_to_command, command);
+	entry_write(message, ENTRY_BOTH, add_to_command, command);
 	return command;
 }
 

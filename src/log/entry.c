@@ -21,7 +21,10 @@
 #include "src/log/entry.h"
 
 static void count_bytes(const char *bytes, size_t size, void *arg);
-static void write_headers(Jsonb *headers, EntrySink sink, void *arg);
+static void write_time(TimestampTz at, EntrySink sink, void *arg);
+static void write_body(bytea *body, EntrySink sink, void *arg);
+static void write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg);
+static void write_header_value(const JsonbValue *name, const JsonbValue *value, EntrySink sink, void *arg);
 static void write_string(const char *string, EntrySink sink, void *arg);
 static void write_utf8(const char *string, int length, EntrySink sink, void *arg);
 
@@ -50,7 +53,7 @@ entry_check_headers(Jsonb *headers)
 {
 	size_t		size = 0;
 
-	write_headers(headers, count_bytes, &size);
+	write_headers(headers, ENTRY_BOTH, count_bytes, &size);
 	if (size > MAX_HEADER_BYTES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -85,27 +88,31 @@ entry_count_fields(const Message *message)
 				(message->headers ? JB_ROOT_COUNT(message->headers) : 0));
 }
 
-/* Passes all names and values of an entry to the sink. */
+/* Passes the names or the values of an entry to the sink, or both in turn. */
 void
-entry_write(const Message *message, EntrySink sink, void *arg)
+entry_write(const Message *message, EntryParts parts, EntrySink sink, void *arg)
 {
-	char		unix_ms[24];
-	bytea	   *body = DatumGetByteaPP(PointerGetDatum(message->body));
-	int64		ms = (message->at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+	bool		names = parts & ENTRY_NAMES;
+	bool		values = parts & ENTRY_VALUES;
 
-	write_string("id", sink, arg);
-	entry_write_text(message->message_id, sink, arg);
-	write_string("time", sink, arg);
-	sink(unix_ms, pg_lltoa(ms, unix_ms), arg);
-	write_string("body", sink, arg);
-	sink(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), arg);
-	if (message->cause)
-	{
+	if (names)
+		write_string("id", sink, arg);
+	if (values)
+		entry_write_text(message->message_id, sink, arg);
+	if (names)
+		write_string("time", sink, arg);
+	if (values)
+		write_time(message->at, sink, arg);
+	if (names)
+		write_string("body", sink, arg);
+	if (values)
+		write_body(message->body, sink, arg);
+	if (names && message->cause)
 		write_string("cause", sink, arg);
+	if (values && message->cause)
 		entry_write_text(message->cause, sink, arg);
-	}
 	if (message->headers)
-		write_headers(message->headers, sink, arg);
+		write_headers(message->headers, parts, sink, arg);
 }
 
 /* Passes a text to the sink, as UTF-8. */
@@ -122,12 +129,31 @@ count_bytes(const char *bytes, size_t size, void *arg)
 	*(size_t *) arg += size;
 }
 
+/* Passes a time to the sink, as Unix milliseconds. */
+static void
+write_time(TimestampTz at, EntrySink sink, void *arg)
+{
+	char		unix_ms[24];
+	int64		ms = (at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+
+	sink(unix_ms, pg_lltoa(ms, unix_ms), arg);
+}
+
+/* Passes a body to the sink; it is fetched if it is stored out of line. */
+static void
+write_body(bytea *body, EntrySink sink, void *arg)
+{
+	bytea	   *bytes = DatumGetByteaPP(PointerGetDatum(body));
+
+	sink(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes), arg);
+}
+
 /*
  * Passes the headers to the sink. They were checked when the message was
  * stored, but a superuser may have stored anything.
  */
 static void
-write_headers(Jsonb *headers, EntrySink sink, void *arg)
+write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg)
 {
 	JsonbIterator *iterator = entry_open_headers(headers);
 	JsonbValue	name;
@@ -146,24 +172,33 @@ write_headers(Jsonb *headers, EntrySink sink, void *arg)
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) JsonbIteratorNext(&iterator, &value, true);
-		write_utf8(name.val.string.val, name.val.string.len, sink, arg);
-		if (value.type == jbvString)
-			write_utf8(value.val.string.val, value.val.string.len, sink, arg);
-		else if (value.type == jbvBool)
-			write_string(value.val.boolean ? "true" : "false", sink, arg);
-		else if (value.type == jbvNumeric)
-		{
-			char	   *number = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric)));
-
-			write_string(number, sink, arg);
-			pfree(number);
-		}
-		else
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("header \"%.*s\" must be a string, a number or a boolean",
-							name.val.string.len, name.val.string.val)));
+		if (parts & ENTRY_NAMES)
+			write_utf8(name.val.string.val, name.val.string.len, sink, arg);
+		if (parts & ENTRY_VALUES)
+			write_header_value(&name, &value, sink, arg);
 	}
+}
+
+/* Passes the value of a header to the sink. */
+static void
+write_header_value(const JsonbValue *name, const JsonbValue *value, EntrySink sink, void *arg)
+{
+	if (value->type == jbvString)
+		write_utf8(value->val.string.val, value->val.string.len, sink, arg);
+	else if (value->type == jbvBool)
+		write_string(value->val.boolean ? "true" : "false", sink, arg);
+	else if (value->type == jbvNumeric)
+	{
+		char	   *number = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value->val.numeric)));
+
+		write_string(number, sink, arg);
+		pfree(number);
+	}
+	else
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("header \"%.*s\" must be a string, a number or a boolean",
+						name->val.string.len, name->val.string.val)));
 }
 
 /* Passes a string that is ASCII to the sink. */

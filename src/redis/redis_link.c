@@ -215,14 +215,14 @@ redis_link_send(RedisLink *link, const char *data, size_t size)
 }
 
 /*
- * The same for a buffer in TopMemoryContext, which is empty when this returns.
- * It is copied only if something else is still to be sent first.
+ * The same for a buffer in TopMemoryContext, from its cursor on. It is empty when
+ * this returns, and is copied only if something else is still to be sent first.
  */
 bool
 redis_link_send_buffer(RedisLink *link, StringInfo data)
 {
 	if (link->out.len > 0)
-		appendBinaryStringInfo(&link->out, data->data, data->len);
+		appendBinaryStringInfo(&link->out, data->data + data->cursor, data->len - data->cursor);
 	else
 	{
 		StringInfoData empty = link->out;

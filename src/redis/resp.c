@@ -32,15 +32,20 @@ resp_put_array(StringInfo out, int n)
 void
 resp_put(StringInfo out, const char *bytes, size_t size)
 {
-	char		length[24];
-	int			digits = pg_ulltoa_n(size, length);
+	char	   *to;
 
-	enlargeStringInfo(out, size + sizeof(length) + 5);
-	appendStringInfoCharMacro(out, '$');
-	appendBinaryStringInfo(out, length, digits);
-	appendBinaryStringInfo(out, "\r\n", 2);
-	appendBinaryStringInfo(out, bytes, size);
-	appendBinaryStringInfo(out, "\r\n", 2);
+	enlargeStringInfo(out, size + 32);
+	to = out->data + out->len;
+	*to++ = '$';
+	to += pg_ulltoa_n(size, to);
+	*to++ = '\r';
+	*to++ = '\n';
+	memcpy(to, bytes, size);
+	to += size;
+	*to++ = '\r';
+	*to++ = '\n';
+	*to = '\0';
+	out->len = to - out->data;
 }
 
 /* The same for a string that ends with a zero byte. */

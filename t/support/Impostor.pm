@@ -85,14 +85,20 @@ sub honest
 	return "+OK\r\n";
 }
 
-# How many messages the arguments of a batch hold.
+# How many messages the arguments of a batch hold; publish.lua says what they are.
 sub messages
 {
 	my (@words) = @_;
-	my ($at, $n) = (8, 0);
+	my ($at, $messages, $fields) = (7, 0, 0);
 
-	for (; $at < @words; $at += 4 + $words[ $at + 3 ]) { $n++; }
-	return $n;
+	while ($at < @words - 2)
+	{
+		my ($count, $stream, $described) = @words[ $at .. $at + 2 ];
+		$fields = $described || $fields;
+		$messages += $count;
+		$at += 3 + ($described ? 1 + $described : 0) + $count * $fields;
+	}
+	return $messages;
 }
 
 END
