@@ -15,6 +15,8 @@
 typedef struct RowReader
 {
 	Relation	tables[MAX_SEGMENTS];
+	struct IndexFetchTableData *fetches[MAX_SEGMENTS];	/* each keeps the page
+														 * it read last */
 	TupleTableSlot *rows[MAX_SEGMENTS];
 } RowReader;
 
