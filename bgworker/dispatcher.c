@@ -30,6 +30,7 @@
 #include "bgworker/publish/position.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/window_pace.h"
 #include "bgworker/redis_state.h"
 #include "bgworker/report.h"
 #include "bgworker/requests.h"
@@ -45,7 +46,6 @@
 #include "src/shared.h"
 #include "src/unique_id.h"
 
-#define PAUSE_MS			1	/* between windows under load */
 #define TURN_MS				100 /* of sending, until other work is looked for */
 
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
@@ -70,6 +70,7 @@ static void load_instance(void);
 static bool may_send(void);
 static void look_for_extension(void);
 static bool look_for_messages(void);
+static void pause_between_windows(void);
 static bool publish(void);
 static bool is_other_work_due(void);
 static bool propagate(void);
@@ -167,6 +168,7 @@ set_up_process(Oid database)
 	transaction_init(requests_attend_to_standby);
 	redis_session_init(requests_attend);
 	publisher_init(is_other_work_due);
+	window_pace_init();
 	propagation_init(publish_meanwhile);
 }
 
@@ -281,20 +283,31 @@ static bool
 look_for_messages(void)
 {
 	bool		opened = false;
+	int64		before = position.opened.messages;
 
 	if (!(may_send() && position_is_caught_up(&position)) && clock_ms_until_next(last_look, outbox_poll_interval) > 0)
 		return false;
 	last_look = clock_now();
 
-	/* Without a pause the callers would lose a fifth of their throughput. */
-	if (position.opened_at != 0 &&
-		clock_now() - position.opened_at < PAUSE_MS * INT64CONST(1000))
-		process_pause(PAUSE_MS, OUTBOX_WAIT_DISPATCHER);
-
+	pause_between_windows();
 	if (position_is_caught_up(&position) && redis_session_is_open() && !destination_all_paused())
 		opened = return_due_messages();
-	opened |= position_open_window(&position);
+	if (position_open_window(&position))
+	{
+		window_pace_note(position.opened.messages - before);
+		opened = true;
+	}
 	return opened;
+}
+
+/* Lets some time pass if the last window was opened only a moment ago. */
+static void
+pause_between_windows(void)
+{
+	long		ms = window_pace_ms();
+
+	if (position.opened_at != 0 && clock_now() - position.opened_at < ms * 1000)
+		process_pause(ms, OUTBOX_WAIT_DISPATCHER);
 }
 
 /*

@@ -30,6 +30,7 @@ int			outbox_filter_memory;
 int			outbox_cleanup_interval;
 int			outbox_poll_interval;
 int			outbox_batch_size;
+int			outbox_max_dispatch_delay;
 int			outbox_max_attempts;
 int			outbox_retry_delay;
 int			outbox_retry_max_delay;
@@ -193,6 +194,11 @@ define_dispatch_settings(void)
 							"Sets the maximum number of messages sent to Redis in one step.",
 							NULL, &outbox_batch_size, 500, 1, MAX_BATCH_SIZE,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.max_dispatch_delay",
+							"Sets the longest pause between two windows, made while the processors are busy.",
+							"Fewer and larger windows leave more of the processors to the callers.",
+							&outbox_max_dispatch_delay, 5, 1, 100,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_attempts",
 							"Sets the number of attempts to send a message that its destination refuses before it is dead.",
 							NULL, &outbox_max_attempts, 10, 1, INT_MAX,

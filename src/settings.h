@@ -29,6 +29,7 @@ extern int	outbox_filter_memory;	/* kB */
 extern int	outbox_cleanup_interval;	/* ms, -1 = off */
 extern int	outbox_poll_interval;	/* ms */
 extern int	outbox_batch_size;	/* messages per batch */
+extern int	outbox_max_dispatch_delay;	/* ms */
 extern int	outbox_max_attempts;
 extern int	outbox_retry_delay; /* ms */
 extern int	outbox_retry_max_delay; /* ms */
