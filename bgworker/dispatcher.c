@@ -143,7 +143,7 @@ stand_by(void)
 	position_close_at_once(&position);
 	look_for_extension();
 	propagation_attend(&position);
-	return housekeeping_keep_rings(&position);
+	return housekeeping_keep_rings(&position, false);
 }
 
 static void

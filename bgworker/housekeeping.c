@@ -29,6 +29,13 @@
 #define ROUND_MS			1000	/* between rounds of cleanup while
 									 * segments fill */
 
+/*
+ * The time after which a step of compaction, or of building a filter, ends:
+ * messages wait meanwhile.
+ */
+#define IDLE_STEP_US		(5 * INT64CONST(1000))
+#define BUSY_STEP_US		INT64CONST(1000)	/* while there are messages */
+
 static TimestampTz last_cleanup;
 static bool is_expiring;		/* records expire in custom record tables */
 static uint64 cleanups_seen;	/* number of calls of outbox_cleanup() when
@@ -54,7 +61,8 @@ housekeeping_init(void)
 }
 
 /*
- * Does what is due. Returns whether there is more to do.
+ * Does what is due; `busy` tells that there were messages. Returns whether there
+ * is more to do.
  */
 bool
 housekeeping_run(Position *position, bool busy)
@@ -73,22 +81,24 @@ housekeeping_run(Position *position, bool busy)
 	if ((!is_expiring && is_asked_for()) ||
 		(outbox_cleanup_interval >= 0 && clock_ms_until_next(last_cleanup, outbox_cleanup_interval) <= 0))
 		clean_up(position);
-	return housekeeping_keep_rings(position);
+	return housekeeping_keep_rings(position, busy);
 }
 
 /*
  * Maintains the rings; also while dispatch is off, because records are written
- * all the same. Returns whether there is more to do.
+ * all the same. `busy` tells that there were messages. Returns whether there is
+ * more to do.
  */
 bool
-housekeeping_keep_rings(Position *position)
+housekeeping_keep_rings(Position *position, bool busy)
 {
+	int64		step_us = busy ? BUSY_STEP_US : IDLE_STEP_US;
 	bool		more;
 
 	if (round_is_due(position))
 		(void) run_round(position, false);
-	more = compaction_step();
-	more |= filter_builder_step();
+	more = compaction_step(step_us);
+	more |= filter_builder_step(step_us);
 	return more;
 }
 

@@ -9,7 +9,7 @@
 
 extern void housekeeping_init(void);
 extern bool housekeeping_run(Position *position, bool busy);
-extern bool housekeeping_keep_rings(Position *position);
+extern bool housekeeping_keep_rings(Position *position, bool busy);
 extern long housekeeping_ms_until_due(const Position *position);
 
 #endif							/* OUTBOX_HOUSEKEEPING_H */

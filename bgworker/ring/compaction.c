@@ -40,7 +40,7 @@
 
 static bool awake = true;		/* there may be something to do */
 
-static void step(void);
+static void step(int64 step_us);
 static bool choose(const Rings *rings, Merge *merge);
 static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
 static int	candidates(RingKind kind, const Ring *ring, int level, int *segments);
@@ -60,7 +60,7 @@ compaction_wake(void)
  * do at once. Begins and ends its own transactions.
  */
 bool
-compaction_step(void)
+compaction_step(int64 step_us)
 {
 	volatile bool failed = false;
 
@@ -68,7 +68,7 @@ compaction_step(void)
 		return false;
 	PG_TRY();
 	{
-		step();
+		step(step_us);
 	}
 	PG_CATCH();
 	{
@@ -83,7 +83,7 @@ compaction_step(void)
 
 /* Does one step in the open transaction, and ends it. */
 static void
-step(void)
+step(int64 step_us)
 {
 	Rings		rings;
 	Merge		merge;
@@ -91,7 +91,7 @@ step(void)
 	quarantine_touch(RING_HISTORY, 0);
 	rings_read(&rings);
 	if (merge_find(&rings, &merge))
-		merge_continue(&merge);
+		merge_continue(&merge, step_us);
 	else if (choose(&rings, &merge))
 		merge_begin(&rings, &merge);
 	else

@@ -6,6 +6,6 @@
 #define OUTBOX_COMPACTION_H
 
 extern void compaction_wake(void);
-extern bool compaction_step(void);
+extern bool compaction_step(int64 step_us);
 
 #endif							/* OUTBOX_COMPACTION_H */

@@ -18,12 +18,7 @@
 #include "src/ring/filter.h"
 #include "src/table/relations.h"
 
-/*
- * The most keys that a step reads, and the time after which it ends: messages
- * wait meanwhile.
- */
-#define STEP_KEYS		20000
-#define STEP_US			(5 * INT64CONST(1000))
+#define STEP_KEYS		20000	/* the most that a step reads */
 #define KEYS_PER_LOOK	500		/* keys read between two looks at the clock */
 
 /* The segment whose filter is being built. */
@@ -36,17 +31,17 @@ static bool has_last;
 
 static int64 looked_at = -1;	/* generation at which nothing was left to do */
 
-static void step(void);
+static void step(int64 step_us);
 static bool is_still_there(const Rings *rings);
 static bool begin_next(const Rings *rings);
-static void proceed(void);
+static void proceed(int64 step_us);
 
 /*
  * Does one step, if there is anything to do. Returns true if there is more to
  * do at once. Begins and ends its own transaction.
  */
 bool
-filter_builder_step(void)
+filter_builder_step(int64 step_us)
 {
 	if (!building && rings_shared_generation() == looked_at)
 		return false;
@@ -54,7 +49,7 @@ filter_builder_step(void)
 		return false;
 	PG_TRY();
 	{
-		step();
+		step(step_us);
 		transaction_commit();
 	}
 	PG_CATCH();
@@ -68,7 +63,7 @@ filter_builder_step(void)
 }
 
 static void
-step(void)
+step(int64 step_us)
 {
 	Rings		rings;
 
@@ -80,7 +75,7 @@ step(void)
 		building = false;
 	}
 	if (building || begin_next(&rings))
-		proceed();
+		proceed(step_us);
 	else
 		looked_at = rings.generation;
 }
@@ -121,10 +116,10 @@ begin_next(const Rings *rings)
 }
 
 static void
-proceed(void)
+proceed(int64 step_us)
 {
 	KeyRun		run;
-	TimestampTz deadline = clock_now() + STEP_US;
+	TimestampTz deadline = clock_now() + step_us;
 	int			n = 0;
 
 	key_run_open(&run, kind, segment, has_last ? &last : NULL);

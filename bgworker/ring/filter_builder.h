@@ -5,6 +5,6 @@
 #ifndef OUTBOX_FILTER_BUILDER_H
 #define OUTBOX_FILTER_BUILDER_H
 
-extern bool filter_builder_step(void);
+extern bool filter_builder_step(int64 step_us);
 
 #endif							/* OUTBOX_FILTER_BUILDER_H */

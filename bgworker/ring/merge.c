@@ -44,21 +44,16 @@
 #include "src/ring/history.h"
 #include "src/table/relations.h"
 
-/*
- * The most rows of the target that a step writes, and the time after which it
- * ends with the row being filled: messages wait meanwhile, and each key may be
- * on another page.
- */
+/* The most rows of the target that a step writes. */
 #define STEP_ROWS		32
-#define STEP_US			(5 * INT64CONST(1000))
 
 static bool filtering;			/* keys are added to a filter as well, because
 								 * this process began the merge */
 
 static void count_endpoints(const Merge *merge);
-static bool proceed(const Merge *merge);
+static bool proceed(const Merge *merge, int64 step_us);
 static int64 count_keys(Relation table, int last_row);
-static bool merge_rows(const Merge *merge, Relation table, int *last_row);
+static bool merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row);
 static int	least(KeyRun *runs, int n);
 static bool last_key(Relation table, pg_uuid_t *key);
 
@@ -107,14 +102,18 @@ merge_begin(const Rings *rings, const Merge *merge)
 	transaction_tell_rings();
 }
 
-/* Does a step of (2), or (3), in the open transaction, which it ends. */
+/*
+ * Does a step of (2), or (3), in the open transaction, which it ends. After
+ * `step_us` a step ends with the row being filled: each key may be on another
+ * page.
+ */
 void
-merge_continue(const Merge *merge)
+merge_continue(const Merge *merge, int64 step_us)
 {
 	uint64		tag;
 
 	quarantine_touch(RING_HISTORY, merge->target);
-	if (proceed(merge))
+	if (proceed(merge, step_us))
 	{
 		KILL_POINT("merge_step_written");
 		transaction_commit_async();
@@ -200,11 +199,11 @@ count_endpoints(const Merge *merge)
 
 /* Does (2), or (3) if everything is merged; then it returns false. */
 static bool
-proceed(const Merge *merge)
+proceed(const Merge *merge, int64 step_us)
 {
 	Relation	table = table_open(relations_enter()->segments[RING_HISTORY][merge->target].table, RowExclusiveLock);
 	int			last_row = 0;
-	bool		more = merge_rows(merge, table, &last_row);
+	bool		more = merge_rows(merge, table, step_us, &last_row);
 
 	if (!more)
 		ring_update_finish_merge(merge->target, count_keys(table, last_row));
@@ -231,13 +230,13 @@ count_keys(Relation table, int last_row)
  * sets *last_row to the number of keys in the last row.
  */
 static bool
-merge_rows(const Merge *merge, Relation table, int *last_row)
+merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row)
 {
 	KeyRun	   *runs = palloc(merge->n * sizeof(KeyRun));
 	pg_uuid_t  *keys = palloc(HISTORY_KEYS * sizeof(pg_uuid_t));
 	pg_uuid_t	last;
 	bool		has_last = last_key(table, &last);
-	TimestampTz deadline = clock_now() + STEP_US;
+	TimestampTz deadline = clock_now() + step_us;
 	bool		is_late = false;
 	int			rows = 0;
 	int			n = 0;

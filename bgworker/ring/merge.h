@@ -19,7 +19,7 @@ typedef struct Merge
 
 extern bool merge_find(const Rings *rings, Merge *merge);
 extern void merge_begin(const Rings *rings, const Merge *merge);
-extern void merge_continue(const Merge *merge);
+extern void merge_continue(const Merge *merge, int64 step_us);
 extern bool merge_give_up(void);
 
 #endif							/* OUTBOX_MERGE_H */
