@@ -90,6 +90,15 @@ shared_mine(void)
 	return mine;
 }
 
+/* Check whether this process is the dispatcher. Needs no lock: no other process can write our pid there. */
+bool
+shared_is_dispatcher(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	return shared && shared->report.pid == MyProcPid;
+}
+
 /* Returns the entry of a database; NULL if there is none and none can be created. */
 DatabaseShared *
 shared_find(Oid database, bool create)

@@ -161,6 +161,7 @@ extern void shared_startup(void);
 
 extern bool shared_available(void);
 extern DatabaseShared *shared_mine(void);
+extern bool shared_is_dispatcher(void);
 extern DatabaseShared *shared_find(Oid database, bool create);
 extern void shared_forget(DatabaseShared *shared);
 extern int	shared_capacity(void);

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "fmgr.h"
 
 #include "src/kill_point.h"
 #include "src/wakeup.h"
@@ -25,6 +26,8 @@ static bool wake_launcher;
 static DatabaseShared *restart; /* whose dispatcher must restart */
 
 static void wake_after_commit(XactEvent event, void *arg);
+
+PG_FUNCTION_INFO_V1(outbox_wake_launcher);
 
 /* Registers the callback; called once, by _PG_init. */
 void
@@ -39,6 +42,14 @@ wakeup_at_commit(void)
 {
 	if (wake == NULL)
 		wake = shared_mine();
+}
+
+/* outbox.wake_launcher(): called by the extension's script, however it is run. Without a dispatcher the launcher is woken. */
+Datum
+outbox_wake_launcher(PG_FUNCTION_ARGS)
+{
+	wakeup_at_commit();
+	PG_RETURN_VOID();
 }
 
 /* Makes our dispatcher read destinations and deferred messages after the commit. */

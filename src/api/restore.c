@@ -28,16 +28,13 @@
 #include "src/log/entry.h"
 #include "src/log/log.h"
 #include "src/log/message_id.h"
-#include "src/record/owner.h"
 #include "src/record/record.h"
 #include "src/record/record_ring.h"
 #include "src/ring/history.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
-#include "src/wakeup.h"
 
 static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *));
-static bool is_dispatcher(void);
 static bool is_incomplete(TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
 static bool is_segment_of(RingKind kind, Oid relation);
@@ -50,9 +47,6 @@ PG_FUNCTION_INFO_V1(outbox_redirect_restored);
 PG_FUNCTION_INFO_V1(outbox_refuse_replicated);
 PG_FUNCTION_INFO_V1(outbox_is_pending);
 PG_FUNCTION_INFO_V1(outbox_is_to_propagate);
-PG_FUNCTION_INFO_V1(outbox_wake_launcher);
-PG_FUNCTION_INFO_V1(outbox_delivery_changed);
-PG_FUNCTION_INFO_V1(outbox_discarded);
 
 /* Trigger: redirects a row that comes by SQL into the current segment. */
 Datum
@@ -73,7 +67,7 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 	 * Our own process writes to outbox.deferred by SQL. An incomplete row is
 	 * returned so that it is refused: NOT NULL is checked after this trigger.
 	 */
-	if (is_dispatcher() || is_incomplete(trigger->tg_trigslot))
+	if (shared_is_dispatcher() || is_incomplete(trigger->tg_trigslot))
 		return PointerGetDatum(trigger->tg_trigtuple);
 
 	/* A subscriber must not send what its publisher sends. */
@@ -123,45 +117,6 @@ outbox_is_to_propagate(PG_FUNCTION_ARGS)
 	return ended_after(fcinfo, window_propagated_in);
 }
 
-/* outbox.wake_launcher(): called by the extension's script, however it is run. */
-Datum
-outbox_wake_launcher(PG_FUNCTION_ARGS)
-{
-	wakeup_at_commit();
-	PG_RETURN_VOID();
-}
-
-/* Trigger: a dead message has been discarded, and its record may be marked. */
-Datum
-outbox_discarded(PG_FUNCTION_ARGS)
-{
-	TriggerData *trigger = (TriggerData *) fcinfo->context;
-	Deferred	discarded;
-
-	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired for each row", "outbox.discarded")));
-	deferred_read_row(trigger->tg_newslot, &discarded);
-	log_append_receipt_of(&discarded.message);
-	return PointerGetDatum(NULL);
-}
-
-/* Trigger: the dispatcher must read destinations and deferred messages again. */
-Datum
-outbox_delivery_changed(PG_FUNCTION_ARGS)
-{
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" was not called by trigger manager",
-						"outbox.delivery_changed")));
-	owner_code_refuse();
-	if (!is_dispatcher())
-		wakeup_reload_at_commit();
-	return PointerGetDatum(NULL);
-}
-
 /* Check whether a transaction had not ended when the window ended that was read. */
 static Datum
 ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
@@ -181,15 +136,6 @@ ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
 	PG_RETURN_BOOL(window->snapshot == NULL ||
 				   !snapshot_value_sees(window->snapshot,
 										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
-}
-
-/* Check whether this process is the dispatcher. Needs no lock: no other process can write our pid there. */
-static bool
-is_dispatcher(void)
-{
-	DatabaseShared *shared = shared_mine();
-
-	return shared && shared->report.pid == MyProcPid;
 }
 
 /* Check whether a value is missing that must be there. */

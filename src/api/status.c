@@ -23,7 +23,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "src/api/record_view.h"
+#include "src/api/endpoint_view.h"
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
@@ -156,7 +156,7 @@ outbox_read_records(PG_FUNCTION_ARGS)
 		if (segment_is_live(&rings.ring[RING_RECORD].segments[n]))
 			show_records((ReturnSetInfo *) fcinfo->resultinfo, n, &rings.ring[RING_RECORD].segments[n]);
 	}
-	record_view_tables((ReturnSetInfo *) fcinfo->resultinfo);
+	endpoint_view_records((ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }
 

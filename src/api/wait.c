@@ -1,11 +1,11 @@
 /*
  * wait.c
- *		outbox_wait() and outbox_cleanup(): waiting for the dispatcher.
+ *		outbox_wait(): waits until what a message caused is in Redis.
  *
- * Both sleep on the condition variable that the dispatcher broadcasts when
- * windows have been published or a round of cleanup has ended. They look at
- * what is committed now, not at what this transaction's snapshot shows, and
- * hold no lock on a segment while they sleep.
+ * It sleeps on the condition variable that the dispatcher broadcasts when
+ * windows have been published or a round of cleanup has ended (cleanup.c sleeps
+ * on it, too). It reads what is committed now, not what this transaction's
+ * snapshot shows, and must hold no lock on a segment while it sleeps.
  */
 #include "postgres.h"
 
@@ -21,6 +21,7 @@
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
+#include "src/api/wait.h"
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/log/deferred.h"
@@ -34,22 +35,13 @@
 /* The longest sleep: a dispatcher may die without waking anybody. */
 #define MAX_SLEEP_MS	1000
 
-/*
- * How long outbox_cleanup() waits. The dispatcher cannot answer while another
- * session waits to drop the extension, perhaps for the caller.
- */
-#define CLEANUP_TIMEOUT_MS	60000
-
 static Datum wait_for_record(FunctionCallInfo fcinfo, const char *msgid);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
 static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
-static bool sleep_until(DatabaseShared *shared, TimestampTz deadline);
-static bool dispatch_is_off(DatabaseShared *shared);
 
 PG_FUNCTION_INFO_V1(outbox_wait_text);
 PG_FUNCTION_INFO_V1(outbox_wait_uuid);
-PG_FUNCTION_INFO_V1(outbox_cleanup);
 
 /* outbox_wait(msgid text, endpoint, timeout) */
 Datum
@@ -100,43 +92,10 @@ wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 		published = is_published(&name, &look, &is_dead);
 		MemoryContextSwitchTo(caller);
 		MemoryContextReset(turn);
-	} while (!published && !is_dead && sleep_until(shared, deadline));
+	} while (!published && !is_dead && wait_for_progress(shared, deadline));
 	ConditionVariableCancelSleep();
 
 	PG_RETURN_BOOL(published);
-}
-
-/* outbox_cleanup() */
-Datum
-outbox_cleanup(PG_FUNCTION_ARGS)
-{
-	DatabaseShared *shared = caller_require_shared();
-	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), CLEANUP_TIMEOUT_MS);
-	uint64		removed;
-	uint64		wanted;
-
-	caller_check_can_write("outbox_cleanup()");
-	removed = pg_atomic_read_u64(&shared->records_removed);
-	wanted = pg_atomic_add_fetch_u64(&shared->cleanups_asked, 1);
-	shared_wake_dispatcher(shared);
-
-	ConditionVariablePrepareToSleep(&shared->progress);
-	while (pg_atomic_read_u64(&shared->cleanups_done) < wanted)
-	{
-		if (dispatch_is_off(shared))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot clean up while dispatch is off"),
-					 errhint("Set outbox.dispatch to on.")));
-		if (!sleep_until(shared, deadline))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("the dispatcher did not answer within %d s", CLEANUP_TIMEOUT_MS / 1000),
-					 errhint("The view outbox.status shows what it is doing.")));
-	}
-	ConditionVariableCancelSleep();
-
-	PG_RETURN_INT64(pg_atomic_read_u64(&shared->records_removed) - removed);
 }
 
 /* Returns the end of the time that the third argument allows, by clock_now(). */
@@ -202,9 +161,13 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 	return now.fate != RECORD_COMMITTED || now.dispatched;
 }
 
-/* Sleeps until there may be progress. Returns false when the deadline has passed. */
-static bool
-sleep_until(DatabaseShared *shared, TimestampTz deadline)
+/*
+ * Sleeps until the dispatcher has made progress, or may have. The caller has
+ * called ConditionVariablePrepareToSleep(). Returns false when the deadline has
+ * passed.
+ */
+bool
+wait_for_progress(DatabaseShared *shared, TimestampTz deadline)
 {
 	long		left = TimestampDifferenceMilliseconds(clock_now(), deadline);
 
@@ -213,16 +176,4 @@ sleep_until(DatabaseShared *shared, TimestampTz deadline)
 		return false;
 	(void) ConditionVariableTimedSleep(&shared->progress, Min(left, MAX_SLEEP_MS), wait_event_of(OUTBOX_WAIT_PROGRESS));
 	return true;
-}
-
-/* Check whether the dispatcher reports that outbox.dispatch is off. */
-static bool
-dispatch_is_off(DatabaseShared *shared)
-{
-	bool		is_off;
-
-	LWLockAcquire(shared->lock, LW_SHARED);
-	is_off = shared->report.state == DISPATCHER_OFF;
-	LWLockRelease(shared->lock);
-	return is_off;
 }

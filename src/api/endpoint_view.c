@@ -1,5 +1,5 @@
 /*
- * record_view.c
+ * endpoint_view.c
  *		What outbox.endpoints shows, and outbox.records of custom record tables.
  *
  * Reads what is committed now. Of a large custom record table it reads the
@@ -27,7 +27,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "src/api/record_view.h"
+#include "src/api/endpoint_view.h"
 #include "src/limits.h"
 #include "src/record/duplicates.h"
 #include "src/record/endpoint.h"
@@ -105,7 +105,7 @@ outbox_read_endpoints(PG_FUNCTION_ARGS)
 
 /* Adds the records in custom record tables to what outbox.records shows. */
 void
-record_view_tables(ReturnSetInfo *result)
+endpoint_view_records(ReturnSetInfo *result)
 {
 	ListCell   *cell;
 
