@@ -141,6 +141,7 @@ sub messages
 	my $says = qr/errmsg\(|errmsg_plural\(|elog\(ERROR,|(?:problem_set|redis_link_(?:fail|refused)|store_failure_set|resume_from_oldest)\([^"()]*,/;
 	my @texts = $code =~ /(?:$says|PROBLEM_NO_DISPATCHER,|sizeof\(store->problem\),)\s*$literal/g;
 	push @texts, grep { /.{30}/ } $code =~ /$literal/g if $file =~ /problem\.c$/;
+	push @texts, $code =~ /RAISE EXCEPTION '([^']+)'/g;
 	return map { (grep { / / } map { s/^\s+|\s+$//gr } split /\\"|%[.*\w]+|[.:;,(]/, s/^outbox: //r)[0] // () } @texts;
 }
 
@@ -151,7 +152,7 @@ sub is_on_a_page
 	return grep { $pages =~ /\Q$_\E/i } map { join ' ', grep { defined } @words[ $_ .. $_ + 2 ] } 0, 1;
 }
 
-my @messages = map { messages($_) } split /\n/, qx(find "$root/src" "$root/bgworker" -name '*.c');
+my @messages = map { messages($_) } "$root/outbox--1.0.sql", split /\n/, qx(find "$root/src" "$root/bgworker" -name '*.c');
 cmp_ok(scalar @messages, '>', 200, 'the messages are found in the source');
 is_deeply([ grep { !is_on_a_page($_) } @messages ], [], '... and on a page for administrators');
 
