@@ -631,7 +631,7 @@ done:
 }
 
 #if FORGETTERS
-/* record_ring_forget() */
+/* record_forget_in_ring() */
 inline record_forget()
 {
 	do

@@ -3,7 +3,7 @@
  *		outbox_forget(): makes a processed message count as new again.
  *
  * Called by administrators, after a bug in a handler and in tests. Checks its
- * arguments and calls record.c. It does not affect messages that the processed
+ * arguments and calls record_forget.c. It does not affect messages that the processed
  * one has caused: they are sent.
  */
 #include "postgres.h"
@@ -13,7 +13,7 @@
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
-#include "src/record/record.h"
+#include "src/record/record_forget.h"
 
 static Datum forget_message(FunctionCallInfo fcinfo, const char *msgid);
 

@@ -29,7 +29,7 @@
 #include "src/log/log.h"
 #include "src/log/message_id.h"
 #include "src/record/record.h"
-#include "src/record/record_ring.h"
+#include "src/record/record_forget.h"
 #include "src/ring/history.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
@@ -162,7 +162,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 	if (relation == relations->deferred)
 		restore_deferred(row);
 	else if (relation == relations->forgotten)
-		record_ring_restore_forgotten(DatumGetUUIDP(slot_getattr(row, 1, &isnull)));
+		record_forget_restored(DatumGetUUIDP(slot_getattr(row, 1, &isnull)));
 	else if (is_segment_of(RING_LOG, relation))
 		restore_message(row);
 	else if (is_segment_of(RING_HISTORY, relation))

@@ -21,7 +21,7 @@
 #include "src/record/durable.h"
 #include "src/record/endpoint.h"
 #include "src/record/record.h"
-#include "src/record/record_ring.h"
+#include "src/record/record_forget.h"
 
 static RecordName name_of_key(const pg_uuid_t *key);
 static int	compare_uuids(const void *a, const void *b);
@@ -90,7 +90,7 @@ outbox_store_remove(PG_FUNCTION_ARGS)
 
 	caller_check_can_write("outbox.store_remove()");
 	ForceSyncCommit();
-	PG_RETURN_BOOL(record_ring_forget(&name, &found));
+	PG_RETURN_BOOL(record_forget_in_ring(&name, &found));
 }
 
 /* outbox.store_retention(): returns how long an id is remembered at least, in microseconds. */

@@ -2,7 +2,7 @@
  * record.c
  *		Records: has a message been processed, and the claim that it was.
  *
- * Called by session.c, wait.c, forget.c, restore.c and store_server.c. It names
+ * Called by session.c, wait.c, restore.c and store_server.c. It names
  * records and knows where an endpoint keeps them: in the ring (record_ring.c) or in
  * a custom record table (record_table.c). At most one committed record per endpoint
  * and message id exists within the retention, at any isolation level.
@@ -44,12 +44,10 @@
 
 #include "access/xact.h"
 #include "storage/lmgr.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/log/window.h"
 #include "src/record/durable.h"
 #include "src/record/record.h"
 #include "src/record/record_key.h"
@@ -67,9 +65,6 @@ static bool insert_unless_refused(const RecordPlace *place, RecordClaim *claim);
 static void check_may_claim(const RecordName *name);
 static bool is_late(const RecordMemo *memo);
 static bool is_in_store(const RecordName *name);
-static void check_is_alone(void);
-static void check_is_in_store(const RecordName *name, const RecordLook *found);
-static bool all_is_propagated(void);
 static void append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /*
@@ -276,83 +271,6 @@ static bool
 is_in_store(const RecordName *name)
 {
 	return name->dedup_store && store_contains(name->dedup_store, &name->key);
-}
-
-/*
- * Forgets a message wherever the endpoint's ids are kept, so that the next
- * claim of it succeeds. Returns false if it was not known.
- *
- * Raises 25001 if there is a store and this is a transaction block, because
- * what is removed there cannot be rolled back; and 55000 if the id is still to
- * be added.
- */
-bool
-record_forget(const RecordName *name)
-{
-	RecordLook	in_ring;
-	RecordLook	in_table = {.fate = RECORD_ABSENT};
-	bool		known;
-
-	if (name->dedup_store)
-		check_is_alone();
-	known = record_ring_forget(name, &in_ring);
-	if (OidIsValid(name->mapping.table) && record_table_forget(name, &in_table))
-		known = true;
-	if (name->dedup_store)
-	{
-		/*
-		 * Only now: a claim may have been waited for. An error undoes what
-		 * was done.
-		 */
-		check_is_in_store(name, &in_ring);
-		check_is_in_store(name, &in_table);
-		if (store_remove(name->dedup_store, &name->key))
-			known = true;
-	}
-	return known;
-}
-
-/* Raises 25001 in a transaction block. */
-static void
-check_is_alone(void)
-{
-	if (IsTransactionBlock())
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-				 errmsg("an id in a deduplication store cannot be forgotten in a transaction block"),
-				 errdetail("A store does not take part in transactions, so ROLLBACK would not bring the id back.")));
-}
-
-/* Raises an error if a record may still be added to the store. */
-static void
-check_is_in_store(const RecordName *name, const RecordLook *found)
-{
-	Window		window;
-
-	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched && all_is_propagated()) ||
-		(!found->in_table && !FullTransactionIdIsValid(found->tx)))
-		return;
-	if (!found->in_table && window_propagated_in(SnapshotSelf, &window) &&
-		snapshot_value_sees(window.snapshot, found->tx))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("message \"%s\" is not yet in the deduplication store", name->msgid),
-			 errhint("It is added when all that the message caused is in Redis.  Try again then.")));
-}
-
-/*
- * Check whether everything in Redis has been propagated to the stores; that a
- * record is marked does not tell.
- */
-static bool
-all_is_propagated(void)
-{
-	Window		published;
-	Window		propagated;
-
-	return window_published(&published) && window_propagated(&propagated, false) &&
-		propagated.number >= published.number;
 }
 
 /*

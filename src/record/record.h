@@ -68,7 +68,6 @@ typedef struct RecordMemo
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_claim(const RecordName *name, const RecordMemo *memo);
-extern bool record_forget(const RecordName *name);
 extern void record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid);
 extern void record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid);
 

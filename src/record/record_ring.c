@@ -3,8 +3,8 @@
  *		Looks records up in the ring of record tables, and claims them there.
  *
  * Called by record.c, which describes the order of steps of a claim, and by
- * restore.c, store_server.c and cleanup.c. A record is looked up in every live
- * segment, and written to the current one.
+ * record_forget.c and cleanup.c. A record is looked up in every live segment, and
+ * written to the current one.
  *
  * Compacted records are looked up in the history; filters exclude most
  * segments.
@@ -18,7 +18,6 @@
 #include "access/xact.h"
 #include "executor/tuptable.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/snapmgr.h"
@@ -26,7 +25,6 @@
 
 #include "src/compat.h"
 #include "src/record/forgotten.h"
-#include "src/record/record_key.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
 #include "src/ring/filter.h"
@@ -108,72 +106,13 @@ record_ring_look(const RecordName *name, RecordMemo *memo)
 }
 
 /*
- * Makes the ring and the history forget a message, as part of this transaction,
- * and sets *found to what they had of it. Returns false if they do not know it.
- * Waits for transactions that are processing it.
+ * Looks up a record once, whether it has been forgotten or not, in the segments that
+ * `rings` has; for record_forget.c, which holds the lock on the key.
  */
-bool
-record_ring_forget(const RecordName *name, RecordLook *found)
+RecordLook
+record_ring_look_once(const RecordName *name, const Rings *rings)
 {
-	for (;;)
-	{
-		LOCKTAG		tag;
-		Rings		rings;
-		TransactionId in_progress = InvalidTransactionId;
-		bool		unchanged;
-
-		record_key_lock(&name->key, &tag);
-		rings_read(&rings);
-		*found = look_everywhere(name, &rings, NULL);
-		unchanged = rings_generation() == rings.generation;
-		if (found->fate == RECORD_IN_PROGRESS)
-			in_progress = found->xmin;
-		else if (found->fate == RECORD_COMMITTED && forgotten_look(&name->key, &in_progress) == FORGOTTEN_NOT)
-		{
-			forgotten_add(&name->key);
-			record_key_unlock(&tag);
-			return true;
-		}
-		record_key_unlock(&tag);
-		if (TransactionIdIsValid(in_progress))
-			XactLockTableWait(in_progress, NULL, NULL, XLTW_None);
-		else if (unchanged)
-		{
-			*found = (RecordLook) {.fate = RECORD_ABSENT};
-			return false;
-		}
-	}
-}
-
-/*
- * Writes a tombstone that a dump has brought, which is about the records of that
- * dump: not if the message has been processed here, or is being. What is compacted,
- * or was restored, is taken for one of the dump. It waits for no transaction:
- * those that restore the records wait for ours.
- */
-void
-record_ring_restore_forgotten(const pg_uuid_t *key)
-{
-	RecordName	name = {.key = *key, .retention = PG_INT64_MAX};
-	LOCKTAG		tag;
-	Rings		rings;
-	RecordLook	look;
-	TransactionId in_progress;
-
-	record_key_lock(key, &tag);
-	do
-	{
-		rings_read(&rings);
-		look = look_everywhere(&name, &rings, NULL);
-	} while (look.fate == RECORD_ABSENT && rings_generation() != rings.generation);
-
-	/*
-	 * A claim that is making it new again would otherwise write what does not
-	 * count.
-	 */
-	if (!FullTransactionIdIsValid(look.tx) && forgotten_look(key, &in_progress) == FORGOTTEN_NOT)
-		forgotten_add(key);
-	record_key_unlock(&tag);
+	return look_everywhere(name, rings, NULL);
 }
 
 /* Check whether a segment holds a key, forgotten or not, expired or not. */

@@ -9,8 +9,7 @@
 #include "src/record/record.h"
 
 extern RecordLook record_ring_look(const RecordName *name, RecordMemo *memo);
-extern bool record_ring_forget(const RecordName *name, RecordLook *found);
-extern void record_ring_restore_forgotten(const pg_uuid_t *key);
+extern RecordLook record_ring_look_once(const RecordName *name, const Rings *rings);
 extern bool record_ring_holds(const pg_uuid_t *key);
 
 #endif							/* OUTBOX_RECORD_RING_H */
