@@ -9,6 +9,9 @@
  * so that anything may come between. A broken variant is chosen by defining its
  * name.
  *
+ * A segment may have a filter, which says that our id is not in it; the dispatcher
+ * begins one before anybody can write there, and may withdraw it at any moment.
+ *
  * Time is a clock of few ticks; the retention is RETENTION of them. Generations
  * are only ever compared for being the same, so instead of a number there is,
  * for each reader, whether the rings have changed since it read them.
@@ -42,6 +45,12 @@
 #endif
 #ifndef MERGES
 #define MERGES		0			/* 1: one segment of records is compacted */
+#endif
+#ifndef FILTERS
+#define FILTERS		0			/* 1: segments have filters */
+#endif
+#ifndef PREPARES
+#define PREPARES	0			/* 1: transactions may be prepared */
 #endif
 
 #define WRITERS		(CLAIMERS + BYSTANDERS + FORGETTERS)
@@ -86,6 +95,23 @@ byte now;						/* the clock */
 #define NOBODY		255
 byte key_lock = NOBODY;			/* who holds the lock on the key */
 byte segment_lock[SEGMENTS];			/* set of writers that hold RowExclusiveLock */
+
+#if FILTERS
+/*
+ * The filter of each segment, as far as it is about our id. Ids of others set bits
+ * of the same words, atomically; so they do not matter. Tags are left out: the
+ * filter of a segment is asked whatever it was begun for.
+ */
+#define NONE			0
+#define WITHOUT_KEY		1
+#define WITH_KEY		2
+byte filter[SEGMENTS];
+#endif
+#if PREPARES
+byte prepared;					/* set of transactions */
+#else
+#define prepared		0
+#endif
 
 /* The record of each claimer. */
 #define ABSENT		0
@@ -226,8 +252,50 @@ inline look_into(n)
 	fi
 #endif
 
+#if FILTERS
+/* filters_probe(): all at the same moment, before any segment is looked into. */
+inline filters_probe()
+{
+	atomic { skip; d_step {
+		for (c : 0 .. SEGMENTS - 1) {
+			live = (filter[c] == WITHOUT_KEY -> live & ~BIT(c) : live)
+		} } }
+}
+
+/* The claim has the lock on the key. */
+inline look_into_current()
+{
+#ifdef NO_OF_BEGIN_IS_FINAL
+	if
+	:: current_lacks_it -> skip
+	:: else -> look_into(read_current)
+	fi
+#else
+	if
+	:: filter[read_current] == WITHOUT_KEY -> skip
+	:: else -> look_into(read_current)
+	fi
+#endif
+}
+
+/* filter_note(): under the lock on the key, and that on the segment. */
+inline filter_note()
+{
+#ifdef NOTED_WHERE_READ
+	filter[read_current] = (filter[read_current] == NONE -> NONE : WITH_KEY)
+#else
+	filter[segment] = (filter[segment] == NONE -> NONE : WITH_KEY)
+#endif
+}
+#else
+#define look_into_current()	look_into(read_current)
+#endif
+
 inline look_everywhere()
 {
+#if FILTERS
+	filters_probe();
+#endif
 	do
 	:: d_step { live != 0 && fate == ABSENT ->
 		c = 0;
@@ -382,6 +450,9 @@ inline record_look()
 		note_memo()
 #endif
 		};
+#ifdef NO_OF_BEGIN_IS_FINAL
+		current_lacks_it = (filter[read_current] == WITHOUT_KEY);
+#endif
 		look_everywhere();
 #if FORGETTERS
 		if
@@ -435,6 +506,9 @@ inline end_transaction()
 	for (c : 0 .. SEGMENTS - 1) {
 		segment_lock[c] = segment_lock[c] & ~BIT(me)
 	}
+#if PREPARES
+	prepared = prepared & ~BIT(me);
+#endif
 	ended = ended | BIT(me)
 }
 
@@ -507,7 +581,7 @@ inline record_claim()
 			} };
 		/* look_unless_known() */
 		if
-		:: atomic { memo -> d_step { look_into(read_current); live = 0 } }
+		:: atomic { memo -> d_step { look_into_current(); live = 0 } }
 		:: atomic { !memo -> skip }; look_everywhere()
 		fi;
 #if FORGETTERS
@@ -522,6 +596,9 @@ inline record_claim()
 			:: too_old -> release_key(); goto rollback
 			:: else
 			fi };
+#if FILTERS && !defined(NOTED_AFTER_UNLOCK)
+			filter_note();
+#endif
 			d_step {						/* insert() */
 #ifndef INSERT_BEFORE_LOOK
 				check_claim();
@@ -537,7 +614,14 @@ inline record_claim()
 #ifdef SEGMENT_LOCK_NOT_TO_END
 				segment_lock[segment] = segment_lock[segment] & ~BIT(me);
 #endif
-				memo = false; segment = 0; winner = 0; start = 0; read_current = 0 };
+#ifndef NOTED_AFTER_UNLOCK
+				segment = 0;
+#endif
+				memo = false; winner = 0; start = 0; read_current = 0 };
+#ifdef NOTED_AFTER_UNLOCK
+			filter_note();
+			segment = 0;
+#endif
 			break
 		:: atomic { fate == COMMITTED && !HAS_LOST -> CHECK_DUPLICATE; release_key(); goto rollback }
 		:: atomic { fate == IN_PROGRESS -> release_key_to_wait() };
@@ -558,6 +642,9 @@ proctype claimer(byte me)
 {
 	byte live, read_current, segment, fate, winner, start;
 	bool memo, too_old, had_lock;
+#ifdef NO_OF_BEGIN_IS_FINAL
+	bool current_lacks_it;
+#endif
 #if FORGETTERS
 	bool forgotten;
 #endif
@@ -589,6 +676,12 @@ proctype claimer(byte me)
 		/* The same message once more in this transaction: finds its own record. */
 		atomic { key_lock == NOBODY -> key_lock = me };
 		atomic { skip; release_key() };
+#endif
+#if PREPARES
+		if
+		:: prepared = prepared | BIT(me)	/* PREPARE TRANSACTION */
+		:: skip
+		fi;
 #endif
 		if
 		:: d_step { true ->			/* COMMIT */
@@ -625,6 +718,9 @@ done:
 #if FORGETTERS
 		forgotten = false;
 		was_counted = was_counted & ~BIT(me);
+#endif
+#ifdef NO_OF_BEGIN_IS_FINAL
+		current_lacks_it = false;
 #endif
 		live = 0; read_current = 0; segment = 0; fate = 0; winner = 0; start = 0;
 		memo = false; too_old = false; had_lock = false } }
@@ -786,6 +882,36 @@ done:
 		state[n] = EMPTY; \
 		changed(); commit() }
 
+#if FILTERS
+#define HAS_ROW(r, n)	(row_segment[r] == n && row_state[r] != ABSENT)
+#define HAS_RECORD(r, n)	(row_segment[r] == n && row_state[r] == COMMITTED)
+#if CLAIMERS == 2
+#define HAS_ROWS(n)		(HAS_ROW(0, n) || HAS_ROW(1, n))
+#define HAS_RECORDS(n)	(HAS_RECORD(0, n) || HAS_RECORD(1, n))
+#else
+#define HAS_ROWS(n)		(HAS_ROW(0, n) || HAS_ROW(1, n) || HAS_ROW(2, n))
+#define HAS_RECORDS(n)	(HAS_RECORD(0, n) || HAS_RECORD(1, n) || HAS_RECORD(2, n))
+#endif
+#ifdef FILTER_OF_ROWS_UNREAD
+#define IS_UNUSED(n)	true
+#else
+#define IS_UNUSED(n)	(!HAS_ROWS(n))
+#endif
+#ifdef FILTER_BESIDE_WRITERS
+#define HAS_WRITER(n)	false
+#else
+#define HAS_WRITER(n)	(segment_lock[n] != 0)
+#endif
+
+/* What the dispatcher does with the filter of segment n; rotation is below. */
+#define FILTER_STEPS(n) \
+	:: d_step { filter[n] == NONE && state[n] == CURRENT && !HAS_WRITER(n) && IS_UNUSED(n) -> \
+		filter[n] = WITHOUT_KEY }									/* begin_current() */ \
+	:: d_step { filter[n] == NONE && state[n] == QUIET ->			/* proceed() */ \
+		filter[n] = (HAS_RECORDS(n) -> WITH_KEY : WITHOUT_KEY) } \
+	:: d_step { filter[n] != NONE -> filter[n] = NONE }				/* withdraw() */
+#endif
+
 /* Under AccessExclusiveLock, which was granted at once. */
 inline truncate_segment(n)
 {
@@ -832,6 +958,12 @@ end:
 		:: state[next] != EMPTY -> next++
 		:: else -> break
 		od;
+#if FILTERS
+		filter[next] = WITHOUT_KEY;	/* before anybody can write to it */
+#ifdef FILTER_CLEARED_WHEN_SEALED
+		filter[current] = WITHOUT_KEY;
+#endif
+#endif
 		state[current] = SEALED;
 		state[next] = CURRENT;
 		current = next;
@@ -841,6 +973,13 @@ end:
 	STEPS(1)
 #if SEGMENTS > 2
 	STEPS(2)
+#endif
+#if FILTERS
+	FILTER_STEPS(0)
+	FILTER_STEPS(1)
+#if SEGMENTS > 2
+	FILTER_STEPS(2)
+#endif
 #endif
 #if MERGES
 	/* compact: begin and merge_rows(): all committed records of a segment are copied */
@@ -944,18 +1083,26 @@ end:
 			fi
 		} }
 
-	/* kill -9 of PostgreSQL: what is in progress is rolled back, locks are
-	 * gone, and the shared copy is read from the table again. */
+	/* kill -9 of PostgreSQL: what is in progress is rolled back, unless it was
+	 * prepared; locks and filters are gone, and the shared copy is read from the
+	 * table again. */
 	:: d_step { crashes > 0 ->
 		crashes--;
 		for (r : 0 .. CLAIMERS - 1) {
 			if
-			:: HAS(started & ~ended, r) -> row_state[r] = ABSENT; row_segment[r] = NOWHERE
+			:: HAS(started & ~ended & ~prepared, r) -> row_state[r] = ABSENT; row_segment[r] = NOWHERE
 			:: else
 			fi
 		}
 		for (c : 0 .. SEGMENTS - 1) {
-			segment_lock[c] = 0
+			segment_lock[c] = segment_lock[c] & prepared;
+#if FILTERS
+#ifdef FILTER_AFTER_CRASH
+			filter[c] = (filter[c] == NONE -> NONE : WITHOUT_KEY)
+#else
+			filter[c] = NONE
+#endif
+#endif
 		}
 #if FORGETTERS
 		tombstone_aborted(tombstone_by);
@@ -964,8 +1111,8 @@ end:
 		}
 		expiring = false;
 #endif
-		killed = started & ~ended;
-		ended = started;
+		killed = started & ~ended & ~prepared;
+		ended = ended | killed;
 		key_lock = NOBODY;
 #ifdef TOLD_BEFORE_COMMIT
 		for (c : 0 .. SEGMENTS - 1) {
