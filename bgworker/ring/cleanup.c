@@ -14,11 +14,13 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "storage/lmgr.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/ring/cleanup.h"
 #include "bgworker/ring/emptying.h"
+#include "bgworker/ring/filter_builder.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
 #include "bgworker/transaction.h"
@@ -26,6 +28,7 @@
 #include "src/record/endpoint.h"
 #include "src/record/forgotten.h"
 #include "src/record/record_ring.h"
+#include "src/ring/filter.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
 
@@ -42,7 +45,7 @@ static bool step(RingKind kind, int n, const Segment *segment, const Position *p
 				 const CleanupLimits *limits);
 static int	next_segment(RingKind kind, const Ring *ring);
 static bool rotate(RingKind kind, int next, const Ring *ring, const Position *position);
-static bool make_quiet(RingKind kind, int n);
+static bool make_quiet(RingKind kind, int n, FullTransactionId tx);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static bool retire(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static int64 share_of_time(RingKind kind);
@@ -161,7 +164,7 @@ step(RingKind kind, int n, const Segment *segment, const Position *position, con
 			return true;
 
 		case SEGMENT_SEALED:
-			return make_quiet(kind, n);
+			return make_quiet(kind, n, segment->tx);
 
 		case SEGMENT_QUIET:
 			if (segment->published_at == 0)
@@ -197,17 +200,22 @@ next_segment(RingKind kind, const Ring *ring)
 static bool
 rotate(RingKind kind, int next, const Ring *ring, const Position *position)
 {
+	const Segment *sealed = &ring->segments[ring->current];
+	uint64		tag = 0;		/* 0 = nothing was changed */
 	bool		is_old;
-	bool		rotated = false;
 
-	is_old = GetCurrentTimestamp() - ring->segments[ring->current].since >= share_of_time(kind);
+	is_old = GetCurrentTimestamp() - sealed->since >= share_of_time(kind);
 	if (!transaction_begin("rotating a ring"))
 		return false;
 	if (is_old ? is_used(kind, ring->current) : is_full(kind, ring))
 	{
-		rotated = true;
 		ring_update_state(kind, ring->current, SEGMENT_SEALED);
 		ring_update_state(kind, next, SEGMENT_CURRENT);
+		tag = U64FromFullTransactionId(GetTopFullTransactionId());
+
+		/* It is there before anybody can write to the segment. */
+		if (kind == RING_RECORD)
+			filter_builder_begin_current(next, tag);
 		if (kind == RING_LOG)
 		{
 			Window		newest = position->opened;
@@ -219,9 +227,10 @@ rotate(RingKind kind, int next, const Ring *ring, const Position *position)
 		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_written");
 	}
 	transaction_commit();
-	if (rotated)
+	if (tag != 0)
 	{
 		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_committed");
+		filter_keep(kind, ring->current, U64FromFullTransactionId(sealed->tx), tag);
 		transaction_tell_rings();
 	}
 	return true;
@@ -233,24 +242,27 @@ rotate(RingKind kind, int next, const Ring *ring, const Position *position)
  * begin to write, because all know by now that it is not current.
  */
 static bool
-make_quiet(RingKind kind, int n)
+make_quiet(RingKind kind, int n, FullTransactionId tx)
 {
 	Oid			table;
-	bool		quiet;
+	uint64		tag = 0;		/* 0 = nothing was changed */
 
 	if (!transaction_begin("sealing a segment"))
 		return false;
 	table = relations_enter()->segments[kind][n].table;
-	quiet = ConditionalLockRelationOid(table, ShareLock);
-	if (quiet)
+	if (ConditionalLockRelationOid(table, ShareLock))
 	{
 		UnlockRelationOid(table, ShareLock);
 		ring_update_state(kind, n, SEGMENT_QUIET);
+		tag = U64FromFullTransactionId(GetTopFullTransactionId());
 		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_written");
 	}
 	transaction_commit();
-	if (quiet)
+	if (tag != 0)
+	{
 		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_committed");
+		filter_keep(kind, n, U64FromFullTransactionId(tx), tag);
+	}
 	transaction_tell_rings();
 	return true;
 }

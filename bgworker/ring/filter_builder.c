@@ -1,13 +1,18 @@
 /*
  * filter_builder.c
- *		Builds the filters of segments that have none yet.
+ *		Gives segments their filters.
  *
- * Called by housekeeping.c between windows, one bounded step at a time: after a
- * segment became quiet or was compacted, and for all segments after a restart.
- * Without a filter a lookup reads the segment itself. A segment that cannot be
- * read gets no filter and does not end the dispatcher (quarantine.c).
+ * Called by cleanup.c when a segment of records becomes current: it gets an empty
+ * filter, to which sessions add (src/ring/filter.c). Called by housekeeping.c between
+ * windows, one bounded step at a time, for segments that have none, as after a
+ * restart: those that are quiet get one that is built from their rows, and the current
+ * one gets one only if it has no rows yet. Without a filter a lookup reads the segment
+ * itself. A segment that cannot be read gets no filter and does not end the dispatcher
+ * (quarantine.c).
  */
 #include "postgres.h"
+
+#include "storage/lmgr.h"
 
 #include "bgworker/ring/filter_builder.h"
 #include "bgworker/ring/key_run.h"
@@ -16,6 +21,7 @@
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/ring/filter.h"
+#include "src/settings.h"
 #include "src/table/relations.h"
 
 #define STEP_KEYS		20000	/* the most that a step reads */
@@ -33,6 +39,7 @@ static int64 looked_at = -1;	/* generation at which nothing was left to do */
 
 static void step(int64 step_us);
 static bool is_still_there(const Rings *rings);
+static void begin_current(const Rings *rings);
 static bool begin_next(const Rings *rings);
 static void proceed(int64 step_us);
 
@@ -74,10 +81,50 @@ step(int64 step_us)
 		filter_abandon(FILTER_OF_SEGMENT);
 		building = false;
 	}
+	if (!building)
+		begin_current(&rings);
 	if (building || begin_next(&rings))
 		proceed(step_us);
 	else
 		looked_at = rings.generation;
+}
+
+/*
+ * Gives a segment of records to which nobody has written yet the filter that
+ * sessions add to, if there is memory for one. The tag is the transaction that makes it
+ * current.
+ */
+void
+filter_builder_begin_current(int n, uint64 state_tag)
+{
+	if (!filter_begin(FILTER_OF_CURRENT, (int64) outbox_record_segment_size * 1024 / RECORD_BYTES))
+		return;
+	KILL_POINT("current_filter_begun");
+	filter_publish(FILTER_OF_CURRENT, RING_RECORD, n, state_tag);
+	KILL_POINT("current_filter_published");
+}
+
+/*
+ * Begins the filter of the current segment of records, as after CREATE EXTENSION. A
+ * ShareLock that is granted at once proves that nobody is about to write a row of
+ * which the filter does not know.
+ */
+static void
+begin_current(const Rings *rings)
+{
+	Oid			table;
+
+	kind = RING_RECORD;
+	segment = rings->ring[kind].current;
+	if (filter_is_there(kind, segment, &rings->ring[kind].segments[segment]) ||
+		quarantine_holds(kind, segment) || segment_blocks(kind, segment) > 0)
+		return;
+	table = relations_enter()->segments[kind][segment].table;
+	if (!ConditionalLockRelationOid(table, ShareLock))
+		return;
+	if (segment_blocks(kind, segment) == 0)
+		filter_builder_begin_current(segment, U64FromFullTransactionId(rings->ring[kind].segments[segment].tx));
+	UnlockRelationOid(table, ShareLock);
 }
 
 static bool
@@ -88,7 +135,7 @@ is_still_there(const Rings *rings)
 	return state->state == SEGMENT_QUIET && U64FromFullTransactionId(state->tx) == tag;
 }
 
-/* Chooses a segment without a filter, if there is memory for one. */
+/* Chooses a quiet segment without a filter, if there is memory for one. */
 static bool
 begin_next(const Rings *rings)
 {

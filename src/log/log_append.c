@@ -27,7 +27,7 @@
 void
 log_append(const Message *message)
 {
-	Relation	table = ring_open_current(RING_LOG);
+	Relation	table = ring_open_current(RING_LOG, NULL);
 
 	log_row_insert(table, message);
 	KILL_POINT("message_written");

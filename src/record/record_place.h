@@ -21,6 +21,7 @@ typedef struct RecordClaim
 								 * or too long ago */
 	Relation	table;			/* that the record goes to */
 	Relation	index;			/* the ring: on its keys */
+	int			segment;		/* the ring: whose table that is */
 	ErrorData  *refusal;		/* of the last insert, or NULL */
 	int64		generation;		/* the ring: of the rings, before the look */
 	bool		forgotten;		/* the ring: what is there does not count, and

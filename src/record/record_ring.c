@@ -6,8 +6,8 @@
  * record_forget.c and cleanup.c. A record is looked up in every live segment, and
  * written to the current one.
  *
- * Compacted records are looked up in the history; filters exclude most
- * segments.
+ * Compacted records are looked up in the history; filters exclude most segments, and
+ * know of each row before it is written.
  */
 #include "postgres.h"
 
@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
+#include "src/kill_point.h"
 #include "src/record/forgotten.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
@@ -148,7 +149,7 @@ ring_claim_look(RecordClaim *claim)
 	const Rings *rings;
 	RecordLook	look;
 
-	claim->table = ring_open_current(RING_RECORD);
+	claim->table = ring_open_current(RING_RECORD, &claim->segment);
 	claim->index = index_open_to_write(claim->table, COL_KEY);
 	rings = rings_now();
 	claim->generation = rings->generation;
@@ -163,12 +164,17 @@ ring_claim_look(RecordClaim *claim)
 	return look;
 }
 
-/* Writes the record. This is never refused: only we write to a ring, and the key is locked. */
+/*
+ * Writes the record. This is never refused: only we write to a ring, and the key is
+ * locked. The filter knows the key first: so it denies no row that is there.
+ */
 static bool
 ring_claim_insert(RecordClaim *claim)
 {
 	if (claim->forgotten)
 		delete_forgotten(rings_now(), claim->name);
+	filter_note(RING_RECORD, claim->segment, &claim->name->key);
+	KILL_POINT("record_key_noted");
 	append_record(claim);
 	return true;
 }
@@ -185,16 +191,19 @@ ring_claim_close(RecordClaim *claim)
  * A claim whose begin has looked at all segments, and found them free of writers
  * but for the current one, need look into that one only; unless anything has
  * changed since. The current segment is locked by now, so it cannot become quiet
- * and go away.
+ * and go away. What its filter says counts, because the key is locked.
  */
 static RecordLook
 look_unless_known(const RecordClaim *claim, const Rings *rings)
 {
 	const RecordMemo *memo = claim->memo;
+	int			current = rings->ring[RING_RECORD].current;
 
-	if (memo && memo->others_were_quiet && memo->generation == claim->generation)
-		return look_into_segment(rings->ring[RING_RECORD].current, claim->name, claim);
-	return look_everywhere(claim->name, rings, claim);
+	if (memo == NULL || !memo->others_were_quiet || memo->generation != claim->generation)
+		return look_everywhere(claim->name, rings, claim);
+	if (filter_excludes(rings, RING_RECORD, current, &claim->name->key))
+		return (RecordLook) {.fate = RECORD_ABSENT};
+	return look_into_segment(current, claim->name, claim);
 }
 
 /*

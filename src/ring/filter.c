@@ -3,9 +3,15 @@
  *		Bloom filters: which segments certainly do not hold a key.
  *
  * A new message id is in no segment, so each look would have to visit them all.
- * The filter of a segment that is quiet, and so never changes, nearly always tells
- * that in one access to memory. It is only an optimization: where there is none, or
- * its tag is not that of the segment, the segment is looked into.
+ * The filter of a segment nearly always tells that in one access to memory. It is
+ * only an optimization: where there is none, or its tag is not that of the segment,
+ * the segment is looked into.
+ *
+ * The filter of a segment that is quiet, and so never changes, is built from its
+ * rows. That of a segment of records that is written was there before its first row,
+ * and each session adds its key before it writes a row, under the lock on the key.
+ * So a session that is told under that lock that the key is not there need not look.
+ * docs/internals.md has the steps, with crashes and rotation.
  *
  * Blocked Bloom filter: a key has all its bits in one line of the processor's
  * cache (Putze, Sanders, Singler: Cache-, hash- and space-efficient Bloom
@@ -14,8 +20,8 @@
  *
  * The memory of all filters of the server is reserved at its start
  * (outbox.filter_memory). PostgreSQL's dsa.c hands out pieces of it, to
- * dispatchers only; sessions find a piece by its offset. A filter is built in
- * private and published when it is whole; readers probe under the lock of their
+ * dispatchers only; sessions find a piece by its offset. A filter is published when
+ * it is whole; sessions read it and add to it under the shared lock of their
  * database, and memory is given back only after a filter was withdrawn under
  * that lock.
  */
@@ -31,17 +37,21 @@
 #include "src/shared.h"
 
 #define LINE_BITS		512		/* 64 bytes */
-#define LINE_WORDS		(LINE_BITS / 64)
+#define WORD_BITS		32
+#define LINE_WORDS		(LINE_BITS / WORD_BITS)
 #define BITS_PER_KEY	16
 #define BITS_SET		7		/* 9 bits of the hash for each */
 
 #define TRANCHE			"outbox filters"
 
+StaticAssertDecl(sizeof(pg_atomic_uint32) * BITS_PER_BYTE == WORD_BITS, "a line is one of words, all zero at first");
+
 /* The filter of one segment; of no segment if lines is 0. */
 typedef struct SegmentFilter
 {
-	uint64		tag;			/* transaction that made the segment quiet: a
-								 * filter is of the keys it had then, for ever */
+	uint64		tag;			/* transaction that brought the segment into
+								 * its state: the filter has all of its keys,
+								 * and gets those that are written to it */
 	Size		offset;			/* of its memory */
 	uint64		lines;
 } SegmentFilter;
@@ -63,9 +73,10 @@ static Filters *filters_of(const DatabaseShared *shared);
 static Size memory_size(void);
 static void attach_area(void);
 static dsa_pointer to_dsa(Size offset);
-static uint64 *line_of(const SegmentFilter *filter, const pg_uuid_t *key);
+static pg_atomic_uint32 *line_of(const SegmentFilter *filter, const pg_uuid_t *key);
 static uint64 half_of_key(const pg_uuid_t *key, int which);
-static bool line_holds(const uint64 *line, const pg_uuid_t *key);
+static void add_key(const SegmentFilter *filter, const pg_uuid_t *key);
+static bool lacks_key(const SegmentFilter *filter, const pg_uuid_t *key);
 static bool is_for(const SegmentFilter *filter, const Segment *segment);
 static void withdraw_filter(DatabaseShared *shared, SegmentFilter *filter);
 
@@ -130,10 +141,48 @@ filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
 		{
 			const SegmentFilter *filter = &filters_of(shared)->segments[kind][n];
 
-			if (is_for(filter, &ring->segments[n]) && !line_holds(line_of(filter, key), key))
+			if (is_for(filter, &ring->segments[n]) && lacks_key(filter, key))
 				absence->segments[kind] |= 1U << n;
 		}
 	}
+	LWLockRelease(shared->lock);
+}
+
+/* Check whether one segment, as it is in `rings`, certainly does not hold a key. */
+bool
+filter_excludes(const Rings *rings, RingKind kind, int segment, const pg_uuid_t *key)
+{
+	DatabaseShared *shared = shared_mine();
+	const SegmentFilter *filter;
+	bool		excludes;
+
+	if (memory == NULL || shared == NULL)
+		return false;
+	filter = &filters_of(shared)->segments[kind][segment];
+	LWLockAcquire(shared->lock, LW_SHARED);
+	excludes = is_for(filter, &rings->ring[kind].segments[segment]) && lacks_key(filter, key);
+	LWLockRelease(shared->lock);
+	return excludes;
+}
+
+/*
+ * Adds a key to the filter of a segment, if it has one. Called before the row is
+ * written, with the lock on the key and a lock on the segment, by everything that
+ * writes one: a row of which the filter does not know would be overlooked. The tag
+ * does not matter: a key too many does no harm.
+ */
+void
+filter_note(RingKind kind, int segment, const pg_uuid_t *key)
+{
+	DatabaseShared *shared = shared_mine();
+	const SegmentFilter *filter;
+
+	if (memory == NULL || shared == NULL)
+		return;
+	filter = &filters_of(shared)->segments[kind][segment];
+	LWLockAcquire(shared->lock, LW_SHARED);
+	if (filter->lines > 0)
+		add_key(filter, key);
 	LWLockRelease(shared->lock);
 }
 
@@ -167,11 +216,7 @@ filter_begin(FilterUse use, int64 keys)
 void
 filter_add(FilterUse use, const pg_uuid_t *key)
 {
-	uint64	   *line = line_of(&filters_of(shared_mine())->building[use], key);
-	uint64		bits = half_of_key(key, 1);
-
-	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
-		line[(bits >> 6) % LINE_WORDS] |= UINT64CONST(1) << (bits & 63);
+	add_key(&filters_of(shared_mine())->building[use], key);
 }
 
 /* Publishes the filter that was begun, and now has all keys, for the segment with this tag. */
@@ -186,6 +231,25 @@ filter_publish(FilterUse use, RingKind kind, int segment, uint64 tag)
 	*filter = filters_of(shared)->building[use];
 	filter->tag = tag;
 	filters_of(shared)->building[use].lines = 0;
+	LWLockRelease(shared->lock);
+}
+
+/*
+ * The segment has come from one state into another, and has no key that its filter
+ * lacks. Called before sessions are told of that; until then they look into it.
+ */
+void
+filter_keep(RingKind kind, int segment, uint64 old_tag, uint64 new_tag)
+{
+	DatabaseShared *shared = shared_mine();
+	SegmentFilter *filter;
+
+	if (memory == NULL)
+		return;
+	filter = &filters_of(shared)->segments[kind][segment];
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	if (filter->lines > 0 && filter->tag == old_tag)
+		filter->tag = new_tag;
 	LWLockRelease(shared->lock);
 }
 
@@ -278,13 +342,13 @@ to_dsa(Size offset)
 }
 
 /* Returns the line that has the bits of a key. */
-static uint64 *
+static pg_atomic_uint32 *
 line_of(const SegmentFilter *filter, const pg_uuid_t *key)
 {
 	/* The upper half of a product spreads evenly over any number of lines. */
 	uint64		line = ((half_of_key(key, 0) >> 32) * filter->lines) >> 32;
 
-	return (uint64 *) (memory + filter->offset) + line * LINE_WORDS;
+	return (pg_atomic_uint32 *) (memory + filter->offset) + line * LINE_WORDS;
 }
 
 /* Returns one of the two independent hashes that a key consists of. */
@@ -297,25 +361,37 @@ half_of_key(const pg_uuid_t *key, int which)
 	return result;
 }
 
-/* Check whether all bits of a key are set in its line. */
-static bool
-line_holds(const uint64 *line, const pg_uuid_t *key)
+/* Sets the bits of a key in its line. Other sessions may set bits of the same words meanwhile. */
+static void
+add_key(const SegmentFilter *filter, const pg_uuid_t *key)
 {
+	pg_atomic_uint32 *line = line_of(filter, key);
+	uint64		bits = half_of_key(key, 1);
+
+	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
+		pg_atomic_fetch_or_u32(&line[bits / WORD_BITS % LINE_WORDS], ((uint32) 1) << (bits % WORD_BITS));
+}
+
+/* Check whether a bit of a key is not set in its line. */
+static bool
+lacks_key(const SegmentFilter *filter, const pg_uuid_t *key)
+{
+	pg_atomic_uint32 *line = line_of(filter, key);
 	uint64		bits = half_of_key(key, 1);
 
 	for (int i = 0; i < BITS_SET; i++, bits >>= 9)
 	{
-		if ((line[(bits >> 6) % LINE_WORDS] & (UINT64CONST(1) << (bits & 63))) == 0)
-			return false;
+		if ((pg_atomic_read_u32(&line[bits / WORD_BITS % LINE_WORDS]) & (((uint32) 1) << (bits % WORD_BITS))) == 0)
+			return true;
 	}
-	return true;
+	return false;
 }
 
 /* Check whether a filter belongs to a segment as it is now, and not to an earlier use of it. */
 static bool
 is_for(const SegmentFilter *filter, const Segment *segment)
 {
-	return filter->lines > 0 && segment->state == SEGMENT_QUIET &&
+	return filter->lines > 0 && segment_is_live(segment) &&
 		filter->tag == U64FromFullTransactionId(segment->tx);
 }
 

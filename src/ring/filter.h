@@ -13,11 +13,12 @@
 /* What a filter is being built for. */
 typedef enum FilterUse
 {
-	FILTER_OF_SEGMENT,			/* one that has none */
-	FILTER_OF_MERGE				/* the target, while it is filled */
+	FILTER_OF_SEGMENT,			/* a quiet one that has none */
+	FILTER_OF_MERGE,			/* the target, while it is filled */
+	FILTER_OF_CURRENT			/* one that is written, before its first row */
 } FilterUse;
 
-#define FILTER_USES	2
+#define FILTER_USES	3
 
 /* For each ring, one bit for each segment that certainly does not hold a key. */
 typedef struct Absence
@@ -31,10 +32,13 @@ extern void filter_request(void);
 extern void filter_startup(void);
 
 extern void filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence);
+extern bool filter_excludes(const Rings *rings, RingKind kind, int segment, const pg_uuid_t *key);
+extern void filter_note(RingKind kind, int segment, const pg_uuid_t *key);
 
 extern bool filter_begin(FilterUse use, int64 keys);
 extern void filter_add(FilterUse use, const pg_uuid_t *key);
 extern void filter_publish(FilterUse use, RingKind kind, int segment, uint64 tag);
+extern void filter_keep(RingKind kind, int segment, uint64 old_tag, uint64 new_tag);
 extern void filter_abandon(FilterUse use);
 extern bool filter_is_there(RingKind kind, int segment, const Segment *state);
 extern void filters_forget_stale(const Rings *rings);

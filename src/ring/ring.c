@@ -41,9 +41,6 @@
 
 #define NO_VERSION	PG_UINT64_MAX
 
-/* The least space that a record takes in its table, except for a few bytes. */
-#define RECORD_BYTES	64
-
 /* Columns of outbox.ring. */
 enum
 {
@@ -138,12 +135,13 @@ rings_reload(void)
 }
 
 /*
- * Opens the table that new rows of a ring are written to.
+ * Opens the table that new rows of a ring are written to, and sets *segment to its
+ * number, unless that is NULL.
  *
  * Takes RowExclusiveLock, to the end of the transaction; close with NoLock.
  */
 Relation
-ring_open_current(RingKind kind)
+ring_open_current(RingKind kind, int *segment)
 {
 	for (;;)
 	{
@@ -154,7 +152,11 @@ ring_open_current(RingKind kind)
 		bool		locked = relations_lock_to_end(table, RowExclusiveLock);
 
 		if (rings_now()->ring[kind].current == current)
+		{
+			if (segment)
+				*segment = current;
 			return table_open(table, NoLock);
+		}
 		if (locked)
 			relations_unlock_early(table, RowExclusiveLock);
 	}

@@ -11,6 +11,9 @@
 #include "utils/relcache.h"
 #include "utils/xid8.h"
 
+/* The least space that a record takes in its table, except for a few bytes. */
+#define RECORD_BYTES	64
+
 /* In tables with more blocks than this, rows are not counted but estimated from the first blocks. */
 #define COUNTED_BLOCKS	4096
 
@@ -67,7 +70,7 @@ extern void rings_read(Rings *rings);
 extern int64 rings_generation(void);
 extern int64 rings_shared_generation(void);
 extern void rings_reload(void);
-extern Relation ring_open_current(RingKind kind);
+extern Relation ring_open_current(RingKind kind, int *segment);
 
 extern BlockNumber segment_blocks(RingKind kind, int segment);
 extern int64 segment_count_keys(RingKind kind, int n, const Segment *segment);

@@ -140,6 +140,9 @@ sub die_at
 	my $live = $point =~ /^record_retired/ ? 'rest' : 'burst';
 
 	arm($self->{node}, $point, $manner, $pass);
+
+	# Quiet segments have their filters from the time when they were written, unless the server was down.
+	$self->{node}->restart if $point =~ /^filter_/;
 	ok(wait_until { $self->$live("$manner $point", $turn++); fired($self->{node}) },
 		"$manner, pass $pass: $point")
 	  or return;
