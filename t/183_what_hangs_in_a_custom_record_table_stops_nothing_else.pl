@@ -44,7 +44,7 @@ eventually { $node->bookkeeper ne $first } '... it is ended with its process all
 $node->sql('ALTER SYSTEM RESET outbox.dispatch');
 $node->reload;
 $node->handle('o1', 'other');
-is($node->sql(q{SELECT outbox_wait('o1', 'other')}), 't', 'dispatch is on: other tables get their turn');
+is($node->sql(q{SELECT outbox_wait('o1', 'other', '3 min')}), 't', 'dispatch is on: other tables get their turn');
 eventually { $node->status('problem') =~ /endpoint "own".*did not end.*left alone/ } '... status says what is wrong';
 is($node->dispatcher, $dispatcher, '... and the dispatcher is the same');
 is($node->sql(q{SELECT dispatched FROM inbox WHERE message_id = 'b1'}), 'f', '... the record is not marked');
@@ -59,11 +59,11 @@ $first = $node->bookkeeper;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 eventually { $node->bookkeeper =~ /^\d+$/ && $node->bookkeeper ne $first } 'the dispatcher ends: there is another bookkeeper';
 $node->handle('c1', 'own');
-is($node->sql(q{SELECT outbox_wait('c1', 'own')}), 't', '... who marks');
+is($node->sql(q{SELECT outbox_wait('c1', 'own', '3 min')}), 't', '... who marks');
 $first = $node->bookkeeper;
 $node->sql("SELECT pg_terminate_backend($first)");
 $node->handle('c2', 'own');
-is($node->sql(q{SELECT outbox_wait('c2', 'own')}), 't', 'the bookkeeper is ended: another one marks');
+is($node->sql(q{SELECT outbox_wait('c2', 'own', '3 min')}), 't', 'the bookkeeper is ended: another one marks');
 
 # DROP DATABASE and its like get their lock though a trigger hangs.
 $node->sql('CREATE DATABASE victim TEMPLATE template0');
@@ -103,7 +103,7 @@ is($node->sql(q{SELECT dispatched FROM inbox WHERE message_id = 'e1'}), 'f', '..
 is($node->sql('SELECT outbox_cleanup()'), 0, '... outbox_cleanup() answers');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 20');
 $node->restart;
-is($node->sql(q{SELECT outbox_wait('e1', 'own')}), 't', 'there are more: it is marked');
+is($node->sql(q{SELECT outbox_wait('e1', 'own', '3 min')}), 't', 'there are more: it is marked');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
 done_testing();

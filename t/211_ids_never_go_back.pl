@@ -77,7 +77,7 @@ eventually { $node->status('dispatcher_state', 'busy') eq 'off' } '... also afte
 enqueue('busy', 'a7', 'a8');
 
 $node->sql('ALTER DATABASE busy RESET outbox.dispatch');
-is($node->sql(q{SELECT outbox_wait('m')}, 'busy'), 't', 'outbox_wait knows when they are sent');
+is($node->sql(q{SELECT outbox_wait('m', timeout => '3 min')}, 'busy'), 't', 'outbox_wait knows when they are sent');
 ok($node->wait_until_sent('busy'), 'all is sent');
 is(join(' ', $second->bodies('d')), "a1 a2 @pending a3 a4 a5 a6 a7 a8", '... what was restored in its order, behind what was there and before what came later');
 is(join(' ', $second->bodies('refused')), 'r1 r2', '... also where it was deferred');
