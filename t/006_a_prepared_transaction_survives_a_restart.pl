@@ -22,7 +22,7 @@ SELECT outbox_commit();
 PREPARE TRANSACTION 'p$_';
 END
 $node->sql(q{SELECT outbox_enqueue('d', 'x')});
-eventually { $redis->count('d') == 1 } 'prepared transactions hold nobody up';
+eventually { $redis->count('d') == 1 } 'prepared transactions do not delay others';
 
 $node->sql(q{COMMIT PREPARED 'p1'});
 eventually { $redis->count('d') == 3 } 'COMMIT PREPARED sends';

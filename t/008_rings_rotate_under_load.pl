@@ -100,7 +100,7 @@ eventually
 is($node->sql('SELECT count(*) - count(DISTINCT (endpoint, msgid)) FROM outbox.records'), 0,
 	'no message has two records');
 $_->stop foreach $racers, $storm, $holders;
-unlike($racers->{error} . $storm->{error} . $holders->{error}, qr/aborted/, 'nobody fails');
+unlike($racers->{error} . $storm->{error} . $holders->{error}, qr/aborted/, 'no client fails');
 
 my @claimed = split /\n/, $node->sql('SELECT msgid FROM claimed');
 my %times;

@@ -123,7 +123,7 @@ foreach my $sql (
 	like($node->sql_error($sql, 'postgres', extra_params => [ '-U', 'nobody' ]), qr/^42501/, "not for everybody: $sql");
 }
 is($node->sql(q{SELECT count(*) FROM pg_settings WHERE setting LIKE '%fish%'}, 'postgres', extra_params => [ '-U', 'nobody' ]),
-	0, 'pg_settings shows it to nobody');
+	0, 'pg_settings does not show it');
 
 # The log may quote the statements above, and no other ones.
 my $log = join "\n", grep { !/STATEMENT: .*tops3cret/ } split /\n/, $node->log_since(0);

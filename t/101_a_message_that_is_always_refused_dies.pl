@@ -61,7 +61,7 @@ eventually { dead() == 6 } 'all messages of two destinations die';
 $node->restart;
 eventually { $node->status(q{dispatcher_state, dead}) eq 'idle|6' } '... and stay so through a restart';
 is($node->sql(q{SELECT outbox_retry('one')}), 3, 'one destination is tried again');
-eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE dest = 'one' AND attempts = 3 AND last_attempt > now() - interval '1 minute'}) == 3 && dead() == 6 } '... they have their attempts anew, and die again';
+eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE dest = 'one' AND attempts = 3 AND last_attempt > now() - interval '1 minute'}) == 3 && dead() == 6 } '... they get all their attempts again, and die again';
 is($node->sql('SELECT string_agg(DISTINCT attempts::text, $$ $$) FROM outbox.dead_letters'), '3', '... after as many');
 is($node->sql(q{SELECT outbox_discard('one', 'id one 2')}), 1, 'a dead message is discarded');
 is($node->sql(q{SELECT outbox_discard('one', 'id one 2')}), 0, '... once');

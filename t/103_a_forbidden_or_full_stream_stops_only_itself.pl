@@ -36,7 +36,7 @@ eventually { bodies('good') eq '1 2 3 4 5' } 'a stream without another id does n
 eventually { $node->status('deferred') == 2 } 'its own messages wait';
 like(last_error('full'), qr/exhausted/, '... with what Redis said');
 $redis->command('DEL', 'full');
-eventually { $redis->count('full') == 2 } 'made anew it gets them';
+eventually { $redis->count('full') == 2 } 'created again it gets them';
 ok($node->wait_until_sent, '... for good');
 is(bodies('full') . ', ' . bodies('good'), '4 5, 1 2 3 4 5', '... in order, none twice');
 

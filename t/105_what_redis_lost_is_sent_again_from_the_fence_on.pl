@@ -53,7 +53,7 @@ enqueue(700);
 all_is_there('a long window arrives');
 $redis->kill9;
 $redis->start;
-all_is_there('it is lost while nobody sends');
+all_is_there('it is lost while nothing is sent');
 
 # Only the fence goes back: what is behind it may be sent again.
 my $fence = $redis->key('fence');

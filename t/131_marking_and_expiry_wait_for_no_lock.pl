@@ -55,7 +55,7 @@ is(log_has_receipt(), 1, 'the log keeps what is not marked');
 $writer->query_safe('COMMIT');
 eventually { unmarked() eq '' } 'when the lock is gone it is marked';
 is($node->sql(q{SELECT note FROM inbox WHERE message_id = 'm2'}), 'mine', '... and what the writer wrote is there');
-eventually { clean_up_for_a_while(); log_has_receipt() == 0 } '... and the log lets it go';
+eventually { clean_up_for_a_while(); log_has_receipt() == 0 } '... and the log drops it';
 
 # The whole table.
 $writer->query_safe(q{BEGIN; LOCK TABLE inbox IN ACCESS EXCLUSIVE MODE});

@@ -53,7 +53,7 @@ like($node->sql_error(q{SELECT outbox_begin('a2', 'own', 'pessimistic')}), qr/^4
 eventually { $node->status('problem') =~ /cannot be marked.*endpoint "own".*no column "dispatched"/ } 'status says what is wrong';
 others_go_on('o1');
 $node->sql('ALTER TABLE hers.inbox RENAME COLUMN done TO dispatched');
-eventually { unmarked() eq '' } 'mended, all is marked';
+eventually { unmarked() eq '' } 'when it is repaired, all is marked';
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 is($node->sql(q{SELECT outbox_begin('a1', 'own')}), 'f', 'what was processed is known');
 
@@ -61,7 +61,7 @@ is($node->sql(q{SELECT outbox_begin('a1', 'own')}), 'f', 'what was processed is 
 handle_and_break('b1', 'ALTER TABLE hers.inbox DROP CONSTRAINT inbox_pkey');
 like($node->sql_error(q{SELECT outbox_begin('b1', 'own')}), qr/^55000/, 'begin refuses a table without its unique index');
 $node->sql('ALTER TABLE hers.inbox ADD PRIMARY KEY (message_id)');
-eventually { unmarked() eq '' } 'mended, all is marked';
+eventually { unmarked() eq '' } 'when it is repaired, all is marked';
 
 # A trigger fails.
 $node->sql(<<'END');
@@ -77,7 +77,7 @@ $node->sql(q{INSERT INTO hers.inbox VALUES ('old', true, now() - interval '2 hou
 is($node->sql('SELECT outbox_cleanup()'), 1, 'expiry goes on where it can');
 is($node->sql('SELECT message_id FROM hers.inbox WHERE message_id = \'old\''), 'old', '... and only there');
 $node->sql(q{CREATE OR REPLACE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN coalesce(NEW, OLD); END $$});
-eventually { unmarked() eq '' } 'mended, all is marked';
+eventually { unmarked() eq '' } 'when it is repaired, all is marked';
 is($node->sql('SELECT outbox_cleanup()'), 1, '... and expires');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 

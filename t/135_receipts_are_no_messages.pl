@@ -59,7 +59,7 @@ $node->sql($endpoint);
 
 handle('m1', 2, 'told');
 handle('m2', 2, 'silent');
-is(receipts(), 'told m1', 'an endpoint whose ids others are told of leaves receipts, another does not');
+is(receipts(), 'told m1', 'an endpoint whose ids are propagated leaves receipts, another does not');
 ok($node->wait_until_sent, 'messages are sent');
 eventually { $redis->count('d') == 4 } '... and nothing else';
 handle('m3', 0, 'told');

@@ -152,7 +152,7 @@ foreach (sort keys %text)
 	$proxy->pass;
 	eventually { $redis->count($kind) == $n } 'the store is down: messages are sent';
 	ok(is_duplicate($msgid), '... what has a record is a duplicate without it');
-	like($node->sql_error("SELECT outbox_begin('new', 'sales')", $kind), qr/^(08006|57P03)/, '... but nobody knows of what has none');
+	like($node->sql_error("SELECT outbox_begin('new', 'sales')", $kind), qr/^(08006|57P03)/, '... but not without a record');
 	ok(!propagated(), '... and the id is not yet there');
 	ok(kill_and_wait(), 'the dispatcher is killed');
 	$store->start;

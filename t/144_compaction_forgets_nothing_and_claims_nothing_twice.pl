@@ -60,7 +60,7 @@ eventually
 }
 'records are compacted, and what is compacted is merged, under load';
 $load->stop;
-unlike($load->{error}, qr/aborted/, 'nobody fails');
+unlike($load->{error}, qr/aborted/, 'no client fails');
 
 my $claimed = $node->sql('SELECT count(*) FROM winners');
 is($node->sql('SELECT count(*) - count(DISTINCT id) FROM winners'), 0, "no message was claimed twice ($claimed)");

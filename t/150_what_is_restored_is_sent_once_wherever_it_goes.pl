@@ -114,7 +114,7 @@ push @{ $copies[ $seen{$_}++ ] }, $_ foreach @ids[ 6 .. $#ids ];
 is(scalar(@copies), 2, 'what was pending when it was dumped is sent by both');
 is("@$_", 'id 17 id 18 id 19', '... once by each, in order') foreach @copies;
 is(ids($redis, 'refused'), 'id 15 id 15', '... also what was deferred');
-is(ids($redis, 'grave'), 'id dead', '... and what was dead is sent where nobody has given it up');
+is(ids($redis, 'grave'), 'id dead', '... and what was dead is sent where it was not discarded');
 knows_all($other, 'beside');
 knows_all($main, 'source');
 

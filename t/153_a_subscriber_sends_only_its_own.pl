@@ -119,7 +119,7 @@ unlike($_->log_since(0), qr/ERROR:  (?!deadlock detected)|PANIC:|TRAP:/, "the @{
 $publisher->sql(q{SELECT outbox_set_destination('alias', 'renamed')});
 ok($subscriber->poll_query_until('postgres', q{SELECT stream = 'renamed' FROM outbox.destination WHERE dest = 'alias'}), 'settings of destinations come along');
 $subscriber->sql(q{SELECT outbox_enqueue('alias', 'x')});
-eventually { $own_redis->count('renamed') == 1 } '... and are heeded';
+eventually { $own_redis->count('renamed') == 1 } '... and take effect';
 
 # All rings go on rotating, also after a restart.
 my $was = generation($subscriber);
@@ -128,7 +128,7 @@ handle($_, 10) foreach $publisher, $subscriber;
 eventually { has_orders_of_publisher() } 'replication goes on after a restart';
 has_its_own($redis, $publisher);
 has_its_own($own_redis, $subscriber);
-eventually { generation($subscriber) > $was } 'the rings of the subscriber go round';
+eventually { generation($subscriber) > $was } 'the rings of the subscriber rotate';
 
 # Two rows of one name collide, as documented.
 $_->sql(q{SELECT outbox_create_endpoint('both')}) foreach $subscriber, $publisher;

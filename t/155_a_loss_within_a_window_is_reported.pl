@@ -57,7 +57,7 @@ is($node->sql('SELECT count(*) FROM outbox.problems'), 0, '... nothing is wrong'
 my $sent = $redis->count('d');
 $redis->cli('CLIENT', 'KILL', 'TYPE', 'normal');
 enqueue('more');
-ok($node->wait_until_sent, 'the link is lost and made anew');
+ok($node->wait_until_sent, 'the connection is lost and opened again');
 is($redis->count('d'), $sent + 1, '... nothing is sent twice');
 is($node->sql('SELECT count(*) FROM outbox.problems'), 0, '... and nothing is wrong');
 
@@ -73,14 +73,14 @@ $redis->command('ACL', 'SETUSER', 'default', '+xadd');
 eventually { $redis->count('d') >= $sent + 3 } 'what is left is sent again';
 ok($node->wait_until_sent, '... for good');
 is(join(' ', ($redis->bodies('d'))[ $sent + 1 .. $sent + 2 ]), 'after more', '... in order');
-is($node->sql('SELECT kind FROM outbox.problems'), 'loss', '... and that something is missing is told');
+is($node->sql('SELECT kind FROM outbox.problems'), 'loss', '... and that something is missing is reported');
 is(scalar(() = $node->log_since($log) =~ /$told/g), 1, '... by the log once');
 isnt($node->sql('SELECT outbox_acknowledge_loss()'), '', 'it is acknowledged');
 
 # In the middle of the oldest window.
 my $oldest = $node->sql("SELECT number || ' ' || uuid FROM ($windows) w ORDER BY number LIMIT 1");
 $redis->command('SET', $key, "$oldest connection 1");
-eventually { $node->sql('SELECT kind FROM outbox.problems') eq 'loss' } 'Redis goes back into the oldest window: that is told, too';
+eventually { $node->sql('SELECT kind FROM outbox.problems') eq 'loss' } 'Redis goes back into the oldest window: that is reported, too';
 ok($node->wait_until_sent, '... and the rest is sent again');
 isnt($node->sql('SELECT outbox_acknowledge_loss()'), '', 'it is acknowledged');
 

@@ -85,7 +85,7 @@ $session->query_safe('COMMIT');
 # The rings rotate meanwhile.
 $session->query_safe('BEGIN');
 fetch('both_rings', q{outbox_begin('s' || n), outbox_enqueue('slow', n::text), outbox_commit()});
-eventually { turn(); ($turns{log} // 0) >= 6 && ($turns{record} // 0) >= 8 } 'the rings go round';
+eventually { turn(); ($turns{log} // 0) >= 6 && ($turns{record} // 0) >= 8 } 'the rings rotate';
 $node->set('outbox.retention' => '1h');
 $session->query_safe('COMMIT');
 $session->quit;

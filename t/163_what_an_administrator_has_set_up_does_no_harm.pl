@@ -27,7 +27,7 @@ CREATE EXTENSION outbox;
 END
 is($node->sql(q{SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND a.amname <> 'heap'}),
 	0, 'tables are heaps, whatever new tables are');
-is($node->sql(<<'END'), '', '... and nobody has any rights on what was created, whatever new objects give');
+is($node->sql(<<'END'), '', '... and no role has privileges on what was created, whatever the defaults are');
 SELECT name, grantee FROM (
 	SELECT oid::regclass::text, relowner, relacl FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'v', 'S')
 	UNION ALL SELECT oid::regprocedure::text, proowner, coalesce(proacl, acldefault('f', proowner)) FROM pg_proc

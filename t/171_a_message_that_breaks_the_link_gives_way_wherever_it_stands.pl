@@ -63,7 +63,7 @@ $node->sql(<<END);
 SELECT outbox_enqueue(CASE n WHEN 100 THEN 'large5' ELSE 'b' END, CASE n WHEN 100 THEN $large ELSE n::text END)
 FROM generate_series(1, 5000) n ORDER BY n
 END
-eventually { $redis->count('b') == 4999 } 'amid many';
+eventually { $redis->count('b') == 4999 } 'among many';
 is_deferred('large5');
 cmp_ok($runs->() - $before, '<', 200, '... what is behind it goes in full batches');
 ok(join(' ', $redis->bodies('b')) eq join(' ', 1 .. 99, 101 .. 5000), '... all in order, none twice');

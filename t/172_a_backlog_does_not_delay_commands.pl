@@ -43,13 +43,13 @@ $node->sql('SELECT outbox_cleanup()');
 cmp_ok($redis->count('d'), '<', MESSAGES, 'a cleanup does not wait for its end');
 
 $node->sql('SELECT outbox_pause()');
-eventually { $node->status('dispatcher_state') eq 'paused' } 'outbox_pause() is heeded';
+eventually { $node->status('dispatcher_state') eq 'paused' } 'outbox_pause() takes effect';
 stands_still('... before its end');
 $node->sql('SELECT outbox_resume()');
 sends();
 
 $node->set('outbox.dispatch' => 'off');
-eventually { $node->status('dispatcher_state') eq 'off' } 'outbox.dispatch = off is heeded';
+eventually { $node->status('dispatcher_state') eq 'off' } 'outbox.dispatch = off takes effect';
 stands_still('... before its end');
 $node->set('outbox.dispatch' => 'on');
 sends();

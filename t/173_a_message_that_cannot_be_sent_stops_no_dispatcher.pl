@@ -15,7 +15,7 @@ my $huge = q{(SELECT jsonb_object_agg('h' || n, 1e131071) FROM generate_series(1
 # A number of 12 bytes is one of 131072 when it is printed.
 like($node->sql_error("SELECT outbox_enqueue('d', 'x', headers => $huge)"), qr/^54000: headers are too large/, 'headers are counted as they are sent');
 my ($status, $out, $error) = $node->psql('postgres', "SELECT outbox_enqueue('d', 'x', headers => $huge)");
-like($error, qr/DETAIL:  They have 26215092 bytes as they are sent; 1048576 are allowed/, '... the sum is told');
+like($error, qr/DETAIL:  They have 26215092 bytes as they are sent; 1048576 are allowed/, '... and the error shows the sum');
 like($node->sql_error("SELECT outbox_send('d', 'x', headers => $huge)"), qr/^54000: /, '... by outbox_send, too');
 $node->sql(q{SELECT outbox_enqueue('d', '1', headers => jsonb_build_object('h', 1e131071))});
 
@@ -46,7 +46,7 @@ changed(q{SELECT outbox_enqueue(d, b) FROM (VALUES ('nested', 'x'), ('d', '2'), 
 	q{headers = '{"a": {"b": 1}}' WHERE dest = 'nested'},
 	q{headers = '[1, 2]' WHERE dest = 'list'},
 	q{headers = (SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n) WHERE dest = 'many'});
-eventually { $redis->count('d') == 3 } 'what is stored nevertheless stops nobody';
+eventually { $redis->count('d') == 3 } 'what is stored nevertheless stops no other message';
 eventually { $node->sql(q{SELECT string_agg(dest || ': ' || last_error, ', ' ORDER BY dest) FROM outbox.dead_letters}) eq
 	'list: headers must be a JSON object, many: too many headers, nested: header "a" must be a string, a number or a boolean' }
 '... it dies like what Redis refuses, with the error';
@@ -56,7 +56,7 @@ is($node->dispatcher, $dispatcher, '... and ends no dispatcher');
 $redis->refuse('refused');
 changed(q{SELECT outbox_enqueue(d, b) FROM (VALUES ('refused', 'one'), ('refused', 'two'), ('d', '4')) m (d, b)},
 	q{id = 1000000000 WHERE dest = 'refused'});
-eventually { $redis->count('d') == 4 } 'an id that two messages have stops nobody';
+eventually { $redis->count('d') == 4 } 'an id that two messages have stops no other message';
 eventually { $node->sql(q{SELECT string_agg(convert_from(body, 'UTF8'), ' ' ORDER BY body) FROM outbox.dead_letters WHERE dest = 'refused'}) eq 'one two' }
 '... and both are kept';
 is($node->dispatcher, $dispatcher, '... by the same dispatcher');
@@ -80,7 +80,7 @@ close $pages;
 $node->start;
 $dispatcher = $node->dispatcher;
 $node->set('outbox.dispatch' => 'on');
-eventually { $redis->count('d') == 5 } 'a damaged message stops nobody';
+eventually { $redis->count('d') == 5 } 'a damaged message stops no other';
 eventually { $node->sql(q{SELECT body IS NULL, last_error FROM outbox.dead_letters WHERE dest = 'damaged'}) =~ /^t\|.*toast/ } '... it is dead, without the body';
 is($node->dispatcher, $dispatcher, '... and ended no dispatcher');
 ok($node->wait_until_sent, 'nothing is left');
@@ -101,7 +101,7 @@ $node->start;
 $dispatcher = $node->dispatcher;
 $node->sql(q{UPDATE outbox.deferred SET next_attempt = now() WHERE dest = 'later'});
 $node->sql(q{SELECT outbox_enqueue('d', '6')});
-eventually { $redis->count('d') == 6 } '... that is damaged stops nobody';
+eventually { $redis->count('d') == 6 } '... that is damaged stops no other';
 eventually { $node->sql(q{SELECT last_error FROM outbox.dead_letters WHERE dest = 'later'}) =~ /toast/ } '... and is dead';
 is($node->dispatcher, $dispatcher, '... nor ends the dispatcher');
 

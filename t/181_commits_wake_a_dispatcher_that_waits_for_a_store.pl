@@ -50,7 +50,7 @@ $proxy->hold('EVAL');
 $node->sql(q{BEGIN; SELECT outbox_begin('m', 'stored'), outbox_enqueue('d', 'm'), outbox_commit(); COMMIT});
 eventually { $proxy->held == 1 } 'the store is being told of an id, and does not answer';
 my $took = fastest('meanwhile');
-cmp_ok($took, '<', 50, 'whoever commits meanwhile wakes the dispatcher');
+cmp_ok($took, '<', 50, 'a commit meanwhile wakes the dispatcher');
 is($redis->count('d'), 51, '... all is sent');
 is($proxy->held, 1, '... and the store has still not answered');
 $proxy->pass;

@@ -59,7 +59,7 @@ $first = $node->bookkeeper;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 eventually { $node->bookkeeper =~ /^\d+$/ && $node->bookkeeper ne $first } 'the dispatcher ends: there is another bookkeeper';
 $node->handle('c1', 'own');
-is($node->sql(q{SELECT outbox_wait('c1', 'own', '3 min')}), 't', '... who marks');
+is($node->sql(q{SELECT outbox_wait('c1', 'own', '3 min')}), 't', '... which marks');
 $first = $node->bookkeeper;
 $node->sql("SELECT pg_terminate_backend($first)");
 $node->handle('c2', 'own');

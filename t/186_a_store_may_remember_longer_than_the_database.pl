@@ -66,7 +66,7 @@ foreach (sort keys %url)
 		cmp_ok($ms, '>', 3_000_000, '... for as long as store_retention says');
 	}
 	lose_ids();
-	ok(is_new('early'), '... and nobody else');
+	ok(is_new('early'), '... and only the store did');
 
 	# A handler that takes longer than the record is kept.
 	my $long = $node->session($kind, on_error_stop => 0);
@@ -93,7 +93,7 @@ foreach (sort keys %url)
 	ok(!is_new('kept'), '... and counts, whatever the store has lost');
 	$node->sql("SELECT outbox_drop_endpoint('patient')", $kind);
 	eventually { nothing_is_here() } '... until it goes';
-	ok(is_new('kept'), '... then nobody knows the id any more');
+	ok(is_new('kept'), '... then the id is known nowhere');
 }
 
 # With a store, no record expires before outbox.replay_window is over.

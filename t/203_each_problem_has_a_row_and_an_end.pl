@@ -63,7 +63,7 @@ my $load = $node->start_load(clients => 1, scripts => [q{SELECT outbox_enqueue('
 eventually { $node->sql("SELECT min(number) > $newest FROM ($windows) w") eq 't' } 'windows of which nothing was sent are emptied';
 my ($connection) = fence() =~ /^\d+ \S+ (\S+)/;
 $redis->cli('CLIENT', 'KILL', 'TYPE', 'normal');
-eventually { fence() !~ /$connection/ } 'the link is lost and made anew';
+eventually { fence() !~ /$connection/ } 'the connection is lost and opened again';
 $load->stop;
 has('destination', 'nothing else is wrong');
 unlike($node->log_since($log), qr/older than the windows/, '... as the log says');
@@ -82,7 +82,7 @@ $node->set('outbox.redis_data_loss' => 'resume');
 $redis->start;
 has('loss', 'Redis goes back to before them');
 $node->restart;
-has('loss', '... a restart of the server does not mend that');
+has('loss', '... a restart of the server does not end that');
 like($node->status('problem'), qr/Some of those enqueued before .* might be missing in Redis. When you have dealt with that, call outbox_acknowledge_loss\(\)\.$/,
 	'... and what to do is said');
 is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before) FROM outbox.loss'), 't', 'it is acknowledged');

@@ -41,7 +41,7 @@ eventually
 	$node->sql('SELECT outbox_cleanup()');
 	return $has_turned->();
 }
-'the log has turned';
+'the log has wrapped around';
 ok($node->wait_until_sent, '... and is sent');
 $redis->stop;
 my $segment = current();
@@ -69,7 +69,7 @@ is($node->sql(q{SELECT outbox_wait('m', timeout => '0')}, 'busy'), 'f', 'outbox_
 # An administrator sets all sequences back.
 $node->sql(q{SELECT setval('outbox.message_id_seq', 1)}, 'busy');
 $node->sql(q{CREATE ROLE app; SELECT outbox_grant('app')}, 'busy');
-is($node->sql(q{SET ROLE app; SELECT count(outbox_enqueue('d', 'a5'))}, 'busy'), 1, 'a sequence that was set back is set forward, whoever draws from it');
+is($node->sql(q{SET ROLE app; SELECT count(outbox_enqueue('d', 'a5'))}, 'busy'), 1, 'a sequence that was set back is set forward, whichever role draws from it');
 enqueue('busy', 'a6');
 $node->sql(q{SELECT setval('outbox.message_id_seq', 1)}, 'busy');
 $node->restart;

@@ -29,7 +29,7 @@ sub reader
 	my $before = empties();
 
 	$session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE outbox.log_0, outbox.log_1, outbox.log_2, outbox.log_3 IN ACCESS SHARE MODE');
-	eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); empties() > $before + 2 } 'segments are emptied while somebody reads on the standby';
+	eventually { $node->sql(q{SELECT outbox_enqueue('d', 'x')}); empties() > $before + 2 } 'segments are emptied while a session reads on the standby';
 	return $session;
 }
 
@@ -37,7 +37,7 @@ sub has_survived { my ($session) = @_; return defined eval { $session->query_saf
 
 my $log = $standby->log_position;
 my $session = reader();
-eventually { $standby->log_since($log) =~ /due to conflict with recovery/ } '... who is cancelled';
+eventually { $standby->log_since($log) =~ /due to conflict with recovery/ } '... which is cancelled';
 eval { $session->quit };
 
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = -1');

@@ -86,13 +86,13 @@ fail_to_read("'d', $large, message_id => 'retried'", "'d', $large, message_id =>
 eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } 'bodies cannot be read for long: the messages are dead';
 $node->command_ok([ 'pg_dump', '--file', $dump, $node->connstr('postgres') ], '... a dump leaves them out');
 is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, '... they can be retried');
-eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } '... which is in vain as yet';
+eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } '... which fails as yet';
 write_file($content);
 is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, 'they could be read again');
 eventually { $redis->count('d') == 3 } '... and one that is retried is sent';
 is(($redis->bodies('d'))[2], $body, '... whole');
 $node->set('outbox.replay_window' => '1s', 'outbox.cleanup_interval' => '100ms');
-eventually { $node->sql(q{SELECT outbox_enqueue('e', 'x')}); $node->sql(q{SELECT log_tx IS NULL FROM outbox.dead_letters JOIN outbox.deferred USING (id)}) eq 't' } 'the log has gone round';
+eventually { $node->sql(q{SELECT outbox_enqueue('e', 'x')}); $node->sql(q{SELECT log_tx IS NULL FROM outbox.dead_letters JOIN outbox.deferred USING (id)}) eq 't' } 'the log has rotated';
 is($node->sql(q{SELECT outbox_retry('d')}), 0, '... so the other one cannot be retried any more');
 like($node->sql(q{SELECT last_error FROM outbox.dead_letters}), qr/could not read/, '... which says why');
 
