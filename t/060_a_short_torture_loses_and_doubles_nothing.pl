@@ -22,7 +22,7 @@ delete local $ENV{TORTURE_LOSSY};
 my $folder = PostgreSQL::Test::Utils::tempdir_short();
 my @torture = ($python, dirname(__FILE__) . '/../dev/torture/torture.py', "$folder/torture");
 my $output = '';
-my $run = IPC::Run::start(\@torture, '<', \undef, '>&', \$output, IPC::Run::timeout(240));
+my $run = IPC::Run::start(\@torture, '<', \undef, '>&', \$output, IPC::Run::timeout(1000));
 my $succeeded = eval { $run->finish };
 my $reason = $@;
 
