@@ -2,9 +2,9 @@
  * record.c
  *		Records: has a message been processed, and the claim that it was.
  *
- * Called by session.c, wait.c, restore.c and store_server.c. It names
- * records and knows where an endpoint keeps them: in the ring (record_ring.c) or in
- * a custom record table (record_table.c). At most one committed record per endpoint
+ * Called by session.c, wait.c, restore.c and store_server.c. It names records and
+ * knows where an endpoint keeps them: in the ring (record_ring.c) or in a custom
+ * record table (record_table.c). At most one committed record per endpoint
  * and message id exists within the retention, at any isolation level.
  *
  * A claim takes these steps, wherever the record goes:
@@ -17,9 +17,9 @@
  *			notes the generation, and then looks: into the segments and the
  *			history, most of which it need not visit thanks to filters and to what
  *			begin has seen (RecordMemo), and at the tombstones. It looks again if
- *			the generation has changed. A custom record table looks into itself, and then as begin
- *			does into the ring, where the endpoint may have had its records
- *			before.
+ *			the generation has changed. A custom record table looks into itself,
+ *			and then, as begin does, into the ring, where the endpoint may have had
+ *			its records before.
  *	 check	Only if the key is nowhere. The endpoint must still keep its records
  *			here, and the transaction be younger than the retention; else 40001.
  *	 insert The ring deletes what was forgotten, and writes a row. The other runs an
