@@ -24,11 +24,12 @@ def bars(path, title, axis, rows, logarithmic=False):
     data = "\n".join(f'{len(rows) - i} {middle} {low} {high} {int(name.startswith("outbox"))} "{name}"'
                      for i, (name, middle, low, high) in enumerate(rows))
     left = min(low for _, _, low, _ in rows) / 2 if logarithmic else 0
-    gnuplot(path, 60 + 24 * len(rows) + 40, f"""
+    height = 24 * len(rows) + 110
+    gnuplot(path, height, f"""
 $rows << END
 {data}
 END
-{headline(title)}
+{headline(title, height)}
 set xlabel "{axis}" noenhanced
 set yrange [0.3:{len(rows)}.7]
 set xrange [{left}:*]
@@ -51,10 +52,11 @@ def lines(path, title, x_axis, y_axis, series, settings=""):
                        for i, (_, points) in enumerate(series))
     plots = ", ".join(f'$line{i} using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 0.6 lc rgb "{LINES[i % len(LINES)]}" title "{name}"'
                       for i, (name, _) in enumerate(series))
+    height = 380
     if series:
-        gnuplot(path, 380, f"""
+        gnuplot(path, height, f"""
 {blocks}
-{headline(title)}
+{headline(title, height)}
 set xlabel "{x_axis}" noenhanced
 set ylabel "{y_axis}" noenhanced
 set key outside right noenhanced
@@ -66,8 +68,8 @@ plot {plots}
 """)
 
 
-def headline(title):
-    return f'set label "{title}" at screen 0.02, screen 0.97 left noenhanced font ",14"\nset tmargin 3'
+def headline(title, height):
+    return f'set label "{title}" at screen 0.02, screen {1 - 16 / height} left noenhanced font ",14"\nset tmargin 3'
 
 
 def gnuplot(path, height, script):
@@ -134,7 +136,7 @@ def draw(run, folder):
     lines(f"{folder}/load.svg", "From commit to stream, under load", "load, % of the highest throughput", "microseconds", loads(run),
           "set logscale y\nset xrange [0:100]")
     lines(f"{folder}/growth.svg", "Callers' throughput as things grow, beside the one before", "times as many", "share of what it was", growth(run),
-          "set logscale x\nset yrange [0:1.5]")
+          "set logscale x\nset xrange [0.9:120]\nset yrange [0:1.5]")
 
 
 def main(results, folder):

@@ -6,12 +6,13 @@ Each figure is the median of the rounds, with the lowest and the highest.
 import json
 import os
 import re
+import statistics
 import sys
 
 import rivals
 from figures import ratio, spread
 
-FLOOR, OUTBOX = rivals.FLOOR.title, rivals.OUTBOX.title
+FLOOR, OUTBOX, XADD = rivals.FLOOR.title, rivals.OUTBOX.title, "XADD, pipelined"
 OFF, ON = "throughput, synchronous_commit off", "throughput, synchronous_commit on"
 
 
@@ -66,7 +67,36 @@ def machine(run):
 
 def summary(run):
     rows = [[name, share(on) if on else "", share(off) if off else ""] for name, on, off in comparisons(run) if on or off]
-    return table(["", "synchronous_commit on", "off"], rows)
+    return table(["", "synchronous_commit on", "off"], rows) + "\n" + table(["", ""], [list(row) for row in others(run)])
+
+
+def others(run):
+    """What does not depend on synchronous_commit, or was measured with it off."""
+    peers = [run.values("drain", title, "rate") for title in run.parts.get("drain", {}) if not title.startswith(("outbox", XADD))]
+    best = max(peers, key=statistics.median, default=None)
+    for title in (title for title in run.parts.get("drain", {}) if title.startswith("outbox")):
+        rates = run.values("drain", title, "rate")
+        if run.has("drain", XADD):
+            yield f"Drain over {XADD}: {title}", share(run.ratio("drain", title, XADD, "rate"))
+        if best:
+            yield f"Drain over that of the best rival: {title}", share(ratio(rates, best))
+    for part in (part for part in run.parts if part.startswith("delay") and run.has(part, OUTBOX)):
+        yield (f"{part[0].upper()}{part[1:]}: outbox, p50 and p99, µs",
+               f"{amount(run.spread(part, OUTBOX, 'p50'))} and {amount(run.spread(part, OUTBOX, 'p99'))}")
+    series = list(run.parts.get("beside a backlog", {}))
+    if len(series) == 2:
+        yield "Callers beside a backlog over those without: throughput", share(run.ratio("beside a backlog", *reversed(series), "rate"))
+        yield "The same: p50 of a transaction", share(run.ratio("beside a backlog", *reversed(series), "p50"))
+    if run.has(OFF, OUTBOX):
+        yield ("CPU of the dispatcher and of Redis, µs a message",
+               f"{amount(run.spread(OFF, OUTBOX, 'relay_cpu'))} and {amount(run.spread(OFF, OUTBOX, 'redis_cpu'))}")
+    if run.has("WAL", OUTBOX, rivals.BUSINESS.title):
+        later, first = (more_wal(run, OUTBOX, figure) for figure in ("later", "after_checkpoint"))
+        yield "WAL of a transaction beyond the business alone, bytes; right after a checkpoint", f"{amount(later)}; {amount(first)}"
+
+
+def more_wal(run, title, figure):
+    return spread([a - b for a, b in zip(run.values("WAL", title, figure), run.values("WAL", rivals.BUSINESS.title, figure))])
 
 
 def comparisons(run):
@@ -124,7 +154,7 @@ def left_out(run, part):
 
 
 def drain(run):
-    rows, base = [], "XADD, pipelined"
+    rows, base = [], XADD
     for title in run.parts.get("drain", {}):
         window = f", {run.spread('drain', title, 'window').median:,.0f} messages each" if "window" in run.parts["drain"][title][0] else ""
         rows.append([title + window, amount(run.spread("drain", title, "rate")),
@@ -155,8 +185,7 @@ def wal(run):
     for title in run.parts.get("WAL", {}):
         cells = [title]
         for figure in ("later", "after_checkpoint"):
-            more = spread([a - b for a, b in zip(run.values("WAL", title, figure), run.values("WAL", plain, figure))])
-            cells += [amount(run.spread("WAL", title, figure)), number(more.median) if title != plain else ""]
+            cells += [amount(run.spread("WAL", title, figure)), number(more_wal(run, title, figure).median) if title != plain else ""]
         rows.append(cells)
     return table(["Bytes of WAL for a transaction", "later", "more than the business alone", "right after a checkpoint", "more than the business alone"],
                  rows) + left_out(run, "WAL")
