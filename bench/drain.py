@@ -10,7 +10,7 @@ import time
 from functools import partial
 
 import rivals
-from servers import SOCKET, connect, forget_streams, run_file, sql, stream_length
+from servers import SOCKET, connect, cpu_of, forget_streams, redis_pid, run_file, sql, stream_length
 from steps import QUICK, Step
 
 LARGE, SMALL = 100_000, 50
@@ -29,27 +29,30 @@ def steps(scale):
 
 
 def say(figures):
-    return f"{figures['rate']:.0f} messages/s"
+    return f"{figures['rate']:.0f} messages/s, CPU of the relay {figures['relay_cpu']:.2f} us, of Redis {figures['redis_cpu']:.2f} us"
 
 
 def xadd(messages):
     forget_streams()
     program = subprocess.Popen([f"{rivals.PROGRAMS}/xadd", SOCKET, str(messages)])
-    rate = watch(messages)
+    figures = watch(messages, lambda: [program.pid])
     if program.wait() != 0:
         raise rivals.CannotRun("xadd failed")
-    return {"rate": rate}
+    return figures
 
 
-def watch(messages, patience=60):
-    """Returns the messages a second, from the first arrival to the last."""
+def watch(messages, pids, patience=60):
+    """Returns the messages a second from the first arrival to the last, and the CPU that each takes."""
     deadline = time.monotonic() + patience
-    while (first := stream_length()) == 0:
+    while stream_length() == 0:
         be_patient(deadline)
-    start = time.monotonic()
+    pids, redis = pids(), [redis_pid()]
+    before, before_redis = cpu_of(pids), cpu_of(redis)
+    first, start = stream_length(), time.monotonic()
     while (count := stream_length()) < messages:
         be_patient(deadline)
-    return (count - first) / (time.monotonic() - start)
+    ended, sent = time.monotonic(), count - first
+    return {"rate": sent / (ended - start), "relay_cpu": (cpu_of(pids) - before) / sent, "redis_cpu": (cpu_of(redis) - before_redis) / sent}
 
 
 def be_patient(deadline):
@@ -66,8 +69,8 @@ def backlog_of(rival, messages):
         for first in range(1, messages + 1, LARGE):
             fill(rival, first, min(first + LARGE - 1, messages))
         sql(rival.server, "postgres", "CHECKPOINT")
-        with rivals.relay_of(rival):
-            return {"rate": watch(messages)}
+        with rivals.relay_of(rival) as relay:
+            return watch(messages, relay.pids)
 
 
 def fill(rival, first, last):
@@ -86,8 +89,9 @@ def outbox(messages, size):
         wait_until_in_windows(connection)
         windows = count_windows(connection)
         connection.execute("CHECKPOINT")
+        pids = rivals.Relay(rival).pids()
         connection.execute("SELECT outbox_resume()")
-        return {"rate": watch(messages), "window": messages / windows}
+        return {**watch(messages, lambda: pids), "window": messages / windows}
 
 
 class paused:

@@ -158,8 +158,9 @@ def drain(run):
     for title in run.parts.get("drain", {}):
         window = f", {run.spread('drain', title, 'window').median:,.0f} messages each" if "window" in run.parts["drain"][title][0] else ""
         rows.append([title + window, amount(run.spread("drain", title, "rate")),
-                     share(run.ratio("drain", title, base, "rate")) if title != base else "1"])
-    return table(["", "messages/s", "over XADD"], rows) + left_out(run, "drain")
+                     share(run.ratio("drain", title, base, "rate")) if title != base else "1",
+                     number(run.spread("drain", title, "relay_cpu").median), number(run.spread("drain", title, "redis_cpu").median)])
+    return table(["", "messages/s", "over XADD", "CPU of the relay, µs each", "CPU of Redis, µs each"], rows) + left_out(run, "drain")
 
 
 def delay(run):
