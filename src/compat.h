@@ -1,6 +1,6 @@
 /*
  * compat.h
- *		The only place that tests the versions of PostgreSQL and hiredis.
+ *		The only place that tests the versions of PostgreSQL, hiredis and OpenSSL.
  *
  * Code uses the newest interface that can be provided for all supported
  * versions; older ones are mapped here.
@@ -9,6 +9,9 @@
 #define OUTBOX_COMPAT_H
 
 #include <hiredis.h>
+#ifdef USE_OPENSSL
+#include <openssl/evp.h>
+#endif
 
 #include "access/genam.h"
 #include "catalog/pg_class.h"
@@ -92,6 +95,15 @@
 typedef size_t compat_elements;
 #else
 typedef int compat_elements;
+#endif
+
+/* OpenSSL 3 looks an algorithm up at each use, unless that was done before. */
+#ifdef USE_OPENSSL
+#if OPENSSL_VERSION_NUMBER >= 0x30000000L
+#define compat_openssl_sha256() EVP_MD_fetch(NULL, "SHA256", NULL)
+#else
+#define compat_openssl_sha256() EVP_sha256()
+#endif
 #endif
 
 /* 17 renamed the variable that has the oldest transaction in the commit log. */
