@@ -148,6 +148,9 @@ typedef struct DatabaseShared
 	pg_atomic_uint64 last_id;	/* last one that is reserved; 0 = none since
 								 * the start of the server */
 
+	pg_atomic_uint64 tombstones;	/* ids that were made forgotten since the
+									 * start of the server */
+
 	pg_atomic_uint64 cleanups_asked;
 	pg_atomic_uint64 cleanups_done;
 	pg_atomic_uint64 records_removed;	/* in all rounds together */

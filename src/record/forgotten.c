@@ -19,8 +19,12 @@
  * A tombstone whose key is in no segment any more is deleted by cleanup. It
  * must never be deleted earlier, because the id would be known again.
  *
- * There are few tombstones; nearly always the table is empty, and a claim does
- * nothing more here.
+ * Nearly always the table is empty. A session that has seen it without a block
+ * need not look again as long as shared memory counts no new tombstone. The count
+ * is raised when the row is there, and read before the look: so whoever reads the
+ * new count finds the block, and whoever read an old one looks again. A claim
+ * reads it with the lock on the key, and a tombstone of that key is counted before
+ * that lock is released.
  */
 #include "postgres.h"
 
@@ -28,9 +32,11 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -40,6 +46,7 @@
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/record/forgotten.h"
+#include "src/shared.h"
 #include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
@@ -65,6 +72,13 @@ typedef struct Verdict
 	TransactionId in_progress;
 } Verdict;
 
+/* What this session knows: the table was empty when so many tombstones had been written. */
+static Oid	known_empty;
+static uint64 known_at;
+
+static uint64 count_written(void);
+static bool is_known_empty(void);
+static void note_empty(Relation table, uint64 written);
 static void each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg);
 static void take_in_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
 static void delete_tombstone(Relation table, TupleTableSlot *row, const SnapshotData *dirty, void *arg);
@@ -79,6 +93,9 @@ forgotten_look(const pg_uuid_t *key, TransactionId *in_progress)
 {
 	Verdict		verdict = {FORGOTTEN_NOT};
 
+	*in_progress = InvalidTransactionId;
+	if (is_known_empty())
+		return FORGOTTEN_NOT;
 	each_tombstone(key, AccessShareLock, take_in_tombstone, &verdict);
 	*in_progress = verdict.in_progress;
 	return verdict.forgotten;
@@ -95,6 +112,8 @@ forgotten_add(const pg_uuid_t *key)
 	row_append(table, COL_KEY, NCOLUMNS, values, isnull);
 	KILL_POINT("tombstone_written");
 	table_close(table, NoLock);
+	if (shared_mine())
+		pg_atomic_fetch_add_u64(&shared_mine()->tombstones, 1);
 
 	/* Else the same statement could not delete it again. */
 	CommandCounterIncrement();
@@ -136,10 +155,41 @@ forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key))
 	table_close(table, NoLock);
 }
 
+/* Returns how many tombstones have been written in this database since the server was started. */
+static uint64
+count_written(void)
+{
+	uint64		written = pg_atomic_read_u64(&shared_mine()->tombstones);
+
+	pg_memory_barrier();
+	return written;
+}
+
+/* Check whether there can be no tombstone, because the table was empty and none has been written since. */
+static bool
+is_known_empty(void)
+{
+	return known_empty == relations_enter()->forgotten && shared_mine() && known_at == count_written();
+}
+
+/*
+ * Notes that the table has no block. Not on a standby, where rows come that nobody
+ * counts; nor in a transaction that may have emptied the table, and be rolled back.
+ */
+static void
+note_empty(Relation table, uint64 written)
+{
+	if (RecoveryInProgress() || CheckRelationLockedByMe(table, AccessExclusiveLock, false))
+		return;
+	known_empty = RelationGetRelid(table);
+	known_at = written;
+}
+
 /* Calls a function for the tombstones of a key, committed or in progress. */
 static void
 each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 {
+	uint64		written = shared_mine() ? count_written() : 0;
 	Relation	table = table_open(relations_enter()->forgotten, mode);
 	Relation	index;
 	TupleTableSlot *row;
@@ -147,7 +197,9 @@ each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 	ScanKeyData is_key;
 	IndexScanDesc scan;
 
-	if (RelationGetNumberOfBlocks(table) > 0)
+	if (RelationGetNumberOfBlocks(table) == 0)
+		note_empty(table, written);
+	else
 	{
 		InitDirtySnapshot(dirty);
 		index = index_open_on(table, COL_KEY, AccessShareLock);
