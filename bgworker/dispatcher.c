@@ -61,14 +61,13 @@ static TimestampTz turn_ends;	/* of sending */
 static void note_calls(void);
 static bool dispatch(void);
 static bool stand_by(void);
-static void set_up_process(Oid database);
-static void register_process(void);
-static void deregister_process(int code, Datum arg);
+static void set_up_dispatcher(Oid database);
+static void register_dispatcher(void);
+static void deregister_dispatcher(int code, Datum arg);
 static void load_state(void);
 static void begin_at_start(void);
 static void load_instance(void);
 static bool may_send(void);
-static void look_for_extension(void);
 static bool look_for_messages(void);
 static void pause_between_windows(void);
 static bool publish(void);
@@ -83,7 +82,7 @@ static long ms_until_due(void);
 void
 outbox_dispatcher_main(Datum database)
 {
-	set_up_process(DatumGetObjectId(database));
+	set_up_dispatcher(DatumGetObjectId(database));
 	load_state();
 
 	for (;;)
@@ -105,10 +104,7 @@ outbox_dispatcher_main(Datum database)
 	}
 }
 
-/*
- * From now on those who want something of us are told apart from those whose
- * wishes we have seen.
- */
+/* Notes how often this process was called by others: later calls keep it from sleeping. */
 static void
 note_calls(void)
 {
@@ -133,7 +129,10 @@ dispatch(void)
 	return busy;
 }
 
-/* Does one turn while outbox.dispatch is off. Returns whether there is more to do. */
+/*
+ * Does one turn while outbox.dispatch is off. Returns whether there is more to
+ * do. The transactions of housekeeping find out when the extension is dropped.
+ */
 static bool
 stand_by(void)
 {
@@ -141,13 +140,13 @@ stand_by(void)
 	problem_clear(PROBLEM_REDIS_DOWN);
 	problem_clear(PROBLEM_LEASE);
 	position_close_at_once(&position);
-	look_for_extension();
 	propagation_attend(&position);
 	return housekeeping_keep_rings(&position, false);
 }
 
+/* Connects to the database, and prepares everything that outlives a connection to Redis. */
 static void
-set_up_process(Oid database)
+set_up_dispatcher(Oid database)
 {
 	/* Connecting reads the settings: only a change after this is new. */
 	shared = shared_find(database, true);
@@ -163,7 +162,7 @@ set_up_process(Oid database)
 				 errmsg("outbox: too many databases"),
 				 errdetail("The maximum number of databases is %d.", shared_capacity())));
 	process_take_role(LOCK_CLASS_DISPATCHER);
-	register_process();
+	register_dispatcher();
 	requests_init(&position);
 	transaction_init(requests_attend_to_standby);
 	redis_session_init(requests_attend);
@@ -174,9 +173,9 @@ set_up_process(Oid database)
 
 /* Makes this process visible in shared memory, and resets what its predecessor reported there. */
 static void
-register_process(void)
+register_dispatcher(void)
 {
-	before_shmem_exit(deregister_process, (Datum) 0);
+	before_shmem_exit(deregister_dispatcher, (Datum) 0);
 	report_begin();
 	problem_clear_all();
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
@@ -184,7 +183,7 @@ register_process(void)
 
 /* Called whenever the process ends other than by a crash. */
 static void
-deregister_process(int code, Datum arg)
+deregister_dispatcher(int code, Datum arg)
 {
 	supervision_end();
 	pg_atomic_write_u32(&shared->dispatcher, 0);
@@ -257,21 +256,6 @@ static bool
 may_send(void)
 {
 	return outbox_dispatch && !destination_all_paused() && redis_state_may_send();
-}
-
-/*
- * Checks that the extension is still there: while dispatch is off, no other
- * transaction of ours would notice that it was dropped.
- */
-static void
-look_for_extension(void)
-{
-	if (clock_ms_until_next(last_look, outbox_poll_interval) > 0)
-		return;
-	last_look = clock_now();
-	if (transaction_begin("looking for the extension"))
-		transaction_commit();
-	requests_attend_to_refusal();
 }
 
 /*

@@ -34,8 +34,8 @@
 #define FILE_NAME		"outbox.heirs"
 #define LINE_BYTES		128
 
-static Oid	find(const char *instance, Oid original);
-static void append(const char *instance, Oid original);
+static Oid	find_heir(const char *instance, Oid original);
+static void append_heir(const char *instance, Oid original);
 
 /*
  * Takes the place of a database that is gone, for what was enqueued there by
@@ -53,18 +53,19 @@ heir_claim(const pg_uuid_t *instance, Oid original)
 	/* For all databases together. */
 	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, LOCK_CLASS_HEIRS);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
-	heir = find(name, original);
+	heir = find_heir(name, original);
 	if (heir == InvalidOid || (heir != original && !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(heir))))
 	{
-		append(name, original);
+		append_heir(name, original);
 		heir = MyDatabaseId;
 	}
 	LockRelease(&tag, ExclusiveLock, false);
 	return heir == MyDatabaseId;
 }
 
+/* Returns the database that has taken that place last; InvalidOid if none has. */
 static Oid
-find(const char *instance, Oid original)
+find_heir(const char *instance, Oid original)
 {
 	FILE	   *file = AllocateFile(FILE_NAME, "r");
 	Oid			found = InvalidOid;
@@ -86,9 +87,9 @@ find(const char *instance, Oid original)
 	return found;
 }
 
-/* Appends a line. If that fails, each copy believes to be the only one. */
+/* Notes that this database is the heir. If that fails, each copy takes itself for the heir. */
 static void
-append(const char *instance, Oid original)
+append_heir(const char *instance, Oid original)
 {
 	char		line[LINE_BYTES];
 	int			file = OpenTransientFile(FILE_NAME, O_WRONLY | O_CREAT | O_APPEND | PG_BINARY);

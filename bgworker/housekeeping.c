@@ -3,8 +3,8 @@
  *		What the dispatcher does when there is nothing to publish, or at intervals.
  *
  * The position is noted in the database and in Redis, and the lease is renewed;
- * segments are rotated and emptied (cleanup.c), expired records deleted,
- * published records compacted, and filters built. Each call does only a little,
+ * segments are rotated, expire and are emptied (cleanup.c), published records
+ * are compacted, and filters built. Each call does only a little,
  * because messages may come at any time.
  */
 #include "postgres.h"
@@ -116,8 +116,8 @@ housekeeping_ms_until_due(const Position *position)
 }
 
 /*
- * Notes in the database and in Redis that everything is published: the window
- * that the fence names will be removed some day.
+ * Notes in the database and in Redis that everything is published, because the
+ * window that the fence names will be removed at some time.
  */
 static void
 note_position(Position *position)

@@ -36,6 +36,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/process.h"
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/outbox.h"
@@ -74,25 +75,25 @@ static Child *children;
 static int	starting;			/* how many are starting now */
 static bool no_slot;			/* there is none, and the log says so */
 
-static void set_up_process(void);
+static void set_up_launcher(void);
 static void adopt_dispatchers(void);
 static void forget_launcher(int code, Datum argument);
 static void read_databases(void);
 static void note_database(Form_pg_database database);
 static void forget_dropped(void);
 static long look_after(int i);
-static void bury(Child *child, DatabaseShared *shared);
-static long start_if_possible(Child *child, DatabaseShared *shared);
+static void handle_end(Child *child, DatabaseShared *shared);
+static long start_if_due(Child *child, DatabaseShared *shared);
 static long ms_until_free(Oid database);
 static bool allows_connections(Oid database);
-static bool is_open(Form_pg_database database);
-static bool start(Child *child);
+static bool row_allows_connections(Form_pg_database database);
+static bool start_dispatcher(Child *child);
 
 /* Entry point. */
 void
 outbox_launcher_main(Datum argument)
 {
-	set_up_process();
+	set_up_launcher();
 
 	for (;;)
 	{
@@ -100,23 +101,20 @@ outbox_launcher_main(Datum argument)
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
-		}
+		(void) process_reload_settings();
 
 		read_databases();
 		starting = 0;
 		for (int i = 0; i < shared_capacity(); i++)
 			ms = Min(ms, look_after(i));
 
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, wait_event_of(OUTBOX_WAIT_LAUNCHER));
+		process_sleep(ms, OUTBOX_WAIT_LAUNCHER);
 	}
 }
 
+/* Connects to no database, and makes the launcher visible in shared memory. */
 static void
-set_up_process(void)
+set_up_launcher(void)
 {
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -140,6 +138,7 @@ adopt_dispatchers(void)
 		pg_atomic_write_u32(&shared_at(i)->wanted, 1);
 }
 
+/* Called when the process exits. */
 static void
 forget_launcher(int code, Datum argument)
 {
@@ -166,12 +165,13 @@ read_databases(void)
 	CommitTransactionCommand();
 }
 
+/* Makes an entry for a database, unless it has one. */
 static void
 note_database(Form_pg_database database)
 {
 	DatabaseShared *shared;
 
-	if (!is_open(database) || shared_find(database->oid, false) != NULL)
+	if (!row_allows_connections(database) || shared_find(database->oid, false) != NULL)
 		return;
 	shared = shared_find(database->oid, true);
 	if (shared)
@@ -205,7 +205,7 @@ look_after(int i)
 	pid_t		pid;
 
 	if (child->handle && GetBackgroundWorkerPid(child->handle, &pid) == BGWH_STOPPED)
-		bury(child, shared);
+		handle_end(child, shared);
 	if (!OidIsValid(shared->database))
 		return IDLE_MS;
 	if (child->database != shared->database)
@@ -226,12 +226,12 @@ look_after(int i)
 	}
 	if (pg_atomic_read_u32(&shared->wanted) == 0)
 		return IDLE_MS;
-	return start_if_possible(child, shared);
+	return start_if_due(child, shared);
 }
 
 /* Handles the end of a dispatcher that we started: decides when the next one is started. */
 static void
-bury(Child *child, DatabaseShared *shared)
+handle_end(Child *child, DatabaseShared *shared)
 {
 	bool		healthy = TimestampDifferenceExceeds(child->started, clock_now(), HEALTHY_MS);
 
@@ -260,8 +260,9 @@ bury(Child *child, DatabaseShared *shared)
 	}
 }
 
+/* Starts a dispatcher, unless it must wait for something; returns in how many ms to look again. */
 static long
-start_if_possible(Child *child, DatabaseShared *shared)
+start_if_due(Child *child, DatabaseShared *shared)
 {
 	long		ms;
 
@@ -274,7 +275,7 @@ start_if_possible(Child *child, DatabaseShared *shared)
 		return ms;
 
 	pg_atomic_write_u32(&shared->wanted, 0);
-	if (start(child))
+	if (start_dispatcher(child))
 	{
 		starting++;
 		return STARTING_MS;
@@ -309,6 +310,7 @@ ms_until_free(Oid database)
  * Reads pg_database and not the syscache: a commit wakes us before it sends the
  * invalidation messages, and nothing would wake us again.
  */
+/* Check whether a database exists, and allows connections. */
 static bool
 allows_connections(Oid database)
 {
@@ -321,50 +323,34 @@ allows_connections(Oid database)
 	ScanKeyInit(&key, Anum_pg_database_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
 	scan = systable_beginscan(table, DatabaseOidIndexId, criticalSharedRelcachesBuilt, NULL, 1, &key);
 	row = systable_getnext(scan);
-	allowed = HeapTupleIsValid(row) && is_open((Form_pg_database) GETSTRUCT(row));
+	allowed = HeapTupleIsValid(row) && row_allows_connections((Form_pg_database) GETSTRUCT(row));
 	systable_endscan(scan);
 	table_close(table, AccessShareLock);
 	return allowed;
 }
 
-/* Check whether a database allows connections. An interrupted DROP DATABASE leaves a negative limit. */
+/* The same by its row. An interrupted DROP DATABASE leaves a negative limit. */
 static bool
-is_open(Form_pg_database database)
+row_allows_connections(Form_pg_database database)
 {
 	return database->datallowconn && database->datconnlimit >= -1;
 }
 
+/* Starts a dispatcher. Returns false, and reports it, if no worker slot is free. */
 static bool
-start(Child *child)
+start_dispatcher(Child *child)
 {
-	BackgroundWorker worker = {
-		.bgw_type = "outbox dispatcher",
-		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_library_name = OUTBOX_LIBRARY,
-		.bgw_function_name = OUTBOX_DISPATCHER_MAIN,
-		.bgw_main_arg = ObjectIdGetDatum(child->database),
-		.bgw_notify_pid = MyProcPid
-	};
-	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
-	bool		registered;
-
-	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox dispatcher for database %u", child->database);
-	registered = RegisterDynamicBackgroundWorker(&worker, &child->handle);
-	MemoryContextSwitchTo(caller);
-
-	if (!registered)
+	child->handle = process_start("dispatcher", OUTBOX_DISPATCHER_MAIN, child->database, 0);
+	child->started = clock_now();
+	if (child->handle == NULL)
 	{
-		child->handle = NULL;
 		problem_set_in(shared_find(child->database, false), PROBLEM_NO_DISPATCHER,
-					   "No dispatcher runs because no worker slot is free. Raise max_worker_processes and restart the server.");
+					   "No dispatcher is running because no worker slot is free. Raise max_worker_processes and restart the server.");
 		if (!no_slot)
 			ereport(LOG,
 					(errmsg("outbox: no worker slot is free for a dispatcher"),
 					 errhint("Raise \"max_worker_processes\" and restart the server.")));
 	}
-	no_slot = !registered;
-	child->started = clock_now();
-	return registered;
+	no_slot = child->handle == NULL;
+	return !no_slot;
 }

@@ -1,8 +1,9 @@
 /*
  * process.c
- *		What the background processes of a database have in common.
+ *		What our background processes have in common: start, settings, waiting.
  *
- * Called by the dispatcher and the bookkeeper.
+ * Called by the dispatcher and the bookkeeper, and by the processes that start
+ * them.
  */
 #include "postgres.h"
 
@@ -19,12 +20,43 @@
 #include "storage/lock.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 
 #include "bgworker/process.h"
 #include "src/compat.h"
+#include "src/outbox.h"
 
 static void force_settings(void);
 static void give_memory_back(void);
+
+/*
+ * Starts the process of that kind for a database; `turn` is passed in bgw_extra.
+ * Returns its handle, in TopMemoryContext; NULL if no worker slot is free. This
+ * process gets a signal when the other one starts and ends.
+ */
+BackgroundWorkerHandle *
+process_start(const char *kind, const char *function, Oid database, uint32 turn)
+{
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = BGW_NEVER_RESTART,
+		.bgw_library_name = OUTBOX_LIBRARY,
+		.bgw_main_arg = ObjectIdGetDatum(database),
+		.bgw_notify_pid = MyProcPid
+	};
+	BackgroundWorkerHandle *handle;
+	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+
+	snprintf(worker.bgw_type, BGW_MAXLEN, "outbox %s", kind);
+	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox %s for database %u", kind, database);
+	strlcpy(worker.bgw_function_name, function, BGW_MAXLEN);
+	memcpy(worker.bgw_extra, &turn, sizeof(turn));
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+		handle = NULL;
+	MemoryContextSwitchTo(caller);
+	return handle;
+}
 
 /* Connects this process to a database, and sets what our statements need. */
 void

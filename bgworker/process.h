@@ -1,13 +1,16 @@
 /*
  * process.h
- *		What the background processes of a database have in common.
+ *		What our background processes have in common: start, settings, waiting.
  */
 #ifndef OUTBOX_PROCESS_H
 #define OUTBOX_PROCESS_H
 
+#include "postmaster/bgworker.h"
+
 #include "src/lock_class.h"
 #include "src/wait_event.h"
 
+extern BackgroundWorkerHandle *process_start(const char *kind, const char *function, Oid database, uint32 turn);
 extern void process_connect(Oid database);
 extern void process_take_role(LockClass role);
 extern bool process_reload_settings(void);

@@ -38,6 +38,7 @@ report_end(void)
 	LWLockRelease(shared->lock);
 }
 
+/* Reports what the dispatcher does. */
 void
 report_state(DispatcherState state)
 {
@@ -50,6 +51,7 @@ report_state(DispatcherState state)
 	LWLockRelease(shared->lock);
 }
 
+/* Reports whether Redis can be used; `error` says why not, "" = it can. */
 void
 report_redis(RedisState state, const char *error)
 {

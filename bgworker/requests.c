@@ -36,7 +36,7 @@ static bool settings_are_new;
 static bool is_committed;		/* the standby may lack this transaction: no
 								 * other may begin */
 
-static void say_goodbye(void);
+static void stop_cleanly(void);
 static void leave(Farewell farewell) pg_attribute_noreturn();
 static bool extension_exists(void);
 static bool database_is_wanted(void);
@@ -56,7 +56,7 @@ void
 requests_attend(void)
 {
 	if (ProcDiePending)
-		say_goodbye();
+		stop_cleanly();
 	CHECK_FOR_INTERRUPTS();
 	settings_are_new |= process_reload_settings();
 	if (pg_atomic_read_u32(&shared_mine()->restart) != 0 || database_is_wanted())
@@ -159,7 +159,7 @@ requests_ms_until_look(void)
  * process that publishes next need not wait, nor send anything again.
  */
 static void
-say_goodbye(void)
+stop_cleanly(void)
 {
 	redis_session_release();
 	if (is_committed)
@@ -178,7 +178,7 @@ leave(Farewell farewell)
 	DatabaseShared *shared = shared_mine();
 
 	if (farewell == FAREWELL_ASKED)
-		say_goodbye();
+		stop_cleanly();
 	redis_session_release();
 
 	/* A commit that still saw us running may have created the extension. */
@@ -191,6 +191,7 @@ leave(Farewell farewell)
 	proc_exit(0);
 }
 
+/* Check whether the extension exists, without taking a lock on it. */
 static bool
 extension_exists(void)
 {

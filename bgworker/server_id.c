@@ -29,7 +29,7 @@
 #define LINE_BYTES		128
 
 static bool read_id(char *id);
-static bool create(char *id);
+static bool make_id(char *id);
 static bool write_line(int file, char *id);
 static void describe(int file, const char *id, char *line);
 
@@ -46,7 +46,7 @@ server_id_get(char *id)
 	/* For all databases together. */
 	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, LOCK_CLASS_SERVER_ID);
 	(void) LockAcquire(&tag, ExclusiveLock, true, false);
-	done = read_id(id) || create(id);
+	done = read_id(id) || make_id(id);
 	LockRelease(&tag, ExclusiveLock, true);
 	return done;
 }
@@ -73,11 +73,9 @@ read_id(char *id)
 	return ours;
 }
 
-/*
- * Writes a new file and renames it, so that the file is always complete.
- */
+/* Makes an id in a new file, which is renamed when it is complete. */
 static bool
-create(char *id)
+make_id(char *id)
 {
 	int			file;
 
@@ -97,6 +95,7 @@ create(char *id)
 	return false;
 }
 
+/* Chooses an id, and writes the line that tells this file from copies. */
 static bool
 write_line(int file, char *id)
 {

@@ -382,7 +382,7 @@ proctype dump()
 }
 
 /* ------------------------------------------------------------------------
- * The dispatcher: cleanup.c, compaction.c, filter_builder.c
+ * The dispatcher: rotation.c, cleanup.c, compaction.c, filter_builder.c
  * ------------------------------------------------------------------------ */
 
 #ifdef COMPACTED_BEFORE_QUIET
@@ -466,7 +466,7 @@ inline retire_sources()
 		state[n] = EMPTY; \
 		changed() } \
 	:: d_step { filters > 0 && building_segment == NONE && state[n] == QUIET && filter_tag[n] != tag[n] -> \
-		building_segment = n;										/* filter_begin(), proceed() */ \
+		building_segment = n;										/* filter_begin(), fill() */ \
 		building_tag = tag[n]; \
 		building_keys = keys[n] }
 
@@ -486,7 +486,7 @@ proctype dispatcher()
 
 end:
 	do
-	:: d_step { rotations > 0 && (state[0] == EMPTY || state[1] == EMPTY || state[2] == EMPTY) ->	/* rotate() */
+	:: d_step { rotations > 0 && (state[0] == EMPTY || state[1] == EMPTY || state[2] == EMPTY) ->	/* rotation_run() */
 		rotations--;
 		do
 		:: state[next] != EMPTY -> next++

@@ -1085,10 +1085,10 @@ inline move_fence(number)
 
 #if ROTATIONS
 /* ------------------------------------------------------------------------
- * Expiry: cleanup.c
+ * Rotation and expiry: rotation.c, cleanup.c, expiry.c
  * ------------------------------------------------------------------------ */
 
-/* rotate(): the newest window is repeated in the new segment. */
+/* rotation_run(): the newest window is repeated in the new segment. */
 inline rotate()
 {
 	seg_state[current] = SEALED;
@@ -1137,7 +1137,7 @@ inline rotate()
 #endif
 
 /*
- * retire(). Rule 6: if Redis is as we believe, what goes is there, or it is kept
+ * expiry_retire(). Rule 6: if Redis is as we believe, what goes is there, or it is kept
  * in another place.
  */
 inline retire(n)
@@ -1167,7 +1167,7 @@ inline forget_tombstones(n)
 	k = 0
 }
 
-/* step(). The replay window may be over at any time. */
+/* advance(). The replay window may be over at any time. */
 #ifdef TOMBSTONES_GO_FIRST
 #define BEFORE_RETIRED	PUBLISHED
 #else

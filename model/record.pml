@@ -818,7 +818,7 @@ done:
 }
 
 /* ------------------------------------------------------------------------
- * The dispatcher: cleanup.c
+ * The dispatcher: rotation.c, cleanup.c, expiry.c
  * ------------------------------------------------------------------------ */
 
 #define DISPATCHED(r, n) (row_segment[r] != n || row_state[r] != COMMITTED || dispatched_at[r] != NEVER)
@@ -863,7 +863,7 @@ done:
 #endif
 
 /*
- * rotate(), needs no lock; and step(): the transactions that change segment n.
+ * rotation_run(), which needs no lock; and advance(): the transactions that change segment n.
  * All of them pass over a segment that somebody holds.
  */
 #define STEPS(n) \
@@ -873,7 +873,7 @@ done:
 	:: d_step { COMMITTED_ALL && state[n] == QUIET && published_at[n] == NEVER && ALL_DISPATCHED(n) -> \
 		published_at[n] = now;										/* note_published() */ \
 		changed(); commit() } \
-	:: d_step { COMMITTED_ALL && state[n] == QUIET && OUTLIVED(n) && !IS_SOURCE(n) ->	/* retire() */ \
+	:: d_step { COMMITTED_ALL && state[n] == QUIET && OUTLIVED(n) && !IS_SOURCE(n) ->	/* expiry_retire() */ \
 		state[n] = RETIRED; \
 		published_at[n] = NEVER; \
 		changed(); commit() } \
@@ -952,7 +952,7 @@ proctype dispatcher()
 
 end:
 	do
-	:: d_step { COMMITTED_ALL && rotations > 0 && MAY_ROTATE && ANY_EMPTY ->	/* rotate() */
+	:: d_step { COMMITTED_ALL && rotations > 0 && MAY_ROTATE && ANY_EMPTY ->	/* rotation_run() */
 		rotations--;
 		do
 		:: state[next] != EMPTY -> next++

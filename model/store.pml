@@ -326,7 +326,7 @@ end:
 #ifndef NO_CHECK
 	:: atomic { was_added && !away && watermark != expected -> compare_watermark() }
 #endif
-		/* retire(), and the log's segment goes as well */
+		/* expiry_retire(), and the log's segment goes as well */
 	:: atomic { noted && record == COMMITTED && IS_OLD && IS_SOUND -> record = ABSENT; receipt = false }
 	:: atomic { kills < KILLS ->
 			kills++;

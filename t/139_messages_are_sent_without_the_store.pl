@@ -80,7 +80,7 @@ foreach my $kind (sort keys %url)
 
 	# The store is away.
 	$node->sql("UPDATE outbox.endpoint SET dedup_store = '" . ($kind eq 'redis' ? 'redis://:secret@127.0.0.1:1' : 'postgresql://u:secret@127.0.0.1:1/db') . "' WHERE name = 'sales'", $kind);
-	eventually { $node->status("problem LIKE 'The deduplication store \"%:***\@127.0.0.1:1%\" cannot be used; ids wait%'", $kind) eq 't' }
+	eventually { $node->status("problem LIKE 'The deduplication store \"%:***\@127.0.0.1:1%\" cannot be used, so ids wait%'", $kind) eq 't' }
 	'a store that is not there shows in outbox.status';
 	is($node->status("problem LIKE '%secret%'", $kind), 'f', '... without the password');
 	is($node->sql("SELECT outbox_cleanup()", $kind), 0, '... outbox_cleanup() answers');

@@ -49,7 +49,7 @@ $node->stop;
 overwrite('U' x 64);
 $node->start;
 my $dispatcher = $node->dispatcher;
-eventually { $node->status('problem') =~ /outbox\.record_$damaged failed: invalid page/ } 'a page cannot be read: status says so';
+eventually { $node->status('problem') =~ /outbox\.record_$damaged: invalid page/ } 'a page cannot be read: status says so';
 fill($node, 7);
 $node->sql(q{SELECT outbox_enqueue('d', 'in spite of it')});
 ok($node->wait_until_sent, 'messages are sent');

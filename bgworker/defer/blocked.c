@@ -174,6 +174,7 @@ compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	return left < right ? 1 : left > right ? -1 : 0;
 }
 
+/* The same by the age of the head, the oldest first. */
 static int
 compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
@@ -183,12 +184,14 @@ compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	return left < right ? 1 : left > right ? -1 : 0;
 }
 
+/* Check whether the head is to be tried when it is due. */
 static bool
 waits_to_be_tried(const Blocked *blocked)
 {
 	return blocked->state == BLOCKED_WAITING && blocked->waiting > 0 && !blocked->paused;
 }
 
+/* Returns the list that an entry belongs in; NULL = none. */
 static dlist_head *
 list_of(const Blocked *blocked)
 {

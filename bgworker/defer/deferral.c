@@ -216,8 +216,8 @@ deferral_put_off(int64 id, const char *error)
 		transaction_commit();
 		if (is_dead)
 			ereport(LOG,
-					(errmsg_plural("outbox: deferred message %lld is dead after %d attempt, it cannot be read: %s",
-								   "outbox: deferred message %lld is dead after %d attempts, it cannot be read: %s",
+					(errmsg_plural("outbox: deferred message %lld is dead after %d attempt because it cannot be read: %s",
+								   "outbox: deferred message %lld is dead after %d attempts because it cannot be read: %s",
 								   attempts, (long long) id, attempts, error)));
 	}
 	(void) deferral_reload();
@@ -394,6 +394,7 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 	tally_report(error);
 }
 
+/* Writes that a message is dead, and logs it. */
 static void
 give_up(const Message *message, int segment, int attempts, const char *error)
 {

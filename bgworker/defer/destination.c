@@ -86,6 +86,7 @@ destination_key(const text *dest, char *key)
 	key[length] = '\0';
 }
 
+/* Adds the settings of one destination, or of all of them. */
 static void
 load_row(HeapTuple row, TupleDesc columns)
 {

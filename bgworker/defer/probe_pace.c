@@ -37,6 +37,7 @@ probe_pace_begin(void)
 	refused = false;
 }
 
+/* Notes that one of the probes was refused. */
 void
 probe_pace_note_refusal(void)
 {

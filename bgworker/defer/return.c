@@ -128,7 +128,7 @@ return_end_probes(void)
 	while ((blocked = blocked_next_probing()) != NULL)
 	{
 		KILL_POINT("probe_passed");
-		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages", blocked->dest)));
+		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages again", blocked->dest)));
 		blocked_take(blocked);
 		blocked->state = BLOCKED_DRAINING;
 		blocked_file(blocked);

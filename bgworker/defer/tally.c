@@ -76,6 +76,7 @@ tally_scheduled_due(void)
 	return scheduled_due;
 }
 
+/* Counts a message that is dead from now on. */
 void
 tally_add_dead(void)
 {

@@ -43,12 +43,12 @@ static uint32 turn;				/* of the dispatcher that this process works
 static bool is_expiring;
 static uint64 expiry_seen;		/* number of the round of expiry being done */
 
-static void register_process(void);
-static void deregister_process(int code, Datum arg);
+static void register_bookkeeper(void);
+static void deregister_bookkeeper(int code, Datum arg);
 static bool is_our_turn(void);
 static void attend(void);
 static bool attend_to_refusal(void);
-static bool mark(void);
+static bool mark_pages(void);
 static bool expire(void);
 static bool begin_expiry(void);
 static void end_expiry(void);
@@ -63,7 +63,7 @@ outbox_bookkeeper_main(Datum database)
 	if (shared == NULL)
 		proc_exit(0);
 	process_take_role(LOCK_CLASS_BOOKKEEPER);
-	register_process();
+	register_bookkeeper();
 	marking_init();
 	left_alone_init();
 	KILL_POINT("bookkeeper_registered");
@@ -74,7 +74,7 @@ outbox_bookkeeper_main(Datum database)
 
 		ResetLatch(MyLatch);
 		attend();
-		more = mark();
+		more = mark_pages();
 		more |= expire();
 		if (attend_to_refusal() || more)
 			continue;
@@ -82,10 +82,11 @@ outbox_bookkeeper_main(Datum database)
 	}
 }
 
+/* Makes this process visible to the dispatcher, unless its turn is over already. */
 static void
-register_process(void)
+register_bookkeeper(void)
 {
-	before_shmem_exit(deregister_process, (Datum) 0);
+	before_shmem_exit(deregister_bookkeeper, (Datum) 0);
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	if (shared->books.turn == turn)
 	{
@@ -98,7 +99,7 @@ register_process(void)
 
 /* Removes this process from shared memory, unless a successor has registered there. */
 static void
-deregister_process(int code, Datum arg)
+deregister_bookkeeper(int code, Datum arg)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	/* `busy_with` stays, so that the dispatcher learns where we ended. */
@@ -107,6 +108,7 @@ deregister_process(int code, Datum arg)
 	LWLockRelease(shared->lock);
 }
 
+/* Check whether the dispatcher that this process works for still runs. */
 static bool
 is_our_turn(void)
 {
@@ -155,7 +157,7 @@ attend_to_refusal(void)
  * got. Returns whether there is more to do.
  */
 static bool
-mark(void)
+mark_pages(void)
 {
 	int64		to_mark;
 	int64		marked;
@@ -200,6 +202,7 @@ expire(void)
 	return false;
 }
 
+/* Begins a round if one was asked for. Returns whether it was. */
 static bool
 begin_expiry(void)
 {
@@ -222,7 +225,7 @@ end_expiry(void)
 		shared->books.expiries_done = expiry_seen;
 	LWLockRelease(shared->lock);
 	if (bookkeeping_expiry_error()[0] != '\0')
-		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted: %s", bookkeeping_expiry_error());
+		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted. Correct the table, its triggers, or what refers to its records. The error is: %s", bookkeeping_expiry_error());
 	else
 		problem_clear(PROBLEM_EXPIRY);
 	shared_wake_dispatcher(shared);

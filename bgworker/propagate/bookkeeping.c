@@ -47,7 +47,7 @@ static char expiry_error[256];	/* error of this round, or of the last one */
 
 static void put_last(Oid table);
 static Expiry *find_due(void);
-static void mark(TableWork *work);
+static void mark_records(TableWork *work);
 static void leave_out_reclaimed(TableWork *work);
 static void delete_expired(TableWork *work);
 static Datum make_ids(const TableWork *work);
@@ -64,7 +64,7 @@ bookkeeping_mark(const char *endpoint, char **msgids, int n, bool is_repeated)
 {
 	TableWork	work = {.msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
 
-	if (!table_work_run(mark, &work, endpoint, "marking records"))
+	if (!table_work_run(mark_records, &work, endpoint, "marking records"))
 		return MARKING_FAILED;
 	return work.is_locked || work.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
 }
@@ -137,7 +137,7 @@ bookkeeping_expire(void)
 	work.from = expiry->from;
 	if (!table_work_run(delete_expired, &work, expiry->endpoint, "deleting expired records"))
 	{
-		ereport(LOG, (errmsg("outbox: could not delete expired %s", table_work_error())));
+		ereport(LOG, (errmsg("outbox: expired records cannot be deleted: %s", table_work_error())));
 		strlcpy(expiry_error, table_work_error(), sizeof(expiry_error));
 		work.rows = 0;
 	}
@@ -203,7 +203,7 @@ leave_out_reclaimed(TableWork *work)
  * changed or deleted by other transactions.
  */
 static void
-mark(TableWork *work)
+mark_records(TableWork *work)
 {
 	const RecordMapping *mapping = &work->endpoint->mapping;
 	const char *table = record_table_name(mapping->table);

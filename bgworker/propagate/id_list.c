@@ -55,12 +55,14 @@ id_list_empty(IdList *list)
 	list->n = list->size = 0;
 }
 
+/* Frees a list, which must be made anew before it is used again. */
 void
 id_list_free(IdList *list)
 {
 	MemoryContextDelete(list->context);
 }
 
+/* Reverses the order of n ids. */
 static void
 reverse(char **items, int n)
 {

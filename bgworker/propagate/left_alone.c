@@ -15,13 +15,13 @@
 #include "bgworker/propagate/left_alone.h"
 #include "src/clock.h"
 
-static void lift(Datum arg, Oid table);
+static void release_altered(Datum arg, Oid table);
 
 /* Prepares for use; called once, when the bookkeeper starts. */
 void
 left_alone_init(void)
 {
-	CacheRegisterRelcacheCallback(lift, (Datum) 0);
+	CacheRegisterRelcacheCallback(release_altered, (Datum) 0);
 }
 
 /*
@@ -64,7 +64,7 @@ left_alone_check(Oid table)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("a statement on the table did not end"),
-				 errdetail("A trigger hangs; the table is left alone for %d s", LEFT_ALONE_S)));
+				 errdetail("A trigger may hang, so the table is left alone for %d s.", LEFT_ALONE_S)));
 }
 
 /*
@@ -87,7 +87,7 @@ left_alone_ended_at(void)
  * because it may work again.
  */
 static void
-lift(Datum arg, Oid table)
+release_altered(Datum arg, Oid table)
 {
 	DatabaseShared *shared = shared_mine();
 

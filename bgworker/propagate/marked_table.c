@@ -14,7 +14,7 @@
 
 static MarkedTable *tables;		/* in TopMemoryContext */
 
-static void use_endpoint(const Endpoint *endpoint, void *arg);
+static void add_table_of(const Endpoint *endpoint, void *arg);
 static void forget_unused(void);
 
 /* Returns the first of the list of all. */
@@ -36,7 +36,7 @@ marked_table_list(int64 start_at)
 
 	for (MarkedTable *table = tables; table; table = table->next)
 		table->wanted = false;
-	endpoint_each(use_endpoint, &start_at);
+	endpoint_each(add_table_of, &start_at);
 	any_is_new = tables != before;
 	forget_unused();
 	return any_is_new;
@@ -65,7 +65,7 @@ marked_table_put_last(Oid oid)
 
 /* Adds the table of an endpoint, if it has one that is not in the list yet. */
 static void
-use_endpoint(const Endpoint *endpoint, void *arg)
+add_table_of(const Endpoint *endpoint, void *arg)
 {
 	MarkedTable *table = tables;
 

@@ -58,10 +58,10 @@ static void try_locked_again(MarkedTable *table);
 static bool mark_page(MarkedTable *table, int64 to_mark);
 static bool take_id(const Message *receipt, void *arg);
 static bool is_of(const Message *receipt, const MarkedTable *table);
-static Marking mark(MarkedTable *table, char **msgids, int n, bool is_repeated);
+static Marking mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated);
 static void wait_longer(MarkedTable *table);
 static void set_problem(MarkedTable *table, const char *problem);
-static void report_problems(void);
+static void report_table_problem(void);
 
 /* Prepares for use; called once, when the bookkeeper starts. */
 void
@@ -86,7 +86,7 @@ marking_run(int64 marked, int64 to_mark)
 		skip_to(marked);
 	for (MarkedTable *table = marked_table_first(); table; table = table->next)
 		more |= go_on_with(table, to_mark);
-	report_problems();
+	report_table_problem();
 	return more;
 }
 
@@ -209,7 +209,7 @@ try_locked_again(MarkedTable *table)
 	{
 		int			n = Min(MAX_MESSAGES, table->locked.n - first);
 		bool		has_turn = !table->failed && !rests(table);
-		Marking		marking = has_turn ? mark(table, table->locked.items + first, n, true) : MARKING_FAILED;
+		Marking		marking = has_turn ? mark_ids(table, table->locked.items + first, n, true) : MARKING_FAILED;
 
 		for (int i = 0; marking != MARKING_DONE && i < n; i++)
 			table->locked.items[left++] = table->locked.items[first + i];
@@ -241,7 +241,7 @@ mark_page(MarkedTable *table, int64 to_mark)
 	if (!table->reader.collected)
 		repeated_upto = Max(repeated_upto, to_mark);	/* receipts have moved */
 	if (table->page.n > 0)
-		marking = mark(table, table->page.items, table->page.n, table->is_unnamed || table->told < repeated_upto);
+		marking = mark_ids(table, table->page.items, table->page.n, table->is_unnamed || table->told < repeated_upto);
 	if (marking == MARKING_FAILED)
 	{
 		/* Read the same page once more. */
@@ -315,7 +315,7 @@ is_of(const Message *receipt, const MarkedTable *table)
  * reported as well, because the log grows.
  */
 static Marking
-mark(MarkedTable *table, char **msgids, int n, bool is_repeated)
+mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 {
 	TimestampTz begun = clock_now();
 	Marking		marking = bookkeeping_mark(table->endpoint, msgids, n, is_repeated);
@@ -348,6 +348,7 @@ wait_longer(MarkedTable *table)
 	table->next_try = TimestampTzPlusMilliseconds(clock_now(), table->retry_ms);
 }
 
+/* Notes what is wrong with a table; "" = nothing. */
 static void
 set_problem(MarkedTable *table, const char *problem)
 {
@@ -355,11 +356,11 @@ set_problem(MarkedTable *table, const char *problem)
 }
 
 /*
- * Reports the first table that has a problem in the views, and in the server
- * log if it is new.
+ * Reports one of the tables that have a problem in the views, and in the server
+ * log if it is news.
  */
 static void
-report_problems(void)
+report_table_problem(void)
 {
 	static char reported_problem[FOREIGN_TEXT_BYTES];
 	const char *problem = "";
@@ -379,5 +380,5 @@ report_problems(void)
 		return;
 	}
 	ereport(LOG, (errmsg("outbox: processed messages cannot be marked: %s", problem)));
-	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked; the log keeps their receipts: %s", problem);
+	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked, so the log keeps their receipts. Correct the table, its triggers, or what keeps its records locked. The error is: %s", problem);
 }

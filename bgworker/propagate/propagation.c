@@ -56,7 +56,7 @@ static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
 static bool has_settled(void);
 static void list_targets(const Position *position);
-static void use_endpoint(const Endpoint *endpoint, void *arg);
+static void note_target_of(const Endpoint *endpoint, void *arg);
 static void check_stores(Position *position);
 static bool all_stores_are_sound(void);
 
@@ -185,7 +185,7 @@ list_targets(const Position *position)
 		store->wanted = false;
 	uses_tables = false;
 	start_at = position->propagated;
-	endpoint_each(use_endpoint, NULL);
+	endpoint_each(note_target_of, NULL);
 	transaction_commit();
 	used_store_forget_unused();
 	listed = position->opened.number;
@@ -197,7 +197,7 @@ list_targets(const Position *position)
  * its endpoints counts.
  */
 static void
-use_endpoint(const Endpoint *endpoint, void *arg)
+note_target_of(const Endpoint *endpoint, void *arg)
 {
 	UsedStore  *store;
 
@@ -222,6 +222,7 @@ check_stores(Position *position)
 	}
 }
 
+/* Check whether all stores were there when they were checked last, and had their watermarks. */
 static bool
 all_stores_are_sound(void)
 {

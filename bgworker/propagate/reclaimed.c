@@ -100,6 +100,7 @@ find_receipt(TupleTableSlot *row, int segment, void *arg)
 	return true;
 }
 
+/* Orders by key; for qsort() and bsearch(). */
 static int
 compare_keys(const void *a, const void *b)
 {

@@ -27,6 +27,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/process.h"
 #include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/transaction.h"
@@ -51,8 +52,7 @@ static TimestampTz ending_since;
 static bool does_not_end;		/* and the log says so */
 
 static void begin_turn(int64 propagated);
-static void start_if_possible(void);
-static bool start(void);
+static void start_bookkeeper(void);
 static void report_slot(bool is_free);
 static bool reap_if_ended(void);
 static void leave_where_it_ended(void);
@@ -60,7 +60,7 @@ static void end_if_hanging(void);
 static void look_after_ending(void);
 static void report_ending(bool in_vain);
 static char *describe_table(Oid table);
-static void set_latch_of_bookkeeper(void);
+static void wake_bookkeeper(void);
 
 /*
  * Starts the bookkeeper if it is wanted, tells it what is published, and ends
@@ -86,7 +86,7 @@ supervision_attend(bool is_wanted, const Position *position)
 	if (handle)
 		end_if_hanging();
 	else if (ending == 0)
-		start_if_possible();
+		start_bookkeeper();
 
 	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
 	if (books->marked >= position->marked)
@@ -98,7 +98,7 @@ supervision_attend(bool is_wanted, const Position *position)
 	}
 	LWLockRelease(shared_mine()->lock);
 	if (news)
-		set_latch_of_bookkeeper();
+		wake_bookkeeper();
 }
 
 /* Returns the newest window up to which all records in custom record tables are marked. */
@@ -131,7 +131,7 @@ supervision_ask_for_expiry(void)
 	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
 	shared_mine()->books.expiries_asked++;
 	LWLockRelease(shared_mine()->lock);
-	set_latch_of_bookkeeper();
+	wake_bookkeeper();
 }
 
 /* Check whether that is done, or no bookkeeper runs. */
@@ -181,38 +181,14 @@ begin_turn(int64 propagated)
 
 /* Starts a bookkeeper, at most once per second. */
 static void
-start_if_possible(void)
+start_bookkeeper(void)
 {
 	if (clock_now() < next_start)
 		return;
-	report_slot(start());
-	next_start = TimestampTzPlusMilliseconds(clock_now(), BOOKKEEPER_RESTART_MS);
-}
-
-static bool
-start(void)
-{
-	BackgroundWorker worker = {
-		.bgw_type = "outbox bookkeeper",
-		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_RecoveryFinished,
-		.bgw_restart_time = BGW_NEVER_RESTART,
-		.bgw_library_name = OUTBOX_LIBRARY,
-		.bgw_function_name = OUTBOX_BOOKKEEPER_MAIN,
-		.bgw_main_arg = ObjectIdGetDatum(MyDatabaseId),
-		.bgw_notify_pid = MyProcPid
-	};
-	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
-	bool		registered;
-
-	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox bookkeeper for database %u", MyDatabaseId);
-	memcpy(worker.bgw_extra, &shared_mine()->books.turn, sizeof(uint32));
-	registered = RegisterDynamicBackgroundWorker(&worker, &handle);
-	MemoryContextSwitchTo(caller);
-	if (!registered)
-		handle = NULL;
+	handle = process_start("bookkeeper", OUTBOX_BOOKKEEPER_MAIN, MyDatabaseId, shared_mine()->books.turn);
 	KILL_POINT("bookkeeper_started");
-	return registered;
+	report_slot(handle != NULL);
+	next_start = TimestampTzPlusMilliseconds(clock_now(), BOOKKEEPER_RESTART_MS);
 }
 
 /* Reports whether a worker slot is free, when that changes. */
@@ -228,9 +204,10 @@ report_slot(bool is_free)
 		return;
 	}
 	ereport(LOG,
-			(errmsg("outbox: no worker slot is free for the bookkeeper; processed messages cannot be marked"),
-			 errhint("Raise \"max_worker_processes\".")));
-	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked because no worker slot is free for the process that does it; the log keeps their receipts. Raise max_worker_processes and restart the server.");
+			(errmsg("outbox: no worker slot is free for the bookkeeper"),
+			 errdetail("Processed messages cannot be marked."),
+			 errhint("Raise \"max_worker_processes\" and restart the server.")));
+	problem_set(PROBLEM_MARKING, "Processed messages cannot be marked because no worker slot is free for the process that does it, so the log keeps their receipts. Raise max_worker_processes and restart the server.");
 }
 
 /* Returns whether the bookkeeper has ended; if so, forgets it. */
@@ -324,16 +301,16 @@ report_ending(bool in_vain)
 	does_not_end = in_vain;
 	if (!in_vain)
 	{
-		ereport(LOG, (errmsg("outbox: the bookkeeper that did not end has ended")));
+		ereport(LOG, (errmsg("outbox: the bookkeeper that did not end has ended now")));
 		problem_clear(PROBLEM_MARKING);
 		return;
 	}
 	table = describe_table(shared_mine()->books.ended_at);
 	ereport(LOG,
-			(errmsg("outbox: the bookkeeper, process %d, does not end; processed messages cannot be marked", ending),
-			 errdetail("It works on %s, where code checks for no interrupts.", table)));
+			(errmsg("outbox: the bookkeeper with PID %d does not end", ending),
+			 errdetail("It works on %s, where code does not check for interrupts. Until it ends, processed messages cannot be marked.", table)));
 	problem_set(PROBLEM_MARKING,
-				"Processed messages cannot be marked in any table, the log keeps them: process %d works on %s and does not end; code there checks for no interrupts. When it ends, or the server was restarted, correct the trigger.",
+				"Processed messages cannot be marked in any table, so the log keeps their receipts: process %d works on %s and does not end, because code there does not check for interrupts. Wait for its end or restart the server, then correct the trigger.",
 				ending, table);
 	pfree(table);
 }
@@ -357,8 +334,9 @@ describe_table(Oid table)
 	return text;
 }
 
+/* Wakes the bookkeeper, if it runs. */
 static void
-set_latch_of_bookkeeper(void)
+wake_bookkeeper(void)
 {
 	uint32		process;
 

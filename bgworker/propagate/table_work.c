@@ -176,6 +176,7 @@ begin_time_limit(Oid table)
 	enable_timeout_after(STATEMENT_TIMEOUT, STATEMENT_MS);
 }
 
+/* Ends the time limit; a cancel that came too late must not reach the next statement. */
 static void
 end_time_limit(void)
 {

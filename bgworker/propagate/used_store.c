@@ -33,7 +33,7 @@ static char client[37];			/* the name of our watermarks */
 static bool compare_watermark(UsedStore *store, const char *watermark, Position *position);
 static void note_success(UsedStore *store, const StoreReport *report);
 static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
-static void report_problems(void);
+static void report_store_problem(void);
 static void note_told(UsedStore *store, const Position *position);
 static bool take_key(const Message *receipt, void *arg);
 static bool add_keys(UsedStore *store, bool is_last);
@@ -92,7 +92,7 @@ used_store_forget_unused(void)
 		pfree(store->url);
 		pfree(store);
 	}
-	report_problems();
+	report_store_problem();
 }
 
 /*
@@ -171,7 +171,7 @@ compare_watermark(UsedStore *store, const char *watermark, Position *position)
 	if (back < store->told)
 	{
 		if (store->knows_watermark)
-			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again what the log still has after window %lld",
+			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again all that is in the log after window %lld",
 								 store_masked(store->url), (long long) back)));
 		store->told = back;
 		store->making_up = true;
@@ -187,8 +187,8 @@ compare_watermark(UsedStore *store, const char *watermark, Position *position)
 }
 
 /*
- * It is there, and has its watermark; it may still forget ids, and then that is
- * its problem.
+ * Notes that a store is there, and has its watermark. It may still be set to
+ * forget ids; then that is its problem.
  */
 static void
 note_success(UsedStore *store, const StoreReport *report)
@@ -209,7 +209,7 @@ note_success(UsedStore *store, const StoreReport *report)
 				 "The deduplication store \"%s\" forgets ids after %lld s, but an endpoint needs them for %lld s. Raise outbox.retention there.",
 				 masked, (long long) (report->retention / USECS_PER_SEC), (long long) (store->retention / USECS_PER_SEC));
 	pfree(masked);
-	report_problems();
+	report_store_problem();
 }
 
 /*
@@ -223,21 +223,22 @@ note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
 	TimestampTz now = clock_now();
 
 	snprintf(store->problem, sizeof(store->problem),
-			 "The deduplication store \"%s\" cannot be used; ids wait, and its endpoints refuse messages: %s",
+			 "The deduplication store \"%s\" cannot be used, so ids wait and its endpoints refuse messages: %s. Repair the store, or correct the URL in its endpoints.",
 			 masked, failure->text);
 	if (!store->is_away)
-		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" cannot be used, ids wait: %s", masked, failure->text)));
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" cannot be used: %s", masked, failure->text),
+					  errdetail("Ids wait until it can be used again.")));
 	pfree(masked);
 	store->is_away = true;
 	store->sound = false;
 	store->retry_ms = store->retry_ms == 0 ? FIRST_RETRY_MS : Min(store->retry_ms * 2, LAST_RETRY_MS);
 	store->next_check = now + Max(store->retry_ms * INT64CONST(1000), now - begun);
-	report_problems();
+	report_store_problem();
 }
 
-/* Reports the first store that has a problem in the views. */
+/* Reports one of the stores that have a problem in the views. */
 static void
-report_problems(void)
+report_store_problem(void)
 {
 	const char *problem = NULL;
 

@@ -22,13 +22,13 @@
 #include "src/log/log.h"
 #include "src/table/relations.h"
 
-static Relation open_table(RowReader *reader, int segment);
+static Relation open_log_table(RowReader *reader, int segment);
 
 /* Check whether a table still is so large that a row may be at that place. */
 bool
 row_reader_may_fetch(RowReader *reader, const LogRow *place)
 {
-	return ItemPointerGetBlockNumber(&place->tid) < RelationGetNumberOfBlocks(open_table(reader, place->segment));
+	return ItemPointerGetBlockNumber(&place->tid) < RelationGetNumberOfBlocks(open_log_table(reader, place->segment));
 }
 
 /*
@@ -42,7 +42,7 @@ row_reader_fetch(RowReader *reader, const LogRow *place)
 	ItemPointerData tid = place->tid;
 	bool		call_again = false;
 
-	(void) open_table(reader, place->segment);
+	(void) open_log_table(reader, place->segment);
 	row = reader->rows[place->segment];
 
 	/* An index scan does not find what a superuser's UPDATE has left there. */
@@ -67,9 +67,9 @@ row_reader_close(RowReader *reader)
 	}
 }
 
-/* Returns the table of a log segment; opens it on first use. */
+/* Returns the table of a log segment, which is opened on first use. */
 static Relation
-open_table(RowReader *reader, int segment)
+open_log_table(RowReader *reader, int segment)
 {
 	if (reader->tables[segment] == NULL)
 	{

@@ -1,59 +1,46 @@
 /*
  * cleanup.c
- *		Moves the segments of all rings through their states (see src/ring/ring.c).
+ *		Runs rounds in which each segment is brought into its next state.
  *
- * Called by housekeeping.c, at intervals and for outbox_cleanup(). Each step is
- * one short transaction that changes one row of outbox.ring. Sessions are told
- * only when the change is on disk, so a crash between any two lines leaves a
- * state from which the next round continues.
+ * Called by housekeeping.c, at intervals and for outbox_cleanup(). The states
+ * are described in src/ring/ring.c:
  *
- * It never waits for a lock: a segment that is locked (by pg_dump or a
+ *	 empty --> current --> sealed	rotation.c
+ *	 sealed --> quiet				here, as is noting that all is published
+ *	 quiet --> retired				expiry.c, or merge.c if it was compacted
+ *	 retired --> empty				emptying.c
+ *
+ * Each step is one short transaction that changes one row of outbox.ring.
+ * Sessions are told only when the change is on disk, so a crash between any two
+ * lines leaves a state from which the next round continues.
+ *
+ * It must never wait for a lock: a segment that is locked (by pg_dump or a
  * forgotten transaction) is skipped, and any other empty one becomes the next.
- * Nor does it end the dispatcher: a segment that raises an ERROR is left alone
- * for a while (quarantine.c), and the others go on.
+ * Nor must it end the dispatcher: a segment that raises an ERROR is skipped for
+ * a while (quarantine.c), and the others are worked on.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "storage/lmgr.h"
-#include "utils/timestamp.h"
 
 #include "bgworker/ring/cleanup.h"
 #include "bgworker/ring/emptying.h"
-#include "bgworker/ring/filter_builder.h"
+#include "bgworker/ring/expiry.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
+#include "bgworker/ring/rotation.h"
 #include "bgworker/transaction.h"
 #include "src/kill_point.h"
-#include "src/record/endpoint.h"
-#include "src/record/forgotten.h"
-#include "src/record/record_ring.h"
 #include "src/ring/filter.h"
-#include "src/settings.h"
 #include "src/table/relations.h"
 
-/*
- * A segment is sealed after this fraction of its time to live. A record segment
- * is written for one share of time and kept for six more until it expires; of
- * eight segments one is left for the one being emptied.
- */
-#define RECORD_SHARES	6
-#define LOG_SHARES		2
-
 static bool attempt(RingKind kind, int n, const Ring *ring, Position *position, const CleanupLimits *limits);
-static bool step(RingKind kind, int n, const Segment *segment, const Position *position,
-				 const CleanupLimits *limits);
-static int	next_segment(RingKind kind, const Ring *ring);
-static bool rotate(RingKind kind, int next, const Ring *ring, const Position *position);
+static bool advance(RingKind kind, int n, const Segment *segment, const Position *position,
+					const CleanupLimits *limits);
 static bool make_quiet(RingKind kind, int n, FullTransactionId tx);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
-static bool retire(RingKind kind, int n, FullTransactionId tx, const Position *position);
-static int64 share_of_time(RingKind kind);
 static bool holds_compacted(const Ring *ring);
-static bool is_full(RingKind kind, const Ring *ring);
-static bool expire_forgotten(void);
-static int64 time_to_live(RingKind kind);
-static bool is_used(RingKind kind, int n);
 
 /*
  * Check whether a round has something to do that cannot wait: the current
@@ -68,7 +55,7 @@ cleanup_is_due(void)
 	if (!transaction_begin("measuring a segment"))
 		return false;
 	rings_read(&rings);
-	due = is_full(RING_RECORD, &rings.ring[RING_RECORD]) ||
+	due = rotation_current_is_full(RING_RECORD, &rings.ring[RING_RECORD]) ||
 		holds_compacted(&rings.ring[RING_RECORD]) || holds_compacted(&rings.ring[RING_HISTORY]);
 	transaction_commit();
 	return due;
@@ -112,7 +99,7 @@ cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
 		}
 	}
 	*changed = rings_shared_generation() != generation;
-	return !limits->may_expire || expire_forgotten();
+	return !limits->may_expire || expiry_delete_forgotten();
 }
 
 /*
@@ -126,18 +113,18 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	volatile bool is_there = true;
 	volatile bool changed = false;
 	int64		generation = rings_shared_generation();
-	int			segment = n < 0 ? next_segment(kind, ring) : n;
+	int			segment = n < 0 ? rotation_next(kind, ring) : n;
 
 	if (segment < 0 || (n < 0 && kind == RING_HISTORY) || quarantine_holds(kind, segment))
 		return true;
 	PG_TRY();
 	{
-		is_there = n < 0 ? rotate(kind, segment, ring, position) : step(kind, n, &ring->segments[n], position, limits);
+		is_there = n < 0 ? rotation_run(kind, segment, ring, position) : advance(kind, n, &ring->segments[n], position, limits);
 		changed = rings_shared_generation() != generation;
 	}
 	PG_CATCH();
 	{
-		quarantine_catch(kind, segment, "cleaning up");
+		quarantine_catch(kind, segment, "could not clean up outbox.%s_%d: %s");
 	}
 	PG_END_TRY();
 	for (int i = 0; changed && i < ring->nsegments; i++)
@@ -154,7 +141,7 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 
 /* Brings one segment into its next state if it may go there. */
 static bool
-step(RingKind kind, int n, const Segment *segment, const Position *position, const CleanupLimits *limits)
+advance(RingKind kind, int n, const Segment *segment, const Position *position, const CleanupLimits *limits)
 {
 	switch (segment->state)
 	{
@@ -169,69 +156,12 @@ step(RingKind kind, int n, const Segment *segment, const Position *position, con
 		case SEGMENT_QUIET:
 			if (segment->published_at == 0)
 				return note_published(kind, n, segment->tx, position);
-			if (limits->may_empty && limits->may_expire && segment->compacted_into < 0 &&
-				GetCurrentTimestamp() - segment->published_at > time_to_live(kind))
-				return retire(kind, n, segment->tx, position);
+			if (limits->may_empty && limits->may_expire && expiry_is_due(kind, segment))
+				return expiry_retire(kind, n, segment->tx, position);
 			return true;
 
 		case SEGMENT_RETIRED:
 			return limits->may_empty || segment->compacted_into >= 0 ? emptying_run(kind, n, segment) : true;
-	}
-	return true;
-}
-
-/* Returns the segment that would be current next; -1 if none is empty. */
-static int
-next_segment(RingKind kind, const Ring *ring)
-{
-	for (int n = 0; n < ring->nsegments; n++)
-	{
-		if (ring->segments[n].state == SEGMENT_EMPTY && !quarantine_holds(kind, n))
-			return n;
-	}
-	return -1;
-}
-
-/*
- * Makes an empty segment current when the current one has been written for its
- * share of time, or is full. Needs no lock against writers, so it cannot
- * starve.
- */
-static bool
-rotate(RingKind kind, int next, const Ring *ring, const Position *position)
-{
-	const Segment *sealed = &ring->segments[ring->current];
-	uint64		tag = 0;		/* 0 = nothing was changed */
-	bool		is_old;
-
-	is_old = GetCurrentTimestamp() - sealed->since >= share_of_time(kind);
-	if (!transaction_begin("rotating a ring"))
-		return false;
-	if (is_old ? is_used(kind, ring->current) : is_full(kind, ring))
-	{
-		ring_update_state(kind, ring->current, SEGMENT_SEALED);
-		ring_update_state(kind, next, SEGMENT_CURRENT);
-		tag = U64FromFullTransactionId(GetTopFullTransactionId());
-
-		/* It is there before anybody can write to the segment. */
-		if (kind == RING_RECORD)
-			filter_builder_begin_current(next, tag);
-		if (kind == RING_LOG)
-		{
-			Window		newest = position->opened;
-
-			newest.published = Max(newest.published, position->published);
-			newest.propagated = Max(newest.propagated, position->propagated);
-			window_append(&newest, next);
-		}
-		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_written");
-	}
-	transaction_commit();
-	if (tag != 0)
-	{
-		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_committed");
-		filter_keep(kind, ring->current, U64FromFullTransactionId(sealed->tx), tag);
-		transaction_tell_rings();
 	}
 	return true;
 }
@@ -288,35 +218,7 @@ note_published(RingKind kind, int n, FullTransactionId tx, const Position *posit
 	return true;
 }
 
-/*
- * Retires a segment. Whether all of a log segment was published is checked once
- * more: a dispatcher that noted it may have died before it wrote its position.
- */
-static bool
-retire(RingKind kind, int n, FullTransactionId tx, const Position *position)
-{
-	if (!transaction_begin("retiring a segment"))
-		return false;
-	if (kind == RING_LOG && !position_has_published(position, tx))
-	{
-		transaction_commit();
-		return true;
-	}
-	ring_update_state(kind, n, SEGMENT_RETIRED);
-	KILL_POINT_OF_RING(kind, "retired_written");
-	transaction_commit();
-	KILL_POINT_OF_RING(kind, "retired_committed");
-	transaction_tell_rings();
-	return true;
-}
-
-/* Returns how long a segment is written, in microseconds. */
-static int64
-share_of_time(RingKind kind)
-{
-	return time_to_live(kind) / (kind == RING_LOG ? LOG_SHARES : RECORD_SHARES);
-}
-
+/* Check whether a segment that was compacted is not empty yet. */
 static bool
 holds_compacted(const Ring *ring)
 {
@@ -326,58 +228,4 @@ holds_compacted(const Ring *ring)
 			return true;
 	}
 	return false;
-}
-
-/*
- * Check whether the current segment is full. Records go to small tables,
- * because their hashed keys touch pages at random. When segments become scarce,
- * because nothing is published or because a lock or an old snapshot keeps what
- * was compacted, each may become twice as large as the one before, so that the
- * remaining ones last.
- */
-static bool
-is_full(RingKind kind, const Ring *ring)
-{
-	int64		limit = outbox_record_segment_size / (BLCKSZ / 1024);
-	int			used = 0;
-
-	if (kind != RING_RECORD)
-		return false;
-	for (int n = 0; n < ring->nsegments; n++)
-		used += ring->segments[n].state != SEGMENT_EMPTY;
-	if (used > ring->nsegments / 2)
-		limit <<= used - ring->nsegments / 2;
-	return segment_blocks(kind, ring->current) >= limit;
-}
-
-/* Removes the tombstones of forgotten ids that are in no segment any more. */
-static bool
-expire_forgotten(void)
-{
-	if (!transaction_begin("forgetting tombstones"))
-		return false;
-	forgotten_expire(endpoint_longest_retention(), record_ring_holds);
-	transaction_commit_async();
-	return true;
-}
-
-/* Returns how long the contents of a ring are kept after they were published, in microseconds. */
-static int64
-time_to_live(RingKind kind)
-{
-	int64		ttl;
-
-	if (kind == RING_LOG)
-		return outbox_replay_window * USECS_PER_SEC;
-	if (!transaction_begin("reading the retention"))
-		return PG_INT64_MAX;
-	ttl = endpoint_longest_retention();
-	transaction_commit();
-	return ttl;
-}
-
-static bool
-is_used(RingKind kind, int n)
-{
-	return segment_blocks(kind, n) > 0;
 }

@@ -1,6 +1,6 @@
 /*
  * cleanup.h
- *		Rotation and expiry of segments.
+ *		Runs rounds in which each segment is brought into its next state.
  */
 #ifndef OUTBOX_CLEANUP_H
 #define OUTBOX_CLEANUP_H

@@ -40,12 +40,12 @@
 
 static bool awake = true;		/* there may be something to do */
 
-static void step(int64 step_us);
+static void take_step(int64 step_us);
 static bool choose(const Rings *rings, Merge *merge);
 static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
 static int	candidates(RingKind kind, const Ring *ring, int level, int *segments);
 static int	compare_published(const void *a, const void *b, void *arg);
-static int	enough(const Ring *ring, int reserve);
+static int	enough_to_merge(const Ring *ring, int reserve);
 static int	choose_target(const Ring *history);
 
 /* Notes that there may be something to merge: segments became quiet or were published. */
@@ -68,11 +68,11 @@ compaction_step(int64 step_us)
 		return false;
 	PG_TRY();
 	{
-		step(step_us);
+		take_step(step_us);
 	}
 	PG_CATCH();
 	{
-		quarantine_catch_touched("compaction");
+		quarantine_catch_touched(COMPACTION_FAILED);
 		failed = true;
 	}
 	PG_END_TRY();
@@ -83,7 +83,7 @@ compaction_step(int64 step_us)
 
 /* Does one step in the open transaction, and ends it. */
 static void
-step(int64 step_us)
+take_step(int64 step_us)
 {
 	Rings		rings;
 	Merge		merge;
@@ -115,7 +115,7 @@ choose(const Rings *rings, Merge *merge)
 		return false;
 
 	merge->kind = RING_RECORD;
-	if (choose_level(&rings->ring[RING_RECORD], 0, enough(&rings->ring[RING_RECORD], 0), span, merge))
+	if (choose_level(&rings->ring[RING_RECORD], 0, enough_to_merge(&rings->ring[RING_RECORD], 0), span, merge))
 		return true;
 
 	merge->kind = RING_HISTORY;
@@ -123,7 +123,7 @@ choose(const Rings *rings, Merge *merge)
 		levels = Max(levels, history->segments[n].level);
 	for (int level = 1; level <= levels; level++)
 	{
-		if (choose_level(history, level, enough(history, EMPTY_RESERVE), span, merge))
+		if (choose_level(history, level, enough_to_merge(history, EMPTY_RESERVE), span, merge))
 			return true;
 	}
 	return false;
@@ -176,6 +176,7 @@ candidates(RingKind kind, const Ring *ring, int level, int *segments)
 	return n;
 }
 
+/* Orders by when they were published; for qsort_arg(). */
 static int
 compare_published(const void *a, const void *b, void *arg)
 {
@@ -191,7 +192,7 @@ compare_published(const void *a, const void *b, void *arg)
  * `reserve` are empty.
  */
 static int
-enough(const Ring *ring, int reserve)
+enough_to_merge(const Ring *ring, int reserve)
 {
 	int			nempty = 0;
 

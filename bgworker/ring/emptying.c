@@ -42,7 +42,7 @@
 static bool forget_tombstones(int segment);
 static void forget_compacted(int segment);
 static bool is_needed_by_dump(Oid table, const Segment *segment);
-static bool somebody_waits_with_snapshot_before(FullTransactionId tx);
+static bool session_waits_with_snapshot_before(FullTransactionId tx);
 static bool lock_to_empty(const SegmentRelations *relations, RingKind kind);
 static bool lock_with_toast(Oid relation);
 static void truncate_segment(const SegmentRelations *relations, RingKind kind);
@@ -107,6 +107,7 @@ forget_tombstones(int segment)
 	return true;
 }
 
+/* Deletes the counts of keys by endpoint of a segment of the history. */
 static void
 forget_compacted(int segment)
 {
@@ -133,11 +134,12 @@ is_needed_by_dump(Oid table, const Segment *segment)
 	table_close(relation, AccessShareLock);
 	if (TransactionIdPrecedes(XidFromFullTransactionId(segment->tx), horizon))
 		return false;
-	return GetCurrentTimestamp() - segment->since < DUMP_GRACE || somebody_waits_with_snapshot_before(segment->tx);
+	return GetCurrentTimestamp() - segment->since < DUMP_GRACE || session_waits_with_snapshot_before(segment->tx);
 }
 
+/* Check whether a session waits for a lock that has had its snapshot since before that transaction. */
 static bool
-somebody_waits_with_snapshot_before(FullTransactionId tx)
+session_waits_with_snapshot_before(FullTransactionId tx)
 {
 	return transaction_execute("SELECT FROM pg_stat_activity "
 							   "WHERE datname = current_database() AND wait_event_type = 'Lock' "

@@ -2,7 +2,7 @@
  * filter_builder.c
  *		Gives segments their filters.
  *
- * Called by cleanup.c when a segment of records becomes current: it gets an empty
+ * Called by rotation.c when a segment of records becomes current: it gets an empty
  * filter, to which sessions add (src/ring/filter.c). Called by housekeeping.c between
  * windows, one bounded step at a time, for segments that have none, as after a
  * restart: those that are quiet get one that is built from their rows, and the current
@@ -37,11 +37,11 @@ static bool has_last;
 
 static int64 looked_at = -1;	/* generation at which nothing was left to do */
 
-static void step(int64 step_us);
+static void build(int64 step_us);
 static bool is_still_there(const Rings *rings);
 static void begin_current(const Rings *rings);
 static bool begin_next(const Rings *rings);
-static void proceed(int64 step_us);
+static void fill(int64 step_us);
 
 /*
  * Does one step, if there is anything to do. Returns true if there is more to
@@ -56,21 +56,22 @@ filter_builder_step(int64 step_us)
 		return false;
 	PG_TRY();
 	{
-		step(step_us);
+		build(step_us);
 		transaction_commit();
 	}
 	PG_CATCH();
 	{
 		building = false;
-		quarantine_catch(kind, segment, "building the filter of");
+		quarantine_catch(kind, segment, "could not build the filter of outbox.%s_%d: %s");
 		filter_abandon(FILTER_OF_SEGMENT);
 	}
 	PG_END_TRY();
 	return true;
 }
 
+/* Continues the filter that is being built, or begins the next one, in the open transaction. */
 static void
-step(int64 step_us)
+build(int64 step_us)
 {
 	Rings		rings;
 
@@ -84,13 +85,13 @@ step(int64 step_us)
 	if (!building)
 		begin_current(&rings);
 	if (building || begin_next(&rings))
-		proceed(step_us);
+		fill(step_us);
 	else
 		looked_at = rings.generation;
 }
 
 /*
- * Gives a segment of records to which nobody has written yet the filter that
+ * Gives a segment of records that was not written to yet the filter that
  * sessions add to, if there is memory for one. The tag is the transaction that makes it
  * current.
  */
@@ -106,8 +107,8 @@ filter_builder_begin_current(int n, uint64 state_tag)
 
 /*
  * Begins the filter of the current segment of records, as after CREATE EXTENSION. A
- * ShareLock that is granted at once proves that nobody is about to write a row of
- * which the filter does not know.
+ * ShareLock that is granted at once proves that no session is about to write a row
+ * that the filter does not know of.
  */
 static void
 begin_current(const Rings *rings)
@@ -127,6 +128,7 @@ begin_current(const Rings *rings)
 	UnlockRelationOid(table, ShareLock);
 }
 
+/* Check whether the segment still holds what the filter was begun for. */
 static bool
 is_still_there(const Rings *rings)
 {
@@ -162,8 +164,9 @@ begin_next(const Rings *rings)
 	return false;
 }
 
+/* Adds the next keys of the segment to its filter, and publishes it when it has all. */
 static void
-proceed(int64 step_us)
+fill(int64 step_us)
 {
 	KeyRun		run;
 	TimestampTz deadline = clock_now() + step_us;

@@ -72,6 +72,7 @@ key_run_advance(KeyRun *run)
 		run->key = run->keys[run->next++];
 }
 
+/* Ends a run. */
 void
 key_run_close(KeyRun *run)
 {
@@ -100,6 +101,7 @@ find_start(KeyRun *run, const pg_uuid_t *after)
 	return true;
 }
 
+/* Goes to the next row, which holds one key or, in the history, many. */
 static void
 next_row(KeyRun *run)
 {

@@ -51,7 +51,7 @@ static bool filtering;			/* keys are added to a filter as well, because
 								 * this process began the merge */
 
 static void count_endpoints(const Merge *merge);
-static bool proceed(const Merge *merge, int64 step_us);
+static bool merge_or_finish(const Merge *merge, int64 step_us);
 static int64 count_keys(Relation table, int last_row);
 static bool merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row);
 static int	least(KeyRun *runs, int n);
@@ -113,7 +113,7 @@ merge_continue(const Merge *merge, int64 step_us)
 	uint64		tag;
 
 	quarantine_touch(RING_HISTORY, merge->target);
-	if (proceed(merge, step_us))
+	if (merge_or_finish(merge, step_us))
 	{
 		KILL_POINT("merge_step_written");
 		transaction_commit_async();
@@ -161,7 +161,7 @@ merge_give_up(void)
 	}
 	PG_CATCH();
 	{
-		quarantine_catch_touched("compaction");
+		quarantine_catch_touched(COMPACTION_FAILED);
 		failed = true;
 	}
 	PG_END_TRY();
@@ -199,7 +199,7 @@ count_endpoints(const Merge *merge)
 
 /* Does (2), or (3) if everything is merged; then it returns false. */
 static bool
-proceed(const Merge *merge, int64 step_us)
+merge_or_finish(const Merge *merge, int64 step_us)
 {
 	Relation	table = table_open(relations_enter()->segments[RING_HISTORY][merge->target].table, RowExclusiveLock);
 	int			last_row = 0;

@@ -7,6 +7,9 @@
 
 #include "src/ring/ring.h"
 
+/* The message of an error in compaction; for quarantine_catch_touched(). */
+#define COMPACTION_FAILED	"could not compact outbox.%s_%d: %s"
+
 /* What is merged into what. */
 typedef struct Merge
 {

@@ -46,7 +46,7 @@ static struct
 }			touched;			/* the segment that is being worked on */
 
 static void report(const char *error);
-static bool all_is_well(void);
+static bool has_no_failures(void);
 
 /* Check whether a segment is to be left alone for now. */
 bool
@@ -64,10 +64,11 @@ quarantine_has_failed(RingKind kind, int segment)
 
 /*
  * Rolls back after an ERROR that was caught while working on this segment,
- * reports it, and has the segment left alone from now on.
+ * reports it, and has the segment left alone from now on. `message` has a %s for
+ * the ring, a %d for the segment, and a %s for the text of the ERROR.
  */
 void
-quarantine_catch(RingKind kind, int segment, const char *doing)
+quarantine_catch(RingKind kind, int segment, const char *message)
 {
 	Quarantine *quarantine = &segments[kind][segment];
 	ErrorData  *error;
@@ -81,7 +82,7 @@ quarantine_catch(RingKind kind, int segment, const char *doing)
 	quarantine->retry_ms = Min(Max(quarantine->retry_ms * 2, FIRST_RETRY_MS), LAST_RETRY_MS);
 	quarantine->until = TimestampTzPlusMilliseconds(clock_now(), quarantine->retry_ms);
 	quarantine->tag = 0;
-	snprintf(text, sizeof(text), "%s outbox.%s_%d failed: %s", doing, ring_name(kind), segment, error->message);
+	snprintf(text, sizeof(text), message, ring_name(kind), segment, error->message);
 	text[pg_mbcliplen(text, strlen(text), sizeof(text) - 1)] = '\0';
 	FreeErrorData(error);
 	report(text);
@@ -97,9 +98,9 @@ quarantine_touch(RingKind kind, int segment)
 
 /* Does quarantine_catch() for the segment that was touched last. */
 void
-quarantine_catch_touched(const char *doing)
+quarantine_catch_touched(const char *message)
 {
-	quarantine_catch(touched.kind, touched.segment, doing);
+	quarantine_catch(touched.kind, touched.segment, message);
 }
 
 /* Notes that nothing is wrong with a segment, or not any more. */
@@ -109,7 +110,7 @@ quarantine_release(RingKind kind, int segment)
 	if (segments[kind][segment].retry_ms == 0)
 		return;
 	segments[kind][segment].retry_ms = 0;
-	if (all_is_well())
+	if (has_no_failures())
 		report(NULL);
 }
 
@@ -133,8 +134,9 @@ quarantine_review(const Rings *rings)
 	}
 }
 
+/* Check whether the last work on each segment has succeeded. */
 static bool
-all_is_well(void)
+has_no_failures(void)
 {
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
@@ -149,7 +151,7 @@ all_is_well(void)
 
 /*
  * Reports the failure in outbox.problems, and in the server log if it is a new
- * one; NULL = all segments can be worked on.
+ * one; NULL = there is none any more.
  */
 static void
 report(const char *error)
@@ -162,10 +164,10 @@ report(const char *error)
 	if (error == NULL)
 	{
 		problem_clear(PROBLEM_SEGMENT);
-		ereport(LOG, (errmsg("outbox: all segments can be worked on again")));
+		ereport(LOG, (errmsg("outbox: work on segments succeeds again")));
 		return;
 	}
-	problem_set(PROBLEM_SEGMENT, "A segment could not be worked on and is left alone for a while. See the server log: %s", error);
+	problem_set(PROBLEM_SEGMENT, "Work on a segment has failed, so the segment is left alone for a while: %s. Make room on the disk, or find out what damages files.", error);
 	ereport(LOG, (errmsg("outbox: %s", error),
-				  errdetail("Messages are sent; the segment is left alone for a while.")));
+				  errdetail("The segment is left alone for a while. Messages are sent.")));
 }

@@ -3,7 +3,7 @@
  *		Looks records up in the ring of record tables, and claims them there.
  *
  * Called by record.c, which describes the order of steps of a claim, and by
- * record_forget.c and cleanup.c. A record is looked up in every live segment, and
+ * record_forget.c and expiry.c. A record is looked up in every live segment, and
  * written to the current one.
  *
  * Compacted records are looked up in the history; filters exclude most segments, and

@@ -1,0 +1,83 @@
+/*
+ * expiry.c
+ *		Decides how long the contents of segments are kept, and retires segments.
+ *
+ * Called by cleanup.c and rotation.c. The time begins when everything in a
+ * segment is published. Readers skip a segment that is retired; emptying.c
+ * truncates it. Records in custom record tables expire elsewhere
+ * (bookkeeping.c).
+ *
+ * It must never retire a segment of the log that is not published as a whole.
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "bgworker/ring/expiry.h"
+#include "bgworker/ring/ring_update.h"
+#include "bgworker/transaction.h"
+#include "src/kill_point.h"
+#include "src/record/endpoint.h"
+#include "src/record/forgotten.h"
+#include "src/record/record_ring.h"
+#include "src/settings.h"
+
+/* Returns how long the contents of a ring are kept after they were published, in microseconds. */
+int64
+expiry_time_to_live(RingKind kind)
+{
+	int64		ttl;
+
+	if (kind == RING_LOG)
+		return outbox_replay_window * USECS_PER_SEC;
+	if (!transaction_begin("reading the retention"))
+		return PG_INT64_MAX;
+	ttl = endpoint_longest_retention();
+	transaction_commit();
+	return ttl;
+}
+
+/* Check whether the contents of a published segment have been kept long enough, unless it is being compacted. */
+bool
+expiry_is_due(RingKind kind, const Segment *segment)
+{
+	return segment->compacted_into < 0 &&
+		GetCurrentTimestamp() - segment->published_at > expiry_time_to_live(kind);
+}
+
+/*
+ * Retires a segment. Checks once more whether all of a log segment is published:
+ * a dispatcher that noted it may have died before it wrote its position. Returns
+ * false if the extension is being dropped.
+ */
+bool
+expiry_retire(RingKind kind, int n, FullTransactionId tx, const Position *position)
+{
+	if (!transaction_begin("retiring a segment"))
+		return false;
+	if (kind == RING_LOG && !position_has_published(position, tx))
+	{
+		transaction_commit();
+		return true;
+	}
+	ring_update_state(kind, n, SEGMENT_RETIRED);
+	KILL_POINT_OF_RING(kind, "retired_written");
+	transaction_commit();
+	KILL_POINT_OF_RING(kind, "retired_committed");
+	transaction_tell_rings();
+	return true;
+}
+
+/*
+ * Removes the tombstones of forgotten ids that are no longer in any segment.
+ * Returns false if the extension is being dropped.
+ */
+bool
+expiry_delete_forgotten(void)
+{
+	if (!transaction_begin("forgetting tombstones"))
+		return false;
+	forgotten_expire(endpoint_longest_retention(), record_ring_holds);
+	transaction_commit_async();
+	return true;
+}

@@ -1,0 +1,118 @@
+/*
+ * rotation.c
+ *		Makes another segment of a ring current.
+ *
+ * Called by cleanup.c. Rotation needs no lock against writers, so it cannot
+ * starve: transactions that know of no rotation yet still write to the segment
+ * that was current. It must never choose a segment that is not empty.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/ring/expiry.h"
+#include "bgworker/ring/filter_builder.h"
+#include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/ring_update.h"
+#include "bgworker/ring/rotation.h"
+#include "bgworker/transaction.h"
+#include "src/kill_point.h"
+#include "src/log/window.h"
+#include "src/ring/filter.h"
+#include "src/settings.h"
+
+/*
+ * A segment is sealed after this fraction of its time to live. A record segment
+ * is written for one share of time and kept for six more until it expires; of
+ * eight segments one is left for the one being emptied.
+ */
+#define RECORD_SHARES	6
+#define LOG_SHARES		2
+
+static int64 share_of_time(RingKind kind);
+
+/* Returns the segment that would be current next; -1 if none is empty. */
+int
+rotation_next(RingKind kind, const Ring *ring)
+{
+	for (int n = 0; n < ring->nsegments; n++)
+	{
+		if (ring->segments[n].state == SEGMENT_EMPTY && !quarantine_holds(kind, n))
+			return n;
+	}
+	return -1;
+}
+
+/*
+ * Check whether the current segment is full, so that rotation cannot wait for the
+ * end of its share of time. Records go to small tables, because their hashed
+ * keys touch pages at random. When segments become scarce, because nothing is
+ * published or because a lock or an old snapshot keeps what was compacted, each
+ * may become twice as large as the one before, so that the remaining ones last.
+ */
+bool
+rotation_current_is_full(RingKind kind, const Ring *ring)
+{
+	int64		limit = outbox_record_segment_size / (BLCKSZ / 1024);
+	int			used = 0;
+
+	if (kind != RING_RECORD)
+		return false;
+	for (int n = 0; n < ring->nsegments; n++)
+		used += ring->segments[n].state != SEGMENT_EMPTY;
+	if (used > ring->nsegments / 2)
+		limit <<= used - ring->nsegments / 2;
+	return segment_blocks(kind, ring->current) >= limit;
+}
+
+/*
+ * Makes an empty segment current if the current one has been written for its
+ * share of time and is not empty, or is full. Returns false if the extension is
+ * being dropped.
+ */
+bool
+rotation_run(RingKind kind, int next, const Ring *ring, const Position *position)
+{
+	const Segment *sealed = &ring->segments[ring->current];
+	uint64		tag = 0;		/* 0 = nothing was changed */
+	bool		is_old;
+
+	is_old = GetCurrentTimestamp() - sealed->since >= share_of_time(kind);
+	if (!transaction_begin("rotating a ring"))
+		return false;
+	if (is_old ? segment_blocks(kind, ring->current) > 0 : rotation_current_is_full(kind, ring))
+	{
+		ring_update_state(kind, ring->current, SEGMENT_SEALED);
+		ring_update_state(kind, next, SEGMENT_CURRENT);
+		tag = U64FromFullTransactionId(GetTopFullTransactionId());
+
+		/* It is there before any session can write to the segment. */
+		if (kind == RING_RECORD)
+			filter_builder_begin_current(next, tag);
+		if (kind == RING_LOG)
+		{
+			Window		newest = position->opened;
+
+			newest.published = Max(newest.published, position->published);
+			newest.propagated = Max(newest.propagated, position->propagated);
+			window_append(&newest, next);
+		}
+		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_written");
+	}
+	transaction_commit();
+	if (tag != 0)
+	{
+		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_committed");
+		filter_keep(kind, ring->current, U64FromFullTransactionId(sealed->tx), tag);
+		transaction_tell_rings();
+	}
+	return true;
+}
+
+/* Returns how long a segment is written, in microseconds. */
+static int64
+share_of_time(RingKind kind)
+{
+	return expiry_time_to_live(kind) / (kind == RING_LOG ? LOG_SHARES : RECORD_SHARES);
+}
