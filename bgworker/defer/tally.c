@@ -84,7 +84,7 @@ tally_add_dead(void)
 }
 
 /*
- * Takes all messages that wait now for settled, because another window is about
+ * Counts all messages that wait now as settled, because another window is about
  * to count as published.
  */
 void

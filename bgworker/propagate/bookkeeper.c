@@ -22,9 +22,9 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process.h"
-#include "bgworker/propagate/bookkeeping.h"
 #include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marking.h"
+#include "bgworker/propagate/table_expiry.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
@@ -78,7 +78,7 @@ outbox_bookkeeper_main(Datum database)
 		more |= expire();
 		if (attend_to_refusal() || more)
 			continue;
-		process_sleep(Min(IDLE_MS, Min(marking_ms_until_due(), bookkeeping_ms_until_expiry())), OUTBOX_WAIT_BOOKKEEPER);
+		process_sleep(Min(IDLE_MS, Min(marking_ms_until_due(), table_expiry_ms_until_due())), OUTBOX_WAIT_BOOKKEEPER);
 	}
 }
 
@@ -195,8 +195,8 @@ expire(void)
 {
 	if (!is_expiring && !begin_expiry())
 		return false;
-	if (bookkeeping_expire())
-		return bookkeeping_ms_until_expiry() == 0;
+	if (table_expiry_run())
+		return table_expiry_ms_until_due() == 0;
 	KILL_POINT("table_records_expired");
 	end_expiry();
 	return false;
@@ -211,7 +211,7 @@ begin_expiry(void)
 	is_expiring = expiry_seen != shared->books.expiries_done;
 	LWLockRelease(shared->lock);
 	if (is_expiring)
-		bookkeeping_begin_expiry();
+		table_expiry_begin();
 	return is_expiring;
 }
 
@@ -224,8 +224,8 @@ end_expiry(void)
 	if (shared->books.turn == turn)
 		shared->books.expiries_done = expiry_seen;
 	LWLockRelease(shared->lock);
-	if (bookkeeping_expiry_error()[0] != '\0')
-		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted. Correct the table, its triggers, or what refers to its records. The error is: %s", bookkeeping_expiry_error());
+	if (table_expiry_error()[0] != '\0')
+		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted. Correct the table, its triggers, or what refers to its records. The error is: %s", table_expiry_error());
 	else
 		problem_clear(PROBLEM_EXPIRY);
 	shared_wake_dispatcher(shared);

@@ -78,7 +78,7 @@ add_table_of(const Endpoint *endpoint, void *arg)
 		table = MemoryContextAllocZero(TopMemoryContext, sizeof(MarkedTable));
 		table->endpoint = MemoryContextStrdup(TopMemoryContext, endpoint->name);
 		table->table = endpoint->mapping.table;
-		table->told = table->marked = *(int64 *) arg;
+		table->read_upto = table->marked = *(int64 *) arg;
 		id_list_init(&table->page);
 		id_list_init(&table->locked);
 		table->next = tables;

@@ -16,7 +16,7 @@ typedef struct MarkedTable
 	char	   *endpoint;
 	Oid			table;
 	bool		wanted;			/* the endpoint still has it */
-	int64		told;			/* newest window that is done, except for
+	int64		read_upto;		/* newest window that is done, except for
 								 * locked records */
 	int64		marked;			/* newest window that is done completely */
 	ReceiptReader reader;		/* of the next ones */

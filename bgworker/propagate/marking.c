@@ -19,12 +19,12 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/propagate/bookkeeping.h"
 #include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marked_table.h"
 #include "bgworker/propagate/marking.h"
 #include "bgworker/propagate/pace.h"
 #include "bgworker/propagate/receipts.h"
+#include "bgworker/propagate/table_mark.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -160,9 +160,9 @@ skip_to(int64 number)
 	for (MarkedTable *table = marked_table_first(); table; table = table->next)
 	{
 		table->marked = Max(table->marked, number);
-		if (table->told < number)
+		if (table->read_upto < number)
 			receipts_forget(&table->reader);
-		table->told = Max(table->told, number);
+		table->read_upto = Max(table->read_upto, number);
 	}
 }
 
@@ -180,10 +180,10 @@ go_on_with(MarkedTable *table, int64 to_mark)
 	table->failed = false;
 	if (table->locked.n > 0 && is_due)
 		try_locked_again(table);
-	if (!table->failed && !rests(table) && table->told < to_mark && table->locked.n < MAX_LOCKED)
+	if (!table->failed && !rests(table) && table->read_upto < to_mark && table->locked.n < MAX_LOCKED)
 		more |= mark_page(table, to_mark);
 	if (table->locked.n == 0)
-		table->marked = table->told;
+		table->marked = table->read_upto;
 	return more;
 }
 
@@ -235,13 +235,13 @@ mark_page(MarkedTable *table, int64 to_mark)
 	id_list_empty(&table->page);
 	table->is_unnamed = false;
 	published = NULL;
-	result = receipts_read(&table->reader, table->told, Min(to_mark, table->told + MAX_WINDOWS), take_id, table);
+	result = receipts_read(&table->reader, table->read_upto, Min(to_mark, table->read_upto + MAX_WINDOWS), take_id, table);
 	if (result == RECEIPTS_REFUSED)
 		return false;
 	if (!table->reader.collected)
 		repeated_upto = Max(repeated_upto, to_mark);	/* receipts have moved */
 	if (table->page.n > 0)
-		marking = mark_ids(table, table->page.items, table->page.n, table->is_unnamed || table->told < repeated_upto);
+		marking = mark_ids(table, table->page.items, table->page.n, table->is_unnamed || table->read_upto < repeated_upto);
 	if (marking == MARKING_FAILED)
 	{
 		/* Read the same page once more. */
@@ -257,10 +257,10 @@ mark_page(MarkedTable *table, int64 to_mark)
 	}
 	if (result == RECEIPTS_ENDED)
 	{
-		table->told = table->reader.upto;
+		table->read_upto = table->reader.upto;
 		receipts_forget(&table->reader);
 	}
-	return table->told < to_mark;
+	return table->read_upto < to_mark;
 }
 
 /* A ReceiptVisit: collects the id of a receipt. */
@@ -318,7 +318,7 @@ static Marking
 mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 {
 	TimestampTz begun = clock_now();
-	Marking		marking = bookkeeping_mark(table->endpoint, msgids, n, is_repeated);
+	Marking		marking = table_mark_records(table->endpoint, msgids, n, is_repeated);
 
 	table->rests_until = pace_rest_after(begun);
 	table->failed = marking == MARKING_FAILED;

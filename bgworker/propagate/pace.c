@@ -2,7 +2,7 @@
  * pace.c
  *		How long work on a custom record table rests after a statement.
  *
- * Called by marking.c and bookkeeping.c, in the bookkeeper. Statements on these
+ * Called by marking.c and table_expiry.c, in the bookkeeper. Statements on these
  * tables execute code of their owners, and all tables share one process. A
  * statement that takes long and succeeds is not an error, but a table where
  * each one does must not keep the others from their turn. So slow work rests

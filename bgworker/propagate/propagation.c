@@ -16,7 +16,7 @@
  * `published` to the rows of windows, as a lower bound: after a restart all
  * begin there, because everything here may be done twice.
  *
- *	 died before all are told	the receipts are read again, all are told again
+ *	 died before all have them	the receipts are read again, all get them again
  *	 after it, before the note	the same
  *
  * A store may lose its newest ids (used_store.c). So nothing is emptied unless
@@ -125,7 +125,7 @@ note_least(Position *position)
 	int64		least = is_behind_listing(position) ? listed : position->published;
 
 	for (UsedStore *store = used_store_first(); store; store = store->next)
-		least = Min(least, store->told);
+		least = Min(least, store->propagated);
 	if (uses_tables)
 		least = Min(least, supervision_marked());
 	if (least == position->propagated || position->marked <= position->propagated)
@@ -141,7 +141,7 @@ has_settled(void)
 {
 	for (UsedStore *store = used_store_first(); store; store = store->next)
 	{
-		if (store->making_up ||
+		if (store->catching_up ||
 			(store->knows_watermark && clock_now() - store->settled_at < outbox_replay_window * USECS_PER_SEC))
 			return false;
 	}

@@ -2,7 +2,7 @@
  * reclaimed.c
  *		Finds records that have been claimed again since a receipt of them.
  *
- * Called by bookkeeping.c, for receipts that may have been used before. A
+ * Called by table_mark.c, for receipts that may have been used before. A
  * record that is marked can be forgotten (outbox_forget()) or expire, and its
  * message be processed again. Then the table has another row with that id,
  * which must not be marked before its own messages are in Redis. But the

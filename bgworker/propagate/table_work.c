@@ -2,7 +2,7 @@
  * table_work.c
  *		Runs one piece of work on a custom record table.
  *
- * Called by bookkeeping.c. Unlike our own tables, these have rows that others
+ * Called by table_mark.c and table_expiry.c. Unlike our own tables, these have rows that others
  * lock, triggers that fail, and owners who alter them. So nothing here waits
  * for a lock; statements have a time limit and run with the privileges of the
  * table's owner (owner.c); and an error ends only this transaction, not the

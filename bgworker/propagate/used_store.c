@@ -34,7 +34,7 @@ static bool compare_watermark(UsedStore *store, const char *watermark, Position 
 static void note_success(UsedStore *store, const StoreReport *report);
 static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
 static void report_store_problem(void);
-static void note_told(UsedStore *store, const Position *position);
+static void note_propagated(UsedStore *store, const Position *position);
 static bool take_key(const Message *receipt, void *arg);
 static bool add_keys(UsedStore *store, bool is_last);
 
@@ -54,10 +54,10 @@ used_store_first(void)
 
 /*
  * Returns the store with that URL; a new one has all receipts up to the end of
- * window `told`.
+ * window `propagated`.
  */
 UsedStore *
-used_store_find(const char *url, int64 told)
+used_store_find(const char *url, int64 propagated)
 {
 	UsedStore  *store = stores;
 
@@ -67,7 +67,7 @@ used_store_find(const char *url, int64 told)
 	{
 		store = MemoryContextAllocZero(TopMemoryContext, sizeof(UsedStore));
 		store->url = MemoryContextStrdup(TopMemoryContext, url);
-		store->told = told;
+		store->propagated = propagated;
 		store->next = stores;
 		stores = store;
 	}
@@ -123,7 +123,7 @@ used_store_check(UsedStore *store, Position *position)
 bool
 used_store_has_more(const UsedStore *store, const Position *position)
 {
-	return store->sound && store->told < position->published && position->marked > store->told;
+	return store->sound && store->propagated < position->published && position->marked > store->propagated;
 }
 
 /* Propagates the next receipts to a store. Returns whether it got any further. */
@@ -132,21 +132,21 @@ used_store_propagate(UsedStore *store, Position *position)
 {
 	ReceiptResult result;
 
-	if (store->told < position->published && position->marked <= store->told)
+	if (store->propagated < position->published && position->marked <= store->propagated)
 	{
-		note_told(store, position);
+		note_propagated(store, position);
 		return true;
 	}
 	if (!used_store_has_more(store, position))
 		return false;
 	store->n = 0;
-	result = receipts_read(&store->reader, store->told, Min(position->published, store->told + MAX_WINDOWS),
+	result = receipts_read(&store->reader, store->propagated, Min(position->published, store->propagated + MAX_WINDOWS),
 						   take_key, store);
 	if (result == RECEIPTS_REFUSED || !add_keys(store, result == RECEIPTS_ENDED))
 		return false;
 	KILL_POINT("ids_added");
 	if (result == RECEIPTS_ENDED)
-		note_told(store, position);
+		note_propagated(store, position);
 	return true;
 }
 
@@ -168,13 +168,13 @@ compare_watermark(UsedStore *store, const char *watermark, Position *position)
 		return false;
 	back = position_of_watermark(watermark);
 	transaction_commit();
-	if (back < store->told)
+	if (back < store->propagated)
 	{
 		if (store->knows_watermark)
 			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again all that is in the log after window %lld",
 								 store_masked(store->url), (long long) back)));
-		store->told = back;
-		store->making_up = true;
+		store->propagated = back;
+		store->catching_up = true;
 		position_expect_receipts_after(position, back);
 	}
 	receipts_forget(&store->reader);
@@ -255,13 +255,13 @@ report_store_problem(void)
 
 /* Notes that the collected receipts were propagated, or that there are none. */
 static void
-note_told(UsedStore *store, const Position *position)
+note_propagated(UsedStore *store, const Position *position)
 {
-	store->told = store->reader.collected ? store->reader.upto : position->published;
+	store->propagated = store->reader.collected ? store->reader.upto : position->published;
 	receipts_forget(&store->reader);
-	if (store->making_up && store->told >= position->published)
+	if (store->catching_up && store->propagated >= position->published)
 	{
-		store->making_up = false;
+		store->catching_up = false;
 		store->settled_at = clock_now();
 	}
 }

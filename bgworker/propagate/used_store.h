@@ -20,7 +20,7 @@ typedef struct UsedStore
 	char	   *url;
 	bool		wanted;			/* an endpoint still names it */
 	int64		retention;		/* the longest of these endpoints */
-	int64		told;			/* newest window whose receipts it has */
+	int64		propagated;		/* newest window whose receipts it has */
 	ReceiptReader reader;		/* of the next ones */
 	StoreKey	keys[USED_STORE_KEYS];	/* of these, to be added next */
 	int			n;
@@ -35,14 +35,14 @@ typedef struct UsedStore
 											 * shown; empty = none */
 	bool		knows_watermark;
 	char		watermark[STORE_WATERMARK_BYTES];	/* that must be there */
-	bool		making_up;		/* ids are added again that it has lost */
+	bool		catching_up;	/* ids are added again that it has lost */
 	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
 								 * again */
 } UsedStore;
 
 extern void used_store_init(const char *name);
 extern UsedStore *used_store_first(void);
-extern UsedStore *used_store_find(const char *url, int64 told);
+extern UsedStore *used_store_find(const char *url, int64 propagated);
 extern void used_store_forget_unused(void);
 extern void used_store_check(UsedStore *store, Position *position);
 extern bool used_store_has_more(const UsedStore *store, const Position *position);

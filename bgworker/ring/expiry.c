@@ -5,7 +5,7 @@
  * Called by cleanup.c and rotation.c. The time begins when everything in a
  * segment is published. Readers skip a segment that is retired; emptying.c
  * truncates it. Records in custom record tables expire elsewhere
- * (bookkeeping.c).
+ * (table_expiry.c).
  *
  * It must never retire a segment of the log that is not published as a whole.
  */

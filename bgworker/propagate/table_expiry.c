@@ -1,0 +1,189 @@
+/*
+ * table_expiry.c
+ *		Deletes expired records from custom record tables, in rounds.
+ *
+ * Called by bookkeeper.c, which begins a round when the dispatcher asks for one.
+ * A round gives each table its turn until none of its records has expired, or
+ * its statement fails. table_work.c limits what these statements may do, and
+ * handles those that fail or hang. It may all be done twice.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/propagate/left_alone.h"
+#include "bgworker/propagate/pace.h"
+#include "bgworker/propagate/table_expiry.h"
+#include "bgworker/propagate/table_work.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
+#include "src/record/endpoint.h"
+#include "src/record/record_table.h"
+#include "src/shared.h"
+
+/* How many records one statement deletes. */
+#define EXPIRY_BATCH	1000
+
+/* An endpoint whose expired records are being deleted. */
+typedef struct Expiry
+{
+	char	   *endpoint;
+	Oid			table;
+	TimestampTz from;			/* everything dispatched before this is done */
+	TimestampTz rests_until;	/* because its last statement took long */
+} Expiry;
+
+static MemoryContext context;	/* memory of the round of expiry */
+static List *expiries;			/* of Expiry */
+static char expiry_error[256];	/* error of this round, or of the last one */
+
+static void put_last(Oid table);
+static Expiry *find_due(void);
+static void delete_expired(TableWork *work);
+
+/* Begins a round for all endpoints that have such tables. */
+void
+table_expiry_begin(void)
+{
+	ListCell   *cell;
+
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "outbox expiry", ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(context);
+	expiries = NIL;
+	expiry_error[0] = '\0';
+	if (!transaction_begin("reading endpoints"))
+		return;
+	foreach(cell, endpoint_list())
+	{
+		Endpoint   *endpoint = lfirst(cell);
+		MemoryContext caller = MemoryContextSwitchTo(context);
+
+		if (OidIsValid(endpoint->mapping.table))
+		{
+			Expiry	   *expiry = palloc0(sizeof(Expiry));
+
+			expiry->endpoint = pstrdup(endpoint->name);
+			expiry->table = endpoint->mapping.table;
+			expiry->from = DT_NOBEGIN;
+			expiries = lappend(expiries, expiry);
+		}
+		MemoryContextSwitchTo(caller);
+	}
+	transaction_commit();
+	put_last(left_alone_ended_at());
+}
+
+/*
+ * Deletes some expired records of a table that does not rest. Returns false
+ * when the round is finished. Rows that are locked are left to the next round.
+ */
+bool
+table_expiry_run(void)
+{
+	Expiry	   *expiry = find_due();
+	TableWork	work = {0};
+	TimestampTz begun = clock_now();
+
+	if (expiry == NULL)
+		return expiries != NIL;
+	work.from = expiry->from;
+	if (!table_work_run(delete_expired, &work, expiry->endpoint, "deleting expired records"))
+	{
+		ereport(LOG, (errmsg("outbox: expired records cannot be deleted: %s", table_work_error())));
+		strlcpy(expiry_error, table_work_error(), sizeof(expiry_error));
+		work.rows = 0;
+	}
+	expiry->rests_until = pace_rest_after(begun);
+	if (work.rows >= EXPIRY_BATCH)
+		expiry->from = work.upto;
+	else
+		expiries = list_delete_ptr(expiries, expiry);
+	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, work.rows);
+	return expiries != NIL;
+}
+
+/* Returns how long until table_expiry_run() has something to do, in a round. */
+long
+table_expiry_ms_until_due(void)
+{
+	TimestampTz now = clock_now();
+	long		ms = PG_INT32_MAX;
+	ListCell   *cell;
+
+	foreach(cell, expiries)
+		ms = Min(ms, TimestampDifferenceMilliseconds(now, ((Expiry *) lfirst(cell))->rests_until));
+	return ms;
+}
+
+/* Returns the error of the last round of expiry; "" = none. */
+const char *
+table_expiry_error(void)
+{
+	return expiry_error;
+}
+
+/*
+ * Moves a table, and those before it, to the end of the list, so that all get
+ * their turn, however many of them hang.
+ */
+static void
+put_last(Oid table)
+{
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	for (int n = 1; n < list_length(expiries); n++)
+	{
+		if (((Expiry *) list_nth(expiries, n - 1))->table != table)
+			continue;
+		expiries = list_concat(list_copy_tail(expiries, n), list_truncate(list_copy(expiries), n));
+		break;
+	}
+	MemoryContextSwitchTo(caller);
+}
+
+/* Returns the first that does not rest; NULL if there is none. */
+static Expiry *
+find_due(void)
+{
+	TimestampTz now = clock_now();
+	ListCell   *cell;
+
+	foreach(cell, expiries)
+	{
+		Expiry	   *expiry = lfirst(cell);
+
+		if (expiry->rests_until <= now)
+			return expiry;
+	}
+	return NULL;
+}
+
+/* Deletes the oldest expired records that are not locked. */
+static void
+delete_expired(TableWork *work)
+{
+	const RecordMapping *mapping = &work->endpoint->mapping;
+	const char *table = record_table_name(mapping->table);
+	const char *at = quote_identifier(mapping->dispatched_at);
+	const char *zone = work->shape.zoned ? "" : " AT TIME ZONE 'UTC'";
+	TimestampTz now = GetCurrentTimestamp();
+	Datum		times[2] = {TimestampTzGetDatum(work->from)};
+	Datum		result[2];
+
+	/* The retention is longer than the time since the epoch: nothing expires. */
+	if (work->endpoint->retention > now - MIN_TIMESTAMP)
+		return;
+	times[1] = TimestampTzGetDatum(now - work->endpoint->retention);
+	table_work_execute(work, psprintf("WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY("
+									  "SELECT ctid FROM ONLY %s WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED)) "
+									  "RETURNING %s AS at) SELECT count(*), coalesce(max(at)%s, 'infinity') FROM gone",
+									  table, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH,
+									  at, zone),
+					   2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 2, result);
+	work->rows = DatumGetInt64(result[0]);
+	work->upto = DatumGetTimestampTz(result[1]);
+}

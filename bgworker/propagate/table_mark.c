@@ -1,0 +1,127 @@
+/*
+ * table_mark.c
+ *		Marks the records of some ids in a custom record table as dispatched.
+ *
+ * Called by marking.c, which decides which ids that are. table_work.c limits
+ * what these statements may do, and handles those that fail or hang. It may all
+ * be done twice.
+ *
+ * It must not mark a record that was claimed again and whose messages are not in
+ * Redis yet (reclaimed.c).
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+#include "bgworker/propagate/reclaimed.h"
+#include "bgworker/propagate/table_mark.h"
+#include "bgworker/propagate/table_work.h"
+
+static void leave_out_reclaimed(TableWork *work);
+static void mark_records(TableWork *work);
+static Datum make_ids(const TableWork *work);
+static bool spells_uuid(const char *text);
+
+/*
+ * Marks the records of these messages as dispatched; records that do not exist
+ * or are already marked are ignored. `is_repeated` says that this may have been
+ * done before with the same receipts; records that have been claimed again
+ * since then are left to their next receipt.
+ */
+Marking
+table_mark_records(const char *endpoint, char **msgids, int n, bool is_repeated)
+{
+	TableWork	work = {.msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
+
+	if (!table_work_run(mark_records, &work, endpoint, "marking records"))
+		return MARKING_FAILED;
+	return work.is_locked || work.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
+}
+
+/* Leaves out ids that have been claimed again. The array of the caller stays as it is. */
+static void
+leave_out_reclaimed(TableWork *work)
+{
+	char	  **msgids = palloc(work->nmsgids * sizeof(char *));
+
+	memcpy(msgids, work->msgids, work->nmsgids * sizeof(char *));
+	work->nmsgids = reclaimed_leave_out(work->endpoint->name, msgids, work->nmsgids);
+	work->msgids = msgids;
+}
+
+/*
+ * Marks records that are not locked, and counts the others, which may be
+ * changed or deleted by other transactions.
+ */
+static void
+mark_records(TableWork *work)
+{
+	const RecordMapping *mapping = &work->endpoint->mapping;
+	const char *table = record_table_name(mapping->table);
+	const char *id = quote_identifier(mapping->message_id);
+	const char *dispatched = quote_identifier(mapping->dispatched);
+	Oid			type = work->shape.id_type == UUIDOID ? UUIDARRAYOID : TEXTARRAYOID;
+	Datum		ids;
+	Datum		left;
+
+	if (work->is_repeated)
+		leave_out_reclaimed(work);
+	ids = make_ids(work);
+	table_work_execute(work, psprintf("UPDATE ONLY %s SET %s = true, %s = clock_timestamp()%s WHERE ctid = ANY(ARRAY("
+									  "SELECT ctid FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE FOR NO KEY UPDATE SKIP LOCKED))",
+									  table, dispatched, quote_identifier(mapping->dispatched_at),
+									  work->shape.zoned ? "" : " AT TIME ZONE 'UTC'", table, id, dispatched),
+					   1, &type, &ids, 0, NULL);
+	table_work_execute(work, psprintf("SELECT count(*) FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE", table, id, dispatched),
+					   1, &type, &ids, 1, &left);
+	work->rows = DatumGetInt64(left);
+}
+
+/*
+ * Makes the array of ids for a statement. The endpoint may have had another
+ * table, or none, when these were processed, so ids that are not UUIDs are left
+ * out for a column of type uuid.
+ */
+static Datum
+make_ids(const TableWork *work)
+{
+	bool		is_uuid = work->shape.id_type == UUIDOID;
+	Datum	   *ids = palloc(work->nmsgids * sizeof(Datum));
+	int			n = 0;
+
+	for (int i = 0; i < work->nmsgids; i++)
+	{
+		if (!is_uuid)
+			ids[n++] = CStringGetTextDatum(work->msgids[i]);
+		else if (spells_uuid(work->msgids[i]))
+			ids[n++] = DirectFunctionCall1(uuid_in, CStringGetDatum(work->msgids[i]));
+	}
+	return PointerGetDatum(construct_array(ids, n, work->shape.id_type,
+										   is_uuid ? UUID_LEN : -1, false,
+										   is_uuid ? TYPALIGN_CHAR : TYPALIGN_INT));
+}
+
+/*
+ * Check whether uuid_in() accepts a text: a hyphen may follow each group of
+ * four digits, and the whole may be in braces.
+ */
+static bool
+spells_uuid(const char *text)
+{
+	bool		braces = *text == '{';
+
+	text += braces;
+	for (int digit = 0; digit < 2 * UUID_LEN; digit++)
+	{
+		if (digit > 0 && digit % 4 == 0 && *text == '-')
+			text++;
+		if (!isxdigit((unsigned char) *text++))
+			return false;
+	}
+	return strcmp(text, braces ? "}" : "") == 0;
+}

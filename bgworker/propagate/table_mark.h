@@ -1,0 +1,18 @@
+/*
+ * table_mark.h
+ *		Marks the records of some ids in a custom record table as dispatched.
+ */
+#ifndef OUTBOX_TABLE_MARK_H
+#define OUTBOX_TABLE_MARK_H
+
+/* The result of marking records. */
+typedef enum Marking
+{
+	MARKING_DONE,				/* all records that exist are marked */
+	MARKING_INCOMPLETE,			/* some are locked: try again */
+	MARKING_FAILED				/* the table cannot be used; see the error */
+} Marking;
+
+extern Marking table_mark_records(const char *endpoint, char **msgids, int n, bool is_repeated);
+
+#endif							/* OUTBOX_TABLE_MARK_H */
