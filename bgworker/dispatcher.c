@@ -46,14 +46,14 @@
 #include "src/shared.h"
 #include "src/unique_id.h"
 
-#define TURN_MS				100 /* of sending, until other work is looked for */
+#define TURN_MS				100 /* of sending, until other work has its turn */
 
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
 
 static DatabaseShared *shared;
 static Instance instance;
 static Position position;
-static uint32 wakeups_seen;		/* before we looked for work last */
+static uint32 wakeups_seen;		/* before work was last looked for */
 static uint32 calls_seen;		/* likewise */
 static TimestampTz last_look;	/* for messages */
 static TimestampTz turn_ends;	/* of sending */

@@ -192,7 +192,7 @@ nothing_is_lost(const Position *position)
 	return (redis_has_all || position->opened.messages == 0) && propagation_is_sound();
 }
 
-/* Brings every segment as far as it may go. */
+/* Runs a round of cleanup within the limits of the moment. */
 static bool
 run_round(Position *position, bool may_expire)
 {

@@ -4,7 +4,7 @@
  *
  * A static worker that is connected to no database. It cannot see from outside
  * which databases have the extension, so it starts a dispatcher once in each to
- * look; one that does not find the extension exits for good. After that the
+ * find out; one that does not find the extension exits and is not restarted. After that the
  * launcher is woken: by a commit for which there was no dispatcher (such as
  * that of CREATE EXTENSION), and by commands that create or alter databases.
  * Nothing is polled.
@@ -52,7 +52,7 @@
 #define STARTING_MS			100 /* until we check again whether it is still
 								 * starting */
 #define LOCKED_MS			100 /* until the lock on a database is tried again */
-#define NO_SLOT_MS			1000	/* until a free worker slot is looked for */
+#define NO_SLOT_MS			1000	/* until a worker slot may be free again */
 #define FIRST_BACKOFF_MS	1000
 #define LAST_BACKOFF_MS		60000
 #define HEALTHY_MS			60000	/* one that ran this long did not fail at
@@ -128,8 +128,8 @@ set_up_launcher(void)
 }
 
 /*
- * Dispatchers that our predecessor has started are not our children: we will
- * not learn why they end. So another one is started whenever they do.
+ * Dispatchers that our predecessor has started are not our children, so we are
+ * not told why they end. Another one is started whenever they do.
  */
 static void
 adopt_dispatchers(void)
@@ -288,7 +288,7 @@ start_if_due(Child *child, DatabaseShared *shared)
  * Returns how long until a dispatcher can connect, or until we look again; 0 =
  * now. While a command holds the lock on the database it would have to wait, in
  * vain if that is DROP DATABASE. A database that does not allow connections is
- * looked at again when it is altered.
+ * checked again when it is altered.
  */
 static long
 ms_until_free(Oid database)

@@ -132,7 +132,7 @@ force_settings(void)
 		{"exit_on_error", "off"},
 
 		/*
-		 * Our plans are made once, maybe while a table is still empty, and
+		 * Our plans are made once, perhaps while a table is still empty, and
 		 * must not depend on what suits other queries of the database.
 		 */
 		{"enable_seqscan", "off"},

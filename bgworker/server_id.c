@@ -3,8 +3,8 @@
  *		The id of this data directory, which stays the same wherever it is mounted.
  *
  * Called by lease.c when a dispatcher starts. A container that is created again
- * has another host name, often another path, and the volume maybe another
- * device number; only what is in the data directory stays. So the file
+ * has another host name, often another path, and possibly another device number
+ * of the volume; only what is in the data directory stays. So the file
  * "outbox.server" there holds an id, and the inode and birth time of the file
  * itself. In a copy of the directory (pg_basebackup, cp, rsync) these do not
  * match the file, and the copy makes an id of its own.
@@ -95,7 +95,7 @@ make_id(char *id)
 	return false;
 }
 
-/* Chooses an id, and writes the line that tells this file from copies. */
+/* Chooses an id, and writes the line by which this file differs from copies. */
 static bool
 write_line(int file, char *id)
 {

@@ -28,8 +28,8 @@
 
 static Oid	extension;			/* the extension that this process works for */
 static bool refused;
-static bool untold;				/* outbox.ring was changed, and sessions were
-								 * not told yet */
+static bool untold;				/* outbox.ring was changed, and sessions do
+								 * not know yet */
 static void (*attend_meanwhile) (void); /* called while waiting for a standby;
 										 * NULL = the commit itself waits */
 

@@ -362,7 +362,7 @@ count_attempts(int64 id)
 	return attempts;
 }
 
-/* Defers a message after a failed attempt: until the next attempt, or for good. */
+/* Defers a message after a failed attempt: until the next attempt, or as dead. */
 static void
 defer_failed(const Message *message, int segment, int attempts, const char *error)
 {

@@ -10,7 +10,7 @@
  *
  * It must never send anything, write to our own tables, or outlive its
  * dispatcher: it works for one turn of a dispatcher, and when that is over it
- * reports nothing any more and ends.
+ * reports nothing more and ends.
  */
 #include "postgres.h"
 

@@ -55,7 +55,7 @@ id_list_empty(IdList *list)
 	list->n = list->size = 0;
 }
 
-/* Frees a list, which must be made anew before it is used again. */
+/* Frees a list, which must be initialized before it is used again. */
 void
 id_list_free(IdList *list)
 {

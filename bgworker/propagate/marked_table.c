@@ -3,7 +3,7 @@
  *		The custom record tables whose records are marked, and how far each got.
  *
  * Used by marking.c; kept in the memory of the bookkeeper. A table that no
- * endpoint has any more is removed.
+ * endpoint has is removed.
  */
 #include "postgres.h"
 
@@ -44,7 +44,7 @@ marked_table_list(int64 start_at)
 
 /*
  * Moves a table, and those before it, to the end of the list, so that all get
- * their turn, however many of them hang.
+ * their turn, even if many of them hang.
  */
 void
 marked_table_put_last(Oid oid)
@@ -87,7 +87,7 @@ add_table_of(const Endpoint *endpoint, void *arg)
 	table->wanted = true;
 }
 
-/* Removes tables that no endpoint has any more. */
+/* Removes tables that no endpoint has. */
 static void
 forget_unused(void)
 {

@@ -292,7 +292,7 @@ take_id(const Message *receipt, void *arg)
 
 /*
  * Check whether a receipt is of the table's endpoint. That of a message that
- * had been deferred names no endpoint; its key tells.
+ * had been deferred names no endpoint, so its key is compared.
  */
 static bool
 is_of(const Message *receipt, const MarkedTable *table)

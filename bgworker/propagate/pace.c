@@ -10,7 +10,7 @@
  * all slow work together takes half of the time at most, and each table gets
  * its turn.
  *
- * It knows no tables, and must never prevent work for good.
+ * It knows no tables, and must never prevent work forever.
  */
 #include "postgres.h"
 

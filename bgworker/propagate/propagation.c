@@ -44,10 +44,10 @@
 #include "src/shared.h"
 #include "src/store/store.h"
 
-#define LIST_MS			3000	/* between two looks at the endpoints */
+#define LIST_MS			3000	/* between two readings of the endpoints */
 
-static TimestampTz next_listing;	/* when endpoints are looked at next */
-static int64 listed;			/* newest window when endpoints were looked at
+static TimestampTz next_listing;	/* when the endpoints are read next */
+static int64 listed;			/* newest window when the endpoints were read
 								 * last */
 static bool uses_tables;		/* an endpoint has a custom record table */
 static int64 start_at;			/* position of a new store */
@@ -109,7 +109,7 @@ propagation_attend(const Position *position)
 }
 
 /*
- * Check whether windows opened since the last look at the endpoints have
+ * Check whether windows opened since the endpoints were read last have
  * receipts, which may be of a new endpoint.
  */
 static bool
@@ -118,7 +118,7 @@ is_behind_listing(const Position *position)
 	return listed < position->published && position->marked > Max(listed, position->propagated);
 }
 
-/* Notes how far all stores and tables have got; returns whether that has changed. */
+/* Notes up to which window all stores and tables have their ids; returns whether that has changed. */
 static bool
 note_least(Position *position)
 {

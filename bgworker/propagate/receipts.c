@@ -22,7 +22,7 @@
 #include "bgworker/transaction.h"
 #include "src/kill_point.h"
 
-#define PAGE_ROWS	4096		/* looked at in one transaction */
+#define PAGE_ROWS	4096		/* read in one transaction */
 
 static bool collect_receipts(ReceiptReader *reader, int64 from, int64 upto);
 static bool collect_receipt(TupleTableSlot *row, int segment, void *arg);
@@ -31,7 +31,7 @@ static bool fetch_receipt(RowReader *reader, const LogRow *place, Message *recei
 /*
  * Reads the next receipts of the windows after `from` up to `upto`, in the
  * order of their ids, until `visit` has enough or the page ends. Continues
- * where the last call stopped, whatever `upto` is then: reader->upto tells
+ * where the last call stopped, whatever `upto` is then: reader->upto says
  * where these windows end. Returns RECEIPTS_ENDED if there are no more.
  */
 ReceiptResult
@@ -112,7 +112,7 @@ collect_receipt(TupleTableSlot *row, int segment, void *arg)
 	return true;
 }
 
-/* Fetches a receipt. Returns false if it is not there any more. */
+/* Fetches a receipt. Returns false if it is no longer there. */
 static bool
 fetch_receipt(RowReader *reader, const LogRow *place, Message *receipt)
 {

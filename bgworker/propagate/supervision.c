@@ -5,8 +5,8 @@
  * Called by propagation.c and the dispatcher. The bookkeeper (bookkeeper.c)
  * works on custom record tables in a process of its own, because code of others
  * runs there: a trigger may wait for anything, and catch what should end it. So
- * sending never waits for it. Shared memory tells it how far it may mark, and
- * tells the dispatcher how far it has; the log keeps receipts until they are
+ * sending never waits for it. In shared memory it reads how far it may mark, and
+ * the dispatcher reads how far it has; the log keeps receipts until they are
  * used.
  *
  * A statement that ends neither by itself nor by its time limit is ended by
@@ -158,7 +158,7 @@ supervision_end(void)
 	handle = NULL;
 }
 
-/* Begins a turn: reports of a bookkeeper that was started before do not count any more. */
+/* Begins a turn: from now on, reports of a bookkeeper that was started before do not count. */
 static void
 begin_turn(int64 propagated)
 {

@@ -128,7 +128,7 @@ table_expiry_error(void)
 
 /*
  * Moves a table, and those before it, to the end of the list, so that all get
- * their turn, however many of them hang.
+ * their turn, even if many of them hang.
  */
 static void
 put_last(Oid table)

@@ -52,7 +52,7 @@ static void note_error(const char *endpoint);
 /*
  * Calls a function for the table of an endpoint in a transaction of its own.
  * Returns false if that fails; table_work_error() then says why. It is no
- * failure if the endpoint has no such table any more.
+ * failure if the endpoint no longer has such a table.
  */
 bool
 table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint, const char *activity)
@@ -188,7 +188,7 @@ end_time_limit(void)
 
 /*
  * Notes for the dispatcher that code of this table's owner may be running;
- * InvalidOid = not any more.
+ * InvalidOid = no code is running.
  */
 static void
 note_busy(Oid table)

@@ -74,7 +74,7 @@ used_store_find(const char *url, int64 propagated)
 	return store;
 }
 
-/* Removes the stores that no endpoint names any more. */
+/* Removes the stores that no endpoint names. */
 void
 used_store_forget_unused(void)
 {

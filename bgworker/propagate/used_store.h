@@ -11,7 +11,7 @@
 #include "src/store/store.h"
 
 #define USED_STORE_KEYS		1000	/* added in one round trip */
-#define USED_STORE_CHECK_MS 3000	/* between two looks at the watermark */
+#define USED_STORE_CHECK_MS 3000	/* between two checks of the watermark */
 
 /* A store that some endpoint names. */
 typedef struct UsedStore

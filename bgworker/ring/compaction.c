@@ -8,7 +8,7 @@
  * each segment is one more that a lookup must exclude.
  *
  * It must never take a segment whose messages are not all published, because a
- * compacted key does not tell its transaction.
+ * compacted key does not say which transaction it is of.
  *
  * This file decides what is merged, and when; merge.c does it. An ERROR ends
  * the merge but not the dispatcher: the sources stay what they are, the target

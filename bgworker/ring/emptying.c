@@ -1,13 +1,13 @@
 /*
  * emptying.c
- *		Truncates segments that are not read any more.
+ *		Truncates segments that are no longer read.
  *
  * Called by cleanup.c for one segment at a time. It never waits for a lock: a
  * segment that is locked is left to the next round. A retired segment is not
  * written to, and readers skip it, so truncating it makes no writer wait.
  *
  * It must never truncate what a dump still needs: one that has taken its
- * snapshot but not yet its locks would find what was compacted in no table.
+ * snapshot but not yet its locks would not find what was compacted in any table.
  */
 #include "postgres.h"
 
@@ -92,8 +92,8 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 
 /*
  * Deletes the tombstones of a log segment, before the segment is locked,
- * because there may be many. The segment is not read any more, so it does no
- * harm if it cannot be locked afterwards.
+ * because there may be many. The segment is no longer read, so it does no harm
+ * if it cannot be locked afterwards.
  */
 static bool
 forget_tombstones(int segment)

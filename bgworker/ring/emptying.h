@@ -1,6 +1,6 @@
 /*
  * emptying.h
- *		Truncates segments that are not read any more.
+ *		Truncates segments that are no longer read.
  */
 #ifndef OUTBOX_EMPTYING_H
 #define OUTBOX_EMPTYING_H

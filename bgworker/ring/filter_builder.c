@@ -25,7 +25,7 @@
 #include "src/table/relations.h"
 
 #define STEP_KEYS		20000	/* the most that a step reads */
-#define KEYS_PER_LOOK	500		/* keys read between two looks at the clock */
+#define KEYS_PER_LOOK	500		/* keys read before the clock is checked */
 
 /* The segment whose filter is being built. */
 static bool building;

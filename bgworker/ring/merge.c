@@ -170,7 +170,7 @@ merge_give_up(void)
 
 /*
  * Notes how many keys of each endpoint are merged, because a compacted key does
- * not tell its endpoint. A segment that has grown large is estimated from its
+ * not say which endpoint it is of. A segment that has grown large is estimated from its
  * beginning.
  */
 static void

@@ -103,7 +103,7 @@ quarantine_catch_touched(const char *message)
 	quarantine_catch(touched.kind, touched.segment, message);
 }
 
-/* Notes that nothing is wrong with a segment, or not any more. */
+/* Notes that work on a segment has succeeded. */
 void
 quarantine_release(RingKind kind, int segment)
 {
@@ -151,7 +151,7 @@ has_no_failures(void)
 
 /*
  * Reports the failure in outbox.problems, and in the server log if it is a new
- * one; NULL = there is none any more.
+ * one; NULL = there is no failure.
  */
 static void
 report(const char *error)
