@@ -22,7 +22,7 @@
 #include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marked_table.h"
 #include "bgworker/propagate/marking.h"
-#include "bgworker/propagate/pace.h"
+#include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/receipts.h"
 #include "bgworker/propagate/table_mark.h"
 #include "bgworker/propagate/table_work.h"
@@ -320,7 +320,7 @@ mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 	TimestampTz begun = clock_now();
 	Marking		marking = table_mark_records(table->endpoint, msgids, n, is_repeated);
 
-	table->rests_until = pace_rest_after(begun);
+	table->rests_until = table_pace_rest_after(begun);
 	table->failed = marking == MARKING_FAILED;
 	if (marking == MARKING_FAILED)
 		set_problem(table, table_work_error());

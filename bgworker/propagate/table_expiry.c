@@ -15,7 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/propagate/left_alone.h"
-#include "bgworker/propagate/pace.h"
+#include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/table_expiry.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
@@ -97,7 +97,7 @@ table_expiry_run(void)
 		strlcpy(expiry_error, table_work_error(), sizeof(expiry_error));
 		work.rows = 0;
 	}
-	expiry->rests_until = pace_rest_after(begun);
+	expiry->rests_until = table_pace_rest_after(begun);
 	if (work.rows >= EXPIRY_BATCH)
 		expiry->from = work.upto;
 	else

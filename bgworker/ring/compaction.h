@@ -1,6 +1,6 @@
 /*
  * compaction.h
- *		Merges segments of records, and of the history, into one of the history.
+ *		Chooses segments of records, and of the history, to be merged.
  */
 #ifndef OUTBOX_COMPACTION_H
 #define OUTBOX_COMPACTION_H

@@ -1,5 +1,5 @@
 /*
- * pace.c
+ * table_pace.c
  *		How long work on a custom record table rests after a statement.
  *
  * Called by marking.c and table_expiry.c, in the bookkeeper. Statements on these
@@ -14,7 +14,7 @@
  */
 #include "postgres.h"
 
-#include "bgworker/propagate/pace.h"
+#include "bgworker/propagate/table_pace.h"
 #include "src/clock.h"
 
 #define SLOW_MS		100			/* a statement that takes longer is slow */
@@ -27,7 +27,7 @@ static TimestampTz rested_until;	/* the end of all rests, one after the
  * just ended, by clock_now(); 0 = it was quick.
  */
 TimestampTz
-pace_rest_after(TimestampTz begun)
+table_pace_rest_after(TimestampTz begun)
 {
 	TimestampTz took = clock_now() - begun;
 
