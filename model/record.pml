@@ -907,7 +907,7 @@ done:
 #define FILTER_STEPS(n) \
 	:: d_step { filter[n] == NONE && state[n] == CURRENT && !HAS_WRITER(n) && IS_UNUSED(n) -> \
 		filter[n] = WITHOUT_KEY }									/* begin_current() */ \
-	:: d_step { filter[n] == NONE && state[n] == QUIET ->			/* proceed() */ \
+	:: d_step { filter[n] == NONE && state[n] == QUIET ->			/* fill() */ \
 		filter[n] = (HAS_RECORDS(n) -> WITH_KEY : WITHOUT_KEY) } \
 	:: d_step { filter[n] != NONE -> filter[n] = NONE }				/* withdraw() */
 #endif
