@@ -6,6 +6,7 @@ that a minute in which the machine is slow falls on all alike. Parts:
 throughput  the whole job at full speed, until the last message is in Redis
 drain       a backlog, beside pipelined XADD
 delay       from commit to stream, idle and under load
+tradeoff    throughput and delay, by outbox.max_dispatch_delay
 beside      callers beside a backlog that is sent
 wal         what a transaction writes, also right after a checkpoint
 growth      costs as history, backlog, destinations, endpoints, clients, databases grow
@@ -23,11 +24,12 @@ import plots
 import report
 import rivals
 import throughput
+import tradeoff
 import wal
 from progress import Progress
 from steps import SCALES, Results
 
-PARTS = {"throughput": throughput, "drain": drain, "delay": delay, "beside": beside, "wal": wal, "growth": growth}
+PARTS = {"throughput": throughput, "drain": drain, "delay": delay, "tradeoff": tradeoff, "beside": beside, "wal": wal, "growth": growth}
 
 
 def main(folder, scale="full"):

@@ -121,6 +121,15 @@ def loads(run):
     return [(name, points) for name, points in series.items() if len(points) > 1]
 
 
+def tradeoff(run):
+    """Throughput over delay: a point for each setting."""
+    part, points = "outbox.max_dispatch_delay", []
+    for limit in run.parts.get(part, {}):
+        floor = ratio(run.values(part, limit, "outbox"), run.values(part, limit, "floor"))
+        points.append((run.spread(part, limit, "p50").median / 1000, floor.median, floor.low, floor.high))
+    return [(f"{part} = {', '.join(run.parts.get(part, {}))} ms", points)] if points else []
+
+
 def draw(run, folder):
     """Draws nothing where there is no gnuplot."""
     if not shutil.which("gnuplot"):
@@ -135,6 +144,8 @@ def draw(run, folder):
     bars(f"{folder}/delay-p99.svg", "From commit to stream, idle: 99 of 100 are faster", "microseconds", absolute(run, "delay, idle", "p99"), True)
     lines(f"{folder}/load.svg", "From commit to stream, under load", "load, % of the highest throughput", "microseconds", loads(run),
           "set logscale y\nset xrange [0:100]")
+    lines(f"{folder}/tradeoff.svg", "Throughput for delay: callers at full speed", "median from commit to stream, ms", "share of the floor", tradeoff(run),
+          "set yrange [0:*]\nset key bottom right inside")
     lines(f"{folder}/growth.svg", "Callers' throughput as things grow, beside the one before", "times as many", "share of what it was", growth(run),
           "set logscale x\nset xrange [0.9:120]\nset yrange [0:1.5]")
 

@@ -181,6 +181,15 @@ def beside(run):
     return table(["", "callers: transactions/s", "a transaction: p50, µs", "p99, µs"], rows) + left_out(run, part)
 
 
+def tradeoff(run):
+    part, rows = "outbox.max_dispatch_delay", []
+    for limit in run.parts.get(part, {}):
+        floor = ratio(run.values(part, limit, "outbox"), run.values(part, limit, "floor"))
+        rows.append([f"{limit} ms", f"{floor.median:.2f} ({floor.low:.2f} to {floor.high:.2f})",
+                     amount(run.spread(part, limit, "p50")), amount(run.spread(part, limit, "p99"))])
+    return table([part, "callers at full speed, over the floor", "from commit to stream meanwhile: p50, µs", "p99, µs"], rows)
+
+
 def wal(run):
     rows, plain = [], rivals.BUSINESS.title
     for title in run.parts.get("WAL", {}):
@@ -210,6 +219,7 @@ SECTIONS = {
     "throughput off": (lambda run: throughput(run, OFF), "whole-off", "callers-off"),
     "drain": (drain, "drain"),
     "delay": (delay, "delay-p50", "delay-p99", "load"),
+    "tradeoff": (tradeoff, "tradeoff"),
     "beside": (beside,),
     "wal": (wal,),
     "growth": (growth, "growth"),
