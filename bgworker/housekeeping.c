@@ -3,7 +3,7 @@
  *		What the dispatcher does when there is nothing to publish, or at intervals.
  *
  * The position is noted in the database and in Redis, and the lease is renewed;
- * segments are rotated, expire and are emptied (cleanup.c), published records
+ * segments are rotated, expire and are emptied (cleanup_round.c), published records
  * are compacted, and filters built. Each call does only a little,
  * because messages may come at any time.
  */
@@ -17,7 +17,7 @@
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/redis_state.h"
 #include "bgworker/report.h"
-#include "bgworker/ring/cleanup.h"
+#include "bgworker/ring/cleanup_round.h"
 #include "bgworker/ring/compaction.h"
 #include "bgworker/ring/filter_builder.h"
 #include "src/clock.h"
@@ -141,7 +141,7 @@ round_is_due(const Position *position)
 	if (clock_ms_until_next(last_round, ROUND_MS) > 0)
 		return false;
 	last_round = clock_now();
-	return round_changed || position->opened.number != last_round_window || cleanup_is_due();
+	return round_changed || position->opened.number != last_round_window || cleanup_round_is_due();
 }
 
 /* Runs a round that also expires records, at intervals or for outbox_cleanup(). */
@@ -205,5 +205,5 @@ run_round(Position *position, bool may_expire)
 	last_round = clock_now();
 	last_round_window = position->opened.number;
 	compaction_wake();
-	return cleanup_run(position, &limits, &round_changed);
+	return cleanup_round_run(position, &limits, &round_changed);
 }

@@ -382,7 +382,7 @@ proctype dump()
 }
 
 /* ------------------------------------------------------------------------
- * The dispatcher: rotation.c, cleanup.c, compaction.c, filter_builder.c
+ * The dispatcher: rotation.c, cleanup_round.c, compaction.c, filter_builder.c
  * ------------------------------------------------------------------------ */
 
 #ifdef COMPACTED_BEFORE_QUIET

@@ -1085,7 +1085,7 @@ inline move_fence(number)
 
 #if ROTATIONS
 /* ------------------------------------------------------------------------
- * Rotation and expiry: rotation.c, cleanup.c, expiry.c
+ * Rotation and expiry: rotation.c, cleanup_round.c, expiry.c
  * ------------------------------------------------------------------------ */
 
 /* rotation_run(): the newest window is repeated in the new segment. */
@@ -1195,7 +1195,7 @@ inline forget_tombstones(n)
 		seg_state[n] = EMPTY; \
 		flush(); i = 0 }; then
 
-/* cleanup_run() */
+/* cleanup_round_run() */
 #define ROTATE(then) \
 	:: d_step { current < ROTATIONS -> rotate() }; then
 #define LACKS_PROOF(n)	((seg_state[n] == QUIET || seg_state[n] == PUBLISHED) && !HAS_PUBLISHED(seg_tx[n]))
@@ -1304,7 +1304,7 @@ connect: /* publish(): redis_state_connect(), redis_session_open() */
 
 publish:
 #if ROTATIONS
-		/* housekeeping_run(): cleanup_run(), by the clock */
+		/* housekeeping_run(): cleanup_round_run(), by the clock */
 		if
 		CLEANUP(skip)
 		:: atomic { MUST_SETTLE_FENCE && FENCE_IS_MINE -> move_fence(sent) }

@@ -818,7 +818,7 @@ done:
 }
 
 /* ------------------------------------------------------------------------
- * The dispatcher: rotation.c, cleanup.c, expiry.c
+ * The dispatcher: rotation.c, cleanup_round.c, expiry.c
  * ------------------------------------------------------------------------ */
 
 #define DISPATCHED(r, n) (row_segment[r] != n || row_state[r] != COMMITTED || dispatched_at[r] != NEVER)

@@ -2,7 +2,7 @@
  * emptying.c
  *		Truncates segments that are no longer read.
  *
- * Called by cleanup.c for one segment at a time. It never waits for a lock: a
+ * Called by cleanup_round.c for one segment at a time. It never waits for a lock: a
  * segment that is locked is left to the next round. A retired segment is not
  * written to, and readers skip it, so truncating it makes no writer wait.
  *

@@ -2,7 +2,7 @@
  * expiry.c
  *		Decides how long the contents of segments are kept, and retires segments.
  *
- * Called by cleanup.c and rotation.c. The time begins when everything in a
+ * Called by cleanup_round.c and rotation.c. The time begins when everything in a
  * segment is published. Readers skip a segment that is retired; emptying.c
  * truncates it. Records in custom record tables expire elsewhere
  * (table_expiry.c).

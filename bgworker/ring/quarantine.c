@@ -2,7 +2,7 @@
  * quarantine.c
  *		Segments on which work has failed, and which are left alone for a while.
  *
- * Called by cleanup.c, compaction.c, merge.c and filter_builder.c. A page that
+ * Called by cleanup_round.c, compaction.c, merge.c and filter_builder.c. A page that
  * cannot be read, or a full disk, raises an ERROR there. It must not end the
  * dispatcher, whose successor would fail on the same segment: messages are sent
  * even if records cannot be maintained.

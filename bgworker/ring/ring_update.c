@@ -2,7 +2,7 @@
  * ring_update.c
  *		Changes outbox.ring; the only place that writes that table.
  *
- * Called by rotation.c, cleanup.c, expiry.c, emptying.c and merge.c, each time
+ * Called by rotation.c, cleanup_round.c, expiry.c, emptying.c and merge.c, each time
  * in an open transaction. Sessions learn of a change when the caller has committed it and
  * calls transaction_tell_rings(). Every change increases the generation; one
  * that brings a segment into another state also notes the time and the

@@ -2,7 +2,7 @@
  * rotation.c
  *		Makes another segment of a ring current.
  *
- * Called by cleanup.c. Rotation needs no lock against writers, so it cannot
+ * Called by cleanup_round.c. Rotation needs no lock against writers, so it cannot
  * starve: transactions that know of no rotation yet still write to the segment
  * that was current. It must never choose a segment that is not empty.
  */

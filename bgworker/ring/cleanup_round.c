@@ -1,5 +1,5 @@
 /*
- * cleanup.c
+ * cleanup_round.c
  *		Runs rounds in which each segment is brought into its next state.
  *
  * Called by housekeeping.c, at intervals and for outbox_cleanup(). The states
@@ -24,7 +24,7 @@
 #include "access/xact.h"
 #include "storage/lmgr.h"
 
-#include "bgworker/ring/cleanup.h"
+#include "bgworker/ring/cleanup_round.h"
 #include "bgworker/ring/emptying.h"
 #include "bgworker/ring/expiry.h"
 #include "bgworker/ring/quarantine.h"
@@ -47,7 +47,7 @@ static bool holds_compacted(const Ring *ring);
  * segment of records is full, or a compacted one could not be emptied yet.
  */
 bool
-cleanup_is_due(void)
+cleanup_round_is_due(void)
 {
 	Rings		rings;
 	bool		due;
@@ -67,7 +67,7 @@ cleanup_is_due(void)
  * changed its state.
  */
 bool
-cleanup_run(Position *position, const CleanupLimits *limits, bool *changed)
+cleanup_round_run(Position *position, const CleanupLimits *limits, bool *changed)
 {
 	int64		generation = rings_shared_generation();
 

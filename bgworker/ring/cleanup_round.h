@@ -1,9 +1,9 @@
 /*
- * cleanup.h
+ * cleanup_round.h
  *		Runs rounds in which each segment is brought into its next state.
  */
-#ifndef OUTBOX_CLEANUP_H
-#define OUTBOX_CLEANUP_H
+#ifndef OUTBOX_CLEANUP_ROUND_H
+#define OUTBOX_CLEANUP_ROUND_H
 
 #include "bgworker/publish/position.h"
 
@@ -15,7 +15,7 @@ typedef struct CleanupLimits
 	bool		may_expire;		/* at intervals, or when asked */
 } CleanupLimits;
 
-extern bool cleanup_is_due(void);
-extern bool cleanup_run(Position *position, const CleanupLimits *limits, bool *changed);
+extern bool cleanup_round_is_due(void);
+extern bool cleanup_round_run(Position *position, const CleanupLimits *limits, bool *changed);
 
-#endif							/* OUTBOX_CLEANUP_H */
+#endif							/* OUTBOX_CLEANUP_ROUND_H */
