@@ -28,6 +28,7 @@
 
 #include "bgworker/defer/deferral.h"
 #include "bgworker/ring/emptying.h"
+#include "bgworker/ring/merge.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
 #include "bgworker/transaction.h"
@@ -40,7 +41,6 @@
 #define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
 
 static bool forget_tombstones(int segment);
-static void forget_compacted(int segment);
 static bool is_needed_by_dump(Oid table, const Segment *segment);
 static bool session_waits_with_snapshot_before(FullTransactionId tx);
 static bool lock_to_empty(const SegmentRelations *relations, RingKind kind);
@@ -75,7 +75,7 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 			records = kind == RING_HISTORY ? segment->keys :
 				quarantine_has_failed(kind, n) ? 0 : count_rows(copy.table);
 		if (kind == RING_HISTORY)
-			forget_compacted(n);
+			merge_forget_endpoints(n);
 		KILL_POINT_OF_RING(kind, "locked_to_empty");
 		truncate_segment(&copy, kind);
 		KILL_POINT_OF_RING(kind, "truncated");
@@ -105,14 +105,6 @@ forget_tombstones(int segment)
 	transaction_commit();
 	KILL_POINT("tombstones_delete_committed");
 	return true;
-}
-
-/* Deletes the counts of keys by endpoint of a segment of the history. */
-static void
-forget_compacted(int segment)
-{
-	(void) transaction_execute("DELETE FROM outbox.compacted WHERE segment = $1",
-							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
 }
 
 /*

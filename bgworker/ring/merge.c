@@ -9,7 +9,8 @@
  *	   target:  empty --> filling --> ... -------> quiet
  *				(1)		  (2)				(3)
  *
- * (1) The sources are chosen and name their target. (2) Each step merges the
+ * (1) The sources are chosen and name their target. (2) The first steps count
+ * the keys of each endpoint in one source each. Each of the others merges the
  * next keys of all sources into rows of the target, which is not read yet. (3)
  * One transaction makes the target readable and makes readers skip the sources.
  *
@@ -49,8 +50,13 @@
 
 static bool filtering;			/* keys are added to a filter as well, because
 								 * this process began the merge */
+static int	counting = -1;		/* target of the merge whose sources are being
+								 * counted; -1 = of none by this process */
+static int	counted;			/* sources that have been */
 
-static void count_endpoints(const Merge *merge);
+static bool count_endpoints(const Merge *merge);
+static void count_endpoints_of_history(const Merge *merge);
+static void count_endpoints_of_records(const Merge *merge, int source);
 static bool merge_or_finish(const Merge *merge, int64 step_us);
 static int64 count_keys(Relation table, int last_row);
 static bool merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row);
@@ -94,8 +100,8 @@ merge_begin(const Rings *rings, const Merge *merge)
 	for (int i = 0; i < merge->n; i++)
 		keys += segment_count_keys(merge->kind, merge->sources[i], &rings->ring[merge->kind].segments[merge->sources[i]]);
 	filtering = filter_begin(FILTER_OF_MERGE, keys);
+	counting = -1;
 	ring_update_begin_merge(merge->target, merge->kind, merge->sources, merge->n);
-	count_endpoints(merge);
 	KILL_POINT("merge_begin_written");
 	transaction_commit();
 	KILL_POINT("merge_begin_committed");
@@ -113,7 +119,7 @@ merge_continue(const Merge *merge, int64 step_us)
 	uint64		tag;
 
 	quarantine_touch(RING_HISTORY, merge->target);
-	if (merge_or_finish(merge, step_us))
+	if (count_endpoints(merge) || merge_or_finish(merge, step_us))
 	{
 		KILL_POINT("merge_step_written");
 		transaction_commit_async();
@@ -129,6 +135,7 @@ merge_continue(const Merge *merge, int64 step_us)
 	if (filtering)
 		filter_publish(FILTER_OF_MERGE, RING_HISTORY, merge->target, tag);
 	filtering = false;
+	counting = -1;
 	for (int i = 0; i < merge->n; i++)
 		quarantine_release(merge->kind, merge->sources[i]);
 	quarantine_release(RING_HISTORY, merge->target);
@@ -148,6 +155,7 @@ merge_give_up(void)
 	volatile bool failed = false;
 
 	filtering = false;
+	counting = -1;
 	filter_abandon(FILTER_OF_MERGE);
 	if (!transaction_begin("giving up a merge"))
 		return false;
@@ -169,32 +177,62 @@ merge_give_up(void)
 }
 
 /*
- * Notes how many keys of each endpoint are merged, because a compacted key does
- * not say which endpoint it is of. A segment that has grown large is estimated from its
- * beginning.
+ * Notes how many keys of each endpoint the next source has, because a compacted
+ * key does not say which endpoint it is of. Returns false if all sources are
+ * counted. How far this got is known to this process only: another one counts
+ * them all again.
  */
-static void
+static bool
 count_endpoints(const Merge *merge)
 {
-	if (merge->kind == RING_HISTORY)
-	{
-		(void) transaction_execute("INSERT INTO outbox.compacted SELECT $1, p.endpoint, sum(p.records) "
-								   "FROM outbox.compacted p JOIN outbox.ring r USING (segment) "
-								   "WHERE r.ring = 'history' AND r.compacted_into = $1 GROUP BY p.endpoint",
-								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
-		return;
-	}
-	for (int i = 0; i < merge->n; i++)
-	{
-		BlockNumber blocks = segment_blocks(RING_RECORD, merge->sources[i]);
+	int			all = merge->kind == RING_HISTORY ? 1 : merge->n;
 
-		quarantine_touch(merge->kind, merge->sources[i]);
-		(void) transaction_execute(psprintf("INSERT INTO outbox.compacted "
-											"SELECT $1, endpoint, (count(*) * %f)::bigint FROM outbox.record_%d "
-											"WHERE ctid < '(%u,0)' GROUP BY endpoint",
-											Max(1.0, (double) blocks / COUNTED_BLOCKS), merge->sources[i], COUNTED_BLOCKS),
-								   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+	if (counting != merge->target)
+	{
+		merge_forget_endpoints(merge->target);
+		counted = 0;
 	}
+	counting = merge->target;
+	if (counted == all)
+		return false;
+	if (merge->kind == RING_HISTORY)
+		count_endpoints_of_history(merge);
+	else
+		count_endpoints_of_records(merge, merge->sources[counted]);
+	counted++;
+	return true;
+}
+
+/* Forgets how many keys of each endpoint a segment of the history has. */
+void
+merge_forget_endpoints(int target)
+{
+	(void) transaction_execute("DELETE FROM outbox.compacted WHERE segment = $1",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(target)}, NULL);
+}
+
+/* Adds up what is known of all sources. */
+static void
+count_endpoints_of_history(const Merge *merge)
+{
+	(void) transaction_execute("INSERT INTO outbox.compacted SELECT $1, p.endpoint, sum(p.records) "
+							   "FROM outbox.compacted p JOIN outbox.ring r USING (segment) "
+							   "WHERE r.ring = 'history' AND r.compacted_into = $1 GROUP BY p.endpoint",
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
+}
+
+/* Counts the rows of a source. One that has grown large is estimated from its beginning. */
+static void
+count_endpoints_of_records(const Merge *merge, int source)
+{
+	BlockNumber blocks = segment_blocks(RING_RECORD, source);
+
+	quarantine_touch(merge->kind, source);
+	(void) transaction_execute(psprintf("INSERT INTO outbox.compacted "
+										"SELECT $1, endpoint, (count(*) * %f)::bigint FROM outbox.record_%d "
+										"WHERE ctid < '(%u,0)' GROUP BY endpoint",
+										Max(1.0, (double) blocks / COUNTED_BLOCKS), source, COUNTED_BLOCKS),
+							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
 }
 
 /* Does (2), or (3) if everything is merged; then it returns false. */
