@@ -6,14 +6,11 @@ use warnings FATAL => 'all';
 
 use File::Basename;
 use IPC::Run;
+use Outbox;
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
-my ($python) = grep {
-	my @try = ($_, '-c', 'import psycopg, redis');
-	eval { IPC::Run::run(\@try, '>&', '/dev/null') };
-} '/usr/bin/python3', 'python3';
-plan skip_all => 'no python3 with psycopg and redis' unless $python;
+my $python = Outbox::python() or plan skip_all => 'no python3 with psycopg and redis';
 
 local $ENV{TORTURE_SECONDS} = 25;
 local $ENV{TORTURE_SEED} = 3805;
@@ -31,8 +28,8 @@ if ($reason)
 	$run->signal('TERM');    # so that it stops its servers
 	eval { $run->finish };
 }
-is($reason, '', 'it comes to an end');
-ok($succeeded, '... a good one');
+is($reason, '', 'the torture comes to an end');
+ok($succeeded, '... successfully');
 like($output, qr/: the books agree$/m, '... the books agree') or diag $output;
 note $output;
 

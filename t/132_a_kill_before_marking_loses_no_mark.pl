@@ -82,6 +82,7 @@ is($node->sql(q{SELECT message_id, dispatched_at FROM inbox WHERE message_id < '
 # Two copies of each message, at all isolation levels and in both modes, under kills.
 my $script = <<'END';
 \set n random(1, 400)
+\set n 1000 * :round + :n
 BEGIN ISOLATION LEVEL :level;
 SELECT outbox_begin('load ' || :n, 'own', ':mode') AS new \gset
 \if :new
@@ -95,10 +96,12 @@ srand(my $seed = $ENV{SEED} // time);
 note "SEED=$seed";
 foreach my $round (1 .. 6)
 {
-	my @loads = map { my ($level, $mode) = split /,/; $node->start_load(clients => 2, scripts => [ $script =~ s/:level/$level/r =~ s/:mode/$mode/r ], args => ['--max-tries=1']) }
+	my @loads = map { my ($level, $mode) = split /,/; $node->start_load(clients => 2, scripts => [ $script =~ s/:level/$level/r =~ s/:mode/$mode/r =~ s/:round/$round/r ], args => ['--max-tries=1']) }
 	  'READ COMMITTED,optimistic', 'REPEATABLE READ,pessimistic', 'SERIALIZABLE,' . ($round % 2 ? 'optimistic' : 'pessimistic');
 
-	usleep(300_000 + rand 400_000);
+	my $before = $redis->count('load');
+	wait_until { $redis->count('load') > $before + 10 };
+	usleep(rand 400_000);
 	if ($round % 3 == 0)
 	{
 		kill 'KILL', $node->{_pid};

@@ -99,7 +99,7 @@ foreach (sort keys %text)
 	# The id is published and not yet added.
 	$proxy->hold($text{$kind});
 	$msgid = process();
-	eventually { $proxy->held == 1 } 'the network holds an id back';
+	eventually { $proxy->held >= 1 } 'the network holds an id back';
 	eventually { $redis->count($kind) == $n } '... whose message is in Redis';
 	ok(!is_in_store($msgid) && has_record($msgid), '... it has its record, and is not in the store');
 	ok(is_duplicate($msgid), '... and is a duplicate');
