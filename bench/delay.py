@@ -26,7 +26,7 @@ def steps(scale):
     for _ in range(scale.rounds):
         for rival in QUICK_RIVALS if scale is QUICK else RIVALS:
             yield Step("delay, idle", rival.title, seconds, partial(idle, rival, scale), say)
-        for rival in QUICK_RIVALS:
+        for rival in (rivals.OUTBOX,) if scale is QUICK else QUICK_RIVALS:
             yield Step("delay, at 80 % of its throughput", rival.title, seconds + 2.5, partial(loaded, rival, SHARE, scale), say)
         if scale is not QUICK:
             for share in SHARES:
