@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -34,14 +33,10 @@ static dlist_head *list_of(const Blocked *blocked);
 void
 blocked_reset(void)
 {
-	HASHCTL		control = {.keysize = MAX_NAME_BYTES + 1, .entrysize = sizeof(Blocked)};
-
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox blocked destinations", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(context);
-	control.hcxt = context;
-	all_blocked = hash_create("outbox blocked destinations", 16, &control,
-							  HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	all_blocked = destination_make_table("outbox blocked destinations", context, sizeof(Blocked));
 	dlist_init(&probing);
 	dlist_init(&draining);
 	ndraining = 0;
@@ -56,12 +51,7 @@ blocked_reset(void)
 Blocked *
 blocked_find(const text *dest)
 {
-	char		key[MAX_NAME_BYTES + 1];
-
-	if (hash_get_num_entries(all_blocked) == 0)
-		return NULL;
-	destination_key(dest, key);
-	return hash_search(all_blocked, key, HASH_FIND, NULL);
+	return destination_look_up(all_blocked, dest);
 }
 
 /* Takes out the entry of a destination, to be changed and filed again. Makes one if there is none. */

@@ -10,7 +10,6 @@
 
 #include "executor/spi.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 #include "utils/memutils.h"
 
 #include "bgworker/defer/destination.h"
@@ -25,13 +24,10 @@ static void load_row(HeapTuple row, TupleDesc columns);
 void
 destination_load(void)
 {
-	HASHCTL		control = {.keysize = MAX_NAME_BYTES + 1, .entrysize = sizeof(Destination)};
-
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox destinations", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(context);
-	control.hcxt = context;
-	destinations = hash_create("outbox destinations", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	destinations = destination_make_table("outbox destinations", context, sizeof(Destination));
 	all_paused = false;
 
 	SPI_connect();
@@ -46,12 +42,7 @@ destination_load(void)
 const Destination *
 destination_find(const text *dest)
 {
-	char		key[MAX_NAME_BYTES + 1];
-
-	if (hash_get_num_entries(destinations) == 0)
-		return NULL;
-	destination_key(dest, key);
-	return hash_search(destinations, key, HASH_FIND, NULL);
+	return destination_look_up(destinations, dest);
 }
 
 /* Check whether outbox_pause(NULL) is in force. */
@@ -74,6 +65,27 @@ destination_each_paused(void (*visit) (const char *dest))
 		if (destination->paused)
 			visit(destination->dest);
 	}
+}
+
+/* Makes an empty hash table whose entries begin with the name of a destination. */
+HTAB *
+destination_make_table(const char *name, MemoryContext memory, Size entry_size)
+{
+	HASHCTL		control = {.keysize = MAX_NAME_BYTES + 1, .entrysize = entry_size, .hcxt = memory};
+
+	return hash_create(name, 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+/* Returns the entry of a destination in such a table; NULL if there is none. */
+void *
+destination_look_up(HTAB *table, const text *dest)
+{
+	char		key[MAX_NAME_BYTES + 1];
+
+	if (hash_get_num_entries(table) == 0)
+		return NULL;
+	destination_key(dest, key);
+	return hash_search(table, key, HASH_FIND, NULL);
 }
 
 /* Writes a name as the key of a hash table: MAX_NAME_BYTES + 1 bytes at `key`. */

@@ -5,6 +5,8 @@
 #ifndef OUTBOX_DESTINATION_H
 #define OUTBOX_DESTINATION_H
 
+#include "utils/hsearch.h"
+
 #include "src/limits.h"
 
 typedef struct Destination
@@ -19,6 +21,8 @@ extern void destination_load(void);
 extern const Destination *destination_find(const text *dest);
 extern bool destination_all_paused(void);
 extern void destination_each_paused(void (*visit) (const char *dest));
+extern HTAB *destination_make_table(const char *name, MemoryContext memory, Size entry_size);
+extern void *destination_look_up(HTAB *table, const text *dest);
 extern void destination_key(const text *dest, char *key);
 
 #endif							/* OUTBOX_DESTINATION_H */
