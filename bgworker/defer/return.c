@@ -342,7 +342,7 @@ read_body(Message *message, FullTransactionId log_tx)
 	if (!FullTransactionIdIsValid(log_tx) || !log_scan_read_body(log_tx, message))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the log does not have the body of message %lld any more", (long long) message->id)));
+				 errmsg("the log no longer has the body of message %lld", (long long) message->id)));
 	is_for_later = message->deliver_at > GetCurrentTimestamp();
 	SPI_connect();
 	(void) transaction_run(&complete,
