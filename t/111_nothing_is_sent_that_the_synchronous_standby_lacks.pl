@@ -81,11 +81,7 @@ $node->reload;
 arrives('before waits and this after the start', 'without a standby all is sent, in order, none twice');
 
 # With a real standby.
-$node->backup('base');
-my $standby = Outbox->new('standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->append_conf('postgresql.conf', "primary_conninfo = '" . $node->connstr . " application_name=standby'");
-$standby->start;
+my $standby = $node->start_standby;
 $node->set(synchronous_standby_names => 'standby');
 enqueue('with the standby');
 arrives('before waits and this after the start with the standby', 'a standby that confirms');

@@ -86,11 +86,7 @@ is($node->sql("BEGIN; SELECT outbox_begin('own id'); SELECT outbox_commit(); SEL
 #
 # A synchronous standby.
 #
-$node->backup('base');
-my $standby = Outbox->new('standby');
-$standby->init_from_backup($node, 'base', has_streaming => 1);
-$standby->append_conf('postgresql.conf', "primary_conninfo = '" . $node->connstr . " application_name=standby'");
-$standby->start;
+my $standby = $node->start_standby;
 $node->set(synchronous_standby_names => 'standby');
 $node->sql(handle('with the standby', 'default', 'on'));
 is($node->sql(begin('with the standby', 'default', 'optimistic', 'on')), 'f', 'a duplicate whose record the standby has');

@@ -15,20 +15,6 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => "$Compaction::small_segments\noutbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'\n");
 prepare($node);
 
-sub claim
-{
-	my ($msgid, $database) = @_;
-	return $node->sql(<<"END", $database);
-BEGIN;
-SELECT outbox_begin('$msgid') AS new \\gset
-\\if :new
-SELECT outbox_commit() AS n \\gset
-\\endif
-\\echo :new
-COMMIT;
-END
-}
-
 sub forget
 {
 	my ($msgid, @rest) = @_;
@@ -51,7 +37,7 @@ sub is_compacted
 #
 # An id that is compacted.
 #
-claim($_) foreach 'a', 'b', 'c', 'd';
+$node->process($_) foreach 'a', 'b', 'c', 'd';
 forget('c');
 compact_all();
 ok(is_compacted('a'), 'ids are compacted');
@@ -65,14 +51,14 @@ ok(!is_new($node, $_), "$_ is known") foreach 'b', 'd';
 compact_all() for 1 .. 2;
 ok(is_new($node, 'a'), 'a merge brings nothing back');
 ok(!is_new($node, 'b'), '... nor does it lose the others');
-is(claim('a'), 't', 'it is processed again');
-is(claim('a'), 'f', '... and known');
+is($node->process('a'), 't', 'it is processed again');
+is($node->process('a'), 'f', '... and known');
 is($node->sql(q{SELECT outbox_wait('a')}), 't', '... to outbox_wait(), too');
 compact_all();
 ok(!is_new($node, 'a'), '... also when that is compacted');
 is(forget('a'), 't', 'it may be forgotten again, with two keys compacted');
 ok(is_new($node, 'a'), '... both of them');
-is(claim('a'), 't', '... and processed');
+is($node->process('a'), 't', '... and processed');
 
 #
 # A crash; a prepared transaction.
@@ -90,7 +76,7 @@ ok(is_new($node, 'd'), '... until COMMIT PREPARED');
 # A dump, restored by one job and by several.
 #
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
-claim($_) foreach 'e', 'f';
+$node->process($_) foreach 'e', 'f';
 forget('e');
 $node->command_ok([ 'pg_dump', '-Fd', '-f', $dump, $node->connstr('postgres') ], 'the database is dumped');
 foreach my $jobs (1, 3)
@@ -100,7 +86,7 @@ foreach my $jobs (1, 3)
 	$node->command_ok([ 'pg_restore', '-j', $jobs, '-d', $node->connstr($copy), $dump ], "... and restored by $jobs");
 	is(is_new($node, $_, 'default', $copy), !!1, "$_ is forgotten there, too") foreach 'b', 'd', 'e';
 	is(is_new($node, $_, 'default', $copy), !!'', "$_ is known") foreach 'a', 'f', 'm1';
-	is(claim('b', $copy) . claim('b', $copy) . claim('e', $copy) . claim('e', $copy), "t\nf\nt\nf" =~ s/\n//gr, '... and what was forgotten is processed once');
+	is($node->process('b', $copy) . $node->process('b', $copy) . $node->process('e', $copy) . $node->process('e', $copy), "t\nf\nt\nf" =~ s/\n//gr, '... and what was forgotten is processed once');
 }
 
 #
@@ -113,7 +99,7 @@ is($node->sql('SELECT count(*) FROM outbox.forgotten'), $tombstones, '... that o
 $node->set('outbox.retention' => '1s');
 eventually { $node->sql('SELECT count(*) FROM outbox.forgotten') == 0 } '... until their ids expire';
 $node->set('outbox.retention' => '1h');
-is(claim('b') . claim('b'), 'tf', 'an id may come again after that');
+is($node->process('b') . $node->process('b'), 'tf', 'an id may come again after that');
 
 #
 # Stores. An id is removed there at once.

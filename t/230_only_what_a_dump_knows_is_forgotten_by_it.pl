@@ -14,31 +14,16 @@ my $redis = Redis->new;
 my $store = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
 
-# Processes a message if it is new; returns whether it was.
-sub handle
-{
-	my ($msgid, $database, $endpoint) = @_;
-	return $node->sql(<<"END", $database // 'postgres');
-BEGIN;
-SELECT outbox_begin('$msgid', '@{[ $endpoint // 'default' ]}') AS new \\gset
-\\if :new
-SELECT outbox_commit() AS n \\gset
-\\endif
-\\echo :new
-COMMIT;
-END
-}
-
 #
 # Data restored into a database that is at work already.
 #
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
-handle($_) foreach 'here', 'never here', 'under way', 'known';
+$node->process($_) foreach 'here', 'never here', 'under way', 'known';
 $node->sql("SELECT outbox_forget('$_')") foreach 'here', 'never here', 'under way';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'a database in which ids are forgotten is dumped');
 $node->sql('CREATE DATABASE live');
 $node->sql('CREATE EXTENSION outbox', 'live');
-is(handle('here', 'live'), 't', 'one of them is processed in another database');
+is($node->process('here', 'live'), 't', 'one of them is processed in another database');
 my $claim = $node->session('live');
 $claim->query_safe('BEGIN');
 $claim->query_safe($_) foreach q{SELECT outbox_begin('under way')}, 'SELECT outbox_commit()';
@@ -50,11 +35,11 @@ $node->command_ok([ 'pg_restore', '-L', "$records.forgotten", '-d', $node->conns
 $claim->query_safe('COMMIT');
 $claim->quit;
 $node->command_ok([ 'pg_restore', '-L', "$records.record", '-d', $node->connstr('live'), $dump ], '... and the records');
-is(handle('here', 'live'), 'f', 'what has been processed there is known');
-is(handle('under way', 'live'), 'f', '... also what was just then');
-is(handle('known', 'live'), 'f', '... and what was in the dump');
-is(handle('never here', 'live'), 't', 'what was forgotten, and not processed there, is new');
-is(handle('never here', 'live'), 'f', '... once');
+is($node->process('here', 'live'), 'f', 'what has been processed there is known');
+is($node->process('under way', 'live'), 'f', '... also what was just then');
+is($node->process('known', 'live'), 'f', '... and what was in the dump');
+is($node->process('never here', 'live'), 't', 'what was forgotten, and not processed there, is new');
+is($node->process('never here', 'live'), 'f', '... once');
 
 #
 # An id that is being processed when it is forgotten.
@@ -72,9 +57,9 @@ $handler->quit;
 $admin->query('SELECT 1');
 like($admin->{stderr}, qr/is not yet in the deduplication store/, '... and refused then, for the store is yet to learn of it');
 $admin->quit;
-is(handle('s', 'postgres', 'stored'), 'f', 'what is still to be added to the store is not forgotten');
+is($node->process('s', 'postgres', 'stored'), 'f', 'what is still to be added to the store is not forgotten');
 $node->set('outbox.dispatch' => 'on');
 ok(wait_until { ($node->psql('postgres', q{SELECT outbox_forget('s', 'stored')}))[0] == 0 }, '... until it was added');
-is(handle('s', 'postgres', 'stored'), 't', '... and then it is');
+is($node->process('s', 'postgres', 'stored'), 't', '... and then it is');
 
 done_testing();

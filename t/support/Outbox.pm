@@ -173,6 +173,19 @@ sub set
 	return;
 }
 
+# Starts a standby of this server that can be a synchronous one, by the name "standby".
+sub start_standby
+{
+	my ($self) = @_;
+	my $standby = Outbox->new('standby');
+
+	$self->backup('base');
+	$standby->init_from_backup($self, 'base', has_streaming => 1);
+	$standby->append_conf('postgresql.conf', "primary_conninfo = '" . $self->connstr . " application_name=standby'");
+	$standby->start;
+	return $standby;
+}
+
 # Makes commits wait for a synchronous standby that is not there. Returns when
 # they do: the checkpointer tells them, some time after the reload.
 sub require_missing_standby
@@ -229,6 +242,22 @@ SELECT outbox_commit();
 COMMIT;
 END
 	return;
+}
+
+# Processes a message without outgoing messages if it is new; returns "t" if it was.
+sub process
+{
+	my ($self, $msgid, $database, $endpoint) = @_;
+	$endpoint //= 'default';
+	return $self->sql(<<"END", $database);
+BEGIN;
+SELECT outbox_begin('$msgid', '$endpoint') AS new \\gset
+\\if :new
+SELECT outbox_commit() AS n \\gset
+\\endif
+\\echo :new
+COMMIT;
+END
 }
 
 # The dispatchers of a database, by process id.
