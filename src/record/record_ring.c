@@ -17,6 +17,7 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "executor/tuptable.h"
+#include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -56,7 +57,7 @@ static RecordLook judge_look(const RecordName *name, RecordLook look, bool *forg
 static void delete_forgotten(const Rings *rings, const RecordName *name);
 static void delete_from_segment(int segment, const pg_uuid_t *key);
 static RecordLook look_unless_known(const RecordClaim *claim, const Rings *rings);
-static bool may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence);
+static uint32 segments_left(const Rings *rings, RingKind kind, const Absence *absence);
 static bool has_expired(const Segment *segment, int64 retention);
 static bool others_are_quiet(const Ring *ring);
 static void append_record(const RecordClaim *claim);
@@ -218,26 +219,28 @@ look_everywhere(const RecordName *name, const Rings *rings, const RecordClaim *c
 	Absence		absence;
 
 	filters_probe(rings, &name->key, &absence);
-	for (int n = 0; n < rings->ring[RING_RECORD].nsegments && look.fate == RECORD_ABSENT; n++)
+	for (uint32 left = segments_left(rings, RING_RECORD, &absence); left != 0 && look.fate == RECORD_ABSENT; left &= left - 1)
 	{
-		if (may_hold(rings, RING_RECORD, n, name, &absence))
+		int			n = pg_rightmost_one_pos32(left);
+
+		if (!has_expired(&rings->ring[RING_RECORD].segments[n], name->retention))
 			look = look_into_segment(n, name, claim);
 	}
-	for (int n = 0; n < rings->ring[RING_HISTORY].nsegments && look.fate == RECORD_ABSENT; n++)
+	for (uint32 left = segments_left(rings, RING_HISTORY, &absence); left != 0 && look.fate == RECORD_ABSENT; left &= left - 1)
 	{
-		if (may_hold(rings, RING_HISTORY, n, name, &absence) && history_contains(n, &name->key))
+		int			n = pg_rightmost_one_pos32(left);
+
+		if (!has_expired(&rings->ring[RING_HISTORY].segments[n], name->retention) && history_contains(n, &name->key))
 			look.fate = RECORD_COMMITTED;
 	}
 	return look;
 }
 
-/* Check whether a segment may hold a key that has not expired. */
-static bool
-may_hold(const Rings *rings, RingKind kind, int n, const RecordName *name, const Absence *absence)
+/* Returns a bit for each segment that the filters leave to be looked into. */
+static uint32
+segments_left(const Rings *rings, RingKind kind, const Absence *absence)
 {
-	const Segment *segment = &rings->ring[kind].segments[n];
-
-	return segment_is_live(segment) && !absence_certain(absence, kind, n) && !has_expired(segment, name->retention);
+	return rings->ring[kind].live & ~absence->segments[kind];
 }
 
 /*

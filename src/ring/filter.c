@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/shmem.h"
 #include "utils/dsa.h"
 #include "utils/memutils.h"
@@ -137,8 +138,9 @@ filters_probe(const Rings *rings, const pg_uuid_t *key, Absence *absence)
 	{
 		const Ring *ring = &rings->ring[kind];
 
-		for (int n = 0; n < ring->nsegments; n++)
+		for (uint32 left = ring->live; left != 0; left &= left - 1)
 		{
+			int			n = pg_rightmost_one_pos32(left);
 			const SegmentFilter *filter = &filters_of(shared)->segments[kind][n];
 
 			if (is_for(filter, &ring->segments[n]) && lacks_key(filter, key))

@@ -26,8 +26,6 @@ typedef struct Absence
 	uint32		segments[RING_KINDS];
 } Absence;
 
-StaticAssertDecl(MAX_SEGMENTS <= 32, "the bits of an Absence");
-
 extern void filter_request(void);
 extern void filter_startup(void);
 
@@ -43,12 +41,5 @@ extern void filter_abandon(FilterUse use);
 extern bool filter_is_there(RingKind kind, int segment, const Segment *state);
 extern void filters_forget_stale(const Rings *rings);
 extern void filters_forget_all(DatabaseShared *shared);
-
-/* Check whether the filter of a segment says that it does not hold the key. */
-static inline bool
-absence_certain(const Absence *absence, RingKind kind, int segment)
-{
-	return (absence->segments[kind] & (1U << segment)) != 0;
-}
 
 #endif							/* OUTBOX_FILTER_H */

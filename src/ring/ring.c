@@ -295,6 +295,8 @@ load_segment(TupleTableSlot *row, Rings *rings)
 #undef COLUMN
 
 	ring->nsegments++;
+	if (segment_is_live(segment))
+		ring->live |= 1U << number;
 	if (segment->state == SEGMENT_CURRENT)
 		ring->current = number;
 }

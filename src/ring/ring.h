@@ -56,8 +56,11 @@ typedef struct Ring
 	int			nsegments;
 	int			current;		/* -1 for the history, which is never written
 								 * by sessions */
+	uint32		live;			/* a bit for each segment that is live */
 	Segment		segments[MAX_SEGMENTS];
 } Ring;
+
+StaticAssertDecl(MAX_SEGMENTS <= 32, "the bits of Ring.live and of Absence");
 
 typedef struct Rings
 {
