@@ -10,7 +10,7 @@
 #include "postgres.h"
 
 #include "common/cryptohash.h"
-#include "utils/resowner.h"
+#include "utils/memutils.h"
 
 #include "src/compat.h"
 #include "src/sha256.h"
@@ -55,17 +55,16 @@ sha256_end(uint8 *digest)
 
 static pg_cryptohash_ctx *context;
 
-/* The context has a resource owner of its own, so it is not freed at the end of a transaction. */
+/* The same. The context would be freed with the current memory context. */
 void
 sha256_begin(void)
 {
 	if (context == NULL)
 	{
-		ResourceOwner caller = CurrentResourceOwner;
+		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
 
-		CurrentResourceOwner = ResourceOwnerCreate(NULL, "outbox hash");
 		context = pg_cryptohash_create(PG_SHA256);
-		CurrentResourceOwner = caller;
+		MemoryContextSwitchTo(caller);
 		if (context == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_OUT_OF_MEMORY),
