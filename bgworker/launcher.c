@@ -307,10 +307,10 @@ ms_until_free(Oid database)
 }
 
 /*
- * Reads pg_database and not the syscache: a commit wakes us before it sends the
- * invalidation messages, and nothing would wake us again.
+ * Check whether a database exists, and allows connections. Reads pg_database and not
+ * the syscache: a commit wakes us before it sends the invalidation messages, and
+ * nothing would wake us again.
  */
-/* Check whether a database exists, and allows connections. */
 static bool
 allows_connections(Oid database)
 {
