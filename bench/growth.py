@@ -89,7 +89,8 @@ def steps(scale):
                 yield Step(f"growth: {thing.name}", str(want), 2 * SECONDS + 0.5 + grows,
                            partial(measure, thing, rival, have if number == 0 else want, want, number), say)
             have = want
-        yield Step(f"growth: {thing.name}", "end", 0.5, partial(leave, rival), lambda figures: "cleaned up")
+        if thing is not THINGS[-1]:
+            yield Step(f"growth: {thing.name}", "end", 0.5, partial(leave, rival), lambda figures: "cleaned up")
 
 
 def say(figures):
