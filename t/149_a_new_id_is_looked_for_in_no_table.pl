@@ -130,6 +130,16 @@ $node->set('outbox.record_segment_size' => '4MB');
 $node->sql('CALL claim_each(2000000, 2019999, $$pessimistic$$)');
 is(unknown($node, 2_000_000, 2_019_999), 0, 'what is in a segment that has grown too large for its filter is known');
 is(unknown($node, 3_000_000, 3_000_999), 1000, '... and what is not is new');
+
+# When no rows come any more, it gets a filter for all that it has. It is not compacted yet, because it is not published.
+my $grown = segment_in('current');
+$redis->stop;
+$node->sql(q{SELECT outbox_enqueue('somewhere', 'x')});
+$node->sql('CALL claim_each(2020000, 2020000, $$pessimistic$$)');
+$node->set('outbox.record_segment_size' => '64kB');
+eventually { $node->sql("SELECT state FROM outbox.ring WHERE ring = 'record' AND segment = $grown") eq 'quiet' } 'the next segment is written';
+eventually { looks_for_each('optimistic') < 0.1 } 'a segment that has grown too large for its filter gets a larger one';
+$redis->start;
 are_known('in the end');
 
 # A segment to which somebody may be about to write gets no filter. The dispatcher comes only when that is so.

@@ -38,7 +38,7 @@
 static bool attempt(RingKind kind, int n, const Ring *ring, Position *position, const CleanupLimits *limits);
 static bool advance(RingKind kind, int n, const Segment *segment, const Position *position,
 					const CleanupLimits *limits);
-static bool make_quiet(RingKind kind, int n, FullTransactionId tx);
+static bool make_quiet(RingKind kind, int n, const Segment *segment);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static bool holds_compacted(const Ring *ring);
 
@@ -151,7 +151,7 @@ advance(RingKind kind, int n, const Segment *segment, const Position *position, 
 			return true;
 
 		case SEGMENT_SEALED:
-			return make_quiet(kind, n, segment->tx);
+			return make_quiet(kind, n, segment);
 
 		case SEGMENT_QUIET:
 			if (segment->published_at == 0)
@@ -169,12 +169,14 @@ advance(RingKind kind, int n, const Segment *segment, const Position *position, 
 /*
  * Makes a sealed segment quiet. A ShareLock that is granted at once proves that
  * no transaction that has written to the segment is in progress; and none can
- * begin to write, because all know by now that it is not current.
+ * begin to write, because all know by now that it is not current. If it has
+ * outgrown its filter, filter_builder.c makes one for all that it has.
  */
 static bool
-make_quiet(RingKind kind, int n, FullTransactionId tx)
+make_quiet(RingKind kind, int n, const Segment *segment)
 {
 	Oid			table;
+	bool		keeps_filter = false;
 	uint64		tag = 0;		/* 0 = nothing was changed */
 
 	if (!transaction_begin("sealing a segment"))
@@ -182,6 +184,8 @@ make_quiet(RingKind kind, int n, FullTransactionId tx)
 	table = relations_enter()->segments[kind][n].table;
 	if (ConditionalLockRelationOid(table, ShareLock))
 	{
+		keeps_filter = kind == RING_RECORD &&
+			filter_is_large_enough(kind, n, segment_count_keys(kind, n, segment));
 		UnlockRelationOid(table, ShareLock);
 		ring_update_state(kind, n, SEGMENT_QUIET);
 		tag = U64FromFullTransactionId(GetTopFullTransactionId());
@@ -191,7 +195,8 @@ make_quiet(RingKind kind, int n, FullTransactionId tx)
 	if (tag != 0)
 	{
 		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_committed");
-		filter_keep(kind, n, U64FromFullTransactionId(tx), tag);
+		if (keeps_filter)
+			filter_keep(kind, n, U64FromFullTransactionId(segment->tx), tag);
 	}
 	transaction_tell_rings();
 	return true;

@@ -72,6 +72,7 @@ static dsa_area *area;			/* dispatchers only */
 
 static Filters *filters_of(const DatabaseShared *shared);
 static Size memory_size(void);
+static uint64 lines_for(int64 keys);
 static void attach_area(void);
 static dsa_pointer to_dsa(Size offset);
 static pg_atomic_uint32 *line_of(const SegmentFilter *filter, const pg_uuid_t *key);
@@ -193,7 +194,7 @@ bool
 filter_begin(FilterUse use, int64 keys)
 {
 	DatabaseShared *shared = shared_mine();
-	uint64		lines = Max(1, keys * BITS_PER_KEY / LINE_BITS);
+	uint64		lines = lines_for(keys);
 	dsa_pointer piece;
 	char	   *address;
 
@@ -272,6 +273,17 @@ filter_is_there(RingKind kind, int segment, const Segment *state)
 	return memory != NULL && is_for(&filters_of(shared_mine())->segments[kind][segment], state);
 }
 
+/*
+ * Check whether the filter of a segment, if it has one, was made for at least half as
+ * many keys as this. One that was made before the first row is too small if the segment
+ * has outgrown its size; it then says of hardly any key that it is not there.
+ */
+bool
+filter_is_large_enough(RingKind kind, int segment, int64 keys)
+{
+	return memory != NULL && filters_of(shared_mine())->segments[kind][segment].lines >= lines_for(keys / 2);
+}
+
 /* Frees the filters of segments that have become something else. */
 void
 filters_forget_stale(const Rings *rings)
@@ -319,6 +331,13 @@ memory_size(void)
 	Size		size = (Size) outbox_filter_memory * 1024;
 
 	return size == 0 ? 0 : Max(size, dsa_minimum_size() + 1024 * 1024);
+}
+
+/* Returns how many lines a filter for a number of keys has. */
+static uint64
+lines_for(int64 keys)
+{
+	return Max(1, keys * BITS_PER_KEY / LINE_BITS);
 }
 
 /* Maps the memory for a process that allocates in it. */

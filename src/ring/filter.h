@@ -39,6 +39,7 @@ extern void filter_publish(FilterUse use, RingKind kind, int segment, uint64 tag
 extern void filter_keep(RingKind kind, int segment, uint64 old_tag, uint64 new_tag);
 extern void filter_abandon(FilterUse use);
 extern bool filter_is_there(RingKind kind, int segment, const Segment *state);
+extern bool filter_is_large_enough(RingKind kind, int segment, int64 keys);
 extern void filters_forget_stale(const Rings *rings);
 extern void filters_forget_all(DatabaseShared *shared);
 
