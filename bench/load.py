@@ -25,7 +25,7 @@ def run(rival, seconds, synchronous="on", **options):
 
 def start(rival, seconds, synchronous="on", clients=CLIENTS, rate=None, variables=(), log=None, transactions=None):
     if rival.client:
-        command = [f"{PROGRAMS}/{rival.client}", conninfo(rival.server, rival.database), SOCKET, str(clients), str(seconds)]
+        command = [f"{PROGRAMS}/{rival.client}", conninfo(rival.server, rival.database), SOCKET, str(clients), str(seconds), *rival.client_mode]
     else:
         command = ["pgbench", "-n", "-M", "prepared", "-h", host(rival.server), "-U", "postgres", "-f", rival.file(rival.caller),
                    "-c", str(clients), "-j", str(min(2, clients))]

@@ -28,6 +28,7 @@ class Rival:
     database: str
     caller: str = "caller.sql"  # for pgbench
     client: str = ""            # a program that is caller and relay in one, instead
+    client_mode: tuple = ()
     setup: tuple = ("setup.sql",)
     relay: tuple = ()           # command
     ticker: bool = False        # pgqd runs beside the relay
@@ -55,6 +56,8 @@ def table(title, database, **more):
 
 
 FLOOR = Rival("round-trip floor: three SELECT 1", "floor", "floor", setup=(), delivers=False)
+FLOOR_OF_CLIENT = Rival("round-trip floor, by the client of NServiceBus' shape", "floor", "floor", setup=(), delivers=False,
+                        client="nservicebus_client", client_mode=("floor",))
 BUSINESS = Rival("business transaction alone", "floor", "floor", setup=(), delivers=False, caller="business.sql")
 
 OUTBOX = outbox("outbox")
@@ -79,7 +82,7 @@ GRAPHILE = Rival("graphile-worker", "graphile_worker", "graphile_worker", setup=
 PG_BOSS = Rival("pg-boss", "pg_boss", "pg_boss", setup=("setup.sql",),
                 relay=("node", NODE + "/pg_boss.mjs", "{host}", "{database}", "{socket}"), needs="node")
 
-ALL = (FLOOR, BUSINESS, OUTBOX, TOGETHER, STATEMENT, PIPELINED, MANY, UNDISPATCHED, OUTBOX_BESIDE_OPEN, POLLED, NOTIFIED,
+ALL = (FLOOR, FLOOR_OF_CLIENT, BUSINESS, OUTBOX, TOGETHER, STATEMENT, PIPELINED, MANY, UNDISPATCHED, OUTBOX_BESIDE_OPEN, POLLED, NOTIFIED,
        UNRELAYED, POLLED_BESIDE_OPEN, NSERVICEBUS, PGQ, LOGICAL, GRAPHILE, PG_BOSS)
 
 
