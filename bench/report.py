@@ -110,8 +110,21 @@ def comparisons(run):
         yield both(run, f"Whole job over that of: {rival.title}", OUTBOX, rival.title, "whole")
     for rival in (rivals.POLLED, rivals.NSERVICEBUS):
         yield both(run, f"Whole job with one SELECT over that of: {rival.title}", rivals.TOGETHER.title, rival.title, "whole")
+    for rival in (rivals.OUTBOX, rivals.TOGETHER):
+        yield (f"{rival.title[0].upper()}{rival.title[1:]}, over NServiceBus' shape: each as a share of the floor of its own client",
+               *(over_own_floors(run, part, rival) for part in (ON, OFF)))
     yield both(run, "Whole job beside an open transaction over that without: outbox", rivals.OUTBOX_BESIDE_OPEN.title, OUTBOX, "whole")
     yield both(run, "The same: hand-written table", rivals.POLLED_BESIDE_OPEN.title, rivals.POLLED.title, "whole")
+
+
+def over_own_floors(run, part, rival):
+    """The client of NServiceBus' shape is no pgbench, and has a higher floor."""
+    theirs, client = rivals.NSERVICEBUS.title, rivals.FLOOR_OF_CLIENT.title
+    if not run.has(part, rival.title, FLOOR, theirs, client):
+        return None
+    our_shares = [a / b for a, b in zip(run.values(part, rival.title, "whole"), run.values(part, FLOOR, "callers"))]
+    their_shares = [a / b for a, b in zip(run.values(part, theirs, "whole"), run.values(part, client, "callers"))]
+    return ratio(our_shares, their_shares)
 
 
 def both(run, name, series, base, figure):
