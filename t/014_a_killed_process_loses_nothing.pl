@@ -59,7 +59,7 @@ sub backend
 	  || $node->sql(q{SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'load%' LIMIT 1});
 }
 
-survives('dispatcher killed', sub { kill 'KILL', $node->dispatcher });
+survives('dispatcher killed', sub { $node->kill_dispatcher });
 survives('session killed', sub { kill 'KILL', backend() });
 survives('dispatcher terminated', sub { kill 'TERM', $node->dispatcher });
 survives('launcher killed', sub {
@@ -72,7 +72,7 @@ survives('postmaster killed', sub {
 });
 survives('Redis and dispatcher killed', sub {
 		$redis->kill9;
-		kill 'KILL', $node->dispatcher;
+		$node->kill_dispatcher;
 		$redis->start;
 });
 survives('fast stop', sub { $node->stop('fast'); $node->start });

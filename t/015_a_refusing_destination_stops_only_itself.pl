@@ -48,7 +48,7 @@ is($node->status('redis_state'), 'up', 'Redis itself is not to blame');
 $node->restart;
 enqueue(7, 7);
 eventually { $redis->count('good') == 7 } 'after a restart other destinations go on';
-kill 'KILL', $node->dispatcher;
+$node->kill_dispatcher;
 eventually { $node->answers } 'the server is back after a crash';
 enqueue(8, 8);
 eventually { $redis->count('good') == 8 } 'after a crash other destinations go on';

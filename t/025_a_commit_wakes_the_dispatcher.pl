@@ -113,7 +113,7 @@ $sent++;
 $node->restart;
 $redis->start;
 eventually { $redis->count('d') == $sent } 'what waits at a start is sent';
-kill 'KILL', $node->dispatcher;
+$node->kill_dispatcher;
 eventually { $node->answers } 'after a crash';
 arrives('... too', q{SELECT outbox_enqueue('d', 'x')});
 

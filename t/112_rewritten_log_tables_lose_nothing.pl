@@ -69,7 +69,7 @@ enqueue(8000);
 wait_until { $redis->count('d') > $count + 100 };
 $redis->pause;
 $node->sql("VACUUM FULL $_") foreach log_tables();
-kill 'KILL', $node->dispatcher;
+$node->kill_dispatcher;
 $redis->resume;
 eventually { $node->answers } 'the server is back after a crash';
 eventually { $redis->count('d') >= $sent } 'a window whose dispatcher was killed is sent to its end';

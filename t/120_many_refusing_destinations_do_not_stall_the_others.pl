@@ -81,7 +81,7 @@ foreach my $n (2 .. 20)
 }
 enqueue(21, $both);
 eventually { $redis->count('good') == 21 } '... nor behind another lot';
-kill 'KILL', $node->dispatcher;
+$node->kill_dispatcher;
 eventually { $node->answers } 'the server is back after a crash';
 enqueue(22, $both);
 eventually { $redis->count('good') == 22 } '... and other destinations go on';

@@ -48,7 +48,7 @@ eventually { marked() eq 'a1' } 'a record is marked';
 
 my $locker = stop_before_marking('b1', 'b2');
 is(marked(), 'a1', '... and not marked');
-kill 'KILL', $node->dispatcher;
+$node->kill_dispatcher;
 eventually { marked() eq 'a1 b1 b2' } 'the dispatcher is killed: they are marked';
 forget($locker);
 is(bodies(), 'a1 b1 b2', '... and not sent again');
@@ -109,7 +109,7 @@ foreach my $round (1 .. 6)
 	}
 	else
 	{
-		kill 'KILL', $node->dispatcher;
+		$node->kill_dispatcher;
 		wait_until { $node->sql('SELECT 1') == 1 };
 	}
 	eval { $_->stop } foreach @loads;

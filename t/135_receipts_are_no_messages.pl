@@ -118,7 +118,7 @@ is($node->sql("SELECT count(*) FROM ($log) l", 'later'), 0, '... and no message'
 
 # A dispatcher that was killed begins where the newest window says.
 handle("n$_", 1, 'told') foreach 1 .. 5;
-kill 'KILL', $node->dispatcher;
+$node->kill_dispatcher;
 eventually { $node->dispatcher && all_is_propagated() } 'a killed dispatcher has a successor that propagates what is left';
 
 done_testing();

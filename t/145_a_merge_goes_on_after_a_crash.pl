@@ -104,17 +104,8 @@ FROM outbox.ring WHERE ring = 'history' AND state = 'filling'
 END
 }
 
-# Kills the dispatcher, and waits until the server has noticed: until then it answers.
-sub kill_dispatcher
-{
-	my $before = $node->log_position;
-	kill 'KILL', $node->dispatcher;
-	wait_until { $node->log_since($before) =~ /all server processes terminated/ } or die 'the server notices nothing';
-	return;
-}
-
 my %crashes = (
-	'dispatcher killed' => \&kill_dispatcher,
+	'dispatcher killed' => sub { $node->kill_dispatcher },
 	'immediate stop' => sub { $node->stop('immediate'); $node->start },
 	'fast stop' => sub { $node->stop('fast'); $node->start },
 );

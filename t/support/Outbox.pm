@@ -280,6 +280,17 @@ sub dispatcher
 	return $pids[0];
 }
 
+# Kills a dispatcher, and waits until the postmaster knows: from then on the server does
+# not accept connections before it has recovered.
+sub kill_dispatcher
+{
+	my ($self) = @_;
+	my $log = $self->log_position;
+
+	kill 'KILL', $self->dispatcher;
+	return wait_until { $self->log_since($log) =~ /was terminated by signal 9/ };
+}
+
 # The process id of the bookkeeper (of this database, in this state); '' if there is none.
 sub bookkeeper
 {
