@@ -31,7 +31,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/publish/loss.h"
+#include "bgworker/publish/loss_note.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/report.h"
 #include "bgworker/transaction.h"

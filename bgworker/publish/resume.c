@@ -5,14 +5,14 @@
  * Called by redis_session.c on every connection. The fence may be gone, or name
  * a window that has been removed, or one that this database never opened. In
  * that case everything that is in the log is sent again, unless
- * outbox.redis_data_loss says otherwise; what may be missing is noted (loss.c).
+ * outbox.redis_data_loss says otherwise; what may be missing is noted (loss_note.c).
  */
 #include "postgres.h"
 
 #include "utils/timestamp.h"
 
 #include "bgworker/publish/fence.h"
-#include "bgworker/publish/loss.h"
+#include "bgworker/publish/loss_note.h"
 #include "bgworker/publish/resume.h"
 #include "src/settings.h"
 

@@ -29,7 +29,7 @@
 
 #include "src/api/endpoint_view.h"
 #include "src/limits.h"
-#include "src/record/duplicates.h"
+#include "src/record/duplicate_count.h"
 #include "src/record/endpoint.h"
 #include "src/record/owner.h"
 #include "src/record/record_table.h"
@@ -239,7 +239,7 @@ put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
 	isnull[3] = endpoint->dedup_store == NULL;
 	values[3] = IntervalPGetDatum(interval_of(endpoint->store_retention));
 	values[4] = Int64GetDatum(total->records);
-	isnull[5] = !duplicates_of(endpoint->name, &duplicates);
+	isnull[5] = !duplicate_count_of(endpoint->name, &duplicates);
 	values[5] = Int64GetDatum((int64) duplicates);
 	isnull[6] = total->oldest == 0;
 	values[6] = TimestampTzGetDatum(total->oldest);

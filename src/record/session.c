@@ -25,7 +25,7 @@
 
 #include "src/kill_point.h"
 #include "src/log/log.h"
-#include "src/record/duplicates.h"
+#include "src/record/duplicate_count.h"
 #include "src/record/durable.h"
 #include "src/record/session.h"
 
@@ -101,7 +101,7 @@ session_begin(const Endpoint *endpoint, const char *msgid)
 	{
 		durable_wait(&look);
 		session->phase = PHASE_DUPLICATE;
-		duplicates_count(session->name.endpoint);
+		duplicate_count_add(session->name.endpoint);
 		return false;
 	}
 	session->phase = PHASE_OPEN;
@@ -220,7 +220,7 @@ open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
 static void
 refuse_claimed(const RecordName *name, const RecordLook *winner)
 {
-	duplicates_count(name->endpoint);
+	duplicate_count_add(name->endpoint);
 	if (IsolationUsesXactSnapshot() &&
 		(!TransactionIdIsValid(winner->xmin) || XidInMVCCSnapshot(winner->xmin, GetTransactionSnapshot())))
 		ereport(ERROR,

@@ -1,5 +1,5 @@
 /*
- * loss.c
+ * loss_note.c
  *		Notes what Redis has lost and is no longer in the log.
  *
  * Called by resume.c and position.c in an open transaction. A loss is kept in
@@ -11,7 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/publish/loss.h"
+#include "bgworker/publish/loss_note.h"
 #include "bgworker/transaction.h"
 
 static void keep_loss(TimestampTz before);

@@ -1,5 +1,5 @@
 /*
- * duplicates.c
+ * duplicate_count.c
  *		Counts the duplicates that were refused, in all and for each endpoint.
  *
  * Called by session.c, and by endpoint_view.c for outbox.endpoints. The counters
@@ -12,14 +12,14 @@
 
 #include "common/hashfn.h"
 
-#include "src/record/duplicates.h"
+#include "src/record/duplicate_count.h"
 #include "src/shared.h"
 
 static EndpointCounter *find_counter(DatabaseShared *shared, const char *endpoint, bool create);
 
 /* Counts one duplicate of an endpoint. */
 void
-duplicates_count(const char *endpoint)
+duplicate_count_add(const char *endpoint)
 {
 	DatabaseShared *shared = shared_mine();
 	EndpointCounter *counter;
@@ -34,7 +34,7 @@ duplicates_count(const char *endpoint)
 
 /* Sets how many duplicates an endpoint had. Returns false if that is not known. */
 bool
-duplicates_of(const char *endpoint, uint64 *count)
+duplicate_count_of(const char *endpoint, uint64 *count)
 {
 	DatabaseShared *shared = shared_mine();
 	EndpointCounter *counter = shared ? find_counter(shared, endpoint, false) : NULL;
