@@ -139,10 +139,11 @@ sub die_at
 	my $turn = 0;
 	my $live = $point =~ /^record_retired/ ? 'rest' : 'burst';
 
+	# Quiet segments have their filters from the time when they were written, unless the
+	# server was down. It must not die before it is down, so it is stopped first.
+	$self->{node}->stop('immediate') if $point =~ /^filter_/;
 	arm($self->{node}, $point, $manner, $pass);
-
-	# Quiet segments have their filters from the time when they were written, unless the server was down.
-	$self->{node}->restart if $point =~ /^filter_/;
+	$self->{node}->start(fail_ok => 1) if $point =~ /^filter_/;
 	ok(wait_until { $self->$live("$manner $point", $turn++); fired($self->{node}) },
 		"$manner, pass $pass: $point")
 	  or return;
