@@ -65,4 +65,6 @@ def probe(rival, relay, count, seconds, *pace):
     if done.returncode != 0:
         raise rivals.CannotRun(done.stderr.strip())
     delays = [float(line) for line in done.stdout.split()[FIRST:]]
+    if not delays:
+        raise rivals.CannotRun("none of its messages was in Redis in time")
     return {"p50": percentile(delays, 0.5), "p99": percentile(delays, 0.99), "worst": max(delays), "samples": len(delays)}
