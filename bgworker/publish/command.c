@@ -47,7 +47,7 @@ typedef struct Group
 	int			maxlen;
 	bool		has_cause;
 	bool		has_headers;
-	StringInfoData names;		/* if they have headers; as they are sent */
+	StringInfoData names;		/* as they are sent */
 } Group;
 
 static Command page_command;
@@ -183,11 +183,17 @@ begin_group(const Message *message, const Destination *destination, int maxlen, 
 	add_argument(no_count, COUNT_DIGITS);
 	group.count_at = command->arguments.len - COUNT_DIGITS - strlen("\r\n");
 	entry_write_text(destination && destination->stream ? destination->stream : message->dest, add_bytes, NULL);
-	add_number(is_alike ? 0 : entry_count_fields(message) / 2);
-	if (!is_alike)
+	if (is_alike)
+		add_number(0);
+	else
 	{
+		int			fields = entry_count_fields(message) / 2;
+
+		add_number(fields);
 		add_number(maxlen);
-		entry_write(message, ENTRY_NAMES, add_bytes, NULL);
+		collect_names(message, &group.names);
+		appendBinaryStringInfo(&command->arguments, group.names.data, group.names.len);
+		command->narguments += fields;
 	}
 
 	group.n = 0;
@@ -196,8 +202,6 @@ begin_group(const Message *message, const Destination *destination, int maxlen, 
 	group.maxlen = maxlen;
 	group.has_cause = message->cause != NULL;
 	group.has_headers = message->headers != NULL;
-	if (group.has_headers && !is_alike)
-		collect_names(message, &group.names);
 }
 
 /* Writes how many messages the group has, if there is one. */
