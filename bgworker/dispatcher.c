@@ -19,14 +19,14 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/deferral.h"
-#include "bgworker/defer/destination.h"
-#include "bgworker/defer/return.h"
+#include "bgworker/defer/destination_settings.h"
+#include "bgworker/defer/due_messages.h"
 #include "bgworker/housekeeping.h"
 #include "bgworker/instance.h"
 #include "bgworker/process.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
-#include "bgworker/publish/inheritance.h"
+#include "bgworker/publish/copied_messages.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
@@ -242,7 +242,7 @@ load_instance(void)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
-		inheritance_skip_foreign(&position, &instance);
+		copied_messages_skip_foreign(&position, &instance);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position.first_window);
 		ereport(LOG, (errmsg("outbox: this database is a copy; pending messages are sent by its original")));
@@ -275,7 +275,7 @@ look_for_messages(void)
 
 	pause_between_windows();
 	if (position_is_caught_up(&position) && redis_session_is_open() && !destination_all_paused())
-		opened = return_due_messages();
+		opened = due_messages_return();
 	if (position_open_window(&position))
 	{
 		window_pace_note(position.opened.messages - before);
@@ -335,7 +335,7 @@ publish(void)
 			break;
 		KILL_POINT("window_advanced");
 		if (position_is_caught_up(&position))
-			return_end_probes();
+			due_messages_end_probes();
 		ConditionVariableBroadcast(&shared->progress);
 		requests_attend();
 	}
@@ -426,6 +426,6 @@ ms_until_due(void)
 	ms = Min(ms, housekeeping_ms_until_due(&position));
 	ms = Min(ms, propagation_ms_until_due(&position));
 	if (redis_session_is_open() && !destination_all_paused())
-		ms = Min(ms, return_ms_until_due());
+		ms = Min(ms, due_messages_ms_until());
 	return ms;
 }

@@ -9,7 +9,7 @@
  * another copy was first (heir.c).
  *
  * Each message names the database that it was enqueued in, by which
- * inheritance.c finds those of the original.
+ * copied_messages.c finds those of the original.
  */
 #include "postgres.h"
 

@@ -19,7 +19,7 @@
 #include "storage/lock.h"
 
 #include "bgworker/defer/deferral.h"
-#include "bgworker/defer/destination.h"
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/process.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/redis_state.h"

@@ -998,7 +998,7 @@ inline defer_at_last()
 }
 #endif
 
-/* return_due_messages(): return_waiting() of one, the probe, or of all the rest. */
+/* due_messages_return(): return_waiting() of one, the probe, or of all the rest. */
 inline return_due()
 {
 	returns++;
@@ -1032,7 +1032,7 @@ inline return_due()
 	i = 0
 }
 
-/* return_ms_until_due(). How often D is tried in vain is bounded. */
+/* due_messages_ms_until(). How often D is tried in vain is bounded. */
 #define RETURN_IS_DUE	(waiting != 0 && (blocked == BLOCKED_DRAINING || \
 							(blocked == BLOCKED_WAITING && is_due && (!broken || probes > 0))))
 #ifdef RETURN_WHILE_WINDOW_OPEN
@@ -1424,7 +1424,7 @@ publish:
 				published = (published > sent -> published : sent);
 				if
 				:: CAUGHT_UP && blocked == BLOCKED_PROBING ->
-					/* return_end_probes() */
+					/* due_messages_end_probes() */
 					blocked = (waiting != 0 -> BLOCKED_DRAINING : UNBLOCKED)
 				:: else
 				fi } };

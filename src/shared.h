@@ -65,19 +65,19 @@ typedef struct DispatcherReport
 } DispatcherReport;
 
 /* A table that the bookkeeper leaves alone for a while because work on it did not end. */
-typedef struct LeftAlone
+typedef struct QuarantinedTable
 {
 	Oid			table;
 	TimestampTz until;			/* by clock_now() */
-} LeftAlone;
+} QuarantinedTable;
 
 /*
  * A table is left alone where a process has ended, and the next process is
  * started BOOKKEEPER_RESTART_MS later: so no more can be left alone at one time.
  */
-#define LEFT_ALONE_S	60
+#define TABLE_QUARANTINE_S	60
 #define BOOKKEEPER_RESTART_MS	1000
-#define LEFT_ALONE		(LEFT_ALONE_S * 1000 / BOOKKEEPER_RESTART_MS + 1)
+#define QUARANTINED_TABLES		(TABLE_QUARANTINE_S * 1000 / BOOKKEEPER_RESTART_MS + 1)
 
 /*
  * What the dispatcher and its bookkeeper, which works on custom record tables,
@@ -98,7 +98,7 @@ typedef struct Bookkeeping
 	TimestampTz busy_since;
 	Oid			ended_at;		/* table at which one was ended last; its
 								 * successor begins with those behind it */
-	LeftAlone	left_alone[LEFT_ALONE];
+	QuarantinedTable quarantined[QUARANTINED_TABLES];
 } Bookkeeping;
 
 /* Endpoints of a database that have a counter of their own. */

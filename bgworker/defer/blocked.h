@@ -8,7 +8,7 @@
 #include "lib/ilist.h"
 #include "lib/pairingheap.h"
 
-#include "bgworker/defer/destination.h"
+#include "bgworker/defer/destination_settings.h"
 #include "src/limits.h"
 
 /* State of a destination that has refused a message. */

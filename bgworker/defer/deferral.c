@@ -18,7 +18,7 @@
  * A message whose body cannot be read waits without it; its row names the row
  * of the log that has the body.
  *
- * Due messages go back to the log (return.c). A row stays here as a tombstone
+ * Due messages go back to the log (due_messages.c). A row stays here as a tombstone
  * until the log segment of its last original is emptied: a window that is read
  * again is sent without the originals, but with the row that was returned last.
  *
@@ -38,7 +38,7 @@
 
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
-#include "bgworker/defer/destination.h"
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/probe_pace.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/transaction.h"

@@ -2,7 +2,7 @@
  * probe_pace.c
  *		When destinations that refuse messages may be tried again.
  *
- * Called by deferral.c and return.c. With thousands of destinations that refuse
+ * Called by deferral.c and due_messages.c. With thousands of destinations that refuse
  * messages a probe is always due, so refused probes are limited to a fixed
  * share of the dispatcher's time.
  */

@@ -2,7 +2,7 @@
  * tally.c
  *		How many messages are deferred, scheduled and dead, for the views.
  *
- * deferral.c and return.c count in memory every change that they make to
+ * deferral.c and due_messages.c count in memory every change that they make to
  * outbox.deferred; the counts are read from the table whenever others may have
  * changed it.
  */
@@ -12,7 +12,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/blocked.h"
-#include "bgworker/defer/destination.h"
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/report.h"
 #include "src/problem.h"

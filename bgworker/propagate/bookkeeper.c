@@ -22,9 +22,9 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process.h"
-#include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marking.h"
 #include "bgworker/propagate/table_expiry.h"
+#include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
@@ -65,7 +65,7 @@ outbox_bookkeeper_main(Datum database)
 	process_take_role(LOCK_CLASS_BOOKKEEPER);
 	register_bookkeeper();
 	marking_init();
-	left_alone_init();
+	table_quarantine_init();
 	KILL_POINT("bookkeeper_registered");
 
 	for (;;)

@@ -19,12 +19,12 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/marked_table.h"
 #include "bgworker/propagate/marking.h"
-#include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/receipts.h"
 #include "bgworker/propagate/table_mark.h"
+#include "bgworker/propagate/table_pace.h"
+#include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -131,7 +131,7 @@ list_tables(int64 start_at, int64 to_mark)
 		expect_repetition();
 	transaction_commit();
 	if (listed < 0)
-		marked_table_put_last(left_alone_ended_at());
+		marked_table_put_last(table_quarantine_ended_at());
 	listed = to_mark;
 	return true;
 }

@@ -28,8 +28,8 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process.h"
-#include "bgworker/propagate/left_alone.h"
 #include "bgworker/propagate/supervision.h"
+#include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
@@ -235,7 +235,7 @@ leave_where_it_ended(void)
 
 	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
 	if (OidIsValid(books->busy_with))
-		left_alone_add(books, books->busy_with);
+		table_quarantine_add(books, books->busy_with);
 	LWLockRelease(shared_mine()->lock);
 }
 
@@ -253,7 +253,7 @@ end_if_hanging(void)
 		TimestampDifferenceExceeds(shared->books.busy_since, clock_now(), HANGING_MS);
 	if (hangs)
 	{
-		left_alone_add(&shared->books, table);
+		table_quarantine_add(&shared->books, table);
 		ending = shared->books.pid;
 		ending_since = clock_now();
 	}
@@ -262,7 +262,7 @@ end_if_hanging(void)
 		return;
 	ereport(LOG,
 			(errmsg("outbox: a statement on record table %u does not end; ending the bookkeeper", table),
-			 errdetail("The table is left alone for %d s.", LEFT_ALONE_S)));
+			 errdetail("The table is left alone for %d s.", TABLE_QUARANTINE_S)));
 	TerminateBackgroundWorker(handle);
 }
 

@@ -14,9 +14,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/propagate/left_alone.h"
-#include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/table_expiry.h"
+#include "bgworker/propagate/table_pace.h"
+#include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -74,7 +74,7 @@ table_expiry_begin(void)
 		MemoryContextSwitchTo(caller);
 	}
 	transaction_commit();
-	put_last(left_alone_ended_at());
+	put_last(table_quarantine_ended_at());
 }
 
 /*

@@ -28,7 +28,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
 
-#include "bgworker/propagate/left_alone.h"
+#include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -69,7 +69,7 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 		work->endpoint = find_endpoint(endpoint);
 		if (work->endpoint)
 		{
-			left_alone_check(work->endpoint->mapping.table);
+			table_quarantine_check(work->endpoint->mapping.table);
 			begin_time_limit(work->endpoint->mapping.table);
 			if (open_table(work))
 			{

@@ -11,7 +11,7 @@
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
 
-#include "bgworker/defer/destination.h"
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/command.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/release.lua.h"

@@ -24,9 +24,9 @@
 #include "src/compat.h"
 #include "src/log/window.h"
 #include "src/shared.h"
-#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
+#include "src/table/row.h"
 
 /* Columns of window_N. */
 enum

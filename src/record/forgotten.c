@@ -47,9 +47,9 @@
 #include "src/kill_point.h"
 #include "src/record/forgotten.h"
 #include "src/shared.h"
-#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
+#include "src/table/row.h"
 
 /* Columns of outbox.forgotten. */
 enum

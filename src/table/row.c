@@ -23,9 +23,9 @@
 #include "utils/snapmgr.h"
 
 #include "src/compat.h"
-#include "src/table/row.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
+#include "src/table/row.h"
 
 static void check_table(Relation table);
 static HeapTuple form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull);

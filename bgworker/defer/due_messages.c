@@ -1,5 +1,5 @@
 /*
- * return.c
+ * due_messages.c
  *		Returns deferred messages to the log when their time has come.
  *
  * Called by the dispatcher, only when no window is unpublished, so that they
@@ -24,8 +24,8 @@
 
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
+#include "bgworker/defer/due_messages.h"
 #include "bgworker/defer/probe_pace.h"
-#include "bgworker/defer/return.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -92,13 +92,13 @@ static bool read_body(Message *message, FullTransactionId log_tx);
  * whether any message was returned.
  */
 bool
-return_due_messages(void)
+due_messages_return(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		returned;
 	char		error[256];
 
-	if (return_ms_until_due() > 0 || !transaction_begin("returning deferred messages"))
+	if (due_messages_ms_until() > 0 || !transaction_begin("returning deferred messages"))
 		return false;
 	if (!try_return(now, &returned, error, sizeof(error)))
 	{
@@ -120,7 +120,7 @@ return_due_messages(void)
  * deferred again were accepted.
  */
 void
-return_end_probes(void)
+due_messages_end_probes(void)
 {
 	Blocked    *blocked;
 
@@ -135,9 +135,9 @@ return_end_probes(void)
 	}
 }
 
-/* Returns how long until return_due_messages() has something to do. */
+/* Returns how long until due_messages_return() has something to do. */
 long
-return_ms_until_due(void)
+due_messages_ms_until(void)
 {
 	const Blocked *blocked = blocked_next_due();
 	long		ms = PG_INT32_MAX;

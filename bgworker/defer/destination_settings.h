@@ -1,9 +1,9 @@
 /*
- * destination.h
+ * destination_settings.h
  *		The settings of destinations that have any.
  */
-#ifndef OUTBOX_DESTINATION_H
-#define OUTBOX_DESTINATION_H
+#ifndef OUTBOX_DESTINATION_SETTINGS_H
+#define OUTBOX_DESTINATION_SETTINGS_H
 
 #include "utils/hsearch.h"
 
@@ -25,4 +25,4 @@ extern HTAB *destination_make_table(const char *name, MemoryContext memory, Size
 extern void *destination_look_up(HTAB *table, const text *dest);
 extern void destination_key(const text *dest, char *key);
 
-#endif							/* OUTBOX_DESTINATION_H */
+#endif							/* OUTBOX_DESTINATION_SETTINGS_H */

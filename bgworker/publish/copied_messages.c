@@ -1,5 +1,5 @@
 /*
- * inheritance.c
+ * copied_messages.c
  *		Which messages of a copied database are ours to send.
  *
  * Called by the dispatcher of a copy when it starts for the first time. Each
@@ -15,7 +15,7 @@
 #include "utils/syscache.h"
 
 #include "bgworker/heir.h"
-#include "bgworker/publish/inheritance.h"
+#include "bgworker/publish/copied_messages.h"
 #include "src/log/log.h"
 
 #define FIRST_SIZE	1024
@@ -44,7 +44,7 @@ static bool note_own(TupleTableSlot *row, int segment, void *arg);
  * any other transaction that ends later than younger ones.
  */
 void
-inheritance_skip_foreign(Position *position, const Instance *instance)
+copied_messages_skip_foreign(Position *position, const Instance *instance)
 {
 	WindowRows	none = {0};
 	OwnTransactions own = {.size = FIRST_SIZE, .instance = instance};

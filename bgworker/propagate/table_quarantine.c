@@ -1,5 +1,5 @@
 /*
- * left_alone.c
+ * table_quarantine.c
  *		Custom record tables on which a statement did not end.
  *
  * The dispatcher adds a table when it ends a bookkeeper that works on it
@@ -12,14 +12,14 @@
 
 #include "utils/inval.h"
 
-#include "bgworker/propagate/left_alone.h"
+#include "bgworker/propagate/table_quarantine.h"
 #include "src/clock.h"
 
 static void release_altered(Datum arg, Oid table);
 
 /* Prepares for use; called once, when the bookkeeper starts. */
 void
-left_alone_init(void)
+table_quarantine_init(void)
 {
 	CacheRegisterRelcacheCallback(release_altered, (Datum) 0);
 }
@@ -31,40 +31,40 @@ left_alone_init(void)
  * exclusively.
  */
 void
-left_alone_add(Bookkeeping *books, Oid table)
+table_quarantine_add(Bookkeeping *books, Oid table)
 {
-	LeftAlone  *place = &books->left_alone[0];
+	QuarantinedTable *place = &books->quarantined[0];
 
-	for (int i = 1; i < LEFT_ALONE && place->table != table; i++)
+	for (int i = 1; i < QUARANTINED_TABLES && place->table != table; i++)
 	{
-		if (books->left_alone[i].table == table || books->left_alone[i].until < place->until)
-			place = &books->left_alone[i];
+		if (books->quarantined[i].table == table || books->quarantined[i].until < place->until)
+			place = &books->quarantined[i];
 	}
 	place->table = table;
-	place->until = clock_now() + LEFT_ALONE_S * USECS_PER_SEC;
+	place->until = clock_now() + TABLE_QUARANTINE_S * USECS_PER_SEC;
 	books->ended_at = table;
 	books->busy_with = InvalidOid;
 }
 
 /* Raises an error if a statement on this table did not end a while ago. */
 void
-left_alone_check(Oid table)
+table_quarantine_check(Oid table)
 {
 	DatabaseShared *shared = shared_mine();
 	TimestampTz until = 0;
 
 	LWLockAcquire(shared->lock, LW_SHARED);
-	for (int i = 0; i < LEFT_ALONE; i++)
+	for (int i = 0; i < QUARANTINED_TABLES; i++)
 	{
-		if (shared->books.left_alone[i].table == table)
-			until = Max(until, shared->books.left_alone[i].until);
+		if (shared->books.quarantined[i].table == table)
+			until = Max(until, shared->books.quarantined[i].until);
 	}
 	LWLockRelease(shared->lock);
 	if (until > clock_now())
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("a statement on the table did not end"),
-				 errdetail("A trigger may hang, so the table is left alone for %d s.", LEFT_ALONE_S)));
+				 errdetail("A trigger may hang, so the table is left alone for %d s.", TABLE_QUARANTINE_S)));
 }
 
 /*
@@ -72,7 +72,7 @@ left_alone_check(Oid table)
  * statement there did not end.
  */
 Oid
-left_alone_ended_at(void)
+table_quarantine_ended_at(void)
 {
 	Oid			table;
 
@@ -92,10 +92,10 @@ release_altered(Datum arg, Oid table)
 	DatabaseShared *shared = shared_mine();
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < LEFT_ALONE; i++)
+	for (int i = 0; i < QUARANTINED_TABLES; i++)
 	{
-		if (shared->books.left_alone[i].table == table || !OidIsValid(table))
-			shared->books.left_alone[i].until = 0;
+		if (shared->books.quarantined[i].table == table || !OidIsValid(table))
+			shared->books.quarantined[i].until = 0;
 	}
 	LWLockRelease(shared->lock);
 }

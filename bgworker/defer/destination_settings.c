@@ -1,5 +1,5 @@
 /*
- * destination.c
+ * destination_settings.c
  *		The settings of destinations: stream, maximum length, paused.
  *
  * All are read when the dispatcher starts and when they were changed; command.c
@@ -12,7 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#include "bgworker/defer/destination.h"
+#include "bgworker/defer/destination_settings.h"
 
 static MemoryContext context;
 static HTAB *destinations;
