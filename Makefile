@@ -34,7 +34,7 @@ SHLIB_EXPORTS = src/exports.txt
 
 # These need no PGXS: most build in a copy, with what they install. Their scripts are given to the shell,
 # for a tree may lie where no program may run, or where files have no modes.
-COMMANDS = test demo bench bench-dedup bench-fairness bench-large torture schedules model fresh-roots lint format
+COMMANDS = test demo bench bench-dedup bench-fairness bench-instructions bench-large torture schedules model fresh-roots lint format
 
 # What else is asked for takes PGXS. What is missing is told in a sentence, for
 # make and the compiler only tell that it is.
@@ -78,6 +78,9 @@ bench-dedup:
 
 bench-fairness:
 	@sh bench/fairness
+
+bench-instructions:
+	@sh bench/instructions
 
 bench-large:
 	@sh bench/large
