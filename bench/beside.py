@@ -1,11 +1,12 @@
 """Callers beside a backlog that is sent: their throughput, and how long a transaction takes them.
 
 In each round it is measured twice, without and with a backlog of many messages in windows
-of 100,000, which the dispatcher sends meanwhile.
+of 100,000, which the dispatcher sends meanwhile. BENCH_BACKLOG says of how many.
 """
 import glob
 import os
 import time
+from dataclasses import replace
 from functools import partial
 
 import drain
@@ -19,9 +20,10 @@ LOG = FOLDER + "/callers"
 
 
 def steps(scale):
+    scale = replace(scale, backlog=int(os.environ.get("BENCH_BACKLOG", scale.backlog)))
     for _ in range(scale.rounds):
         yield Step("beside a backlog", "no backlog", scale.seconds + 1, partial(alone, scale), say)
-        yield Step("beside a backlog", f"a backlog of {scale.backlog:,}", scale.seconds + 2 + scale.backlog / 150_000,
+        yield Step("beside a backlog", f"a backlog of {scale.backlog:,}", scale.seconds + 2 + scale.backlog / 70_000,
                    partial(beside_backlog, scale), say)
 
 
@@ -48,7 +50,7 @@ def beside_backlog(scale):
         start = time.monotonic()
         figures = callers(scale.seconds)
         figures["sent_meanwhile"] = stream_length()
-        drain.wait_until(lambda: drain.pending(connection) == 0)
+        drain.wait_until(lambda: drain.pending(connection) == 0, patience=60 + scale.backlog / 50_000)
         return {**figures, "drained_after": time.monotonic() - start}
 
 

@@ -1,7 +1,7 @@
 """Compares what is in the business table with what has arrived in the stream.
 
 Each message names the number of its business row; a transaction with ten messages
-numbers them from there.
+numbers them from there. What a relay still owes when a turn ends arrives in its next turn.
 """
 from collections import Counter
 
@@ -22,6 +22,9 @@ return {last, table.concat(numbers, ' ')}
 """
 
 
+owed = {}  # by database: the messages of earlier turns that had not arrived when the relay ended
+
+
 def arrived():
     numbers, start = Counter(), "-"
     while True:
@@ -38,7 +41,24 @@ def committed(server, database, messages):
     return Counter(number + i for number, in rows for i in range(messages))
 
 
+def due(server, database, messages):
+    return committed(server, database, messages) + owed.get(database, Counter())
+
+
 def compare(server, database, messages=1):
     """Returns how many messages are missing, and how many are there that should not be."""
-    there, due = arrived(), committed(server, database, messages)
-    return (due - there).total(), (there - due).total()
+    there, wanted = arrived(), due(server, database, messages)
+    return (wanted - there).total(), (there - wanted).total()
+
+
+def carry_over(server, database, messages):
+    """What has not arrived yet is owed in the next turn."""
+    owed[database] = due(server, database, messages) - arrived()
+
+
+def forget_owed(database):
+    owed.pop(database, None)
+
+
+def count_owed(database):
+    return owed.get(database, Counter()).total()

@@ -3,13 +3,17 @@
 A run is a list of steps. A step measures one thing in one round, and rounds take turns, so
 that a minute in which the machine is slow falls on all alike. Parts:
 
-throughput  the whole job at full speed, until the last message is in Redis
 drain       a backlog, beside pipelined XADD
 delay       from commit to stream, idle and under load
 tradeoff    throughput and delay, by outbox.max_dispatch_delay
 beside      callers beside a backlog that is sent
 wal         what a transaction writes, also right after a checkpoint
+scaling     what several databases send, to one Redis or to two
+throughput  the whole job at full speed, until the last message is in Redis
 growth      costs as history, backlog, destinations, endpoints, clients, databases grow
+
+The order is on purpose: from the beginning of the run on a transaction is open in some
+databases, and in a full one it is ten minutes old when the throughput beside it is measured.
 """
 import json
 import os
@@ -23,13 +27,15 @@ import machine
 import plots
 import report
 import rivals
+import scaling
 import throughput
 import tradeoff
 import wal
 from progress import Progress
 from steps import SCALES, Results
 
-PARTS = {"throughput": throughput, "drain": drain, "delay": delay, "tradeoff": tradeoff, "beside": beside, "wal": wal, "growth": growth}
+PARTS = {"drain": drain, "delay": delay, "tradeoff": tradeoff, "beside": beside, "wal": wal, "scaling": scaling,
+         "throughput": throughput, "growth": growth}
 
 
 def main(folder, scale="full"):

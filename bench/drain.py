@@ -15,7 +15,6 @@ from steps import QUICK, Step
 
 LARGE, SMALL = 100_000, 50
 INTERVAL_MS = 10  # the shortest that outbox.poll_interval allows
-SLOW = (rivals.GRAPHILE, rivals.PG_BOSS)  # fewer messages are enough
 
 
 def steps(scale):
@@ -24,8 +23,9 @@ def steps(scale):
         yield Step("drain", "XADD, pipelined", 1, partial(xadd, scale.drain), say)
         yield Step("drain", "outbox, windows of 100,000", 1 + scale.drain / 120_000, partial(outbox, scale.drain, LARGE), say)
         yield Step("drain", "outbox, windows of about 50", 1 + small / SMALL * 0.012, partial(outbox, small, SMALL), say)
-        for rival in (rivals.POLLED, rivals.PGQ, rivals.LOGICAL, *(() if scale is QUICK else SLOW)):
-            yield Step("drain", rival.title, 1 + scale.drain / 80_000, partial(backlog_of, rival, scale.drain // 30 if rival in SLOW else scale.drain), say)
+        for rival in (rivals.POLLED, rivals.PGQ, rivals.LOGICAL, *(() if scale is QUICK else (rivals.GRAPHILE, rivals.PG_BOSS))):
+            messages = scale.drain // 30 if rival.slow else scale.drain
+            yield Step("drain", rival.title, 1 + messages / (2000 if rival.slow else 40_000), partial(backlog_of, rival, messages), say)
 
 
 def say(figures):

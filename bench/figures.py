@@ -2,8 +2,10 @@
 
 A machine is faster in one minute than in the next, so what is compared was measured in
 the same round, and what counts is the median of the rounds' ratios. Where the ratios
-differ by more from each other than their median does from 1, nothing is concluded.
+of the middle half of the rounds differ by more from each other than their median does from
+1, nothing is concluded, nor from fewer than three rounds.
 """
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -13,13 +15,15 @@ class Spread:
     median: float
     low: float
     high: float
+    middle: float   # from the first quartile to the third
 
     def conclusive(self):
-        return self.high - self.low <= abs(self.median - 1)
+        return self.middle <= abs(self.median - 1)
 
 
 def spread(values):
-    return Spread(statistics.median(values), min(values), max(values))
+    first, _, third = statistics.quantiles(values, method="inclusive") if len(values) > 2 else (0, 0, math.inf)
+    return Spread(statistics.median(values), min(values), max(values), third - first)
 
 
 def ratio(values, base):

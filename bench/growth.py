@@ -1,6 +1,7 @@
-"""What grows, and what callers notice of it: their throughput as a share of the round-trip
-floor's, with ten and a hundred times as much of one thing. Floor and outbox run one right
-after the other, in turn the one and the other first.
+"""What grows, and who notices: the callers' throughput as a share of the round-trip floor's, the
+CPU of dispatcher and Redis for a message, the WAL of a transaction, and the delay of a
+message on an idle server, with ten and a hundred times as much of one thing. Floor and
+outbox run one right after the other, in turn the one and the other first.
 """
 import time
 from dataclasses import dataclass, replace
@@ -9,11 +10,13 @@ from typing import Callable
 
 import load
 import rivals
-from drain import LARGE, fill
-from servers import connect, create_database, forget_streams, sql
+from delay import probe
+from drain import LARGE, fill, pending, wait_until
+from servers import connect, cpu_of, create_database, forget_streams, redis_pid, sql, wal_position
 from steps import QUICK, Step
 
 SECONDS = 1
+SAMPLES = 30    # messages whose delay is measured in a round
 SETTLED = """SELECT count(*) = 0 FROM outbox.ring WHERE ring <> 'log' AND
     (state IN ('sealed', 'filling', 'retired') OR compacted_into IS NOT NULL OR state = 'quiet' AND published_at IS NULL)"""
 
@@ -26,6 +29,7 @@ class Thing:
     caller: str = "caller.sql"
     seconds: float = 0  # that growing may take, all of it
     quick: bool = False
+    sends: bool = True  # while it is measured
 
 
 def grow_history(rival, have, want):
@@ -68,7 +72,7 @@ def grow_databases(rival, have, want):
 
 THINGS = (
     Thing("ids remembered", 10_000, grow_history, seconds=30),
-    Thing("messages pending", 10_000, grow_backlog, seconds=12),
+    Thing("messages pending", 10_000, grow_backlog, seconds=12, sends=False),
     Thing("destinations", 10, grow_destinations, "destinations.sql", quick=True),
     Thing("endpoints", 10, grow_endpoints, "endpoints.sql"),
     Thing("clients", 1, grow_clients, quick=True),
@@ -86,15 +90,15 @@ def steps(scale):
             want = thing.base * factor
             for number in range(scale.rounds):
                 grows = thing.seconds * factor / scale.factors[-1] if number == 0 else 0
-                yield Step(f"growth: {thing.name}", str(want), 2 * SECONDS + 0.5 + grows,
+                yield Step(f"growth: {thing.name}", str(want), 2 * SECONDS + (0.5 + SAMPLES * 0.015 if thing.sends else 0.5) + grows,
                            partial(measure, thing, rival, have if number == 0 else want, want, number), say)
             have = want
-        if thing is not THINGS[-1]:
-            yield Step(f"growth: {thing.name}", "end", 0.5, partial(leave, rival), lambda figures: "cleaned up")
+        yield Step(f"growth: {thing.name}", "end", 1, partial(leave, rival), lambda figures: "cleaned up")
 
 
 def say(figures):
-    return f"{figures['outbox']:.0f} transactions/s, {figures['outbox'] / figures['floor']:.2f} of the floor"
+    text = f"{figures['outbox']:.0f} transactions/s, {figures['outbox'] / figures['floor']:.2f} of the floor"
+    return text + (f", CPU of the dispatcher {figures['relay_cpu']:.2f} us, idle p50 {figures['p50']:.0f} us" if "p50" in figures else "")
 
 
 def measure(thing, rival, have, want, number):
@@ -104,10 +108,33 @@ def measure(thing, rival, have, want, number):
         thing.grow(rival, have, want)
         sql(rival.server, "postgres", "CHECKPOINT")
     clients = want if thing.name == "clients" else load.CLIENTS
-    pair = [rivals.FLOOR, rival] if number % 2 == 0 else [rival, rivals.FLOOR]
-    seconds = SECONDS + clients // 50  # connecting takes time, too
-    rates = {one: load.run(one, seconds, "off", clients=clients, variables=[("number_of", want)]).rate for one in pair}
-    return {"floor": rates[rivals.FLOOR], "outbox": rates[rival]}
+    options = {"seconds": SECONDS + clients // 50,  # connecting takes time, too
+               "synchronous": "off", "clients": clients, "variables": [("number_of", want)]}
+    figures = {}
+    for one in [rivals.FLOOR, rival] if number % 2 == 0 else [rival, rivals.FLOOR]:
+        figures |= measure_outbox(thing, rival, options) if one is rival else {"floor": load.run(one, **options).rate}
+    return figures
+
+
+def measure_outbox(thing, rival, options):
+    wal = wal_position(rival.server)
+    if not thing.sends:
+        done = load.run(rival, **options)
+        return {"outbox": done.rate, "wal": (wal_position(rival.server) - wal) / done.transactions}
+    forget_streams()
+    relay = rivals.Relay(rival)
+    pids, redis = relay.pids(), [redis_pid()]
+    at_relay, at_redis = cpu_of(pids), cpu_of(redis)
+    done = load.run(rival, **options)
+    wait_until_sent(rival)
+    figures = {"outbox": done.rate, "wal": (wal_position(rival.server) - wal) / done.transactions,
+               "relay_cpu": (cpu_of(pids) - at_relay) / done.transactions, "redis_cpu": (cpu_of(redis) - at_redis) / done.transactions}
+    return {**figures, "p50": probe(rival, relay, SAMPLES, SAMPLES * 0.1)["p50"]}
+
+
+def wait_until_sent(rival):
+    with connect(rival.server, rival.database) as connection:
+        wait_until(lambda: pending(connection) == 0)
 
 
 def leave(rival):

@@ -10,7 +10,7 @@ import sys
 
 import rivals
 from figures import ratio
-from report import FLOOR, OFF, ON, Run, in_order
+from report import OFF, ON, Run, in_order
 
 OURS, OTHERS = "#1f5fa8", "#b9c4cf"
 LINES = ("#1f5fa8", "#c4572e", "#3b8f4d", "#8457a8", "#a8871f", "#4d4d4d")
@@ -78,11 +78,12 @@ def gnuplot(path, height, script):
 
 
 def shares(run, part, figure, delivering):
+    """Without those whose transactions carry more than others'."""
     rows = []
-    wanted = {rival.title for rival in rivals.ALL if rival.delivers or not delivering}
+    wanted = {rival.title for rival in rivals.ALL if rival.messages == 1 and (rival.delivers or not delivering)}
     for title in in_order(run, part):
-        if title in wanted and title != FLOOR:
-            of = run.ratio(part, title, FLOOR, figure)
+        if title in wanted:
+            of = run.over_floor(part, title, figure)
             rows.append((title, of.median, of.low, of.high))
     return rows
 
@@ -96,16 +97,18 @@ def absolute(run, part, figure, skip=()):
     return rows
 
 
-def growth(run):
-    """Each thing's share of the floor, beside the one it had before it grew."""
+def growth(run, figure, base=None):
+    """For each thing, a figure or its ratio to another, beside what it was before that grew."""
     series = []
     for part in (name for name in run.parts if name.startswith("growth: ")):
         points, first = [], None
-        for level, pairs in run.parts[part].items():
-            of = ratio([pair["outbox"] for pair in pairs], [pair["floor"] for pair in pairs])
-            first = first or (int(level), of.median)
-            points.append((int(level) / first[0], of.median / first[1], of.low / first[1], of.high / first[1]))
-        series.append((f"{part[len('growth: '):]} ({first[0]:,} at 1)", points))
+        for level, rounds in run.parts[part].items():
+            if figure in rounds[0]:
+                of = ratio([one[figure] for one in rounds], [one[base] if base else 1 for one in rounds])
+                first = first or (int(level), of.median)
+                points.append((int(level) / first[0], of.median / first[1], of.low / first[1], of.high / first[1]))
+        if points:
+            series.append((f"{part[len('growth: '):]} ({first[0]:,} at 1)", points))
     return series
 
 
@@ -135,9 +138,9 @@ def draw(run, folder):
     if not shutil.which("gnuplot"):
         return
     for name, part in (("on", ON), ("off", OFF)):
-        bars(f"{folder}/callers-{name}.svg", f"Callers: transactions a second (synchronous_commit {name})",
+        bars(f"{folder}/callers-{name}.svg", f"Callers' throughput (synchronous_commit {name})",
              "share of the round-trip floor", shares(run, part, "callers", False))
-        bars(f"{folder}/whole-{name}.svg", f"Whole job, until drained: transactions a second (synchronous_commit {name})",
+        bars(f"{folder}/whole-{name}.svg", f"Throughput of the whole job, until drained (synchronous_commit {name})",
              "share of the round-trip floor", shares(run, part, "whole", True))
     bars(f"{folder}/drain.svg", "Draining a backlog", "messages a second", absolute(run, "drain", "rate"))
     bars(f"{folder}/delay-p50.svg", "From commit to stream, idle: median", "microseconds", absolute(run, "delay, idle", "p50"), True)
@@ -146,8 +149,13 @@ def draw(run, folder):
           "set logscale y\nset xrange [0:100]")
     lines(f"{folder}/tradeoff.svg", "Throughput for delay: callers at full speed", "median from commit to stream, ms", "share of the floor", tradeoff(run),
           "set yrange [0:*]\nset key bottom right inside")
-    lines(f"{folder}/growth.svg", "Callers' throughput as things grow, beside the one before", "times as many", "share of what it was", growth(run),
-          "set logscale x\nset xrange [0.9:120]\nset yrange [0:1.5]")
+    for name, title, *figures in (("growth", "Callers' throughput as things grow", "outbox", "floor"),
+                                  ("growth-cpu", "CPU of the dispatcher for a message as things grow", "relay_cpu"),
+                                  ("growth-delay", "From commit to stream, idle, as things grow", "p50")):
+        lines(f"{folder}/{name}.svg", title, "times as many", "share of what it was", growth(run, *figures),
+              "set logscale x\nset xrange [0.9:120]\nset yrange [0:*]")
+    bars(f"{folder}/several.svg", "Backlogs of several databases", "messages a second",
+         [(f"outbox, {row[0]}", *row[1:]) for row in absolute(run, "several databases", "rate")])
 
 
 def main(results, folder):

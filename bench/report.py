@@ -1,6 +1,6 @@
-"""Tables and plots of a run, in Markdown: report.py RESULTS.JSON [PAGE.MD]
+"""Tables and plots of a run, in Markdown: report.py RESULTS.JSON [PAGE.MD...]
 
-With a page, puts each of them into it: between <!-- bench: NAME --> and <!-- end -->.
+With pages, puts each of them into these: between <!-- bench: NAME --> and <!-- end -->.
 Each figure is the median of the rounds, with the lowest and the highest.
 """
 import json
@@ -12,8 +12,9 @@ import sys
 import rivals
 from figures import ratio, spread
 
-FLOOR, OUTBOX, XADD = rivals.FLOOR.title, rivals.OUTBOX.title, "XADD, pipelined"
-OFF, ON = "throughput, synchronous_commit off", "throughput, synchronous_commit on"
+OUTBOX, XADD = rivals.OUTBOX.title, "XADD, pipelined"
+LARGE = "outbox, windows of 100,000"
+OFF, ON, BESIDE = "throughput, synchronous_commit off", "throughput, synchronous_commit on", "beside a backlog"
 
 
 class Run:
@@ -32,11 +33,22 @@ class Run:
     def ratio(self, part, series, base, figure):
         return ratio(self.values(part, series, figure), self.values(part, base, figure))
 
+    def shares(self, part, series, figure):
+        """Of the round-trip floor that was measured beside each turn."""
+        return [turn[figure] / turn["floor"] for turn in self.parts[part][series]]
+
+    def over_floor(self, part, series, figure):
+        return spread(self.shares(part, series, figure))
+
 
 # Cells.
 
 def number(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def capital(text):
+    return text[0].upper() + text[1:]
 
 
 def amount(of):
@@ -67,32 +79,74 @@ def machine(run):
 
 def summary(run):
     rows = [[name, share(on) if on else "", share(off) if off else ""] for name, on, off in comparisons(run) if on or off]
-    return table(["", "synchronous_commit on", "off"], rows) + "\n" + table(["", ""], [list(row) for row in others(run)])
+    rows += [[name, "", cell] for name, cell in others(run)]
+    return table(["", "synchronous_commit on", "off, or either"], rows)
 
 
 def others(run):
-    """What does not depend on synchronous_commit, or was measured with it off."""
-    peers = [run.values("drain", title, "rate") for title in run.parts.get("drain", {}) if not title.startswith(("outbox", XADD))]
-    best = max(peers, key=statistics.median, default=None)
-    for title in (title for title in run.parts.get("drain", {}) if title.startswith("outbox")):
-        rates = run.values("drain", title, "rate")
-        if run.has("drain", XADD):
-            yield f"Drain over {XADD}: {title}", share(run.ratio("drain", title, XADD, "rate"))
-        if best:
-            yield f"Drain over that of the best rival: {title}", share(ratio(rates, best))
+    """What was measured with synchronous_commit = off, or does not depend on it."""
+    yield from drained(run)
     for part in (part for part in run.parts if part.startswith("delay") and run.has(part, OUTBOX)):
-        yield (f"{part[0].upper()}{part[1:]}: outbox, p50 and p99, µs",
-               f"{amount(run.spread(part, OUTBOX, 'p50'))} and {amount(run.spread(part, OUTBOX, 'p99'))}")
-    series = list(run.parts.get("beside a backlog", {}))
+        for figure in ("p50", "p99"):
+            yield f"{capital(part)}: {figure}, µs", amount(run.spread(part, OUTBOX, figure))
+    series = list(run.parts.get(BESIDE, {}))
     if len(series) == 2:
-        yield "Callers beside a backlog over those without: throughput", share(run.ratio("beside a backlog", *reversed(series), "rate"))
-        yield "The same: p50 of a transaction", share(run.ratio("beside a backlog", *reversed(series), "p50"))
-    if run.has(OFF, OUTBOX):
-        yield ("CPU of the dispatcher and of Redis, µs a message",
-               f"{amount(run.spread(OFF, OUTBOX, 'relay_cpu'))} and {amount(run.spread(OFF, OUTBOX, 'redis_cpu'))}")
+        yield f"Callers beside {series[1]} over those without: throughput", share(run.ratio(BESIDE, *reversed(series), "rate"))
+        yield "The same: p50 of a transaction", share(run.ratio(BESIDE, *reversed(series), "p50"))
+    for part, title in ((OFF, OUTBOX), ("drain", LARGE)):
+        if run.has(part, title):
+            for figure, who in (("relay_cpu", "the dispatcher"), ("redis_cpu", "Redis")):
+                yield f"CPU of {who}, µs a message: {'callers at full speed' if part == OFF else 'draining'}", amount(run.spread(part, title, figure))
     if run.has("WAL", OUTBOX, rivals.BUSINESS.title):
-        later, first = (more_wal(run, OUTBOX, figure) for figure in ("later", "after_checkpoint"))
-        yield "WAL of a transaction beyond the business alone, bytes; right after a checkpoint", f"{amount(later)}; {amount(first)}"
+        for figure, when in (("later", ""), ("after_checkpoint", ", right after a checkpoint")):
+            yield f"WAL of a transaction beyond that of the business alone, bytes{when}", amount(more_wal(run, OUTBOX, figure))
+    for thing, of in grown(run):
+        yield f"Callers with more {thing} over those with the fewest", share(of)
+
+
+def drained(run):
+    ours = [title for title in run.parts.get("drain", {}) if title.startswith("outbox")]
+    peers = [run.values("drain", title, "rate") for title in run.parts.get("drain", {}) if title not in ours and title != XADD]
+    best = max(peers, key=statistics.median, default=None)
+    if run.has("drain", XADD):
+        for title in ours:
+            yield f"Drain over {XADD}: {title}", share(run.ratio("drain", title, XADD, "rate"))
+    if best:
+        for title in ours:
+            yield f"Drain over that of the best rival: {title}", share(ratio(run.values("drain", title, "rate"), best))
+
+
+def grown(run):
+    """For each thing, the callers' share of the floor when it had grown, over that before."""
+    for part in (name for name in run.parts if name.startswith("growth: ")):
+        levels = list(run.parts[part].items())
+        if len(levels) > 1:
+            first, last = ([pair["outbox"] / pair["floor"] for pair in pairs] for _, pairs in (levels[0], levels[-1]))
+            yield f"{part[len('growth: '):]} ({int(levels[-1][0]):,}, not {int(levels[0][0]):,})", ratio(last, first)
+
+
+def glance(run):
+    """A row for each rival with its relay: the whole job in one line."""
+    rows = []
+    for rival in (rival for rival in rivals.ALL if rival.delivers and not rival.beside_open and rival.messages == 1):
+        cells = [cell for part in (ON, OFF) for cell in (over_floor(run, part, rival, "callers"), over_floor(run, part, rival, "whole"))]
+        drain_title = LARGE if rival is rivals.OUTBOX else rival.title
+        cells.append(cell_of(run, "drain", drain_title, "rate"))
+        cells += [cell_of(run, "delay, idle", rival.title, figure) for figure in ("p50", "p99")]
+        cells.append("" if rival.client else cell_of(run, OFF, rival.title, "relay_cpu"))
+        cells.append(cell_of(run, OFF, rival.title, "wal"))
+        if any(cells):
+            rows.append([rival.title, *cells])
+    return table(["Shares of the floor of its own client", "callers, synchronous_commit on", "whole job, on", "callers, off", "whole job, off",
+                  "drain, messages/s", "idle p50, µs", "idle p99, µs", "CPU of the relay, µs a message", "WAL, bytes each"], rows)
+
+
+def over_floor(run, part, rival, figure):
+    return f"{run.over_floor(part, rival.title, figure).median:.2f}" if run.has(part, rival.title) else ""
+
+
+def cell_of(run, part, title, figure):
+    return number(run.spread(part, title, figure).median) if run.has(part, title) else ""
 
 
 def more_wal(run, title, figure):
@@ -101,45 +155,49 @@ def more_wal(run, title, figure):
 
 def comparisons(run):
     """What is compared, with its ratio for both settings of synchronous_commit."""
-    callers = [(rivals.OUTBOX, "begin, enqueue, commit"), (rivals.TOGETHER, "enqueue and commit in one SELECT"),
-               (rivals.STATEMENT, "handler in one statement"), (rivals.PIPELINED, "pipelined")]
-    for rival, name in callers:
-        yield both(run, f"Callers over the round-trip floor: {name}", rival.title, FLOOR, "callers")
+    for rival, name in ((rivals.OUTBOX, "begin, enqueue, commit"), (rivals.TOGETHER, "enqueue and commit in one SELECT"),
+                        (rivals.STATEMENT, "handler in one statement"), (rivals.PIPELINED, "pipelined")):
+        yield (f"Callers over the round-trip floor: {name}",
+               *(run.over_floor(part, rival.title, "callers") if run.has(part, rival.title) else None for part in (ON, OFF)))
     yield both(run, "Callers with the dispatcher at work over those with it off", OUTBOX, rivals.UNDISPATCHED.title, "callers")
     for rival in (rivals.POLLED, rivals.NOTIFIED, rivals.NSERVICEBUS, rivals.PGQ, rivals.LOGICAL, rivals.GRAPHILE, rivals.PG_BOSS):
         yield both(run, f"Whole job over that of: {rival.title}", OUTBOX, rival.title, "whole")
     for rival in (rivals.POLLED, rivals.NSERVICEBUS):
-        yield both(run, f"Whole job with one SELECT over that of: {rival.title}", rivals.TOGETHER.title, rival.title, "whole")
-    for rival in (rivals.OUTBOX, rivals.TOGETHER):
-        yield (f"{rival.title[0].upper()}{rival.title[1:]}, over NServiceBus' shape: each as a share of the floor of its own client",
-               *(over_own_floors(run, part, rival) for part in (ON, OFF)))
-    yield both(run, "Whole job beside an open transaction over that without: outbox", rivals.OUTBOX_BESIDE_OPEN.title, OUTBOX, "whole")
-    yield both(run, "The same: hand-written table", rivals.POLLED_BESIDE_OPEN.title, rivals.POLLED.title, "whole")
-
-
-def over_own_floors(run, part, rival):
-    """The client of NServiceBus' shape is no pgbench, and has a higher floor."""
-    theirs, client = rivals.NSERVICEBUS.title, rivals.FLOOR_OF_CLIENT.title
-    if not run.has(part, rival.title, FLOOR, theirs, client):
-        return None
-    our_shares = [a / b for a, b in zip(run.values(part, rival.title, "whole"), run.values(part, FLOOR, "callers"))]
-    their_shares = [a / b for a, b in zip(run.values(part, theirs, "whole"), run.values(part, client, "callers"))]
-    return ratio(our_shares, their_shares)
+        yield both(run, f"Whole job with enqueue and commit in one SELECT over that of: {rival.title}", rivals.TOGETHER.title, rival.title, "whole")
+    for rival, beside in ((rivals.OUTBOX, rivals.OUTBOX_BESIDE_OPEN), (rivals.POLLED, rivals.POLLED_BESIDE_OPEN)):
+        yield both(run, f"Whole job beside a transaction open for {open_minutes(run, beside)} minutes over that without: {rival.title}",
+                   beside.title, rival.title, "whole")
 
 
 def both(run, name, series, base, figure):
-    return name, *(run.ratio(part, series, base, figure) if run.has(part, series, base) else None for part in (ON, OFF))
+    return name, *(ratio(run.shares(part, series, figure), run.shares(part, base, figure)) if run.has(part, series, base) else None
+                   for part in (ON, OFF))
+
+
+def open_minutes(run, rival):
+    """How old the open transaction was in the rounds."""
+    minutes = [turn.get("open_for", 0) / 60 for turn in run.parts.get(OFF, {}).get(rival.title, [])] or [0]
+    return f"{min(minutes):.0f} to {max(minutes):.0f}"
+
+
+def floors(run, part):
+    """Rows of the floors, of all turns."""
+    for floor, of_client in ((rivals.FLOOR, False), (rivals.FLOOR_OF_CLIENT, True)):
+        turns = [turn for rival in rivals.ALL if bool(rival.client) == of_client for turn in run.parts.get(part, {}).get(rival.title, [])]
+        if turns:
+            yield [floor.title, amount(spread([turn["floor"] for turn in turns])), "", "",
+                   number(spread([turn["floor_cpu"] for turn in turns]).median), "", "", "", ""]
 
 
 def throughput(run, part):
-    rows = []
+    rows = list(floors(run, part))
     for title in in_order(run, part):
         turns = run.parts[part][title]
         delivers = any(rival.title == title and rival.delivers for rival in rivals.ALL)
         rows.append([
             title,
             amount(run.spread(part, title, "callers")),
-            share(run.ratio(part, title, FLOOR, "callers")) if title != FLOOR else "1",
+            share(run.over_floor(part, title, "callers")),
             amount(run.spread(part, title, "whole")) if delivers else "",
             number(run.spread(part, title, "machine_cpu").median),
             number(run.spread(part, title, "relay_cpu").median) if delivers and title != rivals.NSERVICEBUS.title else "",
@@ -147,12 +205,13 @@ def throughput(run, part):
             number(run.spread(part, title, "wal").median),
             verdict(turns) if delivers else "",
         ])
-    heads = ["", "callers: transactions/s", "over the floor", "whole job: transactions/s", "CPU of all, µs each", "CPU of the relay, µs a message",
-             "CPU of Redis, µs a message", "WAL, bytes each", "books"]
+    heads = ["", "callers: transactions/s", "over the floor of the same client", "whole job: transactions/s", "CPU of all, µs each",
+             "CPU of the relay, µs a message", "CPU of Redis, µs a message", "WAL, bytes each", "books"]
     return table(heads, rows) + left_out(run, part)
 
 
 def in_order(run, part):
+    """The titles of those that took part."""
     return [rival.title for rival in rivals.ALL if rival.title in run.parts.get(part, {})]
 
 
@@ -180,13 +239,12 @@ def delay(run):
     text = ""
     for part in sorted((name for name in run.parts if name.startswith("delay")), key=lambda name: ("idle" not in name, name)):
         rows = [[title, amount(run.spread(part, title, "p50")), amount(run.spread(part, title, "p99"))] for title in run.parts[part]]
-        text += "\n" + table([part[0].upper() + part[1:], "p50, µs", "p99, µs"], rows) + left_out(run, part)
+        text += "\n" + table([capital(part), "p50, µs", "p99, µs"], rows) + left_out(run, part)
     return text.lstrip() or table([], [])
 
 
 def beside(run):
-    part = "beside a backlog"
-    series = list(run.parts.get(part, {}))
+    part, series = BESIDE, list(run.parts.get(BESIDE, {}))
     rows = [[title, amount(run.spread(part, title, "rate")), amount(run.spread(part, title, "p50")), amount(run.spread(part, title, "p99"))]
             for title in series]
     if len(series) == 2:
@@ -214,28 +272,58 @@ def wal(run):
                  rows) + left_out(run, "WAL")
 
 
+def several(run):
+    part, base = "several databases", next(iter(run.parts.get("several databases", {})), None)
+    rows = [[title, amount(run.spread(part, title, "rate")), share(run.ratio(part, title, base, "rate")) if title != base else "1",
+             *(f"{run.spread(part, title, figure).median:.2f}" for figure in ("dispatchers", "redis"))] for title in run.parts.get(part, {})]
+    return table(["A backlog of 200,000 messages in all", "messages/s", "over one database", "dispatchers: of a core", "Redis: of a core"], rows)
+
+
 def growth(run):
     rows = []
     for part in (name for name in run.parts if name.startswith("growth: ")):
-        thing = part[len("growth: "):]
-        for level, pairs in run.parts[part].items():
-            of = ratio([pair["outbox"] for pair in pairs], [pair["floor"] for pair in pairs])
-            rows.append([thing, f"{int(level):,}", f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f})"])
-    return table(["", "how many", "callers over the floor"], rows)
+        for level, rounds in run.parts[part].items():
+            of = ratio([pair["outbox"] for pair in rounds], [pair["floor"] for pair in rounds])
+            more = (amount(spread([one[figure] for one in rounds])) if figure in rounds[0] else "" for figure in ("relay_cpu", "redis_cpu", "wal", "p50"))
+            rows.append([part[len("growth: "):], f"{int(level):,}", f"{of.median:.2f} ({of.low:.2f} to {of.high:.2f})", *more])
+    return table(["", "how many", "callers over the floor", "CPU of the dispatcher, µs a message", "CPU of Redis, µs a message", "WAL, bytes each",
+                  "from commit to stream, idle: p50, µs"], rows)
+
+
+def loads(run):
+    """How many messages a second, and how busy dispatcher and Redis were with them."""
+    rows = []
+    for rival in (rivals.OUTBOX, rivals.TOGETHER, rivals.PIPELINED, rivals.STATEMENT, rivals.MANY):
+        for part, setting in ((ON, "on"), (OFF, "off")):
+            turns = run.parts.get(part, {}).get(rival.title, [])
+            rates = [turn["whole"] * rival.messages for turn in turns]
+            rows.append((f"8 callers, synchronous_commit {setting}: {rival.title}", rates,
+                         *([turn[figure] * rate / 1e6 for turn, rate in zip(turns, rates)] for figure in ("relay_cpu", "redis_cpu"))))
+    for title in (LARGE, XADD):
+        turns = run.parts.get("drain", {}).get(title, [])
+        rows.append((f"a backlog: {title}", [turn["rate"] for turn in turns],
+                     *([turn[figure] * turn["rate"] / 1e6 for turn in turns] for figure in ("relay_cpu", "redis_cpu"))))
+    for title, turns in run.parts.get("several databases", {}).items():
+        rows.append((f"backlogs: {title}", *([turn[figure] for turn in turns] for figure in ("rate", "dispatchers", "redis"))))
+    return table(["", "messages/s", "dispatchers: of a core", "Redis: of a core"],
+                 [[title, amount(spread(rates)), *(f"{spread(values).median:.2f}" for values in more)] for title, rates, *more in rows if rates])
 
 
 # What a section has: its table, and plots by their names.
 SECTIONS = {
     "machine": (machine,),
     "summary": (summary,),
+    "rivals": (glance,),
     "throughput on": (lambda run: throughput(run, ON), "whole-on", "callers-on"),
     "throughput off": (lambda run: throughput(run, OFF), "whole-off", "callers-off"),
     "drain": (drain, "drain"),
     "delay": (delay, "delay-p50", "delay-p99", "load"),
     "tradeoff": (tradeoff, "tradeoff"),
     "beside": (beside,),
+    "several": (several, "several"),
+    "loads": (loads,),
     "wal": (wal,),
-    "growth": (growth, "growth"),
+    "growth": (growth, "growth", "growth-cpu", "growth-delay"),
 }
 
 
@@ -251,7 +339,7 @@ def section(run, name, folder):
 
 def whole(run):
     """All sections, as a page beside the plots, which is where we are."""
-    return "# make bench\n" + "".join(f"\n## {name[0].upper()}{name[1:]}\n\n{section(run, name, '.')}" for name in SECTIONS)
+    return "# make bench\n" + "".join(f"\n## {capital(name)}\n\n{section(run, name, '.')}" for name in SECTIONS)
 
 
 def put_into(page, run, folder):
@@ -261,19 +349,24 @@ def put_into(page, run, folder):
     return page
 
 
-def main(results, page=None):
-    with open(results) as file:
-        run = Run(json.load(file))
-    folder, name = os.path.split(os.path.abspath(page or results))
-    plots = os.path.relpath(os.path.dirname(os.path.abspath(results)), folder)
+def update(path, run, plots):
+    folder, name = os.path.split(path)
     os.chdir(folder)
-    if page is None:
-        print(whole(run), end="")
-        return
     with open(name) as file:
         text = file.read()
     with open(name, "w") as file:
-        file.write(put_into(text, run, plots))
+        file.write(put_into(text, run, os.path.relpath(plots, folder)))
+
+
+def main(results, *pages):
+    with open(results) as file:
+        run = Run(json.load(file))
+    plots, pages = os.path.dirname(os.path.abspath(results)), [os.path.abspath(page) for page in pages]
+    for page in pages:
+        update(page, run, plots)
+    if not pages:
+        os.chdir(plots)
+        print(whole(run), end="")
 
 
 if __name__ == "__main__":

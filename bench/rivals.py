@@ -37,6 +37,7 @@ class Rival:
     messages: int = 1           # in a transaction
     delivers: bool = True       # its messages arrive in Redis
     beside_open: bool = False   # a transaction is open in its database all the time
+    slow: bool = False
     needs: str = ""             # what must be there: a name of NEEDS
 
     def file(self, name):
@@ -78,11 +79,11 @@ PGQ = Rival("PgQ with pgqd", "pgq", "pgq", relay=("pgq_relay", "{conninfo}", "{s
 LOGICAL = Rival("logical decoding (pgoutput)", "logical", "logical", relay=("logical_relay", "{conninfo}", "{socket}"),
                 slot=True, server="logical")
 GRAPHILE = Rival("graphile-worker", "graphile_worker", "graphile_worker", setup=("setup.sql",),
-                 relay=("node", NODE + "/graphile_worker.mjs", "{host}", "{database}", "{socket}"), needs="node")
+                 relay=("node", NODE + "/graphile_worker.mjs", "{host}", "{database}", "{socket}"), needs="node", slow=True)
 PG_BOSS = Rival("pg-boss", "pg_boss", "pg_boss", setup=("setup.sql",),
-                relay=("node", NODE + "/pg_boss.mjs", "{host}", "{database}", "{socket}"), needs="node")
+                relay=("node", NODE + "/pg_boss.mjs", "{host}", "{database}", "{socket}"), needs="node", slow=True)
 
-ALL = (FLOOR, FLOOR_OF_CLIENT, BUSINESS, OUTBOX, TOGETHER, STATEMENT, PIPELINED, MANY, UNDISPATCHED, OUTBOX_BESIDE_OPEN, POLLED, NOTIFIED,
+ALL = (BUSINESS, OUTBOX, TOGETHER, STATEMENT, PIPELINED, MANY, UNDISPATCHED, OUTBOX_BESIDE_OPEN, POLLED, NOTIFIED,
        UNRELAYED, POLLED_BESIDE_OPEN, NSERVICEBUS, PGQ, LOGICAL, GRAPHILE, PG_BOSS)
 
 
@@ -229,10 +230,14 @@ def ticker_settings(rival):
     return path
 
 
+opened = 0
+
+
 @contextmanager
 def open_transactions():
     """From the beginning of the run to its end a transaction with a snapshot is open in some databases."""
-    open_ones = []
+    global opened
+    open_ones, opened = [], time.monotonic()
     for rival in ALL:
         if rival.beside_open:
             prepare(rival)
@@ -242,3 +247,8 @@ def open_transactions():
     yield
     for connection in open_ones:
         connection.close()
+
+
+def open_for():
+    """Seconds since these transactions began."""
+    return time.monotonic() - opened

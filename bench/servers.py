@@ -3,8 +3,9 @@
 `ours` preloads the library. `theirs` does not, and has the rivals, the round-trip
 floor and the business transaction. `logical` is like `theirs`, with wal_level =
 logical. All have the same settings otherwise; see bench/compare. One Redis, with an
-append-only file, has the streams of all.
+append-only file, has the streams of all; another one shows what two take.
 """
+import functools
 import os
 import subprocess
 
@@ -13,6 +14,7 @@ import redis
 
 FOLDER = os.environ.get("SANDBOX", "")
 SOCKET = FOLDER + "/redis/redis.sock"
+SECOND_SOCKET = FOLDER + "/second/redis.sock"
 STREAM = "bench"
 
 
@@ -53,21 +55,26 @@ def wal_position(server):
     return int(sql(server, "postgres", "SELECT pg_current_wal_insert_lsn() - '0/0'"))
 
 
-redis_server = redis.Redis(unix_socket_path=SOCKET)
+@functools.cache
+def redis_at(socket):
+    return redis.Redis(unix_socket_path=socket)
 
 
-def redis_pid():
-    return redis_server.info("server")["process_id"]
+redis_server = redis_at(SOCKET)
 
 
-def stream_length():
-    return redis_server.xlen(STREAM)
+def redis_pid(socket=SOCKET):
+    return redis_at(socket).info("server")["process_id"]
 
 
-def forget_streams():
+def stream_length(socket=SOCKET):
+    return redis_at(socket).xlen(STREAM)
+
+
+def forget_streams(socket=SOCKET):
     """Deletes all streams; the outbox's own keys stay."""
-    redis_server.eval("for _, key in ipairs(redis.call('KEYS', '*')) do "
-                      "if string.sub(key, 1, 7) ~= 'outbox:' then redis.call('DEL', key) end end", 0)
+    redis_at(socket).eval("for _, key in ipairs(redis.call('KEYS', '*')) do "
+                          "if string.sub(key, 1, 7) ~= 'outbox:' then redis.call('DEL', key) end end", 0)
 
 
 def backends(server, application):

@@ -17,7 +17,7 @@ class Scale:
     factors: tuple      # by which things grow
 
 
-FULL = Scale(rounds=5, warm_up=2400, seconds=2, patience=30, drain=300_000, samples=200, backlog=600_000, transactions=5000,
+FULL = Scale(rounds=5, warm_up=2400, seconds=2, patience=30, drain=200_000, samples=200, backlog=600_000, transactions=5000,
              factors=(1, 10, 100))
 QUICK = Scale(rounds=3, warm_up=800, seconds=1, patience=10, drain=100_000, samples=50, backlog=200_000, transactions=2000, factors=(1, 10))
 SMALLEST = Scale(rounds=1, warm_up=80, seconds=1, patience=30, drain=1000, samples=10, backlog=1000, transactions=80, factors=(1,))
