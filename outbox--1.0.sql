@@ -762,6 +762,8 @@ COMMENT ON COLUMN outbox.dead_letters.last_error IS 'what Redis answered to the 
 COMMENT ON COLUMN outbox.dead_letters.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.dead_letters.last_attempt IS 'last attempt';
 
+-- A message that is being tried again is in the log, where nothing says that it was
+-- refused. Its tombstone does, and tells from its time that this is so now.
 CREATE VIEW outbox.destinations AS
 	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.paused, false) AS paused,
 		coalesce(k.waiting, 0) AS deferred, coalesce(k.scheduled, 0) AS scheduled, coalesce(k.dead, 0) AS dead,
@@ -777,6 +779,7 @@ CREATE VIEW outbox.destinations AS
 				(array_agg(last_error ORDER BY last_attempt DESC) FILTER (WHERE last_error IS NOT NULL))[1] AS last_error
 			FROM outbox.deferred f
 			WHERE state = ANY (ARRAY['waiting', 'scheduled', 'dead'])
+				OR (state = 'returned' AND last_error IS NOT NULL AND next_attempt > clock_timestamp() - interval '5 s')
 			GROUP BY f.dest) k USING (dest);
 COMMENT ON VIEW outbox.destinations IS 'destinations that have settings, or messages that are deferred, scheduled or dead';
 COMMENT ON COLUMN outbox.destinations.dest IS 'destination';
@@ -788,7 +791,7 @@ COMMENT ON COLUMN outbox.destinations.scheduled IS 'messages that wait for their
 COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up';
 COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of the oldest of these: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of them is tried again';
-COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last';
+COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last to one of these messages, or to one that was tried again in the last seconds';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were compacted are remembered too, but not shown';
