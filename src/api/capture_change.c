@@ -56,7 +56,6 @@ static bool has_changed(const CapturePlan *plan, const TriggerData *call);
 static void write_body(CapturePlan *plan, const TriggerData *call, StringInfo body);
 static void write_row(const char *label, RowJson *json, TupleTableSlot *row, StringInfo body);
 static const char *op_of(TriggerEvent event);
-static void name_trigger(void *arg);
 static void refuse_argument(const char *argument) pg_attribute_noreturn();
 
 PG_FUNCTION_INFO_V1(outbox_capture_change);
@@ -65,16 +64,12 @@ PG_FUNCTION_INFO_V1(outbox_capture_change);
 Datum
 outbox_capture_change(PG_FUNCTION_ARGS)
 {
-	TriggerData *call = (TriggerData *) fcinfo->context;
-	ErrorContextCallback context = {error_context_stack, name_trigger, call};
+	TriggerData *call = trigger_plan_call(fcinfo, "outbox_capture");
+	ErrorContextCallback context = {error_context_stack, trigger_plan_name, call};
 	CapturePlan *plan;
 	StringInfoData body;
 	Message		message = {0};
 
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" was not called by trigger manager", "outbox_capture")));
 	error_context_stack = &context;
 	caller_check_can_store("outbox_capture()");
 	plan = trigger_plan_get(call, capture_change_plan);
@@ -121,7 +116,8 @@ check_trigger(const Trigger *trigger)
 {
 	int16		type = trigger->tgtype;
 
-	if (!TRIGGER_FOR_AFTER(type) || (TRIGGER_FOR_ROW(type) ? false : (type & TRIGGER_TYPE_EVENT_MASK) != TRIGGER_TYPE_TRUNCATE))
+	if (!TRIGGER_FOR_AFTER(type) ||
+		(!TRIGGER_FOR_ROW(type) && (type & TRIGGER_TYPE_EVENT_MASK) != TRIGGER_TYPE_TRUNCATE))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" must be fired after insert, update or delete for each row, or after truncate for each statement",
@@ -251,15 +247,6 @@ op_of(TriggerEvent event)
 	if (TRIGGER_FIRED_BY_UPDATE(event))
 		return "update";
 	return TRIGGER_FIRED_BY_DELETE(event) ? "delete" : "truncate";
-}
-
-/* An error context callback: the caller's statement says nothing of a message. */
-static void
-name_trigger(void *arg)
-{
-	TriggerData *call = arg;
-
-	errcontext("trigger \"%s\" of table \"%s\"", call->tg_trigger->tgname, RelationGetRelationName(call->tg_relation));
 }
 
 /* Raises an error about an argument of the trigger. */

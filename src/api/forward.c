@@ -37,11 +37,11 @@ static void forward_row(ForwardPlan *plan, TupleTableSlot *row);
 static void forward_operations(ForwardPlan *plan, TupleTableSlot *row);
 static void enqueue_checked(Message *message);
 static Jsonb *read_headers(ForwardPlan *plan, TupleTableSlot *row);
+static void push_header(char *name, text *value, JsonbParseState **state);
 static bool push_object(Jsonb *object, JsonbParseState **state);
 static Jsonb *read_json(RowValue *value, TupleTableSlot *row);
 static bool is_kept(const ForwardPlan *plan, TupleTableSlot *row);
 static void delete_row(Relation table, TupleTableSlot *row);
-static void name_trigger(void *arg);
 
 PG_FUNCTION_INFO_V1(outbox_forward);
 
@@ -49,16 +49,12 @@ PG_FUNCTION_INFO_V1(outbox_forward);
 Datum
 outbox_forward(PG_FUNCTION_ARGS)
 {
-	TriggerData *call = (TriggerData *) fcinfo->context;
-	ErrorContextCallback context = {error_context_stack, name_trigger, call};
+	TriggerData *call = trigger_plan_call(fcinfo, "outbox_forward");
+	ErrorContextCallback context = {error_context_stack, trigger_plan_name, call};
 	ForwardPlan *plan;
 	TupleTableSlot *row;
 	bool		kept;
 
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" was not called by trigger manager", "outbox_forward")));
 	error_context_stack = &context;
 	caller_check_can_store("outbox_forward()");
 	plan = trigger_plan_get(call, forward_plan_make);
@@ -160,18 +156,26 @@ read_headers(ForwardPlan *plan, TupleTableSlot *row)
 				 errmsg("headers must be a JSON object")));
 	for (int i = 0; i < plan->nsingle; i++)
 	{
-		text	   *header = row_value_text(plan->singles[i], row);
-		JsonbValue	name = {.type = jbvString, .val.string = {.len = strlen(plan->single_names[i]), .val = plan->single_names[i]}};
-		JsonbValue	value = {.type = jbvString};
+		text	   *value = row_value_text(plan->singles[i], row);
 
-		if (header == NULL)
-			continue;
-		value.val.string.len = VARSIZE_ANY_EXHDR(header);
-		value.val.string.val = VARDATA_ANY(header);
-		(void) pushJsonbValue(&state, WJB_KEY, &name);
-		(void) pushJsonbValue(&state, WJB_VALUE, &value);
+		if (value)
+			push_header(plan->single_names[i], value, &state);
 	}
 	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+}
+
+/* Adds one header. */
+static void
+push_header(char *name, text *value, JsonbParseState **state)
+{
+	JsonbValue	string = {.type = jbvString};
+
+	string.val.string.val = name;
+	string.val.string.len = strlen(name);
+	(void) pushJsonbValue(state, WJB_KEY, &string);
+	string.val.string.val = VARDATA_ANY(value);
+	string.val.string.len = VARSIZE_ANY_EXHDR(value);
+	(void) pushJsonbValue(state, WJB_VALUE, &string);
 }
 
 /*
@@ -256,13 +260,4 @@ delete_row(Relation table, TupleTableSlot *row)
 		(void) table_tuple_delete(table, &found->tts_tid, GetCurrentCommandId(true), SnapshotAny, InvalidSnapshot,
 								  false, &failure, false);
 	ExecDropSingleTupleTableSlot(found);
-}
-
-/* An error context callback: the caller's statement says nothing of a message. */
-static void
-name_trigger(void *arg)
-{
-	TriggerData *call = arg;
-
-	errcontext("trigger \"%s\" of table \"%s\"", call->tg_trigger->tgname, RelationGetRelationName(call->tg_relation));
 }

@@ -50,14 +50,14 @@ typedef struct Shape
 
 static const Shape shapes[] = {
 	{"debezium", {
-		"dest='outbox.event.' || aggregatetype", "body=payload", "id=id", "header.key=aggregateid", "header.type=type"
+			"dest='outbox.event.' || aggregatetype", "body=payload", "id=id", "header.key=aggregateid", "header.type=type"
 	}},
 	{"masstransit", {
-		"dest=\"DestinationAddress\"", "body=\"Body\"", "id=\"MessageId\"", "headers=\"Headers\"", "deliver_at=\"EnqueueTime\"",
-		"header.content_type=\"ContentType\"", "header.correlation_id=\"CorrelationId\"", "header.conversation_id=\"ConversationId\""
+			"dest=\"DestinationAddress\"", "body=\"Body\"", "id=\"MessageId\"", "headers=\"Headers\"", "deliver_at=\"EnqueueTime\"",
+			"header.content_type=\"ContentType\"", "header.correlation_id=\"CorrelationId\"", "header.conversation_id=\"ConversationId\""
 	}},
 	{"cap", {
-		"dest=\"Name\"", "body=\"Content\"::json -> 'Value'", "id=\"Id\"", "headers=\"Content\"::json -> 'Headers'"
+			"dest=\"Name\"", "body=\"Content\"::json -> 'Value'", "id=\"Id\"", "headers=\"Content\"::json -> 'Headers'"
 	}},
 	{"nservicebus", {"operations=\"Operations\""}}
 };

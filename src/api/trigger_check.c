@@ -48,7 +48,7 @@ trigger_check(Oid table, const char *name)
 	{
 		TriggerPlanner make = strcmp(triggers->triggers[i].tgname, name) == 0 ?
 			planner_of(triggers->triggers[i].tgfoid) : NULL;
-		Oid			other;
+		Oid			other = InvalidOid;
 
 		if (make)
 			(void) make(relation, &triggers->triggers[i], &other);

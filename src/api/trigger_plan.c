@@ -45,6 +45,26 @@ static void *make_plan(const TriggerData *call, TriggerPlanner make);
 static void relation_changed(Datum arg, Oid relation);
 static void catalog_changed(Datum arg, int cache, uint32 hash);
 
+/* Returns what a trigger function was called with; raises an error if it was not called as one. */
+TriggerData *
+trigger_plan_call(FunctionCallInfo fcinfo, const char *function)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" was not called by trigger manager", function)));
+	return (TriggerData *) fcinfo->context;
+}
+
+/* An error context callback, whose argument is a TriggerData: the caller's statement says nothing of a message. */
+void
+trigger_plan_name(void *arg)
+{
+	const TriggerData *call = arg;
+
+	errcontext("trigger \"%s\" of table \"%s\"", call->tg_trigger->tgname, RelationGetRelationName(call->tg_relation));
+}
+
 /* Returns the plan of a trigger, valid to the end of the transaction. */
 void *
 trigger_plan_get(const TriggerData *call, TriggerPlanner make)

@@ -6,6 +6,7 @@
 #define OUTBOX_TRIGGER_PLAN_H
 
 #include "commands/trigger.h"
+#include "fmgr.h"
 
 /*
  * Makes the plan of a trigger in the current memory context, or raises an error that says
@@ -14,6 +15,8 @@
  */
 typedef void *(*TriggerPlanner) (Relation table, const Trigger *trigger, Oid *other);
 
+extern TriggerData *trigger_plan_call(FunctionCallInfo fcinfo, const char *function);
+extern void trigger_plan_name(void *arg);
 extern void *trigger_plan_get(const TriggerData *call, TriggerPlanner make);
 extern void trigger_plan_refuse_own_table(Relation table);
 
