@@ -107,7 +107,7 @@ def measure(rival, relay, synchronous, scale, before):
     per = done.transactions
     turn = {
         "callers": done.rate,
-        "whole": max(per - late / rival.messages, 0) / (per / done.rate + drained),
+        "whole": max(per - late / rival.messages, 1) / (per / done.rate + drained),
         "drained_after": drained,
         "open_for": rivals.open_for() if rival.beside_open else 0,
         "elapsed": time.monotonic() - start,

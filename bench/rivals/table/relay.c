@@ -29,7 +29,6 @@ main(int argc, char **argv)
 
 	relay_start(argv[2]);
 	relay_do(connection, "SET enable_seqscan = off");
-	relay_do(connection, "SET enable_sort = off");
 	relay_prepare(connection, "take", TAKE);
 	if (listens)
 		relay_do(connection, "LISTEN outgoing_messages");
