@@ -136,8 +136,8 @@ def glance(run):
         cells.append("" if rival.client else cell_of(run, OFF, rival.title, "relay_cpu"))
         cells.append(cell_of(run, OFF, rival.title, "wal"))
         if any(cells):
-            rows.append([rival.title, *cells])
-    return table(["Shares of the floor of its own client", "callers, synchronous_commit on", "whole job, on", "callers, off", "whole job, off",
+            rows.append([rival.title, str(rival.round_trips), *cells])
+    return table(["Shares of the floor of its own client", "round trips", "callers, synchronous_commit on", "whole job, on", "callers, off", "whole job, off",
                   "drain, messages/s", "idle p50, µs", "idle p99, µs", "CPU of the relay, µs a message", "WAL, bytes each"], rows)
 
 

@@ -37,6 +37,7 @@ class Rival:
     messages: int = 1           # in a transaction
     delivers: bool = True       # its messages arrive in Redis
     beside_open: bool = False   # a transaction is open in its database all the time
+    round_trips: int = 5        # of a transaction
     slow: bool = False
     needs: str = ""             # what must be there: a name of NEEDS
 
@@ -49,7 +50,7 @@ class Rival:
 
 
 def outbox(title, **more):
-    return Rival(title, **{"folder": "outbox", "database": "outbox", "server": "ours", "setup": ("setup.sql",), **more})
+    return Rival(title, **{"folder": "outbox", "database": "outbox", "server": "ours", "setup": ("setup.sql",), "round_trips": 6, **more})
 
 
 def table(title, database, **more):
@@ -62,9 +63,9 @@ FLOOR_OF_CLIENT = Rival("round-trip floor, by the client of NServiceBus' shape",
 BUSINESS = Rival("business transaction alone", "floor", "floor", setup=(), delivers=False, caller="business.sql")
 
 OUTBOX = outbox("outbox")
-TOGETHER = outbox("outbox, enqueue and commit in one SELECT", caller="together.sql")
-STATEMENT = outbox("outbox, handler in one statement", caller="statement.sql")
-PIPELINED = outbox("outbox, pipelined", caller="pipelined.sql")
+TOGETHER = outbox("outbox, enqueue and commit in one SELECT", caller="together.sql", round_trips=5)
+STATEMENT = outbox("outbox, handler in one statement", caller="statement.sql", round_trips=1)
+PIPELINED = outbox("outbox, pipelined", caller="pipelined.sql", round_trips=1)
 MANY = outbox("outbox, ten messages by outbox_enqueue_many", caller="many.sql", messages=10)
 UNDISPATCHED = outbox("outbox, dispatch off", database="undispatched", delivers=False, setup=("setup.sql", "undispatched.sql"))
 OUTBOX_BESIDE_OPEN = outbox("outbox, beside an open transaction", database="outbox_beside_open", beside_open=True)
@@ -74,7 +75,7 @@ NOTIFIED = table("hand-written table, LISTEN/NOTIFY", "notified", setup=("setup.
                  relay=("table_relay", "{conninfo}", "{socket}", "listen"))
 UNRELAYED = table("hand-written table, no relay", "unrelayed", relay=(), delivers=False)
 POLLED_BESIDE_OPEN = table("hand-written table, polled, beside an open transaction", "polled_beside_open", beside_open=True)
-NSERVICEBUS = Rival("NServiceBus' shape", "nservicebus", "nservicebus", client="nservicebus_client")
+NSERVICEBUS = Rival("NServiceBus' shape", "nservicebus", "nservicebus", client="nservicebus_client", round_trips=7)
 PGQ = Rival("PgQ with pgqd", "pgq", "pgq", relay=("pgq_relay", "{conninfo}", "{socket}"), ticker=True, needs="pgq")
 LOGICAL = Rival("logical decoding (pgoutput)", "logical", "logical", relay=("logical_relay", "{conninfo}", "{socket}"),
                 slot=True, server="logical")
