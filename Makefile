@@ -27,7 +27,7 @@ EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_poin
 hiredis      = $(shell pkg-config $(1) hiredis 2>/dev/null || echo $(2))
 PG_CPPFLAGS  = $(call hiredis,--cflags,-I/usr/include/hiredis) -I$(libpq_srcdir) $(if $(KILL_POINTS),-DOUTBOX_KILL_POINTS)
 PG_CFLAGS    = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-SHLIB_LINK   = $(call hiredis,--libs,-lhiredis) $(libpq) $(filter -lcrypto,$(LIBS))
+SHLIB_LINK   = $(call hiredis,--libs,-lhiredis) $(libpq) $(filter -lssl -lcrypto,$(LIBS))
 
 # The library exports what PostgreSQL looks up by name, and nothing else.
 SHLIB_EXPORTS = src/exports.txt

@@ -132,6 +132,10 @@ advice(void)
 {
 	if (strstr(redis_session_error(), "WRONGPASS") || strstr(redis_session_error(), "NOAUTH"))
 		return "Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url.";
+	if (strstr(redis_session_error(), "expects TLS"))
+		return "If it does, let outbox.redis_url begin with \"rediss\".";
+	if (strstr(redis_session_error(), "with TLS") || strstr(redis_session_error(), "certificate"))
+		return "Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name.";
 	return "Repair Redis, or correct outbox.redis_url.";
 }
 

@@ -6,7 +6,6 @@ SET client_min_messages = warning; DROP ROLE IF EXISTS regress_outbox_user; RESE
 SET outbox.redis_url = '';
 \echo :SQLSTATE
 SET outbox.redis_url = 'localhost:6379';
-SET outbox.redis_url = 'rediss://localhost';
 SET outbox.redis_url = 'http://user:hunter2@localhost';
 SET outbox.redis_url = 'redis://';
 SET outbox.redis_url = 'redis://:hunter2@';
@@ -24,6 +23,10 @@ SET outbox.redis_url = 'redis+sentinel://:hunter2@one,two:26380';
 SET outbox.redis_url = 'redis+sentinel://:hunter2@one,/main';
 SET outbox.redis_url = 'redis+sentinel://:hunter2@one:0/main';
 SET outbox.redis_url = 'redis+sentinel://:hunter2@one/main/first';
+SET outbox.redis_url = 'redis+sentinel://one/main/first?sentinel_password=hunter2';
+SET outbox.redis_url = 'redis+sentinel://one/main?password=hunter2';
+SET outbox.redis_url = 'redis+sentinel://one/main/1?sentinel_user=a&sentinel_password=hunter%2';
+SET outbox.redis_url = 'redis://localhost/1?sentinel_password=hunter2';
 SET outbox.redis_url = 'unix://relative/path';
 SELECT set_config('outbox.redis_url', 'unix:///' || repeat('x', 2000), false);
 SELECT set_config('outbox.redis_url', 'redis://:' || repeat('hunter2', 500) || '@localhost', false);
@@ -39,6 +42,7 @@ SET outbox.redis_url = 'redis://:p%40ss%2Fword@redis.example';
 SET outbox.redis_url = 'redis://user@[::1]:6380/1';
 SET outbox.redis_url = 'unix:///run/redis/redis.sock';
 SET outbox.redis_url = 'redis+sentinel://user:hunter2@one,two:26380,[::1]/main/1';
+SET outbox.redis_url = 'redis+sentinel://user:hunter2@one,two/main/1?sentinel_user=a&sentinel_password=hunter%32';
 RESET outbox.redis_url;
 
 -- what is refused

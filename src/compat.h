@@ -25,9 +25,6 @@
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
-#if PG_VERSION_NUM >= 180000
-#include "rewrite/rewriteHandler.h"
-#endif
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "outbox supports PostgreSQL 15 to 18"
@@ -93,15 +90,6 @@
 #define compat_owns_database(database) pg_database_ownercheck(database, GetUserId())
 #endif
 
-/* Since 18 generated columns can be virtual: NULL in a row, and computed when they are read. */
-#if PG_VERSION_NUM >= 180000
-#define compat_is_virtual(column) ((column)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
-#define compat_expand_generated(expression, table) expand_generated_columns_in_expr(expression, table, 1)
-#else
-#define compat_is_virtual(column) false
-#define compat_expand_generated(expression, table) (expression)
-#endif
-
 /* hiredis 1.0 made the number of elements of an array unsigned. */
 #if HIREDIS_MAJOR >= 1
 typedef size_t compat_elements;
@@ -116,6 +104,11 @@ typedef int compat_elements;
 #else
 #define compat_openssl_sha256() EVP_sha256()
 #endif
+#endif
+
+/* Before OpenSSL 3 a connection that just ends was an error anyway. */
+#if defined(USE_OPENSSL) && OPENSSL_VERSION_NUMBER < 0x30000000L
+#define SSL_OP_IGNORE_UNEXPECTED_EOF 0
 #endif
 
 /* 17 renamed the variable that has the oldest transaction in the commit log. */

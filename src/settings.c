@@ -20,6 +20,11 @@
 
 char	   *outbox_redis_url;
 char	   *outbox_redis_password_file;
+char	   *outbox_redis_sentinel_password_file;
+char	   *outbox_redis_tls_ca_file;
+char	   *outbox_redis_tls_cert_file;
+char	   *outbox_redis_tls_key_file;
+char	   *outbox_redis_tls_server_name;
 bool		outbox_dispatch;
 int			outbox_takeover_delay;
 char	   *outbox_endpoint;
@@ -57,6 +62,7 @@ static const char *value_in_file(const char *name);
 static void refuse_to_start(const char *name);
 static void define_callers_settings(void);
 static void define_redis_settings(void);
+static void define_tls_settings(void);
 static void define_dispatch_settings(void);
 static void define_retention_settings(void);
 static bool check_redis_url(char **newval, void **extra, GucSource source);
@@ -80,6 +86,7 @@ settings_define(void)
 
 	define_callers_settings();
 	define_redis_settings();
+	define_tls_settings();
 	define_dispatch_settings();
 	define_retention_settings();
 	MarkGUCPrefixReserved("outbox");
@@ -149,13 +156,17 @@ define_redis_settings(void)
 {
 	DefineCustomStringVariable("outbox.redis_url",
 							   "Sets the URL of the Redis server that messages are published to.",
-							   "redis://[[user]:password@]host[:port][/db], unix:///path or redis+sentinel://host[:port],.../master. "
+							   "redis://[[user]:password@]host[:port][/db], unix:///path or redis+sentinel://host[:port],.../master; rediss instead of redis for TLS. "
 							   "Every role can read what ALTER DATABASE SET has set: put a password into the file of outbox.redis_password_file.",
 							   &outbox_redis_url, "redis://127.0.0.1:6379/0",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, check_redis_url, NULL, NULL);
 	DefineCustomStringVariable("outbox.redis_password_file",
 							   "Sets the file that contains the password for Redis.",
 							   "The file is read for each new connection.", &outbox_redis_password_file, "",
+							   PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomStringVariable("outbox.redis_sentinel_password_file",
+							   "Sets the file that contains the password for the sentinels of outbox.redis_url.",
+							   "The file is read for each new connection.", &outbox_redis_sentinel_password_file, "",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.connect_timeout",
 							"Sets the maximum time to wait for a connection to Redis.",
@@ -173,6 +184,30 @@ define_redis_settings(void)
 							 "Sets what to do if Redis has lost the fence: send again what the log still has (replay), or go on (resume).",
 							 NULL, &outbox_redis_data_loss, DATA_LOSS_REPLAY, data_loss_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
+}
+
+/* They hold for every Redis whose URL asks for TLS: also for stores, and for sentinels. */
+static void
+define_tls_settings(void)
+{
+	DefineCustomStringVariable("outbox.redis_tls_ca_file",
+							   "Sets the file with the certificates of the authorities that are trusted to certify Redis.",
+							   "Empty means those that the system trusts. The file is read for each new connection.",
+							   &outbox_redis_tls_ca_file, "",
+							   PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomStringVariable("outbox.redis_tls_cert_file",
+							   "Sets the file with the certificate that is shown to Redis.",
+							   "The file is read for each new connection.", &outbox_redis_tls_cert_file, "",
+							   PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomStringVariable("outbox.redis_tls_key_file",
+							   "Sets the file with the private key of outbox.redis_tls_cert_file.",
+							   "The file is read for each new connection.", &outbox_redis_tls_key_file, "",
+							   PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomStringVariable("outbox.redis_tls_server_name",
+							   "Sets the name that the certificate of Redis must be for.",
+							   "Empty means the host of the URL, or the address that a sentinel names.",
+							   &outbox_redis_tls_server_name, "",
+							   PGC_SUSET, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 }
 
 static void

@@ -19,6 +19,11 @@ typedef enum DataLoss
 
 extern char *outbox_redis_url;
 extern char *outbox_redis_password_file;
+extern char *outbox_redis_sentinel_password_file;
+extern char *outbox_redis_tls_ca_file;	/* empty = OpenSSL's default */
+extern char *outbox_redis_tls_cert_file;
+extern char *outbox_redis_tls_key_file;
+extern char *outbox_redis_tls_server_name;
 extern bool outbox_dispatch;
 extern int	outbox_takeover_delay;	/* seconds */
 extern char *outbox_endpoint;

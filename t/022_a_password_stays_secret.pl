@@ -97,7 +97,6 @@ eventually { $redis->count('d') == $sent } '... and used when it is back';
 #
 foreach my $case (
 	[ 'http://127.0.0.1', qr/scheme/ ],
-	[ 'rediss://127.0.0.1', qr/scheme|not built|support/ ],
 	[ 'redis://:tops3cret@127.0.0.1:99999', qr/port/ ],
 	[ 'redis://:tops3cret@127.0.0.1:x', qr/port/ ],
 	[ 'redis://:tops3cret@127.0.0.1/minus', qr/database/ ],

@@ -9,17 +9,20 @@
  * share of the time, so one that does not answer does not use up all of it.
  *
  * It sets how errors of the link name the server; that never includes a
- * password.
+ * password. What it has known of passwords it overwrites when it returns.
  */
 #include "postgres.h"
 
 #include <ctype.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
 #include "src/redis/redis_connect.h"
+#include "src/redis/redis_url.h"
 #include "src/settings.h"
 
 static bool connect_as(RedisLink *link, RedisUrl *url, const char *password_file);
@@ -29,8 +32,10 @@ static bool ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *
 						 TimestampTz deadline, RedisNode *master);
 static bool read_address(const redisReply *reply, RedisNode *node);
 static bool expect_master(RedisLink *link);
-static bool log_in(RedisLink *link, RedisUrl *url);
-static bool read_password(RedisLink *link, char *password, size_t size);
+static bool log_in(RedisLink *link, const RedisUrl *url);
+static bool authenticate(RedisLink *link, const char *user, const char *password);
+static bool read_password_files(RedisLink *link, RedisUrl *url);
+static bool read_password(RedisLink *link, const char *setting, const char *file, char *password, size_t size);
 static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
 
 /* Connects and logs in as the settings say. Returns false if that fails; the link has the error. */
@@ -40,6 +45,7 @@ redis_connect(RedisLink *link)
 	RedisUrl	url;
 	const char *reason;
 	const char *password_file = outbox_redis_password_file[0] != '\0' ? outbox_redis_password_file : NULL;
+	bool		connected;
 
 	redis_link_close(link);
 	redis_link_name(link, "%s", "");
@@ -49,16 +55,27 @@ redis_connect(RedisLink *link)
 		return false;
 	}
 	name_server(link, &url, &url.nodes[0], password_file);
-	if (password_file && !read_password(link, url.password, sizeof(url.password)))
-		return false;
-	return connect_as(link, &url, password_file);
+	connected = read_password_files(link, &url) && connect_as(link, &url, password_file);
+	explicit_bzero(&url, sizeof(url));
+	return connected;
 }
 
-/* Connects and logs in as a URL says. Returns false if that fails; the link has the error. */
+/* Connects and logs in as the URL of a store says. Returns false if that fails; the link has the error. */
 bool
-redis_connect_to(RedisLink *link, RedisUrl *url)
+redis_connect_to(RedisLink *link, const char *text)
 {
-	return connect_as(link, url, NULL);
+	RedisUrl	url;
+	const char *reason;
+	bool		connected;
+
+	if (!redis_url_parse(text, &url, &reason))
+	{
+		redis_link_fail(link, "the URL is invalid");
+		return false;
+	}
+	connected = connect_as(link, &url, NULL);
+	explicit_bzero(&url, sizeof(url));
+	return connected;
 }
 
 /* Connects and logs in; password_file is for errors only, which name it, or NULL. */
@@ -72,7 +89,7 @@ connect_as(RedisLink *link, RedisUrl *url, const char *password_file)
 	name_server(link, url, &url->nodes[0], password_file);
 	if (url->path[0] != '\0')
 		return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
-	return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, deadline) && log_in(link, url);
+	return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, url->tls, deadline) && log_in(link, url);
 }
 
 /* Names the server for errors by everything that distinguishes it, and the login, from others. */
@@ -91,6 +108,8 @@ name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const c
 		length += snprintf(details + length, sizeof(details) - length, ", database %d", url->db);
 	if (url->user[0] != '\0')
 		length += snprintf(details + length, sizeof(details) - length, ", user \"%.64s\"", url->user);
+	if (url->tls)
+		length += snprintf(details + length, sizeof(details) - length, ", TLS");
 	if (password_file)
 		snprintf(details + length, sizeof(details) - length, ", password file \"%s\"", password_file);
 	redis_link_name(link, "Redis at %s%s", place, details);
@@ -111,7 +130,7 @@ connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, Tim
 		if (!ask_sentinel(link, url, &url->nodes[i], share, &master))
 			continue;
 		name_server(link, url, &master, password_file);
-		if (redis_link_dial(link, master.host, master.port, share) && log_in(link, url) && expect_master(link))
+		if (redis_link_dial(link, master.host, master.port, url->tls, share) && log_in(link, url) && expect_master(link))
 			return true;
 	}
 	return false;
@@ -127,9 +146,11 @@ ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 
 	redis_link_name(link, strchr(sentinel->host, ':') ? "sentinel at [%s]:%d, master \"%s\"" : "sentinel at %s:%d, master \"%s\"",
 					sentinel->host, sentinel->port, url->master);
-	if (!redis_link_dial(link, sentinel->host, sentinel->port, deadline))
+	if (!redis_link_dial(link, sentinel->host, sentinel->port, url->tls, deadline))
 		return false;
 	redis_link_limit(link, deadline);
+	if (url->sentinel_password[0] != '\0' && !authenticate(link, url->sentinel_user, url->sentinel_password))
+		return false;
 	reply = redis_link_call(link, 3, (const char *[]) {
 		"SENTINEL", "get-master-addr-by-name", url->master
 	});
@@ -179,51 +200,72 @@ expect_master(RedisLink *link)
 
 /* Logs in, and selects the database, as far as the URL says so. */
 static bool
-log_in(RedisLink *link, RedisUrl *url)
+log_in(RedisLink *link, const RedisUrl *url)
 {
 	char		db[16];
+	const char *select[] = {"SELECT", db};
 
-	if (url->password[0] != '\0')
-	{
-		const char *auth[] = {"AUTH", url->user, url->password};
-		const char *legacy[] = {"AUTH", url->password};
-		bool		named = url->user[0] != '\0';
-
-		if (!expect_ok(link, redis_link_call(link, named ? 3 : 2, named ? auth : legacy), "could not log in"))
-			return false;
-	}
-	if (url->db != 0)
-	{
-		const char *select[] = {"SELECT", db};
-
-		snprintf(db, sizeof(db), "%d", url->db);
-		if (!expect_ok(link, redis_link_call(link, 2, select), "could not select the database"))
-			return false;
-	}
-	return true;
+	if (url->password[0] != '\0' && !authenticate(link, url->user, url->password))
+		return false;
+	if (url->db == 0)
+		return true;
+	snprintf(db, sizeof(db), "%d", url->db);
+	return expect_ok(link, redis_link_call(link, 2, select), "could not select the database");
 }
 
-/* Reads the password: the first line of the file. */
+/* Logs in; without a user as the default one, in the way that every version understands. */
 static bool
-read_password(RedisLink *link, char *password, size_t size)
+authenticate(RedisLink *link, const char *user, const char *password)
 {
-	FILE	   *file = AllocateFile(outbox_redis_password_file, "r");
-	bool		read;
+	const char *named[] = {"AUTH", user, password};
+	const char *unnamed[] = {"AUTH", password};
+	bool		is_named = user[0] != '\0';
+	redisReply *reply = redis_link_call(link, is_named ? 3 : 2, is_named ? named : unnamed);
 
-	if (file == NULL)
-	{
-		redis_link_fail(link, "could not open the file of outbox.redis_password_file: %s", strerror(errno));
+	redis_link_wipe(link);
+	return expect_ok(link, reply, "could not log in");
+}
+
+/* Reads the passwords that are in files. Returns false if that fails; the link has the error. */
+static bool
+read_password_files(RedisLink *link, RedisUrl *url)
+{
+	if (!read_password(link, "outbox.redis_password_file", outbox_redis_password_file,
+					   url->password, sizeof(url->password)))
 		return false;
-	}
-	read = fgets(password, size, file) != NULL;
-	FreeFile(file);
-	if (!read)
+	return url->master[0] == '\0' ||
+		read_password(link, "outbox.redis_sentinel_password_file", outbox_redis_sentinel_password_file,
+					  url->sentinel_password, sizeof(url->sentinel_password));
+}
+
+/*
+ * Reads a password, if its setting names a file: the first line of it. Returns
+ * false if that fails; the link has the error.
+ */
+static bool
+read_password(RedisLink *link, const char *setting, const char *file, char *password, size_t size)
+{
+	int			opened;
+	int			failure;
+	ssize_t		n;
+
+	if (file[0] == '\0')
+		return true;
+	opened = OpenTransientFile(file, O_RDONLY | PG_BINARY);
+	n = opened < 0 ? -1 : read(opened, password, size - 1);
+	failure = errno;
+	if (opened >= 0)
+		CloseTransientFile(opened);
+	if (n < 0)
+		redis_link_fail(link, "could not open the file of %s: %s", setting, strerror(failure));
+	else if (n == 0)
+		redis_link_fail(link, "the file of %s is empty", setting);
+	else
 	{
-		redis_link_fail(link, "the file of outbox.redis_password_file is empty");
-		return false;
+		password[n] = '\0';
+		password[strcspn(password, "\r\n")] = '\0';
 	}
-	password[strcspn(password, "\r\n")] = '\0';
-	return true;
+	return n > 0;
 }
 
 /* Frees a reply. Returns false if it is not a status; the link then has the error, which begins with `what`. */

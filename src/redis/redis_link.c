@@ -2,9 +2,9 @@
  * redis_link.c
  *		One interruptible, deadline-bound connection to Redis.
  *
- * It knows sockets and replies, but neither logins nor messages. hiredis does
- * the protocol's reading and the socket calls; the waiting is ours, on our
- * latch and the socket together. Failure is a result here, never an error: the
+ * It knows sockets and replies, but neither logins nor messages. hiredis parses
+ * what channel.c reads; the waiting is done here, on our latch and the socket
+ * together, also during the handshake of TLS. Failure is a result here, never an error: the
  * text is in redis_link_error(), and says which server it is about. A link that
  * failed is closed and must be opened again; it is not known then what Redis has
  * done with what was sent.
@@ -15,11 +15,8 @@
  */
 #include "postgres.h"
 
-#include <sys/socket.h>
-
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "storage/fd.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -27,6 +24,7 @@
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/foreign_text.h"
+#include "src/redis/channel.h"
 #include "src/redis/redis_link.h"
 #include "src/redis/resolver.h"
 #include "src/redis/resp.h"
@@ -34,7 +32,8 @@
 #include "src/settings.h"
 #include "src/wait_event.h"
 
-#define PIECE_BYTES		(256 * 1024)	/* handed to hiredis at a time */
+#define READ_BYTES		(16 * 1024) /* at a time; TLS has no larger records */
+#define TLS_ALERT		0x15	/* the first byte of one */
 #define KEPT_BUFFER		(4 * 1024 * 1024)	/* the memory of a larger one is
 											 * freed */
 #define SENT_BYTES		(16 * 1024) /* the time limit restarts when this many
@@ -48,10 +47,10 @@
 struct RedisLink
 {
 	LinkAttend	attend;
-	redisContext *redis;		/* NULL = closed */
+	redisReader *reader;		/* NULL = closed */
+	Channel		channel;		/* open if there is a reader */
+	bool		has_answered;	/* something was received */
 	StringInfoData out;			/* to be sent, from out.cursor on */
-	bool		stuck;			/* hiredis holds a piece that the socket did
-								 * not take */
 	size_t		received;		/* bytes since the last reply was complete */
 	TimestampTz limit;			/* deadline for all replies of this
 								 * connection; 0 = none */
@@ -61,10 +60,13 @@ struct RedisLink
 
 static redisReply *take_reply(RedisLink *link);
 static size_t unsent_bytes(const RedisLink *link);
-static bool open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline);
-static bool await_socket(RedisLink *link, TimestampTz deadline);
+static bool open_channel(RedisLink *link, const char *address, int port, TimestampTz deadline);
+static bool await_connection(RedisLink *link, TimestampTz deadline);
+static bool shake_hands(RedisLink *link, const char *host, TimestampTz deadline);
 static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
+static void fail_to_read(RedisLink *link);
+static void take_bytes(RedisLink *link, const char *bytes, int n);
 static int	wait_for_socket(RedisLink *link, int events, TimestampTz deadline);
 
 /* Makes a closed link, which lives until redis_link_free(). */
@@ -75,6 +77,7 @@ redis_link_create(LinkAttend attend)
 	RedisLink  *link = palloc0(sizeof(RedisLink));
 
 	link->attend = attend;
+	channel_init(&link->channel);
 	initStringInfo(&link->out);
 	MemoryContextSwitchTo(caller);
 	return link;
@@ -108,11 +111,11 @@ redis_link_limit(RedisLink *link, TimestampTz deadline)
 }
 
 /*
- * Connects to a host, trying all its addresses, each of which gets its share of
- * the time. Closes an open connection first.
+ * Connects to a host, with TLS or in clear, trying all its addresses, each of which
+ * gets its share of the time. Closes an open connection first.
  */
 bool
-redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline)
+redis_link_dial(RedisLink *link, const char *host, int port, bool tls, TimestampTz deadline)
 {
 	Addresses	addresses;
 	const char *failure;
@@ -126,7 +129,9 @@ redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadlin
 	}
 	for (int i = 0; i < addresses.n; i++)
 	{
-		if (open_socket(link, addresses.text[i], port, clock_share(deadline, addresses.n - i)))
+		TimestampTz share = clock_share(deadline, addresses.n - i);
+
+		if (open_channel(link, addresses.text[i], port, share) && (!tls || shake_hands(link, host, share)))
 			return true;
 	}
 	return false;
@@ -137,27 +142,25 @@ bool
 redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline)
 {
 	redis_link_close(link);
-	return open_socket(link, path, 0, deadline);
+	return open_channel(link, path, 0, deadline);
 }
 
 /* Check whether there is a connection, as far as is known. */
 bool
 redis_link_is_open(const RedisLink *link)
 {
-	return link->redis != NULL;
+	return link->reader != NULL;
 }
 
 /* Closes the connection, if there is one, and drops what was not yet sent. */
 void
 redis_link_close(RedisLink *link)
 {
-	if (link->redis)
-	{
-		redisFree(link->redis);
-		link->redis = NULL;
-		ReleaseExternalFD();
-	}
-	link->stuck = false;
+	channel_close(&link->channel);
+	if (link->reader)
+		redisReaderFree(link->reader);
+	link->reader = NULL;
+	link->has_answered = false;
 	link->received = 0;
 	link->limit = 0;
 	redis_link_empty_buffer(&link->out);
@@ -262,15 +265,15 @@ redis_link_receive(RedisLink *link)
 {
 	TimestampTz begun = clock_now();
 	TimestampTz deadline = TimestampTzPlusMilliseconds(begun, outbox_command_timeout);
-	size_t		to_send = link->redis ? unsent_bytes(link) : 0;
+	size_t		to_send = unsent_bytes(link);
 	bool		is_late = false;
 
-	while (link->redis)
+	while (link->reader)
 	{
 		redisReply *reply = take_reply(link);
 		int			events;
 
-		if (reply || link->redis == NULL)
+		if (reply || link->reader == NULL)
 			return reply;
 		if (is_late)
 		{
@@ -279,16 +282,16 @@ redis_link_receive(RedisLink *link)
 		}
 		if (link->limit)
 			deadline = Min(deadline, link->limit);
-		events = WL_SOCKET_READABLE;
-		if (link->stuck || link->out.cursor < link->out.len)
-			events |= WL_SOCKET_WRITEABLE;
+		events = channel_read_event(&link->channel);
+		if (unsent_bytes(link) > 0)
+			events |= channel_write_event(&link->channel);
 		events = wait_for_socket(link, events, deadline);
 
 		/* Read what is there even so: `attend` may have taken long. */
 		is_late = clock_now() >= deadline;
-		if ((events & WL_SOCKET_WRITEABLE) && !write_some(link))
+		if ((events & channel_write_event(&link->channel)) && !write_some(link))
 			break;
-		if ((events & WL_SOCKET_READABLE) && !read_some(link))
+		if ((events & channel_read_event(&link->channel)) && !read_some(link))
 			break;
 		if (to_send > 0 && (unsent_bytes(link) == 0 || to_send - unsent_bytes(link) >= SENT_BYTES))
 		{
@@ -306,13 +309,13 @@ take_reply(RedisLink *link)
 {
 	void	   *reply = NULL;
 
-	if (redisGetReplyFromReader(link->redis, &reply) != REDIS_OK)
+	if (redisReaderGetReply(link->reader, &reply) != REDIS_OK)
 	{
-		redis_link_fail(link, "invalid reply: %s", link->redis->errstr);
+		redis_link_fail(link, "invalid reply: %s", link->reader->errstr);
 		return NULL;
 	}
 	if (reply)
-		link->received = link->redis->reader->len - link->redis->reader->pos;
+		link->received = link->reader->len - link->reader->pos;
 	return reply;
 }
 
@@ -326,119 +329,143 @@ redis_link_call(RedisLink *link, int argc, const char **argv)
 	return write_some(link) ? redis_link_receive(link) : NULL;
 }
 
+/* Overwrites what was sent, which had a password in it. */
+void
+redis_link_wipe(RedisLink *link)
+{
+	if (unsent_bytes(link) == 0)
+		explicit_bzero(link->out.data, link->out.maxlen);
+}
+
 /* Returns how many bytes the socket has not taken yet. */
 static size_t
 unsent_bytes(const RedisLink *link)
 {
-	return link->out.len - link->out.cursor + sdslen((sds) link->redis->obuf);
+	return link->out.len - link->out.cursor;
 }
 
-/* Opens a socket and connects it. If port is 0, the address is the path of a Unix-domain socket. */
+/* Connects a socket. If port is 0, the address is the path of a Unix-domain socket. */
 static bool
-open_socket(RedisLink *link, const char *address, int port, TimestampTz deadline)
+open_channel(RedisLink *link, const char *address, int port, TimestampTz deadline)
 {
-	if (!AcquireExternalFD())
+	Channel    *channel = &link->channel;
+
+	if (!(port > 0 ? channel_open(channel, address, port) : channel_open_path(channel, address)))
 	{
-		redis_link_fail(link, "no file descriptor is free");
+		redis_link_fail(link, "could not connect: %s", channel->error);
 		return false;
 	}
-	link->redis = port > 0 ? redisConnectNonBlock(address, port) : redisConnectUnixNonBlock(address);
-	if (link->redis == NULL)
+	link->reader = redisReaderCreate();
+	if (link->reader == NULL)
 	{
-		ReleaseExternalFD();
 		redis_link_fail(link, "out of memory");
 		return false;
 	}
-	if (link->redis->err)
-	{
-		redis_link_fail(link, "could not connect: %s", link->redis->errstr);
-		return false;
-	}
-	resp_limit_replies(link->redis->reader);
-	return await_socket(link, deadline);
+	resp_limit_replies(link->reader);
+	return await_connection(link, deadline);
 }
 
 /* Waits until a connect has succeeded or failed. */
 static bool
-await_socket(RedisLink *link, TimestampTz deadline)
+await_connection(RedisLink *link, TimestampTz deadline)
 {
-	int			failure = 0;
-	socklen_t	size = sizeof(failure);
 	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
 
 	if (wait_for_socket(link, WL_SOCKET_WRITEABLE, deadline) == 0)
-	{
 		redis_link_fail(link, "could not connect within %ld ms", ms);
-		return false;
-	}
-	if (getsockopt(link->redis->fd, SOL_SOCKET, SO_ERROR, &failure, &size) < 0)
-		failure = errno;
-	if (failure != 0)
-	{
-		redis_link_fail(link, "could not connect: %s", strerror(failure));
-		return false;
-	}
-	link->redis->flags |= REDIS_CONNECTED;
-	return true;
+	else if (!channel_is_connected(&link->channel))
+		redis_link_fail(link, "could not connect: %s", link->channel.error);
+	return link->reader != NULL;
 }
 
-/*
- * Writes what the socket takes. hiredis moves the rest of its buffer to the
- * front after each write, so it is given only a piece at a time.
- */
+/* Begins TLS on a connection, and waits until the server has proved who it is. */
+static bool
+shake_hands(RedisLink *link, const char *host, TimestampTz deadline)
+{
+	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
+	int			done = channel_begin_tls(&link->channel, host) ? channel_handshake(&link->channel) : -1;
+
+	while (done == 0)
+	{
+		if (clock_now() >= deadline || wait_for_socket(link, channel_read_event(&link->channel), deadline) == 0)
+		{
+			redis_link_fail(link, "could not connect with TLS within %ld ms; the server may not speak it", ms);
+			return false;
+		}
+		done = channel_handshake(&link->channel);
+	}
+	if (done < 0)
+		redis_link_fail(link, "could not connect with TLS: %s", link->channel.error);
+	return done > 0;
+}
+
+/* Writes what the socket takes. Returns false if the link failed. */
 static bool
 write_some(RedisLink *link)
 {
-	while (link->redis && (link->stuck || link->out.cursor < link->out.len))
+	while (link->reader && unsent_bytes(link) > 0)
 	{
-		int			done;
+		int			n = channel_write(&link->channel, link->out.data + link->out.cursor, unsent_bytes(link));
 
-		if (!link->stuck)
-		{
-			size_t		piece = Min(link->out.len - link->out.cursor, PIECE_BYTES);
-
-			if (redisAppendFormattedCommand(link->redis, link->out.data + link->out.cursor, piece) != REDIS_OK)
-			{
-				redis_link_fail(link, "out of memory");
-				return false;
-			}
-			link->out.cursor += piece;
-		}
-		if (redisBufferWrite(link->redis, &done) != REDIS_OK)
-		{
-			redis_link_fail(link, "could not send: %s", link->redis->errstr);
-			return false;
-		}
-		link->stuck = !done;
-		if (link->stuck)
-			break;
+		if (n < 0)
+			redis_link_fail(link, "could not send: %s", link->channel.error);
+		if (n <= 0)
+			return n == 0;
+		link->out.cursor += n;
 	}
-	if (link->redis && !link->stuck)
+	if (link->reader)
 		redis_link_empty_buffer(&link->out);
-	return link->redis != NULL;
+	return link->reader != NULL;
 }
 
 /* Reads what is there. Returns false if the link failed. */
 static bool
 read_some(RedisLink *link)
 {
-	size_t		before = link->redis->reader->len;
+	char		bytes[READ_BYTES];
 
-	if (redisBufferRead(link->redis) != REDIS_OK)
+	do
 	{
-		redis_link_fail(link, "connection lost: %s", link->redis->errstr);
-		return false;
+		int			n = channel_read(&link->channel, bytes, sizeof(bytes));
+
+		if (n < 0)
+			fail_to_read(link);
+		else if (n > 0)
+			take_bytes(link, bytes, n);
+	} while (link->reader && channel_has_unread(&link->channel));
+	return link->reader != NULL;
+}
+
+/* Hands what was read to the parser. */
+static void
+take_bytes(RedisLink *link, const char *bytes, int n)
+{
+	if (!link->has_answered && link->channel.tls == NULL && bytes[0] == TLS_ALERT)
+	{
+		redis_link_fail(link, "the server expects TLS");
+		return;
 	}
-	link->received += link->redis->reader->len - before;
-	if (link->received <= MAX_REPLY_BYTES)
-		return true;
-	redis_link_fail(link, "its reply is too large");
-	return false;
+	link->has_answered = true;
+	link->received += n;
+	if (link->received > MAX_REPLY_BYTES)
+		redis_link_fail(link, "its reply is too large");
+	else if (redisReaderFeed(link->reader, bytes, n) != REDIS_OK)
+		redis_link_fail(link, "out of memory");
+}
+
+/* Notes that reading failed. A Redis that expects TLS hangs up on others without a word. */
+static void
+fail_to_read(RedisLink *link)
+{
+	bool		may_expect_tls = !link->has_answered && link->channel.tls == NULL;
+
+	redis_link_fail(link, "connection lost: %s%s", link->channel.error,
+					may_expect_tls ? " before its first answer, as a server does that expects TLS" : "");
 }
 
 /* Waits for the socket; returns the events, 0 if the time is up. */
 static int
 wait_for_socket(RedisLink *link, int events, TimestampTz deadline)
 {
-	return socket_wait(link->redis->fd, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
+	return socket_wait(link->channel.socket, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }

@@ -21,7 +21,7 @@ extern RedisLink *redis_link_create(LinkAttend attend);
 extern void redis_link_free(RedisLink *link);
 extern void redis_link_name(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
 extern void redis_link_limit(RedisLink *link, TimestampTz deadline);
-extern bool redis_link_dial(RedisLink *link, const char *host, int port, TimestampTz deadline);
+extern bool redis_link_dial(RedisLink *link, const char *host, int port, bool tls, TimestampTz deadline);
 extern bool redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline);
 extern bool redis_link_is_open(const RedisLink *link);
 extern void redis_link_close(RedisLink *link);
@@ -35,5 +35,6 @@ extern bool redis_link_send_buffer(RedisLink *link, StringInfo data);
 extern void redis_link_empty_buffer(StringInfo buffer);
 extern redisReply *redis_link_receive(RedisLink *link);
 extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);
+extern void redis_link_wipe(RedisLink *link);
 
 #endif							/* OUTBOX_REDIS_LINK_H */

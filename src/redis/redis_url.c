@@ -11,16 +11,37 @@
 #include <ctype.h>
 
 #include "src/redis/redis_url.h"
+#include "src/redis/tls.h"
 
 #define DEFAULT_PORT			6379
 #define DEFAULT_SENTINEL_PORT	26379
 #define MAX_DB					1000000
 
-static bool starts_with(const char *text, const char *prefix);
+/* The schemes, each with the parser of what follows. */
 static bool parse_server(const char *rest, RedisUrl *url, const char **reason);
 static bool parse_sentinels(const char *rest, RedisUrl *url, const char **reason);
 static bool parse_path(const char *rest, RedisUrl *url, const char **reason);
-static bool parse_db(const char *from, RedisUrl *url, const char **reason);
+
+typedef struct Scheme
+{
+	const char *prefix;
+	bool		tls;
+	bool		(*parse) (const char *rest, RedisUrl *url, const char **reason);
+} Scheme;
+
+static const Scheme schemes[] = {
+	{"redis://", false, parse_server},
+	{"rediss://", true, parse_server},
+	{"redis+sentinel://", false, parse_sentinels},
+	{"rediss+sentinel://", true, parse_sentinels},
+	{"unix://", false, parse_path}
+};
+
+static const Scheme *find_scheme(const char *text);
+static bool parse_db(const char *from, const char *to, RedisUrl *url, const char **reason);
+static bool parse_query(const char *query, RedisUrl *url, const char **reason);
+static void parse_value(const char *from, const char *to, char *value, size_t size, const char **reason);
+static bool starts_with(const char *text, const char *prefix);
 static bool parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason);
 static bool parse_node(const char *from, const char *to, int default_port, RedisNode *node, const char **reason);
 static bool parse_number(const char *from, const char *to, int max, int *number);
@@ -29,7 +50,9 @@ static int	hex_digit(char c);
 
 /*
  * Parses "redis://[[user]:password@]host[:port][/db]", "unix:///path" or
- * "redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/db]".
+ * "redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/db]",
+ * the latter perhaps with "?sentinel_user=user&sentinel_password=password". With
+ * "rediss" instead of "redis" there is TLS.
  *
  * Returns false if the text is not such a URL; *reason is then a sentence that
  * names the wrong part but not its value. Parts are percent-decoded.
@@ -37,25 +60,37 @@ static int	hex_digit(char c);
 bool
 redis_url_parse(const char *text, RedisUrl *url, const char **reason)
 {
+	const Scheme *scheme = find_scheme(text);
+
 	*reason = NULL;
 	memset(url, 0, sizeof(*url));
-
-	if (starts_with(text, "redis://"))
-		return parse_server(text + strlen("redis://"), url, reason);
-	if (starts_with(text, "redis+sentinel://"))
-		return parse_sentinels(text + strlen("redis+sentinel://"), url, reason);
-	if (starts_with(text, "unix://"))
-		return parse_path(text + strlen("unix://"), url, reason);
-
-	*reason = "The scheme must be \"redis://\", \"redis+sentinel://\" or \"unix://\".";
-	return false;
+	if (scheme == NULL)
+		*reason = "The scheme must be \"redis://\", \"rediss://\", \"redis+sentinel://\", \"rediss+sentinel://\" or \"unix://\".";
+	else if (scheme->tls && tls_why_none() != NULL)
+		*reason = tls_why_none();
+	if (*reason != NULL)
+		return false;
+	url->tls = scheme->tls;
+	return scheme->parse(text + strlen(scheme->prefix), url, reason);
 }
 
 /* Check whether a URL is one of a Redis, right or wrong. */
 bool
 redis_url_has_scheme(const char *text)
 {
-	return starts_with(text, "redis://") || starts_with(text, "redis+sentinel://") || starts_with(text, "unix://");
+	return find_scheme(text) != NULL;
+}
+
+/* Returns the scheme of a URL, or NULL. */
+static const Scheme *
+find_scheme(const char *text)
+{
+	for (int i = 0; i < lengthof(schemes); i++)
+	{
+		if (starts_with(text, schemes[i].prefix))
+			return &schemes[i];
+	}
+	return NULL;
 }
 
 static bool
@@ -64,7 +99,7 @@ starts_with(const char *text, const char *prefix)
 	return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* Parses what follows "redis://". */
+/* Parses what follows "redis://" or "rediss://". */
 static bool
 parse_server(const char *rest, RedisUrl *url, const char **reason)
 {
@@ -74,16 +109,17 @@ parse_server(const char *rest, RedisUrl *url, const char **reason)
 		!parse_node(rest, end, DEFAULT_PORT, &url->nodes[0], reason))
 		return false;
 	url->nnodes = 1;
-	return parse_db(end, url, reason);
+	return parse_db(end, end + strlen(end), url, reason);
 }
 
-/* Parses what follows "redis+sentinel://". */
+/* Parses what follows "redis+sentinel://" or "rediss+sentinel://". */
 static bool
 parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
 {
 	const char *end = rest + strcspn(rest, "/");
 	const char *name = *end == '/' ? end + 1 : end;
-	const char *name_end = name + strcspn(name, "/");
+	const char *name_end = name + strcspn(name, "/?");
+	const char *query = name + strcspn(name, "?");
 
 	if (!parse_login(&rest, end, url, reason))
 		return false;
@@ -107,7 +143,7 @@ parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
 		*reason = "The name of the master is missing, too long or invalid.";
 		return false;
 	}
-	return parse_db(name_end, url, reason);
+	return parse_db(name_end, query, url, reason) && parse_query(query, url, reason);
 }
 
 /* Parses what follows "unix://". */
@@ -123,12 +159,40 @@ parse_path(const char *rest, RedisUrl *url, const char **reason)
 
 /* Parses "/number", "/" or nothing. */
 static bool
-parse_db(const char *from, RedisUrl *url, const char **reason)
+parse_db(const char *from, const char *to, RedisUrl *url, const char **reason)
 {
-	if (from[0] != '\0' && from[1] != '\0' &&
-		!parse_number(from + 1, from + strlen(from), MAX_DB, &url->db))
+	if (to - from > 1 && !parse_number(from + 1, to, MAX_DB, &url->db))
 		*reason = "The database must be a number.";
 	return *reason == NULL;
+}
+
+/* Parses "?sentinel_user=user&sentinel_password=password", one of the two, or nothing. */
+static bool
+parse_query(const char *query, RedisUrl *url, const char **reason)
+{
+	while (*query != '\0' && *reason == NULL)
+	{
+		const char *from = query + 1;
+		const char *to = from + strcspn(from, "&");
+
+		if (starts_with(from, "sentinel_user="))
+			parse_value(from, to, url->sentinel_user, sizeof(url->sentinel_user), reason);
+		else if (starts_with(from, "sentinel_password="))
+			parse_value(from, to, url->sentinel_password, sizeof(url->sentinel_password), reason);
+		else
+			*reason = "After \"?\" only \"sentinel_user\" and \"sentinel_password\" can be given.";
+		query = to;
+	}
+	return *reason == NULL;
+}
+
+/* Copies the value of "name=value". */
+static void
+parse_value(const char *from, const char *to, char *value, size_t size, const char **reason)
+{
+	from = strchr(from, '=') + 1;
+	if (!copy_decoded(from, to, value, size))
+		*reason = "The login at the sentinels is too long or has an invalid percent escape.";
 }
 
 /* Parses "user@", "user:password@" or ":password@" if there is one, and advances *rest. */

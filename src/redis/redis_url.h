@@ -24,6 +24,9 @@ typedef struct RedisUrl
 								 * no sentinels */
 	char		path[104];		/* of the Unix-domain socket */
 	int			db;
+	bool		tls;			/* to the server and to the sentinels */
+	char		sentinel_user[128]; /* login at the sentinels */
+	char		sentinel_password[512];
 } RedisUrl;
 
 extern bool redis_url_has_scheme(const char *text);

@@ -77,7 +77,7 @@ store_url_problem(const char *url)
 	const StoreKind *kind = kind_of(url);
 
 	if (kind == NULL)
-		return "The scheme must be \"redis://\", \"redis+sentinel://\", \"unix://\" or \"postgresql://\".";
+		return "The scheme must be \"redis://\", \"rediss://\", \"redis+sentinel://\", \"rediss+sentinel://\", \"unix://\" or \"postgresql://\".";
 	if (strlen(url) > MAX_URL_BYTES)
 		return "The URL is too long.";
 	return kind->url_problem(url);

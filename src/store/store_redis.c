@@ -21,6 +21,7 @@
 
 #include "src/foreign_text.h"
 #include "src/redis/redis_connect.h"
+#include "src/redis/redis_url.h"
 #include "src/redis/resp.h"
 #include "src/store/add.lua.h"
 #include "src/store/store_kind.h"
@@ -77,14 +78,12 @@ redis_store_url_problem(const char *text)
 static void *
 redis_store_open(const char *text, LinkAttend attend, StoreFailure *failure)
 {
-	RedisUrl	url;
-	const char *problem;
 	RedisLink  *link = redis_link_create(attend);
 	bool		connected = false;
 
 	PG_TRY();
 	{
-		connected = redis_url_parse(text, &url, &problem) && redis_connect_to(link, &url);
+		connected = redis_connect_to(link, text);
 		if (!connected)
 			fail_with_link(failure, link);
 	}

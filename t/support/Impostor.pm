@@ -22,6 +22,13 @@ my $owner = $$;
 sub new
 {
 	my ($class, %behaviours) = @_;
+	return $class->talk(sub { serve($_[0], \%behaviours) });
+}
+
+# A server of any protocol: the code is called with each connection.
+sub talk
+{
+	my ($class, $code) = @_;
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
 	my $listener = IO::Socket::INET->new(
 		LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 50, ReuseAddr => 1)
@@ -37,7 +44,7 @@ sub new
 		while (my $client = $listener->accept)
 		{
 			next if fork;
-			eval { serve($client, \%behaviours) };
+			eval { $code->($client) };
 			POSIX::_exit(0);
 		}
 		POSIX::_exit(0);

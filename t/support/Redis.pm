@@ -20,8 +20,8 @@ use Time::HiRes qw(time usleep);
 my @servers;
 my $owner = $$;
 
-# Starts a server. Options: tcp => 1 (listens on a loopback port too),
-# config => ['--name', 'value', ...], started => 0, sentinel => file (of a
+# Starts a server. Options: tcp => 1 (listens on a loopback port too), tls =>
+# {ca => file, cert => file, key => file} (listens on another one with TLS), config => ['--name', 'value', ...], started => 0, sentinel => file (of a
 # sentinel's configuration, which it will write to).
 sub new
 {
@@ -31,10 +31,14 @@ sub new
 		folder => $folder,
 		socket => "$folder/redis.sock",
 		port => $option{tcp} ? PostgreSQL::Test::Cluster::get_free_port() : 0,
-		config => $option{config} // [],
+		config => [ @{ $option{config} // [] } ],
+		tls_port => $option{tls} ? PostgreSQL::Test::Cluster::get_free_port() : 0,
 		sentinel => $option{sentinel}
 	}, $class;
 
+	unshift @{ $self->{config} }, '--tls-port', $self->{tls_port}, '--tls-ca-cert-file', $option{tls}{ca},
+	  '--tls-cert-file', $option{tls}{cert}, '--tls-key-file', $option{tls}{key}, '--tls-auth-clients', 'no'
+	  if $option{tls};
 	mkdir "$folder/data" or die "could not create $folder/data: $!";
 	push @servers, $self;
 	$self->start if $option{started} // 1;
@@ -43,6 +47,7 @@ sub new
 
 sub socket { return $_[0]->{socket}; }
 sub port { return $_[0]->{port}; }
+sub tls_port { return $_[0]->{tls_port}; }
 sub url { return "unix://$_[0]->{socket}"; }
 
 # The URL of the loopback port; $login is 'user:password@' or nothing.
@@ -50,6 +55,13 @@ sub tcp_url
 {
 	my ($self, $login) = @_;
 	return 'redis://' . ($login // '') . "127.0.0.1:$self->{port}";
+}
+
+# The same with TLS; the host may be given by another of its names.
+sub tls_url
+{
+	my ($self, $login, $host) = @_;
+	return 'rediss://' . ($login // '') . ($host // '127.0.0.1') . ":$self->{tls_port}";
 }
 
 # From now on, the client of this module logs in with these words of AUTH.
@@ -72,7 +84,7 @@ sub start
 
 	@command = (
 		'redis-server', $self->{sentinel}, '--sentinel', '--port', $self->{port}, '--bind', '127.0.0.1',
-		'--unixsocket', $self->{socket}, '--dir', "$self->{folder}/data", '--daemonize', 'no')
+		'--unixsocket', $self->{socket}, '--dir', "$self->{folder}/data", '--daemonize', 'no', @{ $self->{config} })
 	  if $self->{sentinel};
 	croak 'Redis is running already' if $self->{pid};
 	defined($self->{pid} = fork) or die "could not fork: $!";
