@@ -352,14 +352,17 @@ is_other_work_due(void)
 }
 
 /*
- * Propagates receipts. A commit during the wait for a store wakes us. Returns
- * whether any were propagated.
+ * Propagates receipts. A commit during the wait for a store wakes us; where
+ * there is no store nothing waits, and a latch set for it would only end the
+ * next wait for Redis. Returns whether any were propagated.
  */
 static bool
 propagate(void)
 {
 	bool		propagated;
 
+	if (!propagation_may_wait())
+		return propagation_run(&position);
 	listen_for_commits();
 	propagated = propagation_run(&position);
 	pg_atomic_write_u32(&shared->asleep, 0);

@@ -81,6 +81,17 @@ propagation_set_instance(const Instance *instance)
 }
 
 /*
+ * Check whether propagation_run() may wait for a store. For one that it finds
+ * only in that call it may wait all the same; then `attend` is called after a
+ * moment.
+ */
+bool
+propagation_may_wait(void)
+{
+	return used_store_first() != NULL;
+}
+
+/*
  * Propagates the next receipts of windows that are published to each store that
  * does not have them. Returns whether any store got further.
  */

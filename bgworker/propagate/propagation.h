@@ -11,6 +11,7 @@
 
 extern void propagation_init(LinkAttend attend);
 extern void propagation_set_instance(const Instance *instance);
+extern bool propagation_may_wait(void);
 extern bool propagation_run(Position *position);
 extern void propagation_attend(const Position *position);
 extern bool propagation_is_sound(void);
