@@ -1,0 +1,96 @@
+# Counted, not timed: what the dispatcher does for a known load. A window is one commit, a
+# batch is one run of the script, and what was read once is not looked for again.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use PostgreSQL::Test::Utils;
+use Redis;
+use Test::More;
+
+# Nothing is done because time has passed, but for noting the position and renewing the lease.
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.poll_interval = '1h'
+outbox.cleanup_interval = '1h'
+checkpoint_timeout = '1h'
+autovacuum = off
+END
+$node->sql('CREATE EXTENSION pg_walinspect');
+
+# Runs a load, waits until all is sent, and returns what the server did meanwhile, by name.
+sub counted
+{
+	my ($load) = @_;
+	my ($before, $start) = (counts(), $node->sql('SELECT pg_current_wal_insert_lsn()'));
+	$load->();
+	$node->wait_until_sent;
+
+	# The dispatcher reports its statistics with the transaction that notes the position.
+	my %done;
+	my $rests = wait_until
+	{
+		my $after = counts();
+		%done = map { $_ => $after->{$_} - $before->{$_} } keys %$after;
+		is_at_rest() && $done{scans} >= $done{windows};
+	};
+	ok($rests, 'all is sent, and the position is noted');
+	$done{commits} = $node->sql(<<"END");
+SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
+WHERE resource_manager = 'Transaction' AND record_type = 'COMMIT'
+END
+	note join ', ', map { "$_ $done{$_}" } sort keys %done;
+	return \%done;
+}
+
+sub is_at_rest { return $node->sql(newest('published = number')) eq 't'; }
+
+sub newest { my ($what) = @_; return "SELECT $what FROM outbox.window_0 ORDER BY number DESC LIMIT 1"; }
+
+sub counts
+{
+	my ($switches) = slurp_file('/proc/' . $node->dispatcher . '/status') =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+	my ($runs) = $redis->command('INFO', 'commandstats') =~ /cmdstat_evalsha:calls=(\d+)/;
+
+	return {
+		windows => $node->sql(newest('number')), script_runs => $runs, switches => $switches,
+		scans => $node->sql(q{SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'log_0_tx_idx'}) };
+}
+
+$node->sql(q{SELECT outbox_enqueue('d', 'warm')});
+$node->wait_until_sent;
+eventually { is_at_rest() } 'the dispatcher is at work';
+
+# One after the other.
+my $session = $node->session;
+my $sent = 0;
+my $one = counted(sub {
+	foreach (1 .. 50)
+	{
+		$session->query_safe(q{SELECT outbox_enqueue('one', 'x')});
+		$sent++;
+		wait_until { $redis->count('one') == $sent };
+	}
+});
+# A machine that is slow may have the position noted between two messages.
+my $closing = $one->{windows} - 50;
+is($one->{commits}, 50 + $one->{windows}, 'a window is one commit');
+cmp_ok($one->{script_runs}, '<=', 50 + 5 + 3 * $closing, '... and one run of the script');
+cmp_ok($one->{scans}, '<=', 3 * $one->{windows} + 10, '... and some scans of the index of the log');
+cmp_ok($one->{switches}, '<=', 8 * $one->{windows} + 50, '... and some waits');
+
+# All at once: 20 transactions with 250 messages each, for ten streams.
+$node->sql('SELECT outbox_pause()');
+eventually { $node->status('dispatcher_state') eq 'paused' } 'all is paused';
+my $many = counted(sub {
+	$session->query_safe(q{SELECT count(outbox_enqueue('many-' || n % 10, 'x')) FROM generate_series(1, 250) n}) foreach 1 .. 20;
+	$node->sql('SELECT outbox_resume()');
+});
+cmp_ok($many->{windows}, '<=', 4, 'what waits is one window');
+is($many->{commits}, 20 + 1 + $many->{windows}, '... which is one commit');
+cmp_ok($many->{script_runs}, '<=', 5000 / 500 + 5, '... and a run of the script for each batch');
+cmp_ok($many->{scans}, '<=', 3 * $many->{windows} + 10, '... and some scans of the index of the log');
+$session->quit;
+
+done_testing();
