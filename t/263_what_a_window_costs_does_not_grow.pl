@@ -78,7 +78,7 @@ my $closing = $one->{windows} - 50;
 is($one->{commits}, 50 + $one->{windows}, 'a window is one commit');
 cmp_ok($one->{script_runs}, '<=', 50 + 5 + 3 * $closing, '... and one run of the script');
 cmp_ok($one->{scans}, '<=', 3 * $one->{windows} + 10, '... and some scans of the index of the log');
-cmp_ok($one->{switches}, '<=', 8 * $one->{windows} + 50, '... and some waits');
+cmp_ok($one->{switches}, '<=', 5 * $one->{windows} + 50, '... and some waits');
 
 # All at once: 20 transactions with 250 messages each, for ten streams.
 $node->sql('SELECT outbox_pause()');
@@ -89,8 +89,8 @@ my $many = counted(sub {
 });
 cmp_ok($many->{windows}, '<=', 4, 'what waits is one window');
 is($many->{commits}, 20 + 1 + $many->{windows}, '... which is one commit');
-cmp_ok($many->{script_runs}, '<=', 5000 / 500 + 5, '... and a run of the script for each batch');
-cmp_ok($many->{scans}, '<=', 3 * $many->{windows} + 10, '... and some scans of the index of the log');
+cmp_ok($many->{script_runs}, '<=', 5000 / 500 + 1 + $many->{windows}, '... and a run of the script for each batch');
+cmp_ok($many->{scans}, '<=', 3 * $many->{windows} + 5, '... and some scans of the index of the log');
 $session->quit;
 
 done_testing();
