@@ -29,13 +29,14 @@ sub counted
 
 	# The dispatcher reports its statistics with the transaction that notes the position.
 	my %done;
-	my $rests = wait_until
+	my $done = wait_until
 	{
+		my $rests = is_at_rest();
 		my $after = counts();
 		%done = map { $_ => $after->{$_} - $before->{$_} } keys %$after;
-		is_at_rest() && $done{scans} >= $done{windows};
+		$rests && $done{scans} >= $done{windows};
 	};
-	ok($rests, 'all is sent, and the position is noted');
+	ok($done, 'all is sent, and the position is noted');
 	$done{commits} = $node->sql(<<"END");
 SELECT count(*) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
 WHERE resource_manager = 'Transaction' AND record_type = 'COMMIT'
