@@ -396,6 +396,34 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
 --
+-- For tables of others: an outbox that exists already, and changes of any table
+--
+CREATE FUNCTION @extschema@.outbox_forward()
+RETURNS trigger
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+COMMENT ON FUNCTION @extschema@.outbox_forward() IS 'trigger function for an existing outbox table: sends what is inserted';
+
+CREATE FUNCTION @extschema@.outbox_capture()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_capture_change'
+LANGUAGE C;
+COMMENT ON FUNCTION @extschema@.outbox_capture() IS 'trigger function of captured tables: sends changes';
+
+CREATE FUNCTION @extschema@.outbox_capture(relation regclass, dest text, events text[] DEFAULT '{insert,update,delete,truncate}',
+	columns text[] DEFAULT NULL, key text[] DEFAULT NULL, condition text DEFAULT NULL, before boolean DEFAULT true)
+RETURNS void
+AS 'MODULE_PATHNAME', 'outbox_capture_table'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_capture(regclass, text, text[], text[], text[], text, boolean) IS 'creates triggers that send the changes of a table as messages';
+
+CREATE FUNCTION @extschema@.outbox_uncapture(relation regclass)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.outbox_uncapture(regclass) IS 'drops the triggers of outbox_capture(); false = there was none';
+
+--
 -- Functions for administrators
 --
 CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
@@ -762,6 +790,8 @@ COMMENT ON COLUMN outbox.dead_letters.last_error IS 'what Redis answered to the 
 COMMENT ON COLUMN outbox.dead_letters.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.dead_letters.last_attempt IS 'last attempt';
 
+-- A message that is being tried again is in the log, where nothing says that it was
+-- refused. Its tombstone does, and tells from its time that this is so now.
 CREATE VIEW outbox.destinations AS
 	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.paused, false) AS paused,
 		coalesce(k.waiting, 0) AS deferred, coalesce(k.scheduled, 0) AS scheduled, coalesce(k.dead, 0) AS dead,
@@ -777,6 +807,7 @@ CREATE VIEW outbox.destinations AS
 				(array_agg(last_error ORDER BY last_attempt DESC) FILTER (WHERE last_error IS NOT NULL))[1] AS last_error
 			FROM outbox.deferred f
 			WHERE state = ANY (ARRAY['waiting', 'scheduled', 'dead'])
+				OR (state = 'returned' AND last_error IS NOT NULL AND next_attempt > clock_timestamp() - interval '5 s')
 			GROUP BY f.dest) k USING (dest);
 COMMENT ON VIEW outbox.destinations IS 'destinations that have settings, or messages that are deferred, scheduled or dead';
 COMMENT ON COLUMN outbox.destinations.dest IS 'destination';
@@ -788,7 +819,7 @@ COMMENT ON COLUMN outbox.destinations.scheduled IS 'messages that wait for their
 COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up';
 COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of the oldest of these: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of them is tried again';
-COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last';
+COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last to one of these messages, or to one that was tried again in the last seconds';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were compacted are remembered too, but not shown';
@@ -921,7 +952,8 @@ AS $$
 		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
-		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_commit,outbox_wait,outbox_send}'::name[]
+		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_commit,outbox_wait,outbox_send,
+			outbox_forward,outbox_capture,outbox_uncapture}'::name[]
 		WHEN 'store' THEN '{store_contains,store_add,store_remove,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_problems,read_pending,read_records,read_endpoints,mask_store}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,outbox_forget,outbox_enqueued,

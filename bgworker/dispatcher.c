@@ -71,6 +71,7 @@ static bool may_send(void);
 static bool look_for_messages(void);
 static void pause_between_windows(void);
 static bool publish(void);
+static bool may_publish(void);
 static bool is_other_work_due(void);
 static bool propagate(void);
 static void publish_meanwhile(void);
@@ -303,14 +304,8 @@ publish(void)
 {
 	bool		published = false;
 
-	if (!redis_session_is_open() && !redis_state_connect(&position))
+	if (!may_publish())
 		return false;
-	if (destination_all_paused())
-	{
-		report_state(DISPATCHER_PAUSED);
-		problem_clear(PROBLEM_REDIS_DOWN);
-		return false;
-	}
 	turn_ends = TimestampTzPlusMilliseconds(clock_now(), TURN_MS);
 	while (!position_is_caught_up(&position) && !(published && is_other_work_due()))
 	{
@@ -342,6 +337,19 @@ publish(void)
 	if (position_is_caught_up(&position))
 		report_state(DISPATCHER_IDLE);
 	return published;
+}
+
+/* Check whether Redis can be used, which connects to it, and not everything is paused. */
+static bool
+may_publish(void)
+{
+	if (!redis_session_is_open() && !redis_state_connect(&position))
+		return false;
+	if (!destination_all_paused())
+		return true;
+	report_state(DISPATCHER_PAUSED);
+	problem_clear(PROBLEM_REDIS_DOWN);
+	return false;
 }
 
 /* Check whether other work is due before more is sent. */

@@ -26,6 +26,50 @@
 #include "src/compat.h"
 #include "src/outbox.h"
 
+/* What must not depend on the configuration: ALTER DATABASE ... SET reaches our processes, too. */
+static const char *const forced_settings[][2] = {
+	{"role", "none"},
+	{"search_path", "pg_catalog"},
+	{"synchronous_commit", "on"},
+	{"default_transaction_isolation", "read committed"},
+	{"default_transaction_read_only", "off"},
+	{"default_transaction_deferrable", "off"},
+	{"statement_timeout", "0"},
+	{"lock_timeout", "0"},
+	{"idle_in_transaction_session_timeout", "0"},
+	{"session_replication_role", "origin"},
+	{"row_security", "off"},
+	{"exit_on_error", "off"},
+
+	/*
+	 * Our plans are made once, perhaps while a table is still empty, and must
+	 * not depend on what suits other queries of the database.
+	 */
+	{"enable_seqscan", "off"},
+	{"enable_indexscan", "on"},
+	{"enable_indexonlyscan", "on"},
+	{"enable_bitmapscan", "on"},
+	{"enable_tidscan", "on"},
+	{"enable_nestloop", "on"},
+	{"enable_sort", "on"},
+	{"geqo", "off"},
+	{"from_collapse_limit", "8"},
+	{"join_collapse_limit", "8"},
+	{"plan_cache_mode", "auto"},
+	{"cursor_tuple_fraction", "0.1"},
+	{"seq_page_cost", "1"},
+	{"random_page_cost", "4"},
+	{"cpu_tuple_cost", "0.01"},
+	{"cpu_index_tuple_cost", "0.005"},
+	{"cpu_operator_cost", "0.0025"},
+	{"effective_cache_size", "4GB"},
+	{"max_parallel_workers_per_gather", "0"},
+	{"jit", "off"},
+
+	/* A window that does not fit into memory must be sorted in any case. */
+	{"temp_file_limit", "-1"}
+};
+
 static void force_settings(void);
 static void give_memory_back(void);
 
@@ -113,55 +157,12 @@ process_sleep(long ms, OutboxWait wait)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event_of(wait));
 }
 
-/* Sets what must not depend on the configuration: ALTER DATABASE ... SET reaches our processes, too. */
+/* Sets what must not depend on the configuration. */
 static void
 force_settings(void)
 {
-	static const char *const settings[][2] = {
-		{"role", "none"},
-		{"search_path", "pg_catalog"},
-		{"synchronous_commit", "on"},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_read_only", "off"},
-		{"default_transaction_deferrable", "off"},
-		{"statement_timeout", "0"},
-		{"lock_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"},
-		{"session_replication_role", "origin"},
-		{"row_security", "off"},
-		{"exit_on_error", "off"},
-
-		/*
-		 * Our plans are made once, perhaps while a table is still empty, and
-		 * must not depend on what suits other queries of the database.
-		 */
-		{"enable_seqscan", "off"},
-		{"enable_indexscan", "on"},
-		{"enable_indexonlyscan", "on"},
-		{"enable_bitmapscan", "on"},
-		{"enable_tidscan", "on"},
-		{"enable_nestloop", "on"},
-		{"enable_sort", "on"},
-		{"geqo", "off"},
-		{"from_collapse_limit", "8"},
-		{"join_collapse_limit", "8"},
-		{"plan_cache_mode", "auto"},
-		{"cursor_tuple_fraction", "0.1"},
-		{"seq_page_cost", "1"},
-		{"random_page_cost", "4"},
-		{"cpu_tuple_cost", "0.01"},
-		{"cpu_index_tuple_cost", "0.005"},
-		{"cpu_operator_cost", "0.0025"},
-		{"effective_cache_size", "4GB"},
-		{"max_parallel_workers_per_gather", "0"},
-		{"jit", "off"},
-
-		/* A window that does not fit into memory must be sorted in any case. */
-		{"temp_file_limit", "-1"}
-	};
-
-	for (int i = 0; i < lengthof(settings); i++)
-		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	for (int i = 0; i < lengthof(forced_settings); i++)
+		SetConfigOption(forced_settings[i][0], forced_settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 	if (COMPAT_TRANSACTION_TIMEOUT)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 }

@@ -25,6 +25,9 @@
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
+#if PG_VERSION_NUM >= 180000
+#include "rewrite/rewriteHandler.h"
+#endif
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
 #error "outbox supports PostgreSQL 15 to 18"
@@ -88,6 +91,15 @@
 #define compat_owns_extension(extension) pg_extension_ownercheck(extension, GetUserId())
 #define compat_owns_table(table) pg_class_ownercheck(table, GetUserId())
 #define compat_owns_database(database) pg_database_ownercheck(database, GetUserId())
+#endif
+
+/* Since 18 generated columns can be virtual: NULL in a row, and computed when they are read. */
+#if PG_VERSION_NUM >= 180000
+#define compat_is_virtual(column) ((column)->attgenerated == ATTRIBUTE_GENERATED_VIRTUAL)
+#define compat_expand_generated(expression, table) expand_generated_columns_in_expr(expression, table, 1)
+#else
+#define compat_is_virtual(column) false
+#define compat_expand_generated(expression, table) (expression)
 #endif
 
 /* hiredis 1.0 made the number of elements of an array unsigned. */

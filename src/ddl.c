@@ -13,6 +13,8 @@
  * dispatcher, because the flag of the session that prepared the transaction is
  * gone. COMMIT makes session.c check first for an open message.
  *
+ * CREATE TRIGGER has the arguments of our trigger functions checked.
+ *
  * pg_restore --disable-triggers would put rows where they are not read, and the
  * following ENABLE TRIGGER ALL would turn our ALWAYS triggers into ordinary
  * ones: neither is done to our tables.
@@ -36,6 +38,7 @@
 #include "tcop/utility.h"
 #include "utils/syscache.h"
 
+#include "src/api/trigger_check.h"
 #include "src/compat.h"
 #include "src/ddl.h"
 #include "src/kill_point.h"
@@ -190,6 +193,9 @@ after_statement(Node *statement)
 			break;
 		case T_AlterDatabaseSetStmt:
 			settings_changed((AlterDatabaseSetStmt *) statement);
+			break;
+		case T_CreateTrigStmt:
+			trigger_check_created((CreateTrigStmt *) statement);
 			break;
 		case T_TransactionStmt:
 			KILL_POINT("prepared_committed");

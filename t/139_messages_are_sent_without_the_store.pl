@@ -21,8 +21,8 @@ END
 my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'\noutbox.retention = '1h'");
 $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
 
-my %url = (redis => $redis_store->url, postgresql => $server->store_url('shard', my $proxy = Proxy->new($server)));
-my $n = 0;
+my %proxy = (redis => Proxy->new($redis_store), postgresql => Proxy->new($server));
+my %url = (redis => $proxy{redis}->url, postgresql => $server->store_url('shard', $proxy{postgresql}));
 
 sub records
 {
@@ -30,13 +30,21 @@ sub records
 	return $node->sql('SELECT count(*) FROM outbox.records', $database);
 }
 
-# How a store of each kind hangs, and how it goes on.
-my %hang = (
-	redis => sub { $redis_store->pause; },
-	postgresql => sub { $proxy->hold('SELECT outbox'); });
-my %recover = (
-	redis => sub { $redis_store->resume; },
-	postgresql => sub { $proxy->pass; $proxy->release($_) foreach 1 .. $proxy->opened; });
+# A store hangs: what is asked of it does not arrive. Then it does.
+sub hang
+{
+	my ($kind) = @_;
+	$proxy{$kind}->hold($kind eq 'redis' ? 'ROLE' : 'SELECT outbox');
+	return;
+}
+
+sub recover
+{
+	my ($kind) = @_;
+	$proxy{$kind}->pass;
+	$proxy{$kind}->release($_) foreach 1 .. $proxy{$kind}->opened;
+	return;
+}
 
 sub create
 {
@@ -56,7 +64,7 @@ foreach my $kind (sort keys %url)
 	# A message is begun before the store hangs and committed after.
 	my $session = $node->session($kind);
 	$session->query("BEGIN; SELECT outbox_begin('m1', 'sales'); SELECT outbox_enqueue('$kind', 'm1')");
-	$hang{$kind}->();
+	hang($kind);
 	$session->query("SELECT outbox_commit(); COMMIT");
 	$session->quit;
 	eventually { $redis->count($kind) == 2 } 'the store hangs: its message is sent';
@@ -74,7 +82,7 @@ foreach my $kind (sort keys %url)
 	$node->poll_query_until('postgres', "SELECT clock_timestamp() > '$until'");
 	is(records($kind), 21, 'long after the retention all records are there');
 	is($node->sql("BEGIN; SELECT outbox_begin('m1', 'sales'); ROLLBACK", $kind), 'f', '... so it is a duplicate');
-	$recover{$kind}->();
+	recover($kind);
 	eventually { records($kind) == 0 } 'the store is back: ids are propagated, and then records expire';
 	is($node->status('problem IS NULL', $kind), 't', '... and there is no problem');
 
@@ -88,23 +96,27 @@ foreach my $kind (sort keys %url)
 	eventually { $node->status('problem IS NULL', $kind) eq 't' } 'the right one again';
 
 	# DROP DATABASE does not wait for a store that hangs.
-	$hang{$kind}->();
-	sleep 4;	# so that the dispatcher asks for its mark
+	$session = $node->session($kind);
+	$session->query("BEGIN; SELECT outbox_begin('last', 'sales')");
+	hang($kind);
+	$session->query('SELECT outbox_commit(); COMMIT');
+	$session->quit;
+	eventually { $proxy{$kind}->held } 'the dispatcher waits for the store';
 	$took = seconds { $node->sql("DROP DATABASE $kind") };
 	cmp_ok($took, '<', 60, 'DROP DATABASE while the store hangs');
-	$recover{$kind}->();
+	recover($kind);
 }
 
 # A fast shutdown does not wait either.
 create('redis');
 $node->handle('m', 'sales', database => 'redis', stream => 'redis');
-$hang{redis}->();
-sleep 4;
+hang('redis');
+eventually { $proxy{redis}->held } 'the dispatcher waits for the store';
 my $took = seconds { $node->stop('fast') };
 cmp_ok($took, '<', 60, 'a fast shutdown while the store hangs');
-$recover{redis}->();
+recover('redis');
 $node->start;
-eventually { records('redis') == 0 } 'the next one hands over what is left';
+eventually { records('redis') == 0 } 'the next one propagates what is left';
 
 # A Redis that may evict keys.
 $redis_store->command('CONFIG', 'SET', 'maxmemory', '100mb');

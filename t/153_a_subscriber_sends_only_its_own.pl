@@ -112,8 +112,21 @@ is($subscriber->sql('SELECT id FROM outbox.instance'), $instance, 'it has its na
 is(rings($_), "history|24|0\nlog|4|1\nrecord|12|1", "the rings of the @{[ $_->name ]} are intact") foreach $publisher, $subscriber;
 is($_->status('problem IS NULL'), 't', '... nothing is wrong') foreach $publisher, $subscriber;
 
-# The apply worker may deadlock with the dispatcher that empties a segment; then it starts again.
-unlike($_->log_since(0), qr/ERROR:  (?!deadlock detected)|PANIC:|TRAP:/, "the @{[ $_->name ]} has no other error in its log") foreach $publisher, $subscriber;
+unlike($_->log_since(0), qr/ERROR:|PANIC:|TRAP:/, "the @{[ $_->name ]} has no error in its log") foreach $publisher, $subscriber;
+
+# An apply worker locks the row of a segment, and then the table, before a trigger drops
+# its changes. The dispatcher, which empties that segment, does it the other way round.
+sub segment_in { return $subscriber->sql("SELECT min(segment) FROM outbox.ring WHERE ring = 'log' AND state = '$_[0]'"); }
+my ($holder, $applier) = map { $subscriber->session } 1 .. 2;
+my $segment = segment_in('current');
+$holder->query_safe("BEGIN; LOCK TABLE outbox.log_$segment IN ACCESS SHARE MODE");
+eventually { handle($subscriber, 1); $subscriber->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = $segment") eq 'retired' } 'a segment waits to be emptied';
+$applier->query_safe("BEGIN; SELECT FROM outbox.ring WHERE ring = 'log' AND segment = $segment FOR UPDATE");
+$holder->query_safe('COMMIT');
+is($subscriber->sql('SELECT count(outbox_cleanup()) FROM generate_series(1, 3)'), 3, '... its row is locked, and the dispatcher goes on');
+$applier->query_safe("LOCK TABLE outbox.log_$segment IN ROW EXCLUSIVE MODE; COMMIT");
+eventually { $subscriber->sql("SELECT state FROM outbox.ring WHERE ring = 'log' AND segment = $segment") ne 'retired' } '... it is emptied later';
+$_->quit foreach $holder, $applier;
 
 # Settings are replicated like the rows of any table.
 $publisher->sql(q{SELECT outbox_set_destination('alias', 'renamed')});

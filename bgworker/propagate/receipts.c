@@ -116,7 +116,7 @@ collect_receipt(TupleTableSlot *row, int segment, void *arg)
 static bool
 fetch_receipt(RowReader *reader, const LogRow *place, Message *receipt)
 {
-	TupleTableSlot *row = row_reader_may_fetch(reader, place) ? row_reader_fetch(reader, place) : NULL;
+	TupleTableSlot *row = row_reader_fetch(reader, place);
 
 	if (row == NULL || !log_row_is_receipt(row))
 		return false;

@@ -308,7 +308,7 @@ report_ending(bool in_vain)
 	table = describe_table(shared_mine()->books.ended_at);
 	ereport(LOG,
 			(errmsg("outbox: the bookkeeper with PID %d does not end", ending),
-			 errdetail("It works on %s, where code does not check for interrupts. Until it ends, processed messages cannot be marked.", table)));
+			 errdetail("It works on %s, where code does not check for interrupts.  Until it ends, processed messages cannot be marked.", table)));
 	problem_set(PROBLEM_MARKING,
 				"Processed messages cannot be marked in any table, so the log keeps their receipts: process %d works on %s and does not end, because code there does not check for interrupts. Wait for its end or restart the server, then correct the trigger.",
 				ending, table);

@@ -24,6 +24,8 @@
 
 static void leave_out_reclaimed(TableWork *work);
 static void mark_records(TableWork *work);
+static int64 count_unmarked(TableWork *work, const char *table);
+static Oid	array_type(const TableWork *work);
 static Datum make_ids(const TableWork *work);
 static bool spells_uuid(const char *text);
 
@@ -65,21 +67,46 @@ mark_records(TableWork *work)
 	const char *table = record_table_name(mapping->table);
 	const char *id = quote_identifier(mapping->message_id);
 	const char *dispatched = quote_identifier(mapping->dispatched);
-	Oid			type = work->shape.id_type == UUIDOID ? UUIDARRAYOID : TEXTARRAYOID;
+	Oid			type = array_type(work);
 	Datum		ids;
-	Datum		left;
 
 	if (work->is_repeated)
+	{
+		/* Mostly all are marked: then the log need not be searched. */
+		work->rows = count_unmarked(work, table);
+		if (work->rows == 0)
+			return;
 		leave_out_reclaimed(work);
+	}
 	ids = make_ids(work);
 	table_work_execute(work, psprintf("UPDATE ONLY %s SET %s = true, %s = clock_timestamp()%s WHERE ctid = ANY(ARRAY("
 									  "SELECT ctid FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE FOR NO KEY UPDATE SKIP LOCKED))",
 									  table, dispatched, quote_identifier(mapping->dispatched_at),
 									  work->shape.zoned ? "" : " AT TIME ZONE 'UTC'", table, id, dispatched),
 					   1, &type, &ids, 0, NULL);
-	table_work_execute(work, psprintf("SELECT count(*) FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE", table, id, dispatched),
-					   1, &type, &ids, 1, &left);
-	work->rows = DatumGetInt64(left);
+	work->rows = count_unmarked(work, table);
+}
+
+/* Counts the records of these ids that are not marked. */
+static int64
+count_unmarked(TableWork *work, const char *table)
+{
+	const RecordMapping *mapping = &work->endpoint->mapping;
+	Oid			type = array_type(work);
+	Datum		ids = make_ids(work);
+	Datum		count;
+
+	table_work_execute(work, psprintf("SELECT count(*) FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE", table,
+									  quote_identifier(mapping->message_id), quote_identifier(mapping->dispatched)),
+					   1, &type, &ids, 1, &count);
+	return DatumGetInt64(count);
+}
+
+/* Returns the type of an array of ids. */
+static Oid
+array_type(const TableWork *work)
+{
+	return work->shape.id_type == UUIDOID ? UUIDARRAYOID : TEXTARRAYOID;
 }
 
 /*

@@ -4,7 +4,8 @@
  *
  * Called by batch.c and receipts.c, which keep the places of rows
  * (window_rows.c) for longer than a transaction. A row of the log that is
- * committed never changes, so any snapshot will do. But VACUUM FULL moves rows.
+ * committed never changes, so any snapshot will do. But VACUUM FULL moves rows,
+ * and may leave a table so small that the block of a place is no longer there.
  *
  * A table is opened when the first of its rows is fetched. All are closed
  * together, before the transaction ends. Rows are fetched as by an index scan,
@@ -22,14 +23,7 @@
 #include "src/log/log.h"
 #include "src/table/relations.h"
 
-static Relation open_log_table(RowReader *reader, int segment);
-
-/* Check whether a table still is so large that a row may be at that place. */
-bool
-row_reader_may_fetch(RowReader *reader, const LogRow *place)
-{
-	return ItemPointerGetBlockNumber(&place->tid) < RelationGetNumberOfBlocks(open_log_table(reader, place->segment));
-}
+static void open_log_table(RowReader *reader, int segment);
 
 /*
  * Returns the row at that place, valid until the next one of its segment is
@@ -42,7 +36,9 @@ row_reader_fetch(RowReader *reader, const LogRow *place)
 	ItemPointerData tid = place->tid;
 	bool		call_again = false;
 
-	(void) open_log_table(reader, place->segment);
+	open_log_table(reader, place->segment);
+	if (ItemPointerGetBlockNumber(&tid) >= reader->blocks[place->segment])
+		return NULL;
 	row = reader->rows[place->segment];
 
 	/* An index scan does not find what a superuser's UPDATE has left there. */
@@ -67,15 +63,14 @@ row_reader_close(RowReader *reader)
 	}
 }
 
-/* Returns the table of a log segment, which is opened on first use. */
-static Relation
+/* Opens the table of a log segment on first use. Nothing can rewrite it from then on. */
+static void
 open_log_table(RowReader *reader, int segment)
 {
-	if (reader->tables[segment] == NULL)
-	{
-		reader->tables[segment] = table_open(relations_enter()->segments[RING_LOG][segment].table, AccessShareLock);
-		reader->fetches[segment] = table_index_fetch_begin(reader->tables[segment]);
-		reader->rows[segment] = table_slot_create(reader->tables[segment], NULL);
-	}
-	return reader->tables[segment];
+	if (reader->tables[segment])
+		return;
+	reader->tables[segment] = table_open(relations_enter()->segments[RING_LOG][segment].table, AccessShareLock);
+	reader->blocks[segment] = RelationGetNumberOfBlocks(reader->tables[segment]);
+	reader->fetches[segment] = table_index_fetch_begin(reader->tables[segment]);
+	reader->rows[segment] = table_slot_create(reader->tables[segment], NULL);
 }

@@ -18,9 +18,10 @@ typedef struct RowReader
 	struct IndexFetchTableData *fetches[MAX_SEGMENTS];	/* each keeps the page
 														 * it read last */
 	TupleTableSlot *rows[MAX_SEGMENTS];
+	BlockNumber blocks[MAX_SEGMENTS];	/* that the table had when it was
+										 * opened */
 } RowReader;
 
-extern bool row_reader_may_fetch(RowReader *reader, const LogRow *place);
 extern TupleTableSlot *row_reader_fetch(RowReader *reader, const LogRow *place);
 extern void row_reader_close(RowReader *reader);
 

@@ -57,7 +57,7 @@ static int64 count_rows(Oid table);
 bool
 emptying_run(RingKind kind, int n, const Segment *segment)
 {
-	const SegmentRelations *relations;
+	SegmentRelations relations;
 	int64		records = 0;
 	bool		locked;
 
@@ -65,19 +65,18 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 		return false;
 	if (!transaction_begin("emptying a segment"))
 		return false;
-	relations = &relations_enter()->segments[kind][n];
-	locked = !is_needed_by_dump(relations->table, segment) && lock_to_empty(relations, kind);
+	relations = relations_enter()->segments[kind][n];
+	locked = !is_needed_by_dump(relations.table, segment) && lock_to_empty(&relations, kind) &&
+		ring_update_try_lock(kind, n);
 	if (locked)
 	{
-		SegmentRelations copy = *relations;
-
 		if (kind != RING_LOG && segment->compacted_into < 0)
 			records = kind == RING_HISTORY ? segment->keys :
-				quarantine_has_failed(kind, n) ? 0 : count_rows(copy.table);
+				quarantine_has_failed(kind, n) ? 0 : count_rows(relations.table);
 		if (kind == RING_HISTORY)
 			merge_forget_endpoints(n);
 		KILL_POINT_OF_RING(kind, "locked_to_empty");
-		truncate_segment(&copy, kind);
+		truncate_segment(&relations, kind);
 		KILL_POINT_OF_RING(kind, "truncated");
 		ring_update_state(kind, n, SEGMENT_EMPTY);
 		KILL_POINT_OF_RING(kind, "empty_written");

@@ -26,6 +26,7 @@
 
 #define STEP_KEYS		20000	/* the most that a step reads */
 #define KEYS_PER_LOOK	500		/* keys read before the clock is checked */
+#define LOCKED_RETRY_MS	1000	/* after the current segment was locked */
 
 /* The segment whose filter is being built. */
 static bool building;
@@ -36,6 +37,8 @@ static pg_uuid_t last;
 static bool has_last;
 
 static int64 looked_at = -1;	/* generation at which nothing was left to do */
+static TimestampTz next_try;	/* when to try the current segment again,
+								 * which was locked; 0 = it was not */
 
 static void build(int64 step_us);
 static bool is_still_there(const Rings *rings);
@@ -50,7 +53,7 @@ static void fill(int64 step_us);
 bool
 filter_builder_step(int64 step_us)
 {
-	if (!building && rings_shared_generation() == looked_at)
+	if (!building && rings_shared_generation() == looked_at && (next_try == 0 || clock_now() < next_try))
 		return false;
 	if (!transaction_begin("building a filter"))
 		return false;
@@ -108,13 +111,15 @@ filter_builder_begin_current(int n, uint64 state_tag)
 /*
  * Begins the filter of the current segment of records, as after CREATE EXTENSION. A
  * ShareLock that is granted at once proves that no session is about to write a row
- * that the filter does not know of.
+ * that the filter does not know of; if it is not granted, that is tried again while
+ * the segment is empty.
  */
 static void
 begin_current(const Rings *rings)
 {
 	Oid			table;
 
+	next_try = 0;
 	kind = RING_RECORD;
 	segment = rings->ring[kind].current;
 	if (filter_is_there(kind, segment, &rings->ring[kind].segments[segment]) ||
@@ -122,7 +127,10 @@ begin_current(const Rings *rings)
 		return;
 	table = relations_enter()->segments[kind][segment].table;
 	if (!ConditionalLockRelationOid(table, ShareLock))
+	{
+		next_try = TimestampTzPlusMilliseconds(clock_now(), LOCKED_RETRY_MS);
 		return;
+	}
 	if (segment_blocks(kind, segment) == 0)
 		filter_builder_begin_current(segment, U64FromFullTransactionId(rings->ring[kind].segments[segment].tx));
 	UnlockRelationOid(table, ShareLock);

@@ -60,6 +60,8 @@ static void count_endpoints_of_records(const Merge *merge, int source);
 static bool merge_or_finish(const Merge *merge, int64 step_us);
 static int64 count_keys(Relation table, int last_row);
 static bool merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row);
+static KeyRun *open_runs(const Merge *merge, const pg_uuid_t *after);
+static void append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int n, int *last_row);
 static int	least(KeyRun *runs, int n);
 static bool last_key(Relation table, pg_uuid_t *key);
 
@@ -270,21 +272,15 @@ count_keys(Relation table, int last_row)
 static bool
 merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row)
 {
-	KeyRun	   *runs = palloc(merge->n * sizeof(KeyRun));
 	pg_uuid_t  *keys = palloc(HISTORY_KEYS * sizeof(pg_uuid_t));
 	pg_uuid_t	last;
 	bool		has_last = last_key(table, &last);
+	KeyRun	   *runs = open_runs(merge, has_last ? &last : NULL);
 	TimestampTz deadline = clock_now() + step_us;
 	bool		is_late = false;
 	int			rows = 0;
 	int			n = 0;
 	int			from;
-
-	for (int i = 0; i < merge->n; i++)
-	{
-		quarantine_touch(merge->kind, merge->sources[i]);
-		key_run_open(&runs[i], merge->kind, merge->sources[i], has_last ? &last : NULL);
-	}
 
 	while (rows < STEP_ROWS && !is_late && (from = least(runs, merge->n)) >= 0)
 	{
@@ -300,25 +296,42 @@ merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row)
 		key_run_advance(&runs[from]);
 		if (n == HISTORY_KEYS)
 		{
-			quarantine_touch(RING_HISTORY, merge->target);
-			history_append(table, keys, n);
+			append_row(merge, table, keys, n, last_row);
 			rows++;
 			is_late = clock_now() >= deadline;
-			*last_row = n;
 			n = 0;
 		}
 	}
 	from = least(runs, merge->n);
 	quarantine_touch(RING_HISTORY, merge->target);
 	if (from < 0 && n > 0)
-	{
-		history_append(table, keys, n);
-		*last_row = n;
-	}
-
+		append_row(merge, table, keys, n, last_row);
 	for (int i = 0; i < merge->n; i++)
 		key_run_close(&runs[i]);
 	return from >= 0;
+}
+
+/* Begins to read the keys of all sources that come after that one; NULL = all keys. */
+static KeyRun *
+open_runs(const Merge *merge, const pg_uuid_t *after)
+{
+	KeyRun	   *runs = palloc(merge->n * sizeof(KeyRun));
+
+	for (int i = 0; i < merge->n; i++)
+	{
+		quarantine_touch(merge->kind, merge->sources[i]);
+		key_run_open(&runs[i], merge->kind, merge->sources[i], after);
+	}
+	return runs;
+}
+
+/* Writes a row of the target. */
+static void
+append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int n, int *last_row)
+{
+	quarantine_touch(RING_HISTORY, merge->target);
+	history_append(table, keys, n);
+	*last_row = n;
 }
 
 /* Returns the run with the least current key; -1 if all have ended. */

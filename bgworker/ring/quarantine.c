@@ -169,5 +169,5 @@ report(const char *error)
 	}
 	problem_set(PROBLEM_SEGMENT, "Work on a segment has failed, so the segment is left alone for a while: %s. Make room on the disk, or find out what damages files.", error);
 	ereport(LOG, (errmsg("outbox: %s", error),
-				  errdetail("The segment is left alone for a while. Messages are sent.")));
+				  errdetail("The segment is left alone for a while.  Messages are sent.")));
 }

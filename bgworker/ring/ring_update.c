@@ -20,6 +20,20 @@
 #define INTO_STATE		"since = clock_timestamp(), tx = pg_current_xact_id(), "
 
 /*
+ * Locks the row of a segment to the end of the transaction, without waiting. Returns
+ * false if another transaction has locked it, as the apply worker of a subscription
+ * does before a trigger drops its change. It may need other rows, or the tables of the
+ * segment, next. So a transaction that has locked these must not wait for the row.
+ */
+bool
+ring_update_try_lock(RingKind kind, int segment)
+{
+	return transaction_execute("SELECT FROM outbox.ring WHERE ring = $1 AND segment = $2 FOR NO KEY UPDATE SKIP LOCKED",
+							   2, (Oid[]) {TEXTOID, INT4OID},
+							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(segment)}, NULL) > 0;
+}
+
+/*
  * Brings a segment into another state, and clears published_at and
  * compacted_into.
  */

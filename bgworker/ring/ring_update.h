@@ -7,6 +7,7 @@
 
 #include "src/ring/ring.h"
 
+extern bool ring_update_try_lock(RingKind kind, int segment);
 extern void ring_update_state(RingKind kind, int segment, SegmentState state);
 extern void ring_update_published(RingKind kind, int segment);
 extern void ring_update_begin_merge(int target, RingKind kind, const int *sources, int n);

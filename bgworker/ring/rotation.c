@@ -81,7 +81,8 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 	is_old = GetCurrentTimestamp() - sealed->since >= share_of_time(kind);
 	if (!transaction_begin("rotating a ring"))
 		return false;
-	if (is_old ? segment_blocks(kind, ring->current) > 0 : rotation_current_is_full(kind, ring))
+	if ((is_old ? segment_blocks(kind, ring->current) > 0 : rotation_current_is_full(kind, ring)) &&
+		ring_update_try_lock(kind, ring->current) && ring_update_try_lock(kind, next))
 	{
 		ring_update_state(kind, ring->current, SEGMENT_SEALED);
 		ring_update_state(kind, next, SEGMENT_CURRENT);

@@ -133,8 +133,14 @@ argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message)
 text *
 argument_dest(FunctionCallInfo fcinfo, int arg)
 {
-	text	   *dest = argument_name(fcinfo, arg, "dest");
+	return argument_check_dest(argument_name(fcinfo, arg, "dest"));
+}
 
+/* Raises an error if a name cannot be that of a destination. */
+text *
+argument_check_dest(text *dest)
+{
+	(void) argument_check_name(dest, "dest");
 	if (VARSIZE_ANY_EXHDR(dest) >= strlen(RESERVED_PREFIX) &&
 		memcmp(VARDATA_ANY(dest), RESERVED_PREFIX, strlen(RESERVED_PREFIX)) == 0)
 		ereport(ERROR,
@@ -219,11 +225,15 @@ argument_random_id(void)
 TimestampTz
 argument_deliver_at(FunctionCallInfo fcinfo)
 {
-	TimestampTz deliver_at;
-
 	if (PG_ARGISNULL(ARG_DELIVER_AT))
 		return 0;
-	deliver_at = PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT);
+	return argument_check_deliver_at(PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT));
+}
+
+/* Raises an error if a message would never be due. */
+TimestampTz
+argument_check_deliver_at(TimestampTz deliver_at)
+{
 	if (TIMESTAMP_IS_NOEND(deliver_at))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

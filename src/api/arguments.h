@@ -29,9 +29,11 @@ extern text *argument_check_name(text *name, const char *what);
 
 extern void argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message);
 extern text *argument_dest(FunctionCallInfo fcinfo, int arg);
+extern text *argument_check_dest(text *dest);
 extern bytea *argument_body(Oid type, Datum value);
 extern Jsonb *argument_headers(Jsonb *headers);
 extern text *argument_random_id(void);
 extern TimestampTz argument_deliver_at(FunctionCallInfo fcinfo);
+extern TimestampTz argument_check_deliver_at(TimestampTz deliver_at);
 
 #endif							/* OUTBOX_ARGUMENTS_H */

@@ -19,6 +19,8 @@
 #define CHECK_CLIENT_MS	1000	/* how often a session there checks that we
 								 * are still connected */
 
+static bool resolve_host(const char *host, TimestampTz deadline, LinkAttend attend, StoreFailure *failure,
+						 Addresses *addresses);
 static const char **find_value(PostgresUrl *url, const char *name);
 static char *next_item(char **list);
 static int	count_items(const char *list);
@@ -122,17 +124,14 @@ postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, 
 
 	for (char *host = next_item(&host_list); host; host = next_item(&host_list))
 	{
-		Addresses	of_host = {.n = 1};
-		const char *problem = NULL;
+		Addresses	of_host;
 
 		/* One port may be given for all hosts. */
 		if (port_list)
 			port = next_item(&port_list);
-		if (host[0] != '\0' && host[0] != '/' && host[0] != '@')
-			problem = resolver_find(host, clock_share(deadline, count_items(host_list) + 2), attend, &of_host);
-		if (problem)
-			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not look up the host: %s", problem);
-		for (int i = 0; problem == NULL && i < of_host.n; i++)
+		if (!resolve_host(host, clock_share(deadline, count_items(host_list) + 2), attend, failure, &of_host))
+			continue;
+		for (int i = 0; i < of_host.n; i++)
 		{
 			const char *separator = url->naddresses++ > 0 ? "," : "";
 
@@ -145,6 +144,21 @@ postgres_url_resolve(PostgresUrl *url, TimestampTz deadline, LinkAttend attend, 
 	url->ports = new_ports.data;
 	url->addresses = addresses.data;
 	return url->naddresses > 0;
+}
+
+/* Looks up the addresses of a host: one that is empty if it is a path or the default. */
+static bool
+resolve_host(const char *host, TimestampTz deadline, LinkAttend attend, StoreFailure *failure, Addresses *addresses)
+{
+	const char *problem;
+
+	*addresses = (Addresses) {.n = 1};
+	if (host[0] == '\0' || host[0] == '/' || host[0] == '@')
+		return true;
+	problem = resolver_find(host, deadline, attend, addresses);
+	if (problem)
+		store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not look up the host: %s", problem);
+	return problem == NULL;
 }
 
 /* Replaces all hosts by the next address that was found. */

@@ -1,0 +1,233 @@
+-- An outbox table that exists already sends its rows, after one CREATE TRIGGER.
+SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
+SET client_min_messages = warning; DROP ROLE IF EXISTS regress_outbox_owner, regress_outbox_writer; RESET client_min_messages;
+\set SHOW_CONTEXT never
+SET timezone = 'UTC';
+CREATE TEMP VIEW sent AS SELECT dest, message_id AS id, cause, headers, encode(body, 'escape') AS body, deliver_at FROM outbox_enqueued();
+
+-- An outbox made by hand: columns, and expressions on them.
+CREATE TABLE messages (id integer, topic text, payload jsonb, kind varchar(20), attempts integer, due timestamptz);
+CREATE TRIGGER forward AFTER INSERT ON messages FOR EACH ROW
+	EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', $$id='m-' || id$$, 'header.kind=kind', 'header.tries=NEW.attempts + 1', 'deliver_at=due');
+BEGIN;
+INSERT INTO messages VALUES (1, 'orders', '{"n": 1}', 'placed', 0), (2, 'orders', NULL, NULL, NULL);
+INSERT INTO messages VALUES (3, 'mails', '{"n": 3}', 'cancelled', 4, '2100-01-01');
+TABLE sent;
+SAVEPOINT s;
+INSERT INTO messages VALUES (4, 'orders', '{"n": 4}');
+ROLLBACK TO s;
+SELECT outbox_begin('forward-1');
+COPY messages (id, topic, payload) FROM stdin;
+5	orders	5
+\.
+SELECT outbox_commit();
+SELECT id, cause, body FROM sent OFFSET 3;
+COMMIT;
+SELECT count(*) FROM messages;
+
+-- Any type, and any function that is named in full, whatever the search_path.
+CREATE SCHEMA mine;
+CREATE FUNCTION mine.upper(text) RETURNS text LANGUAGE sql AS $$ SELECT 'not this one' $$;
+CREATE FUNCTION mine.stream(text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'stream-' || $1 $$;
+CREATE TABLE typed (u uuid, b bytea, j json, x xml, a integer[], t "char", n numeric);
+CREATE TRIGGER forward AFTER INSERT ON typed FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=mine.stream(upper(t::text))', 'body=b', 'id=u', 'header.n=n', 'header.a=a', 'header.j=j', 'header.none=NULL');
+SET search_path = mine, public;
+BEGIN;
+INSERT INTO typed VALUES ('6ba7b810-9dad-11d1-80b4-00c04fd430c8', '\x00ff41', '{"a": 1}', '<x/>', '{1,2}', 'q', 1.50);
+SELECT dest, id, headers, body FROM sent;
+-- A function that is replaced counts from then on.
+CREATE OR REPLACE FUNCTION mine.stream(text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'river-' || $1 $$;
+INSERT INTO typed (t, b) VALUES ('q', 'x');
+SELECT dest FROM sent OFFSET 1;
+ROLLBACK;
+RESET search_path;
+
+-- Debezium
+CREATE TABLE outboxevent (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload jsonb);
+CREATE TRIGGER forward AFTER INSERT ON outboxevent FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium');
+BEGIN;
+INSERT INTO outboxevent VALUES ('406c07f3-26f0-4eea-a50c-109940064b8f', 'Order', '1', 'OrderCreated', '{"id": 1}');
+SELECT dest, message_id, headers, encode(body, 'escape') AS body FROM outbox_enqueued();
+ROLLBACK;
+-- An argument counts more than the shape.
+CREATE OR REPLACE TRIGGER forward AFTER INSERT ON outboxevent FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium', 'dest=lower(aggregatetype)', 'header.key=NULL');
+BEGIN;
+INSERT INTO outboxevent VALUES ('406c07f3-26f0-4eea-a50c-109940064b8f', 'Order', '1', 'OrderCreated', '{"id": 1}');
+SELECT dest, headers, body FROM sent;
+ROLLBACK;
+
+-- MassTransit
+CREATE TABLE "OutboxMessage" ("SequenceNumber" bigserial PRIMARY KEY, "EnqueueTime" timestamptz, "SentTime" timestamptz NOT NULL, "Headers" text, "Properties" text,
+	"InboxMessageId" uuid, "InboxConsumerId" uuid, "OutboxId" uuid, "MessageId" uuid NOT NULL, "ContentType" varchar(256) NOT NULL, "MessageType" text NOT NULL,
+	"Body" text NOT NULL, "ConversationId" uuid, "CorrelationId" uuid, "InitiatorId" uuid, "RequestId" uuid, "SourceAddress" varchar(256),
+	"DestinationAddress" varchar(256), "ResponseAddress" varchar(256), "FaultAddress" varchar(256), "ExpirationTime" timestamptz);
+CREATE TRIGGER forward AFTER INSERT ON "OutboxMessage" FOR EACH ROW EXECUTE FUNCTION outbox_forward('masstransit');
+BEGIN;
+INSERT INTO "OutboxMessage" ("SentTime", "Headers", "MessageId", "ContentType", "MessageType", "Body", "DestinationAddress", "CorrelationId")
+	VALUES (now(), '{"MT-Host": {"machine": "a"}, "tenant": "t1", "none": null}', '00000000-0000-0000-0000-00000000000a', 'application/vnd.masstransit+json',
+		'urn:message:Shop:OrderSubmitted', '{"message": {"order": 1}}', 'rabbitmq://localhost/orders', '00000000-0000-0000-0000-00000000000b'),
+	(now(), '', '00000000-0000-0000-0000-00000000000c', 'application/json', '', '{}', 'queue:mails', NULL);
+SELECT * FROM sent;
+ROLLBACK;
+
+-- CAP
+CREATE TABLE published ("Id" bigint PRIMARY KEY, "Version" varchar(20) NOT NULL, "Name" varchar(200) NOT NULL, "Content" text, "Retries" int NOT NULL,
+	"Added" timestamp NOT NULL, "ExpiresAt" timestamp, "StatusName" varchar(50) NOT NULL);
+CREATE TRIGGER forward AFTER INSERT ON published FOR EACH ROW EXECUTE FUNCTION outbox_forward('cap');
+BEGIN;
+INSERT INTO published VALUES (4711, 'v1', 'order.created', '{"Headers":{"cap-msg-id":"4711","cap-corr-seq":"0","cap-callback-name":null},"Value":{"order":1}}', 0, now(), NULL, 'Scheduled');
+SELECT * FROM sent;
+ROLLBACK;
+
+-- NServiceBus, SQL persistence: pessimistic, so that the operations come later; marking them as dispatched sends nothing.
+CREATE TABLE "BillingOutboxData" ("MessageId" varchar(200) PRIMARY KEY, "Dispatched" boolean NOT NULL DEFAULT false, "DispatchedAt" timestamp,
+	"PersistenceVersion" varchar(23), "Operations" jsonb NOT NULL);
+CREATE TRIGGER forward AFTER INSERT OR UPDATE OF "Operations" ON "BillingOutboxData" FOR EACH ROW EXECUTE FUNCTION outbox_forward('nservicebus', $$header.source='Billing'$$);
+BEGIN;
+INSERT INTO "BillingOutboxData" ("MessageId", "Operations") VALUES ('in-1', '[]');
+UPDATE "BillingOutboxData" SET "Operations" = '[{"MessageId": "out-1", "Options": {"Destination": "Shipping"}, "Headers": {"NServiceBus.MessageId": "out-1", "x": null}, "Body": "aGVsbG8="},
+	{"MessageId": "out-2", "Options": {"EventType": "Shop.Billed", "DeliverAt": "2100-01-02 03:04:05:678901 Z"}, "Headers": {}, "Body": ""}]' WHERE "MessageId" = 'in-1';
+UPDATE "BillingOutboxData" SET "Dispatched" = true, "DispatchedAt" = now(), "Operations" = '[]' WHERE "MessageId" = 'in-1';
+SELECT * FROM sent;
+ROLLBACK;
+
+-- NServiceBus, NHibernate persistence: text, and bytes as numbers; a delay.
+CREATE TABLE outboxrecord (id bigserial, messageid varchar(255), dispatched boolean, dispatchedat timestamp, transportoperations text);
+CREATE TRIGGER forward AFTER INSERT ON outboxrecord FOR EACH ROW EXECUTE FUNCTION outbox_forward('operations=transportoperations');
+BEGIN;
+INSERT INTO outboxrecord (messageid, transportoperations) VALUES ('Returns/1', NULL), ('Returns/2',
+	'[{"MessageId": "out-3", "Message": [104, 105, 0, 255], "Options": {"Destination": "Refunds", "DelayDeliveryFor": "1.00:00:10"}, "Headers": {"a": "b"}}]');
+SELECT dest, id, headers, body, deliver_at - now() BETWEEN '1 day 9 s' AND '1 day 60 s' AS delayed FROM sent;
+ROLLBACK;
+
+-- The row need not stay: it is deleted at once, or not even stored.
+CREATE TABLE gone (id integer PRIMARY KEY, topic text, payload text, stay boolean);
+CREATE TRIGGER forward AFTER INSERT ON gone FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'keep=stay');
+BEGIN;
+INSERT INTO gone VALUES (1, 'd', 'one', false), (2, 'd', 'two', true), (3, 'd', 'three', NULL), (4, 'd', 'four', false) RETURNING id;
+INSERT INTO gone VALUES (1, 'd', 'one again', false);
+SELECT string_agg(id::text, ' ' ORDER BY id) FROM gone;
+SELECT body FROM sent;
+ROLLBACK;
+-- A row that another trigger has changed meanwhile stays.
+CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = 7 THEN DELETE FROM gone WHERE id = 7; ELSE UPDATE gone SET payload = 'changed' WHERE id = NEW.id; END IF; RETURN NULL; END $$;
+CREATE TRIGGER busy AFTER INSERT ON gone FOR EACH ROW EXECUTE FUNCTION busy();
+BEGIN;
+INSERT INTO gone VALUES (7, 'd', 'seven', false), (8, 'd', 'eight', false);
+SELECT id, payload FROM gone;
+ROLLBACK;
+DROP TRIGGER busy ON gone;
+DROP TRIGGER forward ON gone;
+CREATE TRIGGER forward BEFORE INSERT ON gone FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'keep=false');
+BEGIN;
+INSERT INTO gone VALUES (1, 'd', 'one', NULL), (1, 'd', 'two', NULL) RETURNING id;
+SELECT count(*) FROM gone;
+SELECT body FROM sent;
+ROLLBACK;
+
+-- A partition sends what is inserted into its table.
+CREATE TABLE events (id integer, day date, payload text) PARTITION BY RANGE (day);
+CREATE TABLE events_1 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+CREATE TABLE events_2 (payload text, dropped integer, day date, id integer);
+ALTER TABLE events_2 DROP COLUMN dropped;
+ALTER TABLE events ATTACH PARTITION events_2 FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
+CREATE TRIGGER forward AFTER INSERT ON events FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest='events'$$, 'body=payload', 'id=id', 'keep=false');
+BEGIN;
+INSERT INTO events VALUES (1, '2026-01-05', 'a'), (2, '2026-02-05', 'b');
+SELECT id, body FROM sent;
+SELECT count(*) FROM events;
+ROLLBACK;
+
+-- What is wrong with the arguments is said when the trigger is created.
+\set VERBOSITY default
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward();
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'topic=dest');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'dest=kind');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'header.a=kind', 'header.a=topic');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('kafka');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload +');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload), (topic');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=(SELECT 1)');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'deliver_at=attempts');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('operations=payload', 'body=payload');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER DELETE ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload');
+\echo :SQLSTATE
+CREATE TRIGGER wrong BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON outbox.endpoint FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=name', 'body=name');
+\echo :SQLSTATE
+SELECT count(*) FROM pg_trigger WHERE tgname = 'wrong';
+
+-- The rest is said at the row, whose statement fails.
+INSERT INTO messages VALUES (1, NULL, '{}');
+\echo :SQLSTATE
+INSERT INTO messages VALUES (1, 'outbox:fence', '{}');
+\echo :SQLSTATE
+INSERT INTO messages VALUES (1, 'd', '{}', '', 0, 'infinity');
+\echo :SQLSTATE
+INSERT INTO outboxrecord (transportoperations) VALUES ('{}');
+\echo :SQLSTATE
+INSERT INTO outboxrecord (transportoperations) VALUES ('[1]');
+\echo :SQLSTATE
+INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x"}]');
+\echo :SQLSTATE
+INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x", "Message": [256], "Options": {"Destination": "d"}}]');
+\echo :SQLSTATE
+ALTER TABLE messages RENAME payload TO contents;
+INSERT INTO messages VALUES (1, 'd', '{}');
+\echo :SQLSTATE
+ALTER TABLE messages RENAME contents TO payload;
+BEGIN;
+INSERT INTO messages VALUES (1, 'd', '{}');
+SELECT dest FROM sent;
+ROLLBACK;
+
+-- Who creates the trigger needs the rights of an application; who inserts needs none.
+CREATE ROLE regress_outbox_owner;
+CREATE ROLE regress_outbox_writer;
+GRANT CREATE ON SCHEMA mine TO regress_outbox_owner;
+GRANT USAGE ON SCHEMA mine TO regress_outbox_writer, regress_outbox_owner;
+SET ROLE regress_outbox_owner;
+CREATE TABLE mine.outbox (topic text, payload text);
+GRANT INSERT ON mine.outbox TO regress_outbox_writer;
+CREATE TRIGGER forward AFTER INSERT ON mine.outbox FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'keep=false');
+\echo :SQLSTATE
+RESET ROLE;
+SELECT outbox_grant('regress_outbox_owner');
+SET ROLE regress_outbox_owner;
+CREATE TRIGGER forward AFTER INSERT ON mine.outbox FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'keep=false');
+RESET ROLE;
+BEGIN;
+SET LOCAL ROLE regress_outbox_writer;
+INSERT INTO mine.outbox VALUES ('d', 'from a writer');
+RESET ROLE;
+SELECT dest, body FROM sent;
+SELECT count(*) FROM mine.outbox;
+-- It does not fire for what logical replication applies.
+SET LOCAL session_replication_role = replica;
+INSERT INTO mine.outbox VALUES ('d', 'from elsewhere');
+SELECT count(*) FROM sent;
+ROLLBACK;
+
+SET client_min_messages = warning;
+DROP TABLE messages, typed, outboxevent, "OutboxMessage", published, "BillingOutboxData", outboxrecord, gone, events;
+DROP FUNCTION busy;
+DROP SCHEMA mine CASCADE;
+SELECT outbox_revoke('regress_outbox_owner');
+DROP ROLE regress_outbox_owner, regress_outbox_writer;

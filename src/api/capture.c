@@ -1,0 +1,228 @@
+/*
+ * capture.c
+ *		outbox_capture() and outbox_uncapture(): the triggers of a captured table.
+ *
+ * Called by SQL. They create and drop triggers with the rights of the caller,
+ * who needs what CREATE TRIGGER and DROP TRIGGER need. There is one trigger for
+ * each kind of event, so that each may have a condition of its own; what is
+ * done with a change is in capture_change.c.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "src/api/arguments.h"
+#include "src/api/trigger_check.h"
+
+/* Arguments of outbox_capture(). */
+enum
+{
+	ARG_CAPTURE_RELATION,
+	ARG_CAPTURE_DEST,
+	ARG_CAPTURE_EVENTS,
+	ARG_CAPTURE_COLUMNS,
+	ARG_CAPTURE_KEY,
+	ARG_CAPTURE_CONDITION,
+	ARG_CAPTURE_BEFORE
+};
+
+static const char *const events[] = {"insert", "update", "delete", "truncate"};
+
+static Oid	argument_relation(FunctionCallInfo fcinfo);
+static List *argument_names(FunctionCallInfo fcinfo, int arg, const char *what);
+static const char *find_event(const char *name);
+static void create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments);
+static char *trigger_arguments(FunctionCallInfo fcinfo);
+static void append_names(StringInfo options, const char *what, List *names);
+static char *qualified_name(Oid table);
+static void execute(const char *sql);
+
+PG_FUNCTION_INFO_V1(outbox_capture_table);
+PG_FUNCTION_INFO_V1(outbox_uncapture);
+
+/*
+ * outbox_capture(relation, dest, events, columns, key, condition, before): creates
+ * the triggers, or replaces those of the same events.
+ */
+Datum
+outbox_capture_table(PG_FUNCTION_ARGS)
+{
+	Oid			table = argument_relation(fcinfo);
+	List	   *names = argument_names(fcinfo, ARG_CAPTURE_EVENTS, "events");
+	char	   *arguments = trigger_arguments(fcinfo);
+	ListCell   *name;
+
+	if (names == NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("events must not be null")));
+	foreach(name, names)
+		(void) find_event(lfirst(name));
+	SPI_connect();
+	foreach(name, names)
+		create_trigger(fcinfo, table, find_event(lfirst(name)), arguments);
+	SPI_finish();
+	PG_RETURN_VOID();
+}
+
+/* outbox_uncapture(relation): drops the triggers; returns false if there was none. */
+Datum
+outbox_uncapture(PG_FUNCTION_ARGS)
+{
+	Oid			oid = argument_relation(fcinfo);
+	Relation	table = table_open(oid, AccessShareLock);
+	TriggerDesc *triggers = table->trigdesc;
+	List	   *names = NIL;
+	ListCell   *name;
+
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		if (trigger_check_is_capture(triggers->triggers[i].tgfoid))
+			names = lappend(names, pstrdup(triggers->triggers[i].tgname));
+	}
+	table_close(table, AccessShareLock);
+	SPI_connect();
+	foreach(name, names)
+		execute(psprintf("DROP TRIGGER %s ON %s", quote_identifier(lfirst(name)), qualified_name(oid)));
+	SPI_finish();
+	PG_RETURN_BOOL(names != NIL);
+}
+
+/* Returns the table that the first argument names. */
+static Oid
+argument_relation(FunctionCallInfo fcinfo)
+{
+	Oid			table;
+
+	if (PG_ARGISNULL(ARG_CAPTURE_RELATION))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("relation must not be null")));
+	table = PG_GETARG_OID(ARG_CAPTURE_RELATION);
+	if (get_rel_name(table) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation with OID %u does not exist", table)));
+	return table;
+}
+
+/* Returns the elements of an argument that is an array of text; NIL if it is NULL. */
+static List *
+argument_names(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	int			n;
+	List	   *names = NIL;
+
+	if (PG_ARGISNULL(arg))
+		return NIL;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("element %d of %s must not be null", i + 1, what)));
+		names = lappend(names, TextDatumGetCString(elements[i]));
+	}
+	if (n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be empty", what)));
+	return names;
+}
+
+/* Returns a kind of event as it is written in SQL. */
+static const char *
+find_event(const char *name)
+{
+	for (int i = 0; i < lengthof(events); i++)
+	{
+		if (strcmp(events[i], name) == 0)
+			return events[i];
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid event: \"%s\"", name),
+			 errhint("Use \"insert\", \"update\", \"delete\" or \"truncate\".")));
+	return NULL;				/* not reached */
+}
+
+/* Creates or replaces the trigger for one kind of event, and checks it. */
+static void
+create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments)
+{
+	bool		is_truncate = strcmp(event, "truncate") == 0;
+	char	   *name = psprintf("outbox_capture_%s", event);
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "CREATE OR REPLACE TRIGGER %s AFTER %s ON %s FOR EACH %s",
+					 name, event, qualified_name(table), is_truncate ? "STATEMENT" : "ROW");
+	if (!is_truncate && !PG_ARGISNULL(ARG_CAPTURE_CONDITION))
+		appendStringInfo(&sql, " WHEN (%s)", text_to_cstring(PG_GETARG_TEXT_PP(ARG_CAPTURE_CONDITION)));
+	appendStringInfo(&sql, " EXECUTE FUNCTION %s.outbox_capture(%s)",
+					 quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid))), arguments);
+	execute(sql.data);
+	trigger_check(table, name);
+}
+
+/* Returns the arguments of the triggers, as SQL. */
+static char *
+trigger_arguments(FunctionCallInfo fcinfo)
+{
+	char	   *dest = text_to_cstring(argument_dest(fcinfo, ARG_CAPTURE_DEST));
+	bool		before = PG_ARGISNULL(ARG_CAPTURE_BEFORE) || PG_GETARG_BOOL(ARG_CAPTURE_BEFORE);
+	StringInfoData options;
+
+	initStringInfo(&options);
+	appendStringInfo(&options, "{\"before\": %s", before ? "true" : "false");
+	append_names(&options, "columns", argument_names(fcinfo, ARG_CAPTURE_COLUMNS, "columns"));
+	append_names(&options, "key", argument_names(fcinfo, ARG_CAPTURE_KEY, "key"));
+	appendStringInfoChar(&options, '}');
+	return psprintf("%s, %s", quote_literal_cstr(dest), quote_literal_cstr(options.data));
+}
+
+/* Appends a list of names of columns as a member of an object. */
+static void
+append_names(StringInfo options, const char *what, List *names)
+{
+	ListCell   *name;
+
+	if (names == NIL)
+		return;
+	appendStringInfo(options, ", \"%s\": [", what);
+	foreach(name, names)
+	{
+		if (foreach_current_index(name) > 0)
+			appendStringInfoString(options, ", ");
+		escape_json(options, lfirst(name));
+	}
+	appendStringInfoChar(options, ']');
+}
+
+/* Returns the name of a table, as SQL. */
+static char *
+qualified_name(Oid table)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), get_rel_name(table));
+}
+
+/* Executes a command. */
+static void
+execute(const char *sql)
+{
+	int			result = SPI_execute(sql, false, 0);
+
+	if (result != SPI_OK_UTILITY)
+		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(result));
+}

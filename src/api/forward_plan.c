@@ -1,0 +1,203 @@
+/*
+ * forward_plan.c
+ *		Reads the arguments of a trigger that calls outbox_forward().
+ *
+ *	 outbox_forward('debezium', 'dest=''orders''')
+ *
+ * An argument is the name of a shape, which says what the columns of a
+ * well-known table mean; or a part of the message and, behind the equals sign,
+ * an SQL expression for it. What is said so counts more than the shape.
+ *
+ * Called by forward.c when a row is inserted and nothing is remembered of its
+ * trigger, and by trigger_check.c when the trigger is created.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "src/api/forward.h"
+#include "src/api/trigger_plan.h"
+
+#define HEADER_PREFIX	"header."
+
+/* The parts of a message that an expression may be given for. */
+typedef struct Part
+{
+	const char *name;
+	Oid			type;			/* InvalidOid = any */
+	size_t		offset;			/* in ForwardPlan */
+} Part;
+
+static const Part parts[] = {
+	{"dest", InvalidOid, offsetof(ForwardPlan, dest)},
+	{"body", InvalidOid, offsetof(ForwardPlan, body)},
+	{"id", InvalidOid, offsetof(ForwardPlan, id)},
+	{"headers", InvalidOid, offsetof(ForwardPlan, headers)},
+	{"deliver_at", TIMESTAMPTZOID, offsetof(ForwardPlan, deliver_at)},
+	{"keep", BOOLOID, offsetof(ForwardPlan, keep)},
+	{"operations", InvalidOid, offsetof(ForwardPlan, operations)}
+};
+
+/* What the columns of well-known tables mean. */
+typedef struct Shape
+{
+	const char *name;
+	const char *arguments[8];
+} Shape;
+
+static const Shape shapes[] = {
+	{"debezium", {
+			"dest='outbox.event.' || aggregatetype", "body=payload", "id=id", "header.key=aggregateid", "header.type=type"
+	}},
+	{"masstransit", {
+			"dest=\"DestinationAddress\"", "body=\"Body\"", "id=\"MessageId\"", "headers=\"Headers\"", "deliver_at=\"EnqueueTime\"",
+			"header.content_type=\"ContentType\"", "header.correlation_id=\"CorrelationId\"", "header.conversation_id=\"ConversationId\""
+	}},
+	{"cap", {
+			"dest=\"Name\"", "body=\"Content\"::json -> 'Value'", "id=\"Id\"", "headers=\"Content\"::json -> 'Headers'"
+	}},
+	{"nservicebus", {"operations=\"Operations\""}}
+};
+
+static void check_trigger(const Trigger *trigger);
+static void read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_default);
+static void read_shape(ForwardPlan *plan, Relation table, const char *name);
+static void read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql, bool is_default);
+static void check_plan(const ForwardPlan *plan, const Trigger *trigger);
+static void refuse_argument(const char *argument) pg_attribute_noreturn();
+
+/* A TriggerPlanner. */
+void *
+forward_plan_make(Relation table, const Trigger *trigger, Oid *other)
+{
+	ForwardPlan *plan = palloc0(sizeof(ForwardPlan));
+
+	check_trigger(trigger);
+	trigger_plan_refuse_own_table(table);
+	for (int i = 0; i < trigger->tgnargs; i++)
+	{
+		if (strchr(trigger->tgargs[i], '='))
+			read_argument(plan, table, trigger->tgargs[i], false);
+	}
+	for (int i = 0; i < trigger->tgnargs; i++)
+	{
+		if (!strchr(trigger->tgargs[i], '='))
+			read_shape(plan, table, trigger->tgargs[i]);
+	}
+	check_plan(plan, trigger);
+	return plan;
+}
+
+/* Raises an error if the trigger fires on something else than new contents of a row. */
+static void
+check_trigger(const Trigger *trigger)
+{
+	int16		type = trigger->tgtype;
+
+	if (!TRIGGER_FOR_ROW(type) || TRIGGER_FOR_DELETE(type) || TRIGGER_FOR_INSTEAD(type) ||
+		(TRIGGER_FOR_BEFORE(type) && TRIGGER_FOR_UPDATE(type)))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired after insert or update, or before insert, for each row",
+						"outbox_forward")));
+}
+
+/* Reads a part of the message and its expression; as a default only if it was not given. */
+static void
+read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_default)
+{
+	const char *sql = strchr(argument, '=') + 1;
+	char	   *name = pnstrdup(argument, sql - 1 - argument);
+
+	if (strncmp(name, HEADER_PREFIX, strlen(HEADER_PREFIX)) == 0)
+	{
+		read_header(plan, table, name + strlen(HEADER_PREFIX), sql, is_default);
+		return;
+	}
+	for (int i = 0; i < lengthof(parts); i++)
+	{
+		RowValue  **value = (RowValue **) ((char *) plan + parts[i].offset);
+
+		if (strcmp(parts[i].name, name) != 0)
+			continue;
+		if (*value == NULL)
+			*value = row_value_make(table, sql, parts[i].type);
+		else if (!is_default)
+			refuse_argument(argument);
+		return;
+	}
+	refuse_argument(argument);
+}
+
+/* Reads what a shape says. */
+static void
+read_shape(ForwardPlan *plan, Relation table, const char *name)
+{
+	for (int i = 0; i < lengthof(shapes); i++)
+	{
+		if (strcmp(shapes[i].name, name) != 0)
+			continue;
+		for (int n = 0; n < lengthof(shapes[i].arguments) && shapes[i].arguments[n]; n++)
+			read_argument(plan, table, shapes[i].arguments[n], true);
+		return;
+	}
+	refuse_argument(name);
+}
+
+/* Reads a header of its own. */
+static void
+read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql, bool is_default)
+{
+	for (int i = 0; i < plan->nsingle; i++)
+	{
+		if (strcmp(plan->single_names[i], name) != 0)
+			continue;
+		if (!is_default)
+			refuse_argument(psprintf(HEADER_PREFIX "%s=%s", name, sql));
+		return;
+	}
+	if (plan->nsingle == 0)
+	{
+		plan->single_names = palloc(FUNC_MAX_ARGS * sizeof(char *));
+		plan->singles = palloc(FUNC_MAX_ARGS * sizeof(RowValue *));
+	}
+	if (plan->nsingle == FUNC_MAX_ARGS)
+		refuse_argument(psprintf(HEADER_PREFIX "%s=%s", name, sql));
+	plan->single_names[plan->nsingle] = pstrdup(name);
+	plan->singles[plan->nsingle++] = row_value_make(table, sql, InvalidOid);
+}
+
+/* Raises an error if something is missing. */
+static void
+check_plan(const ForwardPlan *plan, const Trigger *trigger)
+{
+	if (plan->operations == NULL && (plan->dest == NULL || plan->body == NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("outbox_forward() is not told what to send"),
+				 errhint("Name a shape, or give it a dest and a body: outbox_forward('dest=topic', 'body=payload') for columns of these names.")));
+	if (plan->operations && (plan->body || plan->id || plan->deliver_at))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("outbox_forward() with operations takes no body, id and deliver_at"),
+				 errdetail("Each operation has its own.")));
+	if (TRIGGER_FOR_BEFORE(trigger->tgtype) && plan->keep == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("outbox_forward() before insert does not store the row"),
+				 errhint("Say so with the argument 'keep=false', or create the trigger after insert.")));
+}
+
+/* Raises an error about an argument that has no meaning, or is given twice. */
+static void
+refuse_argument(const char *argument)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid argument of outbox_forward(): \"%s\"", argument),
+			 errhint("Name a shape once (debezium, masstransit, cap or nservicebus), or give each part once as 'part=expression': "
+					 "dest, body, id, headers, header.NAME, deliver_at, keep, operations.")));
+}

@@ -1,0 +1,272 @@
+/*
+ * row_json.c
+ *		Columns of a row as JSON: what row_to_json() would print of them.
+ *
+ * Called by capture_change.c for each row that was changed. What can be looked
+ * up once is looked up when the plan of the trigger is made, and the most common
+ * types are printed here; any other is printed by to_json().
+ */
+#include "postgres.h"
+
+#include "access/sysattr.h"
+#include "catalog/pg_type.h"
+#include "common/jsonapi.h"
+#include "nodes/makefuncs.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/datum.h"
+#include "utils/fmgroids.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+#include "src/api/row_json.h"
+#include "src/compat.h"
+
+typedef struct JsonColumn
+{
+	AttrNumber	number;
+	Oid			type;			/* of a domain, its base type */
+	bool		byval;
+	int16		length;
+	char	   *label;			/* the name, with quotes and a colon */
+	int			label_size;
+	FmgrInfo	print;			/* its output function, or to_json() */
+} JsonColumn;
+
+struct RowJson
+{
+	int			n;
+	JsonColumn	columns[FLEXIBLE_ARRAY_MEMBER];
+};
+
+static AttrNumber find_column(Relation table, const char *name);
+static void add_column(RowJson *json, Relation table, AttrNumber number);
+static void find_printer(JsonColumn *column);
+static void write_value(JsonColumn *column, Datum value, StringInfo out);
+static void write_number(JsonColumn *column, Datum value, StringInfo out);
+
+/*
+ * Prepares to print columns of a table; all of them if no names are given.
+ * Raises 42703 if there is no such column.
+ */
+RowJson *
+row_json_make(Relation table, List *names)
+{
+	RowJson    *json = palloc0(offsetof(RowJson, columns) + (RelationGetNumberOfAttributes(table) + list_length(names)) * sizeof(JsonColumn));
+	ListCell   *name;
+
+	foreach(name, names)
+		add_column(json, table, find_column(table, lfirst(name)));
+	for (int i = 1; names == NIL && i <= RelationGetNumberOfAttributes(table); i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(RelationGetDescr(table), i - 1);
+
+		if (!column->attisdropped && !compat_is_virtual(column))
+			add_column(json, table, i);
+	}
+	return json;
+}
+
+/* Prepares to print the primary key of a table; returns NULL if it has none. */
+RowJson *
+row_json_make_of_primary_key(Relation table)
+{
+	Bitmapset  *key = RelationGetIndexAttrBitmap(table, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	RowJson    *json;
+	int			member = -1;
+
+	if (bms_is_empty(key))
+		return NULL;
+	json = palloc0(offsetof(RowJson, columns) + bms_num_members(key) * sizeof(JsonColumn));
+	while ((member = bms_next_member(key, member)) >= 0)
+		add_column(json, table, member + FirstLowInvalidHeapAttributeNumber);
+	return json;
+}
+
+/* Appends an object. */
+void
+row_json_write(RowJson *json, TupleTableSlot *row, StringInfo out)
+{
+	slot_getallattrs(row);
+	appendStringInfoChar(out, '{');
+	for (int i = 0; i < json->n; i++)
+	{
+		JsonColumn *column = &json->columns[i];
+
+		if (i > 0)
+			appendStringInfoChar(out, ',');
+		appendBinaryStringInfo(out, column->label, column->label_size);
+		if (row->tts_isnull[column->number - 1])
+			appendBinaryStringInfo(out, "null", 4);
+		else
+			write_value(column, row->tts_values[column->number - 1], out);
+	}
+	appendStringInfoChar(out, '}');
+}
+
+/*
+ * Check whether two rows differ in any of the columns, by their bytes as they
+ * are stored: a value out of line that an UPDATE has left alone is the same.
+ */
+bool
+row_json_differs(const RowJson *json, TupleTableSlot *before, TupleTableSlot *after)
+{
+	slot_getallattrs(before);
+	slot_getallattrs(after);
+	for (int i = 0; i < json->n; i++)
+	{
+		const JsonColumn *column = &json->columns[i];
+		int			at = column->number - 1;
+
+		if (before->tts_isnull[at] != after->tts_isnull[at])
+			return true;
+		if (!before->tts_isnull[at] &&
+			!datumIsEqual(before->tts_values[at], after->tts_values[at], column->byval, column->length))
+			return true;
+	}
+	return false;
+}
+
+/* Returns the number of a column. */
+static AttrNumber
+find_column(Relation table, const char *name)
+{
+	AttrNumber	number = get_attnum(RelationGetRelid(table), name);
+
+	if (number <= 0 || compat_is_virtual(TupleDescAttr(RelationGetDescr(table), number - 1)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of table \"%s\" cannot be captured", name, RelationGetRelationName(table)),
+				 errdetail("There is no such column that is stored."),
+				 errhint("Call outbox_capture() again, or outbox_uncapture().")));
+	return number;
+}
+
+/* Adds a column to those that are printed. */
+static void
+add_column(RowJson *json, Relation table, AttrNumber number)
+{
+	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(table), number - 1);
+	JsonColumn *column = &json->columns[json->n++];
+	StringInfoData label;
+
+	initStringInfo(&label);
+	escape_json(&label, NameStr(attribute->attname));
+	appendStringInfoChar(&label, ':');
+	column->number = number;
+	column->type = getBaseType(attribute->atttypid);
+	column->byval = attribute->attbyval;
+	column->length = attribute->attlen;
+	column->label = label.data;
+	column->label_size = label.len;
+	find_printer(column);
+}
+
+/* Finds the function that prints a column, as write_value() will need it. */
+static void
+find_printer(JsonColumn *column)
+{
+	Oid			output;
+	bool		is_varlena;
+
+	switch (column->type)
+	{
+		case BOOLOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case TEXTOID:
+		case VARCHAROID:
+		case JSONOID:
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			break;
+		case BPCHAROID:
+		case FLOAT4OID:
+		case FLOAT8OID:
+		case NUMERICOID:
+		case UUIDOID:
+		case JSONBOID:
+			getTypeOutputInfo(column->type, &output, &is_varlena);
+			fmgr_info(output, &column->print);
+			break;
+		default:
+			fmgr_info(F_TO_JSON, &column->print);
+			fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSON, JSONOID, list_make1(makeNullConst(column->type, -1, InvalidOid)),
+													 InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL), &column->print);
+	}
+}
+
+/* Appends a value that is not NULL. */
+static void
+write_value(JsonColumn *column, Datum value, StringInfo out)
+{
+	char		moment[MAXDATELEN + 1];
+	text	   *json;
+
+	switch (column->type)
+	{
+		case BOOLOID:
+			appendStringInfoString(out, DatumGetBool(value) ? "true" : "false");
+			break;
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case FLOAT4OID:
+		case FLOAT8OID:
+		case NUMERICOID:
+			write_number(column, value, out);
+			break;
+		case TEXTOID:
+		case VARCHAROID:
+			escape_json(out, TextDatumGetCString(value));
+			break;
+		case BPCHAROID:
+		case UUIDOID:
+			escape_json(out, OutputFunctionCall(&column->print, value));
+			break;
+		case JSONBOID:
+			appendStringInfoString(out, OutputFunctionCall(&column->print, value));
+			break;
+		case DATEOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+			JsonEncodeDateTime(moment, value, column->type, NULL);
+			appendStringInfoChar(out, '"');
+			appendStringInfoString(out, moment);
+			appendStringInfoChar(out, '"');
+			break;
+		default:
+			json = DatumGetTextPP(column->type == JSONOID ? value : FunctionCall1(&column->print, value));
+			appendBinaryStringInfo(out, VARDATA_ANY(json), VARSIZE_ANY_EXHDR(json));
+	}
+}
+
+/* Appends a number; NaN and the infinities are strings. */
+static void
+write_number(JsonColumn *column, Datum value, StringInfo out)
+{
+	char		digits[MAXINT8LEN + 1];
+	char	   *printed;
+
+	switch (column->type)
+	{
+		case INT2OID:
+			appendBinaryStringInfo(out, digits, pg_itoa(DatumGetInt16(value), digits));
+			return;
+		case INT4OID:
+			appendBinaryStringInfo(out, digits, pg_ltoa(DatumGetInt32(value), digits));
+			return;
+		case INT8OID:
+			appendBinaryStringInfo(out, digits, pg_lltoa(DatumGetInt64(value), digits));
+			return;
+		default:
+			printed = OutputFunctionCall(&column->print, value);
+			if (IsValidJsonNumber(printed, strlen(printed)))
+				appendStringInfoString(out, printed);
+			else
+				escape_json(out, printed);
+	}
+}

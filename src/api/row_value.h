@@ -1,0 +1,25 @@
+/*
+ * row_value.h
+ *		The value of an SQL expression on the columns of a row.
+ */
+#ifndef OUTBOX_ROW_VALUE_H
+#define OUTBOX_ROW_VALUE_H
+
+#include "executor/tuptable.h"
+#include "fmgr.h"
+#include "nodes/primnodes.h"
+#include "utils/relcache.h"
+
+typedef struct RowValue
+{
+	Expr	   *expression;
+	AttrNumber	column;			/* if it is nothing but a column; else 0 */
+	Oid			type;			/* of a domain, its base type */
+	FmgrInfo	output;
+} RowValue;
+
+extern RowValue *row_value_make(Relation table, const char *sql, Oid type);
+extern Datum row_value_get(const RowValue *value, TupleTableSlot *row, bool *isnull);
+extern text *row_value_text(RowValue *value, TupleTableSlot *row);
+
+#endif							/* OUTBOX_ROW_VALUE_H */

@@ -1,0 +1,78 @@
+/*
+ * trigger_check.c
+ *		Checks the arguments of a trigger of ours when it is created.
+ *
+ * Called by the hook on utility commands, after CREATE TRIGGER, and by
+ * outbox_capture(). PostgreSQL does not call a trigger function when a trigger
+ * is created; without this check a wrong argument would show at the first row.
+ * It still does so if the library is not preloaded, and if the table is
+ * changed later.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "src/api/capture_change.h"
+#include "src/api/forward.h"
+#include "src/api/trigger_check.h"
+#include "src/api/trigger_plan.h"
+
+static TriggerPlanner planner_of(Oid function);
+
+/* Checks the trigger that a statement has just created, if it calls a function of ours. */
+void
+trigger_check_created(const CreateTrigStmt *statement)
+{
+	const char *function = strVal(llast(statement->funcname));
+
+	if (strcmp(function, "outbox_forward") != 0 && strcmp(function, "outbox_capture") != 0)
+		return;
+	CommandCounterIncrement();
+	trigger_check(RangeVarGetRelid(statement->relation, NoLock, false), statement->trigname);
+}
+
+/* Raises the error that the trigger would raise at the first row. The caller holds a lock on the table. */
+void
+trigger_check(Oid table, const char *name)
+{
+	Relation	relation = table_open(table, NoLock);
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "outbox trigger check", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(memory);
+	TriggerDesc *triggers = relation->trigdesc;
+
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		TriggerPlanner make = strcmp(triggers->triggers[i].tgname, name) == 0 ?
+			planner_of(triggers->triggers[i].tgfoid) : NULL;
+		Oid			other = InvalidOid;
+
+		if (make)
+			(void) make(relation, &triggers->triggers[i], &other);
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(memory);
+	table_close(relation, NoLock);
+}
+
+/* Check whether a function is the trigger function outbox_capture(). */
+bool
+trigger_check_is_capture(Oid function)
+{
+	return planner_of(function) == capture_change_plan;
+}
+
+/* Returns what makes the plan of triggers that call a function; NULL if it is none of ours. */
+static TriggerPlanner
+planner_of(Oid function)
+{
+	FmgrInfo	info;
+
+	fmgr_info(function, &info);
+	if (info.fn_addr == outbox_forward)
+		return forward_plan_make;
+	return info.fn_addr == outbox_capture_change ? capture_change_plan : NULL;
+}

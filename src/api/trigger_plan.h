@@ -1,0 +1,23 @@
+/*
+ * trigger_plan.h
+ *		What a trigger of ours does with a row, made of its arguments once.
+ */
+#ifndef OUTBOX_TRIGGER_PLAN_H
+#define OUTBOX_TRIGGER_PLAN_H
+
+#include "commands/trigger.h"
+#include "fmgr.h"
+
+/*
+ * Makes the plan of a trigger in the current memory context, or raises an error that says
+ * what is wrong with its arguments. May set *other to a second table that the plan depends
+ * on.
+ */
+typedef void *(*TriggerPlanner) (Relation table, const Trigger *trigger, Oid *other);
+
+extern TriggerData *trigger_plan_call(FunctionCallInfo fcinfo, const char *function);
+extern void trigger_plan_name(void *arg);
+extern void *trigger_plan_get(const TriggerData *call, TriggerPlanner make);
+extern void trigger_plan_refuse_own_table(Relation table);
+
+#endif							/* OUTBOX_TRIGGER_PLAN_H */
