@@ -47,7 +47,10 @@ def main(folder, transactions, *procedures):
             ("more than that: begin, enqueue, commit", one, business),
             ("of these: outbox_begin and outbox_commit", record, business),
             ("of these: outbox_enqueue", one, record),
-            ("each further outbox_enqueue", each["two_messages"], one)):
+            ("each further outbox_enqueue", each["two_messages"], one),
+            ("a change: outbox_enqueue without a record", each["enqueued"], business),
+            ("the same change: outbox_capture", each["captured"], business),
+            ("a row: outbox_forward", each["forwarded"], business)):
         difference = Counter(more)
         difference.subtract(less)
         show(title, {"all": f"{difference.total():,.0f}", **{name: f"{instructions:,.0f}" for name, instructions in difference.items()}})

@@ -72,3 +72,38 @@ BEGIN
 	END LOOP;
 END $$;
 
+CREATE PROCEDURE enqueued(start bigint, transactions int) LANGUAGE plpgsql AS $$
+DECLARE
+	id text;
+BEGIN
+	FOR i IN 1..transactions LOOP
+		INSERT INTO business (value) VALUES ('changed');
+		id := outbox_enqueue('bench', '{"op":"insert","schema":"public","table":"captured","key":{"id":12345},"after":{"id":12345,"value":"changed"}}'::text);
+		COMMIT;
+	END LOOP;
+END $$;
+
+CREATE TABLE captured (LIKE business INCLUDING ALL);
+
+SELECT outbox_capture('captured', 'bench');
+
+CREATE PROCEDURE captured(start bigint, transactions int) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..transactions LOOP
+		INSERT INTO captured (value) VALUES ('changed');
+		COMMIT;
+	END LOOP;
+END $$;
+
+CREATE TABLE forwarded (LIKE business INCLUDING ALL);
+
+CREATE TRIGGER forward AFTER INSERT ON forwarded FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''bench''', 'body=value', 'id=id');
+
+CREATE PROCEDURE forwarded(start bigint, transactions int) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1..transactions LOOP
+		INSERT INTO forwarded (value) VALUES ('changed');
+		COMMIT;
+	END LOOP;
+END $$;
+
