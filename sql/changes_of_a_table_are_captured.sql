@@ -33,13 +33,13 @@ CREATE TYPE pair AS (a integer, b text);
 CREATE DOMAIN positive AS integer CHECK (VALUE > 0);
 CREATE TABLE types (i2 smallint, i4 integer, i8 bigint, f4 real, f8 double precision, n numeric, b boolean, t text, v varchar(9), c char(4),
 	u uuid, j json, jb jsonb, d date, ts timestamp, tz timestamptz, by bytea, m mood, p pair, a integer[], ta text[][], dom positive, iv interval,
-	ip inet, x xml, "quoted ""name""" integer, gen integer GENERATED ALWAYS AS (i4 * 2) STORED, r int4range, o oid, nm name);
+	ip inet, "quoted ""name""" integer, gen integer GENERATED ALWAYS AS (i4 * 2) STORED, r int4range, o oid, nm name);
 SELECT outbox_capture('types', 'types');
 BEGIN;
 SET LOCAL datestyle = 'SQL, DMY';
 INSERT INTO types VALUES (-1, 21, -9223372036854775808, 1.5, 0.1, 12.340, true, E'\t\u00e9', 'v', 'c', '6ba7b810-9dad-11d1-80b4-00c04fd430c8',
 	'{"a" : 1}', '{"b": [1, null]}', '2026-11-22', '2026-11-22 11:38:00.5', '2026-11-22 11:38:00+02', '\x00ff', 'happy', (1, 'x'), '{1,NULL,3}',
-	'{{a,b},{c,d}}', 7, '1 day 2:00', '10.0.0.1', '<a/>', 26, DEFAULT, '[1,5)', 42, 'name');
+	'{{a,b},{c,d}}', 7, '1 day 2:00', '10.0.0.1', 26, DEFAULT, '[1,5)', 42, 'name');
 INSERT INTO types (i2, f4, f8, n, d, tz) VALUES (0, 'NaN', '-Infinity', 'NaN', 'infinity', '-infinity');
 SELECT (body::json -> 'after')::text = row_to_json(types)::text AS same FROM sent JOIN types ON i2 = (body::json -> 'after' ->> 'i2')::integer;
 ALTER TABLE types DROP COLUMN i4 CASCADE;
