@@ -25,6 +25,7 @@
 #include "bgworker/redis_state.h"
 #include "bgworker/requests.h"
 #include "bgworker/transaction.h"
+#include "src/compat.h"
 #include "src/ring/filter.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -37,7 +38,7 @@ static bool is_committed;		/* the standby may lack this transaction: no
 								 * other may begin */
 
 static void stop_cleanly(void);
-static void leave(Farewell farewell) pg_attribute_noreturn();
+pg_noreturn static void leave(Farewell farewell);
 static bool extension_exists(void);
 static bool database_is_wanted(void);
 

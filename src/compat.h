@@ -33,6 +33,11 @@
 #error "outbox supports PostgreSQL 15 to 18"
 #endif
 
+/* 18 puts the word before the declaration of a function that does not return. */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
 /* 18 counts index scans for EXPLAIN; ours are never explained. */
 #if PG_VERSION_NUM >= 180000
 #define compat_index_beginscan(heap, index, snapshot, nkeys) \

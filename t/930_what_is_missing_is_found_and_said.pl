@@ -124,6 +124,16 @@ misses('no compiler', 'build-essential', postgres_with('15.9', @client, @headers
 misses('a compiler without headers of C', 'build-essential', postgres_with('15.9', @client, @headers, @server), gcc => 'exit 1');
 misses('no Redis', 'redis-tools', postgres_with('15.9', @client, @headers, @server),
 	'redis-server' => undef, 'redis-check-rdb' => undef);
+{
+	local $ENV{REDIS_SERVER} = 'valkey-server';
+	misses('no Valkey, which is asked for', 'valkey-tools', postgres_with('15.9', @client, @headers, @server));
+	($status, undef, $output) = run_with(postgres_with('15.9', @client, @headers, @server),
+		{ %nobody, 'valkey-cli' => '', 'valkey-check-rdb' => '' }, 'dev/packages');
+	is("$status$output", '0', 'a server by the name of a tool is a server');
+	$ENV{REDIS_SERVER} = "$folder/other-server";
+	says('no such server', qr/^REDIS_SERVER is \S+other-server, which is no server with a client beside it: let it be /,
+		postgres_with('15.9', @client, @headers, @server), {%nobody}, 'dev/packages');
+}
 misses('no prove', 'perl', postgres_with('15.9', @client, @headers, @server), prove => undef);
 
 # A useless pg_config that is first in the path hides no other one.

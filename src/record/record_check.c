@@ -43,7 +43,7 @@ static char *unfit_to_be_unique(Relation index);
 static bool compares_bytes(Relation index);
 static void check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape);
 static bool helps_cleanup(Relation index, const RecordShape *shape);
-static void refuse_table(Relation table, int code, const char *detail, const char *hint) pg_attribute_noreturn();
+pg_noreturn static void refuse_table(Relation table, int code, const char *detail, const char *hint);
 static const char *name_of(Relation table);
 
 /*
