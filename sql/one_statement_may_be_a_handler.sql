@@ -46,7 +46,8 @@ BEGIN;
 SELECT * FROM pg_temp.try('custom', 'plan_cache_mode = force_custom_plan');
 SELECT * FROM pg_temp.try('generic', 'plan_cache_mode = force_generic_plan');
 SELECT * FROM pg_temp.try('compiled', 'jit = on,jit_above_cost = 0,jit_optimize_above_cost = 0,jit_inline_above_cost = 0');
-SELECT * FROM pg_temp.try('parallel', 'force_parallel_mode = on,parallel_setup_cost = 0,parallel_tuple_cost = 0,min_parallel_table_scan_size = 0');
+SELECT name AS force_parallel FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
+SELECT * FROM pg_temp.try('parallel', :'force_parallel' || ' = on,parallel_setup_cost = 0,parallel_tuple_cost = 0,min_parallel_table_scan_size = 0');
 SELECT * FROM pg_temp.try('no nested loops', 'enable_nestloop = off,enable_material = off,enable_seqscan = off');
 SELECT id, customer FROM placed ORDER BY id;
 SELECT cause, encode(body, 'escape') AS body FROM log WHERE dest = 'placed' ORDER BY id;

@@ -50,10 +50,13 @@ SET outbox.concurrency = 'eager';
 \echo :SQLSTATE
 SET outbox.endpoint = '';
 \echo :SQLSTATE
+-- (in words that differ between versions of PostgreSQL)
+\set VERBOSITY sqlstate
 SET outbox.retention = 0;
 SET outbox.replay_window = -1;
 SET outbox.cleanup_interval = -2;
 SET outbox.poll_interval = 0;
+\set VERBOSITY default
 SET outbox.batch_size = 0;
 SET outbox.redis_data_loss = 'ignore';
 SET outbox.retention = '2 apples';
@@ -81,12 +84,11 @@ SET outbox.retention = '1 s';
 \echo :SQLSTATE
 ALTER ROLE regress_outbox_user SET outbox.redis_url = 'redis://localhost';
 \echo :SQLSTATE
+\set VERBOSITY sqlstate
 SHOW outbox.redis_url;
-\echo :SQLSTATE
 SHOW outbox.redis_password_file;
-\echo :SQLSTATE
 SELECT current_setting('outbox.redis_url');
-\echo :SQLSTATE
+\set VERBOSITY default
 SELECT name FROM pg_settings WHERE name LIKE 'outbox.redis%' ORDER BY name COLLATE "C";
 RESET ROLE;
 RESET outbox.endpoint;

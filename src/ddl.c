@@ -90,7 +90,7 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only,
 	NodeTag		tag = nodeTag(node);
 	volatile bool commit_prepared = tag == T_TransactionStmt &&
 		((TransactionStmt *) node)->kind == TRANS_STMT_COMMIT_PREPARED;
-	Oid			database = database_to_leave(node);
+	volatile Oid database = database_to_leave(node);
 	ProcessUtility_hook_type next = previous_hook ? previous_hook : standard_ProcessUtility;
 
 	if (switches_our_triggers(node))

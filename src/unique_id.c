@@ -9,6 +9,7 @@
 
 #include "miscadmin.h"
 
+#include "src/compat.h"
 #include "src/unique_id.h"
 
 #define UUID_TEXT_LENGTH	36

@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/defer/destination_settings.h"
+#include "src/compat.h"
 
 static MemoryContext context;
 static HTAB *destinations;

@@ -28,6 +28,7 @@
 #include "bgworker/propagate/table_work.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
+#include "src/compat.h"
 #include "src/foreign_text.h"
 #include "src/kill_point.h"
 #include "src/log/deferred.h"

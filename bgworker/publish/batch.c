@@ -25,6 +25,7 @@
 #include "bgworker/publish/batch.h"
 #include "bgworker/publish/row_reader.h"
 #include "bgworker/transaction.h"
+#include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/log/deferred.h"
 

@@ -15,6 +15,7 @@
 #include "bgworker/publish/command.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/release.lua.h"
+#include "src/compat.h"
 #include "src/limits.h"
 #include "src/log/entry.h"
 #include "src/redis/resp.h"

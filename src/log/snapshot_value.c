@@ -10,6 +10,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/snapmgr.h"
 
+#include "src/compat.h"
 #include "src/log/snapshot_value.h"
 
 static int	compare_tx(const void *a, const void *b);
