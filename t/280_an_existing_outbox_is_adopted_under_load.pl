@@ -86,6 +86,18 @@ is_deeply([ @$event{ 'id', 'body' }, $event->{headers} ], [ 1, '{"user": 1}', { 
 my ($shown) = map { $_->[1] =~ s/\s+//gr } grep { $_->[0] eq 'json' } blocks($page);
 is(($redis->bodies('stock-changes'))[1], $shown, 'a change looks as it is shown');
 
+# A session remembers what triggers do, until another one changes that.
+my $session = $node->session;
+$session->query_safe('UPDATE stock SET pieces = 5');
+$node->sql(q{SELECT outbox_capture('stock', 'pieces', columns => '{pieces}')});
+$session->query_safe('UPDATE stock SET pieces = 4');
+$node->sql(q{SELECT outbox_capture('stock', 'stock-changes')});
+$session->query_safe('UPDATE stock SET pieces = 3');
+$session->quit;
+$node->wait_until_sent;
+is_deeply([ map { /"after":(.*)\}/ } map { $redis->bodies($_) } 'stock-changes', 'pieces' ],
+	[ map({ qq({"item":1,"pieces":$_,"remark":null}) } 10, 9, 5, 3), '{"pieces":4}' ], 'what a trigger does is changed for all sessions');
+
 #
 # An outbox made by hand: a relay takes rows out and sends them.
 #
@@ -251,6 +263,6 @@ $node->command_ok([ 'psql', '--quiet', '--no-psqlrc', '--set', 'ON_ERROR_STOP=1'
 $node->wait_until_sent('copy');
 is(count_in('outbox.event.client'), $node->sql('SELECT count(*) FROM outboxevent', 'copy'), 'rows that were restored are not sent');
 $node->sql(q{INSERT INTO outboxevent VALUES (gen_random_uuid(), 'restored', 1, 'Sold'); UPDATE stock SET pieces = 8}, 'copy');
-eventually { $redis->count('outbox.event.restored') == 1 && $redis->count('stock-changes') == 3 } '... new ones are';
+eventually { $redis->count('outbox.event.restored') == 1 && $redis->count('stock-changes') == 5 } '... new ones are';
 
 done_testing();

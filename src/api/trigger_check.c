@@ -23,16 +23,19 @@
 
 static TriggerPlanner planner_of(Oid function);
 
-/* Checks the trigger that a statement has just created, if it calls a function of ours. */
+/* Checks the trigger that a statement has just created, if it is still there and calls a function of ours. */
 void
 trigger_check_created(const CreateTrigStmt *statement)
 {
 	const char *function = strVal(llast(statement->funcname));
+	Oid			table;
 
 	if (strcmp(function, "outbox_forward") != 0 && strcmp(function, "outbox_capture") != 0)
 		return;
 	CommandCounterIncrement();
-	trigger_check(RangeVarGetRelid(statement->relation, NoLock, false), statement->trigname);
+	table = RangeVarGetRelid(statement->relation, NoLock, true);
+	if (OidIsValid(table))
+		trigger_check(table, statement->trigname);
 }
 
 /* Raises the error that the trigger would raise at the first row. The caller holds a lock on the table. */
