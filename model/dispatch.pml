@@ -13,6 +13,9 @@
  * enqueues one message. With -DPOISON=n message n, the only one of its
  * destination, breaks the link whenever it arrives, so no verdict on it ever comes.
  * With -DROTATIONS=n the log is n + 1 segments, of which the older ones expire.
+ * With -DRUN=n up to n windows are sent together, so a batch may have messages of
+ * several; with -DOVERLAP=1 windows are also opened while batches are under way,
+ * and join those that are being sent.
  */
 #ifndef M
 #define M			3			/* messages */
@@ -65,11 +68,19 @@
 #ifndef RETURNS
 #define RETURNS		6			/* likewise: transactions that return messages */
 #endif
+#ifndef RUN
+#define RUN			1			/* windows that are sent together */
+#endif
+#ifndef OVERLAP
+#define OVERLAP		0			/* windows are opened while batches are under way */
+#endif
+#ifndef IN_FLIGHT
+#define IN_FLIGHT	2			/* redis_session_batches() */
+#endif
 
 #ifndef FENCE_NOT_CLAIMED
 #define CLAIM
 #endif
-#define IN_FLIGHT	2			/* BATCHES_IN_FLIGHT */
 
 /*
  * A row's place in the order of a window: its id. Where messages are returned
@@ -77,16 +88,36 @@
  */
 #ifdef RETURN_WITH_NEW_ID
 #define PLACES		(2 * M)
-#define ID(place)	((place) > M -> (place) - M : (place))
+#define ID_AT(place) ((place) > M -> (place) - M : (place))
 #define RETURNED(ids) ((ids) << M)
 #else
 #define PLACES		M
-#define ID(place)	(place)
+#define ID_AT(place) (place)
 #define RETURNED(ids) (ids)
 #endif
 
 /* Instead of a row's place in a fence: the whole window is dealt with. */
 #define END			(PLACES + 1)
+
+/* A row's spot in the order in which a run of windows is sent: by window, then by place. */
+#define SPOTS		(RUN * PLACES)
+#ifdef RUN_SORTED_BY_ID
+#define SPOT(offset, place)	(((place) - 1) * RUN + (offset) + 1)
+#define OFFSET(spot)	(((spot) - 1) % RUN)
+#define PLACE(spot)		(((spot) - 1) / RUN + 1)
+#define AFTER(offset, place) ((place) * RUN + 1)
+#else
+#define SPOT(offset, place)	((offset) * PLACES + (place))
+#define OFFSET(spot)	(((spot) - 1) / PLACES)
+#define PLACE(spot)		(((spot) - 1) % PLACES + 1)
+#define AFTER(offset, place) (SPOT(offset, place) + 1)
+#endif
+#define ID(spot)		ID_AT(PLACE(spot))
+#if RUN * M > 4
+#define SPOT_SET		short
+#else
+#define SPOT_SET		byte
+#endif
 
 #define BIT(n)		(1 << ((n) - 1))
 #define HAS(set, n)	(((set) >> ((n) - 1)) & 1)
@@ -197,16 +228,23 @@ typedef Fence {
 #endif
 
 typedef Batch {
-	byte rows;					/* set of places; 0 = no batch */
-	byte window;
+	SPOT_SET rows;				/* set of spots; 0 = no batch */
+	byte base;					/* first window of the run that the spots are in */
 	Fence builds_on;
 };
+
+/* The window that the fence names for a row of a batch. */
+#ifdef FENCE_NAMES_FIRST_WINDOW
+#define WINDOW(batch, spot)	(batch.base)
+#else
+#define WINDOW(batch, spot)	(batch.base + OFFSET(spot))
+#endif
 
 /* What Redis answered to a batch. */
 #define NO_ANSWER	0
 #define ADDED		1
 #define MOVED		2			/* the fence is not what the batch builds on */
-#define REFUSED		3			/* REFUSED + place of the message */
+#define REFUSED		3			/* REFUSED + spot of the message */
 
 Fence fence;					/* outbox:fence:<uuid> */
 byte streams;					/* set of messages that the streams hold */
@@ -256,20 +294,26 @@ byte resume_after;
 #define FIRST_WINDOW 1
 
 /* Delivery */
-byte rows;						/* set of places in the window that is being published */
-byte next;						/* first place that is not in a batch yet */
-byte fresh;						/* first place that nobody has looked at before */
+SPOT_SET rows;					/* set of spots in the run that is being published */
+byte base;						/* its first window */
+byte run_n;						/* how many windows it has */
+byte next;						/* first spot that is not in a batch yet */
+byte fresh;						/* first spot that nobody has looked at before */
 byte due;						/* delivery->in_flight: verdicts to come, be the link up or not */
 Fence my_fence;					/* value in Redis when all in flight is done */
 Batch made;						/* the batch that was made last */
+#define LAST			(base + run_n - 1)
+#define MORE			(next <= SPOTS && (rows >> (next - 1)) != 0)
 
 #ifdef POISON
 /* Suspects; one strike does where the code wants three. */
 byte suspect_window;			/* 0 = there are none */
 byte suspects_upto;
+byte alone_window;
 byte alone;						/* the one that the link failed on when it was sent alone */
+byte tried_window;
 byte tried;						/* last message of the batch that was sent last */
-#define IS_SUSPECT		(suspect_window == sent + 1 && next <= suspects_upto)
+#define IS_SUSPECT		(suspect_window >= base && next <= SPOT(suspect_window - base, suspects_upto))
 #define BATCH_SIZE		(IS_SUSPECT -> 1 : BATCH)
 #define BATCHES_ALLOWED	(IS_SUSPECT -> 1 : IN_FLIGHT)
 #define BREAKS_LINK(batch) HAS(batch.rows, POISON)
@@ -291,10 +335,12 @@ byte found_returns;
 
 /* Scratch; always 0 between two steps. */
 hidden byte i;
+hidden byte j;
 hidden byte k;
 hidden byte n;
 hidden byte last;
 hidden byte added;
+hidden SPOT_SET left;
 hidden byte verdict;
 
 /* ------------------------------------------------------------------------
@@ -420,12 +466,17 @@ inline run_script(batch)
 {
 	verdict = ADDED;
 	last = 0;
+	added = 0;
 	if
 #ifndef NO_COMPARE
 	:: !SAME(fence, batch.builds_on) -> verdict = MOVED
 #endif
 	:: else ->
-		for (i : 1 .. PLACES) {
+		for (i : 1 .. SPOTS) {
+			if
+			:: HAS(batch.rows, i) -> added = i
+			:: else
+			fi;
 			if
 			:: HAS(batch.rows, i) && GOES_ON ->
 				if
@@ -448,8 +499,12 @@ inline run_script(batch)
 		}
 		if
 		:: last != 0 ->
-			fence.window = batch.window;
-			fence.last = last;
+#ifdef PARTIAL_NAMES_LAST_WINDOW
+			fence.window = WINDOW(batch, added);
+#else
+			fence.window = WINDOW(batch, last);
+#endif
+			fence.last = PLACE(last);
 #ifdef CLAIM
 			fence.claim = batch.builds_on.claim
 #endif
@@ -480,23 +535,51 @@ inline clear_fence(value)
 
 inline clear_batch(batch)
 {
-	batch.rows = 0; batch.window = 0;
+	batch.rows = 0; batch.base = 0;
 	clear_fence(batch.builds_on)
 }
 
 inline copy_batch(to, from)
 {
-	to.rows = from.rows; to.window = from.window;
+	to.rows = from.rows; to.base = from.base;
 	COPY(to.builds_on, from.builds_on)
 }
 
 inline forget_flying()
 {
-	clear_batch(flying[0]);
-	clear_batch(flying[1]);
-	answer[0] = NO_ANSWER;
-	answer[1] = NO_ANSWER;
+	for (j : 0 .. IN_FLIGHT - 1) {
+		clear_batch(flying[j]);
+		answer[j] = NO_ANSWER
+	}
+	j = 0;
 	in_flight = 0
+}
+
+inline clear_late()
+{
+	for (j : 0 .. IN_FLIGHT - 1) {
+		clear_batch(late[j])
+	}
+	j = 0
+}
+
+/* The oldest batch is done with. */
+inline shift_flying()
+{
+	for (j : 1 .. IN_FLIGHT - 1) {
+		copy_batch(flying[j - 1], flying[j])
+	}
+	j = 0;
+	clear_batch(flying[IN_FLIGHT - 1])
+}
+
+inline shift_late()
+{
+	for (j : 1 .. IN_FLIGHT - 1) {
+		copy_batch(late[j - 1], late[j])
+	}
+	j = 0;
+	clear_batch(late[IN_FLIGHT - 1])
 }
 
 /*
@@ -508,13 +591,18 @@ inline give_up()
 	if
 	:: in_flight > 0 && answer[in_flight - 1] == NO_ANSWER && lates > 0 && late[0].rows == 0 ->
 		lates--;
-		if
-		:: answer[0] == NO_ANSWER ->
-			copy_batch(late[0], flying[0]);
-			copy_batch(late[1], flying[1])
-		:: else ->
-			copy_batch(late[0], flying[1])
-		fi
+		d_step {
+			for (j : 0 .. IN_FLIGHT - 1) {
+				copy_batch(late[j], flying[j])
+			}
+			for (k : 1 .. IN_FLIGHT - 1) {
+				if
+				:: answer[k - 1] != NO_ANSWER -> shift_late()
+				:: else
+				fi
+			}
+			k = 0
+		}
 	:: true
 	fi;
 	forget_flying();
@@ -580,6 +668,9 @@ end:
 #define XID_OF_WINDOW	w_xmax[windows]
 #endif
 
+/* Redis has run all batches before this one. */
+#define IS_NEXT(slot)	(link_is_up && in_flight > slot && answer[slot - 1] != NO_ANSWER && answer[slot] == NO_ANSWER)
+
 /* Faults, all of them bounded in number. */
 active proctype world()
 {
@@ -623,15 +714,20 @@ end:
 	/* Redis runs the oldest batch that it has not run. */
 	:: atomic { link_is_up && in_flight > 0 && answer[0] == NO_ANSWER && !BREAKS_LINK(flying[0]) ->
 		maybe_save();
-		d_step { run_script(flying[0]); answer[0] = verdict; verdict = 0; last = 0; i = 0; k = 0 } }
-	:: atomic { link_is_up && in_flight > 1 && answer[0] != NO_ANSWER && answer[1] == NO_ANSWER && !BREAKS_LINK(flying[1]) ->
+		d_step { run_script(flying[0]); answer[0] = verdict; verdict = 0; last = 0; added = 0; i = 0; k = 0 } }
+	:: atomic { IS_NEXT(1) && !BREAKS_LINK(flying[1]) ->
 		maybe_save();
-		d_step { run_script(flying[1]); answer[1] = verdict; verdict = 0; last = 0; i = 0; k = 0 } }
+		d_step { run_script(flying[1]); answer[1] = verdict; verdict = 0; last = 0; added = 0; i = 0; k = 0 } }
+#if IN_FLIGHT > 2
+	:: atomic { IS_NEXT(2) && !BREAKS_LINK(flying[2]) ->
+		maybe_save();
+		d_step { run_script(flying[2]); answer[2] = verdict; verdict = 0; last = 0; added = 0; i = 0; k = 0 } }
+#endif
 
 #ifdef POISON
 	/* Or it ends the link because of it. */
 	:: atomic { link_is_up && in_flight > 0 && answer[0] == NO_ANSWER && BREAKS_LINK(flying[0]) -> give_up() }
-	:: atomic { link_is_up && in_flight > 1 && answer[0] != NO_ANSWER && answer[1] == NO_ANSWER && BREAKS_LINK(flying[1]) -> give_up() }
+	:: atomic { IS_NEXT(1) && BREAKS_LINK(flying[1]) -> give_up() }
 #endif
 
 	/* A late packet arrives, or never will. */
@@ -640,9 +736,9 @@ end:
 		:: maybe_save();
 			d_step {
 				run_script(late[0]);
-				copy_batch(late[0], late[1]); clear_batch(late[1]);
-				verdict = 0; last = 0; i = 0; k = 0 }
-		:: d_step { clear_batch(late[0]); clear_batch(late[1]) }
+				shift_late();
+				verdict = 0; last = 0; added = 0; i = 0; k = 0 }
+		:: d_step { clear_late() }
 		fi }
 
 	/* Redis restarts and has lost the newest of what it acknowledged. */
@@ -653,7 +749,7 @@ end:
 		streams = saved_streams;
 		clear_fence(saved_fence);
 		saved_streams = 0;
-		clear_batch(late[0]); clear_batch(late[1]);
+		clear_late();
 		forget_flying();
 		link_is_up = false } }
 
@@ -678,6 +774,11 @@ end:
  * The dispatcher
  * ------------------------------------------------------------------------ */
 
+inline forget_run()
+{
+	rows = 0; base = 0; run_n = 0; next = 0; fresh = 0
+}
+
 /* redis_link_fail(), redis_link_close(). */
 inline disconnect()
 {
@@ -686,7 +787,7 @@ inline disconnect()
 	:: else
 	fi;
 	connected = false;
-	rows = 0; next = 0; fresh = 0; due = 0;
+	forget_run(); due = 0;
 	clear_fence(my_fence)
 }
 
@@ -704,15 +805,23 @@ inline load_state()
 	blocked = (waiting != 0 -> BLOCKED_WAITING : UNBLOCKED)
 }
 
+#ifdef POISON
+/* Memory of what is suspect, when the window has been sent or one has given way. */
+inline clear_suspects()
+{
+	suspect_window = 0; suspects_upto = 0; alone_window = 0; alone = 0; tried_window = 0; tried = 0
+}
+#endif
+
 /* Memory of a process that is dead. */
 inline forget_all()
 {
 	connected = false;
 	opened = 0; looked_xmax = 0; looked_xip = 0;
 	published = 0; sent = 0; touched = 0; touched_upto = 0; resume_after = 0;
-	rows = 0; next = 0; fresh = 0; due = 0;
+	forget_run(); due = 0;
 #ifdef POISON
-	suspect_window = 0; suspects_upto = 0; alone = 0; tried = 0;
+	clear_suspects();
 #endif
 	clear_fence(my_fence);
 	clear_batch(made);
@@ -799,12 +908,12 @@ inline resume_position()
 
 /* deferral_holds(): kept in outbox.deferred, or returned as another row. */
 #if defined(REREAD_NOT_LOOKED_UP)
-#define LEAVES_OUT(id)	false
+#define LEAVES_OUT(spot)	false
 #elif defined(TOMBSTONE_FORGOTTEN)
-#define LEAVES_OUT(id)	HAS(waiting, id)
+#define LEAVES_OUT(spot)	HAS(waiting, ID(spot))
 #else
-#define LEAVES_OUT(id)	(HAS(waiting, id) || IS_ASIDE(id) || (returned_tx[id] != 0 && \
-							!HAS(w_returns[sent + 1], returned_tx[id])))
+#define LEAVES_OUT(spot)	(HAS(waiting, ID(spot)) || IS_ASIDE(ID(spot)) || (returned_tx[ID(spot)] != 0 && \
+							!HAS(w_returns[base + OFFSET(spot)], returned_tx[ID(spot)])))
 #endif
 
 /* deferral_try_defer(), must_wait(): one of D with a lower id waits. */
@@ -825,6 +934,12 @@ inline resume_position()
 #define note_original(id)	skip
 #endif
 
+#ifdef RUN_SORTED_BY_ID
+#define RUN_END			SPOTS
+#else
+#define RUN_END			(run_n * PLACES)
+#endif
+
 /* batch_make(): one transaction; what is left out of the batch is on disk. */
 inline batch_make()
 {
@@ -832,18 +947,18 @@ inline batch_make()
 	n = 0;
 	added = 0;
 	k = BATCH_SIZE;
-	for (i : 1 .. PLACES) {
+	for (i : 1 .. RUN_END) {
 		if
 		:: i >= next && added < k ->
 			if
-			:: HAS(rows, i) && i < fresh && LEAVES_OUT(ID(i))
-			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && DIVERTS(ID(i)) ->
+			:: HAS(rows, i) && i < fresh && LEAVES_OUT(i)
+			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(i)) && DIVERTS(ID(i)) ->
 				/* keep() */
 				waiting = waiting | BIT(ID(i));
 				note_original(ID(i));
 				returned_tx[ID(i)] = 0;
 				n = 1
-			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(ID(i))) && !DIVERTS(ID(i)) ->
+			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(i)) && !DIVERTS(ID(i)) ->
 				made.rows = made.rows | BIT(i);
 				added++
 			:: else
@@ -852,12 +967,21 @@ inline batch_make()
 		:: else
 		fi
 	}
-	made.window = sent + 1;
+	made.base = base;
 	COPY(made.builds_on, my_fence);
 	fresh = (fresh > next -> fresh : next);
 	/* note_read() */
+	k = OFFSET(fresh - 1) + base;
 	if
-	:: sent + 1 == touched && fresh > touched_upto + 1 -> touched_upto = fresh - 1
+	:: fresh > 1 && (k > touched || (k == touched && PLACE(fresh - 1) > touched_upto)) ->
+#ifdef READ_NOTED_IN_FIRST_WINDOW
+		if
+		:: k > base -> k = base; touched = k; touched_upto = PLACES
+		:: else -> touched = k; touched_upto = PLACE(fresh - 1)
+		fi
+#else
+		touched = k; touched_upto = PLACE(fresh - 1)
+#endif
 	:: else
 	fi;
 	k = 0;
@@ -871,12 +995,12 @@ inline batch_make()
 /* batch_send(): the rest of send_batch(). */
 inline batch_send()
 {
-	for (i : 1 .. PLACES) {
+	for (i : 1 .. SPOTS) {
 		if
 		:: HAS(made.rows, i) ->
-			my_fence.window = made.window; my_fence.last = i;
+			my_fence.window = WINDOW(made, i); my_fence.last = PLACE(i);
 #ifdef POISON
-			tried = i
+			tried_window = WINDOW(made, i); tried = PLACE(i)
 #endif
 		:: else
 		fi
@@ -889,22 +1013,18 @@ inline batch_send()
 }
 
 #ifdef POISON
+#define TRIED_IS_SUSPECT (suspect_window > tried_window || (suspect_window == tried_window && tried <= suspects_upto))
+
 /* suspects_note_strike(): the link has failed, and nothing tells why. */
 inline note_strike()
 {
 	if
 	:: tried == 0
-	:: tried != 0 && suspect_window == sent + 1 && tried <= suspects_upto -> alone = tried
-	:: tried != 0 && !(suspect_window == sent + 1 && tried <= suspects_upto) ->
-		suspect_window = sent + 1; suspects_upto = tried; alone = 0
+	:: tried != 0 && TRIED_IS_SUSPECT -> alone_window = tried_window; alone = tried
+	:: tried != 0 && !TRIED_IS_SUSPECT ->
+		suspect_window = tried_window; suspects_upto = tried; alone_window = 0; alone = 0
 	fi;
-	tried = 0
-}
-
-/* Memory of what is suspect, when the window has been sent or one has given way. */
-inline clear_suspects()
-{
-	suspect_window = 0; suspects_upto = 0; alone = 0; tried = 0
+	tried_window = 0; tried = 0
 }
 
 /*
@@ -914,23 +1034,25 @@ inline clear_suspects()
 inline defer_culprit()
 {
 	if
-	:: suspect_window == sent + 1 && alone != 0 ->
+	:: alone != 0 && alone_window >= base && alone_window <= LAST ->
 #ifdef FIRST_ROW_GIVES_WAY
-		alone = next;
+		k = next;
 		do
-		:: alone <= PLACES && !HAS(rows, alone) -> alone++
+		:: k <= SPOTS && !HAS(rows, k) -> k++
 		:: else -> break
 		od;
 		if
-		:: alone <= PLACES && !LEAVES_OUT(alone) -> aside = aside | BIT(alone); flush()
+		:: k <= SPOTS && !LEAVES_OUT(k) -> aside = aside | BIT(ID(k)); flush()
 		:: else
 		fi;
 #else
+		k = SPOT(alone_window - base, alone);
 		if
-		:: alone >= next -> aside = aside | BIT(alone); flush()
+		:: k >= next -> aside = aside | BIT(ID(k)); flush()
 		:: else
 		fi;
 #endif
+		k = 0;
 		clear_suspects()
 	:: else
 	fi;
@@ -946,9 +1068,9 @@ inline defer_refused()
 {
 	n = answer[0] - REFUSED;
 	COPY(my_fence, flying[0].builds_on);
-	for (i : 1 .. PLACES) {
+	for (i : 1 .. SPOTS) {
 		if
-		:: HAS(flying[0].rows, i) && i < n -> my_fence.window = flying[0].window; my_fence.last = i
+		:: HAS(flying[0].rows, i) && i < n -> my_fence.window = WINDOW(flying[0], i); my_fence.last = PLACE(i)
 		:: else
 		fi
 	}
@@ -957,7 +1079,7 @@ inline defer_refused()
 	uncommitted = ID(n);
 #else
 	last = n;
-	for (i : 1 .. PLACES) {
+	for (i : 1 .. SPOTS) {
 		if
 		:: HAS(flying[0].rows, i) && i >= n && IS_D(ID(i)) ->
 			waiting = waiting | BIT(ID(i));
@@ -1032,6 +1154,16 @@ inline return_due()
 	i = 0
 }
 
+/* drain_behind() */
+#if IN_FLIGHT > 2
+#define IS_DRAINED			((in_flight < 2 || answer[1] == MOVED) && (in_flight < 3 || answer[2] == MOVED))
+#define RUNS_BEHIND_REFUSED	((in_flight > 1 && answer[1] != MOVED && answer[1] != NO_ANSWER) || \
+								(in_flight > 2 && answer[2] != MOVED && answer[2] != NO_ANSWER))
+#else
+#define IS_DRAINED			(in_flight == 1 || answer[1] == MOVED)
+#define RUNS_BEHIND_REFUSED	(in_flight == 2 && answer[1] != MOVED && answer[1] != NO_ANSWER)
+#endif
+
 /* due_messages_ms_until(). How often D is tried in vain is bounded. */
 #define RETURN_IS_DUE	(waiting != 0 && (blocked == BLOCKED_DRAINING || \
 							(blocked == BLOCKED_WAITING && is_due && (!broken || probes > 0))))
@@ -1068,10 +1200,80 @@ inline check_all_is_there()
 
 /* Without expiry it makes no difference whether the fence is taken along. */
 #if ROTATIONS
-#define LEAVES_FENCE	(my_fence.window != sent + 1)
+#define LEAVES_FENCE	(my_fence.window != LAST)
 #else
-#define LEAVES_FENCE	(my_fence.window != sent + 1 && rows == 0)
+#define LEAVES_FENCE	(my_fence.window != LAST && rows == 0)
 #endif
+
+/* Rows that are not in a batch yet, or of whose batch there is no verdict yet. */
+#define FROM(spot)		(rows & ~(BIT(spot) - 1))
+#define LOWEST(set)		((set) & -(set))
+
+/* What counts as published is in Redis, or is kept in another place: outbox_wait() says so. */
+inline check_published()
+{
+	if
+	:: losses == LOSSES && flushes == FLUSHES ->
+		last = streams | waiting | KEPT;
+		for (i : 1 .. M) {
+			if
+			:: returned_tx[i] != 0 -> last = last | BIT(i)
+			:: else
+			fi
+		}
+		for (i : 1 .. sent) {
+			assert((w_rows[i] & ~last) == 0)
+		}
+		last = 0
+	:: else
+	fi
+}
+
+/* position_advance(): all windows are sent of which nothing is left. */
+inline position_advance()
+{
+	k = LAST;
+	for (i : 1 .. SPOTS) {
+		if
+		:: HAS(left, i) && base + OFFSET(i) <= k -> k = base + OFFSET(i) - 1
+		:: else
+		fi
+	}
+	if
+	:: k > sent ->
+		sent = k;
+		check_published();
+		resume_after = 0;
+		published = (published > sent -> published : sent);
+#ifdef POISON
+		/* After each connect the window before is gone through once more. */
+		if
+#ifdef ANY_WINDOW_CLEARS
+		:: true -> clear_suspects()
+#else
+		:: suspect_window <= sent -> clear_suspects()
+		:: else -> tried_window = 0; tried = 0
+#endif
+		fi
+#endif
+	:: else
+	fi;
+	left = 0; i = 0; k = 0
+}
+
+/* What position_next_rows() or position_open_window() adds to the run: window `number`. */
+inline add_to_run(number)
+{
+	places(last, found_rows, found_returns);
+	for (i : 1 .. PLACES) {
+		if
+		:: HAS(last, i) -> rows = rows | BIT(SPOT(number - base, i))
+		:: else
+		fi
+	}
+	run_n++;
+	found_rows = 0; found_returns = 0; last = 0; i = 0
+}
 
 /* redis_session_move_fence(): the whole window is dealt with. */
 inline move_fence(number)
@@ -1316,31 +1518,34 @@ publish:
 #endif
 		if
 		:: atomic { CAUGHT_UP -> goto caught_up }
-		/* publisher_publish_next(): position_next_rows(), first_row_after() */
+		/* publisher_publish_next(): position_next_rows(), window_rows_first_after() */
 		:: d_step { !CAUGHT_UP ->
-			collect(w_xmax[sent], w_xip[sent], w_xmax[sent + 1], w_xip[sent + 1]);
-			/* Rule 3: a window never changes, but for what has expired. */
-			for (i : 1 .. M) {
-				assert(HAS(found_rows, i) == (HAS(w_rows[sent + 1], i) && ROW_IS_THERE(i)))
-			}
-			for (i : 1 .. returns) {
-				assert(HAS(found_returns, i) == (HAS(w_returns[sent + 1], i) && RETURN_IS_THERE(i)))
-			}
+			base = sent + 1;
+			for (n : sent + 1 .. (opened < sent + RUN -> opened : sent + RUN)) {
+				collect(w_xmax[n - 1], w_xip[n - 1], w_xmax[n], w_xip[n]);
+				/* Rule 3: a window never changes, but for what has expired. */
+				for (i : 1 .. M) {
+					assert(HAS(found_rows, i) == (HAS(w_rows[n], i) && ROW_IS_THERE(i)))
+				}
+				for (i : 1 .. returns) {
+					assert(HAS(found_returns, i) == (HAS(w_returns[n], i) && RETURN_IS_THERE(i)))
+				}
 #ifndef ROWS_NOT_COUNTED
-			if
-			:: found_rows != w_rows[sent + 1] || found_returns != w_returns[sent + 1] -> loss_note(sent + 1)
-			:: else
-			fi;
+				if
+				:: found_rows != w_rows[n] || found_returns != w_returns[n] -> loss_note(n)
+				:: else
+				fi;
 #endif
-			places(rows, found_rows, found_returns);
-			found_rows = 0; found_returns = 0; i = 0;
-			next = resume_after + 1;
+				add_to_run(n)
+			}
+			n = 0;
+			next = AFTER(0, resume_after);
 			/* begin_delivery() */
 			if
-			:: sent + 1 > touched -> touched = sent + 1; touched_upto = 0
-			:: else
+			:: touched < base -> fresh = 1
+			:: touched > LAST -> fresh = RUN_END + 1
+			:: else -> fresh = AFTER(touched - base, touched_upto)
 			fi;
-			fresh = (sent + 1 == touched -> touched_upto + 1 : PLACES + 1);
 #ifdef POISON
 			defer_culprit()
 #endif
@@ -1349,7 +1554,7 @@ publish:
 
 		do
 		/* send_batch() */
-		:: due < BATCHES_ALLOWED && next <= PLACES && (rows >> (next - 1)) != 0 ->
+		:: due < BATCHES_ALLOWED && MORE ->
 			d_step { batch_make() };
 			if
 			:: made.rows == 0
@@ -1361,28 +1566,52 @@ publish:
 				clear_batch(made); disconnect() }; goto look
 			fi
 
-		/* is_other_work_due(): the rest of the window another time */
-		:: atomic { turns > 0 && due == 0 && next <= PLACES && (rows >> (next - 1)) != 0 ->
-			turns--;
-#ifndef TURN_NOT_NOTED
-			resume_after = next - 1;
+#if OVERLAP
+		/* look_amid_delivery(): all that there is to send is under way */
+		:: due > 0 && !MORE && NEWS && run_n < RUN && opened == LAST ->
+			d_step {
+				take_snapshot();
+				collect(looked_xmax, looked_xip, now_xmax, now_xip);
+				i = 0 };
+			d_step {
+				position_append_window(now_xmax, now_xip, false);
+				flush();
+				now_xmax = 0; now_xip = 0;
+				add_to_run(opened) }
 #endif
-			rows = 0; next = 0; fresh = 0 }; goto look
+
+		/* is_other_work_due(): the rest of the run another time */
+		:: atomic { turns > 0 && due == 0 && MORE ->
+			turns--;
+			d_step { left = FROM(next); position_advance() };
+#ifndef TURN_NOT_NOTED
+			resume_after = (next > 1 && base + OFFSET(next - 1) == sent + 1 -> PLACE(next - 1) : 0);
+#endif
+			forget_run() }; goto look
 
 		/* follow_verdict(), when all that may be in flight is: batches_allowed() says how many */
 		:: due > 0 ->
 			if
 			:: d_step { link_is_up && answer[0] == ADDED ->
 				due--;
-				copy_batch(flying[0], flying[1]);
-				answer[0] = answer[1];
-				clear_batch(flying[1]);
-				answer[1] = NO_ANSWER;
-				in_flight-- }
-			:: d_step { link_is_up && answer[0] > REFUSED && (in_flight == 1 || answer[1] == MOVED) ->
+				shift_flying();
+				for (i : 1 .. IN_FLIGHT - 1) {
+					answer[i - 1] = answer[i]
+				}
+				answer[IN_FLIGHT - 1] = NO_ANSWER;
+				in_flight--;
+				i = 0;
+				left = FROM(next);
+#ifndef ADVANCED_BEFORE_VERDICT
+				if
+				:: in_flight > 0 -> left = rows & ~(LOWEST(flying[0].rows) - 1)
+				:: else
+				fi;
+#endif
+				position_advance() }
+			:: d_step { link_is_up && answer[0] > REFUSED && IS_DRAINED ->
 				defer_refused() }
-			:: atomic { !link_is_up || answer[0] == MOVED ||
-				(answer[0] > REFUSED && in_flight == 2 && answer[1] != MOVED && answer[1] != NO_ANSWER) ->
+			:: atomic { !link_is_up || answer[0] == MOVED || (answer[0] > REFUSED && RUNS_BEHIND_REFUSED) ->
 #ifdef POISON
 				if
 				:: !link_is_up -> note_strike()
@@ -1392,36 +1621,24 @@ publish:
 				disconnect() }; goto look
 			fi
 
-		:: (next > PLACES || (rows >> (next - 1)) == 0) && due == 0 -> break
+		:: !MORE && due == 0 -> break
 		od;
 
 		/* Where the window is empty; else redis_session_take_fence_along(), which may lag */
 		if
-		:: my_fence.window == sent + 1 || rows != 0
-		:: atomic { LEAVES_FENCE && FENCE_IS_MINE -> move_fence(sent + 1) }
+		:: my_fence.window == LAST || rows != 0
+		:: atomic { LEAVES_FENCE && FENCE_IS_MINE -> move_fence(LAST) }
 		:: atomic { LEAVES_FENCE && !FENCE_IS_MINE -> disconnect() }; goto look
 		fi;
 
-		atomic { skip;				/* position_advance() */
+		atomic { skip;
 			d_step {
 #ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
 				defer_at_last();
 #endif
-				rows = 0; next = 0; fresh = 0;
-#ifdef POISON
-				/* After each connect the window before is gone through once more. */
-				if
-#ifdef ANY_WINDOW_CLEARS
-				:: true -> clear_suspects()
-#else
-				:: suspect_window == sent + 1 -> clear_suspects()
-				:: else -> tried = 0
-#endif
-				fi;
-#endif
-				sent++;
-				resume_after = 0;
-				published = (published > sent -> published : sent);
+				left = 0;
+				position_advance();
+				forget_run();
 				if
 				:: CAUGHT_UP && blocked == BLOCKED_PROBING ->
 					/* due_messages_end_probes() */

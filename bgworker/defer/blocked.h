@@ -5,6 +5,7 @@
 #ifndef OUTBOX_BLOCKED_H
 #define OUTBOX_BLOCKED_H
 
+#include "datatype/timestamp.h"
 #include "lib/ilist.h"
 #include "lib/pairingheap.h"
 

@@ -84,15 +84,15 @@ tally_add_dead(void)
 }
 
 /*
- * Counts all messages that wait now as settled, because another window is about
- * to count as published.
+ * Notes how many of the messages that wait are in windows that count as
+ * published, because another one is about to.
  */
 void
-tally_settle(void)
+tally_settle(int64 waiting)
 {
-	if (settled == blocked_waiting())
+	if (settled == waiting)
 		return;
-	settled = blocked_waiting();
+	settled = waiting;
 	tally_report(NULL);
 }
 

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/publish/batch.h"
 #include "bgworker/publish/row_reader.h"
@@ -36,6 +37,8 @@ typedef struct PageReader
 {
 	RowReader	reader;
 	size_t		bytes;			/* of the bodies and headers looked at */
+	int64		window;			/* that the last message taken is in; 0 =
+								 * none is taken */
 } PageReader;
 
 /* The row at which making a page failed, and why. */
@@ -47,13 +50,14 @@ typedef struct Failure
 
 static MemoryContext page_context;	/* reset for each batch */
 
-static bool try_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, Failure *failure);
-static void make_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, int64 *row);
-static bool try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failure *failure);
+static bool try_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, Failure *failure);
+static void make_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, int64 *row);
+static bool try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failure);
 static void defer_row(PageReader *page, const LogRow *row, const char *error);
-static bool defer_unreadable(WindowRows *window, const Failure *failure);
-static bool defer_first(Batch *batch, WindowRows *window, const Failure *failure);
-static bool take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken);
+static bool defer_unreadable(Run *run, const Failure *failure);
+static bool defer_first(Batch *batch, Run *run, const Failure *failure);
+static bool take_row(PageReader *page, Run *run, int64 row, bool is_fresh, bool *taken);
+static void enter_window(PageReader *page, Run *run, int64 row);
 static TupleTableSlot *fetch_message(PageReader *page, const LogRow *row);
 
 /* Prepares for use; called once, when the dispatcher starts. */
@@ -65,16 +69,16 @@ batch_init(void)
 }
 
 /*
- * Makes the batch of the window that begins with row `first` and builds on
+ * Makes the batch of the run that begins with row `first` and builds on
  * `fence`. Rows from `fresh` on are looked at for the first time; some of those
  * before may have been deferred already. The batch may be empty. Returns false
  * if the extension is being dropped.
  */
 bool
-batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
+batch_make(Batch *batch, const ScriptCall *call, Run *run,
 		   int64 first, int64 fresh, const char *fence)
 {
-	int64		end = window->n;
+	int64		end = run->rows.n;
 	Failure		failure;
 
 	for (;;)
@@ -82,18 +86,17 @@ batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
 		if (!transaction_begin("reading messages"))
 			return false;
 		strlcpy(batch->builds_on, fence, sizeof(batch->builds_on));
-		batch->prefix = fence_write_prefix(batch->fence, window->number, &window->uuid, call->connection);
 		command_begin_page(call, fence);
-		if (try_page(batch, window, first, end, fresh, &failure))
+		if (try_page(batch, run, first, end, fresh, &failure))
 			break;
 		if (!deferral_reload())
 			return false;
 		if (failure.row == first)
-			return defer_first(batch, window, &failure);
+			return defer_first(batch, run, &failure);
 		end = failure.row;
 	}
 	batch->bytes = command_page_bytes();
-	batch_fence_after(batch, window, batch->n, batch->fence);
+	batch_fence_after(batch, call, run, batch->n, batch->fence);
 	KILL_POINT("page_read");
 	transaction_commit();
 	command_end_page(batch->fence);
@@ -103,14 +106,14 @@ batch_make(Batch *batch, const ScriptCall *call, WindowRows *window,
 
 /* Makes a page. Returns false if a message could not be taken; the transaction is then rolled back. */
 static bool
-try_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, Failure *failure)
+try_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, Failure *failure)
 {
 	MemoryContext caller = MemoryContextSwitchTo(page_context);
 	volatile bool made = true;
 
 	PG_TRY();
 	{
-		make_page(batch, window, first, end, fresh, &failure->row);
+		make_page(batch, run, first, end, fresh, &failure->row);
 		MemoryContextSwitchTo(caller);
 	}
 	PG_CATCH();
@@ -125,20 +128,23 @@ try_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, 
 
 /* Adds rows to the batch until it is full. *row is the one being looked at. */
 static void
-make_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh, int64 *row)
+make_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, int64 *row)
 {
 	PageReader	page = {0};
 
 	batch->n = 0;
+	batch->settled = -1;
 	for (*row = first; *row < end && *row - first < batch->reach &&
 		 batch->n < batch->size && page.bytes < BATCH_BYTES && command_page_bytes() < BATCH_BYTES; (*row)++)
 	{
 		bool		taken;
 
-		if (!take_row(&page, window_rows_get(window, *row), *row >= fresh, &taken))
+		if (!take_row(&page, run, *row, *row >= fresh, &taken))
 			break;
 		if (taken)
 			batch->rows[batch->n++] = *row;
+		if (run_window_ends(run, *row))
+			batch->settled = blocked_waiting();
 	}
 	batch->next = *row;
 	deferred_end_append();
@@ -146,23 +152,22 @@ make_page(Batch *batch, WindowRows *window, int64 first, int64 end, int64 fresh,
 }
 
 /*
- * Computes the value of the fence when the first n messages of a batch have
- * been added: "<window> <uuid> <connection> <message id>", see
- * resume_position().
+ * Computes the value of the fence when the first n messages of a batch have been
+ * added: it names the last of them, and its window.
  */
 void
-batch_fence_after(const Batch *batch, WindowRows *window, int n, char *fence)
+batch_fence_after(const Batch *batch, const ScriptCall *call, Run *run, int n, char *fence)
 {
-	if (n == 0)
-		memmove(fence, batch->builds_on, FENCE_BYTES);
-	else
-	{
-		char		prefix[FENCE_BYTES];
+	WindowPlace last;
 
-		strlcpy(prefix, batch->fence, sizeof(prefix));
-		prefix[batch->prefix] = '\0';
-		snprintf(fence, FENCE_BYTES, "%s%lld", prefix, (long long) window_rows_get(window, batch->rows[n - 1])->id);
+	if (n == 0)
+	{
+		memmove(fence, batch->builds_on, FENCE_BYTES);
+		return;
 	}
+	last = run_place(run, batch->rows[n - 1]);
+	fence_write(fence, &(Fence) {.number = last.window, .uuid = run_window(run, last.window)->uuid, .last_id = last.id},
+				call->connection);
 }
 
 /*
@@ -172,7 +177,7 @@ batch_fence_after(const Batch *batch, WindowRows *window, int n, char *fence)
  * being dropped.
  */
 bool
-batch_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error)
+batch_defer_rows(Run *run, const int64 *rows, int n, const char *error)
 {
 	Failure		failure;
 
@@ -180,9 +185,9 @@ batch_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error
 	{
 		if (!transaction_begin("deferring messages"))
 			return false;
-		if (try_defer(window, rows, n, error, &failure))
+		if (try_defer(run, rows, n, error, &failure))
 			break;
-		if (!deferral_reload() || !defer_unreadable(window, &failure))
+		if (!deferral_reload() || !defer_unreadable(run, &failure))
 			return false;
 	}
 	KILL_POINT("refusal_written");
@@ -193,7 +198,7 @@ batch_defer_rows(WindowRows *window, const int64 *rows, int n, const char *error
 
 /* Defers rows. Returns false if a message could not be read; the transaction is then rolled back. */
 static bool
-try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failure *failure)
+try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failure)
 {
 	volatile bool done = true;
 
@@ -204,7 +209,7 @@ try_defer(WindowRows *window, const int64 *rows, int n, const char *error, Failu
 		for (int i = 0; i < n; i++)
 		{
 			failure->row = rows[i];
-			defer_row(&page, window_rows_get(window, rows[i]), error);
+			defer_row(&page, run_row(run, rows[i]), error);
 		}
 		deferred_end_append();
 		row_reader_close(&page.reader);
@@ -238,9 +243,9 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
  * the extension is being dropped.
  */
 static bool
-defer_unreadable(WindowRows *window, const Failure *failure)
+defer_unreadable(Run *run, const Failure *failure)
 {
-	const LogRow *row = window_rows_get(window, failure->row);
+	const LogRow *row = run_row(run, failure->row);
 	PageReader	page = {0};
 	Message		message;
 
@@ -259,14 +264,15 @@ defer_unreadable(WindowRows *window, const Failure *failure)
  * the batch is empty and ends behind it.
  */
 static bool
-defer_first(Batch *batch, WindowRows *window, const Failure *failure)
+defer_first(Batch *batch, Run *run, const Failure *failure)
 {
 	command_clear_page();
 	batch->bytes = 0;
 	batch->n = 0;
+	batch->settled = -1;
 	batch->next = failure->row + 1;
 	strlcpy(batch->fence, batch->builds_on, sizeof(batch->fence));
-	return batch_defer_rows(window, &failure->row, 1, failure->error);
+	return batch_defer_rows(run, &failure->row, 1, failure->error);
 }
 
 /*
@@ -274,9 +280,10 @@ defer_first(Batch *batch, WindowRows *window, const Failure *failure)
  * to be sent together with others; the batch ends before it.
  */
 static bool
-take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
+take_row(PageReader *page, Run *run, int64 row, bool is_fresh, bool *taken)
 {
-	TupleTableSlot *found = fetch_message(page, row);
+	const LogRow *place = run_row(run, row);
+	TupleTableSlot *found = fetch_message(page, place);
 	Message		message;
 	size_t		size;
 
@@ -290,11 +297,24 @@ take_row(PageReader *page, const LogRow *row, bool is_fresh, bool *taken)
 	if (page->bytes > 0 && size > BATCH_BYTES)
 		return false;
 	page->bytes += size;
-	if (deferral_try_defer(&message, row->segment))
+	if (deferral_try_defer(&message, place->segment))
 		return true;
+	enter_window(page, run, row);
 	command_add_message(&message);
 	*taken = true;
 	return true;
+}
+
+/* Tells the command if a message is in another window than the one before. */
+static void
+enter_window(PageReader *page, Run *run, int64 row)
+{
+	int64		window = run_place(run, row).window;
+
+	if (window == page->window)
+		return;
+	page->window = window;
+	command_begin_window(window, &run_window(run, window)->uuid);
 }
 
 /*

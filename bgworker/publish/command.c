@@ -10,6 +10,7 @@
 
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/command.h"
@@ -55,7 +56,7 @@ static Command page_command;
 static Command short_command;
 static Command *command = &short_command;	/* the one that was made last */
 static Group group;
-static StringInfoData ids;		/* of the messages of the page */
+static StringInfoData ids;		/* of the windows and messages of the page */
 static StringInfoData names;	/* of a message */
 
 static void begin_group(const Message *message, const Destination *destination, int maxlen, bool is_alike);
@@ -91,6 +92,16 @@ command_begin_page(const ScriptCall *call, const char *old_fence)
 	begin_script(&page_command, call, old_fence);
 	group.n = 0;
 	resetStringInfo(&ids);
+}
+
+/* Begins another window: the messages that are added next are in this one. */
+void
+command_begin_window(int64 number, const pg_uuid_t *uuid)
+{
+	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+
+	appendStringInfo(&ids, "%lld/%s ", (long long) number, text);
+	pfree(text);
 }
 
 /* Adds a message to the page. */

@@ -20,6 +20,7 @@ typedef struct ScriptCall
 
 extern void command_init(void);
 extern void command_begin_page(const ScriptCall *call, const char *old_fence);
+extern void command_begin_window(int64 number, const pg_uuid_t *uuid);
 extern void command_add_message(const Message *message);
 extern size_t command_page_bytes(void);
 extern void command_end_page(const char *new_fence);

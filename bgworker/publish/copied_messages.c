@@ -46,13 +46,12 @@ static bool note_own(TupleTableSlot *row, int segment, void *arg);
 void
 copied_messages_skip_foreign(Position *position, const Instance *instance)
 {
-	WindowRows	none = {0};
 	OwnTransactions own = {.size = FIRST_SIZE, .instance = instance};
 	SnapshotValue *now = snapshot_value_now();
 
 	own.txs = palloc(own.size * sizeof(FullTransactionId));
 	log_scan(GetActiveSnapshot(), position->looked, now, note_own, &own);
-	position_append_window(position, snapshot_value_without(now, own.txs, own.n), &none);
+	position_append_empty(position, snapshot_value_without(now, own.txs, own.n));
 	position->first_window = position->opened.number;
 	position_note_all_published(position);
 }

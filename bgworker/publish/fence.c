@@ -18,24 +18,14 @@
 /* The value before anything was sent; the connection follows. */
 #define NO_FENCE	"none"
 
-/* Writes what all values of the fence in a window begin with; returns its length. */
-int
-fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
-{
-	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
-	int			length = snprintf(fence, FENCE_BYTES, "%lld %s %s ", (long long) number, text, connection);
-
-	pfree(text);
-	return length;
-}
-
-/* Writes the value of the fence when a window is finished. */
+/* Writes a value of the fence that is set by a connection. */
 void
-fence_at_end(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection)
+fence_write(char *fence, const Fence *value, const char *connection)
 {
-	int			length = fence_write_prefix(fence, number, uuid, connection);
+	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&value->uuid)));
 
-	snprintf(fence + length, FENCE_BYTES - length, "%d", FENCE_AT_END);
+	snprintf(fence, FENCE_BYTES, "%lld %s %s %lld", (long long) value->number, uuid, connection, (long long) value->last_id);
+	pfree(uuid);
 }
 
 /* Writes the same fence with the name of another connection. */

@@ -20,8 +20,7 @@ typedef struct Fence
 	int64		last_id;
 } Fence;
 
-extern int	fence_write_prefix(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection);
-extern void fence_at_end(char *fence, int64 number, const pg_uuid_t *uuid, const char *connection);
+extern void fence_write(char *fence, const Fence *value, const char *connection);
 extern void fence_claim(const char *fence, const char *connection, char *claimed, size_t size);
 extern bool fence_parse(const char *text, Fence *fence);
 

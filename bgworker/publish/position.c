@@ -1,6 +1,6 @@
 /*
  * position.c
- *		Opens windows, tells which one is next, and how far publishing has got.
+ *		Opens windows, and tells how far publishing has got.
  *
  * Called by the dispatcher. A window is opened in one transaction: take a
  * snapshot S; if messages were committed since the last snapshot, insert
@@ -31,7 +31,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/publish/loss_note.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/report.h"
 #include "bgworker/transaction.h"
@@ -42,10 +41,23 @@
 #include "src/table/relations.h"
 #include "src/unique_id.h"
 
+/* A window that is being opened. */
+typedef struct Opening
+{
+	int64		number;
+	pg_uuid_t	uuid;
+	TimestampTz oldest;			/* when the oldest message was enqueued; 0 =
+								 * there is none */
+	int64		receipts;		/* they are not among the rows */
+	WindowRows	rows;
+} Opening;
+
 static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
-static void collect_window(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto);
+static void append_window(Position *position, const SnapshotValue *snapshot, Opening *opening);
+static void look(const Position *position, const SnapshotValue *now, Opening *opening);
 static bool collect_row(TupleTableSlot *row, int segment, void *arg);
+static void keep_rows(Position *position, Opening *opening);
 
 /*
  * Reads from the tables how far publishing had got. Nothing from before the end
@@ -69,11 +81,10 @@ position_load(Position *position, int64 first_window)
 	position->sent = position->published;
 	position->propagated = Min(Max(newest.propagated, window_oldest_number()), position->published);
 	position->marked = newest.number;
-	position->touched = newest.number;
-	position->touched_upto = PG_INT64_MAX;
+	position->touched = (WindowPlace) {.window = newest.number, .id = PG_INT64_MAX};
 	position->first_window = first_window;
 	position->resume_after = 0;
-	position->rows.number = -1;
+	run_clear(&position->run);
 	report_published(position->published, position->propagated);
 }
 
@@ -85,13 +96,13 @@ bool
 position_open_window(Position *position)
 {
 	SnapshotValue *now;
-	WindowRows	rows = {0};
+	Opening		opening = {.number = position->opened.number + 1};
 
 	if (!transaction_begin("looking for messages"))
 		return false;
 	now = snapshot_value_now();
-	collect_window(&rows, position->looked, now);
-	if (rows.n == 0 && rows.receipts == 0)
+	look(position, now, &opening);
+	if (opening.rows.n == 0 && opening.receipts == 0)
 	{
 		keep_snapshot(&position->looked, now);
 		transaction_commit();
@@ -99,24 +110,13 @@ position_open_window(Position *position)
 	}
 
 	KILL_POINT("messages_found");
-	position_append_window(position, now, &rows);
+	append_window(position, now, &opening);
 	KILL_POINT("window_written");
 	transaction_commit();
 	KILL_POINT("window_committed");
-	if (rows.receipts > 0)
+	if (opening.receipts > 0)
 		position->marked = position->opened.number;
-
-	/*
-	 * The rows are kept only if this window is sent next; otherwise they are
-	 * read again later.
-	 */
-	if (position->sent + 1 == position->opened.number)
-	{
-		window_rows_free(&position->rows);
-		position->rows = rows;
-	}
-	else
-		window_rows_free(&rows);
+	keep_rows(position, &opening);
 	return true;
 }
 
@@ -128,11 +128,9 @@ position_open_window(Position *position)
 bool
 position_close(Position *position)
 {
-	WindowRows	none = {0};
-
 	if (!transaction_begin("noting the position"))
 		return false;
-	position_append_window(position, position->looked, &none);
+	position_append_empty(position, position->looked);
 	KILL_POINT("closing_written");
 	transaction_commit();
 	KILL_POINT("closing_committed");
@@ -148,7 +146,6 @@ position_close(Position *position)
 void
 position_close_at_once(Position *position)
 {
-	WindowRows	none = {0};
 	Rings		rings;
 
 	if (!position_is_caught_up(position) || position->opened.published >= position->published ||
@@ -156,7 +153,7 @@ position_close_at_once(Position *position)
 		return;
 	rings_read(&rings);
 	if (ConditionalLockRelationOid(relations_enter()->segments[RING_LOG][rings.ring[RING_LOG].current].window, RowExclusiveLock))
-		position_append_window(position, position->looked, &none);
+		position_append_empty(position, position->looked);
 	transaction_commit_local();
 	position_note_all_published(position);
 }
@@ -210,50 +207,35 @@ position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, s
 	pfree(text);
 }
 
-/* Notes that all messages of the window whose rows were collected are in Redis. */
-void
-position_advance(Position *position)
+/*
+ * Notes that all rows of the run before that one are in Redis, or deferred.
+ * Returns whether another window counts as published.
+ */
+bool
+position_advance(Position *position, int64 row)
 {
+	int64		sent = run_sent_upto(&position->run, position->sent, row);
+
+	position->run.done = row;
+	if (sent == position->sent)
+		return false;
 	position->told = 0;			/* what is found next is news */
-	position->sent = position->rows.number;
+	position->sent = sent;
 	position->resume_after = 0;
-	window_rows_free(&position->rows);
 	if (position->sent > position->published)
 	{
 		position->published = position->sent;
 		position_note_published(position);
 	}
+	return true;
 }
 
-/*
- * Returns the messages of the window to be sent next; NULL if the extension is
- * being dropped. They are collected once and kept until position_advance().
- */
-WindowRows *
-position_next_rows(Position *position)
+/* Frees what is kept of the run if all of it is sent. */
+void
+position_end_run(Position *position)
 {
-	Window		before;
-	Window		next;
-
-	if (position->rows.number > position->sent)
-		return &position->rows;
-	if (!transaction_begin("reading a window"))
-		return NULL;
-	if (!window_after(position->sent, &next))
-		next = position->opened;
-	if (!window_at(position->sent, &before))
-		before = next;
-	if (before.number != position->sent || next.number != position->sent + 1)
-		loss_note_missing(&before, &next, position_is_news(position, NEWS_MISSING));
-	window_rows_free(&position->rows);
-	collect_window(&position->rows, before.snapshot, next.snapshot);
-	if (position->rows.n < next.messages - before.messages)
-		loss_note_expired(&next, position_is_news(position, NEWS_EXPIRED));
-	position->rows.number = next.number;
-	position->rows.uuid = next.uuid;
-	transaction_commit();
-	KILL_POINT("window_read_again");
-	return &position->rows;
+	if (position->run.last <= position->sent)
+		run_clear(&position->run);
 }
 
 /*
@@ -281,36 +263,11 @@ position_note_all_published(Position *position)
 	position_note_published(position);
 }
 
-/*
- * Writes the next window, which holds `rows`, and makes it the newest. Needs
- * an open transaction.
- */
+/* Appends a window without messages. Needs an open transaction. */
 void
-position_append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows)
+position_append_empty(Position *position, const SnapshotValue *snapshot)
 {
-	Rings		rings;
-	bool		is_empty = rows->n == 0 && rows->receipts == 0;
-	bool		all_propagated = position->propagated == position->opened.number;
-	Window		window = {
-		.number = position->opened.number + 1,
-		.tx = GetTopFullTransactionId(),
-		.snapshot = (SnapshotValue *) snapshot,
-		.opened_at = GetCurrentTimestamp(),
-		.published = is_empty ? position->opened.number + 1 : position->published,
-		.propagated = is_empty && all_propagated ? position->opened.number + 1 : position->propagated,
-		.messages = position->opened.messages + rows->n,
-		.oldest = rows->oldest
-	};
-
-	unique_id_random(&window.uuid);
-	rings_read(&rings);
-	window_append(&window, rings.ring[RING_LOG].current);
-
-	keep_window(&position->opened, &window);
-	keep_snapshot(&position->looked, snapshot);
-	position->opened_at = clock_now();
-	rows->number = window.number;
-	rows->uuid = window.uuid;
+	append_window(position, snapshot, &(Opening) {.number = position->opened.number + 1});
 }
 
 /*
@@ -361,28 +318,79 @@ keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot)
 }
 
 /*
- * Collects the messages that `upto` sees and `after` does not, in the order of
- * their ids.
+ * Writes the next window, and makes it the newest. Needs an open transaction.
  */
 static void
-collect_window(WindowRows *rows, const SnapshotValue *after, const SnapshotValue *upto)
+append_window(Position *position, const SnapshotValue *snapshot, Opening *opening)
 {
-	log_scan(GetActiveSnapshot(), after, upto, collect_row, rows);
-	window_rows_sort(rows);
+	Rings		rings;
+	bool		is_empty = opening->rows.n == 0 && opening->receipts == 0;
+	bool		all_propagated = position->propagated == position->opened.number;
+	Window		window = {
+		.number = opening->number,
+		.tx = GetTopFullTransactionId(),
+		.snapshot = (SnapshotValue *) snapshot,
+		.opened_at = GetCurrentTimestamp(),
+		.published = is_empty ? opening->number : position->published,
+		.propagated = is_empty && all_propagated ? opening->number : position->propagated,
+		.messages = position->opened.messages + opening->rows.n,
+		.oldest = opening->oldest
+	};
+
+	unique_id_random(&window.uuid);
+	rings_read(&rings);
+	window_append(&window, rings.ring[RING_LOG].current);
+
+	keep_window(&position->opened, &window);
+	keep_snapshot(&position->looked, snapshot);
+	position->opened_at = clock_now();
+	opening->uuid = window.uuid;
+}
+
+/* Collects what was committed since the last look. */
+static void
+look(const Position *position, const SnapshotValue *now, Opening *opening)
+{
+	opening->rows.first_window = opening->number % RUN_WINDOWS;
+	log_scan(GetActiveSnapshot(), position->looked, now, collect_row, opening);
+	window_rows_sort(&opening->rows);
 }
 
 /* A LogReader: adds a message to the rows, or counts a receipt. */
 static bool
 collect_row(TupleTableSlot *row, int segment, void *arg)
 {
-	WindowRows *rows = arg;
+	Opening    *opening = arg;
 	TimestampTz at = log_row_at(row);
 
-	if (rows->oldest == 0 || at < rows->oldest)
-		rows->oldest = at;
+	if (opening->oldest == 0 || at < opening->oldest)
+		opening->oldest = at;
 	if (log_row_is_receipt(row))
-		rows->receipts++;
+		opening->receipts++;
 	else
-		window_rows_add(rows, &(LogRow) {.id = log_row_id(row), .tid = row->tts_tid, .segment = segment});
+		window_rows_add(&opening->rows, &(LogRow) {
+			.id = log_row_id(row), .tid = row->tts_tid, .segment = segment, .window = opening->rows.first_window
+		});
 	return true;
+}
+
+/*
+ * Keeps the rows of a window that was opened if it is sent next, or is the next
+ * one of the run; otherwise they are read again later.
+ */
+static void
+keep_rows(Position *position, Opening *opening)
+{
+	Run		   *run = &position->run;
+	WindowPart	part = {.number = opening->number, .uuid = opening->uuid, .messages = opening->rows.n};
+
+	if (position->sent + 1 == part.number)
+		run_clear(run);
+	else if (run->last + 1 != part.number || opening->rows.file != NULL ||
+			 !run_has_room(run, position->sent, 1, part.messages))
+	{
+		window_rows_free(&opening->rows);
+		return;
+	}
+	run_append(run, &opening->rows, &part, 1);
 }

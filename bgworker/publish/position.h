@@ -5,7 +5,7 @@
 #ifndef OUTBOX_POSITION_H
 #define OUTBOX_POSITION_H
 
-#include "bgworker/publish/window_rows.h"
+#include "bgworker/publish/run.h"
 #include "src/log/window.h"
 
 /* What is found while a window cannot be sent, and is logged once. */
@@ -29,9 +29,8 @@ typedef struct Position
 								 * have been propagated; never greater than
 								 * published */
 	int64		marked;			/* no window after this one holds a receipt */
-	int64		touched;		/* newest window of which messages may have
-								 * been sent or deferred before */
-	int64		touched_upto;	/* the last such message of that window */
+	WindowPlace touched;		/* the last message that may have been sent or
+								 * deferred before */
 	int64		first_window;	/* a replay never begins before the end of
 								 * this one */
 	int64		resume_after;	/* last message of window sent + 1 that Redis
@@ -39,22 +38,22 @@ typedef struct Position
 	TimestampTz opened_at;		/* when the newest window was opened, by
 								 * clock_now() */
 	int			told;			/* News that have been logged */
-	WindowRows	rows;
+	Run			run;			/* the windows that are sent next */
 } Position;
 
 extern void position_load(Position *position, int64 first_window);
 extern bool position_open_window(Position *position);
 extern bool position_close(Position *position);
 extern void position_close_at_once(Position *position);
-extern void position_append_window(Position *position, const SnapshotValue *snapshot, WindowRows *rows);
+extern void position_append_empty(Position *position, const SnapshotValue *snapshot);
 extern void position_note_published(Position *position);
 extern void position_note_all_published(Position *position);
-extern void position_advance(Position *position);
+extern bool position_advance(Position *position, int64 row);
 extern void position_propagate(Position *position, int64 upto);
 extern int64 position_of_watermark(const char *watermark);
 extern void position_expect_receipts_after(Position *position, int64 number);
 extern void position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, size_t size);
-extern WindowRows *position_next_rows(Position *position);
+extern void position_end_run(Position *position);
 extern bool position_is_news(Position *position, News news);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 

@@ -11,8 +11,9 @@
 -- forbids would make Redis refuse the whole script.
 -- ARGV: 1 the value of the fence that this builds on, "" = none; 2 the value of
 -- the lease; 3 how long it lives, in ms; then groups of messages; and in the end
--- the ids of all messages in the log, in one string, and the new value of the
--- fence, which ends with the last of them.
+-- which messages these are, in one string, and the new value of the fence, which
+-- names the window and the id of the last one. The string has the ids of all of
+-- them in the log, and in front of the first one of each window "number/uuid".
 -- A group is of messages in a row that have the same stream and the same names of
 -- fields, so that neither is sent with each of them: how many messages it has;
 -- their stream; how many fields each has, 0 = all that follows up to the values is
@@ -109,10 +110,17 @@ local new_fence = argv[ids + 1]
 if not failure then
 	call('SET', KEYS[1], new_fence)
 elseif added > 0 then
-	local next_id, last = string.gmatch(argv[ids], '%S+'), nil
-	for _ = 1, added do
-		last = next_id()
+	local window, last, left = '', '', added
+	for word in string.gmatch(argv[ids], '%S+') do
+		if left == 0 then
+			break
+		elseif string.find(word, '/', 1, true) then
+			window = string.gsub(word, '/', ' ')
+		else
+			last, left = word, left - 1
+		end
 	end
-	call('SET', KEYS[1], string.match(new_fence, '^.* ') .. last)
+	local connection = string.match(new_fence, '^%S+ %S+ (%S+)')
+	call('SET', KEYS[1], window .. ' ' .. connection .. ' ' .. last)
 end
 return {added, failure, refused}

@@ -1,6 +1,6 @@
 /*
  * publisher.c
- *		Sends a window to Redis, batch by batch, and acts on every verdict.
+ *		Sends windows to Redis, batch by batch, and acts on every verdict.
  *
  * Called by the dispatcher. Each batch is one run of the script (publish.lua);
  * the next is made while one is under way. No transaction is open while we wait
@@ -9,7 +9,7 @@
  * Verdicts (verdict.c): if all messages were added, publishing continues with
  * the next batch. If one was refused, deferral.c takes it, together with all
  * messages of its batch that are refused for the same reason. The batches sent
- * behind it have failed the comparison of the fence; the window is continued
+ * behind it have failed the comparison of the fence; sending is continued
  * after the refused message, with one batch at a time until one passes. Any
  * other verdict concerns the server or the link, which is then closed
  * (redis_session.c).
@@ -21,7 +21,9 @@
 
 #include "utils/memutils.h"
 
+#include "bgworker/defer/blocked.h"
 #include "bgworker/defer/tally.h"
+#include "bgworker/publish/backlog.h"
 #include "bgworker/publish/batch.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
@@ -30,36 +32,44 @@
 #include "src/settings.h"
 #include "src/shared.h"
 
-#define BATCHES_IN_FLIGHT 2
-#define LARGE_BYTES		(8 * 1024 * 1024)	/* no second batch is sent behind
-											 * one of this size */
+#define FEW_BATCHES		2		/* in flight: one is run, the next one is there */
+#define MANY_BATCHES	16		/* where the way to Redis is long */
+#define BATCH_US		2000	/* as long as Redis needs for a batch, about */
+#define LARGE_BYTES		(8 * 1024 * 1024)	/* no other batch is sent behind
+											 * those in flight if they have as
+											 * many */
 
-/* The window that is being published. */
+/* The windows that are being published. */
 typedef struct Delivery
 {
-	WindowRows *window;
+	Position   *position;
+	Run		   *run;
 	int64		next;			/* first row that is not yet in a batch */
 	int64		fresh;			/* first row that was never read before */
 	int			batch_size;		/* messages that the batches have room for;
 								 * the setting may change meanwhile */
 	bool		begun;			/* a batch was made */
-	int64		tried;			/* last message of the batch sent last; 0 =
-								 * none was sent */
+	WindowPlace tried;			/* last message of the batch sent last; its
+								 * window is 0 if none was */
 	bool		refused;		/* a message of the previous batch was refused */
 	int			in_flight;
-	Batch		batches[BATCHES_IN_FLIGHT]; /* oldest first */
+	size_t		bytes;			/* of these */
+	Batch		batches[MANY_BATCHES];	/* oldest first */
 	int64	   *rows_refused;	/* room for those of one batch */
 } Delivery;
 
 static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
 
-static void begin_delivery(Delivery *delivery, Position *position);
-static void note_read(Position *position, const Delivery *delivery);
+static void begin_delivery(Delivery *delivery);
 static void provide_arrays(Delivery *delivery);
 static bool next_is_suspect(const Delivery *delivery);
 static int	batches_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
+static bool provide_windows(const Delivery *delivery);
+static Progress end_delivery(Delivery *delivery);
+static void advance(const Delivery *delivery, int64 row, int64 settled);
+static void note_read(Delivery *delivery, int64 row);
 static bool defer_culprit(const Delivery *delivery);
 static bool send_batch(Delivery *delivery);
 static bool follow_verdict(Delivery *delivery);
@@ -88,84 +98,110 @@ publisher_makes_progress(void)
 }
 
 /*
- * Publishes the window after position->sent, or at least one batch of it if
+ * Publishes the windows after position->sent, or at least one batch of them if
  * other work is due, and notes in the position how far it got.
  */
 Progress
 publisher_publish_next(Position *position)
 {
-	Delivery	delivery = {.window = position_next_rows(position)};
-	bool		delivered;
+	Delivery	delivery = {.position = position, .run = backlog_next_run(position)};
 
-	if (delivery.window == NULL)
+	if (delivery.run == NULL)
 	{
 		redis_session_give_up();
 		return PUBLISH_FAILED;
 	}
-	if (delivery.window->n == 0)
+	if (delivery.run->rows.n == 0)
 	{
 		/*
 		 * Receipts only. The fence must not stay at a window that will be
 		 * removed.
 		 */
-		if (!redis_session_move_fence(delivery.window->number, &delivery.window->uuid))
+		if (!redis_session_move_fence(delivery.run->last, &run_window(delivery.run, delivery.run->last)->uuid))
 			return PUBLISH_FAILED;
-		position_advance(position);
-		return PUBLISHED_WINDOW;
+		(void) position_advance(position, 0);
+		position_end_run(position);
+		return PUBLISHED_ALL;
 	}
-	begin_delivery(&delivery, position);
+	begin_delivery(&delivery);
 	if (!defer_culprit(&delivery))
 		return PUBLISH_FAILED;
-	delivered = deliver(&delivery);
-	note_read(position, &delivery);
-	if (!delivered)
+	if (!deliver(&delivery))
 	{
 		if (!redis_session_knows_why())
-			suspects_note_strike(delivery.window->number, delivery.tried);
+			suspects_note_strike(delivery.tried);
 		return PUBLISH_FAILED;
 	}
-	if (delivery.next < delivery.window->n)
-	{
-		position->resume_after = window_rows_get(delivery.window, delivery.next - 1)->id;
-		return PUBLISHED_PART;
-	}
-	KILL_POINT("window_sent");
-	if (!redis_session_take_fence_along(delivery.window->number, &delivery.window->uuid))
-		return PUBLISH_FAILED;
-	suspects_note_window_sent(delivery.window->number);
-	tally_settle();
-	position_advance(position);
-	return PUBLISHED_WINDOW;
+	return end_delivery(&delivery);
 }
 
 /*
- * Finds where in the window to continue, and which of its rows are read for the
+ * Finds where in the run to continue, and which of its rows are read for the
  * first time.
  */
 static void
-begin_delivery(Delivery *delivery, Position *position)
+begin_delivery(Delivery *delivery)
 {
-	WindowRows *window = delivery->window;
+	Position   *position = delivery->position;
 
-	if (window->number > position->touched)
-	{
-		position->touched = window->number;
-		position->touched_upto = 0;
-	}
-	delivery->next = window_rows_first_after(window, position->resume_after);
-	delivery->fresh = window->number == position->touched ?
-		window_rows_first_after(window, position->touched_upto) : window->n;
+	delivery->next = run_first_after(delivery->run, (WindowPlace) {position->sent + 1, position->resume_after});
+	delivery->fresh = run_first_after(delivery->run, position->touched);
 	delivery->batch_size = outbox_batch_size;
 	provide_arrays(delivery);
 }
 
-/* Notes which rows were read. They may have been deferred, so from now on that is looked up. */
-static void
-note_read(Position *position, const Delivery *delivery)
+/* Notes how far all is sent, when nothing is in flight, and moves the fence there if it lags behind. */
+static Progress
+end_delivery(Delivery *delivery)
 {
-	if (delivery->window->number == position->touched && delivery->fresh > 0)
-		position->touched_upto = Max(position->touched_upto,
-									 window_rows_get(delivery->window, delivery->fresh - 1)->id);
+	Position   *position = delivery->position;
+	Run		   *run = delivery->run;
+	bool		all = delivery->next == run->rows.n;
+	int64		sent = run_sent_upto(run, position->sent, delivery->next);
+
+	if (!all && run_place(run, delivery->next - 1).window > sent)
+	{
+		/* Amid a window, which the fence names as soon as one of its messages is added. */
+		advance(delivery, delivery->next, -1);
+		position->resume_after = run_row(run, delivery->next - 1)->id;
+		return PUBLISHED_PART;
+	}
+	KILL_POINT("window_sent");
+	if (!redis_session_take_fence_along(sent, &run_window(run, sent)->uuid))
+		return PUBLISH_FAILED;
+	advance(delivery, delivery->next, blocked_waiting());
+	position_end_run(position);
+	return all ? PUBLISHED_ALL : PUBLISHED_PART;
+}
+
+/*
+ * Notes that all rows before that one are in Redis, or deferred. `settled` is
+ * how many messages waited when the last window was looked at that is published
+ * now; -1 = unknown.
+ */
+static void
+advance(const Delivery *delivery, int64 row, int64 settled)
+{
+	int64		sent = run_sent_upto(delivery->run, delivery->position->sent, row);
+
+	if (sent > delivery->position->sent)
+	{
+		suspects_note_sent(sent);
+		if (settled >= 0)
+			tally_settle(settled);
+	}
+	(void) position_advance(delivery->position, row);
+}
+
+/* Notes that all rows before that one were read. They may have been deferred, so from now on that is looked up. */
+static void
+note_read(Delivery *delivery, int64 row)
+{
+	WindowPlace read = run_place(delivery->run, row - 1);
+
+	delivery->fresh = row;
+	if (place_precedes(delivery->position->touched, read))
+		delivery->position->touched = read;
 }
 
 /*
@@ -183,36 +219,36 @@ provide_arrays(Delivery *delivery)
 		size = delivery->batch_size;
 		if (room)
 			pfree(room);
-		room = MemoryContextAlloc(TopMemoryContext, (BATCHES_IN_FLIGHT + 1) * size * sizeof(int64));
+		room = MemoryContextAlloc(TopMemoryContext, (MANY_BATCHES + 1) * size * sizeof(int64));
 	}
-	for (int i = 0; i < BATCHES_IN_FLIGHT; i++)
+	for (int i = 0; i < MANY_BATCHES; i++)
 	{
 		delivery->batches[i].rows = room + i * size;
 		delivery->batches[i].reach = size;
 	}
-	delivery->rows_refused = room + BATCHES_IN_FLIGHT * size;
+	delivery->rows_refused = room + MANY_BATCHES * size;
 }
 
 /* Check whether the link may have failed because of the next message. */
 static bool
 next_is_suspect(const Delivery *delivery)
 {
-	return delivery->next < delivery->window->n &&
-		suspects_include(delivery->window->number, window_rows_get(delivery->window, delivery->next)->id);
+	return delivery->next < delivery->run->rows.n &&
+		suspects_include(run_place(delivery->run, delivery->next));
 }
 
 /*
- * Returns how many batches may be under way. One refusal is often followed by
- * others, and a batch sent behind a refused one is wasted. A large batch stays
- * in memory until the socket has taken all of it.
+ * Returns how many batches may be under way: as many as keep Redis busy during a
+ * round trip. One refusal is often followed by others, and a batch sent behind a
+ * refused one is wasted. Large batches stay in memory until the socket has taken
+ * all of them.
  */
 static int
 batches_allowed(const Delivery *delivery)
 {
-	if (next_is_suspect(delivery) || delivery->refused ||
-		(delivery->in_flight > 0 && delivery->batches[0].bytes >= LARGE_BYTES))
+	if (next_is_suspect(delivery) || delivery->refused || delivery->bytes >= LARGE_BYTES)
 		return 1;
-	return BATCHES_IN_FLIGHT;
+	return Min(FEW_BATCHES + redis_session_round_trip() / BATCH_US, MANY_BATCHES);
 }
 
 /*
@@ -222,7 +258,7 @@ batches_allowed(const Delivery *delivery)
 static bool
 may_send_another(const Delivery *delivery)
 {
-	return delivery->next < delivery->window->n &&
+	return delivery->next < delivery->run->rows.n &&
 		delivery->in_flight < batches_allowed(delivery) &&
 		!(delivery->begun && is_other_work_due());
 }
@@ -238,10 +274,28 @@ deliver(Delivery *delivery)
 			if (!send_batch(delivery))
 				return false;
 		}
-		if (delivery->in_flight > 0 && !follow_verdict(delivery))
+		if (!provide_windows(delivery))
+			return false;
+		if (delivery->in_flight > 0 && !may_send_another(delivery) && !follow_verdict(delivery))
 			return false;
 	} while (delivery->in_flight > 0 || may_send_another(delivery));
 	return true;
+}
+
+/*
+ * Reads more windows if all others are under way, so that Redis is busy
+ * meanwhile. Returns false if the extension is being dropped; the link is then
+ * closed.
+ */
+static bool
+provide_windows(const Delivery *delivery)
+{
+	if (delivery->in_flight == 0 || delivery->next < delivery->run->rows.n ||
+		!backlog_may_extend_run(delivery->position) || is_other_work_due() ||
+		backlog_extend_run(delivery->position))
+		return true;
+	redis_session_give_up();
+	return false;
 }
 
 /*
@@ -251,13 +305,15 @@ deliver(Delivery *delivery)
 static bool
 defer_culprit(const Delivery *delivery)
 {
-	int64		culprit = suspects_culprit(delivery->window->number);
+	WindowPlace culprit;
 	char		error[LINK_ERROR_BYTES];
 	int64		row;
 
-	if (culprit == 0)
+	if (!suspects_culprit(&culprit))
 		return true;
-	row = window_rows_first_after(delivery->window, culprit - 1);
+	row = run_first_after(delivery->run, (WindowPlace) {culprit.window, culprit.id - 1});
+	if (row < delivery->next || row == delivery->run->rows.n || place_precedes(culprit, run_place(delivery->run, row)))
+		return true;				/* it has arrived, or its window is not in this run */
 	strlcpy(error, redis_session_error(), sizeof(error));
 	suspects_clear();
 	return defer_rows(delivery, &row, 1, error);
@@ -271,14 +327,15 @@ send_batch(Delivery *delivery)
 
 	delivery->begun = true;
 	batch->size = next_is_suspect(delivery) ? 1 : delivery->batch_size;
-	if (!batch_make(batch, redis_session_call(), delivery->window, delivery->next, delivery->fresh,
+	if (!batch_make(batch, redis_session_call(), delivery->run, delivery->next, delivery->fresh,
 					redis_session_fence()))
 	{
 		redis_session_give_up();
 		return false;
 	}
 	delivery->next = batch->next;
-	delivery->fresh = Max(delivery->fresh, batch->next);
+	if (delivery->fresh < batch->next)
+		note_read(delivery, batch->next);
 	if (batch->n == 0)
 	{
 		KILL_POINT("whole_batch_deferred");
@@ -286,7 +343,7 @@ send_batch(Delivery *delivery)
 		return true;
 	}
 	KILL_POINT("batch_made");
-	delivery->tried = window_rows_get(delivery->window, batch->rows[batch->n - 1])->id;
+	delivery->tried = run_place(delivery->run, batch->rows[batch->n - 1]);
 	if (!redis_session_send())
 		return false;
 	KILL_POINT("batch_sent");
@@ -294,6 +351,7 @@ send_batch(Delivery *delivery)
 		KILL_POINT("second_batch_sent");
 	redis_session_expect_fence(batch->fence);
 	delivery->in_flight++;
+	delivery->bytes += batch->bytes;
 	return true;
 }
 
@@ -310,6 +368,7 @@ follow_verdict(Delivery *delivery)
 	delivery->refused = verdict.error[0] != '\0';
 	if (delivery->refused)
 		return defer_refused(delivery, &verdict);
+	advance(delivery, delivery->batches[0].next, delivery->batches[0].settled);
 	remove_oldest(delivery);
 	KILL_POINT("batch_done");
 	return true;
@@ -322,8 +381,9 @@ remove_oldest(Delivery *delivery)
 	Batch		done = delivery->batches[0];
 
 	delivery->in_flight--;
-	memmove(&delivery->batches[0], &delivery->batches[1], sizeof(Batch) * (BATCHES_IN_FLIGHT - 1));
-	delivery->batches[BATCHES_IN_FLIGHT - 1] = done;	/* its array is free */
+	delivery->bytes -= done.bytes;
+	memmove(&delivery->batches[0], &delivery->batches[1], sizeof(Batch) * delivery->in_flight);
+	delivery->batches[delivery->in_flight] = done;	/* its array is free */
 }
 
 /*
@@ -342,7 +402,7 @@ defer_refused(Delivery *delivery, const Verdict *verdict)
 	if (!drain_behind(delivery))
 		return false;
 	KILL_POINT("batches_behind_drained");
-	batch_fence_after(batch, delivery->window, verdict->added, fence);
+	batch_fence_after(batch, redis_session_call(), delivery->run, verdict->added, fence);
 	redis_session_expect_fence(fence);
 
 	for (int i = 0; i < verdict->nrefused; i++)
@@ -351,6 +411,7 @@ defer_refused(Delivery *delivery, const Verdict *verdict)
 		return false;
 	delivery->next = delivery->rows_refused[0] + 1;
 	delivery->in_flight = 0;
+	delivery->bytes = 0;
 	return true;
 }
 
@@ -366,11 +427,11 @@ drain_behind(Delivery *delivery)
 	return true;
 }
 
-/* Defers rows of the window. Returns false if the extension is being dropped; the link is then closed. */
+/* Defers rows of the run. Returns false if the extension is being dropped; the link is then closed. */
 static bool
 defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error)
 {
-	if (batch_defer_rows(delivery->window, rows, n, error))
+	if (batch_defer_rows(delivery->run, rows, n, error))
 		return true;
 	redis_session_give_up();
 	return false;

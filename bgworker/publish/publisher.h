@@ -11,8 +11,8 @@ typedef enum Progress
 {
 	PUBLISH_FAILED,				/* the link has failed, or the extension is
 								 * being dropped: connect again */
-	PUBLISHED_PART,				/* of a window: other work is due */
-	PUBLISHED_WINDOW
+	PUBLISHED_PART,				/* other work is due */
+	PUBLISHED_ALL				/* windows that were at hand */
 } Progress;
 
 extern void publisher_init(bool (*is_due) (void));

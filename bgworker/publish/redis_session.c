@@ -39,6 +39,8 @@ static TimestampTz fence_moved; /* when it last named the newest published
 								 * connection */
 static bool fence_is_ours;		/* on this connection */
 static int	answers_due;		/* answers to batches, on this connection */
+static int64 round_trip;		/* the shortest one on this connection, in
+								 * microseconds */
 static bool knows_why;			/* the link was closed for a reason that is no
 								 * fault of a message */
 
@@ -84,6 +86,7 @@ redis_session_open(Position *position)
 	knows_why = false;
 	fence_is_ours = false;
 	answers_due = 0;
+	round_trip = PG_INT64_MAX;
 	if (!redis_connect(redis) || !redis_server_check(redis) || !redis_server_load_script(redis, call.sha))
 		return CONNECTION_FAILED;
 	lease = look_at_lease();
@@ -169,6 +172,13 @@ redis_session_fence(void)
 	return fence;
 }
 
+/* Returns how long, in microseconds, a batch without messages takes on this connection. */
+int64
+redis_session_round_trip(void)
+{
+	return round_trip;
+}
+
 /* Notes the value that the batches under way will bring the fence to. */
 void
 redis_session_expect_fence(const char *value)
@@ -248,7 +258,7 @@ redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 {
 	char		moved[FENCE_BYTES];
 
-	fence_at_end(moved, number, uuid, call.connection);
+	fence_write(moved, &(Fence) {.number = number, .uuid = *uuid, .last_id = FENCE_AT_END}, call.connection);
 	return set_fence(moved);
 }
 
@@ -398,6 +408,7 @@ static bool
 set_fence(const char *new_fence)
 {
 	Verdict		verdict = {0};
+	TimestampTz begun = clock_now();
 
 	command_make_empty(&call, new_fence, fence);
 	if (!redis_session_send())
@@ -405,6 +416,7 @@ set_fence(const char *new_fence)
 	KILL_POINT("fence_sent");
 	if (!redis_session_receive(&verdict, 0))
 		return false;
+	round_trip = Min(round_trip, clock_now() - begun);
 	if (new_fence != fence)
 		strlcpy(fence, new_fence, sizeof(fence));
 	return true;

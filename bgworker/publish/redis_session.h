@@ -31,6 +31,7 @@ extern void redis_session_attend(void);
 
 extern const ScriptCall *redis_session_call(void);
 extern const char *redis_session_fence(void);
+extern int64 redis_session_round_trip(void);
 extern void redis_session_expect_fence(const char *value);
 extern bool redis_session_send(void);
 extern bool redis_session_receive(Verdict *verdict, int messages);

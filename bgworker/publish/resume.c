@@ -32,7 +32,7 @@ resume_position(Position *position, const char *fence_text)
 	Fence		fence;
 
 	position->resume_after = 0;
-	window_rows_free(&position->rows);
+	run_clear(&position->run);
 	position->sent = position->published;
 
 	if (!fence_parse(fence_text, &fence))

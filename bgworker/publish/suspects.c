@@ -19,13 +19,13 @@
 #define STRIKES_TO_SUSPECT	3	/* the messages under way are sent one by one */
 #define STRIKES_TO_DEFER	3	/* the message that was sent alone is deferred */
 
-/* Messages of a window that may have made the link fail. */
+/* Messages that may have made the link fail. */
 typedef struct Suspects
 {
-	int64		window;			/* 0 = there are no suspects */
-	int64		upto;			/* ids up to this one */
-	int64		alone;			/* the one on which the link failed when it
-								 * was sent alone; 0 = none yet */
+	WindowPlace upto;			/* all up to this one; .window = 0: there are
+								 * no suspects */
+	WindowPlace alone;			/* the one on which the link failed when it
+								 * was sent alone; .window = 0: none yet */
 	int			strikes;		/* how often in a row it failed on that one */
 } Suspects;
 
@@ -35,28 +35,30 @@ static int	strikes;			/* failures of the link since the last
 
 /* Check whether a message may have made the link fail. */
 bool
-suspects_include(int64 window, int64 id)
+suspects_include(WindowPlace message)
 {
-	return suspects.window == window && id <= suspects.upto;
+	return !place_precedes(suspects.upto, message);
 }
 
 /*
  * Notes that the link has failed for an unknown reason; `tried` is the last
- * message that was sent, 0 = none.
+ * message that was sent, its window is 0 if none was.
  */
 void
-suspects_note_strike(int64 window, int64 tried)
+suspects_note_strike(WindowPlace tried)
 {
 	strikes++;
-	if (tried == 0)
+	if (tried.window == 0)
 		return;
-	if (suspects_include(window, tried))
+	if (suspects_include(tried))
 	{
-		suspects.strikes = tried == suspects.alone ? suspects.strikes + 1 : 1;
+		bool		again = tried.window == suspects.alone.window && tried.id == suspects.alone.id;
+
+		suspects.strikes = again ? suspects.strikes + 1 : 1;
 		suspects.alone = tried;
 	}
 	else if (strikes >= STRIKES_TO_SUSPECT)
-		suspects = (Suspects) {.window = window, .upto = tried};
+		suspects = (Suspects) {.upto = tried};
 }
 
 /*
@@ -78,14 +80,14 @@ suspects_have_strikes(void)
 }
 
 /*
- * Returns the message of a window on which the link failed repeatedly when it
- * was sent alone, although the server accepted the connection; 0 if there is
- * none.
+ * Check whether there is a message on which the link failed repeatedly when it
+ * was sent alone, although the server accepted the connection.
  */
-int64
-suspects_culprit(int64 window)
+bool
+suspects_culprit(WindowPlace *culprit)
 {
-	return suspects.window == window && suspects.strikes >= STRIKES_TO_DEFER ? suspects.alone : 0;
+	*culprit = suspects.alone;
+	return suspects.strikes >= STRIKES_TO_DEFER;
 }
 
 /* Forgets all suspects: the culprit has been found, those behind it are innocent. */
@@ -96,10 +98,10 @@ suspects_clear(void)
 	strikes = 0;
 }
 
-/* Notes that all messages of a window were sent. */
+/* Notes that all messages of all windows up to this one were sent. */
 void
-suspects_note_window_sent(int64 window)
+suspects_note_sent(int64 window)
 {
-	if (suspects.window == window)
-		suspects.window = 0;
+	if (suspects.upto.window <= window)
+		suspects = (Suspects) {0};
 }

@@ -1,14 +1,14 @@
 /*
  * window_rows.c
- *		Keeps the places of the messages of a window, in the order of their ids.
+ *		Keeps the places of the messages of windows: by window, and by id in each.
  *
- * Called by position.c, which adds rows, and by publisher.c and batch.c. Most
+ * Called by run.c and position.c for messages, and by receipts.c. Most
  * windows are small. But a transaction may enqueue any number of messages, and
  * everything that was enqueued while dispatch was off is in one window. Memory
  * must stay bounded, so more than MEMORY_ROWS rows are sorted on disk:
  *
- *	 memory full --> sorted, appended to a temporary file as a run
- *	 no more rows --> all runs are merged into another file, which is read in
+ *	 memory full --> sorted, appended to a temporary file as a piece
+ *	 no more rows --> all pieces are merged into another file, which is read in
  *					  pages from then on, in any order
  *
  * Rows and file outlive the transaction in which they were collected. The file
@@ -27,7 +27,7 @@
 #define PAGE_ROWS		4096	/* 64 kB */
 
 /* A sorted piece of the first file. */
-typedef struct Run
+typedef struct Piece
 {
 	BufFile    *file;
 	LogRow	   *rows;			/* rows that were read and not merged yet */
@@ -36,19 +36,27 @@ typedef struct Run
 	int64		size;			/* how many may be read at once */
 	int64		at;				/* row of the file to be read next */
 	int64		end;
-} Run;
+} Piece;
+
+/* What is merged. */
+typedef struct Merge
+{
+	WindowRows *rows;
+	Piece	   *pieces;
+} Merge;
 
 static void grow_or_spill(WindowRows *rows);
+static void grow(WindowRows *rows);
 static void sort_memory(WindowRows *rows);
-static int	compare_rows(const void *a, const void *b);
+static int	compare_rows(const void *a, const void *b, void *arg);
 static void spill(WindowRows *rows);
 static BufFile *create_file(void);
 static void write_rows(BufFile *file, LogRow *rows, int64 n);
 static void read_rows(BufFile *file, int64 from, LogRow *rows, int64 n);
 static BufFile *merge(WindowRows *rows);
-static void merge_runs(Run *runs, int nruns, LogRow *out, int64 out_size, BufFile *merged);
-static bool run_refill(Run *run);
-static int	compare_runs(Datum a, Datum b, void *arg);
+static void merge_pieces(Merge *merge, int npieces, LogRow *out, int64 out_size, BufFile *merged);
+static bool refill(Piece *piece);
+static int	compare_pieces(Datum a, Datum b, void *arg);
 
 /* Adds a row, in any order. Needs an open transaction. */
 void
@@ -81,7 +89,7 @@ window_rows_sort(WindowRows *rows)
 	rows->in_memory = 0;
 }
 
-/* Returns row n of the window, from 0 on; it is valid until the next call. */
+/* Returns row n, counted from 0; it is valid until the next call. Must be one that is left. */
 const LogRow *
 window_rows_get(WindowRows *rows, int64 n)
 {
@@ -102,23 +110,37 @@ window_rows_get(WindowRows *rows, int64 n)
 	return &rows->memory[n - rows->page];
 }
 
-/* Returns the number of the first row whose id is greater than that; the number of rows if none is. */
-int64
-window_rows_first_after(WindowRows *window, int64 id)
+/* Check whether n rows can be added to those from row `done` on, the others not being needed any more. */
+bool
+window_rows_have_room(const WindowRows *rows, int64 done, int64 n)
 {
-	int64		low = 0;
-	int64		high = window->n;
+	return rows->file == NULL && rows->n - done + n <= MEMORY_ROWS;
+}
 
-	while (low < high)
+/*
+ * Takes over other sorted rows, which come behind all of these. There must be
+ * room. Rows before `done` may be given up.
+ */
+void
+window_rows_join(WindowRows *rows, int64 done, WindowRows *more)
+{
+	int64		gone = done - rows->page;
+
+	Assert(more->file == NULL && window_rows_have_room(rows, done, more->n));
+	if (rows->in_memory + more->n > rows->size)
 	{
-		int64		middle = low + (high - low) / 2;
-
-		if (window_rows_get(window, middle)->id <= id)
-			low = middle + 1;
-		else
-			high = middle;
+		rows->in_memory -= gone;
+		rows->page = done;
+		if (rows->in_memory > 0)
+			memmove(rows->memory, rows->memory + gone, rows->in_memory * sizeof(LogRow));
+		while (rows->in_memory + more->n > rows->size)
+			grow(rows);
 	}
-	return low;
+	if (more->n > 0)
+		memcpy(rows->memory + rows->in_memory, more->memory, more->n * sizeof(LogRow));
+	rows->in_memory += more->n;
+	rows->n += more->n;
+	window_rows_free(more);
 }
 
 /* Frees all memory and the file. No rows are collected after that. */
@@ -130,46 +152,60 @@ window_rows_free(WindowRows *rows)
 	if (rows->file)
 		BufFileClose(rows->file);
 	memset(rows, 0, sizeof(*rows));
-	rows->number = -1;
 }
 
 /* Makes room for another row: in more memory, up to the limit, then by emptying it to the file. */
 static void
 grow_or_spill(WindowRows *rows)
 {
+	if (rows->size < MEMORY_ROWS)
+		grow(rows);
+	else
+		spill(rows);
+}
+
+/* Makes room for more rows in memory. */
+static void
+grow(WindowRows *rows)
+{
 	if (rows->memory == NULL)
 	{
 		rows->size = FIRST_ROWS;
 		rows->memory = MemoryContextAlloc(TopMemoryContext, rows->size * sizeof(LogRow));
 	}
-	else if (rows->size < MEMORY_ROWS)
+	else
 	{
 		rows->size *= 2;
 		rows->memory = repalloc(rows->memory, rows->size * sizeof(LogRow));
 	}
-	else
-		spill(rows);
 }
 
-/* Sorts the rows in memory by their ids. */
+/* Sorts the rows in memory. */
 static void
 sort_memory(WindowRows *rows)
 {
 	if (rows->in_memory > 1)
-		qsort(rows->memory, rows->in_memory, sizeof(LogRow), compare_rows);
+		qsort_arg(rows->memory, rows->in_memory, sizeof(LogRow), compare_rows, rows);
 }
 
-/* Orders by id; for qsort(). */
+/* Orders by window, then by id; for qsort_arg(). */
 static int
-compare_rows(const void *a, const void *b)
+compare_rows(const void *a, const void *b, void *arg)
 {
-	int64		left = ((const LogRow *) a)->id;
-	int64		right = ((const LogRow *) b)->id;
+	const LogRow *left = a;
+	const LogRow *right = b;
 
-	return left < right ? -1 : left > right;
+	if (left->window != right->window)
+	{
+		const WindowRows *rows = arg;
+		int			mask = (1 << LOG_ROW_WINDOW_BITS) - 1;
+
+		return ((left->window - rows->first_window) & mask) - ((right->window - rows->first_window) & mask);
+	}
+	return left->id < right->id ? -1 : left->id > right->id;
 }
 
-/* Appends the rows in memory to the file, as a run. All runs but the last are full. */
+/* Appends the rows in memory to the file, as a piece. All pieces but the last are full. */
 static void
 spill(WindowRows *rows)
 {
@@ -210,51 +246,51 @@ read_rows(BufFile *file, int64 from, LogRow *rows, int64 n)
 }
 
 /*
- * Merges all runs into a new file. The runs and the output share the memory in
- * which the rows were sorted.
+ * Merges all pieces into a new file. The pieces and the output share the memory
+ * in which the rows were sorted.
  */
 static BufFile *
 merge(WindowRows *rows)
 {
-	int			nruns = (rows->n + MEMORY_ROWS - 1) / MEMORY_ROWS;
-	int64		part = rows->size / (nruns + 1);
-	Run		   *runs = palloc0(nruns * sizeof(Run));
+	int			npieces = (rows->n + MEMORY_ROWS - 1) / MEMORY_ROWS;
+	int64		part = rows->size / (npieces + 1);
+	Piece	   *pieces = palloc0(npieces * sizeof(Piece));
 	BufFile    *merged = create_file();
 
-	for (int i = 0; i < nruns; i++)
-		runs[i] = (Run) {
+	for (int i = 0; i < npieces; i++)
+		pieces[i] = (Piece) {
 			.file = rows->file,
 			.rows = rows->memory + i * part,
 			.size = part,
 			.at = i * (int64) MEMORY_ROWS,
 			.end = Min((i + 1) * (int64) MEMORY_ROWS, rows->n)
 		};
-	merge_runs(runs, nruns, rows->memory + nruns * part, part, merged);
-	pfree(runs);
+	merge_pieces(&(Merge) {.rows = rows, .pieces = pieces}, npieces, rows->memory + npieces * part, part, merged);
+	pfree(pieces);
 	return merged;
 }
 
-/* Writes the rows of all runs in the order of their ids. The heap has the run with the least one on top. */
+/* Writes the rows of all pieces in their order. The heap has the piece with the least one on top. */
 static void
-merge_runs(Run *runs, int nruns, LogRow *out, int64 out_size, BufFile *merged)
+merge_pieces(Merge *merge, int npieces, LogRow *out, int64 out_size, BufFile *merged)
 {
-	binaryheap *heap = binaryheap_allocate(nruns, compare_runs, runs);
+	binaryheap *heap = binaryheap_allocate(npieces, compare_pieces, merge);
 	int64		n = 0;
 
-	for (int i = 0; i < nruns; i++)
+	for (int i = 0; i < npieces; i++)
 	{
-		if (run_refill(&runs[i]))
+		if (refill(&merge->pieces[i]))
 			binaryheap_add_unordered(heap, Int32GetDatum(i));
 	}
 	binaryheap_build(heap);
 	while (!binaryheap_empty(heap))
 	{
 		Datum		first = binaryheap_first(heap);
-		Run		   *run = &runs[DatumGetInt32(first)];
+		Piece	   *piece = &merge->pieces[DatumGetInt32(first)];
 
 		CHECK_FOR_INTERRUPTS();
-		out[n++] = run->rows[run->next++];
-		if (run->next < run->n || run_refill(run))
+		out[n++] = piece->rows[piece->next++];
+		if (piece->next < piece->n || refill(piece))
 			binaryheap_replace_first(heap, first);
 		else
 			(void) binaryheap_remove_first(heap);
@@ -267,29 +303,29 @@ merge_runs(Run *runs, int nruns, LogRow *out, int64 out_size, BufFile *merged)
 	binaryheap_free(heap);
 }
 
-/* Reads the next rows of a run. Returns false if it has ended. */
+/* Reads the next rows of a piece. Returns false if it has ended. */
 static bool
-run_refill(Run *run)
+refill(Piece *piece)
 {
-	run->n = Min(run->size, run->end - run->at);
-	run->next = 0;
-	if (run->n <= 0)
+	piece->n = Min(piece->size, piece->end - piece->at);
+	piece->next = 0;
+	if (piece->n <= 0)
 		return false;
-	read_rows(run->file, run->at, run->rows, run->n);
-	run->at += run->n;
+	read_rows(piece->file, piece->at, piece->rows, piece->n);
+	piece->at += piece->n;
 	return true;
 }
 
 /*
- * Compares runs for the heap. It has the greatest element on top, which must be
- * the run with the least id.
+ * Compares pieces for the heap. It has the greatest element on top, which must be
+ * the piece with the least row.
  */
 static int
-compare_runs(Datum a, Datum b, void *arg)
+compare_pieces(Datum a, Datum b, void *arg)
 {
-	Run		   *runs = arg;
-	const Run  *left = &runs[DatumGetInt32(a)];
-	const Run  *right = &runs[DatumGetInt32(b)];
+	const Merge *merge = arg;
+	const Piece *left = &merge->pieces[DatumGetInt32(a)];
+	const Piece *right = &merge->pieces[DatumGetInt32(b)];
 
-	return compare_rows(&right->rows[right->next], &left->rows[left->next]);
+	return compare_rows(&right->rows[right->next], &left->rows[left->next], merge->rows);
 }

@@ -1,32 +1,32 @@
 /*
  * window_rows.h
- *		The places of the messages of a window, in the order of their ids.
+ *		The places of the messages of windows, in the order in which they are sent.
  */
 #ifndef OUTBOX_WINDOW_ROWS_H
 #define OUTBOX_WINDOW_ROWS_H
 
-#include "datatype/timestamp.h"
 #include "storage/buffile.h"
 #include "storage/itemptr.h"
-#include "utils/uuid.h"
 
-/* The place of a message in the log. */
+/* The place of a message in the log, in 16 bytes. */
 typedef struct LogRow
 {
 	int64		id;
 	ItemPointerData tid;
-	uint16		segment;
+#define LOG_ROW_SEGMENT_BITS	5
+#define LOG_ROW_WINDOW_BITS		11
+	uint16		segment:LOG_ROW_SEGMENT_BITS;
+	uint16		window:LOG_ROW_WINDOW_BITS; /* the lowest bits of the number of
+											 * its window */
 } LogRow;
 
 typedef struct WindowRows
 {
-	int64		number;			/* of the window; -1 = nothing is collected */
-	pg_uuid_t	uuid;
-	TimestampTz oldest;
-	int64		receipts;		/* receipts in the window; they are not among
-								 * the rows */
+	int			first_window;	/* LogRow.window of the first one; those of the
+								 * others are greater, or begin at 0 again */
 	int64		n;
-	LogRow	   *memory;			/* all rows, or a page of the file */
+	LogRow	   *memory;			/* all rows that are left, or a page of the
+								 * file */
 	int64		size;			/* of memory, in rows */
 	BufFile    *file;			/* NULL = all rows are in memory */
 	int64		page;			/* number of the first row that memory holds */
@@ -36,7 +36,8 @@ typedef struct WindowRows
 extern void window_rows_add(WindowRows *rows, const LogRow *row);
 extern void window_rows_sort(WindowRows *rows);
 extern const LogRow *window_rows_get(WindowRows *rows, int64 n);
-extern int64 window_rows_first_after(WindowRows *rows, int64 id);
+extern bool window_rows_have_room(const WindowRows *rows, int64 done, int64 n);
+extern void window_rows_join(WindowRows *rows, int64 done, WindowRows *more);
 extern void window_rows_free(WindowRows *rows);
 
 #endif							/* OUTBOX_WINDOW_ROWS_H */

@@ -51,12 +51,24 @@ typedef struct WindowProgress
 	int64		marked;			/* ids are marked in custom record tables */
 } WindowProgress;
 
+/* A scan of the table of one segment, in the order of numbers. */
+typedef struct WindowScan
+{
+	Relation	table;
+	Relation	index;
+	TupleTableSlot *row;
+	IndexScanDesc scan;
+} WindowScan;
+
 static void read_progress(WindowProgress *progress);
 static bool fetch_window(int64 number, Snapshot snapshot, Window *window);
 static bool newest_window(Snapshot snapshot, Window *window);
 static bool find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
 						int64 number, Window *window);
 static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
+static void read_series(int segment, int64 from, int n, Window *windows);
+static void begin_scan(WindowScan *scan, int segment, Snapshot snapshot, ScanKey keys, int nkeys);
+static void end_scan(WindowScan *scan);
 static void copy_window(TupleTableSlot *row, Window *window);
 
 /* Reads window `number`; its snapshot is palloc'd. Returns false if it is not kept. */
@@ -89,6 +101,28 @@ bool
 window_after(int64 number, Window *window)
 {
 	return find_window(SnapshotSelf, ForwardScanDirection, BTGreaterStrategyNumber, F_INT8GT, number, window);
+}
+
+/*
+ * Reads n windows from number `from` on; their snapshots are palloc'd. Returns
+ * how many there are before the first that is not kept.
+ */
+int
+window_series(int64 from, int n, Window *windows)
+{
+	Rings		rings;
+	int			kept = 0;
+
+	memset(windows, 0, n * sizeof(Window));
+	rings_read(&rings);
+	for (int segment = 0; segment < rings.ring[RING_LOG].nsegments; segment++)
+	{
+		if (segment_is_live(&rings.ring[RING_LOG].segments[segment]))
+			read_series(segment, from, n, windows);
+	}
+	while (kept < n && windows[kept].number != 0)
+		kept++;
+	return kept;
 }
 
 /*
@@ -268,23 +302,58 @@ find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy,
 static bool
 read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window)
 {
-	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
-	Relation	table = table_open(relations->window, AccessShareLock);
-	Relation	index = index_open_on(table, COL_NUMBER, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(table, NULL);
-	IndexScanDesc scan = compat_index_beginscan(table, index, snapshot, key ? 1 : 0);
+	WindowScan	scan;
 	bool		found;
 
-	index_rescan(scan, key, key ? 1 : 0, NULL, 0);
-	found = index_getnext_slot(scan, direction, row);
+	begin_scan(&scan, segment, snapshot, key, key ? 1 : 0);
+	found = index_getnext_slot(scan.scan, direction, scan.row);
 	if (found)
-		copy_window(row, window);
-
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	index_close(index, AccessShareLock);
-	table_close(table, AccessShareLock);
+		copy_window(scan.row, window);
+	end_scan(&scan);
 	return found;
+}
+
+/* Reads those of n windows that are in a segment's table. */
+static void
+read_series(int segment, int64 from, int n, Window *windows)
+{
+	WindowScan	scan;
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], COL_NUMBER, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
+	ScanKeyInit(&keys[1], COL_NUMBER, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(from + n));
+	begin_scan(&scan, segment, SnapshotSelf, keys, lengthof(keys));
+	while (index_getnext_slot(scan.scan, ForwardScanDirection, scan.row))
+	{
+		Window		window;
+
+		copy_window(scan.row, &window);
+		windows[window.number - from] = window;
+	}
+	end_scan(&scan);
+}
+
+/* Opens the table of a segment for rows that satisfy the keys. */
+static void
+begin_scan(WindowScan *scan, int segment, Snapshot snapshot, ScanKey keys, int nkeys)
+{
+	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
+
+	scan->table = table_open(relations->window, AccessShareLock);
+	scan->index = index_open_on(scan->table, COL_NUMBER, AccessShareLock);
+	scan->row = table_slot_create(scan->table, NULL);
+	scan->scan = compat_index_beginscan(scan->table, scan->index, snapshot, nkeys);
+	index_rescan(scan->scan, keys, nkeys, NULL, 0);
+}
+
+/* Closes what begin_scan() has opened. */
+static void
+end_scan(WindowScan *scan)
+{
+	index_endscan(scan->scan);
+	ExecDropSingleTupleTableSlot(scan->row);
+	index_close(scan->index, AccessShareLock);
+	table_close(scan->table, AccessShareLock);
 }
 
 /* Copies a row, with its snapshot, out of the slot. */

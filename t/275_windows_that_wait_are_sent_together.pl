@@ -1,0 +1,119 @@
+# Windows are opened also while nothing may be sent. They are then sent as one: in few runs
+# of the script, and with the fence at the right message of the right window.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new(config => [ '--appendonly', 'no' ]);
+my $node = Outbox->create('main', redis => $redis, conf => <<END);
+outbox.poll_interval = '10ms'
+outbox.max_attempts = 1
+END
+my $sent = 0;
+
+# Opens as many windows while all is paused, each with as many messages, which are numbered;
+# the names of their streams are given by an expression of the number i.
+sub open_windows
+{
+	my ($windows, $messages, $dest) = @_;
+	$dest //= q{'d'};
+	$node->sql('SELECT outbox_pause()');
+	eventually { $node->status('dispatcher_state') eq 'paused' } 'paused';
+	$node->sql(<<"END");
+DO \$\$
+DECLARE opened bigint;
+BEGIN
+	FOR w IN 0 .. $windows - 1 LOOP
+		SELECT windows INTO opened FROM outbox.status;
+		PERFORM outbox_enqueue($dest, i::text) FROM generate_series($sent + w * $messages + 1, $sent + (w + 1) * $messages) i;
+		COMMIT;
+		WHILE (SELECT windows FROM outbox.status) = opened LOOP PERFORM pg_sleep(0.002); END LOOP;
+		COMMIT;
+	END LOOP;
+END \$\$;
+END
+	is($node->status('windows'), $windows, "$windows windows wait");
+	$sent += $windows * $messages;
+	return;
+}
+
+sub send_them
+{
+	$node->sql('SELECT outbox_resume()');
+	return ok($node->wait_until_sent, '... and are sent');
+}
+
+sub runs
+{
+	return $redis->cli('INFO', 'commandstats') =~ /cmdstat_evalsha:calls=(\d+)/ ? $1 : 0;
+}
+
+sub is_in_order
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(join(' ', $redis->bodies('d')), join(' ', 1 .. $sent), $name);
+	return;
+}
+
+# Few runs.
+open_windows(20, 50);
+my $before = runs();
+send_them();
+my $runs = runs() - $before;
+cmp_ok($runs, '<=', 6, "1000 messages in 20 windows are sent in few runs of the script ($runs)");
+is_in_order('... in order');
+
+# The dispatcher ends amid them.
+$node->set('outbox.batch_size' => 7);
+open_windows(20, 50);
+$node->sql('SELECT outbox_resume()');
+eventually { $redis->count('d') > 1200 } 'some are sent';
+$node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
+ok($node->wait_until_sent, '... the dispatcher ends, and all are');
+is_in_order('... in order, none twice');
+
+# Redis goes back to a moment amid them.
+$node->set('outbox.batch_size' => 1);
+open_windows(20, 100);
+$node->sql('SELECT outbox_resume()');
+eventually { $redis->count('d') > 2500 } 'some are sent';
+$redis->command('SAVE');
+ok($node->wait_until_sent, '... and all others');
+is_in_order('... in order');
+$redis->kill9;
+$redis->start;
+eventually { $redis->count('d') == $sent } 'a Redis that went back gets what it has lost';
+is_in_order('... and only that');
+$node->set('outbox.batch_size' => 500);
+
+# Each message of three windows is refused, one at a time. What is behind it is sent, and the
+# fence of the batch is one that the next builds on.
+my $log = $node->log_position;
+foreach my $place (1 .. 9)
+{
+	my $before = $redis->count('d');
+	my $first = $sent;
+
+	$redis->refuse("bad$place");
+	open_windows(3, 3, "CASE WHEN i = $first + $place THEN 'bad$place' ELSE 'd' END");
+	$node->sql('SELECT outbox_resume()');
+	eventually { $redis->count('d') == $before + 8 && $node->status('dead, windows') eq "$place|0" }
+	"message $place of three windows is refused, and the others are sent";
+	my @bodies = $redis->bodies('d');
+	is(join(' ', @bodies[ $before .. $#bodies ]), join(' ', grep { $_ != $first + $place } $first + 1 .. $sent), '... in order');
+}
+unlike($node->log_since($log), qr/lost|FENCE/, 'the link never failed');
+
+# All of them come back.
+$redis->accept("bad$_") foreach 1 .. 9;
+$node->sql('SELECT outbox_retry()');
+eventually { $node->status('dead') == 0 } 'all that was refused is sent in the end';
+ok($node->wait_until_sent, '... for good');
+is(join(' ', map { $redis->count("bad$_") } 1 .. 9), join(' ', (1) x 9), '... once');
+
+done_testing();
