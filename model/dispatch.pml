@@ -340,7 +340,7 @@ hidden byte k;
 hidden byte n;
 hidden byte last;
 hidden byte added;
-hidden SPOT_SET left;
+hidden SPOT_SET undone;
 hidden byte verdict;
 
 /* ------------------------------------------------------------------------
@@ -1235,7 +1235,7 @@ inline position_advance()
 	k = LAST;
 	for (i : 1 .. SPOTS) {
 		if
-		:: HAS(left, i) && base + OFFSET(i) <= k -> k = base + OFFSET(i) - 1
+		:: HAS(undone, i) && base + OFFSET(i) <= k -> k = base + OFFSET(i) - 1
 		:: else
 		fi
 	}
@@ -1258,7 +1258,7 @@ inline position_advance()
 #endif
 	:: else
 	fi;
-	left = 0; i = 0; k = 0
+	undone = 0; i = 0; k = 0
 }
 
 /* What position_next_rows() or position_open_window() adds to the run: window `number`. */
@@ -1583,7 +1583,7 @@ publish:
 		/* is_other_work_due(): the rest of the run another time */
 		:: atomic { turns > 0 && due == 0 && MORE ->
 			turns--;
-			d_step { left = FROM(next); position_advance() };
+			d_step { undone = FROM(next); position_advance() };
 #ifndef TURN_NOT_NOTED
 			resume_after = (next > 1 && base + OFFSET(next - 1) == sent + 1 -> PLACE(next - 1) : 0);
 #endif
@@ -1601,10 +1601,10 @@ publish:
 				answer[IN_FLIGHT - 1] = NO_ANSWER;
 				in_flight--;
 				i = 0;
-				left = FROM(next);
+				undone = FROM(next);
 #ifndef ADVANCED_BEFORE_VERDICT
 				if
-				:: in_flight > 0 -> left = rows & ~(LOWEST(flying[0].rows) - 1)
+				:: in_flight > 0 -> undone = rows & ~(LOWEST(flying[0].rows) - 1)
 				:: else
 				fi;
 #endif
@@ -1636,7 +1636,7 @@ publish:
 #ifdef FENCE_PASSES_BEFORE_DIVERSION_COMMITS
 				defer_at_last();
 #endif
-				left = 0;
+				undone = 0;
 				position_advance();
 				forget_run();
 				if
