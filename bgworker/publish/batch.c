@@ -37,8 +37,8 @@ typedef struct PageReader
 {
 	RowReader	reader;
 	size_t		bytes;			/* of the bodies and headers looked at */
-	int64		window;			/* that the last message taken is in; 0 =
-								 * none is taken */
+	int64		window;			/* that the last message taken is in; 0 = none
+								 * is taken */
 } PageReader;
 
 /* The row at which making a page failed, and why. */

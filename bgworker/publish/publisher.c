@@ -32,7 +32,8 @@
 #include "src/settings.h"
 #include "src/shared.h"
 
-#define FEW_BATCHES		2		/* in flight: one is run, the next one is there */
+#define FEW_BATCHES		2		/* in flight: one is run, the next one is
+								 * there */
 #define MANY_BATCHES	16		/* where the way to Redis is long */
 #define BATCH_US		2000	/* as long as Redis needs for a batch, about */
 #define LARGE_BYTES		(8 * 1024 * 1024)	/* no other batch is sent behind
@@ -161,7 +162,10 @@ end_delivery(Delivery *delivery)
 
 	if (!all && run_place(run, delivery->next - 1).window > sent)
 	{
-		/* Amid a window, which the fence names as soon as one of its messages is added. */
+		/*
+		 * Amid a window, which the fence names as soon as one of its messages
+		 * is added.
+		 */
 		advance(delivery, delivery->next, -1);
 		position->resume_after = run_row(run, delivery->next - 1)->id;
 		return PUBLISHED_PART;
@@ -313,7 +317,8 @@ defer_culprit(const Delivery *delivery)
 		return true;
 	row = run_first_after(delivery->run, (WindowPlace) {culprit.window, culprit.id - 1});
 	if (row < delivery->next || row == delivery->run->rows.n || place_precedes(culprit, run_place(delivery->run, row)))
-		return true;				/* it has arrived, or its window is not in this run */
+		return true;			/* it has arrived, or its window is not in
+								 * this run */
 	strlcpy(error, redis_session_error(), sizeof(error));
 	suspects_clear();
 	return defer_rows(delivery, &row, 1, error);

@@ -16,14 +16,14 @@ typedef struct LogRow
 #define LOG_ROW_SEGMENT_BITS	5
 #define LOG_ROW_WINDOW_BITS		11
 	uint16		segment:LOG_ROW_SEGMENT_BITS;
-	uint16		window:LOG_ROW_WINDOW_BITS; /* the lowest bits of the number of
-											 * its window */
+	uint16		window:LOG_ROW_WINDOW_BITS; /* the lowest bits of the number
+											 * of its window */
 } LogRow;
 
 typedef struct WindowRows
 {
-	int			first_window;	/* LogRow.window of the first one; those of the
-								 * others are greater, or begin at 0 again */
+	int			first_window;	/* LogRow.window of the first one; those of
+								 * the others are greater, or begin at 0 again */
 	int64		n;
 	LogRow	   *memory;			/* all rows that are left, or a page of the
 								 * file */
