@@ -1467,6 +1467,9 @@ look:	/* look_for_messages() */
 		if
 		:: atomic { connected -> goto publish }
 		:: atomic { !connected -> goto connect }
+#if RUN > 1
+		:: atomic { !connected -> goto look }	/* Redis is still away: windows queue up */
+#endif
 		fi;
 
 connect: /* publish(): redis_state_connect(), redis_session_open() */
