@@ -47,6 +47,7 @@
 #include "src/unique_id.h"
 
 #define TURN_MS				100 /* of sending, until other work has its turn */
+#define TURN_ROUND_TRIPS	4	/* are added: at its end, one is waited for */
 
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
 
@@ -306,7 +307,7 @@ publish(void)
 
 	if (!may_publish())
 		return false;
-	turn_ends = TimestampTzPlusMilliseconds(clock_now(), TURN_MS);
+	turn_ends = TimestampTzPlusMilliseconds(clock_now(), TURN_MS) + TURN_ROUND_TRIPS * redis_session_round_trip();
 	while (!position_is_caught_up(&position) && !(published && is_other_work_due()))
 	{
 		Progress	progress;

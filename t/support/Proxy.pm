@@ -17,6 +17,7 @@ use IO::Socket::UNIX;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use Socket;
+use Time::HiRes qw(time);
 
 my @proxies;
 my $owner = $$;
@@ -59,6 +60,12 @@ sub lose_answer { my ($self, $text) = @_; return $self->order("lose $text"); }
 # Delivers the first half of the packet with $text and closes both sides.
 sub cut { my ($self, $text) = @_; return $self->order("cut $text"); }
 
+# Delivers each packet of a client as many milliseconds late.
+sub delay { my ($self, $ms) = @_; return $self->order("delay $ms"); }
+
+# How many runs of the script were on their way at once, at most, while there was a delay.
+sub most_under_way { return $_[0]->order('most'); }
+
 # Lets packets pass unchanged from now on; what is held stays held.
 sub pass { my ($self) = @_; return $self->order('pass'); }
 
@@ -87,6 +94,7 @@ sub order
 # From here on, code of the proxy's own process.
 
 my ($select, %side, @connections, $trick, $text, $harmed);
+my ($most, @delayed) = (0);
 
 sub serve
 {
@@ -96,12 +104,15 @@ sub serve
 	$control->autoflush(1);
 	while (1)
 	{
-		foreach my $handle ($select->can_read)
+		my $wait = @delayed ? $delayed[0]{due} - time : undef;
+
+		foreach my $handle ($select->can_read(defined $wait && $wait < 0 ? 0 : $wait))
 		{
 			if ($handle == $listener) { connect_through(scalar $listener->accept, $redis); }
 			elsif ($handle == $control) { obey($control) or return; }
 			elsif ($side{$handle}) { forward($handle); }
 		}
+		deliver_delayed();
 	}
 }
 
@@ -132,6 +143,7 @@ sub obey
 	elsif ($verb eq 'opened') { $answer = @connections; }
 	elsif ($verb eq 'held') { $answer = grep { $_->{held} ne '' } @connections; }
 	elsif ($verb eq 'harmed') { $answer = $harmed; }
+	elsif ($verb eq 'most') { $answer = $most; }
 	else { ($trick, $text) = ($verb, $rest); }
 	print {$control} "$answer\n";
 	return 1;
@@ -146,6 +158,7 @@ sub forward
 	if (!$open) { hang_up($connection, $from); }
 	elsif ($from eq 'server') { answer($connection, $bytes); }
 	elsif ($connection->{holds}) { $connection->{held} .= $bytes; }
+	elsif ($trick eq 'delay') { delay_packet($connection, $bytes); }
 	elsif ($trick ne 'pass' and index($bytes, $text) >= 0) { harm($connection, $bytes); }
 	else { deliver($connection->{server}, $bytes); }
 	return;
@@ -165,6 +178,27 @@ sub harm
 	deliver($connection->{server}, $trick eq 'cut' ? substr($bytes, 0, length($bytes) / 2) : $bytes);
 	drop($connection, 'client');
 	drop($connection, 'server') if $trick eq 'cut';
+	return;
+}
+
+sub delay_packet
+{
+	my ($connection, $bytes) = @_;
+	my $runs = 0;
+
+	push @delayed, { due => time + $text / 1000, connection => $connection, bytes => $bytes };
+	$runs += () = $_->{bytes} =~ /EVALSHA/g foreach @delayed;
+	$most = $runs if $runs > $most;
+	return;
+}
+
+sub deliver_delayed
+{
+	while (@delayed and $delayed[0]{due} <= time)
+	{
+		my $packet = shift @delayed;
+		deliver($packet->{connection}{server}, $packet->{bytes});
+	}
 	return;
 }
 
