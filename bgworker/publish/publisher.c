@@ -252,6 +252,8 @@ batches_allowed(const Delivery *delivery)
 {
 	if (next_is_suspect(delivery) || delivery->refused || delivery->bytes >= LARGE_BYTES)
 		return 1;
+	if (suspects_have_strikes())
+		return FEW_BATCHES;		/* so that few messages become suspects */
 	return Min(FEW_BATCHES + redis_session_round_trip() / BATCH_US, MANY_BATCHES);
 }
 
