@@ -175,13 +175,15 @@ CREATE TABLE outbox.destination (
 	dest text PRIMARY KEY,
 	stream text,
 	maxlen integer,
-	paused boolean NOT NULL DEFAULT false
+	paused boolean NOT NULL DEFAULT false,
+	format text CHECK (format = ANY (ARRAY['plain', 'cloudevents']))
 );
 COMMENT ON TABLE outbox.destination IS 'settings of destinations that have any; dest '''' stands for all of them';
 COMMENT ON COLUMN outbox.destination.dest IS 'destination';
 COMMENT ON COLUMN outbox.destination.stream IS 'key of its stream in Redis; NULL: its name';
 COMMENT ON COLUMN outbox.destination.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
 COMMENT ON COLUMN outbox.destination.paused IS 'whether outbox_pause() holds its messages';
+COMMENT ON COLUMN outbox.destination.format IS 'form of its entries: plain or cloudevents; NULL: plain';
 
 CREATE SEQUENCE outbox.message_id_seq CACHE 1;
 COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
@@ -424,6 +426,45 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_uncapture(regclass) IS 'drops the triggers of outbox_capture(); false = there was none';
 
 --
+-- The same as procedures, for frameworks that can use nothing but CALL. They have
+-- names of their own, for a function and a procedure cannot share one.
+--
+CREATE PROCEDURE @extschema@.outbox_begin_message(msgid text, endpoint text DEFAULT NULL, concurrency text DEFAULT NULL, INOUT is_new boolean DEFAULT NULL)
+AS 'MODULE_PATHNAME', 'outbox_begin_message_text'
+LANGUAGE C;
+COMMENT ON PROCEDURE @extschema@.outbox_begin_message(text, text, text, boolean) IS 'outbox_begin() for CALL; is_new is what that returns';
+
+CREATE PROCEDURE @extschema@.outbox_begin_message(msgid uuid, endpoint text DEFAULT NULL, concurrency text DEFAULT NULL, INOUT is_new boolean DEFAULT NULL)
+AS 'MODULE_PATHNAME', 'outbox_begin_message_uuid'
+LANGUAGE C;
+COMMENT ON PROCEDURE @extschema@.outbox_begin_message(uuid, text, text, boolean) IS 'outbox_begin() for CALL; is_new is what that returns';
+
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
+LANGUAGE C;
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, text, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+AS 'MODULE_PATHNAME', 'outbox_enqueue_json'
+LANGUAGE C;
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, json, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+AS 'MODULE_PATHNAME', 'outbox_enqueue_jsonb'
+LANGUAGE C;
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, jsonb, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+AS 'MODULE_PATHNAME', 'outbox_enqueue_bytea'
+LANGUAGE C;
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, bytea, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+
+CREATE PROCEDURE @extschema@.outbox_commit_message()
+AS 'MODULE_PATHNAME', 'outbox_commit'
+LANGUAGE C;
+COMMENT ON PROCEDURE @extschema@.outbox_commit_message() IS 'outbox_commit() for CALL';
+
+--
 -- Functions for administrators
 --
 CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
@@ -472,7 +513,7 @@ AS 'MODULE_PATHNAME', 'outbox_check_dest'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox.check_dest(text) IS 'refuses what cannot be the name of a destination';
 
-CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL, format text DEFAULT NULL)
 RETURNS void
 AS $$
 BEGIN
@@ -484,13 +525,17 @@ BEGIN
 		RAISE EXCEPTION 'maxlen must not be negative' USING ERRCODE = 'invalid_parameter_value',
 			HINT = 'Use 0 to never trim the stream.';
 	END IF;
-	INSERT INTO outbox.destination AS d (dest, stream, maxlen) VALUES (dest, stream, maxlen)
+	IF format <> ALL ('{plain,cloudevents}') THEN
+		RAISE EXCEPTION 'invalid format: "%"', format USING ERRCODE = 'invalid_parameter_value',
+			HINT = 'Use "plain" or "cloudevents".';
+	END IF;
+	INSERT INTO outbox.destination AS d (dest, stream, maxlen, format) VALUES (dest, stream, maxlen, format)
 		ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE
-		SET stream = excluded.stream, maxlen = excluded.maxlen;
+		SET stream = excluded.stream, maxlen = excluded.maxlen, format = excluded.format;
 END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer) IS 'sets the stream and the length of a destination; NULL means its name, and outbox.stream_maxlen';
+COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer, text) IS 'sets the stream and the length of a destination, and the form of its entries; NULL means its name, outbox.stream_maxlen, and plain';
 
 CREATE FUNCTION outbox.set_paused(dest text, paused boolean)
 RETURNS void
@@ -793,7 +838,7 @@ COMMENT ON COLUMN outbox.dead_letters.last_attempt IS 'last attempt';
 -- A message that is being tried again is in the log, where nothing says that it was
 -- refused. Its tombstone does, and tells from its time that this is so now.
 CREATE VIEW outbox.destinations AS
-	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.paused, false) AS paused,
+	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.format, 'plain') AS format, coalesce(d.paused, false) AS paused,
 		coalesce(k.waiting, 0) AS deferred, coalesce(k.scheduled, 0) AS scheduled, coalesce(k.dead, 0) AS dead,
 		k.oldest_deferred, k.next_attempt, k.last_error
 	FROM (SELECT * FROM outbox.destination WHERE dest <> '') d
@@ -813,6 +858,7 @@ COMMENT ON VIEW outbox.destinations IS 'destinations that have settings, or mess
 COMMENT ON COLUMN outbox.destinations.dest IS 'destination';
 COMMENT ON COLUMN outbox.destinations.stream IS 'key of its stream in Redis';
 COMMENT ON COLUMN outbox.destinations.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
+COMMENT ON COLUMN outbox.destinations.format IS 'form of its entries: plain or cloudevents';
 COMMENT ON COLUMN outbox.destinations.paused IS 'whether outbox_pause() holds its messages';
 COMMENT ON COLUMN outbox.destinations.deferred IS 'messages that wait because it is paused, or refused them or one before them';
 COMMENT ON COLUMN outbox.destinations.scheduled IS 'messages that wait for their time';
@@ -947,13 +993,13 @@ SELECT pg_extension_config_dump('outbox.destination', '');
 CREATE FUNCTION outbox.privileges(access text)
 RETURNS TABLE (object text)
 AS $$
-	SELECT format('FUNCTION %s', p.oid::regprocedure)
+	SELECT format('ROUTINE %s', p.oid::regprocedure)
 	FROM pg_proc p
 		JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 		JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'outbox'
 	WHERE p.proname = ANY (CASE access
 		WHEN 'application' THEN '{outbox_begin,outbox_enqueue,outbox_enqueue_many,outbox_commit,outbox_wait,outbox_send,
-			outbox_forward,outbox_capture,outbox_uncapture}'::name[]
+			outbox_begin_message,outbox_enqueue_message,outbox_commit_message,outbox_forward,outbox_capture,outbox_uncapture}'::name[]
 		WHEN 'store' THEN '{store_contains,store_add,store_remove,store_retention}'::name[]
 		WHEN 'monitor' THEN '{read_status,read_problems,read_pending,read_records,read_endpoints,mask_store}'::name[]
 		WHEN 'admin' THEN '{outbox_create_endpoint,outbox_alter_endpoint,outbox_drop_endpoint,outbox_cleanup,outbox_forget,outbox_enqueued,
@@ -1004,9 +1050,9 @@ BEGIN
 	LOOP
 		CONTINUE WHEN wanted.kind = 'SCHEMA' AND verb LIKE 'REVOKE%' AND EXISTS (
 			SELECT FROM unnest('{application,monitor,admin,store}'::text[]) k, outbox.privileges(k) s, outbox.privileges(k) f
-			WHERE s.object = wanted.object AND f.object LIKE 'FUNCTION %'
-				AND has_function_privilege(role, substr(f.object, 10), 'EXECUTE'));
-		EXECUTE format(verb, CASE wanted.kind WHEN 'FUNCTION' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, wanted.object, role);
+			WHERE s.object = wanted.object AND f.object LIKE 'ROUTINE %'
+				AND has_function_privilege(role, substr(f.object, 9), 'EXECUTE'));
+		EXECUTE format(verb, CASE wanted.kind WHEN 'ROUTINE' THEN 'EXECUTE' WHEN 'SCHEMA' THEN 'USAGE' ELSE 'SELECT' END, wanted.object, role);
 	END LOOP;
 END
 $$
@@ -1036,7 +1082,7 @@ BEGIN
 			FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
 			WHERE e.extname = 'outbox' AND d.deptype = 'e'),
 		objects AS (
-			SELECT format('FUNCTION %s', p.oid::regprocedure) AS name, p.proowner AS owner, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
+			SELECT format('ROUTINE %s', p.oid::regprocedure) AS name, p.proowner AS owner, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
 			FROM pg_proc p JOIN members m ON m.classid = 'pg_proc'::regclass AND m.objid = p.oid
 			UNION ALL
 			SELECT format('%s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass), c.relowner, c.relacl

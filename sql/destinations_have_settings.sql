@@ -29,6 +29,8 @@ SELECT outbox_set_destination('bad', repeat('x', 1025));
 \echo :SQLSTATE
 SELECT outbox_set_destination('bad', maxlen => -1);
 \echo :SQLSTATE
+SELECT outbox_set_destination('bad', format => 'avro');
+\echo :SQLSTATE
 
 -- Pausing does not change the settings, and changing the settings does not resume.
 SELECT outbox_pause('orders'), outbox_pause('new');

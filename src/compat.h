@@ -21,6 +21,7 @@
 #include "replication/walsender_private.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
+#include "utils/guc.h"
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
@@ -85,6 +86,13 @@
 #define compat_reindex_relation(relation, flags, params) reindex_relation(NULL, relation, flags, params)
 #else
 #define compat_reindex_relation(relation, flags, params) reindex_relation(relation, flags, params)
+#endif
+
+/* Since 16 what a hook of a setting makes is in memory of PostgreSQL's own. */
+#if PG_VERSION_NUM >= 160000
+#define compat_guc_malloc(size) guc_malloc(LOG, size)
+#else
+#define compat_guc_malloc(size) malloc(size)
 #endif
 
 /* 16 merged the functions that check ownership. */

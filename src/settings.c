@@ -15,9 +15,11 @@
 #include "utils/guc.h"
 
 #include "src/limits.h"
+#include "src/log/headers.h"
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
 
+char	   *outbox_headers;
 char	   *outbox_redis_url;
 char	   *outbox_redis_password_file;
 char	   *outbox_redis_sentinel_password_file;
@@ -149,6 +151,11 @@ define_callers_settings(void)
 							 "Sets whether a message is claimed by outbox_commit() (optimistic) or by outbox_begin() (pessimistic).",
 							 NULL, &outbox_concurrency, CONCURRENCY_OPTIMISTIC, concurrency_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("outbox.headers",
+							   "Sets headers that all messages are given which are enqueued or sent while it is in force.",
+							   "A JSON object, as the argument \"headers\" is. A header of the message itself counts instead of one of the same name here.",
+							   &outbox_headers, "",
+							   PGC_USERSET, 0, headers_check_setting, headers_assign_setting, NULL);
 }
 
 static void

@@ -33,9 +33,33 @@ sub follow
 #
 follow($reference, '### A handler in one statement');
 follow($reference, '### Many messages');
+follow($reference, '### outbox_begin_message, outbox_enqueue_message, outbox_commit_message');
+follow($reference, '### Headers');
 $node->wait_until_sent;
 is_deeply([ map { $_->{cause} } $redis->entries('placed') ], ['msg-21'], 'one statement was a handler');
-is($redis->count('mails'), 1004, 'many messages were sent');
+is($redis->count('mails'), 1008, 'many messages were sent');
+
+#
+# Fields of entries
+#
+sub is_as_described
+{
+	my ($fields, $heading, $dest, $headers) = @_;
+	my @described = map { [ map { s/\`//gr } split / \| / ] } section($reference, $heading) =~ /^\| (\`.*) \|$/mg;
+	my @always = map { $_->[0] } grep { $_->[3] eq 'always' } @described;
+	my @own = grep { !/\*/ } map { $_->[0] } @described;
+
+	$node->sql("SELECT outbox_enqueue('$dest', 'x'); BEGIN; SELECT outbox_begin('in $dest'), outbox_enqueue('$dest', 'x', '$headers'), outbox_commit(); COMMIT");
+	$node->wait_until_sent;
+	my ($least, $most) = map { $_->{fields} } $redis->entries($dest);
+	is_deeply($least, \@always, "$heading: what is always there");
+	is_exactly_once($most, [ @own, @$fields ], '... and what may be there, and headers');
+	return;
+}
+
+$node->sql(q{SELECT outbox_set_destination('events', format => 'cloudevents')});
+is_as_described([ 'a', 'b' ], '### Fields', 'entries', '{"a": 1, "b": true}');
+is_as_described([ 'X-Header', 'ce_subject' ], '### CloudEvents', 'events', '{"subject": "s", "X-Header": 1, "type": "t", "datacontenttype": "d"}');
 
 my @signatures = map { $_->[1] =~ s/\s+/ /gr =~ s/ $//r } grep { $_->[0] eq 'text' } blocks($reference);
 my %exists = map { $_ => 1 } split /\n/, $node->sql(q{SELECT DISTINCT proname FROM pg_proc WHERE proname ~ '^outbox_'});
@@ -45,17 +69,19 @@ is_deeply(\%listed, \%exists, '... and listed');
 
 foreach my $signature (@signatures)
 {
-	my ($name, $arguments, $result) = $signature =~ /^(\w+)\((.*)\) → (.*)$/;
-	my $wanted = $node->sql(qq{SELECT pg_get_function_arguments(oid) || ' → ' || pg_get_function_result(oid) FROM pg_proc WHERE proname = '$name'});
+	my ($name) = $signature =~ /^(\w+)\(/;
+	my $wanted = $node->sql(qq{SELECT proname || '(' || pg_get_function_arguments(oid) || ')' || coalesce(' → ' || pg_get_function_result(oid), '')
+		FROM pg_proc WHERE proname = '$name'});
 
 	# Of functions with several types for one argument, the page names none.
 	$wanted =~ s/::\w+(?:\[\]| with time zone)?//g;
 	$wanted =~ s/timestamp with time zone/timestamptz/g;
-	$wanted =~ s/(?:, )?\bOUT [^,\n]+?(?=,| →)//g;
+	$wanted =~ s/(?:, )?\bOUT [^,\n]+?(?=,|\) →)//g;
+	$wanted =~ s/\bIN (?=\w)//g;
 	$wanted =~ s/'00:00:30'/'30 s'/;
 	$wanted =~ s/\bbody \w+/body/;
 	$wanted =~ s/\b(message_id|bodies) anycompatible(?:array)?/$1/;
-	ok("\n$wanted\n" =~ /\n\Q$arguments → $result\E\n/, "arguments and result: $name") or diag "$signature\n$wanted";
+	ok("\n$wanted\n" =~ /\n\Q$signature\E\n/, "arguments and result: $name") or diag "$signature\n$wanted";
 }
 
 #
@@ -91,7 +117,7 @@ foreach my $name (@settings)
 		't', "the default of $name is '$default'");
 }
 is($node->sql(q{SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE name LIKE 'outbox.%' AND context = 'user'}),
-	join(' ', sort @settings[ -2, -1 ]), 'any user may set the last two');
+	join(' ', sort @settings[ -3 .. -1 ]), 'any user may set the last three');
 my %in_seconds = map { $_ => 1 } $settings =~ /without a unit is in seconds for (.*?),\s+in\s+milliseconds/s ? $1 =~ /`(outbox\.\w+)`/g : ();
 is(join(' ', sort keys %in_seconds),
 	$node->sql(q{SELECT string_agg(name, ' ' ORDER BY name) FROM pg_settings WHERE name LIKE 'outbox.%' AND unit = 's'}),

@@ -1,6 +1,6 @@
 /*
  * destination_settings.c
- *		The settings of destinations: stream, maximum length, paused.
+ *		The settings of destinations: stream, maximum length, format, paused.
  *
  * All are read when the dispatcher starts and when they were changed; command.c
  * and deferral.c look them up for each message. Most destinations have none:
@@ -32,7 +32,7 @@ destination_load(void)
 	all_paused = false;
 
 	SPI_connect();
-	if (SPI_execute("SELECT dest, stream, maxlen, paused FROM outbox.destination", true, 0) != SPI_OK_SELECT)
+	if (SPI_execute("SELECT dest, stream, maxlen, paused, format FROM outbox.destination", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.destination");
 	for (uint64 i = 0; i < SPI_processed; i++)
 		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
@@ -121,6 +121,7 @@ load_row(HeapTuple row, TupleDesc columns)
 	destination->maxlen = DatumGetInt32(SPI_getbinval(row, columns, 3, &isnull));
 	if (isnull)
 		destination->maxlen = -1;
+	destination->format = entry_format_from_name(SPI_getvalue(row, columns, 5));
 
 	stream = SPI_getbinval(row, columns, 2, &isnull);
 	caller = MemoryContextSwitchTo(context);

@@ -8,12 +8,14 @@
 #include "utils/hsearch.h"
 
 #include "src/limits.h"
+#include "src/log/entry.h"
 
 typedef struct Destination
 {
 	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
 	text	   *stream;			/* its key in Redis; NULL = its name */
 	int			maxlen;			/* -1 = outbox.stream_maxlen */
+	EntryFormat format;			/* of its entries */
 	bool		paused;
 } Destination;
 

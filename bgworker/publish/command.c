@@ -47,6 +47,7 @@ typedef struct Group
 	int			count_at;		/* where in the arguments their number is */
 	StringInfoData dest;
 	int			maxlen;
+	EntryFormat format;
 	bool		has_cause;
 	bool		has_headers;
 	StringInfoData names;		/* as they are sent */
@@ -59,11 +60,11 @@ static Group group;
 static StringInfoData ids;		/* of the windows and messages of the page */
 static StringInfoData names;	/* of a message */
 
-static void begin_group(const Message *message, const Destination *destination, int maxlen, bool is_alike);
+static void begin_group(const Message *message, const Destination *destination, int maxlen, EntryFormat format, bool is_alike);
 static void end_group(void);
 static bool has_dest_of_group(const Message *message);
-static bool is_like_group(const Message *message, int maxlen);
-static void collect_names(const Message *message, StringInfo collected);
+static bool is_like_group(const Message *message, int maxlen, EntryFormat format);
+static void collect_names(const Message *message, EntryFormat format, StringInfo collected);
 static void put_bytes(const char *bytes, size_t size, void *arg);
 static void clear_command(Command *which);
 static void begin_script(Command *which, const ScriptCall *call, const char *old_fence);
@@ -110,13 +111,14 @@ command_add_message(const Message *message)
 {
 	const Destination *destination = destination_find(message->dest);
 	int			maxlen = destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen;
-	bool		is_alike = is_like_group(message, maxlen);
+	EntryFormat format = destination ? destination->format : ENTRY_PLAIN;
+	bool		is_alike = is_like_group(message, maxlen, format);
 	char		id[24];
 	int			digits = pg_lltoa(message->id, id);
 
 	if (!is_alike || !has_dest_of_group(message))
-		begin_group(message, destination, maxlen, is_alike);
-	entry_write(message, ENTRY_VALUES, add_bytes, NULL);
+		begin_group(message, destination, maxlen, format, is_alike);
+	entry_write(message, format, ENTRY_VALUES, add_bytes, NULL);
 	group.n++;
 
 	id[digits++] = ' ';
@@ -187,23 +189,23 @@ command_send(RedisLink *link)
  * stream is as in the group before.
  */
 static void
-begin_group(const Message *message, const Destination *destination, int maxlen, bool is_alike)
+begin_group(const Message *message, const Destination *destination, int maxlen, EntryFormat format, bool is_alike)
 {
 	static const char no_count[COUNT_DIGITS] = {'0', '0', '0', '0', '0'};
 
 	end_group();
 	add_argument(no_count, COUNT_DIGITS);
 	group.count_at = command->arguments.len - COUNT_DIGITS - strlen("\r\n");
-	entry_write_text(destination && destination->stream ? destination->stream : message->dest, add_bytes, NULL);
+	field_write_text(destination && destination->stream ? destination->stream : message->dest, add_bytes, NULL);
 	if (is_alike)
 		add_number(0);
 	else
 	{
-		int			fields = entry_count_fields(message) / 2;
+		int			fields = entry_count_fields(message, format) / 2;
 
 		add_number(fields);
 		add_number(maxlen);
-		collect_names(message, &group.names);
+		collect_names(message, format, &group.names);
 		appendBinaryStringInfo(&command->arguments, group.names.data, group.names.len);
 		command->narguments += fields;
 	}
@@ -212,6 +214,7 @@ begin_group(const Message *message, const Destination *destination, int maxlen, 
 	resetStringInfo(&group.dest);
 	appendBinaryStringInfo(&group.dest, VARDATA_ANY(message->dest), VARSIZE_ANY_EXHDR(message->dest));
 	group.maxlen = maxlen;
+	group.format = format;
 	group.has_cause = message->cause != NULL;
 	group.has_headers = message->headers != NULL;
 }
@@ -236,23 +239,23 @@ has_dest_of_group(const Message *message)
 
 /* Check whether there is a group that differs from a message in its stream at most. */
 static bool
-is_like_group(const Message *message, int maxlen)
+is_like_group(const Message *message, int maxlen, EntryFormat format)
 {
-	if (group.n == 0 || maxlen != group.maxlen ||
+	if (group.n == 0 || maxlen != group.maxlen || format != group.format ||
 		(message->cause != NULL) != group.has_cause || (message->headers != NULL) != group.has_headers)
 		return false;
 	if (!group.has_headers)
 		return true;
-	collect_names(message, &names);
+	collect_names(message, format, &names);
 	return names.len == group.names.len && memcmp(names.data, group.names.data, names.len) == 0;
 }
 
 /* Writes the names of a message into a buffer. */
 static void
-collect_names(const Message *message, StringInfo collected)
+collect_names(const Message *message, EntryFormat format, StringInfo collected)
 {
 	resetStringInfo(collected);
-	entry_write(message, ENTRY_NAMES, put_bytes, collected);
+	entry_write(message, format, ENTRY_NAMES, put_bytes, collected);
 }
 
 /* An EntrySink. */

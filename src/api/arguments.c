@@ -12,22 +12,18 @@
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
 #include "src/compat.h"
 #include "src/limits.h"
-#include "src/log/entry.h"
+#include "src/log/headers.h"
 #include "src/unique_id.h"
 
 #define RESERVED_PREFIX "outbox:"
 
-static const char *const reserved_headers[] = {"id", "time", "body", "cause"};
-
 static text *read_message_id(FunctionCallInfo fcinfo);
-static void check_header(const JsonbValue *name, const JsonbValue *value);
 static bytea *make_body_of_bytes(const char *body, size_t size, bool is_text);
 static void check_convertible(const char *string, int length);
 
@@ -125,7 +121,7 @@ argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message)
 				 errmsg("body must not be null")));
 	message->body = argument_body(body_type, PG_GETARG_DATUM(ARG_BODY));
 	if (!PG_ARGISNULL(ARG_HEADERS))
-		message->headers = argument_headers(PG_GETARG_JSONB_P(ARG_HEADERS));
+		message->headers = headers_check(PG_GETARG_JSONB_P(ARG_HEADERS));
 	message->message_id = PG_ARGISNULL(ARG_MESSAGE_ID) ? argument_random_id() : read_message_id(fcinfo);
 }
 
@@ -148,51 +144,6 @@ argument_check_dest(text *dest)
 				 errmsg("dest must not begin with \"%s\"", RESERVED_PREFIX),
 				 errdetail("These keys in Redis belong to the extension.")));
 	return dest;
-}
-
-/* Checks headers: each becomes a field of the entry, so the object must be flat. */
-Jsonb *
-argument_headers(Jsonb *headers)
-{
-	JsonbIterator *iterator = entry_open_headers(headers);
-	JsonbValue	name;
-	JsonbValue	value;
-
-	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
-	{
-		(void) JsonbIteratorNext(&iterator, &value, true);
-		check_header(&name, &value);
-	}
-	entry_check_headers(headers);
-	return headers;
-}
-
-/* Checks one header: a name that no field of the entry has, and a value without structure. */
-static void
-check_header(const JsonbValue *name, const JsonbValue *value)
-{
-	char	   *key = pnstrdup(name->val.string.val, name->val.string.len);
-
-	if (key[0] == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the name of a header must not be empty")));
-	for (int i = 0; i < lengthof(reserved_headers); i++)
-	{
-		if (strcmp(key, reserved_headers[i]) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("header \"%s\" is reserved", key),
-					 errdetail("Every message has a field of this name.")));
-	}
-	if (value->type != jbvString && value->type != jbvNumeric && value->type != jbvBool)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("header \"%s\" must be a string, a number or a boolean", key)));
-	check_convertible(key, name->val.string.len);
-	if (value->type == jbvString)
-		check_convertible(value->val.string.val, value->val.string.len);
-	pfree(key);
 }
 
 /* Returns the bytes to be sent of a body: json as it was written, jsonb as it is printed. */

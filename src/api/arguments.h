@@ -31,7 +31,6 @@ extern void argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *me
 extern text *argument_dest(FunctionCallInfo fcinfo, int arg);
 extern text *argument_check_dest(text *dest);
 extern bytea *argument_body(Oid type, Datum value);
-extern Jsonb *argument_headers(Jsonb *headers);
 extern text *argument_random_id(void);
 extern TimestampTz argument_deliver_at(FunctionCallInfo fcinfo);
 extern TimestampTz argument_check_deliver_at(TimestampTz deliver_at);

@@ -6,17 +6,22 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "funcapi.h"
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/record/session.h"
 
 static bool begin_message(FunctionCallInfo fcinfo, const char *msgid);
+static Datum make_row(FunctionCallInfo fcinfo, bool value);
 
 PG_FUNCTION_INFO_V1(outbox_begin_text);
 PG_FUNCTION_INFO_V1(outbox_begin_uuid);
+PG_FUNCTION_INFO_V1(outbox_begin_message_text);
+PG_FUNCTION_INFO_V1(outbox_begin_message_uuid);
 PG_FUNCTION_INFO_V1(outbox_commit);
 
 /* outbox_begin(msgid text, endpoint text, concurrency text) */
@@ -31,6 +36,20 @@ Datum
 outbox_begin_uuid(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(begin_message(fcinfo, argument_new_msgid(fcinfo, UUIDOID)));
+}
+
+/* outbox_begin_message(msgid text, endpoint text, concurrency text, INOUT is_new boolean), a procedure */
+Datum
+outbox_begin_message_text(PG_FUNCTION_ARGS)
+{
+	return make_row(fcinfo, begin_message(fcinfo, argument_new_msgid(fcinfo, TEXTOID)));
+}
+
+/* outbox_begin_message(msgid uuid, endpoint text, concurrency text, INOUT is_new boolean), a procedure */
+Datum
+outbox_begin_message_uuid(PG_FUNCTION_ARGS)
+{
+	return make_row(fcinfo, begin_message(fcinfo, argument_new_msgid(fcinfo, UUIDOID)));
 }
 
 /* outbox_commit() */
@@ -52,4 +71,17 @@ begin_message(FunctionCallInfo fcinfo, const char *msgid)
 	if (!PG_ARGISNULL(2))
 		endpoint.concurrency = argument_concurrency(PG_GETARG_DATUM(2));
 	return session_begin(&endpoint, msgid);
+}
+
+/* Returns the row of the INOUT argument of a procedure. */
+static Datum
+make_row(FunctionCallInfo fcinfo, bool value)
+{
+	TupleDesc	columns;
+	Datum		values[] = {BoolGetDatum(value)};
+	bool		isnull[] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, isnull));
 }

@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "tcop/pquery.h"
 
 #include "src/api/caller.h"
 #include "src/record/owner.h"
@@ -27,12 +28,17 @@ caller_check_can_write(const char *function)
 	owner_code_refuse();
 }
 
-/* The same for a function that stores messages or their records: warns if nothing will send them. */
+/*
+ * The same for a function that stores messages or their records: warns if nothing
+ * will send them. It may be called as a procedure too, which has no snapshot in
+ * autocommit; arguments that are stored out of line are read with one.
+ */
 void
 caller_check_can_store(const char *function)
 {
 	caller_check_can_write(function);
 	warn_unless_preloaded();
+	EnsurePortalSnapshotExists();
 }
 
 /* Returns what the processes of this database share; raises 55000 if the library was not preloaded. */

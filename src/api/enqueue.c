@@ -15,6 +15,7 @@
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
+#include "src/log/headers.h"
 #include "src/log/message_id.h"
 #include "src/record/session.h"
 
@@ -57,6 +58,7 @@ enqueue_message(Message *message)
 	const RecordName *record;
 
 	log_size_check();
+	headers_add_setting(message);
 	message->at = GetCurrentTimestamp();
 	if (message->deliver_at <= message->at)
 		message->deliver_at = 0;

@@ -19,6 +19,7 @@
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
 #include "src/compat.h"
+#include "src/log/headers.h"
 
 /* The messages that outbox_enqueue_many() has been given. */
 typedef struct Bulk
@@ -75,7 +76,7 @@ read_bulk(FunctionCallInfo fcinfo, Bulk *bulk)
 		if (JB_ROOT_IS_ARRAY(headers) && !JB_ROOT_IS_SCALAR(headers))
 			read_headers_of_each(bulk, headers);
 		else
-			bulk->headers = argument_headers(headers);
+			bulk->headers = headers_check(headers);
 	}
 	if (!PG_ARGISNULL(ARG_MESSAGE_ID))
 	{
@@ -208,5 +209,5 @@ headers_at(Jsonb *list, int position)
 
 	if (value->type == jbvNull)
 		return NULL;
-	return argument_headers(JsonbValueToJsonb(value));
+	return headers_check(JsonbValueToJsonb(value));
 }

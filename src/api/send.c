@@ -18,6 +18,7 @@
 #include "src/api/arguments.h"
 #include "src/compat.h"
 #include "src/log/entry.h"
+#include "src/log/headers.h"
 #include "src/record/owner.h"
 #include "src/record/session.h"
 #include "src/redis/redis_connect.h"
@@ -26,10 +27,18 @@
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
 
+/* Where a message is sent. */
+typedef struct Target
+{
+	text	   *stream;
+	int			maxlen;
+	EntryFormat format;
+} Target;
+
 static Datum send_message(FunctionCallInfo fcinfo, Oid body_type);
-static char *send_now(Message *message);
-static void read_destination(Message *message, int *maxlen);
-static StringInfo make_command(const Message *message, int maxlen);
+static char *send_now(const Message *message);
+static void read_destination(const Message *message, Target *target);
+static StringInfo make_command(const Message *message, const Target *target);
 static void add_to_command(const char *bytes, size_t size, void *arg);
 static char *add_entry(RedisLink *link, StringInfo command);
 static void check_interrupts(void);
@@ -73,6 +82,7 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 
 	owner_code_refuse();
 	argument_message(fcinfo, body_type, &message);
+	headers_add_setting(&message);
 	message.at = GetCurrentTimestamp();
 	record = session_open_record();
 	if (record)
@@ -88,16 +98,16 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
  * message.
  */
 static char *
-send_now(Message *message)
+send_now(const Message *message)
 {
 	RedisLink  *link;
 	StringInfo	command;
 	char	   *volatile entry = NULL;
 	char	   *volatile error = NULL;
-	int			maxlen;
+	Target		target;
 
-	read_destination(message, &maxlen);
-	command = make_command(message, maxlen);
+	read_destination(message, &target);
+	command = make_command(message, &target);
 
 	/* As late as possible: an error before the PG_TRY would leak it. */
 	link = redis_link_create(check_interrupts);
@@ -121,24 +131,28 @@ send_now(Message *message)
 	return entry;
 }
 
-/* Replaces the name by the stream, if the destination has one. */
+/* Reads the settings of the destination of a message. */
 static void
-read_destination(Message *message, int *maxlen)
+read_destination(const Message *message, Target *target)
 {
 	char	   *dest = text_to_cstring(message->dest);
 	RowScan		scan;
 
-	*maxlen = outbox_stream_maxlen;
+	*target = (Target) {.stream = message->dest, .maxlen = outbox_stream_maxlen, .format = ENTRY_PLAIN};
 	row_scan_begin_updated(&scan, relations_enter()->destination);
 	while (row_scan_next(&scan))
 	{
+		Datum	   *values = scan.row->tts_values;
+		bool	   *isnull = scan.row->tts_isnull;
+
 		slot_getallattrs(scan.row);
-		if (strcmp(TextDatumGetCString(scan.row->tts_values[0]), dest) != 0)
+		if (strcmp(TextDatumGetCString(values[0]), dest) != 0)
 			continue;
-		if (!scan.row->tts_isnull[1])
-			message->dest = DatumGetTextPCopy(scan.row->tts_values[1]);
-		if (!scan.row->tts_isnull[2])
-			*maxlen = DatumGetInt32(scan.row->tts_values[2]);
+		if (!isnull[1])
+			target->stream = DatumGetTextPCopy(values[1]);
+		if (!isnull[2])
+			target->maxlen = DatumGetInt32(values[2]);
+		target->format = entry_format_from_name(isnull[4] ? NULL : TextDatumGetCString(values[4]));
 		break;
 	}
 	row_scan_end(&scan);
@@ -146,21 +160,21 @@ read_destination(Message *message, int *maxlen)
 
 /* Makes the XADD that adds a message to its stream. */
 static StringInfo
-make_command(const Message *message, int maxlen)
+make_command(const Message *message, const Target *target)
 {
 	StringInfo	command = makeStringInfo();
 
-	resp_put_array(command, (maxlen > 0 ? 6 : 3) + entry_count_fields(message));
+	resp_put_array(command, (target->maxlen > 0 ? 6 : 3) + entry_count_fields(message, target->format));
 	resp_put_string(command, "XADD");
-	entry_write_text(message->dest, add_to_command, command);
-	if (maxlen > 0)
+	field_write_text(target->stream, add_to_command, command);
+	if (target->maxlen > 0)
 	{
 		resp_put_string(command, "MAXLEN");
 		resp_put_string(command, "~");
-		resp_put_number(command, maxlen);
+		resp_put_number(command, target->maxlen);
 	}
 	resp_put_string(command, "*");
-	entry_write(message, ENTRY_BOTH, add_to_command, command);
+	entry_write(message, target->format, ENTRY_BOTH, add_to_command, command);
 	return command;
 }
 
