@@ -34,7 +34,7 @@ SHLIB_EXPORTS = src/exports.txt
 
 # These need no PGXS: most build in a copy, with what they install. Their scripts are given to the shell,
 # for a tree may lie where no program may run, or where files have no modes.
-COMMANDS = test demo bench bench-dedup bench-fairness bench-instructions bench-large torture schedules model fresh-roots matrix lint format
+COMMANDS = test demo examples bench bench-dedup bench-fairness bench-instructions bench-large torture schedules model fresh-roots matrix lint format
 
 # What else is asked for takes PGXS. What is missing is told in a sentence, for
 # make and the compiler only tell that it is.
@@ -69,6 +69,9 @@ test:
 
 demo:
 	@sh examples/demo/run
+
+examples:
+	@sh examples/run
 
 bench:
 	@sh bench/run

@@ -1,5 +1,6 @@
 # What docs/drivers.md says about drivers is true of psycopg 3: its example runs as it is,
-# and a body with the cast of its type arrives unchanged, whatever it contains.
+# and a body with the cast of its type arrives unchanged, whatever it contains. Those of
+# SQLAlchemy and Django run too, where these are installed.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +20,7 @@ my $drivers = read_page(dirname(__FILE__) . '/../docs/drivers.md');
 my @blocks = blocks($drivers);
 
 type_into_psql($node, $_->[1]) foreach grep { $_->[0] eq 'sql' } @blocks;
-my ($example) = map { $_->[1] } grep { $_->[0] eq 'python' && $_->[1] !~ /await/ } @blocks;
+my ($example) = map { $_->[1] } grep { $_->[0] eq 'python' && $_->[1] !~ /await|sqlalchemy|django/ } @blocks;
 my ($enqueue) = $drivers =~ /^\| psycopg 3, psycopg2 \| `(.*?)`/m;
 my $program = PostgreSQL::Test::Utils::tempdir() . '/drivers.py';
 PostgreSQL::Test::Utils::append_to_file($program, <<"END");
@@ -56,5 +57,30 @@ is($output, join('', map { "ok $_\n" } 'JSON in a string', 'JSON as such', 'text
 	'bodies arrive as they were');
 $node->wait_until_sent;
 is_deeply([ map { [ $_->{body}, $_->{cause} ] } $redis->entries('invoices') ], [ [ '{"invoice": 1}', 'incoming-1' ] ], 'the example has sent its message once');
+
+# Frameworks: a message, and the same again.
+my %set_up = (
+	sqlalchemy => "import sqlalchemy.orm\nengine = sqlalchemy.create_engine('postgresql+psycopg2://', connect_args=part)\n",
+	django => <<'END');
+import django.conf, django.db.transaction
+django.conf.settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres",
+    "HOST": part["host"], "PORT": part["port"]}})
+END
+foreach my $framework (sort keys %set_up)
+{
+  SKIP:
+	{
+		skip "no $framework", 2 unless IPC::Run::run([ $python, '-c', "import $framework, psycopg2" ], '>&', '/dev/null');
+		my ($block) = map { $_->[1] } grep { $_->[0] eq 'python' && $_->[1] =~ /$framework/ } @blocks;
+		my $file = PostgreSQL::Test::Utils::tempdir() . "/uses_$framework.py";
+		PostgreSQL::Test::Utils::append_to_file($file, "import json, sys\npart = dict(p.split('=') for p in sys.argv[1].split(' '))\n"
+			  . "message_id, invoice = 'incoming $framework', {'invoice': '$framework'}\n$set_up{$framework}$block\n$block");
+		my $host = $node->host;
+		ok(IPC::Run::run([ $python, $file, "host=$host port=" . $node->port . ' dbname=postgres' ], '<', \undef, '2>', \$error), "$framework: the program ends well")
+		  or diag $error;
+		$node->wait_until_sent;
+		is(scalar(grep { $_->{cause} eq "incoming $framework" } $redis->entries('invoices')), 1, '... and has sent its message once');
+	}
+}
 
 done_testing();

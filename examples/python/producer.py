@@ -1,63 +1,64 @@
 #!/usr/bin/env python3
 """Handles incoming messages: each becomes an order and an event, in one transaction.
 
-    producer.py CONNINFO < messages
+    producer.py URL-OF-POSTGRESQL < messages
 
-Reads messages from standard input, one to a line, as {"id": ..., "customer": ...,
-"amount": ...}; a real one would get them from its broker and acknowledge each
-when handle() has returned. The tables are in schema.sql. Prints for each message
-whether it was processed or a duplicate.
+Reads messages from standard input, one to a line: id, customer, amount. A real
+program would get them from its broker and acknowledge each when handle() has
+returned. Prints for each message whether it was processed, a duplicate, or refused.
 """
 
-import json
 import sys
+import time
 
 import psycopg
 
-ENDPOINT = "orders"
-STREAM = "order-events"
+
+def main(url):
+    connection = None
+    for line in sys.stdin:
+        message = line.split()
+        result = None
+        while result is None:
+            try:
+                if connection is None:
+                    # A transaction pooler does not carry prepared statements over.
+                    connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+                result = handle(connection, *message)
+            except psycopg.Error as error:
+                result = after_error(error)
+                if connection is None or connection.closed:
+                    connection = None
+                    time.sleep(0.1)
+        print(message[0], result, flush=True)
 
 
-def main(conninfo):
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        for line in sys.stdin:
-            message = json.loads(line)
-            is_new = handle(connection, message)
-            print(message["id"], "processed" if is_new else "duplicate", flush=True)
-
-
-def handle(connection, message):
-    """Process a message, whatever happens at the same time; return False for a duplicate."""
-    while True:
-        try:
-            return try_to_handle(connection, message)
-        except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
-            continue  # another transaction was faster; nothing has happened
-        except psycopg.errors.UniqueViolation as error:
-            # Somebody has processed a copy of this message meanwhile: the next try will see it.
-            if error.diag.constraint_name != "outbox_record_claimed":
-                raise
-
-
-def try_to_handle(connection, message):
+def handle(connection, message_id, customer, amount):
     with connection.transaction():
         # The endpoint is an argument and not a SET: a pooler may give the session to others.
-        begin = connection.execute("SELECT outbox_begin(%s, endpoint => %s)", (message["id"], ENDPOINT))
-        (is_new,) = begin.fetchone()
+        (is_new,) = connection.execute("SELECT outbox_begin(%s, endpoint => 'orders')", (message_id,)).fetchone()
         if not is_new:
-            return False
-
+            return "duplicate"
+        connection.execute("INSERT INTO orders (customer, amount) VALUES (%s, %s::integer)", (customer, amount))
         connection.execute(
-            "INSERT INTO orders (customer, amount) VALUES (%s, %s)",
-            (message["customer"], message["amount"]),
-        )
-        event = {"customer": message["customer"], "amount": message["amount"]}
-        connection.execute(
-            "SELECT outbox_enqueue(%s, %s::jsonb, %s::jsonb)",
-            (STREAM, json.dumps(event), json.dumps({"type": "OrderPlaced"})),
+            "SELECT outbox_enqueue('order-events', jsonb_build_object('customer', %s::text, 'amount', %s::integer), %s::jsonb)",
+            (customer, amount, '{"type": "OrderPlaced"}'),
         )
         connection.execute("SELECT outbox_commit()")
-    return True
+    return "processed"
+
+
+def after_error(error):
+    """Return "refused" for a message that no retry will help, None to try again."""
+    if isinstance(error, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)):
+        return None  # another transaction was faster; nothing has happened
+    if error.diag.constraint_name == "outbox_record_claimed":
+        return None  # a copy was processed meanwhile: the next try is a duplicate
+    if isinstance(error, (psycopg.DataError, psycopg.IntegrityError)):
+        return "refused"  # poison: to be put where somebody will look at it
+    if isinstance(error, psycopg.OperationalError):
+        return None  # the connection was lost: with the same id it is safe to begin again
+    raise error
 
 
 if __name__ == "__main__":

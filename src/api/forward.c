@@ -32,6 +32,7 @@
 #include "src/api/operations.h"
 #include "src/api/trigger_plan.h"
 #include "src/compat.h"
+#include "src/log/headers.h"
 
 static void forward_row(ForwardPlan *plan, TupleTableSlot *row);
 static void forward_operations(ForwardPlan *plan, TupleTableSlot *row);
@@ -137,7 +138,7 @@ enqueue_checked(Message *message)
 	if (message->headers && JB_ROOT_COUNT(message->headers) == 0)
 		message->headers = NULL;
 	if (message->headers)
-		message->headers = argument_headers(message->headers);
+		message->headers = headers_check(message->headers);
 	enqueue_message(message);
 }
 

@@ -1,0 +1,90 @@
+#!/usr/bin/env php
+<?php
+/*
+ * Handles incoming messages: each becomes an order and an event, in one transaction.
+ *
+ *     producer.php URL-OF-POSTGRESQL < messages
+ *
+ * Reads messages from standard input, one to a line: id, customer, amount. A real
+ * program would get them from its broker and acknowledge each when handle() has
+ * returned. Prints for each message whether it was processed, a duplicate, or refused.
+ */
+
+function connect(string $url): PDO
+{
+    $part = parse_url($url);
+    $dsn = "pgsql:host={$part['host']};port={$part['port']};dbname=" . ltrim($part['path'], '/');
+    // A transaction pooler does not carry prepared statements over.
+    return new PDO($dsn, $part['user'], $part['pass'] ?? null, [PDO::PGSQL_ATTR_DISABLE_PREPARES => true]);
+}
+
+function handle(PDO $connection, string $id, string $customer, string $amount): string
+{
+    $connection->beginTransaction();
+    // The endpoint is an argument and not a SET: a pooler may give the session to others.
+    $is_new = run($connection, "SELECT outbox_begin(?, endpoint => 'orders')", $id)->fetchColumn();
+    if ($is_new) {
+        run($connection, 'INSERT INTO orders (customer, amount) VALUES (?, ?::integer)', $customer, $amount);
+        run(
+            $connection,
+            "SELECT outbox_enqueue('order-events', jsonb_build_object('customer', ?::text, 'amount', ?::integer), ?::jsonb)",
+            $customer,
+            $amount,
+            json_encode(['type' => 'OrderPlaced'])
+        );
+        run($connection, 'SELECT outbox_commit()');
+    }
+    $connection->commit();
+    return $is_new ? 'processed' : 'duplicate';
+}
+
+function run(PDO $connection, string $sql, string ...$values): PDOStatement
+{
+    $statement = $connection->prepare($sql);
+    $statement->execute($values);
+    return $statement;
+}
+
+/* Whether the connection is gone; then it is safe to begin again with the same id. */
+function is_lost(PDOException $error): bool
+{
+    return preg_match('/^(08|57P)/', $error->getCode()) || $error->getCode() === 'HY000' || is_int($error->getCode());
+}
+
+/* Returns "refused" for a message that no retry will help, null to try again. */
+function after_error(PDOException $error): ?string
+{
+    $state = $error->getCode();
+    if (is_lost($error) || $state === '40001' || $state === '40P01') {
+        return null; // another transaction was faster; nothing has happened
+    }
+    if (str_contains($error->getMessage(), 'outbox_record_claimed')
+        || str_contains($error->getMessage(), 'message has already been processed')) {
+        return null; // a copy was processed meanwhile: the next try is a duplicate
+    }
+    if (preg_match('/^2[23]/', $state)) {
+        return 'refused'; // poison: to be put where somebody will look at it
+    }
+    throw $error;
+}
+
+$connection = null;
+while (($line = fgets(STDIN)) !== false) {
+    $message = explode(' ', trim($line));
+    $result = null;
+    while ($result === null) {
+        try {
+            $connection ??= connect($argv[1]);
+            $result = handle($connection, ...$message);
+        } catch (PDOException $error) {
+            $result = after_error($error);
+            if (is_lost($error)) {
+                $connection = null;
+                usleep(100000);
+            } else {
+                $connection->rollBack();
+            }
+        }
+    }
+    echo "$message[0] $result\n";
+}
