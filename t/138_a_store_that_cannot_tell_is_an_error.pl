@@ -12,7 +12,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis);
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'");
 my $redis_store = Redis->new(tcp => 1);
 my $server = Outbox->create('store', init => { allows_streaming => 1 },
 	conf => "outbox.redis_url = 'redis://127.0.0.1:1'\nlisten_addresses = '127.0.0.1'");
@@ -125,6 +125,8 @@ $server->sql('BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transactio
 #
 # A store that hangs: the wait is limited, and can be cancelled earlier.
 #
+$node->set('outbox.command_timeout' => '1s');
+eventually { $node->sql('SHOW outbox.command_timeout') eq '1s' } 'from now on an answer is waited for one second';
 $redis_store->pause;
 use_store($good_redis);
 my $took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms/, 'a Redis that hangs'); };
