@@ -23,7 +23,7 @@ def steps(scale):
     scale = replace(scale, backlog=int(os.environ.get("BENCH_BACKLOG", scale.backlog)))
     for _ in range(scale.rounds):
         yield Step("beside a backlog", "no backlog", scale.seconds + 1, partial(alone, scale), say)
-        yield Step("beside a backlog", f"a backlog of {scale.backlog:,}", scale.seconds + 2 + scale.backlog / 70_000,
+        yield Step("beside a backlog", f"a backlog of {scale.backlog:,}", scale.seconds + 2 + scale.backlog / 150_000,
                    partial(beside_backlog, scale), say)
 
 

@@ -25,7 +25,7 @@ def steps(scale):
         yield Step("drain", "outbox, windows of about 50", 1 + small / SMALL * 0.012, partial(outbox, small, SMALL), say)
         for rival in (rivals.POLLED, rivals.PGQ, rivals.LOGICAL, *(() if scale is QUICK else (rivals.GRAPHILE, rivals.PG_BOSS))):
             messages = scale.drain // 30 if rival.slow else scale.drain
-            yield Step("drain", rival.title, 1 + messages / (2000 if rival.slow else 40_000), partial(backlog_of, rival, messages), say)
+            yield Step("drain", rival.title, 1 + messages / (4000 if rival.slow else 80_000), partial(backlog_of, rival, messages), say)
 
 
 def say(figures):

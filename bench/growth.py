@@ -75,7 +75,7 @@ THINGS = (
     Thing("messages pending", 10_000, grow_backlog, seconds=12, sends=False),
     Thing("destinations", 10, grow_destinations, "destinations.sql", quick=True),
     Thing("endpoints", 10, grow_endpoints, "endpoints.sql"),
-    Thing("clients", 1, grow_clients, quick=True),
+    Thing("clients", 1, grow_clients),
     Thing("databases", 1, grow_databases, seconds=25),
 )
 

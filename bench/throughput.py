@@ -18,7 +18,7 @@ from servers import cpu_of, cpu_of_machine, forget_streams, redis_pid, sql, stre
 from steps import QUICK, SMALLEST, Step
 
 # With synchronous_commit = on these tell nothing more.
-OFF_ONLY = (rivals.MANY, rivals.UNDISPATCHED, rivals.OUTBOX_BESIDE_OPEN, rivals.POLLED_BESIDE_OPEN, rivals.UNRELAYED)
+OFF_ONLY = (rivals.MANY, rivals.UNDISPATCHED, rivals.OUTBOX_BESIDE_OPEN, rivals.POLLED_BESIDE_OPEN, rivals.UNRELAYED, rivals.GRAPHILE, rivals.PG_BOSS)
 
 # What a quick run has no time for, and what it measures with synchronous_commit = on.
 NOT_QUICK = (rivals.STATEMENT, rivals.PIPELINED, rivals.MANY, rivals.UNRELAYED, rivals.OUTBOX_BESIDE_OPEN, rivals.POLLED_BESIDE_OPEN)

@@ -13,7 +13,7 @@ from steps import QUICK, Step
 def steps(scale):
     for _ in range(scale.rounds):
         for rival in (rivals.BUSINESS, rivals.OUTBOX, rivals.POLLED, *(() if scale is QUICK else (rivals.NSERVICEBUS, rivals.PGQ))):
-            yield Step("WAL", rival.title, scale.transactions / 2000 + 0.5, partial(measure, rival, scale.transactions), say)
+            yield Step("WAL", rival.title, scale.transactions / 4000 + 0.5, partial(measure, rival, scale.transactions), say)
 
 
 def say(figures):
