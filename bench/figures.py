@@ -1,11 +1,11 @@
 """Figures of several rounds: medians, their spread, and what may be concluded from them.
 
 A machine is faster in one minute than in the next, so what is compared was measured in
-the same round, and what counts is the median of the rounds' ratios. Where the ratios
-of the middle half of the rounds differ by more from each other than their median does from
-1, nothing is concluded, nor from fewer than three rounds.
+the same round, and what counts is the median of the rounds' ratios. The spread is that of the
+middle half of the rounds, of five rounds from the second to the fourth: so a single round in
+which the machine did something else does not count. Where the spread is larger than what the
+median differs from 1, nothing is concluded, nor from fewer than three rounds.
 """
-import math
 import statistics
 from dataclasses import dataclass
 
@@ -15,15 +15,15 @@ class Spread:
     median: float
     low: float
     high: float
-    middle: float   # from the first quartile to the third
+    rounds: int
 
     def conclusive(self):
-        return self.middle <= abs(self.median - 1)
+        return self.rounds > 2 and self.high - self.low <= abs(self.median - 1)
 
 
 def spread(values):
-    first, _, third = statistics.quantiles(values, method="inclusive") if len(values) > 2 else (0, 0, math.inf)
-    return Spread(statistics.median(values), min(values), max(values), third - first)
+    low, median, high = statistics.quantiles(values, method="inclusive") if len(values) > 2 else (min(values), statistics.median(values), max(values))
+    return Spread(median, low, high, len(values))
 
 
 def ratio(values, base):

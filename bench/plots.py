@@ -1,7 +1,7 @@
 """Plots of a run, drawn by gnuplot: plots.py RESULTS.JSON FOLDER
 
-Bars end at the median, the best at the top; the thin line is from the lowest round to the
-highest. The outbox's are darker.
+Bars end at the median, the best at the top; the thin line is the middle half of the
+rounds. The outbox's are darker.
 """
 import json
 import shutil

@@ -1,7 +1,7 @@
 """Tables and plots of a run, in Markdown: report.py RESULTS.JSON [PAGE.MD...]
 
 With pages, puts each of them into these: between <!-- bench: NAME --> and <!-- end -->.
-Each figure is the median of the rounds, with the lowest and the highest.
+Each figure is the median of the rounds, with the limits of the middle half of them.
 """
 import json
 import os
