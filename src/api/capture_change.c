@@ -56,7 +56,7 @@ static bool has_changed(const CapturePlan *plan, const TriggerData *call);
 static void write_body(CapturePlan *plan, const TriggerData *call, StringInfo body);
 static void write_row(const char *label, RowJson *json, TupleTableSlot *row, StringInfo body);
 static const char *op_of(TriggerEvent event);
-static void refuse_argument(const char *argument) pg_attribute_noreturn();
+pg_noreturn static void refuse_argument(const char *argument);
 
 PG_FUNCTION_INFO_V1(outbox_capture_change);
 

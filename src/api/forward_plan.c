@@ -20,6 +20,7 @@
 
 #include "src/api/forward.h"
 #include "src/api/trigger_plan.h"
+#include "src/compat.h"
 
 #define HEADER_PREFIX	"header."
 
@@ -67,7 +68,7 @@ static void read_argument(ForwardPlan *plan, Relation table, const char *argumen
 static void read_shape(ForwardPlan *plan, Relation table, const char *name);
 static void read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql, bool is_default);
 static void check_plan(const ForwardPlan *plan, const Trigger *trigger);
-static void refuse_argument(const char *argument) pg_attribute_noreturn();
+pg_noreturn static void refuse_argument(const char *argument);
 
 /* A TriggerPlanner. */
 void *

@@ -27,7 +27,7 @@ static bytea *bytes_of_array(const JsonbValue *array);
 static TimestampTz read_deliver_at(JsonbValue *options);
 static TimestampTz parse_moment(const char *moment);
 static TimestampTz parse_span(const char *span);
-static void refuse(const char *what) pg_attribute_noreturn();
+pg_noreturn static void refuse(const char *what);
 
 /*
  * Reads one of several operations into a message, whose headers are not checked
