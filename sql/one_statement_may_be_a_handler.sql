@@ -61,7 +61,8 @@ ROLLBACK;
 EXECUTE handler('handler-6', 6, 'Bob');
 EXECUTE handler('handler-6', 7, 'Bob');
 EXPLAIN (COSTS OFF) EXECUTE handler('handler-7', 7, 'Cid');
-EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE handler('handler-7', 7, 'Cid');
+-- What it costs is written down differently by each version of PostgreSQL.
+EXPLAIN (ANALYZE) EXECUTE handler('handler-7', 7, 'Cid') \g /dev/null
 SELECT id, customer FROM placed WHERE id > 5 ORDER BY id;
 
 -- A cursor evaluates all that comes before the first row at once.
