@@ -129,9 +129,17 @@ foreach ([ 'dispatcher', 1 ], [ 'postmaster', 50 ], [ 'dispatcher', 66 ])
 	my ($name, $pages) = @$_;
 	my $victim = $name eq 'dispatcher' ? $node->dispatcher : $node->{_pid};
 	my $killer = $node->session;
+	my $log = $node->log_position;
 
 	$killer->query_until(qr/waiting/, "\\echo waiting\nCALL kill_in_merge($victim, $pages);\n");
-	eval { $node->psql('postgres', 'CALL fill(6)') };
+
+	# On a busy machine a merge may be over before its size is noticed: then there is another one.
+	wait_until
+	{
+		eval { $node->psql('postgres', 'CALL fill(6)') };
+		$name eq 'postmaster' ? !$node->answers : $node->log_since($log) =~ /was terminated by signal 9/;
+	}
+	or die "the $name is not killed";
 	$killer->quit;
 	$node->start_after_kill if $name eq 'postmaster';
 	goes_on("$name killed at page $pages");
