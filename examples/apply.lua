@@ -25,7 +25,8 @@ local function read_event()
 	return fields.id and is_event and event
 end
 
-local event, result = read_event(), nil
+local event = read_event()
+local result
 if not event then
 	redis.call('XADD', KEYS[3], '*', 'entry', ARGV[2], unpack(ARGV, 3))
 	result = 'poison'

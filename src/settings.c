@@ -19,7 +19,6 @@
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
 
-char	   *outbox_headers;
 char	   *outbox_redis_url;
 char	   *outbox_redis_password_file;
 char	   *outbox_redis_sentinel_password_file;
@@ -47,6 +46,9 @@ int			outbox_replay_window;
 int			outbox_max_log_size;
 int			outbox_stream_maxlen;
 int			outbox_redis_data_loss;
+
+/* As it was set; headers.c has what was made of it. */
+static char *headers_setting;
 
 static const struct config_enum_entry concurrency_options[] = {
 	{"optimistic", CONCURRENCY_OPTIMISTIC, false},
@@ -154,7 +156,7 @@ define_callers_settings(void)
 	DefineCustomStringVariable("outbox.headers",
 							   "Sets headers that all messages are given which are enqueued or sent while it is in force.",
 							   "A JSON object, as the argument \"headers\" is. A header of the message itself counts instead of one of the same name here.",
-							   &outbox_headers, "",
+							   &headers_setting, "",
 							   PGC_USERSET, 0, headers_check_setting, headers_assign_setting, NULL);
 }
 
