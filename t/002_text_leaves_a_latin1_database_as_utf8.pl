@@ -37,6 +37,20 @@ is(($redis->bodies('json'))[0], qq({"name": "$utf8"}), 'json body');
 is(($redis->bodies('jsonb'))[0], qq({"name": "$utf8"}), 'jsonb body');
 is(($redis->bodies('bytea'))[0], "\x4d\xfc", 'a bytea body stays as it is');
 
+# Tables that send
+$node->sql(<<"END", 'western');
+CREATE TABLE captured ("$latin1" text);
+SELECT outbox_capture('captured', 'captured');
+INSERT INTO captured VALUES ('$latin1');
+CREATE TABLE forwarded ("$latin1" text);
+CREATE TRIGGER forward AFTER INSERT ON forwarded FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''forwarded''', 'body="$latin1"', 'header.$latin1="$latin1"');
+INSERT INTO forwarded VALUES ('$latin1');
+END
+eventually { $redis->count('forwarded') == 1 } 'rows of tables that send arrive';
+like(($redis->bodies('captured'))[0], qr/"after":\{"$utf8":"$utf8"\}/, 'a captured row');
+($entry) = $redis->entries('forwarded');
+is_deeply([ $entry->{body}, $entry->{headers} ], [ $utf8, { $utf8 => $utf8 } ], 'a forwarded row');
+
 is($node->sql("SELECT outbox_begin('in $latin1')", 'western'), 'f', 'the incoming message is recognised');
 is($node->sql("SET client_encoding = 'UTF8'; SELECT outbox_begin('in $utf8')", 'western'), 'f',
 	'... also by a client that talks UTF-8');
