@@ -27,6 +27,13 @@ ROLLBACK TO s;
 SELECT count(*) FROM sent;
 ROLLBACK;
 
+-- Headers of the transaction are also those of its changes.
+BEGIN;
+SET LOCAL outbox.headers = '{"trace": "4711"}';
+INSERT INTO orders VALUES (7, 'new', 1);
+SELECT headers FROM outbox_enqueued();
+ROLLBACK;
+
 -- The bodies are what to_json() makes of the rows.
 CREATE TYPE mood AS ENUM ('sad', 'happy');
 CREATE TYPE pair AS (a integer, b text);
