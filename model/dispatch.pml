@@ -1215,9 +1215,11 @@ inline check_published()
 	if
 	:: losses == LOSSES && flushes == FLUSHES ->
 		last = streams | waiting | KEPT;
-		/* What was returned is in another window, which outlives the tombstone. */
-		for (i : 1 .. returns) {
-			last = last | r_ids[i]
+		for (i : 1 .. M) {
+			if
+			:: returned_tx[i] != 0 -> last = last | BIT(i)
+			:: else
+			fi
 		}
 		for (i : 1 .. sent) {
 			assert((w_rows[i] & ~last) == 0)

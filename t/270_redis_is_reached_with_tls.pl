@@ -7,6 +7,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use Authority;
+use IPC::Run;
 use Impostor;
 use Outbox;
 use PostgreSQL::Test::Utils;
@@ -109,6 +110,36 @@ Authority::openssl('pkey', '-in', $ours->{key}, '-aes128', '-passout', 'pass:sw0
 chmod 0600, "$ours->{key}.locked";
 says('a key with a passphrase', qr/could not load the file of outbox.redis_tls_key_file: /, 'outbox.redis_tls_key_file' => "$ours->{key}.locked");
 arrives('the right key again', 'outbox.redis_tls_key_file' => $ours->{key});
+
+#
+# A server that changes its keys, and wants us to change ours, between two answers
+#
+my $session = $node->session;
+my $port = PostgreSQL::Test::Cluster::get_free_port();
+my ($in, $out) = ('', '');
+my $server = IPC::Run::start(
+	[ 'openssl', 's_server', '-accept', "127.0.0.1:$port", '-cert', $right->{cert}, '-key', $right->{key}, '-tls1_3', '-crlf', '-state' ],
+	'<', \$in, '>&', \$out);
+
+# Waits until it has printed something, then types this in.
+sub answer
+{
+	my ($heard, $text) = @_;
+
+	wait_until { $server->pump_nb; $out =~ s/$heard//s } or return 0;
+	$in .= $text;
+	return wait_until { $server->pump_nb; $in eq '' };
+}
+
+answer(qr/.*ACCEPT/, '');
+$session->query_safe("SET outbox.redis_url = 'rediss://user:x\@127.0.0.1:$port'; SET outbox.command_timeout = '3min'");
+$session->query_until(qr/asked/, "\\echo asked\nSELECT outbox_send('d', 'x');\n");
+answer(qr/.*AUTH/, "K\n");
+answer(qr/.*write server key update/, "+OK\n");
+ok(answer(qr/read client key update.*XADD/s, "\$3\n1-1\n"), 'a server that changes its keys is understood, and understands us');
+is($session->query('SELECT 1'), "1-1\n1", '... also when it answers');
+$server->kill_kill;
+$session->quit;
 
 #
 # Servers of other kinds: a server in clear, one with TLS that is called in clear

@@ -15,7 +15,7 @@ my $source = getcwd();
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my $bin = "$folder/bin";
 my $postgres = "$folder/postgresql";
-my @tools = qw(cat chmod cut cp dirname df env find gcc grep head id make mkdir mktemp perl prove python3 readlink
+my @tools = qw(cat chmod cut cp dirname df env find gcc grep head id make mkdir mktemp openssl perl prove python3 readlink
   redis-check-rdb redis-cli redis-server rm rmdir sed setpriv sh sort sudo tail touch tr uname);
 
 # A path with these tools, except for some; tools that are given as text become scripts.
