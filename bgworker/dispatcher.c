@@ -74,6 +74,8 @@ static void pause_between_windows(void);
 static bool publish(void);
 static bool may_publish(void);
 static bool is_other_work_due(void);
+static bool open_meanwhile(void);
+static bool open_window(void);
 static bool propagate(void);
 static void publish_meanwhile(void);
 static void listen_for_commits(void);
@@ -168,7 +170,7 @@ set_up_dispatcher(Oid database)
 	requests_init(&position);
 	transaction_init(requests_attend_to_standby);
 	redis_session_init(requests_attend);
-	publisher_init(is_other_work_due);
+	publisher_init(is_other_work_due, open_meanwhile);
 	window_pace_init();
 	propagation_init(publish_meanwhile);
 }
@@ -269,7 +271,6 @@ static bool
 look_for_messages(void)
 {
 	bool		opened = false;
-	int64		before = position.opened.messages;
 
 	if (!(may_send() && position_is_caught_up(&position)) && clock_ms_until_next(last_look, outbox_poll_interval) > 0)
 		return false;
@@ -278,12 +279,19 @@ look_for_messages(void)
 	pause_between_windows();
 	if (position_is_caught_up(&position) && redis_session_is_open() && !destination_all_paused())
 		opened = due_messages_return();
-	if (position_open_window(&position))
-	{
-		window_pace_note(position.opened.messages - before);
-		opened = true;
-	}
-	return opened;
+	return open_window() || opened;
+}
+
+/* Opens a window if messages were committed. */
+static bool
+open_window(void)
+{
+	int64		before = position.opened.messages;
+
+	if (!position_open_window(&position))
+		return false;
+	window_pace_note(position.opened.messages - before);
+	return true;
 }
 
 /* Lets some time pass if the last window was opened only a moment ago. */
@@ -358,6 +366,23 @@ static bool
 is_other_work_due(void)
 {
 	return requests_have_new_settings() || requests_reload_is_due() || clock_now() >= turn_ends;
+}
+
+/*
+ * Called while the answer of a distant Redis is waited for: opens a window if
+ * messages were committed and the pause between windows is over. Messages that
+ * are due again are not returned meanwhile.
+ */
+static bool
+open_meanwhile(void)
+{
+	uint32		wakeups = pg_atomic_read_u32(&shared->wakeups);
+
+	if (wakeups == wakeups_seen || clock_now() - position.opened_at < window_pace_ms() * 1000)
+		return false;
+	wakeups_seen = wakeups;
+	last_look = clock_now();
+	return open_window();
 }
 
 /*

@@ -174,6 +174,17 @@ CREATE TRIGGER wrong AFTER INSERT ON outbox.endpoint FOR EACH ROW EXECUTE FUNCTI
 \echo :SQLSTATE
 SELECT count(*) FROM pg_trigger WHERE tgname = 'wrong';
 
+-- The rows of a foreign table are stored elsewhere.
+CREATE FOREIGN DATA WRAPPER regress_outbox_wrapper;
+CREATE SERVER elsewhere FOREIGN DATA WRAPPER regress_outbox_wrapper;
+CREATE FOREIGN TABLE distant (topic text, payload text) SERVER elsewhere;
+CREATE TRIGGER wrong AFTER INSERT ON distant FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'keep=false');
+\echo :SQLSTATE
+CREATE TRIGGER forward BEFORE INSERT ON distant FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'keep=false');
+SET client_min_messages = warning;
+DROP FOREIGN DATA WRAPPER regress_outbox_wrapper CASCADE;
+RESET client_min_messages;
+
 -- The rest is said at the row, whose statement fails.
 INSERT INTO messages VALUES (1, NULL, '{}');
 \echo :SQLSTATE

@@ -113,14 +113,33 @@ foreach my $place (1 .. 9)
 }
 unlike($node->log_since($log), qr/lost|FENCE/, 'the link never failed');
 
-# The way to Redis is long.
+# The way to Redis is long: messages do not wait for the answer to those before them.
 my $proxy = Proxy->new($redis);
 $node->set('outbox.batch_size' => 10, 'outbox.redis_url' => $proxy->url);
 $proxy->delay(200);
 open_windows(20, 20);
 send_them();
 cmp_ok($proxy->most_under_way, '>', 4, 'where Redis is far away, more than two batches are under way');
-is_in_order('... in order');
+foreach my $then ('NULL', 'pg_terminate_backend(dispatcher_pid)')
+{
+	my $half = $sent + 10;
+	$node->sql(<<"END");
+DO \$\$
+BEGIN
+	FOR i IN $sent + 1 .. $sent + 20 LOOP
+		PERFORM outbox_enqueue('d', i::text);
+		COMMIT;
+		PERFORM pg_sleep(0.02);
+		PERFORM $then FROM outbox.status WHERE i = $half;
+		COMMIT;
+	END LOOP;
+END \$\$;
+END
+	$sent += 20;
+	ok($node->wait_until_sent, 'messages that come one after the other');
+	cmp_ok($proxy->most_under_way, '>', 1, '... are on their way at the same time');
+}
+is_in_order('all are there in order, none twice, though the dispatcher ended amid them');
 
 # All of them come back.
 $redis->accept("bad$_") foreach 1 .. 9;

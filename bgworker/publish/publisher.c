@@ -28,6 +28,7 @@
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/suspects.h"
+#include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -36,6 +37,10 @@
 								 * there */
 #define MANY_BATCHES	16		/* where the way to Redis is long */
 #define BATCH_US		2000	/* as long as Redis needs for a batch, about */
+#define DISTANT_US		4000	/* with a longer round trip, windows are
+								 * opened while others are under way, */
+#define LOOK_US			1000	/* as soon as messages have come: they are
+								 * looked for at such intervals */
 #define LARGE_BYTES		(8 * 1024 * 1024)	/* no other batch is sent behind
 											 * those in flight if they have as
 											 * many */
@@ -60,6 +65,7 @@ typedef struct Delivery
 } Delivery;
 
 static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
+static bool (*open_next_window) (void);
 
 static void begin_delivery(Delivery *delivery);
 static void provide_arrays(Delivery *delivery);
@@ -68,6 +74,7 @@ static int	batches_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
 static bool provide_windows(const Delivery *delivery);
+static void open_meanwhile(void);
 static Progress end_delivery(Delivery *delivery);
 static void advance(const Delivery *delivery, int64 row, int64 settled);
 static void note_read(Delivery *delivery, int64 row);
@@ -83,11 +90,14 @@ static void count_sent(int n);
 /*
  * Prepares for use; called once, when the dispatcher starts.
  * `is_due` is called between two batches; it says whether other work is due.
+ * `open_window` opens another window if messages have come, and says whether it
+ * did.
  */
 void
-publisher_init(bool (*is_due) (void))
+publisher_init(bool (*is_due) (void), bool (*open_window) (void))
 {
 	is_other_work_due = is_due;
+	open_next_window = open_window;
 	batch_init();
 }
 
@@ -289,19 +299,38 @@ deliver(Delivery *delivery)
 }
 
 /*
- * Reads more windows if all others are under way, so that Redis is busy
- * meanwhile. Returns false if the extension is being dropped; the link is then
+ * Provides more windows if all others are under way: so Redis is busy while the
+ * next ones are read, and a message need not wait for the answer to those
+ * before it. Returns false if the extension is being dropped; the link is then
  * closed.
  */
 static bool
 provide_windows(const Delivery *delivery)
 {
-	if (delivery->in_flight == 0 || delivery->next < delivery->run->rows.n ||
-		!backlog_may_extend_run(delivery->position) || is_other_work_due() ||
-		backlog_extend_run(delivery->position))
+	if (delivery->in_flight == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
+		return true;
+	if (!backlog_may_extend_run(delivery->position))
+	{
+		open_meanwhile();
+		return true;
+	}
+	if (backlog_extend_run(delivery->position))
 		return true;
 	redis_session_give_up();
 	return false;
+}
+
+/* Opens the next window, which joins the run, if messages come before the answer of a distant Redis. */
+static void
+open_meanwhile(void)
+{
+	TimestampTz now = clock_now();
+	TimestampTz end = now + 2 * redis_session_round_trip();
+
+	if (redis_session_round_trip() < DISTANT_US)
+		return;
+	while (now < end && !redis_session_await(now + LOOK_US) && !open_next_window())
+		now = clock_now();
 }
 
 /*

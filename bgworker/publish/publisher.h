@@ -15,7 +15,7 @@ typedef enum Progress
 	PUBLISHED_ALL				/* windows that were at hand */
 } Progress;
 
-extern void publisher_init(bool (*is_due) (void));
+extern void publisher_init(bool (*is_due) (void), bool (*open_window) (void));
 extern bool publisher_makes_progress(void);
 extern Progress publisher_publish_next(Position *position);
 

@@ -194,6 +194,13 @@ redis_session_send(void)
 	return command_send(redis);
 }
 
+/* Waits for the verdict on a batch under way, but not longer than that. Returns false if the time is up. */
+bool
+redis_session_await(TimestampTz until)
+{
+	return redis_link_await(redis, until);
+}
+
 /*
  * Waits for the verdict on the oldest batch under way, which has `messages`
  * messages. Returns false if there is none; the link is then closed.

@@ -34,6 +34,7 @@ extern const char *redis_session_fence(void);
 extern int64 redis_session_round_trip(void);
 extern void redis_session_expect_fence(const char *value);
 extern bool redis_session_send(void);
+extern bool redis_session_await(TimestampTz until);
 extern bool redis_session_receive(Verdict *verdict, int messages);
 extern bool redis_session_receive_moved(void);
 

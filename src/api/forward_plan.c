@@ -67,7 +67,7 @@ static void check_trigger(const Trigger *trigger);
 static void read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_default);
 static void read_shape(ForwardPlan *plan, Relation table, const char *name);
 static void read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql, bool is_default);
-static void check_plan(const ForwardPlan *plan, const Trigger *trigger);
+static void check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger);
 pg_noreturn static void refuse_argument(const char *argument);
 
 /* A TriggerPlanner. */
@@ -88,7 +88,7 @@ forward_plan_make(Relation table, const Trigger *trigger, Oid *other)
 		if (!strchr(trigger->tgargs[i], '='))
 			read_shape(plan, table, trigger->tgargs[i]);
 	}
-	check_plan(plan, trigger);
+	check_plan(plan, table, trigger);
 	return plan;
 }
 
@@ -173,7 +173,7 @@ read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql
 
 /* Raises an error if something is missing. */
 static void
-check_plan(const ForwardPlan *plan, const Trigger *trigger)
+check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger)
 {
 	if (plan->operations == NULL && (plan->dest == NULL || plan->body == NULL))
 		ereport(ERROR,
@@ -190,6 +190,11 @@ check_plan(const ForwardPlan *plan, const Trigger *trigger)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("outbox_forward() before insert does not store the row"),
 				 errhint("Say so with the argument 'keep=false', or create the trigger after insert.")));
+	if (!TRIGGER_FOR_BEFORE(trigger->tgtype) && plan->keep && table->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("outbox_forward() cannot delete rows of foreign table \"%s\"", RelationGetRelationName(table)),
+				 errhint("Leave the argument keep out, or create the trigger before insert.")));
 }
 
 /* Raises an error about an argument that has no meaning, or is given twice. */

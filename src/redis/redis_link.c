@@ -303,6 +303,30 @@ redis_link_receive(RedisLink *link)
 	return NULL;
 }
 
+/*
+ * Waits until a reply begins to arrive or the link fails, sending meanwhile, but
+ * not longer than that. Returns false if the time is up.
+ */
+bool
+redis_link_await(RedisLink *link, TimestampTz until)
+{
+	while (link->reader && link->received == 0)
+	{
+		int			events = channel_read_event(&link->channel);
+
+		if (unsent_bytes(link) > 0)
+			events |= channel_write_event(&link->channel);
+		events = wait_for_socket(link, events, until);
+		if (events == 0)
+			return false;
+		if ((events & channel_write_event(&link->channel)) && !write_some(link))
+			break;
+		if (events & channel_read_event(&link->channel))
+			(void) read_some(link);
+	}
+	return true;
+}
+
 /* Returns the next reply if all of it has been read; NULL if it has not, or the link failed. */
 static redisReply *
 take_reply(RedisLink *link)

@@ -63,7 +63,7 @@ sub cut { my ($self, $text) = @_; return $self->order("cut $text"); }
 # Delivers each packet of a client as many milliseconds late.
 sub delay { my ($self, $ms) = @_; return $self->order("delay $ms"); }
 
-# How many runs of the script were on their way at once, at most, while there was a delay.
+# How many runs of the script were on their way at once, at most, since this was asked last.
 sub most_under_way { return $_[0]->order('most'); }
 
 # Lets packets pass unchanged from now on; what is held stays held.
@@ -143,7 +143,7 @@ sub obey
 	elsif ($verb eq 'opened') { $answer = @connections; }
 	elsif ($verb eq 'held') { $answer = grep { $_->{held} ne '' } @connections; }
 	elsif ($verb eq 'harmed') { $answer = $harmed; }
-	elsif ($verb eq 'most') { $answer = $most; }
+	elsif ($verb eq 'most') { ($answer, $most) = ($most, 0); }
 	else { ($trick, $text) = ($verb, $rest); }
 	print {$control} "$answer\n";
 	return 1;
