@@ -67,6 +67,23 @@ DELETE FROM large;
 SELECT length(body), body::json ->> 'op' AS op, length(body::json -> 'before' ->> 'big') AS before, length(body::json -> 'after' ->> 'big') AS after FROM sent;
 ROLLBACK;
 
+-- An UPDATE may leave a column as it was and yet store it in another form.
+CREATE TABLE grown (id integer PRIMARY KEY DEFERRABLE, n integer);
+INSERT INTO grown VALUES (1, 1), (2, 2);
+ALTER TABLE grown ADD COLUMN added text DEFAULT 'default';
+ALTER TABLE grown ADD COLUMN squeezed text;
+UPDATE grown SET squeezed = repeat('y', 5000);
+ALTER TABLE grown ALTER squeezed SET STORAGE EXTERNAL;
+SELECT outbox_capture('grown', 'grown');
+BEGIN;
+UPDATE grown SET n = n, squeezed = repeat('y', 5000);
+SELECT count(*) FROM sent;
+UPDATE grown SET added = 'changed' WHERE id = 2;
+-- A primary key may be deferrable.
+SELECT body::json -> 'key' AS key, body::json -> 'after' ->> 'added' AS added FROM sent;
+ROLLBACK;
+DROP TABLE grown;
+
 -- Some columns, some events, a condition, another key, without the row as it was.
 SELECT outbox_uncapture('orders');
 SELECT outbox_uncapture('orders');

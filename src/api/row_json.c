@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/sysattr.h"
+#include "catalog/pg_constraint.h"
 #include "catalog/pg_type.h"
 #include "common/jsonapi.h"
 #include "nodes/makefuncs.h"
@@ -68,11 +69,12 @@ row_json_make(Relation table, List *names)
 	return json;
 }
 
-/* Prepares to print the primary key of a table; returns NULL if it has none. */
+/* Prepares to print the primary key of a table, which may be deferrable; returns NULL if it has none. */
 RowJson *
 row_json_make_of_primary_key(Relation table)
 {
-	Bitmapset  *key = RelationGetIndexAttrBitmap(table, INDEX_ATTR_BITMAP_PRIMARY_KEY);
+	Oid			constraint;
+	Bitmapset  *key = get_primary_key_attnos(RelationGetRelid(table), true, &constraint);
 	RowJson    *json;
 	int			member = -1;
 
@@ -106,8 +108,9 @@ row_json_write(RowJson *json, TupleTableSlot *row, StringInfo out)
 }
 
 /*
- * Check whether two rows differ in any of the columns, by their bytes as they
- * are stored: a value out of line that an UPDATE has left alone is the same.
+ * Check whether two rows differ in any of the columns. A value out of line that
+ * an UPDATE has left alone is stored in the same place, and not fetched; one that
+ * is only stored in another form is the same, too.
  */
 bool
 row_json_differs(const RowJson *json, TupleTableSlot *before, TupleTableSlot *after)
@@ -122,7 +125,8 @@ row_json_differs(const RowJson *json, TupleTableSlot *before, TupleTableSlot *af
 		if (before->tts_isnull[at] != after->tts_isnull[at])
 			return true;
 		if (!before->tts_isnull[at] &&
-			!datumIsEqual(before->tts_values[at], after->tts_values[at], column->byval, column->length))
+			!datumIsEqual(before->tts_values[at], after->tts_values[at], column->byval, column->length) &&
+			!datum_image_eq(before->tts_values[at], after->tts_values[at], column->byval, column->length))
 			return true;
 	}
 	return false;
