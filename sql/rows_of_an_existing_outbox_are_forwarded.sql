@@ -42,6 +42,30 @@ SELECT dest FROM sent OFFSET 1;
 ROLLBACK;
 RESET search_path;
 
+-- So do an operator and a type.
+CREATE FUNCTION mine.louder(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1 || '!' || $2 $$;
+CREATE FUNCTION mine.softer(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1 || '.' || $2 $$;
+CREATE OPERATOR mine.&&& (FUNCTION = mine.louder, LEFTARG = text, RIGHTARG = text);
+CREATE DOMAIN mine.short AS text;
+CREATE TYPE mine.kind AS ENUM ('a');
+CREATE TABLE named (body text, kind text);
+CREATE TRIGGER forward AFTER INSERT ON named FOR EACH ROW
+	EXECUTE FUNCTION outbox_forward($$dest='d'$$, 'body=body OPERATOR(mine.&&&) body::mine.short', 'header.kind=kind::mine.kind');
+BEGIN;
+INSERT INTO named VALUES ('x', 'a');
+DROP OPERATOR mine.&&& (text, text);
+CREATE OPERATOR mine.&&& (FUNCTION = mine.softer, LEFTARG = text, RIGHTARG = text);
+INSERT INTO named VALUES ('y', 'a');
+DROP TYPE mine.kind;
+CREATE TYPE mine.kind AS ENUM ('b');
+INSERT INTO named VALUES ('z', 'b');
+SELECT body, headers FROM sent;
+ALTER DOMAIN mine.short ADD CHECK (length(VALUE) = 1);
+INSERT INTO named VALUES ('too long', 'b');
+\echo :SQLSTATE
+ROLLBACK;
+DROP TABLE named;
+
 -- Debezium
 CREATE TABLE outboxevent (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload jsonb);
 CREATE TRIGGER forward AFTER INSERT ON outboxevent FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium');
@@ -124,6 +148,55 @@ INSERT INTO gone VALUES (1, 'd', 'one', NULL), (1, 'd', 'two', NULL) RETURNING i
 SELECT count(*) FROM gone;
 SELECT body FROM sent;
 ROLLBACK;
+
+-- What is generated is not there before the row is stored.
+CREATE TABLE made (payload text, upper text GENERATED ALWAYS AS (upper(payload)) STORED);
+CREATE TRIGGER forward BEFORE INSERT ON made FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest='d'$$, 'body=upper', 'keep=false');
+\echo :SQLSTATE
+CREATE TRIGGER forward BEFORE INSERT ON made FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest='d'$$, 'body=payload', 'headers=to_jsonb(new)', 'keep=false');
+\echo :SQLSTATE
+CREATE TRIGGER forward BEFORE INSERT ON made FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest='d'$$, 'body=payload', 'header.x=upper', 'keep=false');
+\echo :SQLSTATE
+DROP TABLE made;
+
+-- Rows are not deleted where others refer to them, and where that would not be replicated.
+CREATE TABLE parent (id integer PRIMARY KEY, topic text);
+CREATE TRIGGER forward AFTER INSERT ON parent FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=id', 'keep=false');
+CREATE TABLE child (parent integer REFERENCES parent);
+CREATE FUNCTION give_birth() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO child VALUES (NEW.id); RETURN NULL; END $$;
+CREATE TRIGGER birth AFTER INSERT ON parent FOR EACH ROW EXECUTE FUNCTION give_birth();
+INSERT INTO parent VALUES (1, 'd');
+\echo :SQLSTATE
+SELECT count(*) AS parents, (SELECT count(*) FROM child) AS children FROM parent;
+CREATE OR REPLACE TRIGGER forward AFTER INSERT ON parent FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=id', 'keep=true');
+\echo :SQLSTATE
+DROP TABLE child, parent;
+DROP FUNCTION give_birth;
+CREATE TABLE published_rows (topic text);
+CREATE TRIGGER forward AFTER INSERT ON published_rows FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=topic', 'keep=false');
+SET client_min_messages = error; CREATE PUBLICATION regress_outbox FOR TABLE published_rows; RESET client_min_messages;
+INSERT INTO published_rows VALUES ('d');
+\echo :SQLSTATE
+SELECT count(*) FROM published_rows;
+ALTER PUBLICATION regress_outbox SET (publish = 'insert');
+BEGIN;
+INSERT INTO published_rows VALUES ('d');
+SELECT count(*) FROM published_rows;
+ROLLBACK;
+DROP PUBLICATION regress_outbox;
+DROP TABLE published_rows;
+
+-- A row that another trigger has locked is deleted all the same.
+CREATE TABLE locked (topic text);
+CREATE TRIGGER forward AFTER INSERT ON locked FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=topic', 'keep=false');
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM FROM locked FOR UPDATE; RETURN NULL; END $$;
+CREATE TRIGGER before_it AFTER INSERT ON locked FOR EACH ROW EXECUTE FUNCTION hold();
+BEGIN;
+INSERT INTO locked VALUES ('d');
+SELECT count(*) FROM locked;
+ROLLBACK;
+DROP TABLE locked;
+DROP FUNCTION hold;
 
 -- A partition sends what is inserted into its table.
 CREATE TABLE events (id integer, day date, payload text) PARTITION BY RANGE (day);

@@ -18,7 +18,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
-#include "executor/tuptable.h"
+#include "executor/executor.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
@@ -249,6 +249,7 @@ is_kept(const ForwardPlan *plan, TupleTableSlot *row)
 /*
  * Deletes a row that this transaction has just written, without firing triggers.
  * It may be gone, or have been updated, by a trigger that came before this one.
+ * Raises the error of DELETE if subscribers could not tell which row is deleted.
  */
 static void
 delete_row(Relation table, TupleTableSlot *row)
@@ -256,9 +257,10 @@ delete_row(Relation table, TupleTableSlot *row)
 	TupleTableSlot *found = table_slot_create(table, NULL);
 	TM_FailureData failure;
 
+	CheckCmdReplicaIdentity(table, CMD_DELETE);
 	CommandCounterIncrement();
 	if (table_tuple_fetch_row_version(table, &row->tts_tid, SnapshotSelf, found))
 		(void) table_tuple_delete(table, &found->tts_tid, GetCurrentCommandId(true), SnapshotAny, InvalidSnapshot,
-								  false, &failure, false);
+								  true, &failure, false);
 	ExecDropSingleTupleTableSlot(found);
 }

@@ -13,8 +13,10 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
@@ -64,10 +66,13 @@ static const Shape shapes[] = {
 };
 
 static void check_trigger(const Trigger *trigger);
+static RowValue **part_of(ForwardPlan *plan, const Part *part);
 static void read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_default);
 static void read_shape(ForwardPlan *plan, Relation table, const char *name);
 static void read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql, bool is_default);
 static void check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger);
+static void check_deletes(Relation table);
+static void check_value(RowValue *value, Relation table, const Trigger *trigger, Oid *other);
 pg_noreturn static void refuse_argument(const char *argument);
 
 /* A TriggerPlanner. */
@@ -89,6 +94,12 @@ forward_plan_make(Relation table, const Trigger *trigger, Oid *other)
 			read_shape(plan, table, trigger->tgargs[i]);
 	}
 	check_plan(plan, table, trigger);
+	if (plan->keep && TRIGGER_FOR_AFTER(trigger->tgtype))
+		check_deletes(table);
+	for (int i = 0; i < lengthof(parts); i++)
+		check_value(*part_of(plan, &parts[i]), table, trigger, other);
+	for (int i = 0; i < plan->nsingle; i++)
+		check_value(plan->singles[i], table, trigger, other);
 	return plan;
 }
 
@@ -106,6 +117,13 @@ check_trigger(const Trigger *trigger)
 						"outbox_forward")));
 }
 
+/* Returns where a plan has a part. */
+static RowValue **
+part_of(ForwardPlan *plan, const Part *part)
+{
+	return (RowValue **) ((char *) plan + part->offset);
+}
+
 /* Reads a part of the message and its expression; as a default only if it was not given. */
 static void
 read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_default)
@@ -120,7 +138,7 @@ read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_d
 	}
 	for (int i = 0; i < lengthof(parts); i++)
 	{
-		RowValue  **value = (RowValue **) ((char *) plan + parts[i].offset);
+		RowValue  **value = part_of(plan, &parts[i]);
 
 		if (strcmp(parts[i].name, name) != 0)
 			continue;
@@ -195,6 +213,44 @@ check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger)
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("outbox_forward() cannot delete rows of foreign table \"%s\"", RelationGetRelationName(table)),
 				 errhint("Leave the argument keep out, or create the trigger before insert.")));
+}
+
+/*
+ * Raises an error if rows of a table cannot be deleted as delete_row() does, without
+ * looking after foreign keys that refer to them.
+ */
+static void
+check_deletes(Relation table)
+{
+	TriggerDesc *triggers = table->trigdesc;
+
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		if (RI_FKey_trigger_type(triggers->triggers[i].tgfoid) == RI_TRIGGER_PK)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("outbox_forward() cannot delete rows of table \"%s\"", RelationGetRelationName(table)),
+					 errdetail("A foreign key refers to it."),
+					 errhint("Leave out the argument keep.")));
+	}
+}
+
+/*
+ * Raises an error if a value, which may be NULL, is not there when the trigger
+ * fires. Notes in *other if it depends on types.
+ */
+static void
+check_value(RowValue *value, Relation table, const Trigger *trigger, Oid *other)
+{
+	if (value == NULL)
+		return;
+	if (TRIGGER_FOR_BEFORE(trigger->tgtype) && row_value_is_generated(value, table))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("outbox_forward() before insert cannot send generated columns"),
+				 errdetail("They are computed later.")));
+	if (value->has_types)
+		*other = TypeRelationId;
 }
 
 /* Raises an error about an argument that has no meaning, or is given twice. */

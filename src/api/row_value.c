@@ -10,6 +10,8 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
+#include "access/transam.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "nodes/makefuncs.h"
@@ -30,6 +32,7 @@
 
 static Node *parse_expression(const char *sql);
 static Node *transform(Relation table, Node *expression, Oid type);
+static bool find_type(Node *node, void *context);
 static void name_position(void *arg);
 
 /*
@@ -51,6 +54,7 @@ row_value_make(Relation table, const char *sql, Oid type)
 	error_context_stack = &context;
 	expression = transform(table, parse_expression(sql), type);
 	error_context_stack = context.previous;
+	value->has_types = find_type(expression, NULL);
 	value->expression = expression_planner((Expr *) expression);
 	AtEOXact_GUC(false, nest_level);
 
@@ -76,6 +80,28 @@ row_value_get(const RowValue *value, TupleTableSlot *row, bool *isnull)
 	result = ExecEvalExpr(ExecInitExpr(value->expression, NULL), context, isnull);
 	FreeExprContext(context, true);
 	return result;
+}
+
+/* Check whether a value has stored generated columns, which a row has not before it is stored. */
+bool
+row_value_is_generated(const RowValue *value, Relation table)
+{
+	TupleConstr *constraints = RelationGetDescr(table)->constr;
+	Bitmapset  *columns = NULL;
+	int			member = -1;
+
+	if (constraints == NULL || !constraints->has_generated_stored)
+		return false;
+	pull_varattnos((Node *) value->expression, 1, &columns);
+	while ((member = bms_next_member(columns, member)) >= 0)
+	{
+		AttrNumber	number = member + FirstLowInvalidHeapAttributeNumber;
+
+		if (number == 0 ||		/* the whole row */
+			(number > 0 && TupleDescAttr(RelationGetDescr(table), number - 1)->attgenerated == ATTRIBUTE_GENERATED_STORED))
+			return true;
+	}
+	return false;
 }
 
 /* Returns the value as it is printed, or NULL. */
@@ -136,6 +162,17 @@ transform(Relation table, Node *expression, Oid type)
 	assign_expr_collations(state, result);
 	free_parsestate(state);
 	return compat_expand_generated(result, table);
+}
+
+/* A tree walker: check whether a type is used that can be dropped or altered. */
+static bool
+find_type(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (!IsA(node, List) && !IsA(node, Var) && exprType(node) >= FirstNormalObjectId)
+		return true;
+	return expression_tree_walker(node, find_type, context);
 }
 
 /* An error context callback: the position of an error is not one in the statement of the caller. */

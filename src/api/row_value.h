@@ -15,11 +15,13 @@ typedef struct RowValue
 	Expr	   *expression;
 	AttrNumber	column;			/* if it is nothing but a column; else 0 */
 	Oid			type;			/* of a domain, its base type */
+	bool		has_types;		/* whether it depends on types that are not built in */
 	FmgrInfo	output;
 } RowValue;
 
 extern RowValue *row_value_make(Relation table, const char *sql, Oid type);
 extern Datum row_value_get(const RowValue *value, TupleTableSlot *row, bool *isnull);
+extern bool row_value_is_generated(const RowValue *value, Relation table);
 extern text *row_value_text(RowValue *value, TupleTableSlot *row);
 
 #endif							/* OUTBOX_ROW_VALUE_H */

@@ -5,8 +5,8 @@
  * Called by these trigger functions for each row. To read the arguments of a
  * trigger takes longer than to write a message, and PostgreSQL keeps nothing of
  * a trigger function from one statement to the next; so each session keeps a
- * plan for each trigger. A plan ends when its table changes, or any function or
- * schema, which it may name.
+ * plan for each trigger. A plan ends when its table changes, or any function,
+ * operator, cast or schema, which it may name; or any type, if it names one.
  *
  * A plan may be replaced while it is in use, by a trigger that fires within an
  * expression of the plan. So its memory is freed no earlier than at the end of
@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "catalog/namespace.h"
+#include "catalog/pg_type.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -29,11 +30,14 @@ typedef struct Remembered
 {
 	Oid			trigger;		/* key */
 	Oid			table;
-	Oid			other;			/* a second table, or InvalidOid */
+	Oid			other;			/* a second table, pg_type for all types, or InvalidOid */
 	bool		valid;
 	MemoryContext memory;
 	void	   *plan;
 } Remembered;
+
+/* What a plan may name. */
+static const int catalogs[] = {PROCOID, OPEROID, CASTSOURCETARGET, NAMESPACEOID, TYPEOID};
 
 static HTAB *plans;
 static uint64 changes;			/* how often a catalog has changed */
@@ -97,10 +101,10 @@ start_remembering(void)
 {
 	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Remembered)};
 
-	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(PROCOID, catalog_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(NAMESPACEOID, catalog_changed, (Datum) 0);
 	plans = hash_create("outbox trigger plans", 16, &control, HASH_ELEM | HASH_BLOBS);
+	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	for (int i = 0; i < lengthof(catalogs); i++)
+		CacheRegisterSyscacheCallback(catalogs[i], catalog_changed, (Datum) 0);
 }
 
 /* Forgets all plans that are not valid any more; their triggers may be gone. */
@@ -173,9 +177,12 @@ relation_changed(Datum arg, Oid relation)
 	}
 }
 
-/* A syscache callback: functions and schemas are looked up by name. */
+/*
+ * A syscache callback. Every new table has a type of its own, so that only plans
+ * that name types end with a change of any type.
+ */
 static void
 catalog_changed(Datum arg, int cache, uint32 hash)
 {
-	relation_changed(arg, InvalidOid);
+	relation_changed(arg, cache == TYPEOID ? TypeRelationId : InvalidOid);
 }

@@ -11,7 +11,7 @@
 /*
  * Makes the plan of a trigger in the current memory context, or raises an error that says
  * what is wrong with its arguments. May set *other to a second table that the plan depends
- * on.
+ * on; pg_type stands for all types.
  */
 typedef void *(*TriggerPlanner) (Relation table, const Trigger *trigger, Oid *other);
 
