@@ -273,9 +273,16 @@ INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x"}]');
 \echo :SQLSTATE
 INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x", "Message": [256], "Options": {"Destination": "d"}}]');
 \echo :SQLSTATE
+INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x", "Headers": ["y"], "Options": {"Destination": "d"}}]');
+\echo :SQLSTATE
 ALTER TABLE messages RENAME payload TO contents;
 INSERT INTO messages VALUES (1, 'd', '{}');
 \echo :SQLSTATE
+-- Such an error leaves nothing behind.
+BEGIN;
+DO $$ BEGIN FOR n IN 1..100 LOOP BEGIN INSERT INTO messages VALUES (1, 'd', '{}'); EXCEPTION WHEN undefined_column THEN NULL; END; END LOOP; END $$;
+SELECT count(*) < 50 AS few FROM pg_backend_memory_contexts WHERE name = 'outbox trigger plan';
+ROLLBACK;
 ALTER TABLE messages RENAME contents TO payload;
 BEGIN;
 INSERT INTO messages VALUES (1, 'd', '{}');

@@ -49,7 +49,9 @@ operation_read(Jsonb *operations, int position, Message *message)
 		message->dest = text_member(options, "EventType");
 	message->message_id = text_member(operation, "MessageId");
 	headers = member(operation, "Headers");
-	message->headers = headers && headers->type == jbvBinary ? JsonbValueToJsonb(headers) : NULL;
+	if (headers && (headers->type != jbvBinary || !JsonContainerIsObject(headers->val.binary.data)))
+		refuse("The headers of an operation must be an object.");
+	message->headers = headers ? JsonbValueToJsonb(headers) : NULL;
 	message->body = read_body(operation);
 	message->deliver_at = read_deliver_at(options);
 }

@@ -132,13 +132,13 @@ forget(Remembered *remembered)
 
 /*
  * Makes a plan, and remembers it unless something has changed meanwhile. Its
- * memory is that of the transaction until it is complete. An expression may
+ * memory is that of the caller until it is complete, so that an error frees it. An expression may
  * have called a function that has made the same plan.
  */
 static void *
 make_plan(const TriggerData *call, TriggerPlanner make)
 {
-	MemoryContext memory = AllocSetContextCreate(TopTransactionContext, "outbox trigger plan", ALLOCSET_SMALL_SIZES);
+	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "outbox trigger plan", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
 	uint64		changes_before = changes;
 	Oid			other = InvalidOid;
@@ -147,6 +147,7 @@ make_plan(const TriggerData *call, TriggerPlanner make)
 	bool		found;
 
 	MemoryContextSwitchTo(caller);
+	MemoryContextSetParent(memory, TopTransactionContext);
 	if (changes != changes_before)
 		return plan;
 	remembered = hash_search(plans, &call->tg_trigger->tgoid, HASH_ENTER, &found);
