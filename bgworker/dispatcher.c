@@ -18,15 +18,13 @@
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
+#include "bgworker/dispatcher_start.h"
 #include "bgworker/housekeeping.h"
-#include "bgworker/instance.h"
 #include "bgworker/process.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
-#include "bgworker/publish/copied_messages.h"
 #include "bgworker/publish/position.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
@@ -38,13 +36,9 @@
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
-#include "src/log/deferred.h"
-#include "src/log/log.h"
-#include "src/log/message_id.h"
 #include "src/problem.h"
 #include "src/settings.h"
 #include "src/shared.h"
-#include "src/unique_id.h"
 
 #define TURN_MS				100 /* of sending, until other work has its turn */
 #define TURN_ROUND_TRIPS	4	/* are added: at its end, one is waited for */
@@ -52,7 +46,6 @@
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
 
 static DatabaseShared *shared;
-static Instance instance;
 static Position position;
 static uint32 wakeups_seen;		/* before work was last looked for */
 static uint32 calls_seen;		/* likewise */
@@ -65,9 +58,6 @@ static bool stand_by(void);
 static void set_up_dispatcher(Oid database);
 static void register_dispatcher(void);
 static void deregister_dispatcher(int code, Datum arg);
-static void load_state(void);
-static void begin_at_start(void);
-static void load_instance(void);
 static bool may_send(void);
 static bool look_for_messages(void);
 static void pause_between_windows(void);
@@ -87,7 +77,7 @@ void
 outbox_dispatcher_main(Datum database)
 {
 	set_up_dispatcher(DatumGetObjectId(database));
-	load_state();
+	dispatcher_start_load(&position);
 
 	for (;;)
 	{
@@ -196,63 +186,6 @@ deregister_dispatcher(int code, Datum arg)
 	problem_hold(PROBLEM_NO_DISPATCHER, true);
 	ConditionVariableBroadcast(&shared->progress);
 	shared_wake_launcher();
-}
-
-/* Reads all state from the tables; ends the process if this database does not need a dispatcher. */
-static void
-load_state(void)
-{
-	KILL_POINT("dispatcher_registered");
-	begin_at_start();
-	rings_reload();
-	load_instance();
-
-	/*
-	 * Windows of our predecessor may be committed here but not on the
-	 * synchronous standby. Waiting for a newer commit waits for them, too.
-	 */
-	(void) transaction_execute("UPDATE outbox.instance SET database = database", 0, NULL, NULL, NULL);
-	KILL_POINT("start_written");
-	transaction_commit();
-	KILL_POINT("start_committed");
-
-	begin_at_start();
-	destination_load();
-	deferral_load();
-	message_id_note_used(Max(log_scan_highest_id(), deferred_highest_id()));
-	transaction_commit();
-	housekeeping_init();
-	report_state(DISPATCHER_IDLE);
-}
-
-/* Begins a transaction; waits while the extension is being dropped or altered. */
-static void
-begin_at_start(void)
-{
-	while (!transaction_begin("starting"))
-		requests_attend_to_refusal();
-}
-
-/*
- * Reads which instance this is. The copy of a database that still exists gets
- * an id of its own, and sends nothing of the original.
- */
-static void
-load_instance(void)
-{
-	instance_load(&instance);
-	position_load(&position, instance.first_window);
-	if (instance.is_copy)
-	{
-		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
-		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
-		copied_messages_skip_foreign(&position, &instance);
-		unique_id_random(&instance.id);
-		instance_become(&instance, position.first_window);
-		ereport(LOG, (errmsg("outbox: this database is a copy; pending messages are sent by its original")));
-	}
-	redis_session_set_instance(&instance);
-	propagation_set_instance(&instance);
 }
 
 /* Check whether messages committed now could be sent at once. */

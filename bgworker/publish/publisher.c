@@ -25,6 +25,7 @@
 #include "bgworker/defer/tally.h"
 #include "bgworker/publish/backlog.h"
 #include "bgworker/publish/batch.h"
+#include "bgworker/publish/flight.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/suspects.h"
@@ -35,7 +36,6 @@
 
 #define FEW_BATCHES		2		/* in flight: one is run, the next one is
 								 * there */
-#define MANY_BATCHES	16		/* where the way to Redis is long */
 #define BATCH_US		2000	/* as long as Redis needs for a batch, about */
 #define DISTANT_US		4000	/* with a longer round trip, windows are
 								 * opened while others are under way, */
@@ -58,17 +58,13 @@ typedef struct Delivery
 	WindowPlace tried;			/* last message of the batch sent last; its
 								 * window is 0 if none was */
 	bool		refused;		/* a message of the previous batch was refused */
-	int			in_flight;
-	size_t		bytes;			/* of these */
-	Batch		batches[MANY_BATCHES];	/* oldest first */
-	int64	   *rows_refused;	/* room for those of one batch */
+	Flight		flight;
 } Delivery;
 
 static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
 static bool (*open_next_window) (void);
 
 static void begin_delivery(Delivery *delivery);
-static void provide_arrays(Delivery *delivery);
 static bool next_is_suspect(const Delivery *delivery);
 static int	batches_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
@@ -81,7 +77,6 @@ static void note_read(Delivery *delivery, int64 row);
 static bool defer_culprit(const Delivery *delivery);
 static bool send_batch(Delivery *delivery);
 static bool follow_verdict(Delivery *delivery);
-static void remove_oldest(Delivery *delivery);
 static bool defer_refused(Delivery *delivery, const Verdict *verdict);
 static bool drain_behind(Delivery *delivery);
 static bool defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error);
@@ -158,7 +153,7 @@ begin_delivery(Delivery *delivery)
 	delivery->next = run_first_after(delivery->run, (WindowPlace) {position->sent + 1, position->resume_after});
 	delivery->fresh = run_first_after(delivery->run, position->touched);
 	delivery->batch_size = outbox_batch_size;
-	provide_arrays(delivery);
+	flight_begin(&delivery->flight, delivery->batch_size);
 }
 
 /* Notes how far all is sent, when nothing is in flight, and moves the fence there if it lags behind. */
@@ -218,31 +213,6 @@ note_read(Delivery *delivery, int64 row)
 		delivery->position->touched = read;
 }
 
-/*
- * Gives all batches arrays that a full batch fits in; they are kept for the
- * next window.
- */
-static void
-provide_arrays(Delivery *delivery)
-{
-	static int64 *room;
-	static int	size;
-
-	if (size != delivery->batch_size)
-	{
-		size = delivery->batch_size;
-		if (room)
-			pfree(room);
-		room = MemoryContextAlloc(TopMemoryContext, (MANY_BATCHES + 1) * size * sizeof(int64));
-	}
-	for (int i = 0; i < MANY_BATCHES; i++)
-	{
-		delivery->batches[i].rows = room + i * size;
-		delivery->batches[i].reach = size;
-	}
-	delivery->rows_refused = room + MANY_BATCHES * size;
-}
-
 /* Check whether the link may have failed because of the next message. */
 static bool
 next_is_suspect(const Delivery *delivery)
@@ -260,11 +230,11 @@ next_is_suspect(const Delivery *delivery)
 static int
 batches_allowed(const Delivery *delivery)
 {
-	if (next_is_suspect(delivery) || delivery->refused || delivery->bytes >= LARGE_BYTES)
+	if (next_is_suspect(delivery) || delivery->refused || delivery->flight.bytes >= LARGE_BYTES)
 		return 1;
 	if (suspects_have_strikes())
 		return FEW_BATCHES;		/* so that few messages become suspects */
-	return Min(FEW_BATCHES + redis_session_round_trip() / BATCH_US, MANY_BATCHES);
+	return Min(FEW_BATCHES + redis_session_round_trip() / BATCH_US, FLIGHT_BATCHES);
 }
 
 /*
@@ -275,7 +245,7 @@ static bool
 may_send_another(const Delivery *delivery)
 {
 	return delivery->next < delivery->run->rows.n &&
-		delivery->in_flight < batches_allowed(delivery) &&
+		delivery->flight.n < batches_allowed(delivery) &&
 		!(delivery->begun && is_other_work_due());
 }
 
@@ -292,9 +262,9 @@ deliver(Delivery *delivery)
 		}
 		if (!provide_windows(delivery))
 			return false;
-		if (delivery->in_flight > 0 && !may_send_another(delivery) && !follow_verdict(delivery))
+		if (delivery->flight.n > 0 && !may_send_another(delivery) && !follow_verdict(delivery))
 			return false;
-	} while (delivery->in_flight > 0 || may_send_another(delivery));
+	} while (delivery->flight.n > 0 || may_send_another(delivery));
 	return true;
 }
 
@@ -307,7 +277,7 @@ deliver(Delivery *delivery)
 static bool
 provide_windows(const Delivery *delivery)
 {
-	if (delivery->in_flight == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
+	if (delivery->flight.n == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
 		return true;
 	if (!backlog_may_extend_run(delivery->position))
 	{
@@ -359,7 +329,7 @@ defer_culprit(const Delivery *delivery)
 static bool
 send_batch(Delivery *delivery)
 {
-	Batch	   *batch = &delivery->batches[delivery->in_flight];
+	Batch	   *batch = &delivery->flight.batches[delivery->flight.n];
 
 	delivery->begun = true;
 	batch->size = next_is_suspect(delivery) ? 1 : delivery->batch_size;
@@ -383,11 +353,10 @@ send_batch(Delivery *delivery)
 	if (!redis_session_send())
 		return false;
 	KILL_POINT("batch_sent");
-	if (delivery->in_flight == 1)
+	if (delivery->flight.n == 1)
 		KILL_POINT("second_batch_sent");
 	redis_session_expect_fence(batch->fence);
-	delivery->in_flight++;
-	delivery->bytes += batch->bytes;
+	flight_add(&delivery->flight);
 	return true;
 }
 
@@ -395,31 +364,19 @@ send_batch(Delivery *delivery)
 static bool
 follow_verdict(Delivery *delivery)
 {
-	Verdict		verdict = {.refused = delivery->rows_refused};
+	Verdict		verdict = {.refused = delivery->flight.rows_refused};
 
-	if (!redis_session_receive(&verdict, delivery->batches[0].n))
+	if (!redis_session_receive(&verdict, delivery->flight.batches[0].n))
 		return false;
 	count_sent(verdict.added);
 	suspects_note_progress();
 	delivery->refused = verdict.error[0] != '\0';
 	if (delivery->refused)
 		return defer_refused(delivery, &verdict);
-	advance(delivery, delivery->batches[0].next, delivery->batches[0].settled);
-	remove_oldest(delivery);
+	advance(delivery, delivery->flight.batches[0].next, delivery->flight.batches[0].settled);
+	flight_remove_oldest(&delivery->flight);
 	KILL_POINT("batch_done");
 	return true;
-}
-
-/* Removes the oldest batch, all of whose messages were added. */
-static void
-remove_oldest(Delivery *delivery)
-{
-	Batch		done = delivery->batches[0];
-
-	delivery->in_flight--;
-	delivery->bytes -= done.bytes;
-	memmove(&delivery->batches[0], &delivery->batches[1], sizeof(Batch) * delivery->in_flight);
-	delivery->batches[delivery->in_flight] = done;	/* its array is free */
 }
 
 /*
@@ -429,7 +386,7 @@ remove_oldest(Delivery *delivery)
 static bool
 defer_refused(Delivery *delivery, const Verdict *verdict)
 {
-	const Batch *batch = &delivery->batches[0];
+	const Batch *batch = &delivery->flight.batches[0];
 	char		fence[FENCE_BYTES];
 
 	KILL_POINT("refusal_read");
@@ -442,12 +399,11 @@ defer_refused(Delivery *delivery, const Verdict *verdict)
 	redis_session_expect_fence(fence);
 
 	for (int i = 0; i < verdict->nrefused; i++)
-		delivery->rows_refused[i] = batch->rows[verdict->refused[i]];
-	if (!defer_rows(delivery, delivery->rows_refused, verdict->nrefused, verdict->error))
+		delivery->flight.rows_refused[i] = batch->rows[verdict->refused[i]];
+	if (!defer_rows(delivery, delivery->flight.rows_refused, verdict->nrefused, verdict->error))
 		return false;
-	delivery->next = delivery->rows_refused[0] + 1;
-	delivery->in_flight = 0;
-	delivery->bytes = 0;
+	delivery->next = delivery->flight.rows_refused[0] + 1;
+	flight_clear(&delivery->flight);
 	return true;
 }
 
@@ -455,7 +411,7 @@ defer_refused(Delivery *delivery, const Verdict *verdict)
 static bool
 drain_behind(Delivery *delivery)
 {
-	for (int i = 1; i < delivery->in_flight; i++)
+	for (int i = 1; i < delivery->flight.n; i++)
 	{
 		if (!redis_session_receive_moved())
 			return false;

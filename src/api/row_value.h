@@ -15,7 +15,8 @@ typedef struct RowValue
 	Expr	   *expression;
 	AttrNumber	column;			/* if it is nothing but a column; else 0 */
 	Oid			type;			/* of a domain, its base type */
-	bool		has_types;		/* whether it depends on types that are not built in */
+	bool		has_types;		/* whether it depends on types that are not
+								 * built in */
 	FmgrInfo	output;
 } RowValue;
 

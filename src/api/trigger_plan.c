@@ -30,7 +30,8 @@ typedef struct Remembered
 {
 	Oid			trigger;		/* key */
 	Oid			table;
-	Oid			other;			/* a second table, pg_type for all types, or InvalidOid */
+	Oid			other;			/* a second table, pg_type for all types, or
+								 * InvalidOid */
 	bool		valid;
 	MemoryContext memory;
 	void	   *plan;

@@ -1,0 +1,93 @@
+/*
+ * dispatcher_start.c
+ *		What a dispatcher reads from the tables when it starts.
+ *
+ * Called by the dispatcher once, before it looks for messages. Redis is not
+ * asked here, and nothing is sent: where to resume is found out on each connect
+ * (publish/resume.c).
+ */
+#include "postgres.h"
+
+#include "bgworker/defer/deferral.h"
+#include "bgworker/defer/destination_settings.h"
+#include "bgworker/dispatcher_start.h"
+#include "bgworker/housekeeping.h"
+#include "bgworker/instance.h"
+#include "bgworker/propagate/propagation.h"
+#include "bgworker/publish/copied_messages.h"
+#include "bgworker/publish/redis_session.h"
+#include "bgworker/report.h"
+#include "bgworker/requests.h"
+#include "bgworker/transaction.h"
+#include "src/kill_point.h"
+#include "src/log/deferred.h"
+#include "src/log/log.h"
+#include "src/log/message_id.h"
+#include "src/ring/ring.h"
+#include "src/unique_id.h"
+
+static void begin_at_start(void);
+static void load_instance(Position *position);
+
+/*
+ * Reads all state from the tables, and sets the position to where the tables say
+ * that publishing got. Ends the process if this database does not need a
+ * dispatcher.
+ */
+void
+dispatcher_start_load(Position *position)
+{
+	KILL_POINT("dispatcher_registered");
+	begin_at_start();
+	rings_reload();
+	load_instance(position);
+
+	/*
+	 * Windows of our predecessor may be committed here but not on the
+	 * synchronous standby. Waiting for a newer commit waits for them, too.
+	 */
+	(void) transaction_execute("UPDATE outbox.instance SET database = database", 0, NULL, NULL, NULL);
+	KILL_POINT("start_written");
+	transaction_commit();
+	KILL_POINT("start_committed");
+
+	begin_at_start();
+	destination_load();
+	deferral_load();
+	message_id_note_used(Max(log_scan_highest_id(), deferred_highest_id()));
+	transaction_commit();
+	housekeeping_init();
+	report_state(DISPATCHER_IDLE);
+}
+
+/* Begins a transaction; waits while the extension is being dropped or altered. */
+static void
+begin_at_start(void)
+{
+	while (!transaction_begin("starting"))
+		requests_attend_to_refusal();
+}
+
+/*
+ * Reads which instance this is. The copy of a database that still exists gets
+ * an id of its own, and sends nothing of the original.
+ */
+static void
+load_instance(Position *position)
+{
+	static Instance instance;	/* others keep a pointer to it */
+
+	instance_load(&instance);
+	position_load(position, instance.first_window);
+	if (instance.is_copy)
+	{
+		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
+		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
+		copied_messages_skip_foreign(position, &instance);
+		unique_id_random(&instance.id);
+		instance_become(&instance, position->first_window);
+		ereport(LOG, (errmsg("outbox: this database is a copy; pending messages are sent by its original")));
+	}
+	redis_session_set_instance(&instance);
+	propagation_set_instance(&instance);
+}
