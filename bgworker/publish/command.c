@@ -20,6 +20,7 @@
 #include "src/limits.h"
 #include "src/log/entry.h"
 #include "src/redis/resp.h"
+#include "src/redis/send_buffer.h"
 #include "src/settings.h"
 
 #define HEADER_BYTES	16		/* before the arguments, for their number */
@@ -270,7 +271,7 @@ static void
 clear_command(Command *which)
 {
 	command = which;
-	redis_link_empty_buffer(&command->arguments);
+	send_buffer_empty(&command->arguments);
 	appendStringInfoSpaces(&command->arguments, HEADER_BYTES);
 	command->narguments = 0;
 }

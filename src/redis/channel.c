@@ -2,9 +2,9 @@
  * channel.c
  *		A connected socket, in clear or with TLS.
  *
- * Called by redis_link.c, which waits for its events. Nothing here waits or raises
- * an error: what cannot be done now returns 0, and what has failed returns -1 or
- * false, with the reason in channel->error.
+ * Called by channel_dial.c and redis_link.c, which wait for its events. Nothing here
+ * waits or raises an error: what cannot be done now returns 0, and what has failed
+ * returns -1 or false, with the reason in channel->error.
  */
 #include "postgres.h"
 

@@ -3,11 +3,11 @@
  *		One interruptible, deadline-bound connection to Redis.
  *
  * It knows sockets and replies, but neither logins nor messages. hiredis parses
- * what channel.c reads; the waiting is done here, on our latch and the socket
- * together, also during the handshake of TLS. Failure is a result here, never an error: the
- * text is in redis_link_error(), and says which server it is about. A link that
- * failed is closed and must be opened again; it is not known then what Redis has
- * done with what was sent.
+ * what channel.c reads; channel_dial.c waits until it is connected, and the waiting
+ * after that is done here, on our latch and the socket together. Failure is a result
+ * here, never an error: the text is in redis_link_error(), and says which server it
+ * is about. A link that failed is closed and must be opened again; it is not known
+ * then what Redis has done with what was sent.
  *
  * The other side is not trusted. So no reply takes more time than
  * outbox.command_timeout, even if it comes byte by byte, nor more memory than
@@ -25,17 +25,17 @@
 #include "src/compat.h"
 #include "src/foreign_text.h"
 #include "src/redis/channel.h"
+#include "src/redis/channel_dial.h"
 #include "src/redis/redis_link.h"
 #include "src/redis/resolver.h"
 #include "src/redis/resp.h"
+#include "src/redis/send_buffer.h"
 #include "src/redis/socket_wait.h"
 #include "src/settings.h"
 #include "src/wait_event.h"
 
 #define READ_BYTES		(16 * 1024) /* at a time; TLS has no larger records */
 #define TLS_ALERT		0x15	/* the first byte of one */
-#define KEPT_BUFFER		(4 * 1024 * 1024)	/* the memory of a larger one is
-											 * freed */
 #define SENT_BYTES		(16 * 1024) /* the time limit restarts when this many
 									 * were sent */
 
@@ -59,10 +59,8 @@ struct RedisLink
 };
 
 static redisReply *take_reply(RedisLink *link);
-static size_t unsent_bytes(const RedisLink *link);
-static bool open_channel(RedisLink *link, const char *address, int port, TimestampTz deadline);
-static bool await_connection(RedisLink *link, TimestampTz deadline);
-static bool shake_hands(RedisLink *link, const char *host, TimestampTz deadline);
+static bool open_reader(RedisLink *link);
+static bool note_dialed(RedisLink *link, bool connected);
 static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
 static void fail_to_read(RedisLink *link);
@@ -127,14 +125,8 @@ redis_link_dial(RedisLink *link, const char *host, int port, bool tls, Timestamp
 		redis_link_fail(link, "could not look up the host: %s", failure);
 		return false;
 	}
-	for (int i = 0; i < addresses.n; i++)
-	{
-		TimestampTz share = clock_share(deadline, addresses.n - i);
-
-		if (open_channel(link, addresses.text[i], port, share) && (!tls || shake_hands(link, host, share)))
-			return true;
-	}
-	return false;
+	return open_reader(link) &&
+		note_dialed(link, channel_dial(&link->channel, &addresses, port, tls ? host : NULL, deadline, link->attend));
 }
 
 /* Connects to a Unix-domain socket. Closes an open connection first. */
@@ -142,7 +134,7 @@ bool
 redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline)
 {
 	redis_link_close(link);
-	return open_channel(link, path, 0, deadline);
+	return open_reader(link) && note_dialed(link, channel_dial_path(&link->channel, path, deadline, link->attend));
 }
 
 /* Check whether there is a connection, as far as is known. */
@@ -163,7 +155,7 @@ redis_link_close(RedisLink *link)
 	link->has_answered = false;
 	link->received = 0;
 	link->limit = 0;
-	redis_link_empty_buffer(&link->out);
+	send_buffer_empty(&link->out);
 }
 
 /* Returns why the link failed last. Contains no password. */
@@ -224,33 +216,8 @@ redis_link_send(RedisLink *link, const char *data, size_t size)
 bool
 redis_link_send_buffer(RedisLink *link, StringInfo data)
 {
-	if (link->out.len > 0)
-		appendBinaryStringInfo(&link->out, data->data + data->cursor, data->len - data->cursor);
-	else
-	{
-		StringInfoData empty = link->out;
-
-		link->out = *data;
-		*data = empty;
-	}
-	redis_link_empty_buffer(data);
+	send_buffer_move(&link->out, data);
 	return write_some(link);
-}
-
-/* Empties a buffer in TopMemoryContext; if it has become large, its memory is freed. */
-void
-redis_link_empty_buffer(StringInfo buffer)
-{
-	if (buffer->maxlen > KEPT_BUFFER)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
-
-		pfree(buffer->data);
-		initStringInfo(buffer);
-		MemoryContextSwitchTo(caller);
-	}
-	else
-		resetStringInfo(buffer);
 }
 
 /*
@@ -265,7 +232,7 @@ redis_link_receive(RedisLink *link)
 {
 	TimestampTz begun = clock_now();
 	TimestampTz deadline = TimestampTzPlusMilliseconds(begun, outbox_command_timeout);
-	size_t		to_send = unsent_bytes(link);
+	size_t		to_send = send_buffer_unsent(&link->out);
 	bool		is_late = false;
 
 	while (link->reader)
@@ -283,7 +250,7 @@ redis_link_receive(RedisLink *link)
 		if (link->limit)
 			deadline = Min(deadline, link->limit);
 		events = channel_read_event(&link->channel);
-		if (unsent_bytes(link) > 0)
+		if (send_buffer_unsent(&link->out) > 0)
 			events |= channel_write_event(&link->channel);
 		events = wait_for_socket(link, events, deadline);
 
@@ -293,9 +260,9 @@ redis_link_receive(RedisLink *link)
 			break;
 		if ((events & channel_read_event(&link->channel)) && !read_some(link))
 			break;
-		if (to_send > 0 && (unsent_bytes(link) == 0 || to_send - unsent_bytes(link) >= SENT_BYTES))
+		if (to_send > 0 && (send_buffer_unsent(&link->out) == 0 || to_send - send_buffer_unsent(&link->out) >= SENT_BYTES))
 		{
-			to_send = unsent_bytes(link);
+			to_send = send_buffer_unsent(&link->out);
 			begun = clock_now();
 			deadline = TimestampTzPlusMilliseconds(begun, outbox_command_timeout);
 		}
@@ -314,7 +281,7 @@ redis_link_await(RedisLink *link, TimestampTz until)
 	{
 		int			events = channel_read_event(&link->channel);
 
-		if (unsent_bytes(link) > 0)
+		if (send_buffer_unsent(&link->out) > 0)
 			events |= channel_write_event(&link->channel);
 		events = wait_for_socket(link, events, until);
 		if (events == 0)
@@ -357,28 +324,14 @@ redis_link_call(RedisLink *link, int argc, const char **argv)
 void
 redis_link_wipe(RedisLink *link)
 {
-	if (unsent_bytes(link) == 0)
+	if (send_buffer_unsent(&link->out) == 0)
 		explicit_bzero(link->out.data, link->out.maxlen);
 }
 
-/* Returns how many bytes the socket has not taken yet. */
-static size_t
-unsent_bytes(const RedisLink *link)
-{
-	return link->out.len - link->out.cursor;
-}
-
-/* Connects a socket. If port is 0, the address is the path of a Unix-domain socket. */
+/* Makes the parser of replies; from now on the link is open. */
 static bool
-open_channel(RedisLink *link, const char *address, int port, TimestampTz deadline)
+open_reader(RedisLink *link)
 {
-	Channel    *channel = &link->channel;
-
-	if (!(port > 0 ? channel_open(channel, address, port) : channel_open_path(channel, address)))
-	{
-		redis_link_fail(link, "could not connect: %s", channel->error);
-		return false;
-	}
 	link->reader = redisReaderCreate();
 	if (link->reader == NULL)
 	{
@@ -386,50 +339,25 @@ open_channel(RedisLink *link, const char *address, int port, TimestampTz deadlin
 		return false;
 	}
 	resp_limit_replies(link->reader);
-	return await_connection(link, deadline);
+	return true;
 }
 
-/* Waits until a connect has succeeded or failed. */
+/* Notes why the channel could not connect, if it could not. */
 static bool
-await_connection(RedisLink *link, TimestampTz deadline)
+note_dialed(RedisLink *link, bool connected)
 {
-	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
-
-	if (wait_for_socket(link, WL_SOCKET_WRITEABLE, deadline) == 0)
-		redis_link_fail(link, "could not connect within %ld ms", ms);
-	else if (!channel_is_connected(&link->channel))
-		redis_link_fail(link, "could not connect: %s", link->channel.error);
-	return link->reader != NULL;
-}
-
-/* Begins TLS on a connection, and waits until the server has proved who it is. */
-static bool
-shake_hands(RedisLink *link, const char *host, TimestampTz deadline)
-{
-	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
-	int			done = channel_begin_tls(&link->channel, host) ? channel_handshake(&link->channel) : -1;
-
-	while (done == 0)
-	{
-		if (clock_now() >= deadline || wait_for_socket(link, channel_read_event(&link->channel), deadline) == 0)
-		{
-			redis_link_fail(link, "could not connect with TLS within %ld ms; the server may not speak it", ms);
-			return false;
-		}
-		done = channel_handshake(&link->channel);
-	}
-	if (done < 0)
-		redis_link_fail(link, "could not connect with TLS: %s", link->channel.error);
-	return done > 0;
+	if (!connected)
+		redis_link_fail(link, "%s", link->channel.error);
+	return connected;
 }
 
 /* Writes what the socket takes. Returns false if the link failed. */
 static bool
 write_some(RedisLink *link)
 {
-	while (link->reader && unsent_bytes(link) > 0)
+	while (link->reader && send_buffer_unsent(&link->out) > 0)
 	{
-		int			n = channel_write(&link->channel, link->out.data + link->out.cursor, unsent_bytes(link));
+		int			n = channel_write(&link->channel, link->out.data + link->out.cursor, send_buffer_unsent(&link->out));
 
 		if (n < 0)
 			redis_link_fail(link, "could not send: %s", link->channel.error);
@@ -438,7 +366,7 @@ write_some(RedisLink *link)
 		link->out.cursor += n;
 	}
 	if (link->reader)
-		redis_link_empty_buffer(&link->out);
+		send_buffer_empty(&link->out);
 	return link->reader != NULL;
 }
 

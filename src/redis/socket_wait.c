@@ -2,8 +2,8 @@
  * socket_wait.c
  *		Waits for a socket and the latch together, until a deadline.
  *
- * Called by redis_link.c and postgres_link.c. Waiting resets the latch: callers
- * must look for work again before they sleep on it.
+ * Called by channel_dial.c, redis_link.c and postgres_link.c. Waiting resets the
+ * latch: callers must look for work again before they sleep on it.
  */
 #include "postgres.h"
 

@@ -36,13 +36,8 @@
 
 #include "src/compat.h"
 #include "src/foreign_text.h"
+#include "src/redis/tls_failure.h"
 #include "src/settings.h"
-
-/* Alerts of a server that wants a certificate and got none. */
-#define ALERT_HANDSHAKE_FAILURE		40
-#define ALERT_BAD_CERTIFICATE		42
-#define ALERT_UNKNOWN_CA			48
-#define ALERT_CERTIFICATE_REQUIRED	116
 
 struct Tls
 {
@@ -68,10 +63,6 @@ static int	note_result(Tls *tls, int result, int *event);
 static void look_for_alert(Tls *tls);
 static void fail_with_file(Tls *tls, const char *setting);
 static void fail_with_code(Tls *tls, unsigned long code);
-static void fail_with_certificate(Tls *tls);
-static void fail_with_alert(Tls *tls, int alert, const char *reason);
-static void fail(Tls *tls, const char *format,...) pg_attribute_printf(2, 3);
-static const char *reason_of(unsigned long code);
 
 /* Returns why there is no TLS, as a sentence; NULL if there is. */
 const char *
@@ -99,7 +90,7 @@ tls_open(int socket, const char *host, char *error, size_t size)
 		SSL_CTX_free(context);
 		if (tls->ssl && expect_name(tls) && SSL_set_fd(tls->ssl, socket) == 1)
 			return tls;
-		fail(tls, "could not prepare TLS: %s", reason_of(ERR_get_error()));
+		tls_failure_note(tls->error, "could not prepare TLS: %s", tls_failure_reason(ERR_get_error()));
 	}
 	strlcpy(error, tls->error, size);
 	tls->is_broken = true;
@@ -213,7 +204,7 @@ make_context(Tls *tls)
 
 	if (context == NULL)
 	{
-		fail(tls, "could not prepare TLS: %s", reason_of(ERR_get_error()));
+		tls_failure_note(tls->error, "could not prepare TLS: %s", tls_failure_reason(ERR_get_error()));
 		return NULL;
 	}
 	SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
@@ -225,7 +216,7 @@ make_context(Tls *tls)
 		load_authorities(tls, context) && load_certificate(tls, context))
 		return context;
 	if (tls->error[0] == '\0')
-		fail(tls, "could not prepare TLS: %s", reason_of(ERR_get_error()));
+		tls_failure_note(tls->error, "could not prepare TLS: %s", tls_failure_reason(ERR_get_error()));
 	SSL_CTX_free(context);
 	return NULL;
 }
@@ -256,7 +247,7 @@ load_certificate(Tls *tls, SSL_CTX *context)
 	if (outbox_redis_tls_cert_file[0] == '\0' && outbox_redis_tls_key_file[0] == '\0')
 		return true;
 	if (outbox_redis_tls_cert_file[0] == '\0' || outbox_redis_tls_key_file[0] == '\0')
-		fail(tls, "only one of outbox.redis_tls_cert_file and outbox.redis_tls_key_file is set");
+		tls_failure_note(tls->error, "only one of outbox.redis_tls_cert_file and outbox.redis_tls_key_file is set");
 	else if (SSL_CTX_use_certificate_chain_file(context, outbox_redis_tls_cert_file) != 1)
 		fail_with_file(tls, "outbox.redis_tls_cert_file");
 	else if (check_key_file(tls, outbox_redis_tls_key_file))
@@ -278,14 +269,14 @@ check_key_file(Tls *tls, const char *file)
 	struct stat is;
 
 	if (stat(file, &is) != 0)
-		fail(tls, "could not open the file of outbox.redis_tls_key_file: %s", strerror(errno));
+		tls_failure_note(tls->error, "could not open the file of outbox.redis_tls_key_file: %s", strerror(errno));
 	else if (!S_ISREG(is.st_mode))
-		fail(tls, "the file of outbox.redis_tls_key_file is not a regular file");
+		tls_failure_note(tls->error, "the file of outbox.redis_tls_key_file is not a regular file");
 	else if (is.st_uid != geteuid() && is.st_uid != 0)
-		fail(tls, "the file of outbox.redis_tls_key_file must be owned by the database user or root");
+		tls_failure_note(tls->error, "the file of outbox.redis_tls_key_file must be owned by the database user or root");
 	else if ((is.st_uid == geteuid() && (is.st_mode & (S_IRWXG | S_IRWXO)) != 0) ||
 			 (is.st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) != 0)
-		fail(tls, "the file of outbox.redis_tls_key_file has group or world access");
+		tls_failure_note(tls->error, "the file of outbox.redis_tls_key_file has group or world access");
 	else
 		return true;
 	return false;
@@ -323,10 +314,10 @@ note_result(Tls *tls, int result, int *event)
 			fail_with_code(tls, ERR_get_error());
 			break;
 		case SSL_ERROR_SYSCALL:
-			fail(tls, "%s", failure != 0 ? strerror(failure) : "Server closed the connection");
+			tls_failure_note(tls->error, "%s", failure != 0 ? strerror(failure) : "Server closed the connection");
 			break;
 		default:
-			fail(tls, "Server closed the connection");
+			tls_failure_note(tls->error, "Server closed the connection");
 			break;
 	}
 	tls->is_broken = true;
@@ -350,7 +341,7 @@ look_for_alert(Tls *tls)
 static void
 fail_with_file(Tls *tls, const char *setting)
 {
-	fail(tls, "could not load the file of %s: %s", setting, reason_of(ERR_get_error()));
+	tls_failure_note(tls->error, "could not load the file of %s: %s", setting, tls_failure_reason(ERR_get_error()));
 	ERR_clear_error();
 }
 
@@ -358,72 +349,7 @@ fail_with_file(Tls *tls, const char *setting)
 static void
 fail_with_code(Tls *tls, unsigned long code)
 {
-	int			reason = ERR_GET_REASON(code);
-
-	if (ERR_GET_LIB(code) != ERR_LIB_SSL)
-		fail(tls, "TLS failed: %s", reason_of(code));
-	else if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED)
-		fail_with_certificate(tls);
-	else if (reason > SSL_AD_REASON_OFFSET)
-		fail_with_alert(tls, reason - SSL_AD_REASON_OFFSET, reason_of(code));
-	else if (!SSL_is_init_finished(tls->ssl) &&
-			 (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_PACKET_LENGTH_TOO_LONG))
-		fail(tls, "the server does not speak TLS: %s", reason_of(code));
-	else
-		fail(tls, "TLS failed: %s", reason_of(code));
-}
-
-/* Notes why we do not accept the server's certificate. */
-static void
-fail_with_certificate(Tls *tls)
-{
-	long		result = SSL_get_verify_result(tls->ssl);
-	const char *reason = X509_verify_cert_error_string(result);
-
-	if (result == X509_V_ERR_HOSTNAME_MISMATCH || result == X509_V_ERR_IP_ADDRESS_MISMATCH)
-		fail(tls, "the certificate of the server is not for \"%.128s\": %s", tls->host, reason);
-	else
-		fail(tls, "the certificate of the server is not accepted: %s", reason);
-}
-
-/* Notes why the server does not accept us. */
-static void
-fail_with_alert(Tls *tls, int alert, const char *reason)
-{
-	bool		concerns_certificate = alert == ALERT_CERTIFICATE_REQUIRED || alert == ALERT_HANDSHAKE_FAILURE ||
-		(alert >= ALERT_BAD_CERTIFICATE && alert <= ALERT_UNKNOWN_CA);
-
-	if (concerns_certificate && !tls->shows_certificate)
-		fail(tls, "the server refuses us, as one that wants a client certificate; outbox.redis_tls_cert_file is not set: %s", reason);
-	else if (concerns_certificate)
-		fail(tls, "the server does not accept the certificate of outbox.redis_tls_cert_file: %s", reason);
-	else
-		fail(tls, "the server refuses us: %s", reason);
-}
-
-/* Notes a reason. */
-static void
-fail(Tls *tls, const char *format,...)
-{
-	va_list		args;
-
-	va_start(args, format);
-	foreign_text_format(tls->error, sizeof(tls->error), format, args);
-	va_end(args);
-}
-
-/* Returns what an error of OpenSSL says. */
-static const char *
-reason_of(unsigned long code)
-{
-	const char *reason;
-
-	if (code == 0)
-		return "out of memory";
-	if (ERR_GET_LIB(code) == ERR_LIB_SYS)
-		return strerror(ERR_GET_REASON(code));
-	reason = ERR_reason_error_string(code);
-	return reason ? reason : "unknown error of OpenSSL";
+	tls_failure_note_code(tls->error, code, tls->ssl, tls->host, tls->shows_certificate);
 }
 
 #else							/* no OpenSSL, no TLS */
