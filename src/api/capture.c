@@ -11,6 +11,7 @@
 
 #include "access/table.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "utils/array.h"
@@ -79,7 +80,7 @@ outbox_uncapture(PG_FUNCTION_ARGS)
 {
 	Oid			oid = argument_relation(fcinfo);
 	Relation	table = table_open(oid, AccessShareLock);
-	TriggerDesc *triggers = table->trigdesc;
+	TriggerDesc *triggers = CopyTriggerDesc(table->trigdesc);	/* an invalidation frees the other */
 	List	   *names = NIL;
 	ListCell   *name;
 

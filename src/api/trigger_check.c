@@ -13,6 +13,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "commands/trigger.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
@@ -45,7 +46,7 @@ trigger_check(Oid table, const char *name)
 	Relation	relation = table_open(table, NoLock);
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "outbox trigger check", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
-	TriggerDesc *triggers = relation->trigdesc;
+	TriggerDesc *triggers = CopyTriggerDesc(relation->trigdesc);	/* an invalidation frees the other */
 
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
