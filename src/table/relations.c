@@ -26,6 +26,7 @@
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "commands/extension.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -232,6 +233,7 @@ resolve_names(Relations *relations)
 
 	do
 	{
+		CHECK_FOR_INTERRUPTS();
 		version = cache_version;
 		found = look_up_names(relations);
 	} while (version != cache_version);
