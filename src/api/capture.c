@@ -80,7 +80,8 @@ outbox_uncapture(PG_FUNCTION_ARGS)
 {
 	Oid			oid = argument_relation(fcinfo);
 	Relation	table = table_open(oid, AccessShareLock);
-	TriggerDesc *triggers = CopyTriggerDesc(table->trigdesc);	/* an invalidation frees the other */
+	TriggerDesc *triggers = CopyTriggerDesc(table->trigdesc);	/* an invalidation frees
+																 * the other */
 	List	   *names = NIL;
 	ListCell   *name;
 

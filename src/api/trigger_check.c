@@ -46,7 +46,8 @@ trigger_check(Oid table, const char *name)
 	Relation	relation = table_open(table, NoLock);
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "outbox trigger check", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
-	TriggerDesc *triggers = CopyTriggerDesc(relation->trigdesc);	/* an invalidation frees the other */
+	TriggerDesc *triggers = CopyTriggerDesc(relation->trigdesc);	/* an invalidation frees
+																	 * the other */
 
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
