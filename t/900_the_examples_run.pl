@@ -70,7 +70,7 @@ my $node = Outbox->create('main', redis => $redis, conf => "listen_addresses = '
 $node->sql(PostgreSQL::Test::Utils::slurp_file("$examples/schema.sql"));
 $node->sql(q{CREATE ROLE shop LOGIN; SELECT outbox_grant('shop'); GRANT INSERT ON orders TO shop});
 my $pooler = start_pooler();
-my $url = 'postgresql://shop@127.0.0.1:' . ($pooler // $node)->{port} . '/postgres?sslmode=disable';
+my $url = 'postgresql://shop@127.0.0.1:' . ($pooler ? $pooler->{port} : $node->port) . '/postgres?sslmode=disable';
 
 # A pgbouncer in transaction mode, if there is one.
 sub start_pooler

@@ -22,7 +22,7 @@ sub new
 sub ca { return "$_[0]->{folder}/ca.crt"; }
 sub key { return "$_[0]->{folder}/ca.key"; }
 
-# Issues a certificate for names as in a subjectAltName, valid for so many days (-1: it has
+# Issues a certificate for names as in a subjectAltName, valid for so many days (0: it has
 # expired). Returns what Redis->new takes as tls.
 sub issue
 {
