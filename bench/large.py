@@ -372,4 +372,5 @@ def main():
 
 
 if __name__ == "__main__":
+    multiprocessing.set_start_method("fork")  # as it was before Python 3.14: observers share what is open
     main()

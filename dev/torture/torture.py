@@ -297,4 +297,5 @@ def main(folder):
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
+    multiprocessing.set_start_method("fork")  # as it was before Python 3.14: clients share what is open
     sys.exit(main(sys.argv[1]))
