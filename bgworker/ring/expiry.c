@@ -4,8 +4,9 @@
  *
  * Called by cleanup_round.c and rotation.c. The time begins when everything in a
  * segment is published. Readers skip a segment that is retired; emptying.c
- * truncates it. Records in custom record tables expire elsewhere
- * (table_expiry.c).
+ * truncates it. Of an endpoint with a shorter retention, sessions do not count
+ * older records any more (record_ring.c). Records in custom record tables expire
+ * elsewhere (table_expiry.c).
  *
  * It must never retire a segment of the log that is not published as a whole.
  */
