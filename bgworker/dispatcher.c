@@ -28,6 +28,7 @@
 #include "bgworker/publish/position.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/window_opening.h"
 #include "bgworker/publish/window_pace.h"
 #include "bgworker/redis_state.h"
 #include "bgworker/report.h"
@@ -133,7 +134,7 @@ stand_by(void)
 	report_state(DISPATCHER_OFF);
 	problem_clear(PROBLEM_REDIS_DOWN);
 	problem_clear(PROBLEM_LEASE);
-	position_close_at_once(&position);
+	window_opening_closing_at_once(&position);
 	propagation_attend(&position);
 	return housekeeping_keep_rings(&position, false);
 }
@@ -221,7 +222,7 @@ open_window(void)
 {
 	int64		before = position.opened.messages;
 
-	if (!position_open_window(&position))
+	if (!window_opening_next(&position))
 		return false;
 	window_pace_note(position.opened.messages - before);
 	return true;
@@ -348,8 +349,10 @@ publish_meanwhile(void)
 	if (requests_have_new_settings() || !outbox_dispatch)
 		return;
 	wakeups_seen = pg_atomic_read_u32(&shared->wakeups);
-	requests_reload();
 	(void) look_for_messages();
+
+	/* As in dispatch(). */
+	requests_reload();
 	if (publish())
 		SetLatch(MyLatch);		/* there may be more */
 	propagation_attend(&position);

@@ -15,6 +15,7 @@
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/window_opening.h"
 #include "bgworker/redis_state.h"
 #include "bgworker/report.h"
 #include "bgworker/ring/cleanup_round.h"
@@ -122,7 +123,7 @@ housekeeping_ms_until_due(const Position *position)
 static void
 note_position(Position *position)
 {
-	if (position_close(position) && !redis_session_move_fence(position->opened.number, &position->opened.uuid))
+	if (window_opening_closing(position) && !redis_session_move_fence(position->opened.number, &position->opened.uuid))
 		redis_state_note_failure();
 	KILL_POINT("closing_fence_moved");
 }

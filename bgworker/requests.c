@@ -22,6 +22,7 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/process.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/window_opening.h"
 #include "bgworker/redis_state.h"
 #include "bgworker/requests.h"
 #include "bgworker/transaction.h"
@@ -168,7 +169,7 @@ stop_cleanly(void)
 
 	/* This does not wait, and must not be interrupted. */
 	HOLD_INTERRUPTS();
-	position_close_at_once(position);
+	window_opening_closing_at_once(position);
 	RESUME_INTERRUPTS();
 }
 

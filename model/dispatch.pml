@@ -659,7 +659,7 @@ end:
 }
 
 /*
- * position_append_window() takes its transaction id after the snapshot, so where the
+ * append_window() takes its transaction id after the snapshot, so where the
  * window survives no id below xmax is handed out again.
  */
 #ifdef WINDOW_HAS_NO_XID
@@ -829,8 +829,8 @@ inline forget_all()
 	now_xmax = 0; now_xip = 0; found_rows = 0; found_returns = 0
 }
 
-/* position_append_window() and the commit of its transaction. */
-inline position_append_window(xmax, xip, is_closing)
+/* append_window() and the commit of its transaction. */
+inline append_window(xmax, xip, is_closing)
 {
 	windows++;
 	assert(windows <= WINDOWS);
@@ -1259,7 +1259,7 @@ inline position_advance()
 	undone = 0; i = 0; k = 0
 }
 
-/* What position_next_rows() or position_open_window() adds to the run: window `number`. */
+/* What backlog_next_run() or window_opening_next() adds to the run: window `number`. */
 inline add_to_run(number)
 {
 	places(last, found_rows, found_returns);
@@ -1432,7 +1432,7 @@ look:	/* look_for_messages() */
 		:: else
 		fi;
 
-		/* position_open_window(): the snapshot, and what it shows */
+		/* window_opening_next(): the snapshot, and what it shows */
 		if
 		:: d_step {
 			take_snapshot();
@@ -1450,7 +1450,7 @@ look:	/* look_for_messages() */
 		fi;
 		if
 		:: d_step { opened_one ->		/* insert {number, uuid, S}; commit */
-			position_append_window(now_xmax, now_xip, false);
+			append_window(now_xmax, now_xip, false);
 #ifdef WINDOW_NOT_DURABLE
 			wal[wal_n] = WAL_WINDOW;
 			wal_n++;
@@ -1575,7 +1575,7 @@ publish:
 				collect(looked_xmax, looked_xip, now_xmax, now_xip);
 				i = 0 };
 			d_step {
-				position_append_window(now_xmax, now_xip, false);
+				append_window(now_xmax, now_xip, false);
 				flush();
 				now_xmax = 0; now_xip = 0;
 				add_to_run(opened) }
@@ -1653,7 +1653,7 @@ caught_up:
 		if
 		:: d_step { closes > 0 && w_published[windows] < published ->
 			closes--;
-			position_append_window(looked_xmax, looked_xip, true);
+			append_window(looked_xmax, looked_xip, true);
 			sent = windows;
 			published = windows;
 #ifdef WINDOW_HAS_NO_XID

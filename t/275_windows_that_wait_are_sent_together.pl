@@ -115,8 +115,8 @@ unlike($node->log_since($log), qr/lost|FENCE/, 'the link never failed');
 
 # The way to Redis is long: messages do not wait for the answer to those before them.
 my $proxy = Proxy->new($redis);
-$node->set('outbox.batch_size' => 10, 'outbox.redis_url' => $proxy->url);
 $proxy->delay(200);
+$node->set('outbox.batch_size' => 10, 'outbox.redis_url' => $proxy->url);
 open_windows(20, 20);
 send_them();
 cmp_ok($proxy->most_under_way, '>', 4, 'where Redis is far away, more than two batches are under way');
@@ -141,11 +141,25 @@ END
 }
 is_in_order('all are there in order, none twice, though the dispatcher ended amid them');
 
+# One more is refused, in a window that joins the run when the first ones are under way.
+$node->set('outbox.batch_size' => 500, 'outbox.redis_url' => $redis->url);
+$redis->refuse('bad10');
+open_windows(280, 1, "CASE WHEN i = $sent + 280 THEN 'bad10' ELSE 'd' END");
+$node->sql('SELECT outbox_resume()');
+eventually { $node->status('dead, windows') eq '10|0' } 'the last of many windows is refused';
+
 # All of them come back.
-$redis->accept("bad$_") foreach 1 .. 9;
+$redis->accept("bad$_") foreach 1 .. 10;
 $node->sql('SELECT outbox_retry()');
 eventually { $node->status('dead') == 0 } 'all that was refused is sent in the end';
 ok($node->wait_until_sent, '... for good');
-is(join(' ', map { $redis->count("bad$_") } 1 .. 9), join(' ', (1) x 9), '... once');
+is(join(' ', map { $redis->count("bad$_") } 1 .. 10), join(' ', (1) x 10), '... once');
+
+# So do all others, once more, when Redis has lost everything.
+$redis->command('FLUSHALL');
+eventually { $redis->count('d') == $sent - 10 } 'all is sent to a Redis that has lost everything';
+eventually { $redis->count('bad10') > 0 } '... also what had come back';
+ok($node->wait_until_sent, '... to the end');
+is(join(' ', map { $redis->count("bad$_") } 1 .. 10), join(' ', (1) x 10), '... once');
 
 done_testing();

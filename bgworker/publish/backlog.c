@@ -3,9 +3,9 @@
  *		Which windows are sent next, read from their tables.
  *
  * Called by publisher.c. The window that was opened last is at hand if all
- * before it are sent (position.c). All others are read here, with the rows of
- * their messages, and are made a run (run.c): the next one however large it is,
- * and those behind it while they have few messages, so that the batches in
+ * before it are sent (window_opening.c). All others are read here, with the rows
+ * of their messages, and are made a run (run.c): the next one however large it
+ * is, and those behind it while they have few messages, so that the batches in
  * flight keep Redis busy meanwhile.
  */
 #include "postgres.h"

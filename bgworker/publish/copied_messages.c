@@ -16,6 +16,7 @@
 
 #include "bgworker/heir.h"
 #include "bgworker/publish/copied_messages.h"
+#include "bgworker/publish/window_opening.h"
 #include "src/log/log.h"
 
 #define FIRST_SIZE	1024
@@ -51,7 +52,7 @@ copied_messages_skip_foreign(Position *position, const Instance *instance)
 
 	own.txs = palloc(own.size * sizeof(FullTransactionId));
 	log_scan(GetActiveSnapshot(), position->looked, now, note_own, &own);
-	position_append_empty(position, snapshot_value_without(now, own.txs, own.n));
+	window_opening_empty(position, snapshot_value_without(now, own.txs, own.n));
 	position->first_window = position->opened.number;
 	position_note_all_published(position);
 }

@@ -2,7 +2,7 @@
  * loss_note.c
  *		Notes what Redis has lost and is no longer in the log.
  *
- * Called by resume.c and position.c in an open transaction. A loss is kept in
+ * Called by resume.c and backlog.c in an open transaction. A loss is kept in
  * outbox.loss, and shown in outbox.problems, until it is acknowledged.
  */
 #include "postgres.h"

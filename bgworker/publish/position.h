@@ -42,10 +42,8 @@ typedef struct Position
 } Position;
 
 extern void position_load(Position *position, int64 first_window);
-extern bool position_open_window(Position *position);
-extern bool position_close(Position *position);
-extern void position_close_at_once(Position *position);
-extern void position_append_empty(Position *position, const SnapshotValue *snapshot);
+extern void position_note_opened(Position *position, const Window *window);
+extern void position_note_looked(Position *position, const SnapshotValue *snapshot);
 extern void position_note_published(Position *position);
 extern void position_note_all_published(Position *position);
 extern bool position_advance(Position *position, int64 row);

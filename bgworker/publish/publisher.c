@@ -31,6 +31,7 @@
 #include "bgworker/publish/suspects.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
+#include "src/record/durable.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -69,7 +70,7 @@ static bool next_is_suspect(const Delivery *delivery);
 static int	batches_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
-static bool provide_windows(const Delivery *delivery);
+static bool provide_windows(Delivery *delivery);
 static void open_meanwhile(void);
 static Progress end_delivery(Delivery *delivery);
 static void advance(const Delivery *delivery, int64 row, int64 settled);
@@ -275,7 +276,7 @@ deliver(Delivery *delivery)
  * closed.
  */
 static bool
-provide_windows(const Delivery *delivery)
+provide_windows(Delivery *delivery)
 {
 	if (delivery->flight.n == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
 		return true;
@@ -284,20 +285,32 @@ provide_windows(const Delivery *delivery)
 		open_meanwhile();
 		return true;
 	}
-	if (backlog_extend_run(delivery->position))
-		return true;
-	redis_session_give_up();
-	return false;
+	if (!backlog_extend_run(delivery->position))
+	{
+		redis_session_give_up();
+		return false;
+	}
+
+	/*
+	 * Some of these may have been read before, when the link had not failed
+	 * yet.
+	 */
+	delivery->fresh = run_first_after(delivery->run, delivery->position->touched);
+	return true;
 }
 
-/* Opens the next window, which joins the run, if messages come before the answer of a distant Redis. */
+/*
+ * Opens the next window, which joins the run, if messages come before the answer
+ * of a distant Redis. Where the commit of a window may have to wait for a standby,
+ * none is opened: the lease cannot be renewed while an answer is due.
+ */
 static void
 open_meanwhile(void)
 {
 	TimestampTz now = clock_now();
 	TimestampTz end = now + 2 * redis_session_round_trip();
 
-	if (redis_session_round_trip() < DISTANT_US)
+	if (redis_session_round_trip() < DISTANT_US || durable_has_standby())
 		return;
 	while (now < end && !redis_session_await(now + LOOK_US) && !open_next_window())
 		now = clock_now();

@@ -2,7 +2,7 @@
  * window_rows.c
  *		Keeps the places of the messages of windows: by window, and by id in each.
  *
- * Called by run.c and position.c for messages, and by receipts.c. Most
+ * Called by run.c and window_opening.c for messages, and by receipts.c. Most
  * windows are small. But a transaction may enqueue any number of messages, and
  * everything that was enqueued while dispatch was off is in one window. Memory
  * must stay bounded, so more than MEMORY_ROWS rows are sorted on disk:

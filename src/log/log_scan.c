@@ -2,7 +2,7 @@
  * log_scan.c
  *		Reads the messages and receipts of a window or of a transaction.
  *
- * Called by the dispatcher (bgworker/publish/position.c), and by functions and
+ * Called by the dispatcher (bgworker/publish/window_opening.c), and by functions and
  * views that show what is pending. Locks are released at once.
  *
  * Ids are not committed in order, so rows must not be read by "id greater than
