@@ -50,13 +50,13 @@ typedef struct Failure
 
 static MemoryContext page_context;	/* reset for each batch */
 
-static bool try_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, Failure *failure);
-static void make_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, int64 *row);
+static bool try_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, Failure *failure);
+static void make_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, int64 *row);
 static bool try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failure);
 static void defer_row(PageReader *page, const LogRow *row, const char *error);
 static bool defer_unreadable(Run *run, const Failure *failure);
 static bool defer_first(Batch *batch, Run *run, const Failure *failure);
-static bool take_row(PageReader *page, Run *run, int64 row, bool is_fresh, bool *taken);
+static bool take_row(PageReader *page, Run *run, int64 row, WindowPlace touched, bool *taken);
 static void enter_window(PageReader *page, Run *run, int64 row);
 static TupleTableSlot *fetch_message(PageReader *page, const LogRow *row);
 
@@ -70,13 +70,13 @@ batch_init(void)
 
 /*
  * Makes the batch of the run that begins with row `first` and builds on
- * `fence`. Rows from `fresh` on are looked at for the first time; some of those
- * before may have been deferred already. The batch may be empty. Returns false
+ * `fence`. Rows behind `touched` are looked at for the first time; some of those
+ * up to it may have been deferred already. The batch may be empty. Returns false
  * if the extension is being dropped.
  */
 bool
 batch_make(Batch *batch, const ScriptCall *call, Run *run,
-		   int64 first, int64 fresh, const char *fence)
+		   int64 first, WindowPlace touched, const char *fence)
 {
 	int64		end = run->rows.n;
 	Failure		failure;
@@ -87,7 +87,7 @@ batch_make(Batch *batch, const ScriptCall *call, Run *run,
 			return false;
 		strlcpy(batch->builds_on, fence, sizeof(batch->builds_on));
 		command_begin_page(call, fence);
-		if (try_page(batch, run, first, end, fresh, &failure))
+		if (try_page(batch, run, first, end, touched, &failure))
 			break;
 		if (!deferral_reload())
 			return false;
@@ -106,14 +106,14 @@ batch_make(Batch *batch, const ScriptCall *call, Run *run,
 
 /* Makes a page. Returns false if a message could not be taken; the transaction is then rolled back. */
 static bool
-try_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, Failure *failure)
+try_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, Failure *failure)
 {
 	MemoryContext caller = MemoryContextSwitchTo(page_context);
 	volatile bool made = true;
 
 	PG_TRY();
 	{
-		make_page(batch, run, first, end, fresh, &failure->row);
+		make_page(batch, run, first, end, touched, &failure->row);
 		MemoryContextSwitchTo(caller);
 	}
 	PG_CATCH();
@@ -128,7 +128,7 @@ try_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, Failure *f
 
 /* Adds rows to the batch until it is full. *row is the one being looked at. */
 static void
-make_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, int64 *row)
+make_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, int64 *row)
 {
 	PageReader	page = {0};
 
@@ -139,7 +139,7 @@ make_page(Batch *batch, Run *run, int64 first, int64 end, int64 fresh, int64 *ro
 	{
 		bool		taken;
 
-		if (!take_row(&page, run, *row, *row >= fresh, &taken))
+		if (!take_row(&page, run, *row, touched, &taken))
 			break;
 		if (taken)
 			batch->rows[batch->n++] = *row;
@@ -280,7 +280,7 @@ defer_first(Batch *batch, Run *run, const Failure *failure)
  * to be sent together with others; the batch ends before it.
  */
 static bool
-take_row(PageReader *page, Run *run, int64 row, bool is_fresh, bool *taken)
+take_row(PageReader *page, Run *run, int64 row, WindowPlace touched, bool *taken)
 {
 	const LogRow *place = run_row(run, row);
 	TupleTableSlot *found = fetch_message(page, place);
@@ -289,7 +289,7 @@ take_row(PageReader *page, Run *run, int64 row, bool is_fresh, bool *taken)
 
 	*taken = false;
 	log_row_envelope(found, &message);
-	if (!is_fresh && deferral_holds(&message))
+	if (!place_precedes(touched, run_place(run, row)) && deferral_holds(&message))
 		return true;
 	log_row_message(found, &message);
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +

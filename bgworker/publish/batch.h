@@ -26,7 +26,7 @@ typedef struct Batch
 
 extern void batch_init(void);
 extern bool batch_make(Batch *batch, const ScriptCall *call, Run *run,
-					   int64 first, int64 fresh, const char *fence);
+					   int64 first, WindowPlace touched, const char *fence);
 extern void batch_fence_after(const Batch *batch, const ScriptCall *call, Run *run, int n, char *fence);
 
 extern bool batch_defer_rows(Run *run, const int64 *rows, int n, const char *error);

@@ -52,7 +52,6 @@ typedef struct Delivery
 	Position   *position;
 	Run		   *run;
 	int64		next;			/* first row that is not yet in a batch */
-	int64		fresh;			/* first row that was never read before */
 	int			batch_size;		/* messages that the batches have room for;
 								 * the setting may change meanwhile */
 	bool		begun;			/* a batch was made */
@@ -70,7 +69,7 @@ static bool next_is_suspect(const Delivery *delivery);
 static int	batches_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
-static bool provide_windows(Delivery *delivery);
+static bool provide_windows(const Delivery *delivery);
 static void open_meanwhile(void);
 static Progress end_delivery(Delivery *delivery);
 static void advance(const Delivery *delivery, int64 row, int64 settled);
@@ -142,17 +141,13 @@ publisher_publish_next(Position *position)
 	return end_delivery(&delivery);
 }
 
-/*
- * Finds where in the run to continue, and which of its rows are read for the
- * first time.
- */
+/* Finds where in the run to continue. */
 static void
 begin_delivery(Delivery *delivery)
 {
 	Position   *position = delivery->position;
 
 	delivery->next = run_first_after(delivery->run, (WindowPlace) {position->sent + 1, position->resume_after});
-	delivery->fresh = run_first_after(delivery->run, position->touched);
 	delivery->batch_size = outbox_batch_size;
 	flight_begin(&delivery->flight, delivery->batch_size);
 }
@@ -209,7 +204,6 @@ note_read(Delivery *delivery, int64 row)
 {
 	WindowPlace read = run_place(delivery->run, row - 1);
 
-	delivery->fresh = row;
 	if (place_precedes(delivery->position->touched, read))
 		delivery->position->touched = read;
 }
@@ -276,7 +270,7 @@ deliver(Delivery *delivery)
  * closed.
  */
 static bool
-provide_windows(Delivery *delivery)
+provide_windows(const Delivery *delivery)
 {
 	if (delivery->flight.n == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
 		return true;
@@ -285,18 +279,10 @@ provide_windows(Delivery *delivery)
 		open_meanwhile();
 		return true;
 	}
-	if (!backlog_extend_run(delivery->position))
-	{
-		redis_session_give_up();
-		return false;
-	}
-
-	/*
-	 * Some of these may have been read before, when the link had not failed
-	 * yet.
-	 */
-	delivery->fresh = run_first_after(delivery->run, delivery->position->touched);
-	return true;
+	if (backlog_extend_run(delivery->position))
+		return true;
+	redis_session_give_up();
+	return false;
 }
 
 /*
@@ -346,15 +332,14 @@ send_batch(Delivery *delivery)
 
 	delivery->begun = true;
 	batch->size = next_is_suspect(delivery) ? 1 : delivery->batch_size;
-	if (!batch_make(batch, redis_session_call(), delivery->run, delivery->next, delivery->fresh,
-					redis_session_fence()))
+	if (!batch_make(batch, redis_session_call(), delivery->run, delivery->next,
+					delivery->position->touched, redis_session_fence()))
 	{
 		redis_session_give_up();
 		return false;
 	}
 	delivery->next = batch->next;
-	if (delivery->fresh < batch->next)
-		note_read(delivery, batch->next);
+	note_read(delivery, batch->next);
 	if (batch->n == 0)
 	{
 		KILL_POINT("whole_batch_deferred");
