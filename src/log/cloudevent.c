@@ -27,7 +27,6 @@
 static const char *const own_fields[] =
 {PREFIX "specversion", PREFIX "id", PREFIX "source", PREFIX "type", PREFIX "time", PREFIX "cause"};
 
-static void count_one(const char *bytes, size_t size, void *arg);
 static void write_source(Jsonb *headers, EntrySink sink, void *arg);
 static void write_type(const Message *message, EntrySink sink, void *arg);
 static bool write_attribute_of(Jsonb *headers, const char *name, EntrySink sink, void *arg);
@@ -39,60 +38,26 @@ static bool is_attribute(const char *name);
 static bool has_header(Jsonb *headers, const char *name);
 static JsonbValue *find_header(Jsonb *headers, const char *name, JsonbValue *value);
 
-/* Returns how many fields an entry has: names and values together. */
-int
-cloudevent_count_fields(const Message *message)
-{
-	int			names = 0;
-
-	cloudevent_write(message, ENTRY_NAMES, count_one, &names);
-	return 2 * names;
-}
-
 /* Passes the names or the values of an entry to the sink, or both in turn. */
 void
 cloudevent_write(const Message *message, EntryParts parts, EntrySink sink, void *arg)
 {
-	bool		names = parts & ENTRY_NAMES;
-	bool		values = parts & ENTRY_VALUES;
-
-	if (names)
-		field_write_string(PREFIX "specversion", sink, arg);
-	if (values)
+	if (field_begin(PREFIX "specversion", parts, sink, arg))
 		field_write_string("1.0", sink, arg);
-	if (names)
-		field_write_string(PREFIX "id", sink, arg);
-	if (values)
+	if (field_begin(PREFIX "id", parts, sink, arg))
 		field_write_text(message->message_id, sink, arg);
-	if (names)
-		field_write_string(PREFIX "source", sink, arg);
-	if (values)
+	if (field_begin(PREFIX "source", parts, sink, arg))
 		write_source(message->headers, sink, arg);
-	if (names)
-		field_write_string(PREFIX "type", sink, arg);
-	if (values)
+	if (field_begin(PREFIX "type", parts, sink, arg))
 		write_type(message, sink, arg);
-	if (names)
-		field_write_string(PREFIX "time", sink, arg);
-	if (values)
+	if (field_begin(PREFIX "time", parts, sink, arg))
 		write_time(message->at, sink, arg);
-	if (names)
-		field_write_string("body", sink, arg);
-	if (values)
+	if (field_begin("body", parts, sink, arg))
 		field_write_body(message->body, sink, arg);
-	if (names && message->cause)
-		field_write_string(PREFIX "cause", sink, arg);
-	if (values && message->cause)
+	if (message->cause && field_begin(PREFIX "cause", parts, sink, arg))
 		field_write_text(message->cause, sink, arg);
 	if (message->headers)
 		write_headers(message->headers, parts, sink, arg);
-}
-
-/* An EntrySink. */
-static void
-count_one(const char *bytes, size_t size, void *arg)
-{
-	(*(int *) arg)++;
 }
 
 /* Passes the source to the sink: that of the headers, or else the database. */

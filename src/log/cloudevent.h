@@ -8,7 +8,6 @@
 #include "src/log/field.h"
 #include "src/log/log.h"
 
-extern int	cloudevent_count_fields(const Message *message);
 extern void cloudevent_write(const Message *message, EntryParts parts, EntrySink sink, void *arg);
 
 #endif							/* OUTBOX_CLOUDEVENT_H */

@@ -20,6 +20,7 @@
 #include "src/log/entry.h"
 
 static void write_plain(const Message *message, EntryParts parts, EntrySink sink, void *arg);
+static void count_one(const char *bytes, size_t size, void *arg);
 static void count_bytes(const char *bytes, size_t size, void *arg);
 static void write_time(TimestampTz at, EntrySink sink, void *arg);
 static void write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg);
@@ -68,10 +69,10 @@ entry_check_headers(Jsonb *headers)
 int
 entry_count_fields(const Message *message, EntryFormat format)
 {
-	if (format == ENTRY_CLOUDEVENTS)
-		return cloudevent_count_fields(message);
-	return 2 * (3 + (message->cause ? 1 : 0) +
-				(message->headers ? JB_ROOT_COUNT(message->headers) : 0));
+	int			names = 0;
+
+	entry_write(message, format, ENTRY_NAMES, count_one, &names);
+	return 2 * names;
 }
 
 /* Passes the names or the values of an entry to the sink, or both in turn. */
@@ -88,27 +89,23 @@ entry_write(const Message *message, EntryFormat format, EntryParts parts, EntryS
 static void
 write_plain(const Message *message, EntryParts parts, EntrySink sink, void *arg)
 {
-	bool		names = parts & ENTRY_NAMES;
-	bool		values = parts & ENTRY_VALUES;
-
-	if (names)
-		field_write_string("id", sink, arg);
-	if (values)
+	if (field_begin("id", parts, sink, arg))
 		field_write_text(message->message_id, sink, arg);
-	if (names)
-		field_write_string("time", sink, arg);
-	if (values)
+	if (field_begin("time", parts, sink, arg))
 		write_time(message->at, sink, arg);
-	if (names)
-		field_write_string("body", sink, arg);
-	if (values)
+	if (field_begin("body", parts, sink, arg))
 		field_write_body(message->body, sink, arg);
-	if (names && message->cause)
-		field_write_string("cause", sink, arg);
-	if (values && message->cause)
+	if (message->cause && field_begin("cause", parts, sink, arg))
 		field_write_text(message->cause, sink, arg);
 	if (message->headers)
 		write_headers(message->headers, parts, sink, arg);
+}
+
+/* An EntrySink. */
+static void
+count_one(const char *bytes, size_t size, void *arg)
+{
+	(*(int *) arg)++;
 }
 
 /* An EntrySink. */

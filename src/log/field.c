@@ -14,6 +14,18 @@
 #include "src/limits.h"
 #include "src/log/field.h"
 
+/*
+ * Begins a field: passes its name to the sink if names are written. Returns
+ * whether values are, so that the value is due.
+ */
+bool
+field_begin(const char *name, EntryParts parts, EntrySink sink, void *arg)
+{
+	if (parts & ENTRY_NAMES)
+		field_write_string(name, sink, arg);
+	return (parts & ENTRY_VALUES) != 0;
+}
+
 /* Passes a text to the sink, as UTF-8. */
 void
 field_write_text(const text *value, EntrySink sink, void *arg)

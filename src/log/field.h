@@ -18,6 +18,7 @@ typedef enum EntryParts
 /* Takes the next name or value of an entry; the bytes are valid during the call. */
 typedef void (*EntrySink) (const char *bytes, size_t size, void *arg);
 
+extern bool field_begin(const char *name, EntryParts parts, EntrySink sink, void *arg);
 extern void field_write_text(const text *value, EntrySink sink, void *arg);
 extern void field_write_string(const char *string, EntrySink sink, void *arg);
 extern void field_write_utf8(const char *string, int length, EntrySink sink, void *arg);
