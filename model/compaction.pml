@@ -204,7 +204,7 @@ inline look_everywhere()
 #endif
 
 /* record_ring_look(): what was committed before it began is found. */
-inline record_look()
+inline claim_look_up()
 {
 	do
 	:: d_step {
@@ -252,7 +252,7 @@ inline end_transaction()
 #define release_key()	if :: key_lock == me -> key_lock = NOBODY :: else fi
 
 /* claim_in(), ring_claim_look() */
-inline record_claim()
+inline claim_message()
 {
 	do
 	:: atomic { key_lock == NOBODY -> key_lock = me };
@@ -295,14 +295,14 @@ proctype claimer(byte me)
 		started = started | BIT(me);
 		if
 		:: PESSIMISTIC != 1 ->
-			record_look();
+			claim_look_up();
 			if
 			:: fate == COMMITTED -> goto rollback
 			:: fate != COMMITTED
 			fi
 		:: PESSIMISTIC != 0 -> skip
 		fi;
-		record_claim();
+		claim_message();
 		if
 		:: d_step { true ->			/* COMMIT */
 			keys[row_segment[me]] = keys[row_segment[me]] | BIT(0);
@@ -336,7 +336,7 @@ proctype looker(byte me)
 
 	{
 		started = started | BIT(me);
-		record_look();
+		claim_look_up();
 		ended = ended | BIT(me)
 	} unless {
 		HAS(killed, me)

@@ -440,8 +440,8 @@ inline tombstone_aborted(who)
 #define HAS_LOST		(fate == COMMITTED && HAS(rings_changed, me))
 #endif
 
-/* record_look(), by begin */
-inline record_look()
+/* claim_look_up(), by begin */
+inline claim_look_up()
 {
 	do
 	:: d_step {
@@ -557,7 +557,7 @@ inline check_claim()
 #endif
 
 /* claim_in() */
-inline record_claim()
+inline claim_message()
 {
 	do
 	:: skip;
@@ -662,7 +662,7 @@ proctype claimer(byte me)
 			} };
 		if
 		:: PESSIMISTIC != 1 ->
-			record_look();
+			claim_look_up();
 			if
 			:: atomic { fate == COMMITTED -> CHECK_DUPLICATE; goto rollback }	/* begin says false */
 			:: atomic { fate != COMMITTED -> live = 0; fate = 0; winner = 0; read_current = 0 }
@@ -671,7 +671,7 @@ proctype claimer(byte me)
 		fi;
 
 		/* session_commit(), or session_begin() where that claims */
-		record_claim();
+		claim_message();
 #ifdef TWICE
 		/* The same message once more in this transaction: finds its own record. */
 		atomic { key_lock == NOBODY -> key_lock = me };

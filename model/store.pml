@@ -95,7 +95,7 @@ end:
 }
 
 /* ------------------------------------------------------------------------
- * A delivery of the message: session.c, record.c
+ * A delivery of the message: session.c, claim.c
  * ------------------------------------------------------------------------ */
 
 /* record_ring_look() */
@@ -125,7 +125,7 @@ inline look_into_store()
  * The note of the time stands before the second look: earlier, as in the code,
  * is only safer.
  */
-inline record_look()
+inline claim_look_up()
 {
 #ifdef STORE_FIRST
 	look_into_store();
@@ -147,8 +147,8 @@ inline late_look()
 	fi
 }
 
-/* record_claim() */
-inline record_claim()
+/* claim_message() */
+inline claim_message()
 {
 #ifdef SECOND_LOOK_BEFORE_CLAIM
 	late_look();
@@ -171,12 +171,12 @@ proctype delivery()
 	bool claimed;
 
 	begun = now;
-	record_look();
+	claim_look_up();
 	if
-	:: record_claim();			/* pessimistic: begin claims */
+	:: claim_message();			/* pessimistic: begin claims */
 		skip					/* the handler */
 	:: skip;					/* optimistic: commit does */
-		record_claim()
+		claim_message()
 	fi;
 
 	if

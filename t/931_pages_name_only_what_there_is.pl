@@ -76,7 +76,7 @@ sub invented
 }
 
 is_deeply([ invented("$root/docs", <<'END') ],
-`outbox_levitate(…)` and `outbox_begin`, `float_freely()` and `record_claim()`, `outbox.gravity` and `outbox.status.problem`, `src/anvil.c`, `t/117_…`,
+`outbox_levitate(…)` and `outbox_begin`, `float_freely()` and `claim_message()`, `outbox.gravity` and `outbox.status.problem`, `src/anvil.c`, `t/117_…`,
 `anvil.c`, `make tea`, [here](#nowhere), [there](reference.md#thin-air), [away](away.md), [up](../README.md#install)
 END
 	[ qw(outbox_levitate float_freely() outbox.gravity src/anvil.c anvil.c), 'make tea', '#nowhere', 'reference.md#thin-air', 'away.md' ],

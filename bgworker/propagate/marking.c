@@ -34,7 +34,6 @@
 #include "src/log/deferred.h"
 #include "src/problem.h"
 #include "src/record/endpoint.h"
-#include "src/record/record.h"
 #include "src/record/record_key.h"
 
 #define MAX_WINDOWS		64		/* whose receipts are collected at once */

@@ -21,7 +21,7 @@
  *
  * A store may lose its newest ids (used_store.c). So nothing is emptied unless
  * all stores are there, and have had their watermarks for as long as a session
- * may rely on its own lookup (record.c): it may have looked while ids were
+ * may rely on its own lookup (claim.c): it may have looked while ids were
  * lost.
  *
  * No transaction is open while waiting for a store; the dispatcher publishes

@@ -28,7 +28,6 @@
 
 #include "bgworker/propagate/reclaimed.h"
 #include "src/log/log.h"
-#include "src/record/record.h"
 #include "src/record/record_key.h"
 
 /* The record of each id, in the order of keys. */

@@ -28,7 +28,7 @@
 #include "src/log/entry.h"
 #include "src/log/log.h"
 #include "src/log/message_id.h"
-#include "src/record/record.h"
+#include "src/record/claim.h"
 #include "src/record/record_forget.h"
 #include "src/ring/history.h"
 #include "src/shared.h"
@@ -228,7 +228,7 @@ restore_compacted(TupleTableSlot *row)
 	const pg_uuid_t *keys = history_row_keys(row, &n);
 
 	for (int i = 0; i < n; i++)
-		record_restore(&keys[i], NULL, NULL);
+		claim_restore(&keys[i], NULL, NULL);
 }
 
 /* Of a record that was compacted before, only the key is known. */
@@ -242,6 +242,6 @@ restore_record(TupleTableSlot *row)
 	Datum		endpoint = slot_getattr(row, 3, &endpoint_is_null);
 	Datum		msgid = slot_getattr(row, 4, &msgid_is_null);
 
-	record_restore(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
-				   msgid_is_null ? NULL : TextDatumGetCString(msgid));
+	claim_restore(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
+				  msgid_is_null ? NULL : TextDatumGetCString(msgid));
 }

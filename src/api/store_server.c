@@ -18,9 +18,9 @@
 
 #include "src/api/caller.h"
 #include "src/compat.h"
+#include "src/record/claim.h"
 #include "src/record/durable.h"
 #include "src/record/endpoint.h"
-#include "src/record/record.h"
 #include "src/record/record_forget.h"
 
 static RecordName name_of_key(const pg_uuid_t *key);
@@ -39,7 +39,7 @@ outbox_store_contains(PG_FUNCTION_ARGS)
 	RecordLook	look;
 
 	caller_check_can_write("outbox.store_contains()");
-	look = record_look(&name, NULL);
+	look = claim_look_up(&name, NULL);
 	durable_wait(&look);
 	PG_RETURN_BOOL(look.fate == RECORD_COMMITTED);
 }
@@ -75,7 +75,7 @@ outbox_store_add(PG_FUNCTION_ARGS)
 	for (int i = 0; i < n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		record_append(DatumGetUUIDP(keys[i]), NULL, NULL);
+		claim_append(DatumGetUUIDP(keys[i]), NULL, NULL);
 	}
 	ForceSyncCommit();
 	PG_RETURN_INT32(n);

@@ -27,8 +27,8 @@
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/window.h"
+#include "src/record/claim.h"
 #include "src/record/owner.h"
-#include "src/record/record.h"
 #include "src/shared.h"
 #include "src/wait_event.h"
 
@@ -73,7 +73,7 @@ wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 	record_name_make(&name, &endpoint, msgid);
 	deadline = wait_deadline(fcinfo);
 	owner_code_refuse();
-	look = record_look(&name, NULL);
+	look = claim_look_up(&name, NULL);
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -157,7 +157,7 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 		return snapshot_value_sees(published->snapshot, look->tx) || !log_scan_carries(look->tx, &name->key);
 	if (!look->in_table)
 		return true;
-	now = record_look(name, NULL);
+	now = claim_look_up(name, NULL);
 	return now.fate != RECORD_COMMITTED || now.dispatched;
 }
 

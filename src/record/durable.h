@@ -7,7 +7,7 @@
 
 #include "access/xlogdefs.h"
 
-#include "src/record/record.h"
+#include "src/record/record_look.h"
 
 extern void durable_wait(const RecordLook *look);
 extern bool durable_has_standby(void);

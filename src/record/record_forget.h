@@ -5,7 +5,8 @@
 #ifndef OUTBOX_RECORD_FORGET_H
 #define OUTBOX_RECORD_FORGET_H
 
-#include "src/record/record.h"
+#include "src/record/record_look.h"
+#include "src/record/record_name.h"
 
 extern bool record_forget(const RecordName *name);
 extern bool record_forget_in_ring(const RecordName *name, RecordLook *found);

@@ -1,6 +1,6 @@
 /*
  * record_place.h
- *		What each place that keeps records can do; for record.c and the places
+ *		What each place that keeps records can do; for claim.c and the places
  *		themselves.
  */
 #ifndef OUTBOX_RECORD_PLACE_H
@@ -8,7 +8,8 @@
 
 #include "utils/relcache.h"
 
-#include "src/record/record.h"
+#include "src/record/record_look.h"
+#include "src/record/record_name.h"
 #include "src/ring/ring.h"
 
 struct KnownTable;
@@ -29,7 +30,7 @@ typedef struct RecordClaim
 	struct KnownTable *known;	/* a custom record table: what is known of it */
 } RecordClaim;
 
-/* A place; record.c calls these in this order, see there. */
+/* A place; claim.c calls these in this order, see there. */
 typedef struct RecordPlace
 {
 	/* Does what may take long, before the lock on the key is taken. */
@@ -58,7 +59,7 @@ typedef struct RecordPlace
 extern const RecordPlace record_ring;
 extern const RecordPlace record_table;
 
-/* Check whether a record is written by record_append(), and not by a handler that claims it. */
+/* Check whether a record is written by claim_append(), and not by a handler that claims it. */
 static inline bool
 record_is_appended(const RecordName *name)
 {

@@ -2,7 +2,7 @@
  * record_ring.c
  *		Looks records up in the ring of record tables, and claims them there.
  *
- * Called by record.c, which describes the order of steps of a claim, and by
+ * Called by claim.c, which describes the order of steps of a claim, and by
  * record_forget.c and expiry.c. A record is looked up in every live segment, and
  * written to the current one.
  *

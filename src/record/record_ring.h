@@ -6,7 +6,9 @@
 #ifndef OUTBOX_RECORD_RING_H
 #define OUTBOX_RECORD_RING_H
 
-#include "src/record/record.h"
+#include "src/record/record_look.h"
+#include "src/record/record_name.h"
+#include "src/ring/ring.h"
 
 extern RecordLook record_ring_look(const RecordName *name, RecordMemo *memo);
 extern RecordLook record_ring_look_once(const RecordName *name, const Rings *rings);

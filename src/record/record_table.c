@@ -2,7 +2,7 @@
  * record_table.c
  *		Looks records up in a custom record table, and claims them there.
  *
- * Called by record.c for endpoints that have a record_table. It gives the same
+ * Called by claim.c for endpoints that have a record_table. It gives the same
  * promises as record_ring.c, and by the same means: a momentary lock on the
  * key, a look with a dirty snapshot, and only then the insert. But others write to
  * this table, too. The owner's own statements may insert an id at the same

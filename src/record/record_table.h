@@ -7,8 +7,9 @@
 
 #include "storage/lockdefs.h"
 
-#include "src/record/record.h"
 #include "src/record/record_check.h"
+#include "src/record/record_look.h"
+#include "src/record/record_name.h"
 
 extern char *record_table_canonical(const Endpoint *endpoint, const char *msgid);
 extern RecordLook record_table_look(const RecordName *name);

@@ -25,6 +25,7 @@
 
 #include "src/kill_point.h"
 #include "src/log/log.h"
+#include "src/record/claim.h"
 #include "src/record/duplicate_count.h"
 #include "src/record/durable.h"
 #include "src/record/session.h"
@@ -91,11 +92,11 @@ session_begin(const Endpoint *endpoint, const char *msgid)
 	open_message(session, endpoint, msgid);
 	if (endpoint->concurrency == CONCURRENCY_PESSIMISTIC)
 	{
-		look = record_claim(&session->name, NULL);
+		look = claim_message(&session->name, NULL);
 		session->claimed = true;
 	}
 	else
-		look = record_look(&session->name, &session->memo);
+		look = claim_look_up(&session->name, &session->memo);
 
 	if (look.fate == RECORD_COMMITTED)
 	{
@@ -171,7 +172,7 @@ session_commit(void)
 
 	if (session->phase == PHASE_OPEN && !session->claimed)
 	{
-		RecordLook	look = record_claim(&session->name, &session->memo);
+		RecordLook	look = claim_message(&session->name, &session->memo);
 
 		if (look.fate == RECORD_COMMITTED)
 			refuse_claimed(&session->name, &look);

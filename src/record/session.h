@@ -6,7 +6,8 @@
 #define OUTBOX_SESSION_H
 
 #include "src/record/endpoint.h"
-#include "src/record/record.h"
+#include "src/record/record_look.h"
+#include "src/record/record_name.h"
 
 extern void session_init(void);
 extern void session_check_first(void);

@@ -3,7 +3,7 @@
  *		Looks message ids up in deduplication stores, and adds them there.
  *
  * An endpoint may name a store outside this database that remembers the ids of
- * its messages. Sessions look ids up in it (record.c), the dispatcher adds them
+ * its messages. Sessions look ids up in it (claim.c), the dispatcher adds them
  * (bgworker/propagate/used_store.c). store_redis.c and store_postgres.c
  * implement the kinds of stores; this file manages the connections. Each
  * process keeps one for each of the stores that it used last. A connection that

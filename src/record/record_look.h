@@ -1,31 +1,11 @@
 /*
- * record.h
- *		Records: the durable claims that an endpoint has processed a message.
+ * record_look.h
+ *		What a lookup of a record finds.
  */
-#ifndef OUTBOX_RECORD_H
-#define OUTBOX_RECORD_H
+#ifndef OUTBOX_RECORD_LOOK_H
+#define OUTBOX_RECORD_LOOK_H
 
 #include "access/transam.h"
-#include "utils/uuid.h"
-
-#include "src/record/endpoint.h"
-#include "src/ring/ring.h"
-
-/* The incoming message that a record is about. */
-typedef struct RecordName
-{
-	char	   *endpoint;
-	char	   *msgid;
-	pg_uuid_t	key;			/* hash of both */
-	int64		retention;		/* microseconds; of a record here, or of the
-								 * id in the store if that is longer */
-	RecordMapping mapping;		/* custom record table, if it has one */
-	char	   *dedup_store;	/* URL, or NULL */
-	bool		is_restored;	/* it comes out of a dump: what is forgotten
-								 * stays so */
-	bool		has_receipt;	/* others than the ring are told of the
-								 * record: it has a receipt in the log */
-} RecordName;
 
 /* The result of looking up a record. */
 typedef enum RecordFate
@@ -65,10 +45,4 @@ typedef struct RecordMemo
 	int64		generation;
 } RecordMemo;
 
-extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
-extern RecordLook record_look(const RecordName *name, RecordMemo *memo);
-extern RecordLook record_claim(const RecordName *name, const RecordMemo *memo);
-extern void record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid);
-extern void record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid);
-
-#endif							/* OUTBOX_RECORD_H */
+#endif							/* OUTBOX_RECORD_LOOK_H */

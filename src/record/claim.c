@@ -1,10 +1,10 @@
 /*
- * record.c
- *		Records: has a message been processed, and the claim that it was.
+ * claim.c
+ *		Has a message been processed, and the claim that it was.
  *
- * Called by session.c, wait.c, restore.c and store_server.c. It names records and
- * knows where an endpoint keeps them: in the ring (record_ring.c) or in a custom
- * record table (record_table.c). At most one committed record per endpoint
+ * Called by session.c, wait.c, restore.c and store_server.c. It knows where an
+ * endpoint keeps its records: in the ring (record_ring.c) or in a custom record
+ * table (record_table.c). At most one committed record per endpoint
  * and message id exists within the retention, at any isolation level.
  *
  * A claim takes these steps, wherever the record goes:
@@ -48,8 +48,8 @@
 
 #include "src/clock.h"
 #include "src/kill_point.h"
+#include "src/record/claim.h"
 #include "src/record/durable.h"
-#include "src/record/record.h"
 #include "src/record/record_key.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
@@ -57,7 +57,7 @@
 #include "src/settings.h"
 #include "src/store/store.h"
 
-static RecordLook look_up(const RecordName *name, RecordMemo *memo);
+static RecordLook look_in_places(const RecordName *name, RecordMemo *memo);
 static const RecordPlace *place_of(const RecordName *name);
 static RecordLook claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo);
 static RecordLook look_to_claim(const RecordPlace *place, RecordClaim *claim);
@@ -68,35 +68,11 @@ static bool is_in_store(const RecordName *name);
 static void append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /*
- * Names the record of a message; strings are copied into the current memory
- * context. Raises an error if the custom record table of the endpoint cannot be
- * used.
- */
-void
-record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
-{
-	name->endpoint = pstrdup(endpoint->name);
-	name->msgid = OidIsValid(endpoint->mapping.table) ?
-		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
-
-	/*
-	 * A record that is still here counts as long as the store must know the
-	 * id: only cleanup knows whether the store has lost it.
-	 */
-	name->retention = Max(endpoint->retention, endpoint->store_retention);
-	record_mapping_copy(&name->mapping, &endpoint->mapping);
-	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
-	record_key_make(name->endpoint, name->msgid, &name->key);
-	name->is_restored = false;
-	name->has_receipt = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
-}
-
-/*
  * Looks up the record of a message, without waiting for another transaction. If
  * memo is not NULL, notes there what a later claim need not look at again.
  */
 RecordLook
-record_look(const RecordName *name, RecordMemo *memo)
+claim_look_up(const RecordName *name, RecordMemo *memo)
 {
 	RecordLook	found;
 
@@ -105,14 +81,14 @@ record_look(const RecordName *name, RecordMemo *memo)
 		memo->looked_at = GetCurrentTimestamp();
 		memo->looked_at_clock = clock_now();
 	}
-	found = look_up(name, memo);
+	found = look_in_places(name, memo);
 	if (found.fate != RECORD_COMMITTED && is_in_store(name))
 		return (RecordLook) {.fate = RECORD_COMMITTED};
 	return found;
 }
 
 /*
- * Claims a message for this transaction; memo is what record_look() noted, or
+ * Claims a message for this transaction; memo is what claim_look_up() noted, or
  * NULL.
  *
  * Returns RECORD_ABSENT if it was not claimed before, and now is; otherwise
@@ -121,7 +97,7 @@ record_look(const RecordName *name, RecordMemo *memo)
  * the retention.
  */
 RecordLook
-record_claim(const RecordName *name, const RecordMemo *memo)
+claim_message(const RecordName *name, const RecordMemo *memo)
 {
 	RecordMemo	own;
 	RecordLook	found;
@@ -130,7 +106,7 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 		return claim_in(place_of(name), name, memo);
 	if (memo == NULL)
 	{
-		found = record_look(name, &own);
+		found = claim_look_up(name, &own);
 		if (found.fate == RECORD_COMMITTED)
 			return found;
 		memo = &own;
@@ -143,7 +119,7 @@ record_claim(const RecordName *name, const RecordMemo *memo)
 
 /* Looks up a record where the endpoint keeps its records. */
 static RecordLook
-look_up(const RecordName *name, RecordMemo *memo)
+look_in_places(const RecordName *name, RecordMemo *memo)
 {
 	if (OidIsValid(name->mapping.table))
 	{
@@ -279,14 +255,14 @@ is_in_store(const RecordName *name)
  * of the transaction.
  */
 void
-record_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
+claim_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
 	append_unclaimed(key, endpoint, msgid, false);
 }
 
 /* The same for a record from a dump, which stays forgotten if its id was forgotten. */
 void
-record_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid)
+claim_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
 	append_unclaimed(key, endpoint, msgid, true);
 }

@@ -1,0 +1,29 @@
+/*
+ * record_name.h
+ *		The incoming message that a record is about, and where the record belongs.
+ */
+#ifndef OUTBOX_RECORD_NAME_H
+#define OUTBOX_RECORD_NAME_H
+
+#include "utils/uuid.h"
+
+#include "src/record/endpoint.h"
+
+typedef struct RecordName
+{
+	char	   *endpoint;
+	char	   *msgid;
+	pg_uuid_t	key;			/* hash of both */
+	int64		retention;		/* microseconds; of a record here, or of the
+								 * id in the store if that is longer */
+	RecordMapping mapping;		/* custom record table, if it has one */
+	char	   *dedup_store;	/* URL, or NULL */
+	bool		is_restored;	/* it comes out of a dump: what is forgotten
+								 * stays so */
+	bool		has_receipt;	/* others than the ring are told of the
+								 * record: it has a receipt in the log */
+} RecordName;
+
+extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
+
+#endif							/* OUTBOX_RECORD_NAME_H */
