@@ -158,7 +158,7 @@ inline rings_read()
 	fate = ABSENT
 }
 
-/* look_into(), history_contains(): a row that is there, or on its way. */
+/* look_into_segment(), history_contains(): a row that is there, or on its way. */
 inline look_into(n)
 {
 	if
@@ -502,7 +502,7 @@ end:
 	STEPS(2)
 	STEPS(3)
 	STEPS(4)
-	/* begin(): records, or the history, into an empty segment of the history */
+	/* merge_begin(): records, or the history, into an empty segment of the history */
 	:: d_step { merges > 0 && target == NONE && (IS_SOURCE(0) || IS_SOURCE(1) || IS_SOURCE(2)) &&
 		(state[3] == EMPTY || state[4] == EMPTY) ->
 		choose(0, RECORDS - 1);

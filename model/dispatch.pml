@@ -14,8 +14,9 @@
  * destination, breaks the link whenever it arrives, so no verdict on it ever comes.
  * With -DROTATIONS=n the log is n + 1 segments, of which the older ones expire.
  * With -DRUN=n up to n windows are sent together, so a batch may have messages of
- * several; with -DOVERLAP=1 windows are also opened while batches are under way,
- * and join those that are being sent.
+ * several; with -DSERIES=n those that wait join them n at a time, all but the
+ * first n while batches are under way; with -DOVERLAP=1 windows are also opened
+ * meanwhile.
  */
 #ifndef M
 #define M			3			/* messages */
@@ -71,11 +72,14 @@
 #ifndef RUN
 #define RUN			1			/* windows that are sent together */
 #endif
+#ifndef SERIES
+#define SERIES		RUN			/* how many of them are read at once */
+#endif
 #ifndef OVERLAP
 #define OVERLAP		0			/* windows are opened while batches are under way */
 #endif
 #ifndef IN_FLIGHT
-#define IN_FLIGHT	2			/* redis_session_batches() */
+#define IN_FLIGHT	2			/* batches_allowed() */
 #endif
 
 #ifndef FENCE_NOT_CLAIMED
@@ -298,8 +302,10 @@ SPOT_SET rows;					/* set of spots in the run that is being published */
 byte base;						/* its first window */
 byte run_n;						/* how many windows it has */
 byte next;						/* first spot that is not in a batch yet */
-byte fresh;						/* first spot that nobody has looked at before */
-byte due;						/* delivery->in_flight: verdicts to come, be the link up or not */
+#ifdef READ_BEFORE_IS_FRESH
+byte fresh;						/* first spot that was not read before, as far as the run went then */
+#endif
+byte due;						/* flight.n: verdicts to come, be the link up or not */
 Fence my_fence;					/* value in Redis when all in flight is done */
 Batch made;						/* the batch that was made last */
 #define LAST			(base + run_n - 1)
@@ -776,7 +782,10 @@ end:
 
 inline forget_run()
 {
-	rows = 0; base = 0; run_n = 0; next = 0; fresh = 0
+	rows = 0; base = 0; run_n = 0; next = 0;
+#ifdef READ_BEFORE_IS_FRESH
+	fresh = 0
+#endif
 }
 
 /* redis_link_fail(), redis_link_close(). */
@@ -791,8 +800,8 @@ inline disconnect()
 	clear_fence(my_fence)
 }
 
-/* load_state(): position_load(), deferral_load(). */
-inline load_state()
+/* dispatcher_start_load(): position_load(), deferral_load(). */
+inline dispatcher_start_load()
 {
 	opened = windows;
 	looked_xmax = w_xmax[windows];
@@ -906,6 +915,16 @@ inline resume_position()
 #endif
 }
 
+/* Rows up to this place were read before: note_read(). */
+#define TOUCHES(window, place)	((window) < touched || ((window) == touched && (place) <= touched_upto))
+
+/* take_row(): whether it is looked up if a row was deferred. */
+#ifdef READ_BEFORE_IS_FRESH
+#define IS_LOOKED_UP(spot)	((spot) < fresh)
+#else
+#define IS_LOOKED_UP(spot)	TOUCHES(base + OFFSET(spot), PLACE(spot))
+#endif
+
 /* deferral_holds(): kept in outbox.deferred, or returned as another row. */
 #if defined(REREAD_NOT_LOOKED_UP)
 #define LEAVES_OUT(spot)	false
@@ -923,7 +942,7 @@ inline resume_position()
 #define DIVERTS(id)		(IS_D(id) && (waiting & (BIT(id) - 1)) != 0)
 #endif
 
-/* keep(): the row in this window is the last original now. */
+/* write_row(): the row in this window is the last original now. */
 #if ROTATIONS
 #ifdef TOMBSTONE_OF_FIRST_ORIGINAL
 #define note_original(id)	t_seg[id] = m_seg[id]
@@ -951,14 +970,14 @@ inline batch_make()
 		if
 		:: i >= next && added < k ->
 			if
-			:: HAS(rows, i) && i < fresh && LEAVES_OUT(i)
-			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(i)) && DIVERTS(ID(i)) ->
-				/* keep() */
+			:: HAS(rows, i) && IS_LOOKED_UP(i) && LEAVES_OUT(i)
+			:: HAS(rows, i) && !(IS_LOOKED_UP(i) && LEAVES_OUT(i)) && DIVERTS(ID(i)) ->
+				/* write_row() */
 				waiting = waiting | BIT(ID(i));
 				note_original(ID(i));
 				returned_tx[ID(i)] = 0;
 				n = 1
-			:: HAS(rows, i) && !(i < fresh && LEAVES_OUT(i)) && !DIVERTS(ID(i)) ->
+			:: HAS(rows, i) && !(IS_LOOKED_UP(i) && LEAVES_OUT(i)) && !DIVERTS(ID(i)) ->
 				made.rows = made.rows | BIT(i);
 				added++
 			:: else
@@ -969,18 +988,20 @@ inline batch_make()
 	}
 	made.base = base;
 	COPY(made.builds_on, my_fence);
+#ifdef READ_BEFORE_IS_FRESH
 	fresh = (fresh > next -> fresh : next);
+#endif
 	/* note_read() */
-	k = OFFSET(fresh - 1) + base;
+	k = OFFSET(next - 1) + base;
 	if
-	:: fresh > 1 && (k > touched || (k == touched && PLACE(fresh - 1) > touched_upto)) ->
+	:: next > 1 && !TOUCHES(k, PLACE(next - 1)) ->
 #ifdef READ_NOTED_IN_FIRST_WINDOW
 		if
 		:: k > base -> k = base; touched = k; touched_upto = PLACES
-		:: else -> touched = k; touched_upto = PLACE(fresh - 1)
+		:: else -> touched = k; touched_upto = PLACE(next - 1)
 		fi
 #else
-		touched = k; touched_upto = PLACE(fresh - 1)
+		touched = k; touched_upto = PLACE(next - 1)
 #endif
 	:: else
 	fi;
@@ -992,7 +1013,7 @@ inline batch_make()
 	n = 0; added = 0; i = 0
 }
 
-/* batch_send(): the rest of send_batch(). */
+/* What send_batch() does with a batch that was made. */
 inline batch_send()
 {
 	for (i : 1 .. SPOTS) {
@@ -1120,7 +1141,7 @@ inline defer_at_last()
 }
 #endif
 
-/* due_messages_return(): return_waiting() of one, the probe, or of all the rest. */
+/* due_messages_return(): probe_due() returns one, drain() all the rest. */
 inline return_due()
 {
 	returns++;
@@ -1259,7 +1280,7 @@ inline position_advance()
 	undone = 0; i = 0; k = 0
 }
 
-/* What backlog_next_run() or window_opening_next() adds to the run: window `number`. */
+/* run_append(): window `number`. */
 inline add_to_run(number)
 {
 	places(last, found_rows, found_returns);
@@ -1271,6 +1292,31 @@ inline add_to_run(number)
 	}
 	run_n++;
 	found_rows = 0; found_returns = 0; last = 0; i = 0
+}
+
+/* backlog_extend_run(): the next windows that are open, at the end of the run. */
+inline extend_run()
+{
+	k = (run_n + SERIES < RUN -> LAST + SERIES : base + RUN - 1);
+	k = (opened < k -> opened : k);
+	for (n : base + run_n .. k) {
+		collect(w_xmax[n - 1], w_xip[n - 1], w_xmax[n], w_xip[n]);
+		/* Rule 3: a window never changes, but for what has expired. */
+		for (i : 1 .. M) {
+			assert(HAS(found_rows, i) == (HAS(w_rows[n], i) && ROW_IS_THERE(i)))
+		}
+		for (i : 1 .. returns) {
+			assert(HAS(found_returns, i) == (HAS(w_returns[n], i) && RETURN_IS_THERE(i)))
+		}
+#ifndef ROWS_NOT_COUNTED
+		if
+		:: found_rows != w_rows[n] || found_returns != w_returns[n] -> loss_note(n)
+		:: else
+		fi;
+#endif
+		add_to_run(n)
+	}
+	n = 0; k = 0
 }
 
 /* redis_session_move_fence(): the whole window is dealt with. */
@@ -1424,7 +1470,7 @@ active proctype dispatcher()
 
 start:
 	{
-		atomic { !killed -> d_step { load_state() } };
+		atomic { !killed -> d_step { dispatcher_start_load() } };
 
 look:	/* look_for_messages() */
 		if
@@ -1519,34 +1565,19 @@ publish:
 #endif
 		if
 		:: atomic { CAUGHT_UP -> goto caught_up }
-		/* publisher_publish_next(): position_next_rows(), window_rows_first_after() */
+		/* publisher_publish_next(): backlog_next_run() */
 		:: d_step { !CAUGHT_UP ->
 			base = sent + 1;
-			for (n : sent + 1 .. (opened < sent + RUN -> opened : sent + RUN)) {
-				collect(w_xmax[n - 1], w_xip[n - 1], w_xmax[n], w_xip[n]);
-				/* Rule 3: a window never changes, but for what has expired. */
-				for (i : 1 .. M) {
-					assert(HAS(found_rows, i) == (HAS(w_rows[n], i) && ROW_IS_THERE(i)))
-				}
-				for (i : 1 .. returns) {
-					assert(HAS(found_returns, i) == (HAS(w_returns[n], i) && RETURN_IS_THERE(i)))
-				}
-#ifndef ROWS_NOT_COUNTED
-				if
-				:: found_rows != w_rows[n] || found_returns != w_returns[n] -> loss_note(n)
-				:: else
-				fi;
-#endif
-				add_to_run(n)
-			}
-			n = 0;
-			next = AFTER(0, resume_after);
+			extend_run();
 			/* begin_delivery() */
+			next = AFTER(0, resume_after);
+#ifdef READ_BEFORE_IS_FRESH
 			if
 			:: touched < base -> fresh = 1
 			:: touched > LAST -> fresh = RUN_END + 1
 			:: else -> fresh = AFTER(touched - base, touched_upto)
 			fi;
+#endif
 #ifdef POISON
 			defer_culprit()
 #endif
@@ -1567,8 +1598,12 @@ publish:
 				clear_batch(made); disconnect() }; goto look
 			fi
 
+		/* provide_windows(): all that there is to send is under way */
+#if SERIES < RUN
+		:: due > 0 && !MORE && run_n < RUN && opened > LAST -> d_step { extend_run() }
+#endif
 #if OVERLAP
-		/* look_amid_delivery(): all that there is to send is under way */
+		/* open_meanwhile() */
 		:: due > 0 && !MORE && NEWS && run_n < RUN && opened == LAST ->
 			d_step {
 				take_snapshot();

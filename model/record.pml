@@ -210,7 +210,7 @@ inline rings_read()
 	fate = ABSENT
 }
 
-/* look_into(): with a dirty snapshot; TRUNCATE is wholly before or after it. */
+/* look_into_segment(): with a dirty snapshot; TRUNCATE is wholly before or after it. */
 inline look_into(n)
 {
 	for (r : 0 .. CLAIMERS - 1) {
@@ -562,7 +562,7 @@ inline claim_message()
 	do
 	:: skip;
 #ifndef NO_KEY_LOCK
-		atomic { key_lock == NOBODY || key_lock == me -> key_lock = me };	/* lock_key() */
+		atomic { key_lock == NOBODY || key_lock == me -> key_lock = me };	/* record_key_lock() */
 #endif
 #ifdef AGE_CHECKED_BEFORE_LOOK
 		too_old = TOO_OLD;
@@ -909,7 +909,7 @@ done:
 		filter[n] = WITHOUT_KEY }									/* begin_current() */ \
 	:: d_step { filter[n] == NONE && state[n] == QUIET ->			/* fill() */ \
 		filter[n] = (HAS_RECORDS(n) -> WITH_KEY : WITHOUT_KEY) } \
-	:: d_step { filter[n] != NONE -> filter[n] = NONE }				/* withdraw() */
+	:: d_step { filter[n] != NONE -> filter[n] = NONE }				/* withdraw_filter() */
 #endif
 
 /* Under AccessExclusiveLock, which was granted at once. */
@@ -982,7 +982,7 @@ end:
 #endif
 #endif
 #if MERGES
-	/* compact: begin and merge_rows(): all committed records of a segment are copied */
+	/* merge_begin(), merge_rows(): all committed records of a segment are copied */
 	:: d_step { merges > 0 && history_state == EMPTY && ANY_TO_MERGE ->
 		merges--;
 		source = TO_MERGE;
@@ -994,7 +994,7 @@ end:
 		}
 		history_state = FILLING;
 		changed() }
-	/* finish(): sources are retired, in the same transaction */
+	/* ring_update_finish_merge(): sources are retired, in the same transaction */
 	:: d_step { history_state == FILLING ->
 		history_published_at = published_at[source];
 		history_state = QUIET;
