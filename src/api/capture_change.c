@@ -8,7 +8,7 @@
  * TRUNCATE, as part of the same transaction. The first argument is the
  * destination; the second, which may be missing, is an object with the names of
  * the columns, those of the key, and whether the row as it was before is sent.
- * outbox_capture(relation, ...) in capture.c creates such triggers.
+ * outbox_capture(relation, ...) in capture_triggers.c creates such triggers.
  *
  * The body is
  *

@@ -1,5 +1,5 @@
 /*
- * capture.c
+ * capture_triggers.c
  *		outbox_capture() and outbox_uncapture(): the triggers of a captured table.
  *
  * Called by SQL. They create and drop triggers with the rights of the caller,
