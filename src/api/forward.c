@@ -29,7 +29,7 @@
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
 #include "src/api/forward.h"
-#include "src/api/operations.h"
+#include "src/api/nservicebus.h"
 #include "src/api/trigger_plan.h"
 #include "src/compat.h"
 #include "src/log/headers.h"
@@ -114,7 +114,7 @@ forward_operations(ForwardPlan *plan, TupleTableSlot *row)
 		JsonbParseState *state = NULL;
 
 		CHECK_FOR_INTERRUPTS();
-		operation_read(operations, i, &message);
+		nservicebus_read_operation(operations, i, &message);
 		(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 		(void) push_object(message.headers, &state);
 		(void) push_object(more, &state);

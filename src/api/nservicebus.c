@@ -1,5 +1,5 @@
 /*
- * operations.c
+ * nservicebus.c
  *		Messages that are stored as an array of operations, as NServiceBus does.
  *
  * Called by forward.c. An operation is an object with the members MessageId,
@@ -17,7 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
-#include "src/api/operations.h"
+#include "src/api/nservicebus.h"
 #include "src/compat.h"
 
 static JsonbValue *member(JsonbValue *object, const char *name);
@@ -34,7 +34,7 @@ pg_noreturn static void refuse(const char *what);
  * yet and may be NULL. Leaves dest as it is if that is set.
  */
 void
-operation_read(Jsonb *operations, int position, Message *message)
+nservicebus_read_operation(Jsonb *operations, int position, Message *message)
 {
 	JsonbValue *operation = getIthJsonbValueFromContainer(&operations->root, position);
 	JsonbValue *options;
