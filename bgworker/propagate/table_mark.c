@@ -7,7 +7,7 @@
  * be done twice.
  *
  * It must not mark a record that was claimed again and whose messages are not in
- * Redis yet (reclaimed.c).
+ * Redis yet (claimed_again.c).
  */
 #include "postgres.h"
 
@@ -18,11 +18,11 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
-#include "bgworker/propagate/reclaimed.h"
+#include "bgworker/propagate/claimed_again.h"
 #include "bgworker/propagate/table_mark.h"
 #include "bgworker/propagate/table_work.h"
 
-static void leave_out_reclaimed(TableWork *work);
+static void leave_out_claimed_again(TableWork *work);
 static void mark_records(TableWork *work);
 static int64 count_unmarked(TableWork *work, const char *table);
 static Oid	array_type(const TableWork *work);
@@ -47,12 +47,12 @@ table_mark_records(const char *endpoint, char **msgids, int n, bool is_repeated)
 
 /* Leaves out ids that have been claimed again. The array of the caller stays as it is. */
 static void
-leave_out_reclaimed(TableWork *work)
+leave_out_claimed_again(TableWork *work)
 {
 	char	  **msgids = palloc(work->nmsgids * sizeof(char *));
 
 	memcpy(msgids, work->msgids, work->nmsgids * sizeof(char *));
-	work->nmsgids = reclaimed_leave_out(work->endpoint->name, msgids, work->nmsgids);
+	work->nmsgids = claimed_again_leave_out(work->endpoint->name, msgids, work->nmsgids);
 	work->msgids = msgids;
 }
 
@@ -76,7 +76,7 @@ mark_records(TableWork *work)
 		work->rows = count_unmarked(work, table);
 		if (work->rows == 0)
 			return;
-		leave_out_reclaimed(work);
+		leave_out_claimed_again(work);
 	}
 	ids = make_ids(work);
 	table_work_execute(work, psprintf("UPDATE ONLY %s SET %s = true, %s = clock_timestamp()%s WHERE ctid = ANY(ARRAY("

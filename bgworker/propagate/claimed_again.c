@@ -1,5 +1,5 @@
 /*
- * reclaimed.c
+ * claimed_again.c
  *		Finds records that have been claimed again since a receipt of them.
  *
  * Called by table_mark.c, for receipts that may have been used before. A
@@ -26,7 +26,7 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-#include "bgworker/propagate/reclaimed.h"
+#include "bgworker/propagate/claimed_again.h"
 #include "src/log/log.h"
 #include "src/record/record_key.h"
 
@@ -35,7 +35,7 @@ typedef struct Candidate
 {
 	pg_uuid_t	key;
 	char	   *msgid;
-	bool		is_reclaimed;
+	bool		is_claimed_again;
 } Candidate;
 
 typedef struct Candidates
@@ -53,7 +53,7 @@ static int	compare_keys(const void *a, const void *b);
  * in any order. Needs an open transaction, whose memory it uses.
  */
 int
-reclaimed_leave_out(const char *endpoint, char **msgids, int n)
+claimed_again_leave_out(const char *endpoint, char **msgids, int n)
 {
 	Candidates	candidates = {palloc0(n * sizeof(Candidate)), n};
 	Window		published;
@@ -70,7 +70,7 @@ reclaimed_leave_out(const char *endpoint, char **msgids, int n)
 	log_scan(GetActiveSnapshot(), published.snapshot, snapshot_value_now(), find_receipt, &candidates);
 	for (int i = 0; i < n; i++)
 	{
-		if (!candidates.items[i].is_reclaimed)
+		if (!candidates.items[i].is_claimed_again)
 			msgids[left++] = candidates.items[i].msgid;
 	}
 	return left;
@@ -95,7 +95,7 @@ find_receipt(TupleTableSlot *row, int segment, void *arg)
 	while (found > candidates->items && compare_keys(found - 1, &wanted) == 0)
 		found--;
 	for (; found < candidates->items + candidates->n && compare_keys(found, &wanted) == 0; found++)
-		found->is_reclaimed = true;
+		found->is_claimed_again = true;
 	return true;
 }
 
