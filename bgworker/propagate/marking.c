@@ -25,7 +25,7 @@
 #include "bgworker/propagate/table_mark.h"
 #include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/table_quarantine.h"
-#include "bgworker/propagate/table_work.h"
+#include "bgworker/propagate/table_statement.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/compat.h"
@@ -323,7 +323,7 @@ mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 	table->rests_until = table_pace_rest_after(begun);
 	table->failed = marking == MARKING_FAILED;
 	if (marking == MARKING_FAILED)
-		set_problem(table, table_work_error());
+		set_problem(table, table_statement_error());
 	else if (marking == MARKING_INCOMPLETE && table->retry_ms == LAST_RETRY_MS)
 	{
 		char	   *problem = psprintf("records of endpoint \"%s\" stay locked, or a trigger keeps them from being changed",

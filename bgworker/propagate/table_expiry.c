@@ -4,7 +4,7 @@
  *
  * Called by bookkeeper.c, which begins a round when the dispatcher asks for one.
  * A round gives each table its turn until none of its records has expired, or
- * its statement fails. table_work.c limits what these statements may do, and
+ * its statement fails. table_statement.c limits what these statements may do, and
  * handles those that fail or hang. It may all be done twice.
  */
 #include "postgres.h"
@@ -17,7 +17,7 @@
 #include "bgworker/propagate/table_expiry.h"
 #include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/table_quarantine.h"
-#include "bgworker/propagate/table_work.h"
+#include "bgworker/propagate/table_statement.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/record/endpoint.h"
@@ -42,7 +42,7 @@ static char expiry_error[256];	/* error of this round, or of the last one */
 
 static void put_last(Oid table);
 static Expiry *find_due(void);
-static void delete_expired(TableWork *work);
+static void delete_expired(TableStatement *statement);
 
 /* Begins a round for all endpoints that have such tables. */
 void
@@ -85,24 +85,24 @@ bool
 table_expiry_run(void)
 {
 	Expiry	   *expiry = find_due();
-	TableWork	work = {0};
+	TableStatement statement = {0};
 	TimestampTz begun = clock_now();
 
 	if (expiry == NULL)
 		return expiries != NIL;
-	work.from = expiry->from;
-	if (!table_work_run(delete_expired, &work, expiry->endpoint, "deleting expired records"))
+	statement.from = expiry->from;
+	if (!table_statement_run(delete_expired, &statement, expiry->endpoint, "deleting expired records"))
 	{
-		ereport(LOG, (errmsg("outbox: expired records cannot be deleted: %s", table_work_error())));
-		strlcpy(expiry_error, table_work_error(), sizeof(expiry_error));
-		work.rows = 0;
+		ereport(LOG, (errmsg("outbox: expired records cannot be deleted: %s", table_statement_error())));
+		strlcpy(expiry_error, table_statement_error(), sizeof(expiry_error));
+		statement.rows = 0;
 	}
 	expiry->rests_until = table_pace_rest_after(begun);
-	if (work.rows >= EXPIRY_BATCH)
-		expiry->from = work.upto;
+	if (statement.rows >= EXPIRY_BATCH)
+		expiry->from = statement.upto;
 	else
 		expiries = list_delete_ptr(expiries, expiry);
-	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, work.rows);
+	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, statement.rows);
 	return expiries != NIL;
 }
 
@@ -164,26 +164,26 @@ find_due(void)
 
 /* Deletes the oldest expired records that are not locked. */
 static void
-delete_expired(TableWork *work)
+delete_expired(TableStatement *statement)
 {
-	const RecordMapping *mapping = &work->endpoint->mapping;
+	const RecordMapping *mapping = &statement->endpoint->mapping;
 	const char *table = record_table_name(mapping->table);
 	const char *at = quote_identifier(mapping->dispatched_at);
-	const char *zone = work->shape.zoned ? "" : " AT TIME ZONE 'UTC'";
+	const char *zone = statement->shape.zoned ? "" : " AT TIME ZONE 'UTC'";
 	TimestampTz now = GetCurrentTimestamp();
-	Datum		times[2] = {TimestampTzGetDatum(work->from)};
+	Datum		times[2] = {TimestampTzGetDatum(statement->from)};
 	Datum		result[2];
 
 	/* The retention is longer than the time since the epoch: nothing expires. */
-	if (work->endpoint->retention > now - MIN_TIMESTAMP)
+	if (statement->endpoint->retention > now - MIN_TIMESTAMP)
 		return;
-	times[1] = TimestampTzGetDatum(now - work->endpoint->retention);
-	table_work_execute(work, psprintf("WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY("
-									  "SELECT ctid FROM ONLY %s WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED)) "
-									  "RETURNING %s AS at) SELECT count(*), coalesce(max(at)%s, 'infinity') FROM gone",
-									  table, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH,
-									  at, zone),
-					   2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 2, result);
-	work->rows = DatumGetInt64(result[0]);
-	work->upto = DatumGetTimestampTz(result[1]);
+	times[1] = TimestampTzGetDatum(now - statement->endpoint->retention);
+	table_statement_execute(statement, psprintf("WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY("
+												"SELECT ctid FROM ONLY %s WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED)) "
+												"RETURNING %s AS at) SELECT count(*), coalesce(max(at)%s, 'infinity') FROM gone",
+												table, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH,
+												at, zone),
+							2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 2, result);
+	statement->rows = DatumGetInt64(result[0]);
+	statement->upto = DatumGetTimestampTz(result[1]);
 }

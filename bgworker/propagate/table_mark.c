@@ -2,7 +2,7 @@
  * table_mark.c
  *		Marks the records of some ids in a custom record table as dispatched.
  *
- * Called by marking.c, which decides which ids that are. table_work.c limits
+ * Called by marking.c, which decides which ids that are. table_statement.c limits
  * what these statements may do, and handles those that fail or hang. It may all
  * be done twice.
  *
@@ -20,13 +20,13 @@
 
 #include "bgworker/propagate/claimed_again.h"
 #include "bgworker/propagate/table_mark.h"
-#include "bgworker/propagate/table_work.h"
+#include "bgworker/propagate/table_statement.h"
 
-static void leave_out_claimed_again(TableWork *work);
-static void mark_records(TableWork *work);
-static int64 count_unmarked(TableWork *work, const char *table);
-static Oid	array_type(const TableWork *work);
-static Datum make_ids(const TableWork *work);
+static void leave_out_claimed_again(TableStatement *statement);
+static void mark_records(TableStatement *statement);
+static int64 count_unmarked(TableStatement *statement, const char *table);
+static Oid	array_type(const TableStatement *statement);
+static Datum make_ids(const TableStatement *statement);
 static bool spells_uuid(const char *text);
 
 /*
@@ -38,22 +38,22 @@ static bool spells_uuid(const char *text);
 Marking
 table_mark_records(const char *endpoint, char **msgids, int n, bool is_repeated)
 {
-	TableWork	work = {.msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
+	TableStatement statement = {.msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
 
-	if (!table_work_run(mark_records, &work, endpoint, "marking records"))
+	if (!table_statement_run(mark_records, &statement, endpoint, "marking records"))
 		return MARKING_FAILED;
-	return work.is_locked || work.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
+	return statement.is_locked || statement.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
 }
 
 /* Leaves out ids that have been claimed again. The array of the caller stays as it is. */
 static void
-leave_out_claimed_again(TableWork *work)
+leave_out_claimed_again(TableStatement *statement)
 {
-	char	  **msgids = palloc(work->nmsgids * sizeof(char *));
+	char	  **msgids = palloc(statement->nmsgids * sizeof(char *));
 
-	memcpy(msgids, work->msgids, work->nmsgids * sizeof(char *));
-	work->nmsgids = claimed_again_leave_out(work->endpoint->name, msgids, work->nmsgids);
-	work->msgids = msgids;
+	memcpy(msgids, statement->msgids, statement->nmsgids * sizeof(char *));
+	statement->nmsgids = claimed_again_leave_out(statement->endpoint->name, msgids, statement->nmsgids);
+	statement->msgids = msgids;
 }
 
 /*
@@ -61,52 +61,52 @@ leave_out_claimed_again(TableWork *work)
  * changed or deleted by other transactions.
  */
 static void
-mark_records(TableWork *work)
+mark_records(TableStatement *statement)
 {
-	const RecordMapping *mapping = &work->endpoint->mapping;
+	const RecordMapping *mapping = &statement->endpoint->mapping;
 	const char *table = record_table_name(mapping->table);
 	const char *id = quote_identifier(mapping->message_id);
 	const char *dispatched = quote_identifier(mapping->dispatched);
-	Oid			type = array_type(work);
+	Oid			type = array_type(statement);
 	Datum		ids;
 
-	if (work->is_repeated)
+	if (statement->is_repeated)
 	{
 		/* Mostly all are marked: then the log need not be searched. */
-		work->rows = count_unmarked(work, table);
-		if (work->rows == 0)
+		statement->rows = count_unmarked(statement, table);
+		if (statement->rows == 0)
 			return;
-		leave_out_claimed_again(work);
+		leave_out_claimed_again(statement);
 	}
-	ids = make_ids(work);
-	table_work_execute(work, psprintf("UPDATE ONLY %s SET %s = true, %s = clock_timestamp()%s WHERE ctid = ANY(ARRAY("
-									  "SELECT ctid FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE FOR NO KEY UPDATE SKIP LOCKED))",
-									  table, dispatched, quote_identifier(mapping->dispatched_at),
-									  work->shape.zoned ? "" : " AT TIME ZONE 'UTC'", table, id, dispatched),
-					   1, &type, &ids, 0, NULL);
-	work->rows = count_unmarked(work, table);
+	ids = make_ids(statement);
+	table_statement_execute(statement, psprintf("UPDATE ONLY %s SET %s = true, %s = clock_timestamp()%s WHERE ctid = ANY(ARRAY("
+												"SELECT ctid FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE FOR NO KEY UPDATE SKIP LOCKED))",
+												table, dispatched, quote_identifier(mapping->dispatched_at),
+												statement->shape.zoned ? "" : " AT TIME ZONE 'UTC'", table, id, dispatched),
+							1, &type, &ids, 0, NULL);
+	statement->rows = count_unmarked(statement, table);
 }
 
 /* Counts the records of these ids that are not marked. */
 static int64
-count_unmarked(TableWork *work, const char *table)
+count_unmarked(TableStatement *statement, const char *table)
 {
-	const RecordMapping *mapping = &work->endpoint->mapping;
-	Oid			type = array_type(work);
-	Datum		ids = make_ids(work);
+	const RecordMapping *mapping = &statement->endpoint->mapping;
+	Oid			type = array_type(statement);
+	Datum		ids = make_ids(statement);
 	Datum		count;
 
-	table_work_execute(work, psprintf("SELECT count(*) FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE", table,
-									  quote_identifier(mapping->message_id), quote_identifier(mapping->dispatched)),
-					   1, &type, &ids, 1, &count);
+	table_statement_execute(statement, psprintf("SELECT count(*) FROM ONLY %s WHERE %s = ANY($1) AND %s IS NOT TRUE", table,
+												quote_identifier(mapping->message_id), quote_identifier(mapping->dispatched)),
+							1, &type, &ids, 1, &count);
 	return DatumGetInt64(count);
 }
 
 /* Returns the type of an array of ids. */
 static Oid
-array_type(const TableWork *work)
+array_type(const TableStatement *statement)
 {
-	return work->shape.id_type == UUIDOID ? UUIDARRAYOID : TEXTARRAYOID;
+	return statement->shape.id_type == UUIDOID ? UUIDARRAYOID : TEXTARRAYOID;
 }
 
 /*
@@ -115,20 +115,20 @@ array_type(const TableWork *work)
  * out for a column of type uuid.
  */
 static Datum
-make_ids(const TableWork *work)
+make_ids(const TableStatement *statement)
 {
-	bool		is_uuid = work->shape.id_type == UUIDOID;
-	Datum	   *ids = palloc(work->nmsgids * sizeof(Datum));
+	bool		is_uuid = statement->shape.id_type == UUIDOID;
+	Datum	   *ids = palloc(statement->nmsgids * sizeof(Datum));
 	int			n = 0;
 
-	for (int i = 0; i < work->nmsgids; i++)
+	for (int i = 0; i < statement->nmsgids; i++)
 	{
 		if (!is_uuid)
-			ids[n++] = CStringGetTextDatum(work->msgids[i]);
-		else if (spells_uuid(work->msgids[i]))
-			ids[n++] = DirectFunctionCall1(uuid_in, CStringGetDatum(work->msgids[i]));
+			ids[n++] = CStringGetTextDatum(statement->msgids[i]);
+		else if (spells_uuid(statement->msgids[i]))
+			ids[n++] = DirectFunctionCall1(uuid_in, CStringGetDatum(statement->msgids[i]));
 	}
-	return PointerGetDatum(construct_array(ids, n, work->shape.id_type,
+	return PointerGetDatum(construct_array(ids, n, statement->shape.id_type,
 										   is_uuid ? UUID_LEN : -1, false,
 										   is_uuid ? TYPALIGN_CHAR : TYPALIGN_INT));
 }

@@ -4,7 +4,7 @@
  *
  * The dispatcher adds a table when it ends a bookkeeper that works on it
  * (supervision.c); the bookkeeper checks the list before each statement
- * (table_work.c). The list is in shared memory, so it outlives both.
+ * (table_statement.c). The list is in shared memory, so it outlives both.
  *
  * A table must not stay in the list when it was altered: it may work again.
  */

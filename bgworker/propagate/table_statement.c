@@ -1,6 +1,6 @@
 /*
- * table_work.c
- *		Runs one piece of work on a custom record table.
+ * table_statement.c
+ *		Runs a statement on a custom record table, with limits.
  *
  * Called by table_mark.c and table_expiry.c. Unlike our own tables, these have rows that others
  * lock, triggers that fail, and owners who alter them. So nothing here waits
@@ -10,7 +10,7 @@
  * it. So shared memory says while the owner's code may be running, and the
  * dispatcher ends this process if that takes too long (supervision.c).
  *
- * The work may be done twice, so its commit need not be flushed: commits that
+ * A statement may be run twice, so its commit need not be flushed: commits that
  * rely on it are flushed later.
  */
 #include "postgres.h"
@@ -29,7 +29,7 @@
 #include "utils/timeout.h"
 
 #include "bgworker/propagate/table_quarantine.h"
-#include "bgworker/propagate/table_work.h"
+#include "bgworker/propagate/table_statement.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
@@ -43,7 +43,7 @@
 static char error_text[256];
 
 static const Endpoint *find_endpoint(const char *name);
-static bool open_table(TableWork *work);
+static bool open_table(TableStatement *statement);
 static void begin_time_limit(Oid table);
 static void end_time_limit(void);
 static void note_busy(Oid table);
@@ -51,11 +51,11 @@ static void note_error(const char *endpoint);
 
 /*
  * Calls a function for the table of an endpoint in a transaction of its own.
- * Returns false if that fails; table_work_error() then says why. It is no
+ * Returns false if that fails; table_statement_error() then says why. It is no
  * failure if the endpoint no longer has such a table.
  */
 bool
-table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint, const char *activity)
+table_statement_run(TableStatementFunction function, TableStatement *statement, const char *endpoint, const char *activity)
 {
 	volatile bool done = true;
 
@@ -66,20 +66,20 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 	}
 	PG_TRY();
 	{
-		work->endpoint = find_endpoint(endpoint);
-		if (work->endpoint)
+		statement->endpoint = find_endpoint(endpoint);
+		if (statement->endpoint)
 		{
-			table_quarantine_check(work->endpoint->mapping.table);
-			begin_time_limit(work->endpoint->mapping.table);
-			if (open_table(work))
+			table_quarantine_check(statement->endpoint->mapping.table);
+			begin_time_limit(statement->endpoint->mapping.table);
+			if (open_table(statement))
 			{
 				PushActiveSnapshot(GetTransactionSnapshot());
 				owner_code_begin();
 				KILL_POINT("before_owner_code");
-				function(work);
+				function(statement);
 				owner_code_end();
 				PopActiveSnapshot();
-				table_close(work->table, NoLock);
+				table_close(statement->table, NoLock);
 			}
 			end_time_limit();
 		}
@@ -98,11 +98,11 @@ table_work_run(TableWorkFunction function, TableWork *work, const char *endpoint
 }
 
 /*
- * Returns why table_work_run() returned false last; "" = the extension is being
+ * Returns why table_statement_run() returned false last; "" = the extension is being
  * dropped.
  */
 const char *
-table_work_error(void)
+table_statement_error(void)
 {
 	return error_text;
 }
@@ -125,12 +125,12 @@ find_endpoint(const char *name)
 
 /* Opens the table. Returns false if it is locked. */
 static bool
-open_table(TableWork *work)
+open_table(TableStatement *statement)
 {
-	work->is_locked = !ConditionalLockRelationOid(work->endpoint->mapping.table, RowExclusiveLock);
-	if (work->is_locked)
+	statement->is_locked = !ConditionalLockRelationOid(statement->endpoint->mapping.table, RowExclusiveLock);
+	if (statement->is_locked)
 		return false;
-	work->table = record_table_open(work->endpoint->name, &work->endpoint->mapping, NoLock, &work->shape);
+	statement->table = record_table_open(statement->endpoint->name, &statement->endpoint->mapping, NoLock, &statement->shape);
 	return true;
 }
 
@@ -140,14 +140,14 @@ open_table(TableWork *work)
  * NULL.
  */
 void
-table_work_execute(const TableWork *work, const char *sql, int nargs, Oid *types, Datum *values, int ncolumns, Datum *result)
+table_statement_execute(const TableStatement *statement, const char *sql, int nargs, Oid *types, Datum *values, int ncolumns, Datum *result)
 {
 	OwnerRights before;
 	SPIPlanPtr	plan;
 	bool		isnull;
 	int			code;
 
-	owner_rights_take(&before, work->shape.owner);
+	owner_rights_take(&before, statement->shape.owner);
 	(void) set_config_option("lock_timeout", LOCK_WAIT,
 							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	SPI_connect();
