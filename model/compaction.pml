@@ -382,7 +382,7 @@ proctype dump()
 }
 
 /* ------------------------------------------------------------------------
- * The dispatcher: rotation.c, cleanup_round.c, compaction.c, filter_builder.c
+ * The dispatcher: rotation.c, cleanup_round.c, merge_choice.c, filter_builder.c
  * ------------------------------------------------------------------------ */
 
 #ifdef COMPACTED_BEFORE_QUIET
@@ -391,7 +391,7 @@ proctype dump()
 #define IS_SOURCE(n)	(state[n] == QUIET)
 #endif
 
-/* choose(): all segments of a ring that can be merged, or but one of them. */
+/* merge_choice_make(): all segments of a ring that can be merged, or but one of them. */
 inline choose(first, last)
 {
 	for (c : first .. last) {

@@ -1,52 +1,24 @@
 /*
  * compaction.c
- *		Chooses segments of records, and of the history, to be merged.
+ *		Merges segments of records, and of the history, whenever there are enough.
  *
- * Called by housekeeping.c between windows, one bounded step at a time. What is
- * remembered must stay small on disk and in few segments: a segment of records
- * takes more than a hundred bytes per id, a segment of the history sixteen; and
- * each segment is one more that a lookup must exclude.
- *
- * It must never take a segment whose messages are not all published, because a
- * compacted key does not say which transaction it is of.
- *
- * This file decides what is merged, and when; merge.c does it. An ERROR ends
- * the merge but not the dispatcher: the sources stay what they are, the target
- * is emptied, and the segment that raised it is left alone for a while
+ * Called by housekeeping.c between windows, one bounded step at a time. Which
+ * segments are merged is decided in merge_choice.c; merge.c merges them. An ERROR
+ * ends the merge but not the dispatcher: the sources stay what they are, the
+ * target is emptied, and the segment that raised it is left alone for a while
  * (quarantine.c).
  */
 #include "postgres.h"
 
-#include "utils/timestamp.h"
-
 #include "bgworker/ring/compaction.h"
 #include "bgworker/ring/merge.h"
+#include "bgworker/ring/merge_choice.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/transaction.h"
-#include "src/record/endpoint.h"
-
-/* This many segments of a level are merged into one of the next. */
-#define FAN_IN			6
-
-/* If no more than this many segments of the history are empty, fewer segments are merged. */
-#define EMPTY_RESERVE	2
-
-/*
- * By being in one segment with younger ones, a record is remembered at most
- * this fraction of the longest retention longer; twice that when such segments
- * are merged once more.
- */
-#define SPAN_SHARES		4
 
 static bool awake = true;		/* there may be something to do */
 
 static void take_step(int64 step_us);
-static bool choose(const Rings *rings, Merge *merge);
-static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
-static int	candidates(RingKind kind, const Ring *ring, int level, int *segments);
-static int	compare_published(const void *a, const void *b, void *arg);
-static int	enough_to_merge(const Ring *ring, int reserve);
-static int	choose_target(const Ring *history);
 
 /* Notes that there may be something to merge: segments became quiet or were published. */
 void
@@ -92,124 +64,11 @@ take_step(int64 step_us)
 	rings_read(&rings);
 	if (merge_find(&rings, &merge))
 		merge_continue(&merge, step_us);
-	else if (choose(&rings, &merge))
+	else if (merge_choice_make(&rings, &merge))
 		merge_begin(&rings, &merge);
 	else
 	{
 		transaction_commit();
 		awake = false;
 	}
-}
-
-/* Chooses what to merge next: the lowest level that has enough segments. */
-static bool
-choose(const Rings *rings, Merge *merge)
-{
-	const Ring *history = &rings->ring[RING_HISTORY];
-	int64		span = endpoint_longest_retention() / SPAN_SHARES;
-	int			levels = 0;
-
-	memset(merge, 0, sizeof(*merge));
-	merge->target = choose_target(history);
-	if (merge->target < 0)
-		return false;
-
-	merge->kind = RING_RECORD;
-	if (choose_level(&rings->ring[RING_RECORD], 0, enough_to_merge(&rings->ring[RING_RECORD], 0), span, merge))
-		return true;
-
-	merge->kind = RING_HISTORY;
-	for (int n = 0; n < history->nsegments; n++)
-		levels = Max(levels, history->segments[n].level);
-	for (int level = 1; level <= levels; level++)
-	{
-		if (choose_level(history, level, enough_to_merge(history, EMPTY_RESERVE), span, merge))
-			return true;
-	}
-	return false;
-}
-
-/*
- * Chooses the oldest segments of a level: enough of them, or fewer if the one
- * that follows was published too long after the first.
- */
-static bool
-choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge)
-{
-	int			segments[MAX_SEGMENTS];
-	int			n = candidates(merge->kind, ring, level, segments);
-
-	for (int first = 0; first < n; first++)
-	{
-		TimestampTz until = ring->segments[segments[first]].published_at + span;
-		int			end = first;
-
-		while (end < n && end - first < FAN_IN && ring->segments[segments[end]].published_at <= until)
-			end++;
-		if (end == n && end - first < enough)
-			return false;		/* more may follow in time */
-		if (end - first >= 2)
-		{
-			merge->n = end - first;
-			memcpy(merge->sources, segments + first, merge->n * sizeof(int));
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Finds the segments that could be merged, the oldest first; returns how many. */
-static int
-candidates(RingKind kind, const Ring *ring, int level, int *segments)
-{
-	int			n = 0;
-
-	for (int i = 0; i < ring->nsegments; i++)
-	{
-		const Segment *segment = &ring->segments[i];
-
-		if (segment->state == SEGMENT_QUIET && segment->published_at != 0 && segment->level == level &&
-			!quarantine_holds(kind, i))
-			segments[n++] = i;
-	}
-	qsort_arg(segments, n, sizeof(int), compare_published, (void *) ring);
-	return n;
-}
-
-/* Orders by when they were published; for qsort_arg(). */
-static int
-compare_published(const void *a, const void *b, void *arg)
-{
-	const Ring *ring = arg;
-	TimestampTz at_a = ring->segments[*(const int *) a].published_at;
-	TimestampTz at_b = ring->segments[*(const int *) b].published_at;
-
-	return at_a < at_b ? -1 : at_a > at_b;
-}
-
-/*
- * Returns how many segments are enough for a merge: fewer if no more than
- * `reserve` are empty.
- */
-static int
-enough_to_merge(const Ring *ring, int reserve)
-{
-	int			nempty = 0;
-
-	for (int n = 0; n < ring->nsegments; n++)
-		nempty += ring->segments[n].state == SEGMENT_EMPTY;
-	return nempty > reserve ? FAN_IN : 2;
-}
-
-/* Returns an empty segment of the history; -1 if there is none. */
-static int
-choose_target(const Ring *history)
-{
-	for (int n = 0; n < history->nsegments; n++)
-	{
-		if (history->segments[n].state == SEGMENT_EMPTY && !quarantine_holds(RING_HISTORY, n) &&
-			segment_blocks(RING_HISTORY, n) == 0)
-			return n;
-	}
-	return -1;
 }

@@ -1,6 +1,6 @@
 /*
  * compaction.h
- *		Chooses segments of records, and of the history, to be merged.
+ *		Merges segments of records, and of the history, step by step.
  */
 #ifndef OUTBOX_COMPACTION_H
 #define OUTBOX_COMPACTION_H

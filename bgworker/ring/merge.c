@@ -2,8 +2,8 @@
  * merge.c
  *		Merges the keys of segments into one segment of the history.
  *
- * Called by compaction.c, which decides what is merged, one bounded step at a
- * time.
+ * Called by compaction.c, one bounded step at a time, with what merge_choice.c
+ * has chosen.
  *
  *	   sources: quiet ---------------------------> retired --> empty
  *	   target:  empty --> filling --> ... -------> quiet
