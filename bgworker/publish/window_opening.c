@@ -38,7 +38,7 @@ typedef struct Opening
 	TimestampTz oldest;			/* when the oldest message was enqueued; 0 =
 								 * there is none */
 	int64		receipts;		/* they are not among the rows */
-	WindowRows	rows;
+	RowList		rows;
 } Opening;
 
 static void append_window(Position *position, const SnapshotValue *snapshot, Opening *opening);
@@ -157,7 +157,7 @@ look(const Position *position, const SnapshotValue *now, Opening *opening)
 {
 	opening->rows.first_window = opening->number % RUN_WINDOWS;
 	log_scan(GetActiveSnapshot(), position->looked, now, collect_row, opening);
-	window_rows_sort(&opening->rows);
+	row_list_sort(&opening->rows);
 }
 
 /* A LogReader: adds a message to the rows, or counts a receipt. */
@@ -172,7 +172,7 @@ collect_row(TupleTableSlot *row, int segment, void *arg)
 	if (log_row_is_receipt(row))
 		opening->receipts++;
 	else
-		window_rows_add(&opening->rows, &(LogRow) {
+		row_list_add(&opening->rows, &(LogRow) {
 			.id = log_row_id(row), .tid = row->tts_tid, .segment = segment, .window = opening->rows.first_window
 		});
 	return true;
@@ -193,7 +193,7 @@ keep_rows(Position *position, Opening *opening)
 	else if (run->last + 1 != part.number || opening->rows.file != NULL ||
 			 !run_has_room(run, position->sent, 1, part.messages))
 	{
-		window_rows_free(&opening->rows);
+		row_list_free(&opening->rows);
 		return;
 	}
 	run_append(run, &opening->rows, &part, 1);

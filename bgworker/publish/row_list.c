@@ -1,6 +1,6 @@
 /*
- * window_rows.c
- *		Keeps the places of the messages of windows: by window, and by id in each.
+ * row_list.c
+ *		A list of rows of the log, in the order of their windows and ids.
  *
  * Called by run.c and window_opening.c for messages, and by receipts.c. Most
  * windows are small. But a transaction may enqueue any number of messages, and
@@ -20,7 +20,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "bgworker/publish/window_rows.h"
+#include "bgworker/publish/row_list.h"
 
 #define FIRST_ROWS		1024
 #define MEMORY_ROWS		(256 * 1024)	/* 4 MB */
@@ -41,26 +41,26 @@ typedef struct Piece
 /* What is merged. */
 typedef struct Merge
 {
-	WindowRows *rows;
+	RowList    *rows;
 	Piece	   *pieces;
 } Merge;
 
-static void grow_or_spill(WindowRows *rows);
-static void grow(WindowRows *rows);
-static void sort_memory(WindowRows *rows);
+static void grow_or_spill(RowList *rows);
+static void grow(RowList *rows);
+static void sort_memory(RowList *rows);
 static int	compare_rows(const void *a, const void *b, void *arg);
-static void spill(WindowRows *rows);
+static void spill(RowList *rows);
 static BufFile *create_file(void);
 static void write_rows(BufFile *file, LogRow *rows, int64 n);
 static void read_rows(BufFile *file, int64 from, LogRow *rows, int64 n);
-static BufFile *merge(WindowRows *rows);
+static BufFile *merge(RowList *rows);
 static void merge_pieces(Merge *merge, int npieces, LogRow *out, int64 out_size, BufFile *merged);
 static bool refill(Piece *piece);
 static int	compare_pieces(Datum a, Datum b, void *arg);
 
 /* Adds a row, in any order. Needs an open transaction. */
 void
-window_rows_add(WindowRows *rows, const LogRow *row)
+row_list_add(RowList *rows, const LogRow *row)
 {
 	if (rows->in_memory == rows->size)
 		grow_or_spill(rows);
@@ -70,7 +70,7 @@ window_rows_add(WindowRows *rows, const LogRow *row)
 
 /* Sorts the rows; none may be added after that. Needs an open transaction. */
 void
-window_rows_sort(WindowRows *rows)
+row_list_sort(RowList *rows)
 {
 	BufFile    *merged;
 
@@ -91,7 +91,7 @@ window_rows_sort(WindowRows *rows)
 
 /* Returns row n, counted from 0; it is valid until the next call. Must be one that is left. */
 const LogRow *
-window_rows_get(WindowRows *rows, int64 n)
+row_list_get(RowList *rows, int64 n)
 {
 	if (n < rows->page || n >= rows->page + rows->in_memory)
 	{
@@ -112,7 +112,7 @@ window_rows_get(WindowRows *rows, int64 n)
 
 /* Check whether n rows can be added to those from row `done` on, the others not being needed any more. */
 bool
-window_rows_have_room(const WindowRows *rows, int64 done, int64 n)
+row_list_have_room(const RowList *rows, int64 done, int64 n)
 {
 	return rows->file == NULL && rows->n - done + n <= MEMORY_ROWS;
 }
@@ -122,11 +122,11 @@ window_rows_have_room(const WindowRows *rows, int64 done, int64 n)
  * room. Rows before `done` may be given up.
  */
 void
-window_rows_join(WindowRows *rows, int64 done, WindowRows *more)
+row_list_join(RowList *rows, int64 done, RowList *more)
 {
 	int64		gone = done - rows->page;
 
-	Assert(more->file == NULL && window_rows_have_room(rows, done, more->n));
+	Assert(more->file == NULL && row_list_have_room(rows, done, more->n));
 	if (rows->in_memory + more->n > rows->size)
 	{
 		rows->in_memory -= gone;
@@ -140,12 +140,12 @@ window_rows_join(WindowRows *rows, int64 done, WindowRows *more)
 		memcpy(rows->memory + rows->in_memory, more->memory, more->n * sizeof(LogRow));
 	rows->in_memory += more->n;
 	rows->n += more->n;
-	window_rows_free(more);
+	row_list_free(more);
 }
 
 /* Frees all memory and the file. No rows are collected after that. */
 void
-window_rows_free(WindowRows *rows)
+row_list_free(RowList *rows)
 {
 	if (rows->memory)
 		pfree(rows->memory);
@@ -156,7 +156,7 @@ window_rows_free(WindowRows *rows)
 
 /* Makes room for another row: in more memory, up to the limit, then by emptying it to the file. */
 static void
-grow_or_spill(WindowRows *rows)
+grow_or_spill(RowList *rows)
 {
 	if (rows->size < MEMORY_ROWS)
 		grow(rows);
@@ -166,7 +166,7 @@ grow_or_spill(WindowRows *rows)
 
 /* Makes room for more rows in memory. */
 static void
-grow(WindowRows *rows)
+grow(RowList *rows)
 {
 	if (rows->memory == NULL)
 	{
@@ -182,7 +182,7 @@ grow(WindowRows *rows)
 
 /* Sorts the rows in memory. */
 static void
-sort_memory(WindowRows *rows)
+sort_memory(RowList *rows)
 {
 	if (rows->in_memory > 1)
 		qsort_arg(rows->memory, rows->in_memory, sizeof(LogRow), compare_rows, rows);
@@ -197,7 +197,7 @@ compare_rows(const void *a, const void *b, void *arg)
 
 	if (left->window != right->window)
 	{
-		const WindowRows *rows = arg;
+		const RowList *rows = arg;
 		int			mask = (1 << LOG_ROW_WINDOW_BITS) - 1;
 
 		return ((left->window - rows->first_window) & mask) - ((right->window - rows->first_window) & mask);
@@ -207,7 +207,7 @@ compare_rows(const void *a, const void *b, void *arg)
 
 /* Appends the rows in memory to the file, as a piece. All pieces but the last are full. */
 static void
-spill(WindowRows *rows)
+spill(RowList *rows)
 {
 	if (rows->file == NULL)
 		rows->file = create_file();
@@ -250,7 +250,7 @@ read_rows(BufFile *file, int64 from, LogRow *rows, int64 n)
  * in which the rows were sorted.
  */
 static BufFile *
-merge(WindowRows *rows)
+merge(RowList *rows)
 {
 	int			npieces = (rows->n + MEMORY_ROWS - 1) / MEMORY_ROWS;
 	int64		part = rows->size / (npieces + 1);

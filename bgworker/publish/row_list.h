@@ -1,9 +1,9 @@
 /*
- * window_rows.h
- *		The places of the messages of windows, in the order in which they are sent.
+ * row_list.h
+ *		A list of rows of the log, in the order of their windows and ids.
  */
-#ifndef OUTBOX_WINDOW_ROWS_H
-#define OUTBOX_WINDOW_ROWS_H
+#ifndef OUTBOX_ROW_LIST_H
+#define OUTBOX_ROW_LIST_H
 
 #include "storage/buffile.h"
 #include "storage/itemptr.h"
@@ -20,7 +20,7 @@ typedef struct LogRow
 											 * of its window */
 } LogRow;
 
-typedef struct WindowRows
+typedef struct RowList
 {
 	int			first_window;	/* LogRow.window of the first one; those of
 								 * the others are greater, or begin at 0 again */
@@ -31,13 +31,13 @@ typedef struct WindowRows
 	BufFile    *file;			/* NULL = all rows are in memory */
 	int64		page;			/* number of the first row that memory holds */
 	int64		in_memory;		/* how many it holds */
-} WindowRows;
+} RowList;
 
-extern void window_rows_add(WindowRows *rows, const LogRow *row);
-extern void window_rows_sort(WindowRows *rows);
-extern const LogRow *window_rows_get(WindowRows *rows, int64 n);
-extern bool window_rows_have_room(const WindowRows *rows, int64 done, int64 n);
-extern void window_rows_join(WindowRows *rows, int64 done, WindowRows *more);
-extern void window_rows_free(WindowRows *rows);
+extern void row_list_add(RowList *rows, const LogRow *row);
+extern void row_list_sort(RowList *rows);
+extern const LogRow *row_list_get(RowList *rows, int64 n);
+extern bool row_list_have_room(const RowList *rows, int64 done, int64 n);
+extern void row_list_join(RowList *rows, int64 done, RowList *more);
+extern void row_list_free(RowList *rows);
 
-#endif							/* OUTBOX_WINDOW_ROWS_H */
+#endif							/* OUTBOX_ROW_LIST_H */
