@@ -28,10 +28,7 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "catalog/pg_type.h"
-#include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -39,7 +36,7 @@
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/defer/probe_pace.h"
+#include "bgworker/defer/retry_pace.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/transaction.h"
 #include "src/kill_point.h"
@@ -78,7 +75,6 @@ static void write_row(const Message *message, int segment, DeferredState state, 
 static int	count_attempts(int64 id);
 static void defer_failed(const Message *message, int segment, int attempts, const char *error);
 static void give_up(const Message *message, int segment, int attempts, const char *error);
-static TimestampTz next_attempt_after(int attempts);
 
 /* Reads which messages are deferred, and which destinations are paused. Needs an open transaction. */
 void
@@ -174,7 +170,7 @@ deferral_defer_refused(const Message *message, int segment, const char *error)
 	if (attempts == 1 && (blocked == NULL || blocked->waiting == 0))
 		ereport(LOG, (errmsg("outbox: destination \"%s\" refuses messages: %s", text_to_cstring(message->dest), error)));
 	if (attempts > 1)
-		probe_pace_note_refusal();
+		retry_pace_note_refused_probe();
 	defer_failed(message, segment, attempts, error);
 }
 
@@ -209,7 +205,7 @@ deferral_put_off(int64 id, const char *error)
 
 		SPI_connect();
 		(void) transaction_run(&put_off, (Datum[]) {
-			Int64GetDatum(id), Int32GetDatum(attempts), TimestampTzGetDatum(next_attempt_after(attempts)),
+			Int64GetDatum(id), Int32GetDatum(attempts), TimestampTzGetDatum(retry_pace_next_attempt(attempts)),
 				CStringGetTextDatum(error), BoolGetDatum(is_dead)
 		}, NULL);
 		SPI_finish();
@@ -366,7 +362,7 @@ count_attempts(int64 id)
 static void
 defer_failed(const Message *message, int segment, int attempts, const char *error)
 {
-	TimestampTz due = next_attempt_after(attempts);
+	TimestampTz due = retry_pace_next_attempt(attempts);
 	bool		is_dead = attempts >= outbox_max_attempts;
 
 	if (!is_dead && message->deliver_at > GetCurrentTimestamp())
@@ -404,18 +400,4 @@ give_up(const Message *message, int segment, int attempts, const char *error)
 			(errmsg_plural("outbox: message \"%s\" for destination \"%s\" is dead after %d attempt: %s",
 						   "outbox: message \"%s\" for destination \"%s\" is dead after %d attempts: %s",
 						   attempts, text_to_cstring(message->message_id), text_to_cstring(message->dest), attempts, error)));
-}
-
-/*
- * Computes the time of the next attempt. The delay doubles with each attempt;
- * the jitter prevents many attempts at the same time.
- */
-static TimestampTz
-next_attempt_after(int attempts)
-{
-	double		delay = Min((double) outbox_retry_delay * pow(2, Min(attempts - 1, 30)),
-							(double) outbox_retry_max_delay);
-
-	delay *= 0.8 + 0.4 * pg_prng_double(&pg_global_prng_state);
-	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), (int64) delay);
 }

@@ -25,7 +25,7 @@
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/due_messages.h"
-#include "bgworker/defer/probe_pace.h"
+#include "bgworker/defer/retry_pace.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -124,7 +124,7 @@ due_messages_end_probes(void)
 {
 	Blocked    *blocked;
 
-	probe_pace_end();
+	retry_pace_end_probes();
 	while ((blocked = blocked_next_probing()) != NULL)
 	{
 		KILL_POINT("probe_passed");
@@ -151,7 +151,7 @@ due_messages_ms_until(void)
 	now = GetCurrentTimestamp();
 	if (blocked)
 		ms = Max(TimestampDifferenceMilliseconds(now, blocked->due),
-				 TimestampDifferenceMilliseconds(clock_now(), probe_pace_next()));
+				 TimestampDifferenceMilliseconds(clock_now(), retry_pace_next_probe()));
 	if (scheduled_due != 0)
 		ms = Min(ms, TimestampDifferenceMilliseconds(now, scheduled_due));
 	return ms;
@@ -190,7 +190,7 @@ probe_due(TimestampTz now)
 	int			n = 0;
 	int64		returned;
 
-	if (clock_now() < probe_pace_next())
+	if (clock_now() < retry_pace_next_probe())
 		return 0;
 	while (n < PROBE_LIMIT && (chosen[n] = blocked_next_due()) != NULL && chosen[n]->due <= now)
 	{
@@ -200,7 +200,7 @@ probe_due(TimestampTz now)
 	}
 	if (n == 0)
 		return 0;
-	probe_pace_begin();
+	retry_pace_begin_probes();
 	returned = return_rows(&return_probes,
 						   (Datum[]) {PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
 						   note_probe, NULL);
