@@ -199,6 +199,7 @@ DECLARE
 	history_segments CONSTANT integer := 24;
 	no_vacuum CONSTANT text := 'WITH (autovacuum_enabled = false, toast.autovacuum_enabled = false)';
 BEGIN
+	-- Columns of the log that are often NULL stand last: there they take no space.
 	FOR n IN 0 .. log_segments - 1 LOOP
 		EXECUTE format($sql$
 			CREATE TABLE outbox.log_%1$s (
@@ -206,13 +207,15 @@ BEGIN
 				tx xid8 NOT NULL,
 				enqueued_at timestamptz NOT NULL,
 				database oid NOT NULL,
-				key uuid,
-				message_id text NOT NULL,
+				message_uuid uuid,
 				dest text,
+				body bytea NOT NULL,
+				key uuid,
 				cause text,
 				headers jsonb,
-				body bytea NOT NULL,
-				deliver_at timestamptz
+				message_id text,
+				deliver_at timestamptz,
+				CHECK (num_nonnulls(message_uuid, message_id) = 1)
 			) %2$s;
 			CREATE INDEX log_%1$s_tx_idx ON outbox.log_%1$s (tx);
 			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages, segment %1$s';
@@ -220,12 +223,13 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
 			COMMENT ON COLUMN outbox.log_%1$s.enqueued_at IS 'when it was enqueued';
 			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was enqueued in; a copy by TEMPLATE leaves what is not its own to its original';
-			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
-			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; of a receipt: endpoint';
+			COMMENT ON COLUMN outbox.log_%1$s.message_uuid IS 'id that consumers see, if it is a UUID in its usual form';
 			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: a receipt, which says that an endpoint has processed a message';
+			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
+			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
 			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it; of a receipt: message that was processed';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
-			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
+			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see, if it is no such UUID; of a receipt: endpoint';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'when it is to be sent; NULL: at once';
 
 			CREATE TABLE outbox.window_%1$s (
@@ -934,10 +938,10 @@ DECLARE
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
 				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
-		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', key, message_id, dest, cause, headers, body, CASE state WHEN ''scheduled'' THEN next_attempt END'
+		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'') AND body IS NOT NULL'
 		|| (
-			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.key, l.message_id, l.dest, l.cause, l.headers, l.body, l.deliver_at '
+			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at '
 				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'')', segment), '' ORDER BY segment)
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';

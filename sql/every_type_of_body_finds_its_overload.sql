@@ -43,7 +43,7 @@ SELECT outbox_enqueue('types', '00000000-0000-0000-0000-000000000001'::uuid);
 BEGIN;
 SELECT outbox_enqueue('types', 'x') AS id \gset
 SELECT :'id' ~ '^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' AS is_uuid;
-SELECT encode(body, 'escape') AS body FROM log WHERE message_id = :'id';
+SELECT encode(body, 'escape') AS body FROM log WHERE message_uuid = :'id';
 SELECT count(*), count(DISTINCT id)
 FROM (SELECT outbox_enqueue('types', 'x') AS id FROM generate_series(1, 100)) ids;
 ROLLBACK;

@@ -1,8 +1,9 @@
 -- An id may be a uuid wherever it may be text, and no call becomes ambiguous.
 SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET client_min_messages;
 CREATE TEMP VIEW log AS
-	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
-	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
+	SELECT coalesce(message_uuid::text, message_id) AS message_id, message_uuid, dest FROM (
+		SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
+		SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3) l;
 CREATE DOMAIN pg_temp.order_id AS uuid;
 CREATE DOMAIN pg_temp.order_name AS varchar(40);
 \set u '\'00000000-0000-0000-0000-00000000ABCD\''
@@ -17,6 +18,17 @@ SELECT outbox_enqueue(dest => 'uuids', body => 'x', headers => '{"h": 1}', messa
 SELECT outbox_enqueue('uuids', 'x', message_id => 'a domain'::pg_temp.order_name);
 SELECT outbox_enqueue('uuids', 'x', NULL, 'varchar'::varchar);
 SELECT outbox_enqueue('uuids', 'x', message_id => CASE WHEN true THEN gen_random_uuid() END) ~ '^[0-9a-f-]{36}$' AS is_uuid;
+
+-- An id that looks like a uuid is stored as one, and comes back as it was given; any other is stored as text.
+BEGIN;
+SELECT count(outbox_enqueue('looks', 'x', message_id => id)) FROM unnest(ARRAY[
+	'0123abcd-4567-89ef-0123-456789abcdef', 'ffffffff-ffff-ffff-ffff-ffffffffffff',
+	'0123ABCD-4567-89ef-0123-456789abcdef', '{0123abcd-4567-89ef-0123-456789abcdef}', '0123abcd456789ef0123456789abcdef',
+	'0123abcd-4567-89ef-0123-456789abcdeg', '0123abcd-4567-89ef-0123-456789abcde ', '0123abcd-4567-89ef-01234-56789abcdef',
+	'0123abcd-4567-89ef-0123-456789abcd' || chr(233), '0123abcd-4567-89ef-0123-456789abcde' || chr(233)]) id;
+SELECT message_id, message_uuid IS NOT NULL AS as_uuid FROM log WHERE dest = 'looks' ORDER BY message_id COLLATE "C";
+SELECT count(*) AS come_back FROM outbox_enqueued() JOIN log USING (message_id) WHERE outbox_enqueued.dest = 'looks';
+ROLLBACK;
 
 -- Untyped literals are text, as before; NULL of any type is no id.
 SELECT outbox_enqueue('uuids', 'x', message_id => 'untyped');

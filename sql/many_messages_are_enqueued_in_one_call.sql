@@ -4,7 +4,7 @@ CREATE TEMP VIEW log AS
 	SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
 	SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3;
 CREATE TEMP VIEW many AS
-	SELECT row_number() OVER (ORDER BY id) AS n, message_id, cause, headers, encode(body, 'escape') AS body, deliver_at FROM log WHERE dest = 'many';
+	SELECT row_number() OVER (ORDER BY id) AS n, coalesce(message_uuid::text, message_id) AS message_id, cause, headers, encode(body, 'escape') AS body, deliver_at FROM log WHERE dest = 'many';
 
 -- Each type of body, in the order of the array, each message with an id of its own.
 BEGIN;

@@ -15,7 +15,7 @@ CALL outbox_enqueue_message('call', '\x00ff'::bytea, NULL, '00000000-0000-0000-0
 CALL outbox_enqueue_message('call', 'later', message_id => 'call-later', deliver_at => '2100-01-01');
 CALL outbox_commit_message();
 COMMIT;
-SELECT message_id, cause, headers, body, deliver_at IS NOT NULL AS scheduled FROM log WHERE dest = 'call' ORDER BY id;
+SELECT coalesce(message_uuid::text, message_id) AS message_id, cause, headers, body, deliver_at IS NOT NULL AS scheduled FROM log WHERE dest = 'call' ORDER BY id;
 
 -- a duplicate
 BEGIN;

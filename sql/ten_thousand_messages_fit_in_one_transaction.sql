@@ -40,7 +40,7 @@ END
 $$;
 
 -- All are stored, each once, in the order of the calls, with ids of their own.
-SELECT dest, count(*), count(DISTINCT message_id) AS ids, count(DISTINCT tx) AS transactions,
+SELECT dest, count(*), count(DISTINCT message_uuid) AS ids, count(DISTINCT tx) AS transactions,
 	bool_and(place = n) AS in_order
 FROM (SELECT *, convert_from(body, 'UTF8')::integer AS n, row_number() OVER (PARTITION BY dest ORDER BY id) AS place
 	FROM log WHERE dest IN ('bulk 1', 'bulk 2')) m

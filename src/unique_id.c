@@ -1,6 +1,6 @@
 /*
  * unique_id.c
- *		Makes ids for messages, windows and instances.
+ *		Makes ids for messages, windows and instances, and their usual form.
  *
  * Called for every message, so random bytes are fetched by the page: a system
  * call for each id costs more than the insert of a row.
@@ -13,6 +13,18 @@
 #include "src/unique_id.h"
 
 #define UUID_TEXT_LENGTH	36
+
+/* What the digits of a UUID stand for in its usual form; -1 = nothing. By ASCII. */
+static const signed char digit_values[128] = {
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+	0, 1, 2, 3, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, -1, -1,
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+	-1, 10, 11, 12, 13, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1
+};
 
 /* Makes a version 4 UUID. */
 void
@@ -54,4 +66,29 @@ unique_id_to_text(const pg_uuid_t *id)
 		*at++ = digits[id->data[i] & 0x0f];
 	}
 	return result;
+}
+
+/* Check whether a text is what unique_id_to_text() makes of a UUID, and sets that. */
+bool
+unique_id_from_text(const text *string, pg_uuid_t *id)
+{
+	const unsigned char *at = (const unsigned char *) VARDATA_ANY(string);
+	int			digits = 0;
+	int			bytes = 0;
+
+	if (VARSIZE_ANY_EXHDR(string) != UUID_TEXT_LENGTH ||
+		at[8] != '-' || at[13] != '-' || at[18] != '-' || at[23] != '-')
+		return false;
+	for (int i = 0; i < UUID_LEN; i++, at += 2)
+	{
+		int			value;
+
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			at++;
+		value = digit_values[at[0] & 0x7f] * 16 | digit_values[at[1] & 0x7f];
+		digits |= value;
+		bytes |= at[0] | at[1];
+		id->data[i] = (unsigned char) value;
+	}
+	return digits >= 0 && bytes < 0x80;
 }

@@ -9,5 +9,6 @@
 
 extern void unique_id_random(pg_uuid_t *id);
 extern text *unique_id_to_text(const pg_uuid_t *id);
+extern bool unique_id_from_text(const text *string, pg_uuid_t *id);
 
 #endif							/* OUTBOX_UNIQUE_ID_H */

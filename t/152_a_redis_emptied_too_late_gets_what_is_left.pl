@@ -34,7 +34,7 @@ sub kept
 {
 	return $node->sql(<<END);
 SELECT string_agg(message_id, ' ' ORDER BY l.id)
-FROM (@{[ join ' UNION ALL ', map { "SELECT $_ AS segment, id, message_id FROM outbox.log_$_" } 0 .. 3 ]}) l
+FROM (@{[ join ' UNION ALL ', map { "SELECT $_ AS segment, id, coalesce(message_uuid::text, message_id) AS message_id FROM outbox.log_$_" } 0 .. 3 ]}) l
 	JOIN outbox.ring r ON r.ring = 'log' AND r.segment = l.segment AND r.state NOT IN ('retired', 'empty')
 END
 }

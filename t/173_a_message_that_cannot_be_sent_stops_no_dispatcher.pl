@@ -24,7 +24,7 @@ my $insert = sub {
 	my ($dest, $headers, $body) = @_;
 	my $segment = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
 	return "INSERT INTO outbox.log_$segment VALUES (1, pg_current_xact_id(), now(), (SELECT oid FROM pg_database WHERE datname = current_database()),"
-	  . " NULL, gen_random_uuid()::text, '$dest', NULL, $headers, $body, NULL);";
+	  . " gen_random_uuid(), '$dest', $body, NULL, NULL, $headers);";
 };
 like($node->sql_error($insert->('d', $huge, q{''})), qr/^54000: /, 'a restore refuses them');
 like($node->sql_error($insert->('d', q{(SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n)}, q{''})), qr/^22023: too many headers/, '... however short they are');

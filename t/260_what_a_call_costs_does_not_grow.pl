@@ -49,6 +49,13 @@ is($records{Transaction}, 100, '... a commit is one');
 cmp_ok($records{Sequence}, '<=', 400 / 64 + 1, 'ids are reserved 64 at a time');
 delete @records{qw(Heap Btree Transaction Sequence)};
 is_deeply([ grep { !/^(XLOG|Heap2|Standby)$/ } keys %records ], [], '... and there is nothing else');
+my ($longest) = $node->sql(<<"END");
+SELECT max(record_length - fpi_length) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())
+WHERE resource_manager = 'Heap' AND xid::text::bigint > $first
+  AND block_ref LIKE '%/' || pg_relation_filenode('outbox.log_' || (SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current')) || ' %'
+END
+is($longest, 55 + 8 + 8 + 8 + 4 + length('d1') + 2 + 16 + 16 + 1 + length('counted-100'),
+	'an id of a message takes 16 bytes, and what is NULL nothing');
 is($session->query_safe('SELECT lastval()'), 1, 'lastval() is that of the application');
 
 # The sessions take turns, and each has drawn from the same block before.

@@ -87,7 +87,7 @@ find_receipt(TupleTableSlot *row, int segment, void *arg)
 
 	if (!log_row_is_receipt(row))
 		return true;
-	log_row_envelope(row, &receipt);
+	log_row_origin(row, &receipt);
 	wanted.key = receipt.key;
 	found = bsearch(&wanted, candidates->items, candidates->n, sizeof(Candidate), compare_keys);
 	if (found == NULL)

@@ -230,7 +230,7 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
 	TupleTableSlot *found = fetch_message(page, row);
 	Message		message;
 
-	log_row_envelope(found, &message);
+	log_row_origin(found, &message);
 	if (deferral_holds(&message))
 		return;
 	log_row_message(found, &message);
@@ -288,7 +288,7 @@ take_row(PageReader *page, Run *run, int64 row, WindowPlace touched, bool *taken
 	size_t		size;
 
 	*taken = false;
-	log_row_envelope(found, &message);
+	log_row_origin(found, &message);
 	if (!place_precedes(touched, run_place(run, row)) && deferral_holds(&message))
 		return true;
 	log_row_message(found, &message);

@@ -82,7 +82,7 @@ match_message(TupleTableSlot *row, int segment, void *arg)
 
 	if (is_sent && (search->found || !log_row_is_receipt(row)))
 		return true;
-	log_row_message(row, &message);
+	log_row_origin(row, &message);
 	if (!belongs_to(&message, search->endpoint))
 		return true;
 	search->found = true;

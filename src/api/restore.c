@@ -35,7 +35,7 @@
 #include "src/table/relations.h"
 
 static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *));
-static bool is_incomplete(TupleTableSlot *row);
+static bool is_incomplete(Oid relation, TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
 static bool is_segment_of(RingKind kind, Oid relation);
 static void restore_deferred(TupleTableSlot *row);
@@ -65,9 +65,9 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 
 	/*
 	 * Our own process writes to outbox.deferred by SQL. An incomplete row is
-	 * returned so that it is refused: NOT NULL is checked after this trigger.
+	 * returned so that it is refused: constraints are checked after this trigger.
 	 */
-	if (shared_is_dispatcher() || is_incomplete(trigger->tg_trigslot))
+	if (shared_is_dispatcher() || is_incomplete(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot))
 		return PointerGetDatum(trigger->tg_trigtuple);
 
 	/* A subscriber must not send what its publisher sends. */
@@ -140,7 +140,7 @@ ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
 
 /* Check whether a value is missing that must be there. */
 static bool
-is_incomplete(TupleTableSlot *row)
+is_incomplete(Oid relation, TupleTableSlot *row)
 {
 	TupleDesc	columns = row->tts_tupleDescriptor;
 
@@ -149,7 +149,7 @@ is_incomplete(TupleTableSlot *row)
 		if (TupleDescAttr(columns, i)->attnotnull && slot_attisnull(row, i + 1))
 			return true;
 	}
-	return false;
+	return is_segment_of(RING_LOG, relation) && !log_row_has_id(row);
 }
 
 /* Restores a row of any of our tables. */

@@ -52,6 +52,7 @@ extern bool log_scan_read_body(FullTransactionId tx, Message *message);
 
 /* log_row.c */
 extern bool log_row_is_receipt(TupleTableSlot *row);
+extern bool log_row_has_id(TupleTableSlot *row);
 extern int64 log_row_id(TupleTableSlot *row);
 extern bool log_row_is_of(TupleTableSlot *row, const pg_uuid_t *key);
 extern FullTransactionId log_row_tx(TupleTableSlot *row);
@@ -59,5 +60,6 @@ extern Oid	log_row_database(TupleTableSlot *row);
 extern TimestampTz log_row_at(TupleTableSlot *row);
 extern void log_row_message(TupleTableSlot *row, Message *message);
 extern void log_row_envelope(TupleTableSlot *row, Message *message);
+extern void log_row_origin(TupleTableSlot *row, Message *message);
 
 #endif							/* OUTBOX_LOG_H */

@@ -7,6 +7,10 @@
  * without dest which say that a message has been processed. They are never
  * sent; bgworker/propagate/ reads them window by window. Every reader of rows
  * must distinguish them from messages.
+ *
+ * Columns that are often NULL stand last, where they take no space. For the same
+ * reason an id that is a UUID is stored as one, whoever made it: in 16 bytes
+ * instead of 36. No other file knows of this; elsewhere an id is text.
  */
 #include "postgres.h"
 
@@ -19,6 +23,7 @@
 #include "src/compat.h"
 #include "src/log/log_row.h"
 #include "src/table/row.h"
+#include "src/unique_id.h"
 
 /* Inserts a message of the caller's top-level transaction. The caller holds RowExclusiveLock. */
 void
@@ -26,22 +31,27 @@ log_row_insert(Relation table, const Message *message)
 {
 	Datum		values[LOG_NCOLUMNS];
 	bool		isnull[LOG_NCOLUMNS] = {0};
+	pg_uuid_t	uuid;
+	bool		is_uuid = unique_id_from_text(message->message_id, &uuid);
 
 	values[LOG_COL_ID - 1] = Int64GetDatum(message->id);
 	values[LOG_COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
 	values[LOG_COL_AT - 1] = TimestampTzGetDatum(message->at);
 	values[LOG_COL_DATABASE - 1] = ObjectIdGetDatum(MyDatabaseId);
-	values[LOG_COL_KEY - 1] = UUIDPGetDatum(&message->key);
-	values[LOG_COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
+	values[LOG_COL_MESSAGE_UUID - 1] = UUIDPGetDatum(&uuid);
 	values[LOG_COL_DEST - 1] = PointerGetDatum(message->dest);
+	values[LOG_COL_BODY - 1] = PointerGetDatum(message->body);
+	values[LOG_COL_KEY - 1] = UUIDPGetDatum(&message->key);
 	values[LOG_COL_CAUSE - 1] = PointerGetDatum(message->cause);
 	values[LOG_COL_HEADERS - 1] = PointerGetDatum(message->headers);
-	values[LOG_COL_BODY - 1] = PointerGetDatum(message->body);
+	values[LOG_COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
 	values[LOG_COL_DELIVER_AT - 1] = TimestampTzGetDatum(message->deliver_at);
-	isnull[LOG_COL_KEY - 1] = !message->has_key;
+	isnull[LOG_COL_MESSAGE_UUID - 1] = !is_uuid;
 	isnull[LOG_COL_DEST - 1] = message->dest == NULL;
+	isnull[LOG_COL_KEY - 1] = !message->has_key;
 	isnull[LOG_COL_CAUSE - 1] = message->cause == NULL;
 	isnull[LOG_COL_HEADERS - 1] = message->headers == NULL;
+	isnull[LOG_COL_MESSAGE_ID - 1] = is_uuid;
 	isnull[LOG_COL_DELIVER_AT - 1] = message->deliver_at == 0;
 
 	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
@@ -52,6 +62,13 @@ bool
 log_row_is_receipt(TupleTableSlot *row)
 {
 	return slot_attisnull(row, LOG_COL_DEST);
+}
+
+/* Check whether a row has one id that consumers see; one that was written by SQL may have none or two. */
+bool
+log_row_has_id(TupleTableSlot *row)
+{
+	return slot_attisnull(row, LOG_COL_MESSAGE_UUID) != slot_attisnull(row, LOG_COL_MESSAGE_ID);
 }
 
 /* Returns the id of a row. */
@@ -116,6 +133,16 @@ log_row_message(TupleTableSlot *row, Message *message)
 void
 log_row_envelope(TupleTableSlot *row, Message *message)
 {
+	log_row_origin(row, message);
+	message->message_id = slot_attisnull(row, LOG_COL_MESSAGE_UUID) ?
+		DatumGetTextPP(row->tts_values[LOG_COL_MESSAGE_ID - 1]) :
+		unique_id_to_text(DatumGetUUIDP(row->tts_values[LOG_COL_MESSAGE_UUID - 1]));
+}
+
+/* The same without the id that consumers see, too, for readers of many rows. */
+void
+log_row_origin(TupleTableSlot *row, Message *message)
+{
 	slot_getallattrs(row);
 #define COLUMN(col) (row->tts_values[(col) - 1])
 #define ISNULL(col) (row->tts_isnull[(col) - 1])
@@ -125,7 +152,7 @@ log_row_envelope(TupleTableSlot *row, Message *message)
 	message->has_key = !ISNULL(LOG_COL_KEY);
 	if (message->has_key)
 		message->key = *DatumGetUUIDP(COLUMN(LOG_COL_KEY));
-	message->message_id = DatumGetTextPP(COLUMN(LOG_COL_MESSAGE_ID));
+	message->message_id = NULL;
 	message->dest = ISNULL(LOG_COL_DEST) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_DEST));
 	message->cause = ISNULL(LOG_COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_CAUSE));
 	message->headers = NULL;

@@ -29,6 +29,9 @@
 
 static void check_table(Relation table);
 static HeapTuple form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull);
+static HeapTuple form_wider_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull);
+static void cut_nulls(TupleDesc columns, HeapTuple row);
+static bool has_null(HeapTupleHeader header, int ncolumns);
 static void fill_indexes(Relation table, HeapTuple row);
 
 /*
@@ -92,18 +95,24 @@ check_table(Relation table)
 				 errhint("Execute ALTER TABLE %s.%s SET ACCESS METHOD heap.", OUTBOX_SCHEMA, RelationGetRelationName(table))));
 }
 
-/*
- * Forms the tuple. Columns that an administrator has added get the value that
- * ADD COLUMN gave to older rows.
- */
+/* Forms the tuple. */
 static HeapTuple
 form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
+{
+	HeapTuple	row = columns->natts == nours ? heap_form_tuple(columns, (Datum *) values, (bool *) isnull) :
+		form_wider_row(columns, nours, values, isnull);
+
+	cut_nulls(columns, row);
+	return row;
+}
+
+/* Forms a tuple with the columns that an administrator has added: they get the value that ADD COLUMN gave to older rows. */
+static HeapTuple
+form_wider_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
 {
 	Datum	   *all_values;
 	bool	   *all_isnull;
 
-	if (columns->natts == nours)
-		return heap_form_tuple(columns, (Datum *) values, (bool *) isnull);
 	all_values = palloc(columns->natts * sizeof(Datum));
 	all_isnull = palloc(columns->natts * sizeof(bool));
 	memcpy(all_values, values, nours * sizeof(Datum));
@@ -111,6 +120,47 @@ form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
 	for (int i = nours; i < columns->natts; i++)
 		all_values[i] = getmissingattr(columns, i + 1, &all_isnull[i]);
 	return heap_form_tuple(columns, all_values, all_isnull);
+}
+
+/*
+ * Cuts the NULLs off the end of a tuple, and its null bitmap if no other column
+ * is NULL. A tuple may have fewer columns than its table, as those have that are
+ * older than an ADD COLUMN. So a column that is NULL takes no space at the end,
+ * where it would else make the bitmap exceed the room that headers have for it.
+ */
+static void
+cut_nulls(TupleDesc columns, HeapTuple row)
+{
+	HeapTupleHeader header = row->t_data;
+	int			ncolumns = columns->natts;
+	bool		has_nulls;
+	uint8		offset;
+
+	if (!HeapTupleHasNulls(row))
+		return;
+	while (att_isnull(ncolumns - 1, header->t_bits) && !TupleDescAttr(columns, ncolumns - 1)->atthasmissing)
+		ncolumns--;
+	has_nulls = has_null(header, ncolumns);
+	offset = MAXALIGN(SizeofHeapTupleHeader + (has_nulls ? BITMAPLEN(ncolumns) : 0));
+
+	memmove((char *) header + offset, (char *) header + header->t_hoff, row->t_len - header->t_hoff);
+	row->t_len -= header->t_hoff - offset;
+	header->t_hoff = offset;
+	HeapTupleHeaderSetNatts(header, ncolumns);
+	if (!has_nulls)
+		header->t_infomask &= ~HEAP_HASNULL;
+}
+
+/* Check whether one of the first columns of a tuple that has a null bitmap is NULL. */
+static bool
+has_null(HeapTupleHeader header, int ncolumns)
+{
+	for (int i = 0; i < ncolumns; i++)
+	{
+		if (att_isnull(i, header->t_bits))
+			return true;
+	}
+	return false;
 }
 
 /*
