@@ -26,6 +26,8 @@ static const signed char digit_values[128] = {
 	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1
 };
 
+static inline char *write_hex(char *at, const unsigned char *bytes, int n);
+
 /* Makes a version 4 UUID. */
 void
 unique_id_random(pg_uuid_t *id)
@@ -53,19 +55,34 @@ unique_id_random(pg_uuid_t *id)
 text *
 unique_id_to_text(const pg_uuid_t *id)
 {
-	static const char digits[] = "0123456789abcdef";
 	text	   *result = palloc(VARHDRSZ + UUID_TEXT_LENGTH);
 	char	   *at = VARDATA(result);
 
 	SET_VARSIZE(result, VARHDRSZ + UUID_TEXT_LENGTH);
-	for (int i = 0; i < UUID_LEN; i++)
-	{
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*at++ = '-';
-		*at++ = digits[id->data[i] >> 4];
-		*at++ = digits[id->data[i] & 0x0f];
-	}
+	at = write_hex(at, id->data, 4);
+	*at++ = '-';
+	at = write_hex(at, id->data + 4, 2);
+	*at++ = '-';
+	at = write_hex(at, id->data + 6, 2);
+	*at++ = '-';
+	at = write_hex(at, id->data + 8, 2);
+	*at++ = '-';
+	write_hex(at, id->data + 10, 6);
 	return result;
+}
+
+/* Writes bytes as digits; returns where it ended. */
+static inline char *
+write_hex(char *at, const unsigned char *bytes, int n)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (int i = 0; i < n; i++)
+	{
+		*at++ = digits[bytes[i] >> 4];
+		*at++ = digits[bytes[i] & 0x0f];
+	}
+	return at;
 }
 
 /* Check whether a text is what unique_id_to_text() makes of a UUID, and sets that. */

@@ -122,7 +122,10 @@ argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message)
 	message->body = argument_body(body_type, PG_GETARG_DATUM(ARG_BODY));
 	if (!PG_ARGISNULL(ARG_HEADERS))
 		message->headers = headers_check(PG_GETARG_JSONB_P(ARG_HEADERS));
-	message->message_id = PG_ARGISNULL(ARG_MESSAGE_ID) ? argument_random_id() : read_message_id(fcinfo);
+	if (PG_ARGISNULL(ARG_MESSAGE_ID))
+		argument_make_id(message);
+	else
+		message->message_id = read_message_id(fcinfo);
 }
 
 /* Reads the name of a destination. */
@@ -162,14 +165,13 @@ argument_body(Oid type, Datum value)
 	return make_body_of_bytes(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), type != BYTEAOID);
 }
 
-/* Returns an id for a message that was given none. */
-text *
-argument_random_id(void)
+/* Makes an id for a message that was given none. */
+void
+argument_make_id(Message *message)
 {
-	pg_uuid_t	id;
-
-	unique_id_random(&id);
-	return unique_id_to_text(&id);
+	unique_id_random(&message->uuid);
+	message->has_uuid = true;
+	message->message_id = unique_id_to_text(&message->uuid);
 }
 
 /* Returns the time when a message is due; 0 = at once. */

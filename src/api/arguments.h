@@ -31,7 +31,7 @@ extern void argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *me
 extern text *argument_dest(FunctionCallInfo fcinfo, int arg);
 extern text *argument_check_dest(text *dest);
 extern bytea *argument_body(Oid type, Datum value);
-extern text *argument_random_id(void);
+extern void argument_make_id(Message *message);
 extern TimestampTz argument_deliver_at(FunctionCallInfo fcinfo);
 extern TimestampTz argument_check_deliver_at(TimestampTz deliver_at);
 

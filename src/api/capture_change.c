@@ -81,7 +81,7 @@ outbox_capture_change(PG_FUNCTION_ARGS)
 		SET_VARSIZE(body.data, body.len);
 		message.dest = plan->dest;
 		message.body = argument_body(TEXTOID, PointerGetDatum(body.data));
-		message.message_id = argument_random_id();
+		argument_make_id(&message);
 		enqueue_message(&message);
 	}
 	error_context_stack = context.previous;

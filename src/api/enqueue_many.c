@@ -166,9 +166,10 @@ append_bulk(const Bulk *bulk)
 
 		CHECK_FOR_INTERRUPTS();
 		message.body = argument_body(bulk->body_type, next_element(bodies, "bodies", position));
-		message.message_id = ids ?
-			argument_check_name(DatumGetTextPP(next_element(ids, "message_ids", position)), "message_id") :
-			argument_random_id();
+		if (ids)
+			message.message_id = argument_check_name(DatumGetTextPP(next_element(ids, "message_ids", position)), "message_id");
+		else
+			argument_make_id(&message);
 		if (bulk->headers_of_each)
 			message.headers = headers_at(bulk->headers_of_each, position);
 		enqueue_message(&message);

@@ -132,8 +132,10 @@ enqueue_checked(Message *message)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("dest must not be null")));
 	message->dest = argument_check_dest(message->dest);
-	message->message_id = message->message_id ?
-		argument_check_name(message->message_id, "message_id") : argument_random_id();
+	if (message->message_id)
+		message->message_id = argument_check_name(message->message_id, "message_id");
+	else
+		argument_make_id(message);
 	message->deliver_at = argument_check_deliver_at(message->deliver_at);
 	if (message->headers && JB_ROOT_COUNT(message->headers) == 0)
 		message->headers = NULL;

@@ -21,6 +21,9 @@ typedef struct Message
 	bool		has_key;		/* whether it belongs to a record */
 	pg_uuid_t	key;
 	text	   *message_id;
+	bool		has_uuid;		/* whether message_id is known to be the usual
+								 * form of a UUID */
+	pg_uuid_t	uuid;
 	text	   *dest;			/* NULL = a receipt, see log_append_receipt() */
 	text	   *cause;			/* or NULL */
 	Jsonb	   *headers;		/* or NULL */

@@ -31,8 +31,8 @@ log_row_insert(Relation table, const Message *message)
 {
 	Datum		values[LOG_NCOLUMNS];
 	bool		isnull[LOG_NCOLUMNS] = {0};
-	pg_uuid_t	uuid;
-	bool		is_uuid = unique_id_from_text(message->message_id, &uuid);
+	pg_uuid_t	uuid = message->uuid;
+	bool		is_uuid = message->has_uuid || unique_id_from_text(message->message_id, &uuid);
 
 	values[LOG_COL_ID - 1] = Int64GetDatum(message->id);
 	values[LOG_COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
@@ -134,12 +134,11 @@ void
 log_row_envelope(TupleTableSlot *row, Message *message)
 {
 	log_row_origin(row, message);
-	message->message_id = slot_attisnull(row, LOG_COL_MESSAGE_UUID) ?
-		DatumGetTextPP(row->tts_values[LOG_COL_MESSAGE_ID - 1]) :
-		unique_id_to_text(DatumGetUUIDP(row->tts_values[LOG_COL_MESSAGE_UUID - 1]));
+	message->message_id = message->has_uuid ? unique_id_to_text(&message->uuid) :
+		DatumGetTextPP(row->tts_values[LOG_COL_MESSAGE_ID - 1]);
 }
 
-/* The same without the id that consumers see, too, for readers of many rows. */
+/* The same without message_id, too, for readers of many rows: what is left takes no memory. */
 void
 log_row_origin(TupleTableSlot *row, Message *message)
 {
@@ -153,6 +152,9 @@ log_row_origin(TupleTableSlot *row, Message *message)
 	if (message->has_key)
 		message->key = *DatumGetUUIDP(COLUMN(LOG_COL_KEY));
 	message->message_id = NULL;
+	message->has_uuid = !ISNULL(LOG_COL_MESSAGE_UUID);
+	if (message->has_uuid)
+		message->uuid = *DatumGetUUIDP(COLUMN(LOG_COL_MESSAGE_UUID));
 	message->dest = ISNULL(LOG_COL_DEST) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_DEST));
 	message->cause = ISNULL(LOG_COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_CAUSE));
 	message->headers = NULL;

@@ -151,13 +151,15 @@ cut_nulls(TupleDesc columns, HeapTuple row)
 		header->t_infomask &= ~HEAP_HASNULL;
 }
 
-/* Check whether one of the first columns of a tuple that has a null bitmap is NULL. */
+/* Check whether one of the first columns of a tuple that has a null bitmap is NULL. A bit says that one is not. */
 static bool
 has_null(HeapTupleHeader header, int ncolumns)
 {
-	for (int i = 0; i < ncolumns; i++)
+	for (int i = 0; i < ncolumns; i += BITS_PER_BYTE)
 	{
-		if (att_isnull(i, header->t_bits))
+		int			all = ncolumns - i < BITS_PER_BYTE ? (1 << (ncolumns - i)) - 1 : 0xff;
+
+		if ((header->t_bits[i / BITS_PER_BYTE] & all) != all)
 			return true;
 	}
 	return false;
