@@ -25,7 +25,7 @@ FROM objects, pg_identify_object(classid, objid, objsubid) o
 WHERE o.type NOT LIKE '%type%' AND NOT EXISTS (SELECT FROM pg_description d
 	WHERE d.classoid = classid AND d.objoid = objid AND d.objsubid = objects.objsubid AND d.description <> '')
 ORDER BY 1, 2;
-SELECT comment FROM pg_available_extensions WHERE name = 'outbox';
+SELECT obj_description(oid, 'pg_extension') AS comment FROM pg_extension WHERE extname = 'outbox';
 
 -- No role has a privilege on anything.
 SELECT o.identity AS open_to_the_public
