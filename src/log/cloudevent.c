@@ -150,12 +150,10 @@ write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg)
 	JsonbValue	name;
 	JsonbValue	value;
 
-	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
+	while (field_next_header(&iterator, &name, &value))
 	{
 		char	   *field = field_of_header(headers, &name);
 
-		CHECK_FOR_INTERRUPTS();
-		(void) JsonbIteratorNext(&iterator, &value, true);
 		if (field == NULL)
 			continue;
 		if (parts & ENTRY_NAMES)

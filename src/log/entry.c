@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -136,10 +135,8 @@ write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg)
 	JsonbValue	name;
 	JsonbValue	value;
 
-	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
+	while (field_next_header(&iterator, &name, &value))
 	{
-		CHECK_FOR_INTERRUPTS();
-		(void) JsonbIteratorNext(&iterator, &value, true);
 		if (parts & ENTRY_NAMES)
 			field_write_utf8(name.val.string.val, name.val.string.len, sink, arg);
 		if (parts & ENTRY_VALUES)

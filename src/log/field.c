@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
@@ -105,4 +106,15 @@ field_open_headers(Jsonb *headers)
 	iterator = JsonbIteratorInit(&headers->root);
 	(void) JsonbIteratorNext(&iterator, &object, true);
 	return iterator;
+}
+
+/* Reads the next header. Returns false if there is none. */
+bool
+field_next_header(JsonbIterator **headers, JsonbValue *name, JsonbValue *value)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (JsonbIteratorNext(headers, name, true) != WJB_KEY)
+		return false;
+	(void) JsonbIteratorNext(headers, value, true);
+	return true;
 }

@@ -25,5 +25,6 @@ extern void field_write_utf8(const char *string, int length, EntrySink sink, voi
 extern void field_write_body(bytea *body, EntrySink sink, void *arg);
 extern void field_write_header_value(const JsonbValue *name, const JsonbValue *value, EntrySink sink, void *arg);
 extern JsonbIterator *field_open_headers(Jsonb *headers);
+extern bool field_next_header(JsonbIterator **headers, JsonbValue *name, JsonbValue *value);
 
 #endif							/* OUTBOX_FIELD_H */
