@@ -402,7 +402,7 @@ inline choose(first, last)
 	}
 }
 
-/* merge_rows(): the next key of all sources. */
+/* merge_keys(): the next key of all sources. */
 inline merge_next()
 {
 	for (c : 0 .. TABLES - 1) {
@@ -531,7 +531,7 @@ end:
 	/*
 	 * kill -9 of PostgreSQL: what is in progress is rolled back, locks and
 	 * filters are gone, of the steps of a merge a prefix is left. The successor
-	 * finds it by last_key().
+	 * finds it by read_last_row().
 	 */
 	:: d_step { crashes > 0 ->
 		crashes--;

@@ -982,7 +982,7 @@ end:
 #endif
 #endif
 #if MERGES
-	/* merge_begin(), merge_rows(): all committed records of a segment are copied */
+	/* merge_begin(), merge_keys(): all committed records of a segment are copied */
 	:: d_step { merges > 0 && history_state == EMPTY && ANY_TO_MERGE ->
 		merges--;
 		source = TO_MERGE;

@@ -1,6 +1,6 @@
 # When segments of records cannot be emptied because they are locked, or cannot be
-# compacted because a page is damaged, the ring does not run out of segments, the
-# dispatcher does not end, and messages are sent.
+# compacted because a page is damaged, or their rows of outbox.ring are locked, the ring
+# does not run out of segments, the dispatcher does not end or wait, and messages are sent.
 
 use strict;
 use warnings FATAL => 'all';
@@ -72,6 +72,91 @@ my $segment = $node->sql($current);
 my $last = claimed($node);
 $node->sql("SELECT claim($last + 1, $last + 3000)");
 eventually { $node->sql($current) != $segment } '... and another segment is written when one is full';
+
+#
+# Rows of outbox.ring that another session has locked, as the apply worker of a subscription
+# does. The dispatcher takes other segments, or tries again.
+#
+$node->set('outbox.dispatch' => 'on', log_lock_waits => 'on', deadlock_timeout => '20ms');
+eventually { is_at_rest($node) } 'dispatch is on again';
+my $locker = $node->session;
+my $writer = $node->session;
+my $log = $node->log_position;
+my $empty = $node->sql(q{SELECT min(segment) FROM outbox.ring WHERE ring = 'record' AND state = 'empty'});
+lock_rows("state = 'empty' AND segment = $empty");
+$writer->query_safe(q{BEGIN; SELECT outbox_begin('open'), outbox_commit()});
+$segment = $node->sql($current);
+fill($node, 1);
+isnt($node->sql($current), $empty, 'the row of an empty segment is locked: another one becomes current');
+$locker->query_safe('COMMIT');
+lock_rows("segment = $segment");
+$writer->query_safe('COMMIT');
+goes_on();
+is(state_of($segment), 'sealed', 'that of a sealed one is locked: it becomes quiet later');
+$redis->pause;
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+$locker->query_safe('COMMIT');
+eventually { state_of($segment) eq 'quiet' } '... now';
+lock_rows("segment = $segment");
+$redis->resume;
+goes_on();
+is(state_of($segment), 'quiet', 'that of a quiet one is locked: that it is published is noted later');
+$node->set('outbox.retention' => '1s');
+$locker->query_safe('COMMIT');
+eventually { state_of($segment) eq 'quiet, published' } '... now';
+lock_rows("segment = $segment");
+my $since = time;
+wait_until { time > $since + 1 };
+goes_on();
+is(state_of($segment), 'quiet, published', '... and it is retired later');
+$locker->query_safe('COMMIT');
+eventually { state_of($segment) eq 'empty' } '... now';
+$node->set('outbox.retention' => '1h');
+
+# All rows, now and then.
+my $pid = $locker->query_safe('SELECT pg_backend_pid()');
+$locker->query_until(qr/began/, <<'END');
+\echo began
+DO $$ BEGIN LOOP
+	PERFORM FROM outbox.ring FOR UPDATE;
+	PERFORM pg_sleep(0.05);
+	COMMIT;
+	PERFORM pg_sleep(0.05);
+END LOOP; END $$;
+END
+my $compacted = compacted_keys();
+fill($node, 7);
+eventually { is_at_rest($node) && compacted_keys() > $compacted } 'all rows are locked half of the time: segments are compacted';
+$node->sql("SELECT pg_terminate_backend($pid)");
+eval { $locker->quit };
+unlike($node->log_since($log), qr/\[$dispatcher\].* still waiting for/, 'the dispatcher has not waited for any lock');
+is($node->dispatcher, $dispatcher, 'it is the same one');
+
+# Locks rows of the ring of records, until COMMIT.
+sub lock_rows
+{
+	my ($condition) = @_;
+	$locker->query_safe("BEGIN; SELECT FROM outbox.ring WHERE ring = 'record' AND $condition FOR UPDATE");
+	return;
+}
+
+# Rounds of cleanup end, and messages are sent after them.
+sub goes_on
+{
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->sql('SELECT count(outbox_cleanup()) FROM generate_series(1, 2)');
+	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+	ok($node->wait_until_sent, 'a row is locked: messages are sent');
+	return;
+}
+
+sub state_of
+{
+	my ($n) = @_;
+	return $node->sql("SELECT concat_ws(', ', state, CASE WHEN published_at IS NOT NULL THEN 'published' END) FROM outbox.ring WHERE ring = 'record' AND segment = $n");
+}
+
+sub compacted_keys { return $node->sql(q{SELECT coalesce(sum(keys), 0) FROM outbox.ring WHERE ring = 'history' AND state = 'quiet'}); }
 
 sub overwrite
 {

@@ -14,10 +14,12 @@
  * Sessions are told only when the change is on disk, so a crash between any two
  * lines leaves a state from which the next round continues.
  *
- * It must never wait for a lock: a segment that is locked (by pg_dump or a
- * forgotten transaction) is skipped, and any other empty one becomes the next.
- * Nor must it end the dispatcher: a segment that raises an ERROR is skipped for
- * a while (quarantine.c), and the others are worked on.
+ * It must never wait for a lock on a segment that is or was written by sessions,
+ * nor for a row of outbox.ring: what is locked, by pg_dump, a forgotten
+ * transaction or the apply worker of a subscription, is left to the next round,
+ * and any other empty segment becomes the next one. Nor must it end the
+ * dispatcher: a segment that raises an ERROR is skipped for a while
+ * (quarantine.c), and the others are worked on.
  */
 #include "postgres.h"
 
@@ -39,6 +41,7 @@ static bool attempt(RingKind kind, int n, const Ring *ring, Position *position, 
 static bool advance(RingKind kind, int n, const Segment *segment, const Position *position,
 					const CleanupLimits *limits);
 static bool make_quiet(RingKind kind, int n, const Segment *segment);
+static bool has_writer(RingKind kind, int n);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
 static bool holds_compacted(const Ring *ring);
 
@@ -117,6 +120,7 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 
 	if (segment < 0 || (n < 0 && kind == RING_HISTORY) || quarantine_holds(kind, segment))
 		return true;
+	quarantine_touch(kind, segment);
 	PG_TRY();
 	{
 		is_there = n < 0 ? rotation_run(kind, segment, ring, position) : advance(kind, n, &ring->segments[n], position, limits);
@@ -124,7 +128,7 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	}
 	PG_CATCH();
 	{
-		quarantine_catch(kind, segment, "could not clean up outbox.%s_%d: %s");
+		quarantine_catch_touched("could not clean up outbox.%s_%d: %s");
 	}
 	PG_END_TRY();
 	for (int i = 0; changed && i < ring->nsegments; i++)
@@ -167,26 +171,21 @@ advance(RingKind kind, int n, const Segment *segment, const Position *position, 
 }
 
 /*
- * Makes a sealed segment quiet. A ShareLock that is granted at once proves that
- * no transaction that has written to the segment is in progress; and none can
- * begin to write, because all know by now that it is not current. If it has
- * outgrown its filter, filter_builder.c makes one for all that it has.
+ * Makes a sealed segment quiet. If it has outgrown its filter, filter_builder.c
+ * makes one for all that it has.
  */
 static bool
 make_quiet(RingKind kind, int n, const Segment *segment)
 {
-	Oid			table;
 	bool		keeps_filter = false;
 	uint64		tag = 0;		/* 0 = nothing was changed */
 
 	if (!transaction_begin("sealing a segment"))
 		return false;
-	table = relations_enter()->segments[kind][n].table;
-	if (ConditionalLockRelationOid(table, ShareLock))
+	if (!has_writer(kind, n) && ring_update_try_lock(kind, n))
 	{
 		keeps_filter = kind == RING_RECORD &&
 			filter_is_large_enough(kind, n, segment_count_keys(kind, n, segment));
-		UnlockRelationOid(table, ShareLock);
 		ring_update_state(kind, n, SEGMENT_QUIET);
 		tag = U64FromFullTransactionId(GetTopFullTransactionId());
 		KILL_POINT_OF_WRITTEN_RING(kind, "quiet_written");
@@ -202,6 +201,22 @@ make_quiet(RingKind kind, int n, const Segment *segment)
 	return true;
 }
 
+/*
+ * Check whether a transaction in progress may have written to a sealed segment. A
+ * ShareLock that is granted at once proves that none has; and none can begin to
+ * write, because all know by now that the segment is not current.
+ */
+static bool
+has_writer(RingKind kind, int n)
+{
+	Oid			table = relations_enter()->segments[kind][n].table;
+
+	if (!ConditionalLockRelationOid(table, ShareLock))
+		return true;
+	UnlockRelationOid(table, ShareLock);
+	return false;
+}
+
 /* Notes that everything in the segment is in Redis. Its time to live begins then. */
 static bool
 note_published(RingKind kind, int n, FullTransactionId tx, const Position *position)
@@ -210,7 +225,7 @@ note_published(RingKind kind, int n, FullTransactionId tx, const Position *posit
 
 	if (!transaction_begin("noting what was published"))
 		return false;
-	published = position_has_published(position, tx);
+	published = position_has_published(position, tx) && ring_update_try_lock(kind, n);
 	if (published)
 	{
 		ring_update_published(kind, n);

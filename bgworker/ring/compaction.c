@@ -63,9 +63,9 @@ take_step(int64 step_us)
 	quarantine_touch(RING_HISTORY, 0);
 	rings_read(&rings);
 	if (merge_find(&rings, &merge))
-		merge_continue(&merge, step_us);
+		awake = merge_continue(&merge, step_us);
 	else if (merge_choice_make(&rings, &merge))
-		merge_begin(&rings, &merge);
+		awake = merge_begin(&rings, &merge);
 	else
 	{
 		transaction_commit();

@@ -2,9 +2,10 @@
  * emptying.c
  *		Truncates segments that are no longer read.
  *
- * Called by cleanup_round.c for one segment at a time. It never waits for a lock: a
- * segment that is locked is left to the next round. A retired segment is not
- * written to, and readers skip it, so truncating it makes no writer wait.
+ * Called by cleanup_round.c for one segment at a time. It never waits for a lock
+ * on a segment or its row in outbox.ring: what is locked is left to the next
+ * round. A retired segment is not written to, and readers skip it, so truncating
+ * it makes no writer wait.
  *
  * It must never truncate what a dump still needs: one that has taken its
  * snapshot but not yet its locks would not find what was compacted in any table.

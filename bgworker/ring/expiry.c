@@ -56,7 +56,7 @@ expiry_retire(RingKind kind, int n, FullTransactionId tx, const Position *positi
 {
 	if (!transaction_begin("retiring a segment"))
 		return false;
-	if (kind == RING_LOG && !position_has_published(position, tx))
+	if ((kind == RING_LOG && !position_has_published(position, tx)) || !ring_update_try_lock(kind, n))
 	{
 		transaction_commit();
 		return true;

@@ -3,7 +3,7 @@
  *		Merges the keys of segments into one segment of the history.
  *
  * Called by compaction.c, one bounded step at a time, with what merge_choice.c
- * has chosen.
+ * has chosen; and by emptying.c, to forget what was counted.
  *
  *	   sources: quiet ---------------------------> retired --> empty
  *	   target:  empty --> filling --> ... -------> quiet
@@ -57,13 +57,16 @@ static int	counted;			/* sources that have been */
 static bool count_endpoints(const Merge *merge);
 static void count_endpoints_of_history(const Merge *merge);
 static void count_endpoints_of_records(const Merge *merge, int source);
-static bool merge_or_finish(const Merge *merge, int64 step_us);
-static int64 count_keys(Relation table, int last_row);
-static bool merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row);
+static bool merge_keys(const Merge *merge, int64 step_us);
+static bool finish(const Merge *merge);
+static bool lock_rows(const Merge *merge);
+static Relation open_target(const Merge *merge);
+static int64 count_keys(Relation table);
+static bool write_rows(const Merge *merge, Relation table, int64 step_us);
 static KeyRun *open_runs(const Merge *merge, const pg_uuid_t *after);
-static void append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int n, int *last_row);
+static void append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int n);
 static int	least(KeyRun *runs, int n);
-static bool last_key(Relation table, pg_uuid_t *key);
+static int	read_last_row(Relation table, pg_uuid_t *key);
 
 /* Finds the merge that is under way. Returns false if there is none. */
 bool
@@ -92,13 +95,21 @@ merge_find(const Rings *rings, Merge *merge)
 	return merge->target >= 0;
 }
 
-/* Begins a merge: (1), in the open transaction, which it ends. */
-void
+/*
+ * Begins a merge: (1), in the open transaction, which it ends. Returns false if a
+ * row of outbox.ring is locked: then the next round of cleanup tries again.
+ */
+bool
 merge_begin(const Rings *rings, const Merge *merge)
 {
 	int64		keys = 0;
 
 	quarantine_touch(RING_HISTORY, merge->target);
+	if (!lock_rows(merge))
+	{
+		transaction_commit();
+		return false;
+	}
 	for (int i = 0; i < merge->n; i++)
 		keys += segment_count_keys(merge->kind, merge->sources[i], &rings->ring[merge->kind].segments[merge->sources[i]]);
 	filtering = filter_begin(FILTER_OF_MERGE, keys);
@@ -108,25 +119,29 @@ merge_begin(const Rings *rings, const Merge *merge)
 	transaction_commit();
 	KILL_POINT("merge_begin_committed");
 	transaction_tell_rings();
+	return true;
 }
 
 /*
  * Does a step of (2), or (3), in the open transaction, which it ends. After
  * `step_us` a step ends with the row being filled: each key may be on another
- * page.
+ * page. Returns false if (3) is due and a row of outbox.ring is locked: then the
+ * next round of cleanup tries again.
  */
-void
+bool
 merge_continue(const Merge *merge, int64 step_us)
 {
 	uint64		tag;
+	bool		is_done;
 
 	quarantine_touch(RING_HISTORY, merge->target);
-	if (count_endpoints(merge) || merge_or_finish(merge, step_us))
+	is_done = !count_endpoints(merge) && !merge_keys(merge, step_us);
+	if (!is_done || !finish(merge))
 	{
 		KILL_POINT("merge_step_written");
 		transaction_commit_async();
 		KILL_POINT("merge_step_committed");
-		return;
+		return !is_done;
 	}
 	KILL_POINT("merge_end_written");
 	tag = U64FromFullTransactionId(GetTopFullTransactionId());
@@ -142,19 +157,21 @@ merge_continue(const Merge *merge, int64 step_us)
 		quarantine_release(merge->kind, merge->sources[i]);
 	quarantine_release(RING_HISTORY, merge->target);
 	transaction_tell_rings();
+	return true;
 }
 
 /*
  * Gives up the merge that is under way, after a failure. Returns true if other
  * segments may be merged at once. If even this fails, for instance because the
- * disk is full, the next round of cleanup tries again.
+ * disk is full or a row of outbox.ring is locked, the next round of cleanup tries
+ * again.
  */
 bool
 merge_give_up(void)
 {
 	Rings		rings;
 	Merge		merge;
-	volatile bool failed = false;
+	volatile bool done = false;
 
 	filtering = false;
 	counting = -1;
@@ -164,18 +181,22 @@ merge_give_up(void)
 	PG_TRY();
 	{
 		rings_read(&rings);
-		if (merge_find(&rings, &merge))
+		done = !merge_find(&rings, &merge);
+		if (!done && lock_rows(&merge))
+		{
 			ring_update_abandon_merge(merge.target);
+			done = true;
+		}
 		transaction_commit();
 		transaction_tell_rings();
 	}
 	PG_CATCH();
 	{
 		quarantine_catch_touched(COMPACTION_FAILED);
-		failed = true;
+		done = false;
 	}
 	PG_END_TRY();
-	return !failed;
+	return done;
 }
 
 /*
@@ -237,44 +258,69 @@ count_endpoints_of_records(const Merge *merge, int source)
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
 }
 
-/* Does (2), or (3) if everything is merged; then it returns false. */
+/* Does (2). Returns whether there is more to merge. */
 static bool
-merge_or_finish(const Merge *merge, int64 step_us)
+merge_keys(const Merge *merge, int64 step_us)
 {
-	Relation	table = table_open(relations_enter()->segments[RING_HISTORY][merge->target].table, RowExclusiveLock);
-	int			last_row = 0;
-	bool		more = merge_rows(merge, table, step_us, &last_row);
+	Relation	table = open_target(merge);
+	bool		more = write_rows(merge, table, step_us);
 
-	if (!more)
-		ring_update_finish_merge(merge->target, count_keys(table, last_row));
 	table_close(table, NoLock);
 	return more;
 }
 
-/*
- * Returns how many keys the target holds. A row fills a page. If the last step
- * found nothing left to write, the last row is full.
- */
-static int64
-count_keys(Relation table, int last_row)
+/* Does (3). Returns false if a row of outbox.ring is locked. */
+static bool
+finish(const Merge *merge)
 {
-	int64		rows = RelationGetNumberOfBlocks(table);
+	Relation	table;
 
-	if (rows == 0)
-		return 0;
-	return (rows - 1) * HISTORY_KEYS + (last_row > 0 ? last_row : HISTORY_KEYS);
+	if (!lock_rows(merge))
+		return false;
+	table = open_target(merge);
+	ring_update_finish_merge(merge->target, count_keys(table));
+	table_close(table, NoLock);
+	return true;
 }
 
-/*
- * Writes the next rows of the target. Returns whether there are more; if not,
- * sets *last_row to the number of keys in the last row.
- */
+/* Locks the rows of the target and of the sources in outbox.ring. Returns false if one of them is locked. */
 static bool
-merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row)
+lock_rows(const Merge *merge)
+{
+	if (!ring_update_try_lock(RING_HISTORY, merge->target))
+		return false;
+	for (int i = 0; i < merge->n; i++)
+	{
+		if (!ring_update_try_lock(merge->kind, merge->sources[i]))
+			return false;
+	}
+	return true;
+}
+
+/* Opens the table of the target, to be written to. */
+static Relation
+open_target(const Merge *merge)
+{
+	return table_open(relations_enter()->segments[RING_HISTORY][merge->target].table, RowExclusiveLock);
+}
+
+/* Returns how many keys the target holds. A row fills a page. */
+static int64
+count_keys(Relation table)
+{
+	pg_uuid_t	last;
+	int			in_last_row = read_last_row(table, &last);
+
+	return in_last_row == 0 ? 0 : (RelationGetNumberOfBlocks(table) - 1) * (int64) HISTORY_KEYS + in_last_row;
+}
+
+/* Writes the next rows of the target. Returns whether there are more. */
+static bool
+write_rows(const Merge *merge, Relation table, int64 step_us)
 {
 	pg_uuid_t  *keys = palloc(HISTORY_KEYS * sizeof(pg_uuid_t));
 	pg_uuid_t	last;
-	bool		has_last = last_key(table, &last);
+	bool		has_last = read_last_row(table, &last) > 0;
 	KeyRun	   *runs = open_runs(merge, has_last ? &last : NULL);
 	TimestampTz deadline = clock_now() + step_us;
 	bool		is_late = false;
@@ -296,7 +342,7 @@ merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row)
 		key_run_advance(&runs[from]);
 		if (n == HISTORY_KEYS)
 		{
-			append_row(merge, table, keys, n, last_row);
+			append_row(merge, table, keys, n);
 			rows++;
 			is_late = clock_now() >= deadline;
 			n = 0;
@@ -305,7 +351,7 @@ merge_rows(const Merge *merge, Relation table, int64 step_us, int *last_row)
 	from = least(runs, merge->n);
 	quarantine_touch(RING_HISTORY, merge->target);
 	if (from < 0 && n > 0)
-		append_row(merge, table, keys, n, last_row);
+		append_row(merge, table, keys, n);
 	for (int i = 0; i < merge->n; i++)
 		key_run_close(&runs[i]);
 	return from >= 0;
@@ -327,11 +373,10 @@ open_runs(const Merge *merge, const pg_uuid_t *after)
 
 /* Writes a row of the target. */
 static void
-append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int n, int *last_row)
+append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int n)
 {
 	quarantine_touch(RING_HISTORY, merge->target);
 	history_append(table, keys, n);
-	*last_row = n;
 }
 
 /* Returns the run with the least current key; -1 if all have ended. */
@@ -348,25 +393,23 @@ least(KeyRun *runs, int n)
 	return found;
 }
 
-/* Finds the greatest key of the target. Returns false if it is empty. */
-static bool
-last_key(Relation table, pg_uuid_t *key)
+/* Reads the greatest key of the target. Returns how many keys its row has; 0 = the target is empty. */
+static int
+read_last_row(Relation table, pg_uuid_t *key)
 {
 	Relation	index = history_index(table);
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	pg_uuid_t	highest;
-	bool		found;
+	int			n = 0;
 
 	memset(&highest, 0xff, sizeof(highest));
-	found = history_row_before(table, index, &highest, row);
-	if (found)
+	if (history_row_before(table, index, &highest, row))
 	{
-		int			n;
 		const pg_uuid_t *keys = history_row_keys(row, &n);
 
 		*key = keys[n - 1];
 	}
 	ExecDropSingleTupleTableSlot(row);
 	index_close(index, AccessShareLock);
-	return found;
+	return n;
 }

@@ -2,11 +2,11 @@
  * ring_update.c
  *		Changes outbox.ring; the only place that writes that table.
  *
- * Called by rotation.c, cleanup_round.c, expiry.c, emptying.c and merge.c, each time
- * in an open transaction. Sessions learn of a change when the caller has committed it and
- * calls transaction_tell_rings(). Every change increases the generation; one
- * that brings a segment into another state also notes the time and the
- * transaction.
+ * Called by rotation.c, cleanup_round.c, expiry.c, emptying.c and merge.c, each
+ * time in an open transaction and after it has locked the rows. Sessions learn
+ * of a change when the caller has committed it and calls
+ * transaction_tell_rings(). Every change increases the generation; one that
+ * brings a segment into another state also notes the time and the transaction.
  */
 #include "postgres.h"
 
@@ -20,10 +20,11 @@
 #define INTO_STATE		"since = clock_timestamp(), tx = pg_current_xact_id(), "
 
 /*
- * Locks the row of a segment to the end of the transaction, without waiting. Returns
- * false if another transaction has locked it, as the apply worker of a subscription
- * does before a trigger drops its change. It may need other rows, or the tables of the
- * segment, next. So a transaction that has locked these must not wait for the row.
+ * Locks the row of a segment to the end of the transaction, without waiting; called
+ * before each of the functions below. Returns false if another transaction has locked
+ * it, as the apply worker of a subscription does before a trigger drops its change. It
+ * may need other rows, or the tables of the segment, next. So the dispatcher, which may
+ * have locked these, must not wait for the row.
  */
 bool
 ring_update_try_lock(RingKind kind, int segment)

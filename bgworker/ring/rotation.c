@@ -30,15 +30,20 @@
 #define RECORD_SHARES	6
 #define LOG_SHARES		2
 
+static bool may_be_next(RingKind kind, const Ring *ring, int n);
+static int	lock_next(RingKind kind, const Ring *ring, int next);
 static int64 share_of_time(RingKind kind);
 
-/* Returns the segment that would be current next; -1 if none is empty. */
+/*
+ * Returns the segment that would be current next, unless its row in outbox.ring
+ * is locked; -1 if none is empty.
+ */
 int
 rotation_next(RingKind kind, const Ring *ring)
 {
 	for (int n = 0; n < ring->nsegments; n++)
 	{
-		if (ring->segments[n].state == SEGMENT_EMPTY && !quarantine_holds(kind, n))
+		if (may_be_next(kind, ring, n))
 			return n;
 	}
 	return -1;
@@ -67,9 +72,9 @@ rotation_current_is_full(RingKind kind, const Ring *ring)
 }
 
 /*
- * Makes an empty segment current if the current one has been written for its
- * share of time and is not empty, or is full. Returns false if the extension is
- * being dropped.
+ * Makes an empty segment current, `next` or one behind it, if the current one has
+ * been written for its share of time and is not empty, or is full. Returns false
+ * if the extension is being dropped.
  */
 bool
 rotation_run(RingKind kind, int next, const Ring *ring, const Position *position)
@@ -82,7 +87,7 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 	if (!transaction_begin("rotating a ring"))
 		return false;
 	if ((is_old ? segment_blocks(kind, ring->current) > 0 : rotation_current_is_full(kind, ring)) &&
-		ring_update_try_lock(kind, ring->current) && ring_update_try_lock(kind, next))
+		ring_update_try_lock(kind, ring->current) && (next = lock_next(kind, ring, next)) >= 0)
 	{
 		ring_update_state(kind, ring->current, SEGMENT_SEALED);
 		ring_update_state(kind, next, SEGMENT_CURRENT);
@@ -109,6 +114,29 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 		transaction_tell_rings();
 	}
 	return true;
+}
+
+/* Check whether a segment is empty and nothing is known to be wrong with it. */
+static bool
+may_be_next(RingKind kind, const Ring *ring, int n)
+{
+	return ring->segments[n].state == SEGMENT_EMPTY && !quarantine_holds(kind, n);
+}
+
+/*
+ * Locks the row of the first segment from `next` on that may be current next and
+ * whose row can be locked at once. Returns -1 if there is none.
+ */
+static int
+lock_next(RingKind kind, const Ring *ring, int next)
+{
+	for (int n = next; n < ring->nsegments; n++)
+	{
+		quarantine_touch(kind, n);
+		if (may_be_next(kind, ring, n) && ring_update_try_lock(kind, n))
+			return n;
+	}
+	return -1;
 }
 
 /* Returns how long a segment is written, in microseconds. */
