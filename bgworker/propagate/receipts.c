@@ -2,8 +2,8 @@
  * receipts.c
  *		Reads the receipts of windows, page by page.
  *
- * Called by used_store.c, for a store, and by marking.c, for a custom record
- * table: each has a position of its own, and so a reader of its own. One user
+ * Called by used_store.c, for a store, and by marking.c and marked_table.c, for a
+ * custom record table: each has a position of its own, and so a reader. One user
  * transaction may have millions of receipts. So the places of the receipts of
  * some windows are collected first, in memory up to a limit and in a file
  * beyond it (row_list.c). Then they are read a page at a time, each page in

@@ -2,13 +2,13 @@
  * window_opening.c
  *		Opens windows: looks for what was committed, and writes the next window.
  *
- * Called by the dispatcher, and by those who need an empty window. A window is
- * opened in one transaction: take a snapshot S; if messages were committed since
- * the last snapshot, insert {number, uuid, S} and commit synchronously. That
- * commit makes the window immutable, and flushes the WAL of every transaction
- * visible in S before any of its messages is sent. The window's own transaction
- * id is taken after S, so that after a crash no id below xmax(S) is assigned
- * again.
+ * Called by dispatcher.c, and by housekeeping.c, requests.c and
+ * copied_messages.c for a window without messages. A window is opened in one
+ * transaction: take a snapshot S; if messages were committed since the last
+ * snapshot, insert {number, uuid, S} and commit synchronously. That commit makes
+ * the window immutable, and flushes the WAL of every transaction visible in S
+ * before any of its messages is sent. The window's own transaction id is taken
+ * after S, so that after a crash no id below xmax(S) is assigned again.
  *
  *	 died before the commit		the next look finds the same messages
  *	 after it, before sending	the row is there, the fence names an earlier one

@@ -5,8 +5,9 @@
  *	 id <message id> time <enqueued, Unix ms> body <bytes> [cause <incoming
  *	 message id>] [<header> <value> ...]
  *
- * Used by command.c, which writes them into a batch, and outbox_send(). A
- * destination may ask for another form, which cloudevent.c writes.
+ * Used by command.c, which writes them into a batch, and by send.c; headers.c
+ * and restore.c ask whether a message may be sent. A destination may ask for
+ * another form, which cloudevent.c writes.
  */
 #include "postgres.h"
 

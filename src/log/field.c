@@ -2,7 +2,8 @@
  * field.c
  *		The names and values of fields of an entry: text as UTF-8, headers as text.
  *
- * Called by entry.c and cloudevent.c, which decide what the fields are.
+ * Called by entry.c and cloudevent.c, which decide what the fields are; by headers.c,
+ * which checks headers; and by command.c and send.c for names of streams.
  */
 #include "postgres.h"
 

@@ -2,8 +2,10 @@
  * log_scan.c
  *		Reads the messages and receipts of a window or of a transaction.
  *
- * Called by the dispatcher (bgworker/publish/window_opening.c), and by functions and
- * views that show what is pending. Locks are released at once.
+ * Called by the dispatcher for windows that it opens, reads again or takes
+ * receipts from (bgworker/publish/window_opening.c, run.c, copied_messages.c,
+ * bgworker/propagate/receipts.c, claimed_again.c), and by functions and views
+ * that show what is pending or wait for it. Locks are released at once.
  *
  * Ids are not committed in order, so rows must not be read by "id greater than
  * the last one": new is what one snapshot sees and an earlier one does not.

@@ -2,10 +2,10 @@
  * forgotten.c
  *		Tombstones: ids that an administrator has made the outbox forget.
  *
- * Called by record_ring.c and record_forget.c, under the lock on the key, and by
- * bgworker/ring/expiry.c. A compacted row is never changed, so a record that
- * is forgotten stays where it is, and a row of outbox.forgotten says that it
- * does not count:
+ * Called by record_ring.c and record_forget.c, under the lock on the key, by
+ * status.c, and by bgworker/ring/expiry.c. A compacted row is never changed, so
+ * a record that is forgotten stays where it is, and a row of outbox.forgotten
+ * says that it does not count:
  *
  *	 forget		writes the tombstone, if the id is known
  *	 claim		deletes it, in the same transaction that writes the new record

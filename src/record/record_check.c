@@ -2,10 +2,10 @@
  * record_check.c
  *		Checks whether a custom record table can hold the records of an endpoint.
  *
- * Called when an endpoint is created or altered, and by record_table.c for a
- * table that has changed since it was looked at. Everything that deduplication
- * and cleanup rely on is checked here and nowhere else; errors name what is
- * missing, with the statement that adds it.
+ * Called by endpoint_admin.c when an endpoint is created or altered, and by
+ * table_cache.c for a table that has changed since it was checked. All that
+ * deduplication and cleanup rely on is checked here and nowhere else; errors
+ * name what is missing, with the statement that adds it.
  */
 #include "postgres.h"
 

@@ -2,14 +2,15 @@
  * record_table.c
  *		Looks records up in a custom record table, and claims them there.
  *
- * Called by claim.c for endpoints that have a record_table. It gives the same
- * promises as record_ring.c, and by the same means: a momentary lock on the
- * key, a look with a dirty snapshot, and only then the insert. But others write to
- * this table, too. The owner's own statements may insert an id at the same
- * moment, so the insert can still meet a duplicate: it runs in a
- * subtransaction, and then all begins again. And its rows are updated, so a
- * look can miss one that moves meanwhile. The claim also looks into the ring,
- * where the endpoint may have had its records before it got the table.
+ * Called by claim.c and record_forget.c for endpoints that have a record_table,
+ * and by all that name or open such a table. It gives the same promises as
+ * record_ring.c, and by the same means: a momentary lock on the key, a look with
+ * a dirty snapshot, and only then the insert. But others write to this table,
+ * too. The owner's own statements may insert an id at the same moment, so the
+ * insert can still meet a duplicate: it runs in a subtransaction, and then all
+ * begins again. And its rows are updated, so a look can miss one that moves
+ * meanwhile. The claim also looks into the ring, where the endpoint may have had
+ * its records before it got the table.
  *
  * Looks run no user-defined code. The insert does (triggers, defaults), with the
  * rights of the table's owner and no others; see owner.c.

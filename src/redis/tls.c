@@ -5,8 +5,8 @@
  * Called by channel.c, which owns the socket. It never waits: where OpenSSL needs
  * the socket to be readable or writable first, it says for which of them to wait.
  * Nothing here is called by OpenSSL that could raise an error, so no longjmp
- * passes its frames. Its queue of errors is empty whenever it is called and
- * whenever we return, because PostgreSQL and libpq use the same one.
+ * passes its frames. Its queue of errors, which PostgreSQL and libpq use, too, is
+ * cleared before it is called and after it has failed.
  *
  * The server must show a certificate of a trusted authority, for the name by which
  * it was called; there is no setting that turns this off, and nothing falls back to
