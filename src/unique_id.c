@@ -26,7 +26,13 @@ static const signed char digit_values[128] = {
 	-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1
 };
 
-static inline char *write_hex(char *at, const unsigned char *bytes, int n);
+/* Where the two digits of each byte stand. */
+static const uint8 pair_places[UUID_LEN] = {0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34};
+
+/* The two digits of each byte, by its value. */
+static char pairs[256][2];
+
+static void make_pairs(void);
 
 /* Makes a version 4 UUID. */
 void
@@ -58,31 +64,26 @@ unique_id_to_text(const pg_uuid_t *id)
 	text	   *result = palloc(VARHDRSZ + UUID_TEXT_LENGTH);
 	char	   *at = VARDATA(result);
 
+	if (pairs[0][0] == '\0')
+		make_pairs();
 	SET_VARSIZE(result, VARHDRSZ + UUID_TEXT_LENGTH);
-	at = write_hex(at, id->data, 4);
-	*at++ = '-';
-	at = write_hex(at, id->data + 4, 2);
-	*at++ = '-';
-	at = write_hex(at, id->data + 6, 2);
-	*at++ = '-';
-	at = write_hex(at, id->data + 8, 2);
-	*at++ = '-';
-	write_hex(at, id->data + 10, 6);
+	for (int i = 0; i < UUID_LEN; i++)
+		memcpy(at + pair_places[i], pairs[id->data[i]], sizeof(pairs[0]));
+	at[8] = at[13] = at[18] = at[23] = '-';
 	return result;
 }
 
-/* Writes bytes as digits; returns where it ended. */
-static inline char *
-write_hex(char *at, const unsigned char *bytes, int n)
+/* Prepares the digits of each byte, once for a process. */
+static void
+make_pairs(void)
 {
 	static const char digits[] = "0123456789abcdef";
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < lengthof(pairs); i++)
 	{
-		*at++ = digits[bytes[i] >> 4];
-		*at++ = digits[bytes[i] & 0x0f];
+		pairs[i][0] = digits[i >> 4];
+		pairs[i][1] = digits[i & 0x0f];
 	}
-	return at;
 }
 
 /* Check whether a text is what unique_id_to_text() makes of a UUID, and sets that. */
@@ -96,15 +97,13 @@ unique_id_from_text(const text *string, pg_uuid_t *id)
 	if (VARSIZE_ANY_EXHDR(string) != UUID_TEXT_LENGTH ||
 		at[8] != '-' || at[13] != '-' || at[18] != '-' || at[23] != '-')
 		return false;
-	for (int i = 0; i < UUID_LEN; i++, at += 2)
+	for (int i = 0; i < UUID_LEN; i++)
 	{
-		int			value;
+		const unsigned char *pair = at + pair_places[i];
+		int			value = digit_values[pair[0] & 0x7f] * 16 | digit_values[pair[1] & 0x7f];
 
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			at++;
-		value = digit_values[at[0] & 0x7f] * 16 | digit_values[at[1] & 0x7f];
 		digits |= value;
-		bytes |= at[0] | at[1];
+		bytes |= pair[0] | pair[1];
 		id->data[i] = (unsigned char) value;
 	}
 	return digits >= 0 && bytes < 0x80;
