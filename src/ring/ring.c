@@ -148,10 +148,13 @@ ring_open_current(RingKind kind, int *segment)
 		int			current = rings_now()->ring[kind].current;
 		Oid			table = relations_enter()->segments[kind][current].table;
 
-		/* A later change cannot make the segment quiet before we end. */
+		/*
+		 * A later change cannot make the segment quiet before we end: nor can
+		 * one that came after a look for which we had the lock already.
+		 */
 		bool		locked = relations_lock_to_end(table, RowExclusiveLock);
 
-		if (rings_now()->ring[kind].current == current)
+		if (!locked || rings_now()->ring[kind].current == current)
 		{
 			if (segment)
 				*segment = current;

@@ -29,8 +29,7 @@
 
 static void check_table(Relation table);
 static HeapTuple form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull);
-static HeapTuple form_wider_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull);
-static void cut_nulls(TupleDesc columns, HeapTuple row);
+static void cut_nulls(HeapTuple row, int ncolumns, const bool *isnull);
 static bool has_null(HeapTupleHeader header, int ncolumns);
 static void fill_indexes(Relation table, HeapTuple row);
 
@@ -95,60 +94,58 @@ check_table(Relation table)
 				 errhint("Execute ALTER TABLE %s.%s SET ACCESS METHOD heap.", OUTBOX_SCHEMA, RelationGetRelationName(table))));
 }
 
-/* Forms the tuple. */
+/* Forms the tuple. Columns that an administrator has added get the value that ADD COLUMN gave to older rows. */
 static HeapTuple
 form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
 {
-	HeapTuple	row = columns->natts == nours ? heap_form_tuple(columns, (Datum *) values, (bool *) isnull) :
-		form_wider_row(columns, nours, values, isnull);
+	HeapTuple	row;
 
-	cut_nulls(columns, row);
+	if (columns->natts > nours)
+	{
+		Datum	   *all_values = palloc(columns->natts * sizeof(Datum));
+		bool	   *all_isnull = palloc(columns->natts * sizeof(bool));
+
+		memcpy(all_values, values, nours * sizeof(Datum));
+		memcpy(all_isnull, isnull, nours * sizeof(bool));
+		for (int i = nours; i < columns->natts; i++)
+			all_values[i] = getmissingattr(columns, i + 1, &all_isnull[i]);
+		values = all_values;
+		isnull = all_isnull;
+	}
+	row = heap_form_tuple(columns, (Datum *) values, (bool *) isnull);
+	if (HeapTupleHasNulls(row) && !(columns->constr && columns->constr->missing))
+		cut_nulls(row, columns->natts, isnull);
 	return row;
-}
-
-/* Forms a tuple with the columns that an administrator has added: they get the value that ADD COLUMN gave to older rows. */
-static HeapTuple
-form_wider_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull)
-{
-	Datum	   *all_values;
-	bool	   *all_isnull;
-
-	all_values = palloc(columns->natts * sizeof(Datum));
-	all_isnull = palloc(columns->natts * sizeof(bool));
-	memcpy(all_values, values, nours * sizeof(Datum));
-	memcpy(all_isnull, isnull, nours * sizeof(bool));
-	for (int i = nours; i < columns->natts; i++)
-		all_values[i] = getmissingattr(columns, i + 1, &all_isnull[i]);
-	return heap_form_tuple(columns, all_values, all_isnull);
 }
 
 /*
  * Cuts the NULLs off the end of a tuple, and its null bitmap if no other column
  * is NULL. A tuple may have fewer columns than its table, as those have that are
- * older than an ADD COLUMN. So a column that is NULL takes no space at the end,
- * where it would else make the bitmap exceed the room that headers have for it.
+ * older than an ADD COLUMN; they are NULL unless the table knows a value for such
+ * rows. So a column that is NULL takes no space at the end, where it would else
+ * make the bitmap exceed the room that headers have for it.
  */
 static void
-cut_nulls(TupleDesc columns, HeapTuple row)
+cut_nulls(HeapTuple row, int ncolumns, const bool *isnull)
 {
 	HeapTupleHeader header = row->t_data;
-	int			ncolumns = columns->natts;
-	bool		has_nulls;
-	uint8		offset;
+	int			offset = SizeofHeapTupleHeader;
+	int			cut;
 
-	if (!HeapTupleHasNulls(row))
-		return;
-	while (att_isnull(ncolumns - 1, header->t_bits) && !TupleDescAttr(columns, ncolumns - 1)->atthasmissing)
+	while (isnull[ncolumns - 1])
 		ncolumns--;
-	has_nulls = has_null(header, ncolumns);
-	offset = MAXALIGN(SizeofHeapTupleHeader + (has_nulls ? BITMAPLEN(ncolumns) : 0));
-
-	memmove((char *) header + offset, (char *) header + header->t_hoff, row->t_len - header->t_hoff);
-	row->t_len -= header->t_hoff - offset;
-	header->t_hoff = offset;
 	HeapTupleHeaderSetNatts(header, ncolumns);
-	if (!has_nulls)
+	if (has_null(header, ncolumns))
+		offset += BITMAPLEN(ncolumns);
+	else
 		header->t_infomask &= ~HEAP_HASNULL;
+
+	cut = header->t_hoff - MAXALIGN(offset);
+	if (cut == 0)
+		return;
+	memmove((char *) header + header->t_hoff - cut, (char *) header + header->t_hoff, row->t_len - header->t_hoff);
+	header->t_hoff -= cut;
+	row->t_len -= cut;
 }
 
 /* Check whether one of the first columns of a tuple that has a null bitmap is NULL. A bit says that one is not. */
