@@ -91,14 +91,14 @@ is_exactly_once([ $redis->bodies('d') ],
 $node->sql(q{CREATE FUNCTION shout(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'});
 my ($log, $record) = map { $node->sql("SELECT 'outbox.' || ring || '_' || segment FROM outbox.ring WHERE ring = '$_' AND state = 'current'") } 'log', 'record';
 $finish = start_building(
-	"CREATE INDEX CONCURRENTLY mine ON $log (dest, public.shout(message_id)) WHERE dest <> 'none'",
+	"CREATE INDEX CONCURRENTLY mine ON $log (dest, public.shout(message_uuid::text)) WHERE dest <> 'none'",
 	"CREATE INDEX CONCURRENTLY his ON $record (msgid)",
 	"CREATE INDEX CONCURRENTLY hers ON outbox.window_0 (number DESC)");
 $node->handle("o$_") foreach 1 .. 20;
 $finish->();
 $node->handle('o21');
 ok(!is_new($node, 'o9'), 'ids are known beside indexes of an administrator');
-is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM $log WHERE dest = 'd' AND public.shout(message_id) > '' AND dest <> 'none' AND cause LIKE 'o%'"),
+is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM $log WHERE dest = 'd' AND public.shout(message_uuid::text) > '' AND dest <> 'none' AND cause LIKE 'o%'"),
 	21, 'his index has what was enqueued while it was built, and later');
 is($node->sql("SET enable_seqscan = off; SELECT count(*) FROM $record WHERE msgid LIKE 'o%' AND msgid >= 'o'"), 21, '... and what was claimed');
 ok($node->wait_until_sent, 'all is sent');
