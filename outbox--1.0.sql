@@ -144,7 +144,8 @@ CREATE TABLE outbox.deferred (
 	last_error text,
 	first_attempt timestamptz,
 	last_attempt timestamptz,
-	log_tx xid8
+	log_tx xid8,
+	partition_key text
 );
 CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'waiting';
 CREATE INDEX deferred_key_idx ON outbox.deferred (key);
@@ -170,13 +171,15 @@ COMMENT ON COLUMN outbox.deferred.last_error IS 'what Redis answered to the last
 COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
 COMMENT ON COLUMN outbox.deferred.log_tx IS 'transaction of the row of the log that has the body, if that is still to be read from there';
+COMMENT ON COLUMN outbox.deferred.partition_key IS 'key whose messages stay in order; NULL: none was given';
 
 CREATE TABLE outbox.destination (
 	dest text PRIMARY KEY,
 	stream text,
 	maxlen integer,
 	paused boolean NOT NULL DEFAULT false,
-	format text CHECK (format = ANY (ARRAY['plain', 'cloudevents']))
+	format text CHECK (format = ANY (ARRAY['plain', 'cloudevents'])),
+	partitions integer CHECK (partitions BETWEEN 0 AND 4096)
 );
 COMMENT ON TABLE outbox.destination IS 'settings of destinations that have any; dest '''' stands for all of them';
 COMMENT ON COLUMN outbox.destination.dest IS 'destination';
@@ -184,6 +187,7 @@ COMMENT ON COLUMN outbox.destination.stream IS 'key of its stream in Redis; NULL
 COMMENT ON COLUMN outbox.destination.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
 COMMENT ON COLUMN outbox.destination.paused IS 'whether outbox_pause() holds its messages';
 COMMENT ON COLUMN outbox.destination.format IS 'form of its entries: plain or cloudevents; NULL: plain';
+COMMENT ON COLUMN outbox.destination.partitions IS 'how many streams its messages are spread over; NULL: one, with the name of the stream; 0: the same, and it had partitions before';
 
 CREATE SEQUENCE outbox.message_id_seq CACHE 1;
 COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
@@ -215,6 +219,7 @@ BEGIN
 				headers jsonb,
 				message_id text,
 				deliver_at timestamptz,
+				partition_key text,
 				CHECK (num_nonnulls(message_uuid, message_id) = 1)
 			) %2$s;
 			CREATE INDEX log_%1$s_tx_idx ON outbox.log_%1$s (tx);
@@ -231,6 +236,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
 			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see, if it is no such UUID; of a receipt: endpoint';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'when it is to be sent; NULL: at once';
+			COMMENT ON COLUMN outbox.log_%1$s.partition_key IS 'key whose messages stay in order; NULL: none was given';
 
 			CREATE TABLE outbox.window_%1$s (
 				number bigint PRIMARY KEY,
@@ -314,36 +320,36 @@ COMMENT ON FUNCTION @extschema@.outbox_begin(uuid, text, text) IS 'opens an inco
 
 -- message_id may be text or uuid. It is polymorphic, because with two functions a
 -- call without an id would be ambiguous; an untyped argument resolves to text.
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, text, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, text, jsonb, anycompatible, timestamptz, text) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
 
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_json'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, json, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, json, jsonb, anycompatible, timestamptz, text) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
 
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_jsonb'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, jsonb, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, jsonb, jsonb, anycompatible, timestamptz, text) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
 
-CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_enqueue_bytea'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, bytea, jsonb, anycompatible, timestamptz) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue(text, bytea, jsonb, anycompatible, timestamptz, text) IS 'writes an outgoing message, sent when this transaction has committed; returns its id';
 
 -- bodies may be text[], json[], jsonb[] or bytea[]; untyped arrays resolve to text[].
-CREATE FUNCTION @extschema@.outbox_enqueue_many(dest text, bodies anycompatiblearray, headers jsonb DEFAULT NULL, message_ids text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_enqueue_many(dest text, bodies anycompatiblearray, headers jsonb DEFAULT NULL, message_ids text[] DEFAULT NULL, deliver_at timestamptz DEFAULT NULL, keys text[] DEFAULT NULL)
 RETURNS integer
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_enqueue_many(text, anycompatiblearray, jsonb, text[], timestamptz) IS 'writes many outgoing messages in one call, in the order of the array; returns how many';
+COMMENT ON FUNCTION @extschema@.outbox_enqueue_many(text, anycompatiblearray, jsonb, text[], timestamptz, text[]) IS 'writes many outgoing messages in one call, in the order of the array; returns how many';
 
 CREATE FUNCTION @extschema@.outbox_commit()
 RETURNS integer
@@ -364,42 +370,42 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, text, interval) IS 'waits until everything that an incoming message caused is in Redis; false = the time is up or a message is dead, NULL = no such record';
 
 CREATE FUNCTION outbox.read_enqueued(
-	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz)
+	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz, OUT key text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_read_enqueued'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION outbox.read_enqueued() IS 'what outbox_enqueued() shows, in no order';
 
 CREATE FUNCTION @extschema@.outbox_enqueued(
-	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz)
+	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz, OUT key text)
 RETURNS SETOF record
 AS $$ SELECT * FROM outbox.read_enqueued() ORDER BY id $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION @extschema@.outbox_enqueued() IS 'messages that this transaction has enqueued so far, in the order of the calls; for tests';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
+CREATE FUNCTION @extschema@.outbox_send(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, text, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, text, jsonb, anycompatible, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
+CREATE FUNCTION @extschema@.outbox_send(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_json'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, json, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, json, jsonb, anycompatible, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
+CREATE FUNCTION @extschema@.outbox_send(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_jsonb'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, jsonb, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, jsonb, jsonb, anycompatible, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
-CREATE FUNCTION @extschema@.outbox_send(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text)
+CREATE FUNCTION @extschema@.outbox_send(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, key text DEFAULT NULL)
 RETURNS text
 AS 'MODULE_PATHNAME', 'outbox_send_bytea'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, anycompatible) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
+COMMENT ON FUNCTION @extschema@.outbox_send(text, bytea, jsonb, anycompatible, text) IS 'sends a message now, outside of the transaction, and waits for Redis; returns the id of the entry';
 
 --
 -- For tables of others: an outbox that exists already, and changes of any table
@@ -443,25 +449,25 @@ AS 'MODULE_PATHNAME', 'outbox_begin_message_uuid'
 LANGUAGE C;
 COMMENT ON PROCEDURE @extschema@.outbox_begin_message(uuid, text, text, boolean) IS 'outbox_begin() for CALL; is_new is what that returns';
 
-CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body text, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 AS 'MODULE_PATHNAME', 'outbox_enqueue_text'
 LANGUAGE C;
-COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, text, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, text, jsonb, anycompatible, timestamptz, text) IS 'outbox_enqueue() for CALL';
 
-CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body json, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 AS 'MODULE_PATHNAME', 'outbox_enqueue_json'
 LANGUAGE C;
-COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, json, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, json, jsonb, anycompatible, timestamptz, text) IS 'outbox_enqueue() for CALL';
 
-CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body jsonb, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 AS 'MODULE_PATHNAME', 'outbox_enqueue_jsonb'
 LANGUAGE C;
-COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, jsonb, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, jsonb, jsonb, anycompatible, timestamptz, text) IS 'outbox_enqueue() for CALL';
 
-CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL)
+CREATE PROCEDURE @extschema@.outbox_enqueue_message(dest text, body bytea, headers jsonb DEFAULT NULL, message_id anycompatible DEFAULT NULL::text, deliver_at timestamptz DEFAULT NULL, key text DEFAULT NULL)
 AS 'MODULE_PATHNAME', 'outbox_enqueue_bytea'
 LANGUAGE C;
-COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, bytea, jsonb, anycompatible, timestamptz) IS 'outbox_enqueue() for CALL';
+COMMENT ON PROCEDURE @extschema@.outbox_enqueue_message(text, bytea, jsonb, anycompatible, timestamptz, text) IS 'outbox_enqueue() for CALL';
 
 CREATE PROCEDURE @extschema@.outbox_commit_message()
 AS 'MODULE_PATHNAME', 'outbox_commit'
@@ -517,7 +523,8 @@ AS 'MODULE_PATHNAME', 'outbox_check_dest'
 LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox.check_dest(text) IS 'refuses what cannot be the name of a destination';
 
-CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL, format text DEFAULT NULL)
+CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL, format text DEFAULT NULL,
+	partitions integer DEFAULT NULL)
 RETURNS void
 AS $$
 BEGIN
@@ -533,13 +540,18 @@ BEGIN
 		RAISE EXCEPTION 'invalid format: "%"', format USING ERRCODE = 'invalid_parameter_value',
 			HINT = 'Use "plain" or "cloudevents".';
 	END IF;
-	INSERT INTO outbox.destination AS d (dest, stream, maxlen, format) VALUES (dest, stream, maxlen, format)
+	IF partitions NOT BETWEEN 1 AND 4096 THEN
+		RAISE EXCEPTION 'partitions must be between 1 and 4096' USING ERRCODE = 'invalid_parameter_value',
+			HINT = 'Use NULL for a destination that has none.';
+	END IF;
+	INSERT INTO outbox.destination AS d (dest, stream, maxlen, format, partitions) VALUES (dest, stream, maxlen, format, partitions)
 		ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE
-		SET stream = excluded.stream, maxlen = excluded.maxlen, format = excluded.format;
+		SET stream = excluded.stream, maxlen = excluded.maxlen, format = excluded.format,
+			partitions = coalesce(excluded.partitions, d.partitions * 0);
 END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer, text) IS 'sets the stream and the length of a destination, and the form of its entries; NULL means its name, outbox.stream_maxlen, and plain';
+COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer, text, integer) IS 'sets the stream and the length of a destination, the form of its entries, and how many streams they are spread over; NULL means its name, outbox.stream_maxlen, plain, and one';
 
 CREATE FUNCTION outbox.set_paused(dest text, paused boolean)
 RETURNS void
@@ -722,7 +734,7 @@ COMMENT ON FUNCTION outbox.read_problems() IS 'what the view outbox.problems sho
 CREATE FUNCTION outbox.read_pending(
 	OUT id bigint, OUT message_id text, OUT dest text, OUT enqueued_at timestamptz,
 	OUT cause text, OUT headers jsonb, OUT body_size integer, OUT state text,
-	OUT attempts integer, OUT next_attempt timestamptz, OUT last_error text)
+	OUT attempts integer, OUT next_attempt timestamptz, OUT last_error text, OUT key text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'outbox_read_pending'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -822,9 +834,11 @@ COMMENT ON COLUMN outbox.pending.state IS 'new, scheduled, or deferred';
 COMMENT ON COLUMN outbox.pending.attempts IS 'attempts of a deferred message';
 COMMENT ON COLUMN outbox.pending.next_attempt IS 'when a deferred message is due';
 COMMENT ON COLUMN outbox.pending.last_error IS 'what Redis answered to its last attempt';
+COMMENT ON COLUMN outbox.pending.key IS 'key whose messages stay in order; NULL: none was given';
 
 CREATE VIEW outbox.dead_letters AS
-	SELECT id, message_id, dest, enqueued_at, cause, headers, body, attempts, last_error, first_attempt, last_attempt
+	SELECT id, message_id, dest, enqueued_at, cause, headers, body, attempts, last_error, first_attempt, last_attempt,
+		partition_key AS key
 	FROM outbox.deferred WHERE state = 'dead';
 COMMENT ON VIEW outbox.dead_letters IS 'messages given up after outbox.max_attempts: outbox_retry() or outbox_discard() them';
 COMMENT ON COLUMN outbox.dead_letters.id IS 'order of the calls';
@@ -838,13 +852,14 @@ COMMENT ON COLUMN outbox.dead_letters.attempts IS 'how often it was tried';
 COMMENT ON COLUMN outbox.dead_letters.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.dead_letters.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.dead_letters.last_attempt IS 'last attempt';
+COMMENT ON COLUMN outbox.dead_letters.key IS 'key whose messages stay in order; NULL: none was given';
 
 -- A message that is being tried again is in the log, where nothing says that it was
 -- refused. Its tombstone does, and tells from its time that this is so now.
 CREATE VIEW outbox.destinations AS
 	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.format, 'plain') AS format, coalesce(d.paused, false) AS paused,
 		coalesce(k.waiting, 0) AS deferred, coalesce(k.scheduled, 0) AS scheduled, coalesce(k.dead, 0) AS dead,
-		k.oldest_deferred, k.next_attempt, k.last_error
+		k.oldest_deferred, k.next_attempt, k.last_error, nullif(d.partitions, 0) AS partitions
 	FROM (SELECT * FROM outbox.destination WHERE dest <> '') d
 		FULL JOIN (
 			SELECT f.dest,
@@ -870,6 +885,7 @@ COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up';
 COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of the oldest of these: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of them is tried again';
 COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last to one of these messages, or to one that was tried again in the last seconds';
+COMMENT ON COLUMN outbox.destinations.partitions IS 'how many streams its messages are spread over; NULL: one, of that name';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were compacted are remembered too, but not shown';
@@ -938,10 +954,10 @@ DECLARE
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
 				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
-		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END'
+		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'') AND body IS NOT NULL'
 		|| (
-			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at '
+			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at, l.partition_key '
 				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'')', segment), '' ORDER BY segment)
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';

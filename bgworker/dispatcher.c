@@ -63,6 +63,7 @@ static bool may_send(void);
 static bool look_for_messages(void);
 static void pause_between_windows(void);
 static bool publish(void);
+static bool spread(void);
 static bool may_publish(void);
 static bool is_other_work_due(void);
 static bool open_meanwhile(void);
@@ -247,7 +248,7 @@ publish(void)
 {
 	bool		published = false;
 
-	if (!may_publish())
+	if (!may_publish() || !spread())
 		return false;
 	turn_ends = TimestampTzPlusMilliseconds(clock_now(), TURN_MS) + TURN_ROUND_TRIPS * redis_session_round_trip();
 	while (!position_is_caught_up(&position) && !(published && is_other_work_due()))
@@ -280,6 +281,19 @@ publish(void)
 	if (position_is_caught_up(&position))
 		report_state(DISPATCHER_IDLE);
 	return published;
+}
+
+/*
+ * Has messages spread over as many partitions as their destinations are to have,
+ * unless a part of a window was sent. Returns false if Redis cannot be used.
+ */
+static bool
+spread(void)
+{
+	if (position.resume_after != 0 || redis_session_settle_partitions())
+		return true;
+	redis_state_note_failure();
+	return false;
 }
 
 /* Check whether Redis can be used, which connects to it, and not everything is paused. */

@@ -74,7 +74,7 @@ INSERT INTO outboxevent VALUES ('406c07f3-26f0-4eea-a50c-109940064b8f', 'Order',
 SELECT dest, message_id, headers, encode(body, 'escape') AS body FROM outbox_enqueued();
 ROLLBACK;
 -- An argument counts more than the shape.
-CREATE OR REPLACE TRIGGER forward AFTER INSERT ON outboxevent FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium', 'dest=lower(aggregatetype)', 'header.key=NULL');
+CREATE OR REPLACE TRIGGER forward AFTER INSERT ON outboxevent FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium', 'dest=lower(aggregatetype)', 'key=NULL');
 BEGIN;
 INSERT INTO outboxevent VALUES ('406c07f3-26f0-4eea-a50c-109940064b8f', 'Order', '1', 'OrderCreated', '{"id": 1}');
 SELECT dest, headers, body FROM sent;

@@ -49,7 +49,7 @@ sub is_as_described
 	my @always = map { $_->[0] } grep { $_->[3] eq 'always' } @described;
 	my @own = grep { !/\*/ } map { $_->[0] } @described;
 
-	$node->sql("SELECT outbox_enqueue('$dest', 'x'); BEGIN; SELECT outbox_begin('in $dest'), outbox_enqueue('$dest', 'x', '$headers'), outbox_commit(); COMMIT");
+	$node->sql("SELECT outbox_enqueue('$dest', 'x'); BEGIN; SELECT outbox_begin('in $dest'), outbox_enqueue('$dest', 'x', '$headers', key => 'k'), outbox_commit(); COMMIT");
 	$node->wait_until_sent;
 	my ($least, $most) = map { $_->{fields} } $redis->entries($dest);
 	is_deeply($least, \@always, "$heading: what is always there");

@@ -1,14 +1,18 @@
 /*
  * destination_settings.c
- *		The settings of destinations: stream, maximum length, format, paused.
+ *		The settings of destinations: stream, maximum length, format, partitions, paused.
  *
  * All are read when the dispatcher starts and when they were changed; command.c
  * and deferral.c look them up for each message. Most destinations have none:
  * their name is the stream.
+ *
+ * How many partitions a destination has changes only when layout.c has told Redis;
+ * until then it keeps as many as it has, whatever the table says.
  */
 #include "postgres.h"
 
 #include "executor/spi.h"
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -18,25 +22,33 @@
 static MemoryContext context;
 static HTAB *destinations;
 static bool all_paused;
+static int	nunsettled;			/* whose partitions Redis is to be told of */
 
-static void load_row(HeapTuple row, TupleDesc columns);
+static void load_row(HeapTuple row, TupleDesc columns, HTAB *before);
+static void load_partitions(Destination *destination, int wanted, HTAB *before);
+static void load_names(Destination *destination);
+static bool has_same_stream(const Destination *was, const Destination *destination);
 
 /* Reads the table. Needs an open transaction. */
 void
 destination_load(void)
 {
-	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "outbox destinations", ALLOCSET_SMALL_SIZES);
-	MemoryContextReset(context);
+	MemoryContext context_before = context;
+	HTAB	   *before = destinations;
+
+	context = AllocSetContextCreate(TopMemoryContext, "outbox destinations", ALLOCSET_SMALL_SIZES);
 	destinations = destination_make_table("outbox destinations", context, sizeof(Destination));
 	all_paused = false;
+	nunsettled = 0;
 
 	SPI_connect();
-	if (SPI_execute("SELECT dest, stream, maxlen, paused, format FROM outbox.destination", true, 0) != SPI_OK_SELECT)
+	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions FROM outbox.destination", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.destination");
 	for (uint64 i = 0; i < SPI_processed; i++)
-		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc);
+		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, before);
 	SPI_finish();
+	if (context_before)
+		MemoryContextDelete(context_before);
 }
 
 /* Returns the settings of a destination; NULL if it has none. */
@@ -44,6 +56,60 @@ const Destination *
 destination_find(const text *dest)
 {
 	return destination_look_up(destinations, dest);
+}
+
+/* Check whether partitions have changed that Redis is not told of yet. */
+bool
+destination_have_new_partitions(void)
+{
+	return nunsettled > 0;
+}
+
+/* Returns one whose partitions Redis is to be told of; NULL if there is none. */
+Destination *
+destination_next_unsettled(void)
+{
+	HASH_SEQ_STATUS status;
+	Destination *destination;
+
+	if (nunsettled == 0)
+		return NULL;
+	hash_seq_init(&status, destinations);
+	while ((destination = hash_seq_search(&status)) != NULL)
+	{
+		if (!destination->is_settled)
+		{
+			hash_seq_term(&status);
+			return destination;
+		}
+	}
+	return NULL;
+}
+
+/* Notes that Redis knows the partitions of a destination: from now on its messages are spread over them. */
+void
+destination_settle(Destination *destination)
+{
+	destination->partitions = destination->wanted;
+	destination->is_settled = true;
+	nunsettled--;
+}
+
+/* Notes that this Redis may not know the partitions of any destination. */
+void
+destination_unsettle_all(void)
+{
+	HASH_SEQ_STATUS status;
+	Destination *destination;
+
+	nunsettled = 0;
+	hash_seq_init(&status, destinations);
+	while ((destination = hash_seq_search(&status)) != NULL)
+	{
+		destination->is_settled = destination->wanted == -1;
+		if (!destination->is_settled)
+			nunsettled++;
+	}
 }
 
 /* Check whether outbox_pause(NULL) is in force. */
@@ -101,11 +167,12 @@ destination_key(const text *dest, char *key)
 
 /* Adds the settings of one destination, or of all of them. */
 static void
-load_row(HeapTuple row, TupleDesc columns)
+load_row(HeapTuple row, TupleDesc columns, HTAB *before)
 {
 	char	   *dest = SPI_getvalue(row, columns, 1);
 	bool		isnull;
 	Datum		stream;
+	int			partitions;
 	bool		paused = DatumGetBool(SPI_getbinval(row, columns, 4, &isnull));
 	Destination *destination;
 	MemoryContext caller;
@@ -127,4 +194,43 @@ load_row(HeapTuple row, TupleDesc columns)
 	caller = MemoryContextSwitchTo(context);
 	destination->stream = isnull ? NULL : DatumGetTextPCopy(stream);
 	MemoryContextSwitchTo(caller);
+
+	partitions = DatumGetInt32(SPI_getbinval(row, columns, 6, &isnull));
+	load_partitions(destination, isnull ? -1 : partitions, before);
+}
+
+/* Notes how many partitions a destination is to have; if it is the same stream, it keeps as many as it has for now. */
+static void
+load_partitions(Destination *destination, int wanted, HTAB *before)
+{
+	const Destination *was = before ? hash_search(before, destination->dest, HASH_FIND, NULL) : NULL;
+
+	destination->wanted = wanted;
+	destination->partitions = was ? was->partitions : 0;
+	if (wanted != -1)
+		load_names(destination);
+	destination->is_settled = wanted == -1 ||
+		(was && was->is_settled && was->wanted == wanted && has_same_stream(was, destination));
+	if (!destination->is_settled)
+		nunsettled++;
+}
+
+/* Converts the names, which is possible only in a transaction. */
+static void
+load_names(Destination *destination)
+{
+	char	   *stream = destination->stream ? text_to_cstring(destination->stream) : destination->dest;
+
+	destination->sent_dest = MemoryContextStrdup(context, pg_server_to_any(destination->dest, strlen(destination->dest), PG_UTF8));
+	destination->sent_stream = MemoryContextStrdup(context, pg_server_to_any(stream, strlen(stream), PG_UTF8));
+}
+
+/* Check whether a destination has the same stream as before. */
+static bool
+has_same_stream(const Destination *was, const Destination *destination)
+{
+	if (was->stream == NULL || destination->stream == NULL)
+		return was->stream == destination->stream;
+	return VARSIZE_ANY_EXHDR(was->stream) == VARSIZE_ANY_EXHDR(destination->stream) &&
+		memcmp(VARDATA_ANY(was->stream), VARDATA_ANY(destination->stream), VARSIZE_ANY_EXHDR(was->stream)) == 0;
 }

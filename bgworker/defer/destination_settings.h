@@ -16,12 +16,23 @@ typedef struct Destination
 	text	   *stream;			/* its key in Redis; NULL = its name */
 	int			maxlen;			/* -1 = outbox.stream_maxlen */
 	EntryFormat format;			/* of its entries */
+	int			partitions;		/* streams that messages are spread over now;
+								 * 0 = one, without a number */
+	int			wanted;			/* how many it is to have; -1 = it never had
+								 * any */
+	bool		is_settled;		/* Redis knows how many */
+	char	   *sent_dest;		/* its name as UTF-8 */
+	char	   *sent_stream;	/* and the key of its stream */
 	bool		paused;
 } Destination;
 
 extern void destination_load(void);
 extern const Destination *destination_find(const text *dest);
 extern bool destination_all_paused(void);
+extern bool destination_have_new_partitions(void);
+extern Destination *destination_next_unsettled(void);
+extern void destination_settle(Destination *destination);
+extern void destination_unsettle_all(void);
 extern void destination_each_paused(void (*visit) (const char *dest));
 extern HTAB *destination_make_table(const char *name, MemoryContext memory, Size entry_size);
 extern void *destination_look_up(HTAB *table, const text *dest);

@@ -47,7 +47,7 @@
 	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
 	"FROM (SELECT id, coalesce(octet_length(body), 0) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
 	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
-	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.enqueued_at, d.headers, d.body, d.log_tx"
+	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.enqueued_at, d.headers, d.body, d.log_tx, d.partition_key"
 
 static Statement return_probes = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id"),
@@ -307,8 +307,8 @@ return_rows(Statement *statement, Datum *values, void (*visit) (const Message *m
 static bool
 return_row(HeapTuple row, TupleDesc columns, Message *message)
 {
-	Datum		values[9];
-	bool		isnull[9];
+	Datum		values[10];
+	bool		isnull[10];
 
 	memset(message, 0, sizeof(*message));
 	heap_deform_tuple(row, columns, values, isnull);
@@ -322,6 +322,7 @@ return_row(HeapTuple row, TupleDesc columns, Message *message)
 	message->at = DatumGetTimestampTz(values[5]);
 	message->headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
 	message->body = isnull[7] ? NULL : (bytea *) DatumGetPointer(values[7]);
+	message->partition_key = isnull[9] ? NULL : DatumGetTextPP(values[9]);
 	if (message->body == NULL &&
 		!read_body(message, isnull[8] ? InvalidFullTransactionId : DatumGetFullTransactionId(values[8])))
 		return false;

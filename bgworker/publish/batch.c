@@ -131,10 +131,11 @@ static void
 make_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, int64 *row)
 {
 	PageReader	page = {0};
+	bool		has_ended = false;	/* where partitions change */
 
 	batch->n = 0;
 	batch->settled = -1;
-	for (*row = first; *row < end && *row - first < batch->reach &&
+	for (*row = first; *row < end && !has_ended && *row - first < batch->reach &&
 		 batch->n < batch->size && page.bytes < BATCH_BYTES && command_page_bytes() < BATCH_BYTES; (*row)++)
 	{
 		bool		taken;
@@ -144,7 +145,10 @@ make_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, i
 		if (taken)
 			batch->rows[batch->n++] = *row;
 		if (run_window_ends(run, *row))
+		{
 			batch->settled = blocked_waiting();
+			has_ended = destination_have_new_partitions();
+		}
 	}
 	batch->next = *row;
 	deferred_end_append();

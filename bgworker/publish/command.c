@@ -19,6 +19,7 @@
 #include "src/compat.h"
 #include "src/limits.h"
 #include "src/log/entry.h"
+#include "src/log/partition.h"
 #include "src/redis/resp.h"
 #include "src/redis/send_buffer.h"
 #include "src/settings.h"
@@ -47,9 +48,11 @@ typedef struct Group
 	int			n;				/* messages; 0 = there is no group yet */
 	int			count_at;		/* where in the arguments their number is */
 	StringInfoData dest;
+	int			partition;		/* of its streams; -1 = it has one */
 	int			maxlen;
 	EntryFormat format;
 	bool		has_cause;
+	bool		has_partition_key;
 	bool		has_headers;
 	StringInfoData names;		/* as they are sent */
 } Group;
@@ -60,10 +63,13 @@ static Command *command = &short_command;	/* the one that was made last */
 static Group group;
 static StringInfoData ids;		/* of the windows and messages of the page */
 static StringInfoData names;	/* of a message */
+static StringInfoData stream;	/* with the number of a partition */
 
-static void begin_group(const Message *message, const Destination *destination, int maxlen, EntryFormat format, bool is_alike);
+static void begin_group(const Message *message, const Destination *destination, int partition,
+						int maxlen, EntryFormat format, bool is_alike);
+static void add_stream(const text *name, int partition);
 static void end_group(void);
-static bool has_dest_of_group(const Message *message);
+static bool has_stream_of_group(const Message *message, int partition);
 static bool is_like_group(const Message *message, int maxlen, EntryFormat format);
 static void collect_names(const Message *message, EntryFormat format, StringInfo collected);
 static void put_bytes(const char *bytes, size_t size, void *arg);
@@ -85,6 +91,7 @@ command_init(void)
 	initStringInfo(&group.names);
 	initStringInfo(&ids);
 	initStringInfo(&names);
+	initStringInfo(&stream);
 }
 
 /* Begins the run of the script for a page of messages, which are added next. */
@@ -113,12 +120,13 @@ command_add_message(const Message *message)
 	const Destination *destination = destination_find(message->dest);
 	int			maxlen = destination && destination->maxlen >= 0 ? destination->maxlen : outbox_stream_maxlen;
 	EntryFormat format = destination ? destination->format : ENTRY_PLAIN;
+	int			partition = destination && destination->partitions > 0 ? partition_of(message, destination->partitions) : -1;
 	bool		is_alike = is_like_group(message, maxlen, format);
 	char		id[24];
 	int			digits = pg_lltoa(message->id, id);
 
-	if (!is_alike || !has_dest_of_group(message))
-		begin_group(message, destination, maxlen, format, is_alike);
+	if (!is_alike || !has_stream_of_group(message, partition))
+		begin_group(message, destination, partition, maxlen, format, is_alike);
 	entry_write(message, format, ENTRY_VALUES, add_bytes, NULL);
 	group.n++;
 
@@ -190,14 +198,15 @@ command_send(RedisLink *link)
  * stream is as in the group before.
  */
 static void
-begin_group(const Message *message, const Destination *destination, int maxlen, EntryFormat format, bool is_alike)
+begin_group(const Message *message, const Destination *destination, int partition,
+			int maxlen, EntryFormat format, bool is_alike)
 {
 	static const char no_count[COUNT_DIGITS] = {'0', '0', '0', '0', '0'};
 
 	end_group();
 	add_argument(no_count, COUNT_DIGITS);
 	group.count_at = command->arguments.len - COUNT_DIGITS - strlen("\r\n");
-	field_write_text(destination && destination->stream ? destination->stream : message->dest, add_bytes, NULL);
+	add_stream(destination && destination->stream ? destination->stream : message->dest, partition);
 	if (is_alike)
 		add_number(0);
 	else
@@ -214,10 +223,25 @@ begin_group(const Message *message, const Destination *destination, int maxlen, 
 	group.n = 0;
 	resetStringInfo(&group.dest);
 	appendBinaryStringInfo(&group.dest, VARDATA_ANY(message->dest), VARSIZE_ANY_EXHDR(message->dest));
+	group.partition = partition;
 	group.maxlen = maxlen;
 	group.format = format;
 	group.has_cause = message->cause != NULL;
+	group.has_partition_key = message->partition_key != NULL;
 	group.has_headers = message->headers != NULL;
+}
+
+/* Writes the key of a stream, or of a partition of it. */
+static void
+add_stream(const text *name, int partition)
+{
+	if (partition < 0)
+		field_write_text(name, add_bytes, NULL);
+	else
+	{
+		partition_write_stream(name, partition, &stream);
+		field_write_utf8(stream.data, stream.len, add_bytes, NULL);
+	}
 }
 
 /* Writes how many messages the group has, if there is one. */
@@ -230,11 +254,11 @@ end_group(void)
 		count[i] = '0' + n % 10;
 }
 
-/* Check whether a message has the destination of the group, which must be there. */
+/* Check whether a message has the destination and the partition of the group, which must be there. */
 static bool
-has_dest_of_group(const Message *message)
+has_stream_of_group(const Message *message, int partition)
 {
-	return group.dest.len == VARSIZE_ANY_EXHDR(message->dest) &&
+	return group.partition == partition && group.dest.len == VARSIZE_ANY_EXHDR(message->dest) &&
 		memcmp(group.dest.data, VARDATA_ANY(message->dest), group.dest.len) == 0;
 }
 
@@ -243,7 +267,8 @@ static bool
 is_like_group(const Message *message, int maxlen, EntryFormat format)
 {
 	if (group.n == 0 || maxlen != group.maxlen || format != group.format ||
-		(message->cause != NULL) != group.has_cause || (message->headers != NULL) != group.has_headers)
+		(message->cause != NULL) != group.has_cause || (message->partition_key != NULL) != group.has_partition_key ||
+		(message->headers != NULL) != group.has_headers)
 		return false;
 	if (!group.has_headers)
 		return true;

@@ -14,6 +14,7 @@ typedef struct ScriptCall
 {
 	char		sha[SCRIPT_SHA_BYTES];
 	char		connection[9];	/* random, part of every fence that is set */
+	char		instance[37];	/* its id, as text */
 	char		fence_key[64];
 	char		lease_key[64];
 } ScriptCall;

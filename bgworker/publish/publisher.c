@@ -68,6 +68,7 @@ static void begin_delivery(Delivery *delivery);
 static bool next_is_suspect(const Delivery *delivery);
 static int	batches_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
+static bool must_stop(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
 static bool provide_windows(const Delivery *delivery);
 static void open_meanwhile(void);
@@ -241,7 +242,15 @@ may_send_another(const Delivery *delivery)
 {
 	return delivery->next < delivery->run->rows.n &&
 		delivery->flight.n < batches_allowed(delivery) &&
-		!(delivery->begun && is_other_work_due());
+		!(delivery->begun && must_stop(delivery));
+}
+
+/* Check whether no more is to be sent for now: partitions change where a window ends. */
+static bool
+must_stop(const Delivery *delivery)
+{
+	return is_other_work_due() ||
+		(destination_have_new_partitions() && run_window_ends(delivery->run, delivery->next - 1));
 }
 
 /* Sends batches and acts on their verdicts. When it returns true, no batch is under way. */

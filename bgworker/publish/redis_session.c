@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
+#include "bgworker/publish/layout.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/redis_server.h"
 #include "bgworker/publish/redis_session.h"
@@ -69,6 +70,7 @@ redis_session_set_instance(Instance *ours)
 	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&ours->id)));
 
 	instance = ours;
+	strlcpy(call.instance, id, sizeof(call.instance));
 	snprintf(call.fence_key, sizeof(call.fence_key), "outbox:fence:%s", id);
 	snprintf(call.lease_key, sizeof(call.lease_key), "outbox:lease:%s", id);
 	pfree(id);
@@ -97,6 +99,9 @@ redis_session_open(Position *position)
 		return CONNECTION_FAILED;
 	fence_is_ours = true;
 	KILL_POINT("fence_claimed");
+	destination_unsettle_all();
+	if (!redis_session_settle_partitions())
+		return CONNECTION_FAILED;
 	if (!transaction_begin("reading the position"))
 	{
 		redis_session_give_up();
@@ -317,6 +322,27 @@ redis_session_settle_fence(const Position *position)
 	found = window_fetch(position->sent, &window);
 	transaction_commit();
 	return !found || redis_session_move_fence(window.number, &window.uuid);
+}
+
+/*
+ * Has messages spread over the partitions that their destinations are to have, when
+ * Redis has been told. Must be called only when nothing is in flight. Returns false
+ * if the link is closed.
+ */
+bool
+redis_session_settle_partitions(void)
+{
+	Destination *destination;
+
+	while ((destination = destination_next_unsettled()) != NULL)
+	{
+		KILL_POINT("layout_wanted");
+		if (!layout_announce(redis, &call, fence, destination))
+			return false;
+		KILL_POINT("layout_announced");
+		destination_settle(destination);
+	}
+	return true;
 }
 
 /* Receives the next answer to a batch; NULL if the link fails. */

@@ -174,6 +174,13 @@ argument_make_id(Message *message)
 	message->message_id = unique_id_to_text(&message->uuid);
 }
 
+/* Returns the key whose messages stay in order; NULL if there is none. */
+text *
+argument_key(FunctionCallInfo fcinfo, int arg)
+{
+	return PG_ARGISNULL(arg) ? NULL : argument_check_name(PG_GETARG_TEXT_PP(arg), "key");
+}
+
 /* Returns the time when a message is due; 0 = at once. */
 TimestampTz
 argument_deliver_at(FunctionCallInfo fcinfo)

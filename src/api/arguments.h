@@ -17,8 +17,12 @@ enum
 	ARG_BODY,
 	ARG_HEADERS,
 	ARG_MESSAGE_ID,
-	ARG_DELIVER_AT
+	ARG_DELIVER_AT,
+	ARG_KEY
 };
+
+/* The last argument of outbox_send(), which has no deliver_at. */
+#define ARG_SEND_KEY	ARG_DELIVER_AT
 
 extern char *argument_msgid(FunctionCallInfo fcinfo, Oid type);
 extern char *argument_new_msgid(FunctionCallInfo fcinfo, Oid type);
@@ -32,6 +36,7 @@ extern text *argument_dest(FunctionCallInfo fcinfo, int arg);
 extern text *argument_check_dest(text *dest);
 extern bytea *argument_body(Oid type, Datum value);
 extern void argument_make_id(Message *message);
+extern text *argument_key(FunctionCallInfo fcinfo, int arg);
 extern TimestampTz argument_deliver_at(FunctionCallInfo fcinfo);
 extern TimestampTz argument_check_deliver_at(TimestampTz deliver_at);
 

@@ -37,6 +37,7 @@
 #include "src/api/row_json.h"
 #include "src/api/trigger_plan.h"
 #include "src/compat.h"
+#include "src/limits.h"
 
 /* What a trigger that calls outbox_capture() does with a change. */
 typedef struct CapturePlan
@@ -54,6 +55,7 @@ static List *read_names(const JsonbValue *names);
 static char *name_table(Relation table, const Trigger *trigger, Oid *other);
 static bool has_changed(const CapturePlan *plan, const TriggerData *call);
 static void write_body(CapturePlan *plan, const TriggerData *call, StringInfo body);
+static text *key_of(const CapturePlan *plan, const TriggerData *call);
 static void write_row(const char *label, RowJson *json, TupleTableSlot *row, StringInfo body);
 static const char *op_of(TriggerEvent event);
 pg_noreturn static void refuse_argument(const char *argument);
@@ -82,6 +84,7 @@ outbox_capture_change(PG_FUNCTION_ARGS)
 		message.dest = plan->dest;
 		message.body = argument_body(TEXTOID, PointerGetDatum(body.data));
 		argument_make_id(&message);
+		message.partition_key = key_of(plan, call);
 		enqueue_message(&message);
 	}
 	error_context_stack = context.previous;
@@ -228,6 +231,18 @@ write_body(CapturePlan *plan, const TriggerData *call, StringInfo body)
 			write_row(",\"after\":", plan->row, after, body);
 	}
 	appendStringInfoChar(body, '}');
+}
+
+/*
+ * Returns the key whose messages stay in order: that of the row before the change,
+ * if there was one. NULL if the table has none, and for TRUNCATE.
+ */
+static text *
+key_of(const CapturePlan *plan, const TriggerData *call)
+{
+	if (plan->key == NULL || !TRIGGER_FIRED_FOR_ROW(call->tg_event))
+		return NULL;
+	return row_json_to_text(plan->key, call->tg_trigslot, MAX_NAME_BYTES);
 }
 
 /* Writes a row as a member of the body. */

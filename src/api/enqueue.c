@@ -26,7 +26,7 @@ PG_FUNCTION_INFO_V1(outbox_enqueue_json);
 PG_FUNCTION_INFO_V1(outbox_enqueue_jsonb);
 PG_FUNCTION_INFO_V1(outbox_enqueue_bytea);
 
-/* outbox_enqueue(dest, body, headers, message_id, deliver_at); json as it was written */
+/* outbox_enqueue(dest, body, headers, message_id, deliver_at, key); json as it was written */
 Datum
 outbox_enqueue_text(PG_FUNCTION_ARGS)
 {
@@ -82,6 +82,7 @@ enqueue_body(FunctionCallInfo fcinfo, Oid body_type)
 	caller_check_can_store("outbox_enqueue()");
 	argument_message(fcinfo, body_type, &message);
 	message.deliver_at = argument_deliver_at(fcinfo);
+	message.partition_key = argument_key(fcinfo, ARG_KEY);
 	enqueue_message(&message);
 	PG_RETURN_TEXT_P(message.message_id);
 }

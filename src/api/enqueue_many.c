@@ -32,21 +32,24 @@ typedef struct Bulk
 	Jsonb	   *headers_of_each;	/* an array, or NULL */
 	ArrayType  *message_ids;	/* or NULL */
 	TimestampTz deliver_at;		/* 0 = at once */
+	ArrayType  *keys;			/* or NULL */
 } Bulk;
 
 static void read_bulk(FunctionCallInfo fcinfo, Bulk *bulk);
 static ArrayType *read_list(FunctionCallInfo fcinfo, int arg, const char *what, int *n);
+static void read_keys(FunctionCallInfo fcinfo, Bulk *bulk);
 static Oid	read_body_type(ArrayType *bodies);
 static void read_headers_of_each(Bulk *bulk, Jsonb *headers);
 static void append_bulk(const Bulk *bulk);
 static void name_position(void *arg);
 static Datum next_element(ArrayIterator elements, const char *what, int position);
+static text *next_key(ArrayIterator keys);
 static Jsonb *headers_at(Jsonb *list, int position);
 
 PG_FUNCTION_INFO_V1(outbox_enqueue_many);
 
 /*
- * outbox_enqueue_many(dest, bodies, headers, message_ids, deliver_at): all or
+ * outbox_enqueue_many(dest, bodies, headers, message_ids, deliver_at, keys): all or
  * none in one call. A query that enqueues row by row enqueues only the rows that
  * its caller fetches.
  */
@@ -90,6 +93,22 @@ read_bulk(FunctionCallInfo fcinfo, Bulk *bulk)
 					 errdetail("The number of bodies is %d, the number of message ids is %d.", bulk->n, n)));
 	}
 	bulk->deliver_at = argument_deliver_at(fcinfo);
+	if (!PG_ARGISNULL(ARG_KEY))
+		read_keys(fcinfo, bulk);
+}
+
+/* Reads the keys; each is checked when its message is made. */
+static void
+read_keys(FunctionCallInfo fcinfo, Bulk *bulk)
+{
+	int			n;
+
+	bulk->keys = read_list(fcinfo, ARG_KEY, "keys", &n);
+	if (n != bulk->n)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("bodies and keys must be of the same length"),
+				 errdetail("The number of bodies is %d, the number of keys is %d.", bulk->n, n)));
 }
 
 /* Reads an argument that is an array of one dimension, or empty. */
@@ -155,6 +174,7 @@ append_bulk(const Bulk *bulk)
 	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "outbox message", ALLOCSET_DEFAULT_SIZES);
 	ArrayIterator bodies = array_create_iterator(bulk->bodies, 0, NULL);
 	ArrayIterator ids = bulk->message_ids ? array_create_iterator(bulk->message_ids, 0, NULL) : NULL;
+	ArrayIterator keys = bulk->keys ? array_create_iterator(bulk->keys, 0, NULL) : NULL;
 	MemoryContext caller = MemoryContextSwitchTo(each);
 	int			position = 0;
 	ErrorContextCallback context = {error_context_stack, name_position, &position};
@@ -170,6 +190,7 @@ append_bulk(const Bulk *bulk)
 			message.message_id = argument_check_name(DatumGetTextPP(next_element(ids, "message_ids", position)), "message_id");
 		else
 			argument_make_id(&message);
+		message.partition_key = keys ? next_key(keys) : NULL;
 		if (bulk->headers_of_each)
 			message.headers = headers_at(bulk->headers_of_each, position);
 		enqueue_message(&message);
@@ -200,6 +221,17 @@ next_element(ArrayIterator elements, const char *what, int position)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("element %d of %s must not be null", position, what)));
 	return value;
+}
+
+/* Reads the next key, which may be NULL: the message has none. */
+static text *
+next_key(ArrayIterator keys)
+{
+	Datum		value;
+	bool		isnull;
+
+	(void) array_iterate(keys, &value, &isnull);
+	return isnull ? NULL : argument_check_name(DatumGetTextPP(value), "key");
 }
 
 /* Returns the headers of one message, or NULL if they are null in JSON. */

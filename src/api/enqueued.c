@@ -38,8 +38,8 @@ show_enqueued(TupleTableSlot *row, int segment, void *arg)
 {
 	ReturnSetInfo *result = arg;
 	Message		message;
-	Datum		values[7];
-	bool		isnull[7] = {0};
+	Datum		values[8];
+	bool		isnull[8] = {0};
 
 	if (log_row_is_receipt(row))
 		return true;
@@ -54,6 +54,8 @@ show_enqueued(TupleTableSlot *row, int segment, void *arg)
 	values[5] = PointerGetDatum(PG_DETOAST_DATUM(PointerGetDatum(message.body)));
 	values[6] = TimestampTzGetDatum(message.deliver_at);
 	isnull[6] = message.deliver_at == 0;
+	values[7] = PointerGetDatum(message.partition_key);
+	isnull[7] = message.partition_key == NULL;
 	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 	return true;
 }

@@ -86,6 +86,7 @@ forward_row(ForwardPlan *plan, TupleTableSlot *row)
 	else
 		message.body = argument_body(TEXTOID, PointerGetDatum(row_value_text(plan->body, row)));
 	message.message_id = plan->id ? row_value_text(plan->id, row) : NULL;
+	message.partition_key = plan->key ? row_value_text(plan->key, row) : NULL;
 	message.headers = read_headers(plan, row);
 	if (plan->deliver_at)
 	{
@@ -115,6 +116,7 @@ forward_operations(ForwardPlan *plan, TupleTableSlot *row)
 
 		CHECK_FOR_INTERRUPTS();
 		nservicebus_read_operation(operations, i, &message);
+		message.partition_key = plan->key ? row_value_text(plan->key, row) : NULL;
 		(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 		(void) push_object(message.headers, &state);
 		(void) push_object(more, &state);
@@ -137,6 +139,8 @@ enqueue_checked(Message *message)
 	else
 		argument_make_id(message);
 	message->deliver_at = argument_check_deliver_at(message->deliver_at);
+	if (message->partition_key)
+		message->partition_key = argument_check_name(message->partition_key, "key");
 	if (message->headers && JB_ROOT_COUNT(message->headers) == 0)
 		message->headers = NULL;
 	if (message->headers)

@@ -18,6 +18,7 @@ typedef struct ForwardPlan
 	RowValue   *id;
 	RowValue   *headers;		/* an object */
 	RowValue   *deliver_at;
+	RowValue   *key;			/* whose messages stay in order */
 	RowValue   *keep;			/* whether the row stays */
 	RowValue   *operations;		/* an array of messages, instead of a body */
 	int			nsingle;		/* single headers */

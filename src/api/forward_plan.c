@@ -40,6 +40,7 @@ static const Part parts[] = {
 	{"id", InvalidOid, offsetof(ForwardPlan, id)},
 	{"headers", InvalidOid, offsetof(ForwardPlan, headers)},
 	{"deliver_at", TIMESTAMPTZOID, offsetof(ForwardPlan, deliver_at)},
+	{"key", InvalidOid, offsetof(ForwardPlan, key)},
 	{"keep", BOOLOID, offsetof(ForwardPlan, keep)},
 	{"operations", InvalidOid, offsetof(ForwardPlan, operations)}
 };
@@ -53,7 +54,7 @@ typedef struct Shape
 
 static const Shape shapes[] = {
 	{"debezium", {
-			"dest='outbox.event.' || aggregatetype", "body=payload", "id=id", "header.key=aggregateid", "header.type=type"
+			"dest='outbox.event.' || aggregatetype", "body=payload", "id=id", "key=aggregateid", "header.type=type"
 	}},
 	{"masstransit", {
 			"dest=\"DestinationAddress\"", "body=\"Body\"", "id=\"MessageId\"", "headers=\"Headers\"", "deliver_at=\"EnqueueTime\"",
@@ -261,5 +262,5 @@ refuse_argument(const char *argument)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid argument of outbox_forward(): \"%s\"", argument),
 			 errhint("Name a shape once (debezium, masstransit, cap or nservicebus), or give each part once as 'part=expression': "
-					 "dest, body, id, headers, header.NAME, deliver_at, keep, operations.")));
+					 "dest, body, id, headers, header.NAME, deliver_at, key, keep, operations.")));
 }

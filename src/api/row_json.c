@@ -12,6 +12,7 @@
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_type.h"
 #include "common/jsonapi.h"
+#include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
@@ -45,6 +46,7 @@ static AttrNumber find_column(Relation table, const char *name);
 static void add_column(RowJson *json, Relation table, AttrNumber number);
 static void find_printer(JsonColumn *column);
 static void write_value(JsonColumn *column, Datum value, StringInfo out);
+static void write_plain(JsonColumn *column, Datum value, StringInfo out);
 static void write_number(JsonColumn *column, Datum value, StringInfo out);
 
 /*
@@ -105,6 +107,44 @@ row_json_write(RowJson *json, TupleTableSlot *row, StringInfo out)
 			write_value(column, row->tts_values[column->number - 1], out);
 	}
 	appendStringInfoChar(out, '}');
+}
+
+/*
+ * Returns columns as a text of at most `limit` bytes that tells rows apart: the
+ * value of a single column as it is, unless that is NULL or empty; otherwise the
+ * object.
+ */
+text *
+row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
+{
+	StringInfoData out;
+
+	initStringInfo(&out);
+	slot_getallattrs(row);
+	if (json->n == 1 && !row->tts_isnull[json->columns[0].number - 1])
+		write_plain(&json->columns[0], row->tts_values[json->columns[0].number - 1], &out);
+	if (out.len == 0)
+		row_json_write(json, row, &out);
+	return cstring_to_text_with_len(out.data, pg_mbcliplen(out.data, out.len, limit));
+}
+
+/* Appends a value that is not NULL, without quotes. */
+static void
+write_plain(JsonColumn *column, Datum value, StringInfo out)
+{
+	if (column->type == TEXTOID || column->type == VARCHAROID)
+	{
+		text	   *string = DatumGetTextPP(value);
+
+		appendBinaryStringInfo(out, VARDATA_ANY(string), VARSIZE_ANY_EXHDR(string));
+		return;
+	}
+	write_value(column, value, out);
+	if (out->len > 1 && out->data[0] == '"' && out->data[out->len - 1] == '"')
+	{
+		memmove(out->data, out->data + 1, out->len - 2);
+		out->len -= 2;
+	}
 }
 
 /*

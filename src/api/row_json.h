@@ -15,6 +15,7 @@ typedef struct RowJson RowJson;
 extern RowJson *row_json_make(Relation table, List *names);
 extern RowJson *row_json_make_of_primary_key(Relation table);
 extern void row_json_write(RowJson *json, TupleTableSlot *row, StringInfo out);
+extern text *row_json_to_text(RowJson *json, TupleTableSlot *row, int limit);
 extern bool row_json_differs(const RowJson *json, TupleTableSlot *before, TupleTableSlot *after);
 
 #endif							/* OUTBOX_ROW_JSON_H */

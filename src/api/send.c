@@ -19,6 +19,7 @@
 #include "src/compat.h"
 #include "src/log/entry.h"
 #include "src/log/headers.h"
+#include "src/log/partition.h"
 #include "src/record/owner.h"
 #include "src/record/session.h"
 #include "src/redis/redis_connect.h"
@@ -33,12 +34,14 @@ typedef struct Target
 	text	   *stream;
 	int			maxlen;
 	EntryFormat format;
+	int			partitions;		/* 0 = one stream without a number */
 } Target;
 
 static Datum send_message(FunctionCallInfo fcinfo, Oid body_type);
 static char *send_now(const Message *message);
 static void read_destination(const Message *message, Target *target);
 static StringInfo make_command(const Message *message, const Target *target);
+static void write_stream(const Message *message, const Target *target, StringInfo command);
 static void add_to_command(const char *bytes, size_t size, void *arg);
 static char *add_entry(RedisLink *link, StringInfo command);
 static void check_interrupts(void);
@@ -48,7 +51,7 @@ PG_FUNCTION_INFO_V1(outbox_send_json);
 PG_FUNCTION_INFO_V1(outbox_send_jsonb);
 PG_FUNCTION_INFO_V1(outbox_send_bytea);
 
-/* outbox_send(dest, body, headers, message_id) */
+/* outbox_send(dest, body, headers, message_id, key) */
 Datum
 outbox_send_text(PG_FUNCTION_ARGS)
 {
@@ -82,6 +85,7 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 
 	owner_code_refuse();
 	argument_message(fcinfo, body_type, &message);
+	message.partition_key = argument_key(fcinfo, ARG_SEND_KEY);
 	headers_add_setting(&message);
 	message.at = GetCurrentTimestamp();
 	record = session_open_record();
@@ -153,6 +157,7 @@ read_destination(const Message *message, Target *target)
 		if (!isnull[2])
 			target->maxlen = DatumGetInt32(values[2]);
 		target->format = entry_format_from_name(isnull[4] ? NULL : TextDatumGetCString(values[4]));
+		target->partitions = isnull[5] ? 0 : DatumGetInt32(values[5]);
 		break;
 	}
 	row_scan_end(&scan);
@@ -166,7 +171,7 @@ make_command(const Message *message, const Target *target)
 
 	resp_put_array(command, (target->maxlen > 0 ? 6 : 3) + entry_count_fields(message, target->format));
 	resp_put_string(command, "XADD");
-	field_write_text(target->stream, add_to_command, command);
+	write_stream(message, target, command);
 	if (target->maxlen > 0)
 	{
 		resp_put_string(command, "MAXLEN");
@@ -176,6 +181,22 @@ make_command(const Message *message, const Target *target)
 	resp_put_string(command, "*");
 	entry_write(message, target->format, ENTRY_BOTH, add_to_command, command);
 	return command;
+}
+
+/* Writes the key of the stream, or of the partition that the message belongs to. */
+static void
+write_stream(const Message *message, const Target *target, StringInfo command)
+{
+	StringInfoData stream;
+
+	if (target->partitions == 0)
+	{
+		field_write_text(target->stream, add_to_command, command);
+		return;
+	}
+	initStringInfo(&stream);
+	partition_write_stream(target->stream, partition_of(message, target->partitions), &stream);
+	field_write_utf8(stream.data, stream.len, add_to_command, command);
 }
 
 /* An EntrySink. */

@@ -304,8 +304,8 @@ show_deferred(const Deferred *row, void *arg)
 static void
 put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred)
 {
-	Datum		values[11];
-	bool		isnull[11] = {0};
+	Datum		values[12];
+	bool		isnull[12] = {0};
 	int			i = 0;
 
 	values[i++] = Int64GetDatum(message->id);
@@ -325,6 +325,8 @@ put_message(ReturnSetInfo *result, const Message *message, const Deferred *defer
 	values[i++] = TimestampTzGetDatum(deferred ? deferred->next_attempt : 0);
 	isnull[i] = deferred == NULL || deferred->last_error == NULL;
 	values[i++] = PointerGetDatum(deferred ? deferred->last_error : NULL);
+	isnull[i] = message->partition_key == NULL;
+	values[i++] = PointerGetDatum(message->partition_key);
 
 	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 }

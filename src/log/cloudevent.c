@@ -4,7 +4,7 @@
  *
  *	 ce_specversion 1.0 ce_id <message id> ce_source <source> ce_type <type>
  *	 ce_time <enqueued, RFC 3339> body <bytes> [ce_cause <incoming message id>]
- *	 [<attribute or header> <value> ...]
+ *	 [ce_partitionkey <key>] [<attribute or header> <value> ...]
  *
  * CloudEvents has no binding for Redis Streams. This is binary mode with the
  * names of the binding for Kafka: an attribute is ce_<name>, and datacontenttype
@@ -22,6 +22,7 @@
 #include "src/log/cloudevent.h"
 
 #define PREFIX	"ce_"
+#define PARTITION_KEY	PREFIX "partitionkey"	/* of the extension Partitioning */
 
 /* Which the outbox writes itself; headers give the values of two of them. */
 static const char *const own_fields[] =
@@ -32,8 +33,8 @@ static void write_type(const Message *message, EntrySink sink, void *arg);
 static bool write_attribute_of(Jsonb *headers, const char *name, EntrySink sink, void *arg);
 static const char *source_by_default(void);
 static void write_time(TimestampTz at, EntrySink sink, void *arg);
-static void write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg);
-static char *field_of_header(Jsonb *headers, const JsonbValue *name);
+static void write_headers(const Message *message, EntryParts parts, EntrySink sink, void *arg);
+static char *field_of_header(const Message *message, const JsonbValue *name);
 static bool is_attribute(const char *name);
 static bool has_header(Jsonb *headers, const char *name);
 static JsonbValue *find_header(Jsonb *headers, const char *name, JsonbValue *value);
@@ -56,8 +57,10 @@ cloudevent_write(const Message *message, EntryParts parts, EntrySink sink, void 
 		field_write_body(message->body, sink, arg);
 	if (message->cause && field_begin(PREFIX "cause", parts, sink, arg))
 		field_write_text(message->cause, sink, arg);
+	if (message->partition_key && field_begin(PARTITION_KEY, parts, sink, arg))
+		field_write_text(message->partition_key, sink, arg);
 	if (message->headers)
-		write_headers(message->headers, parts, sink, arg);
+		write_headers(message, parts, sink, arg);
 }
 
 /* Passes the source to the sink: that of the headers, or else the database. */
@@ -144,15 +147,15 @@ write_time(TimestampTz at, EntrySink sink, void *arg)
 
 /* Passes those headers to the sink that are fields of their own. */
 static void
-write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg)
+write_headers(const Message *message, EntryParts parts, EntrySink sink, void *arg)
 {
-	JsonbIterator *iterator = field_open_headers(headers);
+	JsonbIterator *iterator = field_open_headers(message->headers);
 	JsonbValue	name;
 	JsonbValue	value;
 
 	while (field_next_header(&iterator, &name, &value))
 	{
-		char	   *field = field_of_header(headers, &name);
+		char	   *field = field_of_header(message, &name);
 
 		if (field == NULL)
 			continue;
@@ -170,7 +173,7 @@ write_headers(Jsonb *headers, EntryParts parts, EntrySink sink, void *arg)
  * field is.
  */
 static char *
-field_of_header(Jsonb *headers, const JsonbValue *name)
+field_of_header(const Message *message, const JsonbValue *name)
 {
 	char	   *header = pnstrdup(name->val.string.val, name->val.string.len);
 	char	   *field = header;
@@ -179,7 +182,9 @@ field_of_header(Jsonb *headers, const JsonbValue *name)
 		field = pstrdup("content-type");
 	else if (is_attribute(header))
 		field = psprintf(PREFIX "%s", header);
-	if (field != header && has_header(headers, field))
+	if (field != header && has_header(message->headers, field))
+		return NULL;
+	if (message->partition_key && strcmp(field, PARTITION_KEY) == 0)
 		return NULL;
 	for (int i = 0; i < lengthof(own_fields); i++)
 	{

@@ -46,7 +46,8 @@ enum
 	COL_FIRST_ATTEMPT,
 	COL_LAST_ATTEMPT,
 	COL_LOG_TX,
-	NCOLUMNS = COL_LOG_TX
+	COL_PARTITION_KEY,
+	NCOLUMNS = COL_PARTITION_KEY
 };
 
 /* State of the table while rows are appended to it. */
@@ -247,6 +248,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	SET_UNLESS(COL_FIRST_ATTEMPT, error == NULL, now);
 	SET_UNLESS(COL_LAST_ATTEMPT, error == NULL, now);
 	SET_UNLESS(COL_LOG_TX, message->body != NULL, FullTransactionIdGetDatum(message->tx));
+	SET_UNLESS(COL_PARTITION_KEY, message->partition_key == NULL, PointerGetDatum(message->partition_key));
 #undef SET
 #undef SET_UNLESS
 	ExecStoreVirtualTuple(row);
@@ -355,6 +357,7 @@ deferred_read_row(TupleTableSlot *slot, Deferred *row)
 	row->message.cause = ISNULL(COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(COL_CAUSE));
 	row->message.headers = ISNULL(COL_HEADERS) ? NULL : DatumGetJsonbP(COLUMN(COL_HEADERS));
 	row->message.body = ISNULL(COL_BODY) ? NULL : (bytea *) DatumGetPointer(COLUMN(COL_BODY));
+	row->message.partition_key = ISNULL(COL_PARTITION_KEY) ? NULL : DatumGetTextPP(COLUMN(COL_PARTITION_KEY));
 	row->state = state_of(TextDatumGetCString(COLUMN(COL_STATE)));
 	if (!ISNULL(COL_RETURNED_TX))
 		row->returned_tx = DatumGetFullTransactionId(COLUMN(COL_RETURNED_TX));

@@ -3,7 +3,7 @@
  *		The form of a message in a stream: flat fields, text as UTF-8.
  *
  *	 id <message id> time <enqueued, Unix ms> body <bytes> [cause <incoming
- *	 message id>] [<header> <value> ...]
+ *	 message id>] [key <key>] [<header> <value> ...]
  *
  * Used by command.c, which writes them into a batch, and by send.c; headers.c
  * and restore.c ask whether a message may be sent. A destination may ask for
@@ -97,6 +97,8 @@ write_plain(const Message *message, EntryParts parts, EntrySink sink, void *arg)
 		field_write_body(message->body, sink, arg);
 	if (message->cause && field_begin("cause", parts, sink, arg))
 		field_write_text(message->cause, sink, arg);
+	if (message->partition_key && field_begin("key", parts, sink, arg))
+		field_write_text(message->partition_key, sink, arg);
 	if (message->headers)
 		write_headers(message->headers, parts, sink, arg);
 }

@@ -17,7 +17,7 @@
 #include "src/log/entry.h"
 #include "src/log/headers.h"
 
-static const char *const reserved[] = {"id", "time", "body", "cause"};
+static const char *const reserved[] = {"id", "time", "body", "cause", "key"};
 
 /* What is made of a value of outbox.headers. */
 typedef struct Setting

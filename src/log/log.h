@@ -29,6 +29,7 @@ typedef struct Message
 	Jsonb	   *headers;		/* or NULL */
 	bytea	   *body;			/* maybe still out of line */
 	TimestampTz deliver_at;		/* 0 = at once */
+	text	   *partition_key;	/* whose messages stay in order, or NULL */
 } Message;
 
 /* Reads a row that log_scan() found; returns false to end the scan. */

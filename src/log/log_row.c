@@ -46,6 +46,7 @@ log_row_insert(Relation table, const Message *message)
 	values[LOG_COL_HEADERS - 1] = PointerGetDatum(message->headers);
 	values[LOG_COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
 	values[LOG_COL_DELIVER_AT - 1] = TimestampTzGetDatum(message->deliver_at);
+	values[LOG_COL_PARTITION_KEY - 1] = PointerGetDatum(message->partition_key);
 	isnull[LOG_COL_MESSAGE_UUID - 1] = !is_uuid;
 	isnull[LOG_COL_DEST - 1] = message->dest == NULL;
 	isnull[LOG_COL_KEY - 1] = !message->has_key;
@@ -53,6 +54,7 @@ log_row_insert(Relation table, const Message *message)
 	isnull[LOG_COL_HEADERS - 1] = message->headers == NULL;
 	isnull[LOG_COL_MESSAGE_ID - 1] = is_uuid;
 	isnull[LOG_COL_DELIVER_AT - 1] = message->deliver_at == 0;
+	isnull[LOG_COL_PARTITION_KEY - 1] = message->partition_key == NULL;
 
 	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
 }
@@ -160,6 +162,7 @@ log_row_origin(TupleTableSlot *row, Message *message)
 	message->headers = NULL;
 	message->body = NULL;
 	message->deliver_at = ISNULL(LOG_COL_DELIVER_AT) ? 0 : DatumGetTimestampTz(COLUMN(LOG_COL_DELIVER_AT));
+	message->partition_key = ISNULL(LOG_COL_PARTITION_KEY) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_PARTITION_KEY));
 #undef COLUMN
 #undef ISNULL
 }

@@ -22,7 +22,8 @@ enum
 	LOG_COL_HEADERS,
 	LOG_COL_MESSAGE_ID,
 	LOG_COL_DELIVER_AT,
-	LOG_NCOLUMNS = LOG_COL_DELIVER_AT
+	LOG_COL_PARTITION_KEY,
+	LOG_NCOLUMNS = LOG_COL_PARTITION_KEY
 };
 
 extern void log_row_insert(Relation table, const Message *message);

@@ -1,0 +1,51 @@
+/*
+ * layout.c
+ *		Tells Redis over how many streams a destination is spread.
+ *
+ * Called by redis_session.c: for all destinations that have partitions on every
+ * connection, because Redis may have lost what it was told, and for those that
+ * were changed when all messages of a window are in Redis. It must be called only
+ * while no batch is under way. Only when Redis has answered do messages go to
+ * the new streams: so a consumer that sees one of them can see the layout.
+ *
+ *	 died before the script		the next connection runs it
+ *	 after it					the next connection runs it, and it does nothing;
+ *								consumers know the layout, no message has it yet
+ *	 Redis loses it again		with it all messages behind it: the next connection
+ *								runs it before these are sent again
+ */
+#include "postgres.h"
+
+#include "bgworker/publish/layout.h"
+#include "bgworker/publish/layout.lua.h"
+#include "bgworker/publish/lease.h"
+
+/*
+ * Runs the script for a destination. `fence` is the value that the fence has.
+ * Returns false if that failed; the link is then closed.
+ */
+bool
+layout_announce(RedisLink *link, const ScriptCall *call, const char *fence, const Destination *destination)
+{
+	char	   *key = psprintf("outbox:partitions:%s", destination->sent_stream);
+	char	   *field = psprintf("of:%s:%s", call->instance, destination->sent_dest);
+	char		lease_ms[12];
+	char		partitions[12];
+	redisReply *reply;
+	bool		announced;
+
+	snprintf(lease_ms, sizeof(lease_ms), "%d", LEASE_MS);
+	snprintf(partitions, sizeof(partitions), "%d", destination->wanted);
+	reply = redis_link_call(link, 12, (const char *[]) {
+		"EVAL", layout_script, "3", key, call->fence_key, call->lease_key,
+			fence, lease_value(), lease_ms, field, destination->sent_stream, partitions
+	});
+	announced = reply && reply->type == REDIS_REPLY_INTEGER;
+	if (reply && !announced)
+		redis_link_refused(link, reply, "could not write over how many streams a destination is spread");
+	if (reply)
+		freeReplyObject(reply);
+	pfree(key);
+	pfree(field);
+	return announced;
+}

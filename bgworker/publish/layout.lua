@@ -1,0 +1,77 @@
+-- layout.lua
+--		Tells consumers over how many streams a destination is spread; run by Redis
+--		for layout.c, before the first message that is spread so.
+--
+-- KEYS: the layout of the stream; the fence; the lease.
+-- ARGV: 1 the value of the fence; 2 the value of the lease; 3 how long that lives,
+-- in ms; 4 the field of this database and destination; 5 the stream; 6 how many
+-- partitions it has, 0 = none.
+--
+-- Like publish.lua, it does nothing if the fence has moved or another server holds
+-- the lease, and its first write is one that a server without memory refuses. It
+-- does nothing either if Redis knows that layout.
+--
+-- Several databases may write to one stream, each with a layout of its own. The
+-- partitions to be read are those of all of them: the field 'partitions' is the
+-- greatest number. With each change of one of them there is a new epoch, and for each
+-- of the streams that were to be read the last id that it has at that moment. The
+-- epoch is a time, so that it increases even if Redis has lost the one before.
+
+local call, try = redis.call, redis.pcall
+local key, field, stream, wanted = KEYS[1], ARGV[4], ARGV[5], tonumber(ARGV[6])
+
+local fence = call('GET', KEYS[2]) or ''
+if fence ~= ARGV[1] then
+	return redis.error_reply('FENCE ' .. fence)
+end
+local lease = call('GET', KEYS[3])
+if lease and lease ~= ARGV[2] and string.match(lease, '^%S*') ~= string.match(ARGV[2], '^%S*') then
+	return redis.error_reply('LEASE ' .. lease)
+end
+call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
+if call('HGET', key, field) == ARGV[6] then
+	return 0
+end
+
+local partitions, former, epoch = wanted, 0, 0
+local entry, ends = call('HGETALL', key), {}
+for at = 1, #entry, 2 do
+	local name, value = entry[at], tonumber(entry[at + 1])
+	if name == 'partitions' then
+		former = value
+	elseif name == 'epoch' then
+		epoch = value
+	elseif string.match(name, '^of:') and name ~= field then
+		partitions = math.max(partitions, value)
+	elseif string.match(name, '^end') then
+		ends[#ends + 1] = name
+	end
+end
+
+local function note_end(name, of)
+	local info = try('XINFO', 'STREAM', of)
+	for at = 1, #info, 2 do
+		if info[at] == 'last-generated-id' then
+			call('HSET', key, name, info[at + 1])
+		end
+	end
+end
+
+for place = 1, #ends do
+	call('HDEL', key, ends[place])
+end
+if former == 0 then
+	note_end('end', stream)
+end
+for partition = 0, former - 1 do
+	note_end('end:' .. partition, stream .. ':' .. partition)
+end
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+epoch = string.format('%.0f', math.max(epoch + 1, now))
+call('HSET', key, field, wanted)
+call('HSET', key, 'former', former)
+call('HSET', key, 'partitions', partitions)
+call('HSET', key, 'since', string.format('%.0f', now))
+call('HSET', key, 'epoch', epoch)
+return 1

@@ -1,0 +1,171 @@
+# outbox_set_destination(..., partitions => n): the messages of a key go to one of n streams,
+# in order, and consumers can compute to which. A change of n takes effect where a window
+# ends; before the first message that is spread so, consumers can read the layout in Redis.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.batch_size = 7\n");
+
+# CRC-16/XMODEM.
+sub crc16
+{
+	my $crc = 0;
+	foreach my $byte (unpack 'C*', $_[0])
+	{
+		$crc ^= $byte << 8;
+		$crc = $crc & 0x8000 ? ($crc << 1 ^ 0x1021) & 0xFFFF : $crc << 1 & 0xFFFF foreach 1 .. 8;
+	}
+	return $crc;
+}
+
+sub entries { return @{ $redis->command('XRANGE', $_[0], '-', '+') }; }
+sub fields { my ($entry) = @_; return { @{ $entry->[1] } }; }
+sub layout { return { @{ $redis->command('HGETALL', "outbox:partitions:$_[0]") } }; }
+sub total { my $sum = 0; $sum += $redis->count($_) foreach 'orders', map { "orders:$_" } 0 .. 7; return $sum; }
+sub set_partitions { $node->sql("SELECT outbox_set_destination('$_[0]', partitions => $_[1])"); return; }
+sub newer { my ($left, $right) = map { [ split /-/ ] } @_; return ($left->[0] <=> $right->[0] || $left->[1] <=> $right->[1]) > 0; }
+
+# Waits until consumers can read that the destination is spread over so many streams.
+sub layout_becomes
+{
+	my ($dest, $n) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { (layout($dest)->{partitions} // -1) == $n } "$dest has $n partitions";
+	return;
+}
+
+# The hash is the one that Redis has for its slots. These vectors are in docs/reference.md.
+my %vectors = ('123456789' => 0x31C3, 'a' => 0x7C87, 'order-17' => 0xC850, "\xc3\xa9t\xc3\xa9" => 0xA767);
+is(crc16('123456789'), 0x31C3, 'the test knows the hash');
+set_partitions('vectors', 4096);
+$node->sql("SET client_encoding = utf8; SELECT outbox_enqueue('vectors', 'x', key => '$_')") foreach keys %vectors;
+ok($node->wait_until_sent, 'messages with keys are sent');
+foreach my $key (sort keys %vectors)
+{
+	my ($entry) = entries('vectors:' . $vectors{$key} % 4096);
+	is($entry && fields($entry)->{key}, $key, "$key is in the partition of its hash, and a field of its entry");
+}
+
+# Without a key, the id of the message counts.
+set_partitions('spread', 3);
+$node->sql("SELECT outbox_enqueue('spread', i::text, message_id => 'm' || i) FROM generate_series(1, 60) i");
+ok($node->wait_until_sent, 'messages without keys are sent');
+my $misplaced = 0;
+foreach my $partition (0 .. 2)
+{
+	my @there = map { fields($_) } entries("spread:$partition");
+	ok(@there > 5, "partition $partition has some of them");
+	$misplaced += grep { crc16($_->{id}) % 3 != $partition or exists $_->{key} } @there;
+}
+is($misplaced, 0, '... those whose ids have its hash, without a field for the key');
+
+# The same with CloudEvents, in a stream of another name, by outbox_send, and trimmed.
+$node->sql("SELECT outbox_set_destination('events', 'stream', 5, 'cloudevents', 2)");
+layout_becomes('stream', 2);
+my $place = crc16('k') % 2;
+$node->sql(q{SELECT outbox_enqueue('events', 'x', '{"partitionkey": "other", "subject": "s"}', 'e1', key => 'k')});
+ok($node->wait_until_sent, 'a CloudEvent with a key');
+my $event = fields((entries("stream:$place"))[0]);
+is("$event->{ce_id} $event->{ce_partitionkey} $event->{ce_subject}", 'e1 k s', '... has it as its partitionkey');
+is(scalar(grep { $_ eq 'ce_partitionkey' } @{ (entries("stream:$place"))[0][1] }), 1, '... once');
+my $sent = $node->sql("SELECT outbox_send('events', 'x', message_id => 'e2', key => 'k')");
+is((entries("stream:$place"))[1][0], $sent, 'outbox_send chooses the same stream');
+$node->sql("SELECT count(outbox_enqueue('events', 'x', key => 'k')) FROM generate_series(1, 400)");
+ok($node->wait_until_sent, 'many of one key');
+ok($redis->count("stream:$place") < 300, '... are trimmed');
+
+# A destination begins with one stream; its partitions change while messages come.
+$node->sql(<<'END');
+CREATE SEQUENCE numbers;
+CREATE FUNCTION work(lane int, messages int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_advisory_xact_lock(lane);
+	FOR i IN 1..messages LOOP
+		PERFORM outbox_enqueue('orders', nextval('numbers')::text, '{}', txid_current() || '.' || i, NULL, 'key ' || lane);
+	END LOOP;
+END $$;
+END
+my $load = $node->start_load(clients => 4, seconds => 300, scripts => ["\\set lane random(1, 8)\n\\set n random(1, 20)\nSELECT work(:lane, :n);\n"],
+	args => [ '--rate', 100 ]);
+eventually { $redis->count('orders') > 100 } 'messages come';
+foreach my $n (4, 8, 3, 1, 0)
+{
+	set_partitions('orders', $n || 'NULL');
+	layout_becomes('orders', $n);
+	my $had = total();
+	eventually { total() > $had + 100 } '... and messages come';
+}
+# Several changes at once.
+$node->sql("SELECT outbox_set_destination('orders', partitions => n) FROM unnest('{2,5,6}'::int[]) n");
+set_partitions('orders', $_) foreach 7, 4;
+layout_becomes('orders', 4);
+$load->stop;
+ok($node->wait_until_sent, 'all is sent');
+
+# A consumer that reads the streams of a layout to their ends before it begins with the next
+# one sees each key in order.
+my @all = map { my $stream = $_; map { [ $_->[0], $stream, fields($_) ] } entries($stream) } 'orders', map { "orders:$_" } 0 .. 7;
+is_exactly_once([ map { $_->[2]{id} } @all ], [ split /\n/, $node->sql("SELECT message_id FROM (SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3) l WHERE dest = 'orders'") ], 'each message is in one of the streams');
+my (%last, %ms);
+my ($overtaken, $early) = (0, 0);
+foreach my $entry (sort { $a->[2]{body} <=> $b->[2]{body} } @all)
+{
+	my ($id, $stream, $key) = (@$entry[ 0, 1 ], $entry->[2]{key});
+	$overtaken++ if exists $last{$key}{$stream} and newer($last{$key}{$stream}, $id);
+	$last{$key}{$stream} = $id;
+	my ($ms) = split /-/, $id;
+	$early++ if $ms < ($ms{$key} // 0);
+	$ms{$key} = $ms;
+}
+is("$overtaken, $early", '0, 0', 'each key is in order, in each stream and across them');
+my %stream_of;    # of transactions
+push @{ $stream_of{ (split /\./, $_->[2]{id})[0] } }, $_->[1] foreach @all;
+is(scalar(grep { my %streams = map { $_ => 1 } @$_; keys %streams > 1 } values %stream_of), 0, 'no transaction is in two layouts');
+
+# What consumers read: the end of each stream of the layout before, and an epoch that increases.
+my $layout = layout('orders');
+my $epoch = $layout->{epoch};
+my @ended = $layout->{former} ? map { "end:$_" } 0 .. $layout->{former} - 1 : 'end';
+is_deeply([ sort grep { /^end/ } keys %$layout ], \@ended, 'the layout names the ends of the streams before') or diag(explain($layout));
+set_partitions('ends', 2);
+layout_becomes('ends', 2);
+ok(layout('ends')->{epoch} >= $epoch, 'epochs are times');
+$node->sql("SELECT outbox_enqueue('ends', i::text) FROM generate_series(1, 20) i");
+ok($node->wait_until_sent, 'both partitions have messages');
+my @ends = map { (entries("ends:$_"))[-1][0] } 0, 1;
+$epoch = layout('ends')->{epoch};
+set_partitions('ends', 4);
+layout_becomes('ends', 4);
+$layout = layout('ends');
+is("$layout->{'end:0'} $layout->{'end:1'} $layout->{former}", "@ends 2", 'the ends are those of the moment of the change');
+ok($layout->{epoch} > $epoch, 'the epoch has increased');
+
+# A Redis that has lost everything, and one that has lost the layout only.
+$redis->command('FLUSHALL');
+$node->sql("SELECT outbox_enqueue('ends', 'after')");
+ok($node->wait_until_sent, 'an emptied Redis');
+layout_becomes('ends', 4);
+ok(layout('ends')->{epoch} > $layout->{epoch}, '... gets a newer epoch');
+ok($redis->count('ends:0') + $redis->count('ends:1') + $redis->count('ends:2') + $redis->count('ends:3') > 0, '... before its messages');
+$epoch = layout('ends')->{epoch};
+$node->restart;
+$node->sql("SELECT outbox_enqueue('ends', 'again')");
+ok($node->wait_until_sent, 'a restart');
+is(layout('ends')->{epoch}, $epoch, '... is no new epoch');
+
+# Another database that writes to the same streams.
+$node->sql('CREATE DATABASE other');
+$node->safe_psql('other', "CREATE EXTENSION outbox; SELECT outbox_set_destination('ends', partitions => 6)");
+layout_becomes('ends', 6);
+ok(layout('ends')->{epoch} > $epoch, 'the layout of another database is a new epoch');
+set_partitions('ends', 2);
+eventually { layout('ends')->{former} == 6 } 'a change in one of two databases';
+is(layout('ends')->{partitions}, 6, '... leaves to consumers the streams of both');
+
+done_testing();
