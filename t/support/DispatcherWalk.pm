@@ -1,5 +1,5 @@
 # Lets the dispatcher die at one point after the other while clients commit and roll back,
-# one destination refuses now and then, and both rings rotate; then compares what was
+# one destination refuses now and then, another one gets more partitions or fewer, and both rings rotate; then compares what was
 # committed with what is in Redis.
 
 package DispatcherWalk;
@@ -55,6 +55,8 @@ BEGIN
 		PERFORM post('events', name || ' ' || k || ' ' || step);
 	END LOOP;
 	PERFORM post('later', name || ' 1 ' || step, clock_timestamp() + '30 ms');
+	INSERT INTO ledger VALUES ('keyed', name || ' 1 ' || step);
+	PERFORM outbox_enqueue('keyed', name || ' 1 ' || step, key => client::text);
 	PERFORM outbox_commit();
 END;
 $$;
@@ -170,6 +172,8 @@ sub burst
 		return;
 	}
 
+	# Another number of partitions.
+	$self->attempt(q{SELECT outbox_set_destination('keyed', partitions => 1 + (txid_current() % 4)::integer)});
 	$self->{redis}->refuse('flaky');
 	my $before = $self->{redis}->count('orders');
 	$load = $node->start_load(clients => CLIENTS, transactions => BURST / CLIENTS,
@@ -216,7 +220,10 @@ sub books_agree
 		my @ledger = split /\n/, $node->sql("SELECT body FROM ledger WHERE stream = '$stream'");
 		is_exactly_once([ $redis->bodies($stream) ], \@ledger, "$stream: what committed is there, once");
 	}
-	foreach my $stream ('orders', 'events', 'flaky')
+	my @partitions = ('keyed', map { "keyed:$_" } 0 .. 3);
+	my @ledger = split /\n/, $node->sql("SELECT body FROM ledger WHERE stream = 'keyed'");
+	is_exactly_once([ map { $redis->bodies($_) } @partitions ], \@ledger, 'keyed: what committed is in one of the partitions, once');
+	foreach my $stream ('orders', 'events', 'flaky', @partitions)
 	{
 		is($self->overtaken($stream), '', "$stream: in order");
 	}
