@@ -16,7 +16,7 @@ my $node = Outbox->create('main', redis => $redis);
 #
 $node->sql(q{SELECT count(outbox_enqueue('many', i::text)) FROM generate_series(1, 10000) i});
 eventually { $redis->count('many') == 10000 } '10,000 messages of one transaction arrive';
-is(join(' ', $redis->bodies('many')), join(' ', 1 .. 10000), '... in the order of the calls');
+is($redis->sequence('many'), join(' ', 1 .. 10000), '... in the order of the calls');
 
 $node->sql(<<'END');
 BEGIN;
@@ -32,7 +32,7 @@ SELECT outbox_enqueue('nested', '5');
 COMMIT;
 END
 eventually { $redis->count('nested') == 5 } 'messages from savepoints arrive';
-is(join(' ', $redis->bodies('nested')), '1 2 3 4 5', '... in the order of the calls');
+is($redis->sequence('nested'), '1 2 3 4 5', '... in the order of the calls');
 
 #
 # Between transactions: because of a row lock, each session begins to enqueue only after
@@ -56,7 +56,7 @@ COMMIT;
 END
 $noise->stop;
 eventually { $redis->count('copies') == 1200 } 'messages of 8 sessions that take turns arrive';
-is(join(' ', $redis->bodies('turns')), join(' ', 1 .. 1200), '... in the order of the transactions');
-is(join(' ', $redis->bodies('copies')), join(' ', 1 .. 1200), '... in every stream');
+is($redis->sequence('turns'), join(' ', 1 .. 1200), '... in the order of the transactions');
+is($redis->sequence('copies'), join(' ', 1 .. 1200), '... in every stream');
 
 done_testing();

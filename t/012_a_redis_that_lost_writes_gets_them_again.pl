@@ -34,7 +34,7 @@ $redis->start;
 eventually { $redis->count('d') == 10 } 'what Redis lost is sent again';
 is(join(' ', map { $_->{id} } $redis->entries('d')), join(' ', map { "id $_" } 1 .. 10), '... in order and none twice');
 enqueue(5);
-is(join(' ', $redis->bodies('d')), join(' ', 1 .. 15), '... and dispatch goes on');
+is($redis->sequence('d'), join(' ', 1 .. 15), '... and dispatch goes on');
 
 # Redis loses the end of a window: entries and fence go back together.
 $redis->stop;
@@ -47,7 +47,7 @@ my ($file) = glob "$redis->{folder}/data/appendonlydir/*.incr.aof";
 truncate $file, int((-s $file) * 2 / 3) or die "could not truncate $file: $!";
 $redis->start;
 eventually { $redis->count('d') == 3015 } 'its lost end is sent again';
-is(join(' ', $redis->bodies('d')), join(' ', 1 .. 3015), '... in order and none twice');
+is($redis->sequence('d'), join(' ', 1 .. 3015), '... in order and none twice');
 
 # Redis comes back empty.
 $sent = 3015;
@@ -55,14 +55,14 @@ $redis->stop;
 $redis->lose_data;
 $redis->start;
 eventually { $redis->count('d') == 3015 } 'an empty Redis gets all that the log still has';
-is(join(' ', $redis->bodies('d')), join(' ', 1 .. 3015), '... in order and none twice');
+is($redis->sequence('d'), join(' ', 1 .. 3015), '... in order and none twice');
 is($node->sql(q{SELECT pending, problem IS NULL FROM outbox.status}), '0|t', 'nothing waits and nothing is wrong');
 
 # Redis is emptied while the connection stays open.
 $redis->cli('FLUSHALL');
 $node->sql(q{SELECT outbox_enqueue('d', '3016')});
 eventually { $redis->count('d') == 3016 } 'FLUSHALL is noticed';
-is(join(' ', $redis->bodies('d')), join(' ', 1 .. 3016), '... and answered by the log');
+is($redis->sequence('d'), join(' ', 1 .. 3016), '... and answered by the log');
 
 # The setting says not to send it again.
 $node->set('outbox.redis_data_loss' => 'resume');
@@ -73,6 +73,6 @@ $redis->start;
 eventually { $redis->count('d') > 0 } 'with outbox.redis_data_loss = resume';
 $node->sql(q{SELECT outbox_enqueue('d', '3018')});
 $node->wait_until_sent;
-is(join(' ', $redis->bodies('d')), '3017 3018', '... only what was not sent yet is sent');
+is($redis->sequence('d'), '3017 3018', '... only what was not sent yet is sent');
 
 done_testing();

@@ -11,7 +11,6 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => 'restart_after_crash = on');
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 
 # Enqueues messages n .. m of both destinations in one transaction.
 sub enqueue
@@ -32,7 +31,7 @@ enqueue(1, 3);
 eventually { $redis->count('good') == 3 } 'other destinations go on';
 enqueue(4, 6);
 eventually { $redis->count('good') == 6 } '... with later messages too';
-is(bodies('good'), '1 2 3 4 5 6', '... in order, none twice');
+is($redis->sequence('good'), '1 2 3 4 5 6', '... in order, none twice');
 
 eventually { $node->status('deferred') == 6 } 'refused messages are deferred, and those behind them';
 eventually { $node->status('pending') == 6 } '... and pending';
@@ -67,7 +66,7 @@ $node->kill_dispatcher;
 eventually { $node->answers } 'the server is back after a crash';
 enqueue(8, 8);
 eventually { $redis->count('good') == 8 } 'after a crash other destinations go on';
-is(bodies('good'), '1 2 3 4 5 6 7 8', '... in order, none twice');
+is($redis->sequence('good'), '1 2 3 4 5 6 7 8', '... in order, none twice');
 eventually { $node->status('deferred') == 8 } '... and the refused messages are there';
 is($redis->restart->cli('GET', 'bad'), 'not a stream', 'Redis restarts too');
 
@@ -75,8 +74,8 @@ $redis->accept('bad');
 enqueue(9, 10);
 eventually { $redis->count('bad') >= 10 } 'without the key they arrive';
 ok($node->wait_until_sent, '... all of them');
-is(bodies('bad'), '1 2 3 4 5 6 7 8 9 10', '... in order, none twice');
-is(bodies('good'), '1 2 3 4 5 6 7 8 9 10', '... nor in the other stream');
+is($redis->sequence('bad'), '1 2 3 4 5 6 7 8 9 10', '... in order, none twice');
+is($redis->sequence('good'), '1 2 3 4 5 6 7 8 9 10', '... nor in the other stream');
 my ($entry) = $redis->entries('bad');
 is_deeply([ $entry->{id}, $entry->{cause}, $entry->{headers} ], [ 'bad1', 'm1', { h => 1 } ], '... as they were enqueued');
 eventually { $node->status('deferred') == 0 } 'nothing is deferred any more';
@@ -108,7 +107,7 @@ foreach my $round (1 .. 5)
 $load->stop;
 ok($node->wait_until_sent, 'everything is sent');
 my $last = $node->sql('SELECT n FROM turn');
-is(bodies('steady'), join(' ', 1 .. $last), 'the steady stream is in order and whole');
-is(bodies('fickle'), join(' ', 1 .. $last), 'so is the fickle one');
+is($redis->sequence('steady'), join(' ', 1 .. $last), 'the steady stream is in order and whole');
+is($redis->sequence('fickle'), join(' ', 1 .. $last), 'so is the fickle one');
 
 done_testing();

@@ -73,7 +73,7 @@ sub arrives
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	eventually { $redis->count($dest) >= split(' ', $bodies) } $name;
-	is(join(' ', $redis->bodies($dest)), $bodies, '... once');
+	is($redis->sequence($dest), $bodies, '... once');
 	return;
 }
 

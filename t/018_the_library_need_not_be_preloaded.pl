@@ -51,7 +51,7 @@ $_->quit foreach @sessions;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'");
 $node->restart;
 eventually { $redis->count('d') == 3 } 'with the library they are sent';
-is(join(' ', $redis->bodies('d')), '1 2 3', '... in order');
+is($redis->sequence('d'), '1 2 3', '... in order');
 is($node->sql(q{SELECT outbox_begin('m1')}), 'f', 'records are kept');
 ok($node->wait_until_sent, 'nothing waits');
 is($node->status('problem IS NULL'), 't', '... and nothing is wrong');

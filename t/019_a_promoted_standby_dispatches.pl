@@ -48,7 +48,7 @@ handle($standby, $_) foreach 7 .. 8;
 is($standby->sql("SELECT outbox_begin('m$_')"), 'f', "it knows message $_") foreach 1, 6, 8;
 $redis->start;
 ok($standby->wait_until_sent, 'it sends, when the lease of the old primary has run out');
-is(join(' ', $redis->bodies('d')), '1 2 3 4 5 6 7 8', '... what was left and what is new, in order, none twice');
+is($redis->sequence('d'), '1 2 3 4 5 6 7 8', '... what was left and what is new, in order, none twice');
 is(scalar($standby->dispatchers), 1, '... by one dispatcher');
 
 done_testing();

@@ -17,9 +17,7 @@ my $sent = 0;
 sub use_url
 {
 	my ($url) = @_;
-	$node->append_conf('postgresql.conf', "outbox.redis_url = '$url'");
-	$node->restart;
-	return;
+	return $node->restart_with('outbox.redis_url' => $url);
 }
 
 sub write_password
@@ -35,11 +33,7 @@ sub arrives
 {
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-
-	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
-	$sent++;
-	eventually { $redis->count('d') == $sent } $name;
-	return;
+	return $node->sends($redis, ++$sent, $name);
 }
 
 sub is_refused

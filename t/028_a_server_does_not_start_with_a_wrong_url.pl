@@ -37,7 +37,7 @@ $node->stop;
 write_conf($good);
 $node->start;
 $node->sql(q{SELECT outbox_enqueue('d', 'after')});
-eventually { join(' ', $redis->bodies('d')) eq 'before after' } 'when it is corrected the server sends as before';
+eventually { $redis->sequence('d') eq 'before after' } 'when it is corrected the server sends as before';
 
 done_testing();
 

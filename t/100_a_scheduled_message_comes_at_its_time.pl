@@ -64,13 +64,13 @@ $node->sql(q{BEGIN; SELECT outbox_enqueue('undone', 'no', deliver_at => clock_ti
 $node->sql(q{BEGIN; SAVEPOINT s; SELECT outbox_enqueue('undone', 'no', deliver_at => clock_timestamp() + interval '0.5 s'); ROLLBACK TO s;
 	SELECT outbox_enqueue('undone', 'yes', deliver_at => clock_timestamp() + interval '0.6 s'); COMMIT});
 eventually { $redis->count('undone') > 0 } 'a scheduled message comes';
-is(join(' ', $redis->bodies('undone')), 'yes', '... but none that was rolled back');
+is($redis->sequence('undone'), 'yes', '... but none that was rolled back');
 
 # A time in the past means now.
 my $session = $node->session;
 $session->query_safe(q{SELECT outbox_enqueue('late', 'past', deliver_at => 'epoch'), outbox_enqueue('late', 'now', deliver_at => now())});
 eventually { $redis->count('late') == 2 } 'what is scheduled for a time that has passed comes';
-is(join(' ', $redis->bodies('late')), 'past now', '... nor changes the order');
+is($redis->sequence('late'), 'past now', '... nor changes the order');
 $session->quit;
 
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => 'infinity')}), qr{^22023: deliver_at must be finite}, 'infinity is refused');
@@ -99,7 +99,7 @@ $node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM outbox.deferred W
 $node->sql(q{SELECT outbox_enqueue('order', 'new')});
 kill 'CONT', $dispatcher;
 eventually { $redis->count('order') == 4 } 'they come';
-is(join(' ', $redis->bodies('order')), 'first second third new', '... in the order of the calls, before what is new');
+is($redis->sequence('order'), 'first second third new', '... in the order of the calls, before what is new');
 is($node->status('scheduled'), 1, '... and one has time');
 
 done_testing();

@@ -11,7 +11,6 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => 'outbox.max_attempts = 3');
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 sub dead { return $node->status('dead'); }
 
 sub handle
@@ -39,14 +38,14 @@ cmp_ok(seconds { is($node->sql(q{SELECT outbox_wait('first')}), 'f', 'outbox_wai
 $redis->accept('bad');
 handle($_, 'bad') foreach 'second', 'third';
 ok($node->wait_until_sent, 'later messages overtake it');
-is(bodies('bad'), 'second third', '... in order');
+is($redis->sequence('bad'), 'second third', '... in order');
 
 is($node->sql(q{SELECT outbox_retry('bad', 'id second')}), 0, 'outbox_retry of what is not dead');
 is($node->sql(q{SELECT outbox_retry('other')}), 0, '... of another destination');
 is($node->sql(q{SELECT outbox_retry('bad', 'id first')}), 1, 'outbox_retry of the dead message');
 eventually { $redis->count('bad') == 3 } '... brings it back';
 ok($node->wait_until_sent, '... for good');
-is(bodies('bad'), 'second third first', '... once');
+is($redis->sequence('bad'), 'second third first', '... once');
 is($node->sql(q{SELECT outbox_wait('first')}), 't', '... and outbox_wait knows');
 is(dead(), 0, '... nothing is dead');
 is($node->status('problem IS NULL'), 't', '... nor wrong');
@@ -70,7 +69,7 @@ $redis->accept('one', 'two');
 is($node->sql('SELECT outbox_retry()'), 5, 'all dead messages are tried again');
 eventually { $redis->count('one') + $redis->count('two') >= 5 } '... and arrive';
 ok($node->wait_until_sent, '... all of them');
-is(bodies('one') . ', ' . bodies('two'), 'one 1 one 3, two 1 two 2 two 3', '... in order, once, but for the discarded one');
+is($redis->sequence('one') . ', ' . $redis->sequence('two'), 'one 1 one 3, two 1 two 2 two 3', '... in order, once, but for the discarded one');
 
 # While Redis is away no attempt is counted.
 $node->set('outbox.max_attempts' => 100, 'outbox.retry_max_delay' => '200ms');
@@ -86,6 +85,6 @@ is($node->sql(q{SELECT attempts FROM outbox.deferred WHERE message_id = 'id pati
 $redis->start;
 eventually { $node->sql(q{SELECT attempts FROM outbox.deferred WHERE message_id = 'id patient'}) > $attempts } 'with Redis it is tried again';
 $redis->accept('bad');
-eventually { bodies('bad') eq 'second third first patient' } '... and arrives';
+eventually { $redis->sequence('bad') eq 'second third first patient' } '... and arrives';
 
 done_testing();

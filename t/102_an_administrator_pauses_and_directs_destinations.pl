@@ -11,30 +11,29 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 sub enqueue { my ($body, @dests) = @_; $node->sql("SELECT outbox_enqueue('$_', '$body')") foreach @dests; return; }
 
 # One destination.
 enqueue(1, 'a', 'b');
-eventually { bodies('a') . bodies('b') eq '11' } 'messages pass';
+eventually { $redis->sequence('a') . $redis->sequence('b') eq '11' } 'messages pass';
 $node->sql(q{SELECT outbox_pause('a')});
 enqueue($_, 'a', 'b') foreach 2, 3;
-eventually { bodies('b') eq '1 2 3' } 'the other destination goes on';
+eventually { $redis->sequence('b') eq '1 2 3' } 'the other destination goes on';
 eventually { $node->status('deferred') == 2 } 'messages of a paused one wait';
-is(bodies('a'), '1', '... and are not sent');
+is($redis->sequence('a'), '1', '... and are not sent');
 is($node->sql('SELECT dest, paused, deferred, dead FROM outbox.destinations'), 'a|t|2|0', '... to be seen');
 like($node->status('problem'), qr/^2 messages wait for a destination that is paused\. See outbox.destinations, then call outbox_resume\(\) with its name/, '... and explained');
 $node->restart;
 enqueue(4, 'a', 'b');
-eventually { bodies('b') eq '1 2 3 4' } 'also after a restart the other one goes on';
+eventually { $redis->sequence('b') eq '1 2 3 4' } 'also after a restart the other one goes on';
 eventually { $node->status('deferred') == 3 } '... and the paused one waits';
-is(bodies('a'), '1', '... unsent');
+is($redis->sequence('a'), '1', '... unsent');
 is($node->sql('SELECT max(attempts) FROM outbox.deferred'), 0, '... that is no attempt');
 $node->sql(q{SELECT outbox_resume('a')});
 enqueue(5, 'a');
 eventually { $redis->count('a') == 5 } 'outbox_resume sends them';
 ok($node->wait_until_sent, '... all');
-is(bodies('a'), '1 2 3 4 5', '... in order, none twice');
+is($redis->sequence('a'), '1 2 3 4 5', '... in order, none twice');
 is($node->status('problem IS NULL'), 't', '... nothing is wrong any more');
 
 # An aborted call does nothing.
@@ -50,19 +49,19 @@ is($node->status('pending'), 3, 'messages wait');
 like($node->status('problem'), qr/Everything is paused.*outbox_resume/, '... and problem says why');
 $node->restart;
 eventually { $node->status('dispatcher_state') eq 'paused' } '... also after a restart';
-is(bodies('b') . $redis->count('c'), '1 2 3 40', '... and nothing is sent');
+is($redis->sequence('b') . $redis->count('c'), '1 2 3 40', '... and nothing is sent');
 $node->sql(q{SELECT outbox_pause('c'); SELECT outbox_resume()});
-eventually { bodies('b') eq '1 2 3 4 7' } 'outbox_resume goes on';
+eventually { $redis->sequence('b') eq '1 2 3 4 7' } 'outbox_resume goes on';
 eventually { $node->status('deferred') == 1 } '... but for the destination that has a pause of its own';
 is($redis->count('c'), 0, '... of which nothing is sent');
 $node->sql(q{SELECT outbox_resume('c')});
-eventually { bodies('c') eq '7' } '... until that ends';
+eventually { $redis->sequence('c') eq '7' } '... until that ends';
 is($node->sql('SELECT count(*) FROM outbox_resume()'), 1, 'outbox_resume without a pause is nothing');
 
 # Stream and length.
 $node->sql(q{SELECT outbox_set_destination('a', 'stream of a', 100)});
 enqueue('renamed', 'a');
-eventually { bodies('stream of a') eq 'renamed' } 'a destination has a stream of another name';
+eventually { $redis->sequence('stream of a') eq 'renamed' } 'a destination has a stream of another name';
 is($redis->count('a'), 7, '... and the old one gets nothing');
 is($node->sql(q{SELECT stream, maxlen, paused FROM outbox.destinations WHERE dest = 'a'}), 'stream of a|100|f', '... to be seen');
 $node->sql(q{SELECT outbox_enqueue('a', i::text) FROM generate_series(1, 2000) i});

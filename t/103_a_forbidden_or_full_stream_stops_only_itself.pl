@@ -13,12 +13,11 @@ my @keys = ('~good', '~full', '~outbox:*');
 $redis->command('ACL', 'SETUSER', 'sender', 'on', '>secret', @keys, '+@all');
 my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $redis->tcp_url('sender:secret@') . "'");
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 sub enqueue { my ($body, @dests) = @_; $node->sql("SELECT outbox_enqueue('$_', '$body')") foreach @dests; return; }
 sub last_error { return $node->sql("SELECT last_error FROM outbox.destinations WHERE dest = '$_[0]'"); }
 
 enqueue($_, 'forbidden', 'good') foreach 1 .. 3;
-eventually { bodies('good') eq '1 2 3' } 'a forbidden stream does not stop another one';
+eventually { $redis->sequence('good') eq '1 2 3' } 'a forbidden stream does not stop another one';
 eventually { $node->status('deferred') == 3 } 'its own messages wait';
 eventually { last_error('forbidden') =~ /(?:can't access at least one of the keys|[Nn]o permissions? to access a key|NOPERM)/ } '... with what Redis said';
 is($node->status('redis_state'), 'up', '... Redis is not to blame');
@@ -27,18 +26,18 @@ is($redis->count('forbidden'), 0, '... in vain');
 $redis->command('ACL', 'SETUSER', 'sender', '~forbidden');
 eventually { $redis->count('forbidden') == 3 } 'with the right they arrive';
 ok($node->wait_until_sent, '... for good');
-is(bodies('forbidden') . ', ' . bodies('good'), '1 2 3, 1 2 3', '... in order, none twice');
+is($redis->sequence('forbidden') . ', ' . $redis->sequence('good'), '1 2 3, 1 2 3', '... in order, none twice');
 
 # The last possible id.
 $redis->command('XADD', 'full', '18446744073709551615-18446744073709551615', 'last', 'one');
 enqueue($_, 'full', 'good') foreach 4, 5;
-eventually { bodies('good') eq '1 2 3 4 5' } 'a stream without another id does not stop another one';
+eventually { $redis->sequence('good') eq '1 2 3 4 5' } 'a stream without another id does not stop another one';
 eventually { $node->status('deferred') == 2 } 'its own messages wait';
 eventually { last_error('full') =~ /exhausted/ } '... with what Redis said';
 $redis->command('DEL', 'full');
 eventually { $redis->count('full') == 2 } 'created again it gets them';
 ok($node->wait_until_sent, '... for good');
-is(bodies('full') . ', ' . bodies('good'), '4 5, 1 2 3 4 5', '... in order, none twice');
+is($redis->sequence('full') . ', ' . $redis->sequence('good'), '4 5, 1 2 3 4 5', '... in order, none twice');
 
 # Without rights to the dispatcher's own keys, or to run the script, nothing can be sent;
 # no attempt of any message is counted.

@@ -27,7 +27,7 @@ sub all_arrived
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	eventually { $redis->count('d') >= @sent } $name;
-	is(join(' ', $redis->bodies('d')), join(' ', @sent), '... in order, none twice');
+	is($redis->sequence('d'), join(' ', @sent), '... in order, none twice');
 	return;
 }
 

@@ -31,7 +31,7 @@ sub all_is_there
 
 	eventually { 0 == grep { $redis->count($_) < $sent } @streams } $name;
 	ok($node->wait_until_sent, '... and is known to be');
-	is(join(' ', $redis->bodies($_)), join(' ', 1 .. $sent), "... $_: in order, none twice") foreach @streams;
+	is($redis->sequence($_), join(' ', 1 .. $sent), "... $_: in order, none twice") foreach @streams;
 	return;
 }
 
@@ -65,7 +65,7 @@ $redis->command('SET', $fence, $value);
 enqueue(1);
 eventually { 0 == grep { $redis->count($_) < $sent + 5 } @streams } 'a fence that went back is noticed with the next message';
 ok($node->wait_until_sent, '... for good');
-is(join(' ', $redis->bodies($_)), join(' ', 1 .. $sent - 1, $kept + 1 .. $sent), "... $_: only what came after it repeats") foreach @streams;
+is($redis->sequence($_), join(' ', 1 .. $sent - 1, $kept + 1 .. $sent), "... $_: only what came after it repeats") foreach @streams;
 
 # FLUSHALL, with nothing to send: it is noticed when the lease is renewed.
 $log = $node->log_position;
@@ -82,7 +82,7 @@ all_is_there('FLUSHALL before a message');
 $redis->cli('DEL', $fence, $streams[0]);
 enqueue(1);
 eventually { $redis->count($streams[0]) >= $sent } 'a fence that was deleted';
-is(join(' ', $redis->bodies($streams[0])), join(' ', 1 .. $sent), '... makes everything be sent again');
+is($redis->sequence($streams[0]), join(' ', 1 .. $sent), '... makes everything be sent again');
 $redis->cli('FLUSHALL');
 all_is_there('and once more');
 
@@ -94,10 +94,10 @@ eventually { $node->log_since($log) =~ /Redis has no fence of this database; con
 'with outbox.redis_data_loss = resume an idle connection notices, too';
 enqueue(2);
 ok($node->wait_until_sent, '... dispatch goes on');
-is(join(' ', $redis->bodies($_)), join(' ', $sent - 1, $sent), "... $_: with what is new only") foreach @streams;
+is($redis->sequence($_), join(' ', $sent - 1, $sent), "... $_: with what is new only") foreach @streams;
 $redis->cli('FLUSHALL');
 enqueue(3);
 ok($node->poll_query_until('postgres', 'SELECT pending = 0 FROM outbox.status'), 'noticed with a message');
-is(join(' ', $redis->bodies($_)), join(' ', $sent - 2 .. $sent), "... $_: that is sent, whole") foreach @streams;
+is($redis->sequence($_), join(' ', $sent - 2 .. $sent), "... $_: that is sent, whole") foreach @streams;
 
 done_testing();

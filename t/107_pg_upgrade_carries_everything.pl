@@ -22,7 +22,6 @@ sub handle
 	return;
 }
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 
 $redis->refuse('bad');
 handle($old, $_, 'd') foreach 1 .. 3;
@@ -44,24 +43,24 @@ command_ok([ 'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin, '-d', $old->data
 $new->start;
 $redis->start;
 ok($new->wait_until_sent('copy'), 'the copy of a database sends');
-eventually { bodies('d') eq '1 2 3 4 5 6' } 'what was not sent yet is, and nothing else';
-is(bodies('copied'), 'of the copy', '... nor from the copy');
+eventually { $redis->sequence('d') eq '1 2 3 4 5 6' } 'what was not sent yet is, and nothing else';
+is($redis->sequence('copied'), 'of the copy', '... nor from the copy');
 is($new->status('deferred, scheduled'), '1|1', 'what was deferred and scheduled is there');
 is($new->status('deferred, scheduled', 'copy'), '0|0', '... and not in the copy, whose original has it');
 $redis->accept('bad');
 eventually { $redis->count('bad') == 1 } 'what was refused arrives';
-is(bodies('bad'), 'refused', '... once');
+is($redis->sequence('bad'), 'refused', '... once');
 is($new->sql("SELECT outbox_begin('m$_')"), 'f', "message $_ is known") foreach 1, 3, 6, 'refused';
 is($new->sql(q{SELECT count(*) FROM outbox.records}), 7, '... like all others');
 handle($new, 7, 'd');
 $new->sql(q{SELECT outbox_enqueue('d2', '8')});
-eventually { bodies('d') eq '1 2 3 4 5 6 7 8' } 'new messages go out, settings of destinations hold';
+eventually { $redis->sequence('d') eq '1 2 3 4 5 6 7 8' } 'new messages go out, settings of destinations hold';
 ok($new->wait_until_sent, '... for good');
 is($new->status('problem IS NULL', $_), 't', "nothing is wrong in $_") foreach 'postgres', 'copy';
 unlike($new->log_since(0), qr/never opened|has no fence|ERROR|PANIC/, '... nor was');
 
 # Redis loses everything: the new cluster sends it again from its log.
 $redis->cli('FLUSHALL');
-eventually { bodies('d') eq '1 2 3 4 5 6 7 8' && bodies('bad') eq 'refused' && bodies('copied') eq 'of the copy' } 'a Redis that was emptied gets it all again';
+eventually { $redis->sequence('d') eq '1 2 3 4 5 6 7 8' && $redis->sequence('bad') eq 'refused' && $redis->sequence('copied') eq 'of the copy' } 'a Redis that was emptied gets it all again';
 
 done_testing();

@@ -12,7 +12,6 @@ use Time::HiRes qw(time);
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis);
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 sub ids { return join ' ', map { $_->{id} } $redis->entries($_[0]); }
 
 # outbox_send
@@ -21,11 +20,11 @@ my ($got) = $redis->entries('now');
 is_deeply([ @$got{qw(entry id body headers)} ], [ $entry, 'id 1', 'text', { h => 'v' } ], 'outbox_send returns the id of the entry');
 ok(abs($got->{time} / 1000 - time) < 60, '... which has the time');
 $node->sql(q{BEGIN; SELECT outbox_send('now', '{"a": 1}'::json); SELECT outbox_send('now', '{"a":1}'::jsonb); SELECT outbox_send('now', '\x00ff'::bytea); ROLLBACK});
-is(bodies('now'), qq[text {"a": 1} {"a": 1} \0\xff], 'it arrives though the transaction rolls back');
+is($redis->sequence('now'), qq[text {"a": 1} {"a": 1} \0\xff], 'it arrives though the transaction rolls back');
 is($node->status('pending'), 0, '... and leaves nothing');
 $node->sql(q{SELECT outbox_set_destination('alias', 'stream')});
 $node->sql(q{SELECT outbox_send('alias', 'x')});
-is(bodies('stream'), 'x', 'it knows the stream of a destination');
+is($redis->sequence('stream'), 'x', 'it knows the stream of a destination');
 $redis->refuse('bad');
 like($node->sql_error(q{SELECT outbox_send('bad', 'x')}), qr/^08006: .*WRONGTYPE/, 'it tells what Redis refuses');
 like($node->sql_error(q{SELECT outbox_send(NULL, 'x')}), qr/^22004/, '... and what it refuses itself');
@@ -66,7 +65,7 @@ cmp_ok(descriptors($pid), '<=', $before + 3, 'a hundred failures leave no descri
 $redis->start;
 $session->query_safe(q{SELECT count(outbox_send('bulk', i::text)) FROM generate_series(1, 100) i});
 cmp_ok(descriptors($pid), '<=', $before + 3, '... nor do a hundred messages');
-is(bodies('bulk'), join(' ', 1 .. 100), '... which arrived in order');
+is($redis->sequence('bulk'), join(' ', 1 .. 100), '... which arrived in order');
 $session->query_safe(q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP BEGIN PERFORM outbox_send('bad', 'x'); EXCEPTION WHEN connection_failure THEN NULL; END; END LOOP; END $$});
 cmp_ok(descriptors($pid), '<=', $before + 3, '... nor a hundred refusals');
 $session->quit;

@@ -13,7 +13,6 @@ my $redis = Redis->new;
 my $proxy = Proxy->new($redis);
 my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $proxy->url . "'");
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 
 $node->sql(q{SELECT outbox_enqueue('good', '0')});
 eventually { $redis->count('good') == 1 } 'a message passes the proxy';
@@ -31,7 +30,7 @@ foreach my $others ([], ['before'], ['behind'], [ 'before', 'behind' ])
 
 	$node->set('outbox.retry_delay' => '1h', 'outbox.retry_max_delay' => '1h');
 	eventually { $node->status('dispatcher_state') eq 'idle' } "$name: ready";
-	my $expected = bodies('good') . join '', map { " $round $_" } @$others;
+	my $expected = $redis->sequence('good') . join '', map { " $round $_" } @$others;
 	my $connection = $proxy->opened;
 	my $harmed = $proxy->harmed;
 	$proxy->hold('held back');
@@ -50,8 +49,8 @@ foreach my $others ([], ['before'], ['behind'], [ 'before', 'behind' ])
 	$node->sql(q{UPDATE outbox.deferred SET next_attempt = now() WHERE state = 'waiting'});
 	eventually { $redis->count($stream) > 0 } '... it is tried again and arrives';
 	ok($node->wait_until_sent, '... for good');
-	is(bodies($stream), 'held back', '... once');
-	is(bodies('good'), $expected, '... as the others');
+	is($redis->sequence($stream), 'held back', '... once');
+	is($redis->sequence('good'), $expected, '... as the others');
 }
 
 done_testing();

@@ -36,7 +36,7 @@ sub arrives
 {
 	my ($expected, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	eventually { join(' ', $redis->bodies('d')) eq $expected } $name;
+	eventually { $redis->sequence('d') eq $expected } $name;
 	return;
 }
 

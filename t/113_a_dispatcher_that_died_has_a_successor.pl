@@ -88,7 +88,7 @@ $redis->accept('fickle');
 ok($node->wait_until_sent, 'after ten times kill -9 everything is sent');
 my @expected = 1 .. $node->sql('SELECT n FROM turn');
 is_exactly_once([ $redis->bodies('steady') ], \@expected, 'the steady stream is whole');
-is(join(' ', $redis->bodies('steady')), "@expected", '... in order');
+is($redis->sequence('steady'), "@expected", '... in order');
 my @fickle = $redis->bodies('fickle');
 is_exactly_once(\@fickle, \@expected, 'so is the one that refused now and then');
 is("@fickle", "@expected", '... in order');

@@ -50,7 +50,6 @@ return wrong
 END
 }
 
-sub bodies { return join ' ', $redis->bodies($_[0]); }
 sub delete_keys { $redis->command('EVAL', q{for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('DEL', 'bad:' .. i) end}, 0, @_); return; }
 sub waits { return $node->sql("SELECT count(*) FROM outbox.deferred WHERE state = 'waiting' AND $_[0]"); }
 
@@ -98,6 +97,6 @@ $redis->command('ACL', 'SETUSER', 'sender', '~forbidden:*');
 ok($node->poll_query_until('postgres', 'SELECT pending = 0 FROM outbox.status'), 'all heal, and everything is sent');
 is(wrong('bad', $many, '1 21 22 23'), 0, '... in order, once');
 is(wrong('forbidden', 500, '1 21 22'), 0, '... likewise those that were forbidden');
-is(bodies('good'), join(' ', 1 .. 23), '... as the other destination all the time');
+is($redis->sequence('good'), join(' ', 1 .. 23), '... as the other destination all the time');
 
 done_testing();

@@ -28,25 +28,12 @@ SELECT outbox_create_endpoint('inbox', retention => '1 hour', record_table => 'i
 SELECT outbox_create_endpoint('ids', 'pessimistic', record_table => 'ids');
 END
 
-# Handles a message that enqueues so many messages.
-sub handle
-{
-	my ($endpoint, $msgid, $count) = @_;
-	return $node->sql(<<END);
-BEGIN;
-SELECT outbox_begin('$msgid', '$endpoint');
-SELECT outbox_enqueue('d', '$msgid ' || i) FROM generate_series(1, $count) i;
-SELECT outbox_commit();
-COMMIT;
-END
-}
-
 sub is_duplicate { return $node->sql("SELECT outbox_begin('$_[1]', '$_[0]')") eq 'f'; }
 
 my $id = '11111111-2222-3333-4444-555555555555';
-handle('inbox', 'm1', 2);
-handle('inbox', 'm2', 0);
-handle('ids', $id, 1);
+$node->handle('m1', 'inbox', messages => 2);
+$node->handle('m2', 'inbox', messages => 0);
+$node->handle($id, 'ids', messages => 1);
 is($node->sql(q{SELECT outbox_wait('m1', 'inbox'), outbox_wait('m2', 'inbox'), outbox_wait('nobody', 'inbox') IS NULL}), 't|t|t',
 	'outbox_wait() knows what is in such a table');
 is($node->sql("SELECT outbox_wait('$id', 'ids')"), 't', '... of whatever kind');
@@ -64,7 +51,7 @@ ok(is_duplicate('inbox', 'm1') && is_duplicate('ids', uc $id), 'duplicates are f
 
 # While Redis is away nothing is marked.
 $redis->stop;
-handle('inbox', 'm3', 1);
+$node->handle('m3', 'inbox', messages => 1);
 is($node->sql(q{SELECT outbox_wait('m3', 'inbox', '0.3 s')}), 'f', 'outbox_wait() waits while Redis is away');
 is($node->sql(q{SELECT done FROM inbox WHERE ref = 'm3'}), 'f', '... and the record is not marked');
 $redis->start;
@@ -75,7 +62,7 @@ is($node->sql(q{SELECT outbox_wait('m3', 'inbox')}), 't', 'Redis is back');
 $redis->refuse('bad');
 $node->sql(q{BEGIN; SELECT outbox_begin('m4', 'inbox'), outbox_enqueue('bad', '4'), outbox_enqueue('d', '4'), outbox_commit(); COMMIT});
 $node->sql(q{BEGIN; SELECT outbox_begin('m5', 'inbox'), outbox_enqueue('later', '5', deliver_at => clock_timestamp() + '1 h'), outbox_commit(); COMMIT});
-handle('inbox', 'm6', 1);
+$node->handle('m6', 'inbox', messages => 1);
 is($node->sql(q{SELECT outbox_wait('m6', 'inbox')}), 't', 'a message waits for its destination, another one for its time: others go on');
 is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '0'), outbox_wait('m5', 'inbox', '0')}), 'f|f', '... outbox_wait() waits for those');
 eventually { $node->sql(q{SELECT max(propagated) >= max(number) - 1 FROM (SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1) w}) eq 't' }
@@ -111,7 +98,7 @@ $node->sql(q{UPDATE inbox SET done_at = now() - interval '59 minutes' WHERE ref 
 ok(is_duplicate('inbox', 'old 17'), 'what has expired counts as long as it is there');
 is($node->sql('SELECT outbox_cleanup()'), 4322, 'what has expired is deleted, in several steps');
 is($node->sql('SELECT ref FROM inbox ORDER BY 1'), "m1\nm3\nm4\norphan\nunknown time", '... and nothing else');
-handle('inbox', 'm2', 1);
+$node->handle('m2', 'inbox', messages => 1);
 is($node->sql(q{SELECT outbox_wait('m2', 'inbox')}), 't', 'an id that has expired is new again');
 $node->sql(q{UPDATE ids SET dispatched_at = (now() AT TIME ZONE 'UTC') - interval '7 days' + interval '1 minute'});
 is($node->sql('SELECT outbox_cleanup()'), 0, 'another endpoint has another retention, and another table');

@@ -15,20 +15,6 @@ my $folder = PostgreSQL::Test::Utils::tempdir();
 
 my $log = 'SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3';
 
-# Handles a message that enqueues so many messages.
-sub handle
-{
-	my ($msgid, $count, $endpoint, $database) = @_;
-	$node->sql(<<END, $database);
-BEGIN;
-SELECT outbox_begin('$msgid', '$endpoint');
-SELECT outbox_enqueue('d', '$msgid ' || i) FROM generate_series(1, $count) i;
-SELECT outbox_commit();
-COMMIT;
-END
-	return;
-}
-
 # The receipts in the log of a database: endpoint and message.
 sub receipts
 {
@@ -57,12 +43,12 @@ sub all_is_propagated
 my $endpoint = "INSERT INTO outbox.endpoint (name, dedup_store) VALUES ('told', '" . $store->url . "'), ('silent', NULL)";
 $node->sql($endpoint);
 
-handle('m1', 2, 'told');
-handle('m2', 2, 'silent');
+$node->handle('m1', 'told', messages => 2);
+$node->handle('m2', 'silent', messages => 2);
 is(receipts(), 'told m1', 'an endpoint whose ids are propagated leaves receipts, another does not');
 ok($node->wait_until_sent, 'messages are sent');
 eventually { $redis->count('d') == 4 } '... and nothing else';
-handle('m3', 0, 'told');
+$node->handle('m3', 'told', messages => 0);
 is(receipts(), 'told m1, told m3', 'a message without outgoing ones leaves one, too');
 eventually { all_is_propagated() } 'receipts are propagated, and the newest window says so';
 is($node->sql("SELECT outbox_begin('m3', 'told')"), 'f', 'a duplicate is one');
@@ -86,8 +72,8 @@ is($node->sql(q{SELECT outbox_wait('m3', 'told')}), 't', 'outbox_wait() knows a 
 
 # While Redis is away.
 $redis->stop;
-handle('m6', 1, 'told');
-handle('m7', 0, 'told');
+$node->handle('m6', 'told', messages => 1);
+$node->handle('m7', 'told', messages => 0);
 ok($node->poll_query_until('postgres', 'SELECT windows > 0 FROM outbox.status'), 'Redis is away: windows wait');
 is($node->status('pending'), 1, '... only messages are pending');
 is($node->sql('SELECT count(*) FROM outbox.pending'), 1, '... and shown');
@@ -117,7 +103,7 @@ is(receipts('later'), '', 'a later dump has no receipt');
 is($node->sql("SELECT count(*) FROM ($log) l", 'later'), 0, '... and no message');
 
 # A dispatcher that was killed begins where the newest window says.
-handle("n$_", 1, 'told') foreach 1 .. 5;
+$node->handle("n$_", 'told', messages => 1) foreach 1 .. 5;
 $node->kill_dispatcher;
 eventually { $node->dispatcher && all_is_propagated() } 'a killed dispatcher has a successor that propagates what is left';
 

@@ -25,13 +25,6 @@ sub claim_for
 }
 
 # Six segments that are full are compacted, the oldest first.
-sub compact_all
-{
-	fill($node, 6);
-	wait_until { is_at_rest($node) } or die 'compaction does not end';
-	return;
-}
-
 sub now { return $node->sql('SELECT extract(epoch FROM clock_timestamp())'); }
 
 #
@@ -45,7 +38,7 @@ $node->sql(q{BEGIN; SELECT outbox_begin('sent'); SELECT outbox_enqueue('d', 'x')
 $node->sql(q{BEGIN; SELECT outbox_begin('refused'); SELECT outbox_enqueue('bad', 'x'); SELECT outbox_commit(); COMMIT});
 ok($node->poll_query_until('postgres', 'SELECT deferred = 1 FROM outbox.status'), 'a message is refused');
 is($node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid IN ('plain', 'sent', 'refused', 'b1')}), 4, 'records are listed');
-compact_all();
+compact($node);
 is($node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid IN ('plain', 'sent', 'refused', 'b1')}), 0, '... not so when they are compacted');
 claim_for('default', 'later');
 is($node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid = 'later'}), 1, '... as those that came later are not');
@@ -71,7 +64,7 @@ is($node->sql('SELECT outbox_cleanup()'), 0, '... though its key is still there'
 # A second record of the same key is compacted with the first.
 claim_for('brief', map { "b$_" } 1 .. 100);
 ok(!is_new($node, 'b1', 'brief'), 'claimed again it is known');
-compact_all();
+compact($node);
 $node->sql(q{SELECT outbox_alter_endpoint('brief', retention => '5 minutes')});
 ok(!is_new($node, "b$_", 'brief'), '... also when it is compacted again') foreach 1, 100;
 

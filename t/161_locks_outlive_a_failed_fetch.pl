@@ -90,8 +90,8 @@ $node->set('outbox.retention' => '1h');
 $session->query_safe('COMMIT');
 $session->quit;
 ok($node->wait_until_sent, 'all is sent');
-is(join(' ', $redis->bodies('slow')), '1 2', '... also what was enqueued before that');
+is($redis->sequence('slow'), '1 2', '... also what was enqueued before that');
 is($node->sql(q{SELECT outbox_begin('s1'), outbox_begin('s2')}), 'f|f', '... and what was claimed is known');
-is(join(' ', $redis->bodies('d')), '1 2', '... and nothing twice');
+is($redis->sequence('d'), '1 2', '... and nothing twice');
 
 done_testing();

@@ -66,7 +66,7 @@ END
 eventually { $redis->count('b') == 4999 } 'among many';
 is_deferred('large5');
 cmp_ok($runs->() - $before, '<', 200, '... what is behind it goes in full batches');
-ok(join(' ', $redis->bodies('b')) eq join(' ', 1 .. 99, 101 .. 5000), '... all in order, none twice');
-is(join(' ', $redis->bodies('a')), '1 2 3 4', '... everywhere');
+ok($redis->sequence('b') eq join(' ', 1 .. 99, 101 .. 5000), '... all in order, none twice');
+is($redis->sequence('a'), '1 2 3 4', '... everywhere');
 
 done_testing();

@@ -61,6 +61,6 @@ $node->sql(q{SELECT outbox_resume('d')});
 
 $node->set('outbox.batch_size' => 1000);
 ok($node->wait_until_sent, 'all is sent');
-ok(join(' ', $redis->bodies('d')) eq join(' ', 1 .. MESSAGES), '... in order, none twice');
+ok($redis->sequence('d') eq join(' ', 1 .. MESSAGES), '... in order, none twice');
 
 done_testing();

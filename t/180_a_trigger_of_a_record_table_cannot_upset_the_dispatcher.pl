@@ -111,21 +111,21 @@ cmp_ok(scalar @opened, '>=', 4, 'Redis is away, windows are opened');
 forget_windows(@opened[ 1, 2 ]);
 $node->sql("SELECT pg_terminate_backend(" . $node->dispatcher . ")");
 $redis->start;
-eventually { join(' ', $redis->bodies('gap')) eq '1 2 3 4' } 'two of them are missing: all is sent that they held, in order';
+eventually { $redis->sequence('gap') eq '1 2 3 4' } 'two of them are missing: all is sent that they held, in order';
 eventually { $node->sql(q{SELECT count(*) FROM inbox WHERE NOT dispatched}) == 0 } '... and marked';
 like($node->status('problem'), qr/might be missing/, '... and status warns');
 $node->sql(q{SELECT outbox_enqueue('gap', '5')});
-eventually { join(' ', $redis->bodies('gap')) eq '1 2 3 4 5' } '... and it goes on';
+eventually { $redis->sequence('gap') eq '1 2 3 4 5' } '... and it goes on';
 
 @opened = open_windows('newest', 3);
 forget_windows($opened[-1]);
 $redis->start;
-eventually { join(' ', $redis->bodies('newest')) eq '1 2 3' } 'the newest one is missing while the dispatcher runs';
+eventually { $redis->sequence('newest') eq '1 2 3' } 'the newest one is missing while the dispatcher runs';
 @opened = open_windows('again', 3);
 forget_windows(@opened[ 1 .. $#opened ]);
 $node->sql("SELECT pg_terminate_backend(" . $node->dispatcher . ")");
 $redis->start;
-eventually { join(' ', $redis->bodies('again')) eq '1 2 3' } 'the newest ones are missing when it starts';
+eventually { $redis->sequence('again') eq '1 2 3' } 'the newest ones are missing when it starts';
 eventually { $node->sql(q{SELECT count(*) FROM inbox WHERE NOT dispatched}) == 0 } '... and all is marked';
 
 done_testing();

@@ -21,13 +21,6 @@ sub forget
 	return $node->sql("SELECT outbox_forget('$msgid')", @rest);
 }
 
-sub compact_all
-{
-	fill($node, 6);
-	wait_until { is_at_rest($node) } or die 'compaction does not end';
-	return;
-}
-
 sub is_compacted
 {
 	my ($msgid) = @_;
@@ -39,7 +32,7 @@ sub is_compacted
 #
 $node->process($_) foreach 'a', 'b', 'c', 'd';
 forget('c');
-compact_all();
+compact($node);
 ok(is_compacted('a'), 'ids are compacted');
 is(forget('a'), 't', 'a compacted id can be forgotten');
 is(forget('a'), 'f', '... once');
@@ -48,13 +41,13 @@ ok(is_new($node, 'c'), 'what was forgotten before it was compacted stays so');
 ok(!is_new($node, $_), "$_ is known") foreach 'b', 'd';
 
 # While it is forgotten, it may be compacted once more, with others.
-compact_all() for 1 .. 2;
+compact($node) for 1 .. 2;
 ok(is_new($node, 'a'), 'a merge brings nothing back');
 ok(!is_new($node, 'b'), '... nor does it lose the others');
 is($node->process('a'), 't', 'it is processed again');
 is($node->process('a'), 'f', '... and known');
 is($node->sql(q{SELECT outbox_wait('a')}), 't', '... to outbox_wait(), too');
-compact_all();
+compact($node);
 ok(!is_new($node, 'a'), '... also when that is compacted');
 is(forget('a'), 't', 'it may be forgotten again, with two keys compacted');
 ok(is_new($node, 'a'), '... both of them');

@@ -72,7 +72,7 @@ my @dumped = slurp_file($dump) =~ /\t(unread(?: later)?)(?=\t)/g;
 is(join(', ', @dumped), 'unread, unread later', '... takes it along, once');
 $node->set('outbox.dispatch' => 'on');
 eventually { $redis->count('d') == 2 } 'it can be read: it is sent';
-is(join(' ', $redis->bodies('d')), "$body behind it", '... whole, and in its order');
+is($redis->sequence('d'), "$body behind it", '... whole, and in its order');
 is($redis->command('XRANGE', 'd', '-', '+')->[0][1][-1], '1', '... with its headers');
 eventually { $node->sql(q{SELECT state = 'scheduled' AND next_attempt > now() + interval '55 min' AND body IS NOT NULL AND log_tx IS NULL FROM outbox.deferred WHERE dest = 'later'}) eq 't' }
 	'what is scheduled waits for its time';

@@ -90,7 +90,7 @@ foreach my $fields (map { $_->[0] } fields('mixed'))
 	push @wrong, as_text(%$fields) if as_text(%$fields) ne as_text(%expected);
 }
 is_deeply(\@wrong, [], 'neighbours do not mix');
-is(join(' ', $redis->bodies('mixed')), join(' ', 1 .. 200), '... and are in order');
+is($redis->sequence('mixed'), join(' ', 1 .. 200), '... and are in order');
 
 # The database has a name that needs encoding.
 $node->sql(q{CREATE DATABASE "Größe 1/2"});

@@ -38,9 +38,7 @@ sub arrives
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	$node->set('outbox.redis_url' => $redis->tls_url, %setting);
-	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
-	$sent++;
-	eventually { $redis->count('d') == $sent } "$name: messages are sent" or diag $node->status('redis_error');
+	$node->sends($redis, ++$sent, "$name: messages are sent");
 	is(($node->psql('postgres', q{SELECT outbox_send('d', 'x')}))[0], 0, '... and by outbox_send()');
 	$sent++;
 	return;

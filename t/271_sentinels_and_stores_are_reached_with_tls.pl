@@ -43,26 +43,17 @@ END
 my $sentinels = 'rediss+sentinel://:swordf1sh@localhost:' . $sentinel->tls_port . '/outbox';
 my $sent = 0;
 
-# A reload would tell the log which URL is new.
 sub use_url
 {
 	my ($url, %setting) = @_;
-	$setting{'outbox.redis_url'} = $url;
-	$node->adjust_conf('postgresql.conf', $_, undef) foreach sort keys %setting;
-	$node->append_conf('postgresql.conf', "$_ = '$setting{$_}'") foreach sort keys %setting;
-	$node->restart;
-	return;
+	return $node->restart_with('outbox.redis_url' => $url, %setting);
 }
 
 sub arrives
 {
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-
-	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
-	$sent++;
-	eventually { $redis->count('d') == $sent } $name or diag $node->status('redis_error');
-	return;
+	return $node->sends($redis, ++$sent, $name);
 }
 
 sub says

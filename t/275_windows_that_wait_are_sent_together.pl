@@ -59,7 +59,7 @@ sub is_in_order
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my %refused = map { $_ => 1 } @refused;
-	is(join(' ', $redis->bodies('d')), join(' ', grep { !$refused{$_} } 1 .. $sent), $name);
+	is($redis->sequence('d'), join(' ', grep { !$refused{$_} } 1 .. $sent), $name);
 	return;
 }
 

@@ -65,7 +65,8 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 
 	/*
 	 * Our own process writes to outbox.deferred by SQL. An incomplete row is
-	 * returned so that it is refused: constraints are checked after this trigger.
+	 * returned so that it is refused: constraints are checked after this
+	 * trigger.
 	 */
 	if (shared_is_dispatcher() || is_incomplete(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot))
 		return PointerGetDatum(trigger->tg_trigtuple);

@@ -9,7 +9,7 @@ use warnings FATAL => 'all';
 use Exporter 'import';
 use Outbox;
 
-our @EXPORT = qw(claimed fill is_at_rest is_new live_keys compacted_segments prepare sizes unknown);
+our @EXPORT = qw(claimed compact fill is_at_rest is_new live_keys compacted_segments prepare sizes unknown);
 
 # Segments are full at once, and segments of records are as many as they can be.
 our $small_segments = <<'END';
@@ -75,6 +75,15 @@ sub fill
 	my ($node, $segments, $database) = @_;
 	$node->sql("CALL fill($segments)", $database);
 	return claimed($node, $database);
+}
+
+# Fills as many segments as are merged, and waits until they are.
+sub compact
+{
+	my ($node) = @_;
+	fill($node, 6);
+	wait_until { is_at_rest($node) } or die 'compaction does not end';
+	return;
 }
 
 # All ids from 1 to this one have been claimed by fill().

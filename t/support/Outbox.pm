@@ -236,6 +236,30 @@ sub status
 	return $self->sql("SELECT $column FROM outbox.status", $database);
 }
 
+# A test that a message that is enqueued now arrives, and makes stream "d" have so many entries.
+sub sends
+{
+	my ($self, $redis, $count, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$self->sql(q{SELECT outbox_enqueue('d', 'x')});
+	eventually { $redis->count('d') == $count } $name or Test::More::diag $self->status('redis_error');
+	return;
+}
+
+# Changes settings that a reload would show in the log, and restarts the server.
+sub restart_with
+{
+	my ($self, %setting) = @_;
+	foreach my $name (sort keys %setting)
+	{
+		$self->adjust_conf('postgresql.conf', $name, undef);
+		$self->append_conf('postgresql.conf', "$name = '$setting{$name}'");
+	}
+	$self->restart;
+	return;
+}
+
 # Waits until all that committed is in Redis.
 sub wait_until_sent
 {
@@ -253,16 +277,19 @@ sub answers
 }
 
 # Handles an incoming message, in one transaction; the message that it enqueues has the
-# same text for a body. Options: database, stream.
+# same text for a body. Options: database, stream, messages (so many are enqueued, and numbered).
 sub handle
 {
 	my ($self, $msgid, $endpoint, %option) = @_;
+	my $stream = $option{stream} // 'd';
+	my $enqueue = defined $option{messages}
+	  ? "outbox_enqueue('$stream', '$msgid ' || i) FROM generate_series(1, $option{messages}) i"
+	  : "outbox_enqueue('$stream', '$msgid')";
 	$endpoint //= 'default';
-	$option{stream} //= 'd';
 	$self->sql(<<"END", $option{database});
 BEGIN;
 SELECT outbox_begin('$msgid', '$endpoint');
-SELECT outbox_enqueue('$option{stream}', '$msgid');
+SELECT $enqueue;
 SELECT outbox_commit();
 COMMIT;
 END

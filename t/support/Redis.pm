@@ -305,6 +305,13 @@ sub bodies
 	return map { $_->{body} } $self->entries($stream);
 }
 
+# The same as one string, with spaces between.
+sub sequence
+{
+	my ($self, $stream) = @_;
+	return join ' ', $self->bodies($stream);
+}
+
 END
 {
 	my $exit_code = $?;
