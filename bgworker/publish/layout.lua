@@ -15,7 +15,8 @@
 -- partitions to be read are those of all of them: the field 'partitions' is the
 -- greatest number. With each change of one of them there is a new epoch, and for each
 -- of the streams that were to be read the last id that it has at that moment. The
--- epoch is a time, so that it increases even if Redis has lost the one before.
+-- epoch is a time, so that it increases even if Redis has lost the one before. A consumer
+-- may not have looked between two changes, so what the layouts before were is kept.
 
 local call, try = redis.call, redis.pcall
 local key, field, stream, wanted = KEYS[1], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -33,18 +34,20 @@ if call('HGET', key, field) == ARGV[6] then
 	return 0
 end
 
-local partitions, former, epoch = wanted, 0, 0
+local partitions, former, before, epoch = wanted, 0, 0, 0
 local entry, ends = call('HGETALL', key), {}
 for at = 1, #entry, 2 do
 	local name, value = entry[at], tonumber(entry[at + 1])
 	if name == 'partitions' then
 		former = value
+	elseif name == 'former' then
+		before = value
 	elseif name == 'epoch' then
 		epoch = value
 	elseif string.match(name, '^of:') and name ~= field then
 		partitions = math.max(partitions, value)
 	elseif string.match(name, '^end') then
-		ends[#ends + 1] = name
+		ends[name] = entry[at + 1]
 	end
 end
 
@@ -57,8 +60,18 @@ local function note_end(name, of)
 	end
 end
 
-for place = 1, #ends do
-	call('HDEL', key, ends[place])
+if epoch > 0 then
+	local past = { former, before }
+	if before == 0 then
+		past[3] = ends['end'] or '-'
+	end
+	for partition = 0, before - 1 do
+		past[partition + 3] = ends['end:' .. partition] or '-'
+	end
+	call('HSET', key, string.format('past:%.0f', epoch), table.concat(past, ' '))
+end
+for name in pairs(ends) do
+	call('HDEL', key, name)
 end
 if former == 0 then
 	note_end('end', stream)
