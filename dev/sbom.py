@@ -9,8 +9,10 @@ depend on. The same package and the same Debian give the same output, bit by bit
 """
 
 import datetime
+import glob
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -112,6 +114,12 @@ def files(name):
     return found
 
 
+def sources(path):
+    """Returns the archives of the source that lie beside a package as components."""
+    return [{'type': 'file', 'bom-ref': 'source:' + os.path.basename(archive), 'name': os.path.basename(archive), 'hashes': sha256(read(archive))}
+            for archive in sorted(glob.glob(os.path.join(os.path.dirname(path), 'outbox_*.tar.*')))]
+
+
 def moment(name):
     """Returns when the newest change of a package was written down: its files have that time."""
     changelog = '/usr/share/doc/%s/changelog.Debian.gz' % name
@@ -130,7 +138,7 @@ def describe(path):
     graph = closure(name, packages, provided)
     ours = component(packages[name])
     ours['hashes'] = sha256(read(path))
-    ours['components'] = files(name)
+    ours['components'] = files(name) + sources(path)
     bill = {
         'bomFormat': 'CycloneDX',
         'specVersion': '1.5',
