@@ -99,15 +99,20 @@ redis_state_note_success(void)
 	last_contact = clock_now();
 }
 
-/* Renews the lease if nothing has been sent for a while. */
+/* Check whether the lease should be renewed, for nothing has been sent for a while. */
+bool
+redis_state_lease_is_due(void)
+{
+	return redis_session_is_open() && clock_now() - last_contact > RENEW_AFTER_MS * INT64CONST(1000);
+}
+
+/* Renews the lease if that is due. */
 void
 redis_state_renew_lease(void)
 {
-	TimestampTz now = clock_now();
-
-	if (!redis_session_is_open() || now - last_contact <= RENEW_AFTER_MS * INT64CONST(1000))
+	if (!redis_state_lease_is_due())
 		return;
-	last_contact = now;
+	last_contact = clock_now();
 	if (!redis_session_renew())
 		redis_state_note_failure();
 }

@@ -67,9 +67,11 @@ requests_attend(void)
 
 /*
  * The same while a commit waits for the standby, which may take as long as that
- * is away: the lease is renewed meanwhile, unless dispatch is off.
+ * is away: the lease is renewed meanwhile, unless dispatch is off. Returns false
+ * if the wait must be put off, because the lease cannot be renewed before the
+ * answers to the batches under way have been received.
  */
-void
+bool
 requests_attend_to_standby(void)
 {
 	is_committed = true;
@@ -77,6 +79,7 @@ requests_attend_to_standby(void)
 	if (outbox_dispatch && redis_session_may_renew())
 		redis_state_renew_lease();
 	is_committed = false;
+	return !(redis_session_awaits_answers() && redis_state_lease_is_due());
 }
 
 /*

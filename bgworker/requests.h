@@ -9,7 +9,7 @@
 
 extern void requests_init(Position *ours);
 extern void requests_attend(void);
-extern void requests_attend_to_standby(void);
+extern bool requests_attend_to_standby(void);
 extern void requests_attend_to_refusal(void);
 extern void requests_reload(void);
 extern bool requests_reload_is_due(void);

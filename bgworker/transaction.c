@@ -30,8 +30,10 @@ static Oid	extension;			/* the extension that this process works for */
 static bool refused;
 static bool untold;				/* outbox.ring was changed, and sessions do
 								 * not know yet */
-static void (*attend_meanwhile) (void); /* called while waiting for a standby;
+static bool (*attend_meanwhile) (void); /* called while waiting for a standby;
 										 * NULL = the commit itself waits */
+static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up to
+								 * there; 0 = it has all */
 
 static void set_synchronous_commit(const char *value);
 static bool concerns_message(int sqlerrcode);
@@ -39,10 +41,11 @@ static bool concerns_message(int sqlerrcode);
 /*
  * Prepares for use; called once, when the dispatcher starts. `attend` is called
  * while a commit waits for the synchronous standby. No transaction is open
- * then, and it must neither begin one nor publish. It need not return.
+ * then, and it must neither begin one nor publish. It need not return; if it
+ * returns false, the wait is put off until transaction_confirm().
  */
 void
-transaction_init(void (*attend) (void))
+transaction_init(bool (*attend) (void))
 {
 	attend_meanwhile = attend;
 }
@@ -102,25 +105,41 @@ transaction_refusal(void)
  * synchronous standby when this returns: dispatchers ignore the signal that
  * could cancel the wait, and if they are terminated meanwhile this does not
  * return. A process that passed `attend` waits after the commit, which other
- * processes then see before the standby has it.
+ * processes then see before the standby has it; and where `attend` has put the
+ * wait off, that is so when this returns.
  */
 void
 transaction_commit(void)
 {
-	bool		waits = attend_meanwhile && durable_has_standby() &&
-		TransactionIdIsValid(GetTopTransactionIdIfAny());
+	bool		waits = attend_meanwhile && durable_has_standby();
+	bool		wrote = TransactionIdIsValid(GetTopTransactionIdIfAny());
 
-	if (waits)
+	if (waits && wrote)
 		set_synchronous_commit("local");
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(TopMemoryContext);
+	if (waits && wrote)
+		unconfirmed = XactLastCommitEnd;
 	if (waits)
-		durable_wait_for_standby(XactLastCommitEnd, attend_meanwhile);
+		(void) transaction_confirm();
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/*
+ * Waits until the synchronous standby has all that was committed. Must be called
+ * before anything is done that relies on it, by a process whose `attend` may put
+ * the wait off; returns whether it has.
+ */
+bool
+transaction_confirm(void)
+{
+	if (!XLogRecPtrIsInvalid(unconfirmed) && durable_wait_for_standby(unconfirmed, attend_meanwhile))
+		unconfirmed = InvalidXLogRecPtr;
+	return XLogRecPtrIsInvalid(unconfirmed);
 }
 
 /* Commits without waiting for a standby; for transactions that hold strong locks. */

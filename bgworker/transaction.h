@@ -25,10 +25,11 @@ typedef struct Statement
 	struct _SPI_plan *plan;		/* NULL at first */
 } Statement;
 
-extern void transaction_init(void (*attend) (void));
+extern void transaction_init(bool (*attend) (void));
 extern bool transaction_begin(const char *activity);
 extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
+extern bool transaction_confirm(void);
 extern void transaction_commit_local(void);
 extern void transaction_abort(void);
 extern void transaction_abort_for_message(char *error, size_t size);

@@ -4,7 +4,10 @@
 use strict;
 use warnings FATAL => 'all';
 
+use IPC::Run ();
 use Outbox;
+use PostgreSQL::Test::Utils ();
+use Proxy;
 use Redis;
 use Test::More;
 
@@ -82,6 +85,50 @@ arrives('before window first last', 'the page is sent as it was made');
 is($node->status('scheduled'), 1, '... but for the message that was kept back');
 is($node->dispatcher, $dispatcher, 'all by one dispatcher');
 
+# From here on there is a standby, which hangs at times: unlike a setting that is changed,
+# this does not end what the dispatcher is doing.
+my $standby = IPC::Run::start(
+	[ 'pg_receivewal', '-d', $node->connstr('postgres') . ' application_name=standby', '-D', PostgreSQL::Test::Utils::tempdir, '--synchronous' ],
+	'2>', \my $complaints);
+END { local $? = $?; $standby->kill_kill if $standby }
+$node->set(synchronous_standby_names => 'standby', 'outbox.batch_size' => 1);
+
+# The same while a batch is under way: its answer is read first.
+$node->sql('SELECT outbox_pause()');
+eventually { $node->status('dispatcher_state') eq 'paused' } 'all is paused';
+$node->sql(q{BEGIN; SELECT outbox_enqueue('d', 'third');
+	SELECT outbox_enqueue('d', 'scheduled', deliver_at => clock_timestamp() + interval '1 hour');
+	SELECT outbox_enqueue('d', 'fifth'); COMMIT});
+eventually { $node->status('windows') == 1 } 'a window is opened all the same';
+$standby->signal('STOP');
+$node->sql('SET synchronous_commit = local; SELECT outbox_resume()');
+arrives('before window first last third', 'a batch is sent');
+ok(waits(), 'the commit of what is kept back waits for the standby');
+is_renewed('the lease is renewed');
+is($redis->count('d'), 5, 'nothing is sent meanwhile');
+$standby->signal('CONT');
+arrives('before window first last third fifth', 'the rest is sent');
+is($node->status('scheduled'), 2, '... but for the message that was kept back');
+
+# The same with a window that is opened while a distant Redis has not answered yet.
+my $proxy = Proxy->new($redis);
+$proxy->delay(200);
+$node->set('outbox.redis_url' => $proxy->url);
+$node->sql(q{SELECT outbox_enqueue('d', 'far')});
+ok($node->wait_until_sent, 'Redis is far away');
+$proxy->most_under_way;
+$node->sql(q{SELECT outbox_enqueue('d', 'away')});
+eventually { $proxy->most_under_way > 0 } 'a message is on its way';
+$standby->signal('STOP');
+enqueue(q{'d', 'ahead'});
+ok(waits(), 'the commit of the next window waits for the standby');
+is_renewed('the lease is renewed');
+is(($redis->bodies('d'))[-1], 'away', 'nothing is sent meanwhile');
+$standby->signal('CONT');
+$node->set('outbox.redis_url' => $redis->url);
+arrives('before window first last third fifth far away ahead', 'the rest is sent');
+is($node->dispatcher, $dispatcher, 'all by one dispatcher');
+
 # A dispatcher that waits can be stopped.
 $node->require_missing_standby;
 enqueue(q{'d', 'stop'});
@@ -89,8 +136,8 @@ ok(waits(), 'a wait again');
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 eventually { $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $dispatcher") == 0 } 'a dispatcher that waits can be stopped';
 ok(waits(), 'its successor waits');
-is($redis->count('d'), 4, '... and has sent nothing');
+is($redis->count('d'), 9, '... and has sent nothing');
 $node->set(synchronous_standby_names => '');
-arrives('before window first last stop', 'without a standby all is sent, none twice');
+arrives('before window first last third fifth far away ahead stop', 'without a standby all is sent, none twice');
 
 done_testing();

@@ -55,9 +55,9 @@ backlog_may_extend_run(const Position *position)
 }
 
 /*
- * Adds the next windows to the run. Does nothing if there is no room for the
- * first of them, which is sent with the next run. Returns false if the
- * extension is being dropped.
+ * Adds the next windows to the run, as many as there is room for. If there is
+ * none for the first of them, it is sent with the next run. Returns false if
+ * the extension is being dropped.
  */
 bool
 backlog_extend_run(Position *position)
@@ -73,9 +73,14 @@ backlog_extend_run(Position *position)
 		note_missing(position, &series);
 		collect(position, &series);
 	}
-	else if (run->last + 1 == series.windows[0].number &&
-			 run_has_room(run, position->sent, series.n, series.windows[series.n - 1].messages - series.before.messages))
-		collect(position, &series);
+	else if (run->last + 1 == series.windows[0].number)
+	{
+		while (series.n > 0 &&
+			   !run_has_room(run, position->sent, series.n, series.windows[series.n - 1].messages - series.before.messages))
+			series.n--;
+		if (series.n > 0)
+			collect(position, &series);
+	}
 	transaction_commit();
 	KILL_POINT("window_read_again");
 	return true;

@@ -29,9 +29,9 @@
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/suspects.h"
+#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/record/durable.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -77,6 +77,7 @@ static void advance(const Delivery *delivery, int64 row, int64 settled);
 static void note_read(Delivery *delivery, int64 row);
 static bool defer_culprit(const Delivery *delivery);
 static bool send_batch(Delivery *delivery);
+static bool confirm_page(Delivery *delivery);
 static bool follow_verdict(Delivery *delivery);
 static bool defer_refused(Delivery *delivery, const Verdict *verdict);
 static bool drain_behind(Delivery *delivery);
@@ -162,6 +163,8 @@ end_delivery(Delivery *delivery)
 	bool		all = delivery->next == run->rows.n;
 	int64		sent = run_sent_upto(run, position->sent, delivery->next);
 
+	/* A window that was opened meanwhile and has no messages was in no batch. */
+	(void) transaction_confirm();
 	if (!all && run_place(run, delivery->next - 1).window > sent)
 	{
 		/*
@@ -296,8 +299,7 @@ provide_windows(const Delivery *delivery)
 
 /*
  * Opens the next window, which joins the run, if messages come before the answer
- * of a distant Redis. Where the commit of a window may have to wait for a standby,
- * none is opened: the lease cannot be renewed while an answer is due.
+ * of a distant Redis.
  */
 static void
 open_meanwhile(void)
@@ -305,7 +307,7 @@ open_meanwhile(void)
 	TimestampTz now = clock_now();
 	TimestampTz end = now + 2 * redis_session_round_trip();
 
-	if (redis_session_round_trip() < DISTANT_US || durable_has_standby())
+	if (redis_session_round_trip() < DISTANT_US)
 		return;
 	while (now < end && !redis_session_await(now + LOOK_US) && !open_next_window())
 		now = clock_now();
@@ -347,8 +349,10 @@ send_batch(Delivery *delivery)
 		redis_session_give_up();
 		return false;
 	}
-	delivery->next = batch->next;
 	note_read(delivery, batch->next);
+	if (!transaction_confirm())
+		return confirm_page(delivery);
+	delivery->next = batch->next;
 	if (batch->n == 0)
 	{
 		KILL_POINT("whole_batch_deferred");
@@ -364,6 +368,23 @@ send_batch(Delivery *delivery)
 		KILL_POINT("second_batch_sent");
 	redis_session_expect_fence(batch->fence);
 	flight_add(&delivery->flight);
+	return true;
+}
+
+/*
+ * Waits until the standby has what was deferred of a page. The batches in flight
+ * come first: until they are answered the lease cannot be renewed. The page is
+ * then made again, since one of them may have been refused.
+ */
+static bool
+confirm_page(Delivery *delivery)
+{
+	while (delivery->flight.n > 0)
+	{
+		if (!follow_verdict(delivery))
+			return false;
+	}
+	(void) transaction_confirm();
 	return true;
 }
 

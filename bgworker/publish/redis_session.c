@@ -40,6 +40,8 @@ static TimestampTz fence_moved; /* when it last named the newest published
 								 * connection */
 static bool fence_is_ours;		/* on this connection */
 static int	answers_due;		/* answers to batches, on this connection */
+static TimestampTz sent_alone;	/* when a batch was sent while none was under
+								 * way; 0 = its answer has come */
 static int64 round_trip;		/* the shortest one on this connection, in
 								 * microseconds */
 static bool knows_why;			/* the link was closed for a reason that is no
@@ -177,7 +179,7 @@ redis_session_fence(void)
 	return fence;
 }
 
-/* Returns how long, in microseconds, a batch without messages takes on this connection. */
+/* Returns how long, in microseconds, the fastest batch has taken on this connection. */
 int64
 redis_session_round_trip(void)
 {
@@ -195,7 +197,8 @@ redis_session_expect_fence(const char *value)
 bool
 redis_session_send(void)
 {
-	answers_due++;
+	if (answers_due++ == 0)
+		sent_alone = clock_now();
 	return command_send(redis);
 }
 
@@ -240,6 +243,13 @@ redis_session_receive_moved(void)
 	if (reply)
 		freeReplyObject(reply);
 	return expected;
+}
+
+/* Check whether batches are under way. */
+bool
+redis_session_awaits_answers(void)
+{
+	return redis_link_is_open(redis) && answers_due > 0;
 }
 
 /*
@@ -352,6 +362,9 @@ receive_answer(void)
 	redisReply *reply = redis_link_receive(redis);
 
 	answers_due--;
+	if (sent_alone != 0)
+		round_trip = Min(round_trip, clock_now() - sent_alone);
+	sent_alone = 0;
 	return reply;
 }
 
@@ -441,7 +454,6 @@ static bool
 set_fence(const char *new_fence)
 {
 	Verdict		verdict = {0};
-	TimestampTz begun = clock_now();
 
 	command_make_empty(&call, new_fence, fence);
 	if (!redis_session_send())
@@ -449,7 +461,6 @@ set_fence(const char *new_fence)
 	KILL_POINT("fence_sent");
 	if (!redis_session_receive(&verdict, 0))
 		return false;
-	round_trip = Min(round_trip, clock_now() - begun);
 	if (new_fence != fence)
 		strlcpy(fence, new_fence, sizeof(fence));
 	return true;

@@ -39,6 +39,7 @@ extern bool redis_session_receive(Verdict *verdict, int messages);
 extern bool redis_session_receive_moved(void);
 
 extern bool redis_session_settle_partitions(void);
+extern bool redis_session_awaits_answers(void);
 extern bool redis_session_may_renew(void);
 extern bool redis_session_renew(void);
 extern bool redis_session_move_fence(int64 number, const pg_uuid_t *uuid);

@@ -77,7 +77,7 @@ durable_wait(const RecordLook *look)
 	 * is on disk now.
 	 */
 	if (durable_has_standby())
-		durable_wait_for_standby(GetFlushRecPtr(NULL), NULL);
+		(void) durable_wait_for_standby(GetFlushRecPtr(NULL), NULL);
 }
 
 /* Check whether a commit of this session would wait for a synchronous standby now. */
@@ -88,13 +88,14 @@ durable_has_standby(void)
 }
 
 /*
- * Returns when the synchronous standby has the WAL up to `lsn`, or none is
- * configured any more. `attend` is called at least every LOOK_AGAIN_MS; without
- * it the wait can be cancelled, with an error. SyncRepWaitForLSN() would call
- * nothing meanwhile, and returns from a cancelled wait as if it had succeeded.
+ * Returns true when the synchronous standby has the WAL up to `lsn`, or none is
+ * configured any more. `attend` is called at least every LOOK_AGAIN_MS; if it
+ * returns false the wait ends, and so does this. Without it the wait can be
+ * cancelled, with an error. SyncRepWaitForLSN() would call nothing meanwhile, and
+ * returns from a cancelled wait as if it had succeeded.
  */
-void
-durable_wait_for_standby(XLogRecPtr lsn, void (*attend) (void))
+bool
+durable_wait_for_standby(XLogRecPtr lsn, bool (*attend) (void))
 {
 	long		ms = 1;
 
@@ -104,11 +105,12 @@ durable_wait_for_standby(XLogRecPtr lsn, void (*attend) (void))
 						 ms, WAIT_EVENT_SYNC_REP);
 		ms = Min(2 * ms, LOOK_AGAIN_MS);
 		ResetLatch(MyLatch);
-		if (attend)
-			attend();
-		else
+		if (attend == NULL)
 			CHECK_FOR_INTERRUPTS();
+		else if (!attend())
+			return false;
 	}
+	return true;
 }
 
 /* Flushes the WAL as far as this commit needs it, if at all. */

@@ -11,6 +11,6 @@
 
 extern void durable_wait(const RecordLook *look);
 extern bool durable_has_standby(void);
-extern void durable_wait_for_standby(XLogRecPtr lsn, void (*attend) (void));
+extern bool durable_wait_for_standby(XLogRecPtr lsn, bool (*attend) (void));
 
 #endif							/* OUTBOX_DURABLE_H */
