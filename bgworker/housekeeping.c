@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/housekeeping.h"
@@ -43,6 +44,7 @@ static uint64 cleanups_seen;	/* number of calls of outbox_cleanup() when
 								 * the last round began */
 static uint64 cleanups_answered;
 static TimestampTz last_round;
+static XLogRecPtr last_round_redo;	/* of the last checkpoint at that time */
 static int64 last_round_window; /* newest window at that time */
 static bool round_changed;		/* a state, so another round may do more */
 
@@ -135,13 +137,19 @@ is_asked_for(void)
 	return pg_atomic_read_u64(&shared_mine()->cleanups_asked) != cleanups_answered;
 }
 
-/* Check whether a segment is full, or what the last round began may go on. */
+/*
+ * Check whether a segment is full, or what the last round began may go on. A
+ * checkpoint may make a segment full at once.
+ */
 static bool
 round_is_due(const Position *position)
 {
-	if (clock_ms_until_next(last_round, ROUND_MS) > 0)
+	XLogRecPtr	redo = GetRedoRecPtr();
+
+	if (redo == last_round_redo && clock_ms_until_next(last_round, ROUND_MS) > 0)
 		return false;
 	last_round = clock_now();
+	last_round_redo = redo;
 	return round_changed || position->opened.number != last_round_window || cleanup_round_is_due();
 }
 

@@ -14,6 +14,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<'END');
 outbox.poll_interval = '1h'
 outbox.cleanup_interval = '1h'
+outbox.record_segment_size = 512kB
 checkpoint_timeout = '1h'
 autovacuum = off
 END
@@ -92,6 +93,28 @@ cmp_ok($many->{windows}, '<=', 4, 'what waits is one window');
 is($many->{commits}, 20 + 1 + $many->{windows}, '... which is one commit');
 cmp_ok($many->{script_runs}, '<=', 5000 / 500 + 1 + $many->{windows}, '... and a run of the script for each batch');
 cmp_ok($many->{scans}, '<=', 3 * $many->{windows} + 5, '... and some scans of the index of the log');
+
+# Keys are hashed, so that after a checkpoint nearly each record changes another page of the
+# index, which would be written to the WAL as a whole.
+sub current { return $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current'}); }
+
+sub claim
+{
+	my ($first, $last) = @_;
+	return $session->query_safe("SELECT sum(outbox_begin('m' || n)::int + outbox_commit()) FROM generate_series($first, $last) n");
+}
+$node->sql('CHECKPOINT');
+claim(1, 100);
+$session->query_safe(q{SELECT outbox_enqueue('one', 'a window')});
+$node->wait_until_sent;
+is(current(), 0, 'a small table of records is written to after a checkpoint as well');
+claim(101, 1500);
+$node->sql('CHECKPOINT');
+$session->query_safe(q{SELECT outbox_enqueue('one', 'another window')});
+eventually { current() == 1 } 'a larger one is not: another table is current at once';
+my $start = $node->sql('SELECT pg_current_wal_insert_lsn()');
+claim(1501, 2500);
+cmp_ok($node->sql("SELECT sum(fpi_length) FROM pg_get_wal_records_info('$start', pg_current_wal_flush_lsn())"), '<', 50_000, '... so that few pages are written as a whole');
 $session->quit;
 
 done_testing();

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/ring/expiry.h"
@@ -30,6 +31,14 @@
 #define RECORD_SHARES	6
 #define LOG_SHARES		2
 
+/* A record segment of this share of its size is worth another one after a checkpoint. */
+#define CHECKPOINT_SHARE	8
+
+static XLogRecPtr redo_of_current;	/* of the last checkpoint that the current
+									 * record segment need not leave; 0 = not
+									 * known yet */
+
+static bool is_touched_by_checkpoint(BlockNumber blocks, int64 limit);
 static bool may_be_next(RingKind kind, const Ring *ring, int n);
 static int	lock_next(RingKind kind, const Ring *ring, int next);
 static int64 share_of_time(RingKind kind);
@@ -61,6 +70,7 @@ rotation_current_is_full(RingKind kind, const Ring *ring)
 {
 	int64		limit = outbox_record_segment_size / (BLCKSZ / 1024);
 	int			used = 0;
+	BlockNumber blocks;
 
 	if (kind != RING_RECORD)
 		return false;
@@ -68,7 +78,24 @@ rotation_current_is_full(RingKind kind, const Ring *ring)
 		used += ring->segments[n].state != SEGMENT_EMPTY;
 	if (used > ring->nsegments / 2)
 		limit <<= used - ring->nsegments / 2;
-	return segment_blocks(kind, ring->current) >= limit;
+	blocks = segment_blocks(kind, ring->current);
+	return blocks >= limit || is_touched_by_checkpoint(blocks, limit);
+}
+
+/*
+ * Check whether a checkpoint has begun since the current record segment became
+ * current. Every page of its index would go to the WAL as a whole when it is
+ * changed for the first time after that, and hashed keys change nearly all of
+ * them; those of a new table do not. A small one stays.
+ */
+static bool
+is_touched_by_checkpoint(BlockNumber blocks, int64 limit)
+{
+	XLogRecPtr	redo = GetRedoRecPtr();
+
+	if (redo_of_current == 0 || blocks < limit / CHECKPOINT_SHARE)
+		redo_of_current = redo;
+	return redo_of_current != redo;
 }
 
 /*
@@ -89,6 +116,8 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 	if ((is_old ? segment_blocks(kind, ring->current) > 0 : rotation_current_is_full(kind, ring)) &&
 		ring_update_try_lock(kind, ring->current) && (next = lock_next(kind, ring, next)) >= 0)
 	{
+		if (kind == RING_RECORD)
+			redo_of_current = GetRedoRecPtr();
 		ring_update_state(kind, ring->current, SEGMENT_SEALED);
 		ring_update_state(kind, next, SEGMENT_CURRENT);
 		tag = U64FromFullTransactionId(GetTopFullTransactionId());
