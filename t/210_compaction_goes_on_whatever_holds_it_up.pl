@@ -144,7 +144,7 @@ sub lock_rows
 sub goes_on
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$node->sql('SELECT count(outbox_cleanup()) FROM generate_series(1, 2)');
+	$node->sql(q{SET statement_timeout = '1min'; SELECT count(outbox_cleanup()) FROM generate_series(1, 2)});
 	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
 	ok($node->wait_until_sent, 'a row is locked: messages are sent');
 	return;

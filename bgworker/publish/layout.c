@@ -16,16 +16,38 @@
  */
 #include "postgres.h"
 
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/layout.h"
 #include "bgworker/publish/layout.lua.h"
 #include "bgworker/publish/lease.h"
+#include "src/kill_point.h"
+
+static bool announce(RedisLink *link, const ScriptCall *call, const char *fence, const Destination *destination);
 
 /*
- * Runs the script for a destination. `fence` is the value that the fence has.
- * Returns false if that failed; the link is then closed.
+ * Announces each destination whose number of partitions Redis has not been told,
+ * and then has its messages spread over these. `fence` is the value that the fence
+ * has. Returns false if that failed; the link is then closed.
  */
 bool
-layout_announce(RedisLink *link, const ScriptCall *call, const char *fence, const Destination *destination)
+layout_settle(RedisLink *link, const ScriptCall *call, const char *fence)
+{
+	Destination *destination;
+
+	while ((destination = destination_next_unsettled()) != NULL)
+	{
+		KILL_POINT("layout_wanted");
+		if (!announce(link, call, fence, destination))
+			return false;
+		KILL_POINT("layout_announced");
+		destination_settle(destination);
+	}
+	return true;
+}
+
+/* Runs the script for a destination. */
+static bool
+announce(RedisLink *link, const ScriptCall *call, const char *fence, const Destination *destination)
 {
 	char	   *key = psprintf("outbox:partitions:%s", destination->sent_stream);
 	char	   *field = psprintf("of:%s:%s", call->instance, destination->sent_dest);

@@ -5,9 +5,8 @@
 #ifndef OUTBOX_LAYOUT_H
 #define OUTBOX_LAYOUT_H
 
-#include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/command.h"
 
-extern bool layout_announce(RedisLink *link, const ScriptCall *call, const char *fence, const Destination *destination);
+extern bool layout_settle(RedisLink *link, const ScriptCall *call, const char *fence);
 
 #endif							/* OUTBOX_LAYOUT_H */

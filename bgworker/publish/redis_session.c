@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/layout.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/redis_server.h"
@@ -342,17 +343,7 @@ redis_session_settle_fence(const Position *position)
 bool
 redis_session_settle_partitions(void)
 {
-	Destination *destination;
-
-	while ((destination = destination_next_unsettled()) != NULL)
-	{
-		KILL_POINT("layout_wanted");
-		if (!layout_announce(redis, &call, fence, destination))
-			return false;
-		KILL_POINT("layout_announced");
-		destination_settle(destination);
-	}
-	return true;
+	return layout_settle(redis, &call, fence);
 }
 
 /* Receives the next answer to a batch; NULL if the link fails. */

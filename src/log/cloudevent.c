@@ -22,7 +22,9 @@
 #include "src/log/cloudevent.h"
 
 #define PREFIX	"ce_"
-#define PARTITION_KEY	PREFIX "partitionkey"	/* of the extension Partitioning */
+
+/* An attribute of the extension Partitioning of CloudEvents. */
+#define PARTITION_KEY	PREFIX "partitionkey"
 
 /* Which the outbox writes itself; headers give the values of two of them. */
 static const char *const own_fields[] =
