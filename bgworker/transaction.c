@@ -32,8 +32,8 @@ static bool untold;				/* outbox.ring was changed, and sessions do
 								 * not know yet */
 static bool (*attend_meanwhile) (void); /* called while waiting for a standby;
 										 * NULL = the commit itself waits */
-static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up to
-								 * there; 0 = it has all */
+static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
+								 * to there; 0 = it has all */
 
 static void set_synchronous_commit(const char *value);
 static bool concerns_message(int sqlerrcode);
