@@ -123,6 +123,7 @@ def end_all(workers):
 
 
 def main(host, socket, seconds, rounds, chaos, seed):
+    sys.stdout.reconfigure(line_buffering=True)
     bench = Bench(host, socket)
     bench.spread("backlog", PARTITIONS)
     needed = 2 * 8 * (float(seconds) + 20) * 1000 / PAUSE
