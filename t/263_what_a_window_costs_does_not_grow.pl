@@ -26,7 +26,7 @@ sub counted
 	my ($load) = @_;
 	my ($before, $start) = (counts(), $node->sql('SELECT pg_current_wal_insert_lsn()'));
 	$load->();
-	$node->wait_until_sent;
+	wait_until { $node->status('pending = deferred') eq 't' };
 
 	# The dispatcher reports its statistics with the transaction that notes the position.
 	my %done;
@@ -93,6 +93,21 @@ cmp_ok($many->{windows}, '<=', 4, 'what waits is one window');
 is($many->{commits}, 20 + 1 + $many->{windows}, '... which is one commit');
 cmp_ok($many->{script_runs}, '<=', 5000 / 500 + 1 + $many->{windows}, '... and a run of the script for each batch');
 cmp_ok($many->{scans}, '<=', 3 * $many->{windows} + 5, '... and some scans of the index of the log');
+
+# To a destination that takes nothing: what is deferred is written by a commit of its own.
+$node->sql(q{SELECT outbox_pause('held')});
+my $deferred = 0;
+my $held = counted(sub {
+	foreach (1 .. 20)
+	{
+		$session->query_safe(q{SELECT outbox_enqueue('held', 'x')});
+		$deferred++;
+		wait_until { $node->status('deferred') == $deferred };
+	}
+});
+cmp_ok($held->{commits}, '<=', 20 + 20 + $held->{windows}, 'a window of which a message is deferred is two commits');
+$node->sql(q{SELECT outbox_resume('held')});
+$node->wait_until_sent;
 
 # Keys are hashed, so that after a checkpoint nearly each record changes another page of the
 # index, which would be written to the WAL as a whole.
