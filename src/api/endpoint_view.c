@@ -32,6 +32,7 @@
 #include "src/record/duplicate_count.h"
 #include "src/record/endpoint.h"
 #include "src/record/owner.h"
+#include "src/record/record_ring.h"
 #include "src/record/record_table.h"
 #include "src/ring/ring.h"
 #include "src/table/relations.h"
@@ -189,12 +190,11 @@ count_segment(HTAB *totals, Oid table)
 	row_scan_begin(&scan, table);
 	while (row_scan_next(&scan))
 	{
-		bool		isnull;
-		Datum		name = slot_getattr(scan.row, 3, &isnull);
+		char	   *name = record_ring_endpoint(scan.row);
 
 		rows++;
-		if (!isnull)
-			total_of(totals, TextDatumGetCString(name))->in_segment++;
+		if (name)
+			total_of(totals, name)->in_segment++;
 	}
 	row_scan_end(&scan);
 	return rows;

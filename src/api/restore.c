@@ -30,6 +30,7 @@
 #include "src/log/message_id.h"
 #include "src/record/claim.h"
 #include "src/record/record_forget.h"
+#include "src/record/record_ring.h"
 #include "src/ring/history.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
@@ -237,12 +238,9 @@ static void
 restore_record(TupleTableSlot *row)
 {
 	bool		isnull;
-	bool		endpoint_is_null;
 	bool		msgid_is_null;
 	pg_uuid_t  *key = DatumGetUUIDP(slot_getattr(row, 1, &isnull));
-	Datum		endpoint = slot_getattr(row, 3, &endpoint_is_null);
 	Datum		msgid = slot_getattr(row, 4, &msgid_is_null);
 
-	claim_restore(key, endpoint_is_null ? NULL : TextDatumGetCString(endpoint),
-				  msgid_is_null ? NULL : TextDatumGetCString(msgid));
+	claim_restore(key, record_ring_endpoint(row), msgid_is_null ? NULL : TextDatumGetCString(msgid));
 }

@@ -31,6 +31,7 @@
 #include "src/log/window.h"
 #include "src/problem.h"
 #include "src/record/forgotten.h"
+#include "src/record/record_ring.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
@@ -353,13 +354,15 @@ show_records(ReturnSetInfo *result, int segment, const Segment *state)
 		Datum		values[5];
 		bool		isnull[5] = {0};
 		TransactionId in_progress;
+		char	   *endpoint;
 
 		slot_getallattrs(row);
 		if (forgotten_look(DatumGetUUIDP(row->tts_values[0]), &in_progress) == FORGOTTEN_YES)
 			continue;
-		isnull[0] = row->tts_isnull[2];
+		endpoint = record_ring_endpoint(row);
+		isnull[0] = endpoint == NULL;
 		isnull[1] = row->tts_isnull[3];
-		values[0] = row->tts_values[2];
+		values[0] = endpoint ? CStringGetTextDatum(endpoint) : (Datum) 0;
 		values[1] = row->tts_values[3];
 		values[2] = row->tts_values[1];
 		values[3] = Int32GetDatum(segment);

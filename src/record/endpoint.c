@@ -102,7 +102,7 @@ endpoint_find(const char *name, Endpoint *endpoint)
 	const EndpointRow *row = find_row(name);
 
 	*endpoint = settle_endpoint(row, name);
-	return row != &no_row || strcmp(name, "default") == 0;
+	return row != &no_row || strcmp(name, DEFAULT_ENDPOINT) == 0;
 }
 
 /* Calls visit() for all endpoints that have settings. It must not wait. */
@@ -129,9 +129,9 @@ endpoint_list(void)
 	for (int i = 0; i < nrows; i++)
 	{
 		endpoints = lappend(endpoints, copy_of(rows[i].name));
-		has_default |= strcmp(rows[i].name, "default") == 0;
+		has_default |= strcmp(rows[i].name, DEFAULT_ENDPOINT) == 0;
 	}
-	return has_default ? endpoints : lappend(endpoints, copy_of("default"));
+	return has_default ? endpoints : lappend(endpoints, copy_of(DEFAULT_ENDPOINT));
 }
 
 /*

@@ -11,6 +11,9 @@
 #include "src/record/record_mapping.h"
 #include "src/settings.h"
 
+/* The endpoint that exists without a row in outbox.endpoint. */
+#define DEFAULT_ENDPOINT	"default"
+
 typedef struct Endpoint
 {
 	char	   *name;

@@ -26,6 +26,7 @@
 
 #include "src/compat.h"
 #include "src/kill_point.h"
+#include "src/record/endpoint.h"
 #include "src/record/forgotten.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
@@ -408,6 +409,21 @@ others_are_quiet(const Ring *ring)
 	return true;
 }
 
+/*
+ * Returns the endpoint of a record; NULL = not known, nor is msgid. The default
+ * endpoint is not written to each row.
+ */
+char *
+record_ring_endpoint(TupleTableSlot *row)
+{
+	bool		isnull;
+	Datum		endpoint = slot_getattr(row, COL_ENDPOINT, &isnull);
+
+	if (!isnull)
+		return TextDatumGetCString(endpoint);
+	return slot_attisnull(row, COL_MSGID) ? NULL : pstrdup(DEFAULT_ENDPOINT);
+}
+
 /* Writes a record. The transaction that has the messages of a restored one is not known. */
 static void
 append_record(const RecordClaim *claim)
@@ -419,8 +435,8 @@ append_record(const RecordClaim *claim)
 
 	values[COL_KEY - 1] = UUIDPGetDatum(&name->key);
 	values[COL_TX - 1] = FullTransactionIdGetDatum(tx);
-	isnull[COL_ENDPOINT - 1] = name->endpoint == NULL;
-	values[COL_ENDPOINT - 1] = name->endpoint ? CStringGetTextDatum(name->endpoint) : (Datum) 0;
+	isnull[COL_ENDPOINT - 1] = name->endpoint == NULL || (name->msgid && strcmp(name->endpoint, DEFAULT_ENDPOINT) == 0);
+	values[COL_ENDPOINT - 1] = isnull[COL_ENDPOINT - 1] ? (Datum) 0 : CStringGetTextDatum(name->endpoint);
 	isnull[COL_MSGID - 1] = name->msgid == NULL;
 	values[COL_MSGID - 1] = name->msgid ? CStringGetTextDatum(name->msgid) : (Datum) 0;
 	row_append_with(claim->table, claim->index, COL_KEY, NCOLUMNS, values, isnull);
