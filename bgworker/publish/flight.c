@@ -11,6 +11,12 @@
 
 #include "bgworker/publish/flight.h"
 
+#define FEW_BATCHES		2		/* one is run, the next one is there */
+#define BATCH_US		2000	/* as long as Redis needs for a batch, about */
+#define LARGE_BYTES		(8 * 1024 * 1024)	/* no other batch is sent behind
+											 * those in flight if they have as
+											 * many */
+
 /*
  * Begins with no batch under way, and gives all batches arrays that a full batch
  * fits in; these are kept for the next time.
@@ -35,6 +41,19 @@ flight_begin(Flight *flight, int batch_size)
 	}
 	flight->rows_refused = room + FLIGHT_BATCHES * size;
 	flight_clear(flight);
+}
+
+/*
+ * Returns how many batches may be under way: as many as keep Redis busy during a
+ * round trip, which is in microseconds. Large batches stay in memory until the
+ * socket has taken all of them.
+ */
+int
+flight_allowed(const Flight *flight, int64 round_trip)
+{
+	if (flight->bytes >= LARGE_BYTES)
+		return 1;
+	return Min(FEW_BATCHES + round_trip / BATCH_US, FLIGHT_BATCHES);
 }
 
 /* Adds the batch behind those that are under way: it was sent. */

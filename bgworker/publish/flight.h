@@ -19,6 +19,7 @@ typedef struct Flight
 } Flight;
 
 extern void flight_begin(Flight *flight, int batch_size);
+extern int	flight_allowed(const Flight *flight, int64 round_trip);
 extern void flight_add(Flight *flight);
 extern void flight_remove_oldest(Flight *flight);
 extern void flight_clear(Flight *flight);

@@ -35,16 +35,10 @@
 #include "src/settings.h"
 #include "src/shared.h"
 
-#define FEW_BATCHES		2		/* in flight: one is run, the next one is
-								 * there */
-#define BATCH_US		2000	/* as long as Redis needs for a batch, about */
 #define DISTANT_US		4000	/* with a longer round trip, windows are
 								 * opened while others are under way, */
 #define LOOK_US			1000	/* as soon as messages have come: they are
 								 * looked for at such intervals */
-#define LARGE_BYTES		(8 * 1024 * 1024)	/* no other batch is sent behind
-											 * those in flight if they have as
-											 * many */
 
 /* The windows that are being published. */
 typedef struct Delivery
@@ -82,7 +76,6 @@ static bool follow_verdict(Delivery *delivery);
 static bool defer_refused(Delivery *delivery, const Verdict *verdict);
 static bool drain_behind(Delivery *delivery);
 static bool defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error);
-static void count_sent(int n);
 
 /*
  * Prepares for use; called once, when the dispatcher starts.
@@ -221,19 +214,16 @@ next_is_suspect(const Delivery *delivery)
 }
 
 /*
- * Returns how many batches may be under way: as many as keep Redis busy during a
- * round trip. One refusal is often followed by others, and a batch sent behind a
- * refused one is wasted. Large batches stay in memory until the socket has taken
- * all of them.
+ * Returns how many batches may be under way. One refusal is often followed by
+ * others, and a batch sent behind a refused one is wasted. While the link fails
+ * there are few, so that few messages become suspects.
  */
 static int
 batches_allowed(const Delivery *delivery)
 {
-	if (next_is_suspect(delivery) || delivery->refused || delivery->flight.bytes >= LARGE_BYTES)
+	if (next_is_suspect(delivery) || delivery->refused)
 		return 1;
-	if (suspects_have_strikes())
-		return FEW_BATCHES;		/* so that few messages become suspects */
-	return Min(FEW_BATCHES + redis_session_round_trip() / BATCH_US, FLIGHT_BATCHES);
+	return flight_allowed(&delivery->flight, suspects_have_strikes() ? 0 : redis_session_round_trip());
 }
 
 /*
@@ -396,7 +386,7 @@ follow_verdict(Delivery *delivery)
 
 	if (!redis_session_receive(&verdict, delivery->flight.batches[0].n))
 		return false;
-	count_sent(verdict.added);
+	pg_atomic_fetch_add_u64(&shared_mine()->sent, verdict.added);
 	suspects_note_progress();
 	delivery->refused = verdict.error[0] != '\0';
 	if (delivery->refused)
@@ -455,11 +445,4 @@ defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error
 		return true;
 	redis_session_give_up();
 	return false;
-}
-
-/* Counts messages that were added, for outbox.status. */
-static void
-count_sent(int n)
-{
-	pg_atomic_fetch_add_u64(&shared_mine()->sent, n);
 }

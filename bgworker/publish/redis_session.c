@@ -366,26 +366,12 @@ receive_answer(void)
 static Connection
 look_at_lease(void)
 {
-	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", call.lease_key});
-	bool		read = reply && (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING);
-	char		reason[256];
-	bool		ours = false;
+	bool		ours;
 
-	if (read)
-		ours = lease_may_be_taken(reply->type == REDIS_REPLY_STRING ? reply->str : NULL,
-								  instance->publisher[0] ? instance->publisher : NULL,
-								  reason, sizeof(reason));
-	else if (reply)
-		redis_link_refused(redis, reply, "could not read the lease");
-	if (reply)
-		freeReplyObject(reply);
-	if (!read)
+	if (!lease_look(redis, call.lease_key, instance->publisher[0] ? instance->publisher : NULL, &ours))
 		return CONNECTION_FAILED;
 	if (!ours)
-	{
-		redis_link_fail(redis, "%s", reason);
 		return CONNECTION_HELD;
-	}
 	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
 }
 
