@@ -10,6 +10,7 @@
 
 #include "mb/pg_wchar.h"
 
+#include "src/compat.h"
 #include "src/crc16.h"
 #include "src/log/partition.h"
 
