@@ -128,6 +128,19 @@ my %stream_of;    # of transactions
 push @{ $stream_of{ (split /\./, $_->[2]{id})[0] } }, $_->[1] foreach @all;
 is(scalar(grep { my %streams = map { $_ => 1 } @$_; keys %streams > 1 } values %stream_of), 0, 'no transaction is in two layouts');
 
+# Another stream, in the middle of a window: consumers do not know yet how many partitions it has.
+$node->sql("SELECT outbox_set_destination('moving', 'from', partitions => 8)");
+layout_becomes('from', 8);
+$node->sql("SELECT count(outbox_enqueue('moving', 'x', message_id => 'm' || i)) FROM generate_series(1, 15000) i");
+eventually { $redis->count('from:0') > 20 } 'a large window is being sent';
+$node->sql("SELECT outbox_set_destination('moving', 'to', partitions => 2)");
+layout_becomes('to', 2);
+$node->sql("SELECT outbox_enqueue('moving', 'x', message_id => 'next')");
+ok($node->wait_until_sent, 'all of it is sent');
+my %moved = map { my $stream = $_; $stream => $redis->count("$stream:0") + $redis->count("$stream:1") } 'from', 'to';
+$moved{from} += $redis->count("from:$_") foreach 2 .. 7;
+is_deeply(\%moved, { from => 15000, to => 1 }, '... to the stream that it began with, and what comes next to the other');
+
 # What consumers read: the end of each stream of the layout before, and an epoch that increases.
 my $layout = layout('orders');
 my $epoch = $layout->{epoch};

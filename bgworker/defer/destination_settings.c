@@ -7,7 +7,7 @@
  * their name is the stream.
  *
  * How many partitions a destination has changes only when layout.c has told Redis;
- * until then it keeps as many as it has, whatever the table says.
+ * until then it keeps as many as it has, and their stream, whatever the table says.
  */
 #include "postgres.h"
 
@@ -26,6 +26,7 @@ static int	nunsettled;			/* whose partitions Redis is to be told of */
 
 static void load_row(HeapTuple row, TupleDesc columns, HTAB *before);
 static void load_partitions(Destination *destination, int wanted, HTAB *before);
+static void keep_stream(Destination *destination, const Destination *was);
 static void load_names(Destination *destination);
 static bool has_same_stream(const Destination *was, const Destination *destination);
 
@@ -90,6 +91,7 @@ destination_next_unsettled(void)
 void
 destination_settle(Destination *destination)
 {
+	destination->stream = destination->wanted_stream;
 	destination->partitions = destination->wanted;
 	destination->is_settled = true;
 	nunsettled--;
@@ -192,14 +194,14 @@ load_row(HeapTuple row, TupleDesc columns, HTAB *before)
 
 	stream = SPI_getbinval(row, columns, 2, &isnull);
 	caller = MemoryContextSwitchTo(context);
-	destination->stream = isnull ? NULL : DatumGetTextPCopy(stream);
+	destination->wanted_stream = isnull ? NULL : DatumGetTextPCopy(stream);
 	MemoryContextSwitchTo(caller);
 
 	partitions = DatumGetInt32(SPI_getbinval(row, columns, 6, &isnull));
 	load_partitions(destination, isnull ? -1 : partitions, before);
 }
 
-/* Notes how many partitions a destination is to have; if it is the same stream, it keeps as many as it has for now. */
+/* Notes how many partitions a destination is to have. If it ever had some, it keeps those that it has for now. */
 static void
 load_partitions(Destination *destination, int wanted, HTAB *before)
 {
@@ -207,30 +209,45 @@ load_partitions(Destination *destination, int wanted, HTAB *before)
 
 	destination->wanted = wanted;
 	destination->partitions = was ? was->partitions : 0;
+	destination->stream = destination->wanted_stream;
 	if (wanted != -1)
+	{
 		load_names(destination);
+		keep_stream(destination, was);
+	}
 	destination->is_settled = wanted == -1 ||
 		(was && was->is_settled && was->wanted == wanted && has_same_stream(was, destination));
 	if (!destination->is_settled)
 		nunsettled++;
 }
 
+/* Has a destination keep the stream that it has, whose partitions consumers know. */
+static void
+keep_stream(Destination *destination, const Destination *was)
+{
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	if (was)
+		destination->stream = was->stream ? DatumGetTextPCopy(PointerGetDatum(was->stream)) : NULL;
+	MemoryContextSwitchTo(caller);
+}
+
 /* Converts the names, which is possible only in a transaction. */
 static void
 load_names(Destination *destination)
 {
-	char	   *stream = destination->stream ? text_to_cstring(destination->stream) : destination->dest;
+	char	   *stream = destination->wanted_stream ? text_to_cstring(destination->wanted_stream) : destination->dest;
 
 	destination->sent_dest = MemoryContextStrdup(context, pg_server_to_any(destination->dest, strlen(destination->dest), PG_UTF8));
 	destination->sent_stream = MemoryContextStrdup(context, pg_server_to_any(stream, strlen(stream), PG_UTF8));
 }
 
-/* Check whether a destination has the same stream as before. */
+/* Check whether a destination is to have the same stream as before. */
 static bool
 has_same_stream(const Destination *was, const Destination *destination)
 {
-	if (was->stream == NULL || destination->stream == NULL)
-		return was->stream == destination->stream;
-	return VARSIZE_ANY_EXHDR(was->stream) == VARSIZE_ANY_EXHDR(destination->stream) &&
-		memcmp(VARDATA_ANY(was->stream), VARDATA_ANY(destination->stream), VARSIZE_ANY_EXHDR(was->stream)) == 0;
+	if (was->wanted_stream == NULL || destination->wanted_stream == NULL)
+		return was->wanted_stream == destination->wanted_stream;
+	return VARSIZE_ANY_EXHDR(was->wanted_stream) == VARSIZE_ANY_EXHDR(destination->wanted_stream) &&
+		memcmp(VARDATA_ANY(was->wanted_stream), VARDATA_ANY(destination->wanted_stream), VARSIZE_ANY_EXHDR(was->wanted_stream)) == 0;
 }

@@ -13,7 +13,8 @@
 typedef struct Destination
 {
 	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
-	text	   *stream;			/* its key in Redis; NULL = its name */
+	text	   *stream;			/* its key in Redis now; NULL = its name */
+	text	   *wanted_stream;	/* the one that it is to have */
 	int			maxlen;			/* -1 = outbox.stream_maxlen */
 	EntryFormat format;			/* of its entries */
 	int			partitions;		/* streams that messages are spread over now;
