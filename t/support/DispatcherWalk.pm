@@ -54,9 +54,9 @@ BEGIN
 		PERFORM post('flaky', name || ' ' || k || ' ' || step);
 		PERFORM post('events', name || ' ' || k || ' ' || step);
 	END LOOP;
-	PERFORM post('later', name || ' 1 ' || step, clock_timestamp() + '30 ms');
 	INSERT INTO ledger VALUES ('keyed', name || ' 1 ' || step);
 	PERFORM outbox_enqueue('keyed', name || ' 1 ' || step, key => client::text);
+	PERFORM post('later', name || ' 1 ' || step, clock_timestamp() + '30 ms');
 	PERFORM outbox_commit();
 END;
 $$;
