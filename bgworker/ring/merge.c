@@ -42,6 +42,7 @@
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/ring/filter.h"
+#include "src/record/endpoint.h"
 #include "src/ring/history.h"
 #include "src/table/relations.h"
 
@@ -244,7 +245,7 @@ count_endpoints_of_history(const Merge *merge)
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
 }
 
-/* Counts the rows of a source. One that has grown large is estimated from its beginning. */
+/* Counts the rows of a source. One that has grown large is estimated from its beginning. See record_ring_endpoint(). */
 static void
 count_endpoints_of_records(const Merge *merge, int source)
 {
@@ -252,9 +253,9 @@ count_endpoints_of_records(const Merge *merge, int source)
 
 	quarantine_touch(merge->kind, source);
 	(void) transaction_execute(psprintf("INSERT INTO outbox.compacted "
-										"SELECT $1, endpoint, (count(*) * %f)::bigint FROM outbox.record_%d "
-										"WHERE ctid < '(%u,0)' GROUP BY endpoint",
-										Max(1.0, (double) blocks / COUNTED_BLOCKS), source, COUNTED_BLOCKS),
+										"SELECT $1, CASE WHEN msgid IS NULL THEN endpoint ELSE coalesce(endpoint, '%s') END, "
+										"(count(*) * %f)::bigint FROM outbox.record_%d WHERE ctid < '(%u,0)' GROUP BY 2",
+										DEFAULT_ENDPOINT, Max(1.0, (double) blocks / COUNTED_BLOCKS), source, COUNTED_BLOCKS),
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(merge->target)}, NULL);
 }
 
