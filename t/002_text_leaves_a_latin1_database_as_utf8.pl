@@ -13,6 +13,7 @@ my $utf8 = "M\xc3\xbcller";
 my $latin1 = "M\xfcller";
 
 $node->sql(q{CREATE DATABASE western ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'});
+$node->sql(q{CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'});
 $node->sql('CREATE EXTENSION outbox', 'western');
 
 # psql talks in the database's encoding here.
@@ -56,6 +57,15 @@ is($node->sql("SET client_encoding = 'UTF8'; SELECT outbox_begin('in $utf8')", '
 	'... also by a client that talks UTF-8');
 is($node->sql("SET client_encoding = 'UTF8'; SELECT msgid FROM outbox.records", 'western'), "in $utf8",
 	'... and shown');
+
+# The key of a captured row is cut between characters also where the database knows none.
+$node->sql(<<"END", 'ascii');
+CREATE EXTENSION outbox;
+CREATE TABLE captured (name text PRIMARY KEY);
+SELECT outbox_capture('captured', 'cut');
+INSERT INTO captured VALUES (repeat('$utf8', 200));
+END
+eventually { $redis->count('cut') == 1 } 'a row with a long key arrives from an SQL_ASCII database';
 
 $redis->stop;
 $node->sql("SELECT outbox_enqueue('text $latin1', 'x', '{\"$latin1\": 1}', 'id $latin1')", 'western');

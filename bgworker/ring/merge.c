@@ -41,8 +41,8 @@
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/ring/filter.h"
 #include "src/record/endpoint.h"
+#include "src/ring/filter.h"
 #include "src/ring/history.h"
 #include "src/table/relations.h"
 

@@ -118,6 +118,7 @@ text *
 row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 {
 	StringInfoData out;
+	int			encoding = GetDatabaseEncoding() == PG_SQL_ASCII ? PG_UTF8 : GetDatabaseEncoding();	/* as it is sent */
 
 	initStringInfo(&out);
 	slot_getallattrs(row);
@@ -125,7 +126,7 @@ row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 		write_plain(&json->columns[0], row->tts_values[json->columns[0].number - 1], &out);
 	if (out.len == 0)
 		row_json_write(json, row, &out);
-	return cstring_to_text_with_len(out.data, pg_mbcliplen(out.data, out.len, limit));
+	return cstring_to_text_with_len(out.data, pg_encoding_mbcliplen(encoding, out.data, out.len, limit));
 }
 
 /* Appends a value that is not NULL, without quotes. */
