@@ -151,6 +151,15 @@ eventually { $node->sql(q{SELECT string_agg(body::json ->> 'number', ' ' ORDER B
 'what comes after a loss is handled, though its entries have smaller ids';
 is($node->sql('SELECT count(*) FROM dead_entry'), 1, '... what cannot be handled is put aside');
 is(handled(), 24 * $sent + 2, '... and what comes again does not count again');
+
+# It loses the layout as well, and what it is told then has a time that is behind, too.
+my %layout = @{ $redis->command('HGETALL', 'outbox:partitions:orders') };
+$redis->command('HDEL', 'outbox:partitions:orders', grep { /^past/ } keys %layout);
+$redis->command('HINCRBY', 'outbox:partitions:orders', 'epoch', -1_000_000);
+start('f', $has_node ? 'node' : 'python');
+eventually { shares() =~ /^d=\d f=\d$/ } 'a layout that seems older than what was reached is shared';
+send_messages(5);
+eventually { handled() == 24 * $sent + 2 } '... and its messages are handled';
 end($_, 'TERM') foreach keys %worker;
 
 done_testing();

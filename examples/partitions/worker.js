@@ -68,8 +68,10 @@ class Layouts {
     this.of.push({ epoch: Number(epoch), count: Number(count), former: Number(former), ends })
   }
 
-  // The partitions of the layouts from this epoch on: the first, and the one behind the last.
-  span (reached) {
+  // The partitions of the layouts from this epoch on: the first, and the one behind the last. If
+  // Redis has lost the newest layout and its clock is behind, we have reached more than it tells.
+  span (reachedOnce) {
+    const reached = Math.min(reachedOnce, this.newest)
     const counts = this.of.filter(({ epoch }) => epoch >= reached).map(({ count }) => count)
     if (this.of.length > 0 && reached < this.of[0].epoch) counts.push(this.of[0].former) // before the first change
     return [counts.includes(0) ? -1 : 0, Math.max(0, ...counts)]

@@ -82,7 +82,11 @@ class Layouts:
         self.of[epoch] = count, former, {partition: number(end) for partition, end in ends.items() if end != "-"}
 
     def span(self, reached):
-        """The partitions of the layouts from this epoch on: the first, and the one behind the last."""
+        """The partitions of the layouts from this epoch on: the first, and the one behind the last.
+
+        If Redis has lost the newest layout and its clock is behind, we have reached more than it tells.
+        """
+        reached = min(reached, self.newest)
         counts = [count for epoch, (count, _, _) in self.of.items() if epoch >= reached]
         if self.of and reached < min(self.of):
             counts.append(self.of[min(self.of)][1])  # before the first change
