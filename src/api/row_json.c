@@ -118,7 +118,7 @@ text *
 row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 {
 	StringInfoData out;
-	int			encoding = GetDatabaseEncoding() == PG_SQL_ASCII ? PG_UTF8 : GetDatabaseEncoding();	/* as it is sent */
+	int			encoding = GetDatabaseEncoding() == PG_SQL_ASCII ? PG_UTF8 : GetDatabaseEncoding(); /* as it is sent */
 
 	initStringInfo(&out);
 	slot_getallattrs(row);
