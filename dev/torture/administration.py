@@ -184,6 +184,9 @@ class Administration:
         finally:
             self.replays.append((time.monotonic(), dest))
 
+    def set_partitions(self, partitions):
+        self.query("SELECT outbox_set_destination('sorted', partitions => %s)", partitions)
+
     def alter_endpoint(self, name, concurrency):
         self.query("SELECT outbox_alter_endpoint(%s, %s)", name, concurrency)
 

@@ -76,13 +76,14 @@ class Books:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as writes:
             self.stored.update(match[1] for match in re.finditer(rb"outbox:dedup:(.{16})\r\n", writes, re.DOTALL))
 
-    def read_redis(self, server, destinations):
-        for dest in destinations:
+    def read_redis(self, server, streams):
+        for dest in streams:
             entries = self.streams[dest] = []
             first = "-"
             while page := server.xrange(dest, min=first, count=PAGE):
                 for entry_id, fields in page:
                     body = json.loads(fields[b"body"])
+                    body = body.get("after", body)  # of a captured row
                     key = body["tx"], body["part"], body["number"]
                     cause = fields.get(b"cause", b"").decode() or None
                     if any(len(fields.get(b"n%d" % n, b"")) != GROWN for n in range(body["grown"])):
@@ -184,7 +185,8 @@ class Books:
                 for part, number, dest, at, deliver_at in tx["messages"]:
                     expected[token, part, number] = dest, deliver_at, tx["parts"][part][1], at
         places = collections.defaultdict(list)
-        for dest, entries in self.streams.items():
+        for stream, entries in self.streams.items():
+            dest = stream.split(":")[0]  # without the number of a partition
             for position, (key, at, message_id, cause) in enumerate(entries):
                 places[key].append((dest, position, at, message_id, cause))
 

@@ -39,6 +39,7 @@ ENDPOINTS = {
     "passing": 3,  # is created and dropped
 }
 MANY = 100  # messages of a large transaction, at least
+CAPTURED = "orders"  # where the changes of a table go
 WITH_STORE = ("stored", "sold")
 LARGE = 1_200_000  # bytes that a Redis with a small limit refuses
 GROWN = 131_072  # digits of the greatest number that jsonb takes, written 1e131071
@@ -247,7 +248,9 @@ class Client:
         dest = chance.choice(self.destinations)
         deliver_at = time.time() + chance.uniform(0, 3) if chance.random() < 0.03 else None
         message_id = f"{tx.token}-{part}-{number}" if chance.random() < 0.5 else None
-        kind = chance.choice(["text", "json", "jsonb", "bytea"])
+        kind = chance.choice(["text", "json", "jsonb", "bytea", "forward", "capture"])
+        if kind == "capture":
+            return self.enqueue_by_capture(tx, part, number)
         size = chance.choices([10, 1000, 30_000, 300_000], [70, 25, 4.5, 0.5])[0]
         padding = chance.randrange(size)
         if self.limit_is_small.value and chance.random() < 0.02:
@@ -256,9 +259,18 @@ class Client:
         headers = "{" + ", ".join(f'"n{n}": 1e{GROWN - 1}' for n in range(grown)) + "}" if grown else None
         body = self.body(tx, part, number, grown, padding)
         tx.messages.append([part, number, dest, time.monotonic(), deliver_at])
-        self.execute(f"SELECT outbox_enqueue(%s, %s::{kind}, %s::jsonb, message_id => %s, deliver_at => to_timestamp(%s))",
-                     [dest, body.encode() if kind == "bytea" else body, headers, message_id, deliver_at],
+        key = f"k{chance.randrange(20)}" if chance.random() < 0.9 else None
+        if kind == "forward":
+            call = "INSERT INTO forwarded VALUES (%s, %s, %s::jsonb, %s, to_timestamp(%s), %s)"
+        else:
+            call = f"SELECT outbox_enqueue(%s, %s::{kind}, %s::jsonb, message_id => %s, deliver_at => to_timestamp(%s), key => %s)"
+        self.execute(call, [dest, body.encode() if kind == "bytea" else body, headers, message_id, deliver_at, key],
                      excuses=("54000",) if grown else ())  # fmt: skip
+
+    def enqueue_by_capture(self, tx, part, number):
+        """One message, which is the insert of a row."""
+        tx.messages.append([part, number, CAPTURED, time.monotonic(), None])
+        self.execute("INSERT INTO captured VALUES (%s, %s, %s, 0)", [tx.token, part, number])
 
     def body(self, tx, part, number, grown=0, padding=0):
         return json.dumps({"tx": tx.token, "part": part, "number": number, "grown": grown, "padding": "x" * padding})

@@ -16,13 +16,13 @@ GRACE = 5  # seconds within which WAL that was not waited for is on disk
 
 
 class Events(Administration):
-    def __init__(self, postgres, server, proxy, destinations, limit_is_small, say):
+    def __init__(self, postgres, server, proxy, scheme, destinations, limit_is_small, say):
         super().__init__()
         self.postgres = postgres
         self.redis = server
         self.proxy = proxy
         self.destinations = destinations
-        self.store_url = f"redis://127.0.0.1:{proxy.port}/1"
+        self.store_url = f"{scheme}://127.0.0.1:{proxy.port}/1"
         self.limit_is_small = limit_is_small  # a flag that clients see: Redis refuses large messages now
         self.say = say
         self.done = {}  # kind → how often
@@ -227,7 +227,7 @@ class Events(Administration):
 
     def forbid_destination(self, dest, seconds):
         """Revoke the permission to write there."""
-        others = [f"~{other}" for other in self.destinations if other != dest]
+        others = [f"~{other}{suffix}" for other in self.destinations if other != dest for suffix in ("", ":*")]
         self.quick_redis().execute_command("ACL", "SETUSER", "default", "resetkeys", "~outbox:*", "~*.aside", *others)
         self.later(seconds, self.relieve_redis)
 

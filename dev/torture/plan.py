@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 FIRST, LAST = 2, 3  # seconds of peace at the beginning and at the end
 PAUSE = 1.2  # seconds between two events, on average
+PARTITIONS = 8  # streams of a destination, at most
 SHORT, SHORT_PAUSE = 60, 0.4  # a shorter run has more of them, so that it has some of each kind
 
 # What may happen, and how often. The names are those of methods in events.py and administration.py.
@@ -20,7 +21,7 @@ KINDS = {
     "break_destination": 10, "forbid_destination": 4,
     # Administrators
     "pause_destination": 4, "switch_off": 3, "change_settings": 8, "clean_up": 4, "replay": 5, "look": 4,
-    "alter_endpoint": 3, "come_and_go_endpoint": 4, "equip_endpoint": 2,
+    "set_partitions": 5, "alter_endpoint": 3, "come_and_go_endpoint": 4, "equip_endpoint": 2,
     "reindex": 12, "create_index": 8, "drop_index": 5, "rewrite_table": 8, "hold_tables": 3, "dump": 4,
     "drop_database_of_others": 3, "copy_database": 2, "come_and_go_database": 2,
     "jump_clock": 5, "leap_clock": 1,
@@ -90,6 +91,8 @@ def arguments(chance, kind, destinations, retention, lossy):
         return {"which": round(chance.random(), 3), "concurrently": chance.random() < 0.5}
     if kind == "replay":
         return {"dest": chance.choice([None, "orders", *destinations]), "back": round(chance.uniform(0, 5), 1)}
+    if kind == "set_partitions":
+        return {"partitions": chance.choice([None, 1, 2, 3, PARTITIONS])}
     if kind == "alter_endpoint":
         return {"name": chance.choice(["short", "tabled", "stored"]), "concurrency": chance.choice(["optimistic", "pessimistic"])}
     if kind == "come_and_go_endpoint":

@@ -12,8 +12,10 @@ TO_REDIS, TO_CLIENT = "to Redis", "to the client"
 class Proxy:
     """Listens on a loopback port; a thread of its own. All methods may be called from any thread."""
 
-    def __init__(self, socket):
+    def __init__(self, socket, tls_port=None):
+        """Carries to the unix socket, or to a loopback port for TLS, which it passes on as it is."""
         self._socket = socket
+        self._tls_port = tls_port
         self._loop = asyncio.new_event_loop()
         self._connections = set()
         self._delay = 0
@@ -66,7 +68,7 @@ class Proxy:
             writer.close()
             return
         try:
-            redis_reader, redis_writer = await asyncio.open_unix_connection(self._socket)
+            redis_reader, redis_writer = await self._connect()
         except OSError:
             writer.close()
             return
@@ -80,6 +82,11 @@ class Proxy:
         finally:
             connection.cut()
             self._connections.discard(connection)
+
+    def _connect(self):
+        if self._tls_port:
+            return asyncio.open_connection("127.0.0.1", self._tls_port)
+        return asyncio.open_unix_connection(self._socket)
 
     async def _pump(self, connection, reader, writer, direction):
         """Carry what comes from one side to the other until it ends."""

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -126,14 +127,35 @@ class Redis(Server):
 
     name = "Redis"
 
-    def __init__(self, folder):
+    def __init__(self, folder, tls):
         super().__init__(folder)
         self.socket = os.path.join(folder, "redis.sock")
+        self.certificate, self.key = os.path.join(folder, "certificate.pem"), os.path.join(folder, "key.pem")
+        self.tls_port = self.make_certificate() if tls else None
+
+    def make_certificate(self):
+        """Make a certificate that is its own authority; return a port that is free."""
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=torture",
+             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self.key, "-out", self.certificate],
+            check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
 
     def command(self):
         return (
             "redis-server", "--port", "0", "--unixsocket", self.socket, "--dir", self.folder, "--save", "",
-            "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
+            "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0", *self.tls_options(),
+        )  # fmt: skip
+
+    def tls_options(self):
+        if not self.tls_port:
+            return ()
+        return (
+            "--tls-port", str(self.tls_port), "--tls-cert-file", self.certificate, "--tls-key-file", self.key,
+            "--tls-ca-cert-file", self.certificate, "--tls-auth-clients", "no",
         )  # fmt: skip
 
     def client(self):

@@ -22,7 +22,8 @@ is pending:
     indexes             have all rows
 
 Exits with 0 if that is so. With TORTURE_LOSSY=1 Redis also comes back without
-its newest writes; then messages may come again, never be missing.
+its newest writes; then messages may come again, never be missing. The seed also
+decides whether the connections to Redis are over TLS; TORTURE_TLS=0 or 1 does, too.
 """
 
 import glob
@@ -39,14 +40,15 @@ import psycopg
 import plan
 from administration import RECORD_COLUMNS, create_inbox
 from check import SHOWN, Books
-from client import Client
+from client import CAPTURED, Client
 from events import Events
 from proxy import Proxy
 from servers import Postgres, Redis, ServerFailed
 
 CLIENTS = 8
-DESTINATIONS = ["orders", "payments", "mail", "shaky", "shakier"]
+DESTINATIONS = ["orders", "payments", "mail", "sorted", "shaky", "shakier"]
 SHAKY = DESTINATIONS[-2:]  # refuse now and then
+STREAMS = [*DESTINATIONS, *(f"sorted:{n}" for n in range(plan.PARTITIONS))]
 PATIENCE = 90  # seconds without progress that are too many
 PROGRESS_INTERVAL = 10  # seconds
 
@@ -81,7 +83,7 @@ class TortureFailed(Exception):
 
 
 class Torture:
-    def __init__(self, folder, seconds, seed, lossy):
+    def __init__(self, folder, seconds, seed, lossy, tls):
         os.makedirs(folder, exist_ok=True)
         self.folder = folder
         self.seconds = seconds
@@ -91,7 +93,8 @@ class Torture:
         self.clients = []
         self.stop_clients = multiprocessing.Event()
         self.postgres = Postgres(os.path.join(folder, "postgres"))
-        self.redis = Redis(os.path.join(folder, "redis"))
+        self.tls = tls
+        self.redis = Redis(os.path.join(folder, "redis"), tls)
         self.started = time.monotonic()
         self.next_progress = 0
 
@@ -100,7 +103,7 @@ class Torture:
 
     def run(self):
         events = plan.make(self.seed, self.seconds, SHAKY, self.retention, self.lossy)
-        print(f"seed {self.seed}, {self.seconds:g} seconds{', Redis forgets' if self.lossy else ''}; the plan:")
+        print(f"seed {self.seed}, {self.seconds:g} seconds{', Redis forgets' if self.lossy else ''}{', over TLS' if self.tls else ''}; the plan:")
         for event in events:
             print(f"  {event}")
         self.prepare()
@@ -111,12 +114,14 @@ class Torture:
     def prepare(self):
         self.redis.start()
         self.start_clients()  # before there are threads; they wait for the server
-        self.proxy = Proxy(self.redis.socket)
-        self.events = Events(self.postgres, self.redis, self.proxy, DESTINATIONS, self.limit_is_small, self.say)
+        self.proxy = Proxy(self.redis.socket, self.redis.tls_port)
+        scheme = "rediss" if self.tls else "redis"
+        self.events = Events(self.postgres, self.redis, self.proxy, scheme, DESTINATIONS, self.limit_is_small, self.say)
         self.postgres.create(
             {
                 **SETTINGS,
-                "outbox.redis_url": f"redis://127.0.0.1:{self.proxy.port}",
+                "outbox.redis_url": f"{scheme}://127.0.0.1:{self.proxy.port}",
+                **({"outbox.redis_tls_ca_file": self.redis.certificate} if self.tls else {}),
                 "outbox.retention": f"{self.retention}s",
                 # A Redis that loses writes needs a log that keeps them.
                 "outbox.replay_window": "60s" if self.lossy else "2s",
@@ -135,7 +140,12 @@ class Torture:
             "CREATE TABLE business (token text, part integer, endpoint text, incoming text)",
             "CREATE ROLE shop LOGIN",  # clients are an ordinary role, as an application is
             "SELECT outbox_grant('shop')",
-            "GRANT INSERT ON business TO shop",
+            "CREATE TABLE forwarded (dest text, body text, headers jsonb, message_id text, deliver_at timestamptz, key text)",
+            "CREATE TRIGGER forward AFTER INSERT ON forwarded FOR EACH ROW EXECUTE FUNCTION outbox_forward("
+            "'dest=dest', 'body=body', 'headers=headers', 'id=message_id', 'deliver_at=deliver_at', 'key=key')",
+            "CREATE TABLE captured (tx text, part integer, number integer, grown integer, PRIMARY KEY (tx, part, number))",
+            f"SELECT outbox_capture('captured', '{CAPTURED}', '{{insert}}')",
+            "GRANT INSERT ON business, forwarded, captured TO shop",
         ):
             self.events.run(query)
         self.open_the_gate.set()
@@ -229,7 +239,7 @@ class Torture:
             return None
 
     def entries(self):
-        return [self.redis.client().xlen(dest) for dest in DESTINATIONS]
+        return [self.redis.client().xlen(stream) for stream in STREAMS]
 
     def show_progress(self):
         if time.monotonic() < self.next_progress:
@@ -248,7 +258,7 @@ class Torture:
         with self.postgres.connect() as connection:
             books.read_postgres(connection)
             rotations = dict(connection.execute("SELECT ring, max(generation) FROM outbox.ring GROUP BY ring").fetchall())
-        books.read_redis(self.redis.client(), DESTINATIONS)
+        books.read_redis(self.redis.client(), STREAMS)
         for path in glob.glob(os.path.join(self.redis.folder, "writes.*")) + [self.redis.writes]:
             books.read_store(path)
         books.errors.extend(self.events.errors)
@@ -284,7 +294,8 @@ def main(folder):
         signal.signal(number, lambda *_: sys.exit(1))
     seed = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(1, 1_000_000))
     seconds = float(os.environ.get("TORTURE_SECONDS") or 600)
-    torture = Torture(folder, seconds, seed, os.environ.get("TORTURE_LOSSY", "0") not in ("", "0"))
+    tls = os.environ.get("TORTURE_TLS") or random.Random(f"{seed}/tls").choice("01")
+    torture = Torture(folder, seconds, seed, os.environ.get("TORTURE_LOSSY", "0") not in ("", "0"), tls != "0")
     try:
         return torture.run()
     except (TortureFailed, ServerFailed) as failure:
