@@ -239,8 +239,8 @@ read_password_files(RedisLink *link, RedisUrl *url)
 }
 
 /*
- * Reads a password, if its setting names a file: the first line of it. Returns
- * false if that fails; the link has the error.
+ * Reads a password, if its setting names a file: the first line of it. A pipe is not
+ * waited for. Returns false if that fails; the link has the error.
  */
 static bool
 read_password(RedisLink *link, const char *setting, const char *file, char *password, size_t size)
@@ -251,7 +251,7 @@ read_password(RedisLink *link, const char *setting, const char *file, char *pass
 
 	if (file[0] == '\0')
 		return true;
-	opened = OpenTransientFile(file, O_RDONLY | PG_BINARY);
+	opened = OpenTransientFile(file, O_RDONLY | O_NONBLOCK | PG_BINARY);
 	n = opened < 0 ? -1 : read(opened, password, size - 1);
 	failure = errno;
 	if (opened >= 0)

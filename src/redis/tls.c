@@ -57,6 +57,7 @@ static SSL_CTX *make_context(Tls *tls);
 static int	refuse_passphrase(char *passphrase, int size, int is_writing, void *arg);
 static bool load_authorities(Tls *tls, SSL_CTX *context);
 static bool load_certificate(Tls *tls, SSL_CTX *context);
+static bool check_is_file(Tls *tls, const char *setting, const char *file);
 static bool check_key_file(Tls *tls, const char *file);
 static bool expect_name(Tls *tls);
 static int	note_result(Tls *tls, int result, int *event);
@@ -234,6 +235,8 @@ load_authorities(Tls *tls, SSL_CTX *context)
 {
 	if (outbox_redis_tls_ca_file[0] == '\0')
 		return SSL_CTX_set_default_verify_paths(context) == 1;
+	if (!check_is_file(tls, "outbox.redis_tls_ca_file", outbox_redis_tls_ca_file))
+		return false;
 	if (SSL_CTX_load_verify_locations(context, outbox_redis_tls_ca_file, NULL) == 1)
 		return true;
 	fail_with_file(tls, "outbox.redis_tls_ca_file");
@@ -248,6 +251,8 @@ load_certificate(Tls *tls, SSL_CTX *context)
 		return true;
 	if (outbox_redis_tls_cert_file[0] == '\0' || outbox_redis_tls_key_file[0] == '\0')
 		tls_failure_note(tls->error, "only one of outbox.redis_tls_cert_file and outbox.redis_tls_key_file is set");
+	else if (!check_is_file(tls, "outbox.redis_tls_cert_file", outbox_redis_tls_cert_file))
+		return false;
 	else if (SSL_CTX_use_certificate_chain_file(context, outbox_redis_tls_cert_file) != 1)
 		fail_with_file(tls, "outbox.redis_tls_cert_file");
 	else if (check_key_file(tls, outbox_redis_tls_key_file))
@@ -257,6 +262,21 @@ load_certificate(Tls *tls, SSL_CTX *context)
 			fail_with_file(tls, "outbox.redis_tls_key_file");
 	}
 	return tls->shows_certificate;
+}
+
+/*
+ * Checks that a file is a regular one, if it exists: OpenSSL would wait for the writer
+ * of a pipe. Returns false, with the reason, if it is not.
+ */
+static bool
+check_is_file(Tls *tls, const char *setting, const char *file)
+{
+	struct stat is;
+
+	if (stat(file, &is) != 0 || S_ISREG(is.st_mode))
+		return true;
+	tls_failure_note(tls->error, "the file of %s is not a regular file", setting);
+	return false;
 }
 
 /*
