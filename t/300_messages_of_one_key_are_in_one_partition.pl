@@ -172,6 +172,43 @@ $node->sql("SELECT outbox_enqueue('ends', 'again')");
 ok($node->wait_until_sent, 'a restart');
 is(layout('ends')->{epoch}, $epoch, '... is no new epoch');
 
+# Redis may refuse the layout of a destination: that stops this destination only, as if Redis refused its stream.
+sub refuses
+{
+	my ($what, $dest, $error) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	set_partitions($dest, 2);
+	$node->sql("SELECT outbox_enqueue('$dest', i::text) FROM generate_series(1, 20) i");
+	my $had = total();
+	$node->sql("SELECT outbox_enqueue('orders', 'beside')");
+	eventually { total() > $had } "$what: other destinations are sent";
+	eventually { $node->sql("SELECT deferred, last_error ~ '$error' FROM outbox.destinations WHERE dest = '$dest'") eq '20|t' } '... its messages wait';
+	$node->restart;
+	$node->sql("SELECT outbox_enqueue('orders', 'again')");
+	eventually { total() > $had + 1 } '... also after a restart';
+	is($node->sql('SELECT problem FROM outbox.status') =~ /Redis cannot be used/, '', '... which is no fault of Redis');
+	return;
+}
+
+sub recovers
+{
+	my ($dest) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->sql("SELECT outbox_retry('$dest')");
+	ok($node->wait_until_sent, '... and are sent when that is mended');
+	is($redis->count("$dest:0") + $redis->count("$dest:1"), 20, '... to the partitions');
+	is($redis->count($dest), 0, '... and nowhere else');
+	return;
+}
+$redis->command('SET', 'outbox:partitions:a string', 'x');
+refuses('a key of another type', 'a string', 'WRONGTYPE');
+$redis->command('DEL', 'outbox:partitions:a string');
+recovers('a string');
+$redis->command('ACL', 'SETUSER', 'default', '-hset');
+refuses('a command that is forbidden', 'forbidden', 'run th(is|e)');
+$redis->command('ACL', 'SETUSER', 'default', '+hset');
+recovers('forbidden');
+
 # Another database that writes to the same streams.
 $node->sql('CREATE DATABASE other');
 $node->safe_psql('other', "CREATE EXTENSION outbox; SELECT outbox_set_destination('ends', partitions => 6)");

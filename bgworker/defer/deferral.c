@@ -129,9 +129,10 @@ deferral_holds(const Message *message)
 bool
 deferral_try_defer(const Message *message, int segment)
 {
+	const char *refusal = destination_refusal(message->dest);
 	TimestampTz now;
 
-	if (message->deliver_at == 0 && !must_wait(message))
+	if (message->deliver_at == 0 && !must_wait(message) && refusal == NULL)
 		return false;
 
 	now = GetCurrentTimestamp();
@@ -150,6 +151,11 @@ deferral_try_defer(const Message *message, int segment)
 		blocked_take(blocked);
 		add_waiting(blocked, message, now);
 		blocked_file(blocked);
+	}
+	else if (refusal)
+	{
+		deferral_defer_refused(message, segment, refusal);
+		return true;
 	}
 	else
 		return false;

@@ -8,6 +8,8 @@
  *
  * How many partitions a destination has changes only when layout.c has told Redis;
  * until then it keeps as many as it has, and their stream, whatever the table says.
+ * If Redis refuses to be told, the destination refuses messages: deferral.c defers
+ * them, and each probe asks again.
  */
 #include "postgres.h"
 
@@ -23,6 +25,7 @@ static MemoryContext context;
 static HTAB *destinations;
 static bool all_paused;
 static int	nunsettled;			/* whose partitions Redis is to be told of */
+static int	nrefused;			/* those that it refused to be told of */
 
 static void load_row(HeapTuple row, TupleDesc columns, HTAB *before);
 static void load_partitions(Destination *destination, int wanted, HTAB *before);
@@ -41,6 +44,7 @@ destination_load(void)
 	destinations = destination_make_table("outbox destinations", context, sizeof(Destination));
 	all_paused = false;
 	nunsettled = 0;
+	nrefused = 0;
 
 	SPI_connect();
 	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions FROM outbox.destination", true, 0) != SPI_OK_SELECT)
@@ -78,7 +82,7 @@ destination_next_unsettled(void)
 	hash_seq_init(&status, destinations);
 	while ((destination = hash_seq_search(&status)) != NULL)
 	{
-		if (!destination->is_settled)
+		if (!destination->is_settled && destination->refusal == NULL)
 		{
 			hash_seq_term(&status);
 			return destination;
@@ -97,6 +101,38 @@ destination_settle(Destination *destination)
 	nunsettled--;
 }
 
+/* Notes why Redis cannot be told of the partitions of a destination: none of its messages may be sent. */
+void
+destination_refuse(Destination *destination, const char *error)
+{
+	destination->refusal = MemoryContextStrdup(context, error);
+	nunsettled--;
+	nrefused++;
+}
+
+/* Returns why Redis cannot be told of the partitions of a destination; NULL if messages may be sent. */
+const char *
+destination_refusal(const text *dest)
+{
+	const Destination *destination = nrefused > 0 ? destination_find(dest) : NULL;
+
+	return destination ? destination->refusal : NULL;
+}
+
+/* Notes that Redis is to be told once more, if it has refused. */
+void
+destination_ask_again(const text *dest)
+{
+	Destination *destination = nrefused > 0 ? destination_look_up(destinations, dest) : NULL;
+
+	if (destination == NULL || destination->refusal == NULL)
+		return;
+	pfree(destination->refusal);
+	destination->refusal = NULL;
+	nrefused--;
+	nunsettled++;
+}
+
 /* Notes that this Redis may not know the partitions of any destination. */
 void
 destination_unsettle_all(void)
@@ -105,9 +141,13 @@ destination_unsettle_all(void)
 	Destination *destination;
 
 	nunsettled = 0;
+	nrefused = 0;
 	hash_seq_init(&status, destinations);
 	while ((destination = hash_seq_search(&status)) != NULL)
 	{
+		if (destination->refusal)
+			pfree(destination->refusal);
+		destination->refusal = NULL;
 		destination->is_settled = destination->wanted == -1;
 		if (!destination->is_settled)
 			nunsettled++;
@@ -210,6 +250,7 @@ load_partitions(Destination *destination, int wanted, HTAB *before)
 	destination->wanted = wanted;
 	destination->partitions = was ? was->partitions : 0;
 	destination->stream = destination->wanted_stream;
+	destination->refusal = NULL;
 	if (wanted != -1)
 	{
 		load_names(destination);

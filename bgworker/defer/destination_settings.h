@@ -22,6 +22,8 @@ typedef struct Destination
 	int			wanted;			/* how many it is to have; -1 = it never had
 								 * any */
 	bool		is_settled;		/* Redis knows how many */
+	char	   *refusal;		/* why Redis cannot be told; NULL = it can, as
+								 * far as we know */
 	char	   *sent_dest;		/* its name as UTF-8 */
 	char	   *sent_stream;	/* and the key of its stream */
 	bool		paused;
@@ -33,6 +35,9 @@ extern bool destination_all_paused(void);
 extern bool destination_have_new_partitions(void);
 extern Destination *destination_next_unsettled(void);
 extern void destination_settle(Destination *destination);
+extern void destination_refuse(Destination *destination, const char *error);
+extern const char *destination_refusal(const text *dest);
+extern void destination_ask_again(const text *dest);
 extern void destination_unsettle_all(void);
 extern void destination_each_paused(void (*visit) (const char *dest));
 extern HTAB *destination_make_table(const char *name, MemoryContext memory, Size entry_size);

@@ -24,6 +24,7 @@
 
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
 #include "bgworker/defer/retry_pace.h"
 #include "bgworker/defer/tally.h"
@@ -221,6 +222,7 @@ note_probe(const Message *message)
 
 	blocked->state = BLOCKED_PROBING;
 	blocked->waiting--;
+	destination_ask_again(message->dest);
 }
 
 /*

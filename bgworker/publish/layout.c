@@ -13,6 +13,8 @@
  *								consumers know the layout, no message has it yet
  *	 Redis loses it again		with it all messages behind it: the next connection
  *								runs it before these are sent again
+ *	 Redis refuses it			the messages of that destination are deferred, and
+ *								each probe of it runs it again
  */
 #include "postgres.h"
 
@@ -20,41 +22,44 @@
 #include "bgworker/publish/layout.h"
 #include "bgworker/publish/layout.lua.h"
 #include "bgworker/publish/lease.h"
+#include "src/foreign_text.h"
 #include "src/kill_point.h"
+#include "src/redis/resp.h"
 
-static bool announce(RedisLink *link, const ScriptCall *call, const char *fence, const Destination *destination);
+static bool announce(RedisLink *link, const ScriptCall *call, const char *fence, Destination *destination);
+static void note_answer(const redisReply *reply, Destination *destination);
 
 /*
  * Announces each destination whose number of partitions Redis has not been told,
  * and then has its messages spread over these. `fence` is the value that the fence
- * has. Returns false if that failed; the link is then closed.
+ * has. Sets *refused if Redis refused some, for a reason that may be its own or
+ * that of a destination. Returns false if the link failed.
  */
 bool
-layout_settle(RedisLink *link, const ScriptCall *call, const char *fence)
+layout_settle(RedisLink *link, const ScriptCall *call, const char *fence, bool *refused)
 {
 	Destination *destination;
 
+	*refused = false;
 	while ((destination = destination_next_unsettled()) != NULL)
 	{
 		KILL_POINT("layout_wanted");
 		if (!announce(link, call, fence, destination))
 			return false;
-		KILL_POINT("layout_announced");
-		destination_settle(destination);
+		*refused |= destination->refusal != NULL;
 	}
 	return true;
 }
 
-/* Runs the script for a destination. */
+/* Runs the script for a destination. Returns false if the link failed. */
 static bool
-announce(RedisLink *link, const ScriptCall *call, const char *fence, const Destination *destination)
+announce(RedisLink *link, const ScriptCall *call, const char *fence, Destination *destination)
 {
 	char	   *key = psprintf("outbox:partitions:%s", destination->sent_stream);
 	char	   *field = psprintf("of:%s:%s", call->instance, destination->sent_dest);
 	char		lease_ms[12];
 	char		partitions[12];
 	redisReply *reply;
-	bool		announced;
 
 	snprintf(lease_ms, sizeof(lease_ms), "%d", LEASE_MS);
 	snprintf(partitions, sizeof(partitions), "%d", destination->wanted);
@@ -62,12 +67,31 @@ announce(RedisLink *link, const ScriptCall *call, const char *fence, const Desti
 		"EVAL", layout_script, "3", key, call->fence_key, call->lease_key,
 			fence, lease_value(), lease_ms, field, destination->sent_stream, partitions
 	});
-	announced = reply && reply->type == REDIS_REPLY_INTEGER;
-	if (reply && !announced)
-		redis_link_refused(link, reply, "could not write over how many streams a destination is spread");
 	if (reply)
+	{
+		note_answer(reply, destination);
 		freeReplyObject(reply);
+	}
 	pfree(key);
 	pfree(field);
-	return announced;
+	return reply != NULL;
+}
+
+/* Notes that Redis was told of a destination, or why not. */
+static void
+note_answer(const redisReply *reply, Destination *destination)
+{
+	char		error[FOREIGN_TEXT_BYTES];
+	char	   *refusal;
+
+	if (reply->type == REDIS_REPLY_INTEGER)
+	{
+		KILL_POINT("layout_announced");
+		destination_settle(destination);
+		return;
+	}
+	resp_error(reply, error, sizeof(error));
+	refusal = psprintf("could not write its number of partitions: %s", error);
+	destination_refuse(destination, refusal);
+	pfree(refusal);
 }

@@ -7,6 +7,6 @@
 
 #include "bgworker/publish/command.h"
 
-extern bool layout_settle(RedisLink *link, const ScriptCall *call, const char *fence);
+extern bool layout_settle(RedisLink *link, const ScriptCall *call, const char *fence, bool *refused);
 
 #endif							/* OUTBOX_LAYOUT_H */

@@ -34,6 +34,8 @@ if call('HGET', key, field) == ARGV[6] then
 	return 0
 end
 
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local partitions, former, before, epoch = wanted, 0, 0, 0
 local entry, ends = call('HGETALL', key), {}
 for at = 1, #entry, 2 do
@@ -79,8 +81,6 @@ end
 for partition = 0, former - 1 do
 	note_end('end:' .. partition, stream .. ':' .. partition)
 end
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 call('HSET', key, field, wanted)
 call('HSET', key, 'former', former)

@@ -337,13 +337,16 @@ redis_session_settle_fence(const Position *position)
 
 /*
  * Has messages spread over the partitions that their destinations are to have, when
- * Redis has been told. Must be called only when nothing is in flight. Returns false
- * if the link is closed.
+ * Redis has been told. If it refuses, whether the server or a destination is to
+ * blame is told by a batch without messages. Must be called only when nothing is in
+ * flight. Returns false if the link is closed.
  */
 bool
 redis_session_settle_partitions(void)
 {
-	return layout_settle(redis, &call, fence);
+	bool		refused;
+
+	return layout_settle(redis, &call, fence, &refused) && (!refused || set_fence(fence));
 }
 
 /* Receives the next answer to a batch; NULL if the link fails. */
