@@ -137,7 +137,7 @@ CREATE TABLE outbox.deferred (
 	headers jsonb,
 	body bytea,
 	log_segment integer,
-	state text NOT NULL CHECK (state = ANY (ARRAY['scheduled', 'waiting', 'dead', 'returned', 'discarded'])),
+	state text NOT NULL CHECK (state = ANY (ARRAY['scheduled', 'waiting', 'held', 'dead', 'returned', 'discarded'])),
 	returned_tx xid8,
 	attempts integer NOT NULL,
 	next_attempt timestamptz NOT NULL,
@@ -148,6 +148,7 @@ CREATE TABLE outbox.deferred (
 	partition_key text
 );
 CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'waiting';
+CREATE INDEX deferred_held_idx ON outbox.deferred (dest, id) WHERE state = 'held';
 CREATE INDEX deferred_key_idx ON outbox.deferred (key);
 CREATE INDEX deferred_scheduled_idx ON outbox.deferred (next_attempt) WHERE state = 'scheduled';
 CREATE INDEX deferred_dead_idx ON outbox.deferred (dest, message_id) WHERE state = 'dead';
@@ -163,7 +164,7 @@ COMMENT ON COLUMN outbox.deferred.enqueued_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.deferred.headers IS 'headers';
 COMMENT ON COLUMN outbox.deferred.body IS 'body; NULL: it could not be read yet, nor could the headers';
 COMMENT ON COLUMN outbox.deferred.log_segment IS 'log segment of the row that was deferred last; when that is emptied, a returned or discarded row is deleted too';
-COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, dead (given up), returned to the log, or discarded by an administrator';
+COMMENT ON COLUMN outbox.deferred.state IS 'scheduled, waiting for its next attempt, held back by a dead message of its key, dead (given up), returned to the log, or discarded by an administrator';
 COMMENT ON COLUMN outbox.deferred.returned_tx IS 'transaction that returned it: that row of the log counts, the original does not';
 COMMENT ON COLUMN outbox.deferred.attempts IS 'attempts of its own; 0 for a message that only waits behind another';
 COMMENT ON COLUMN outbox.deferred.next_attempt IS 'when it is tried next; of a scheduled message: when it is due';
@@ -179,7 +180,8 @@ CREATE TABLE outbox.destination (
 	maxlen integer,
 	paused boolean NOT NULL DEFAULT false,
 	format text CHECK (format = ANY (ARRAY['plain', 'cloudevents'])),
-	partitions integer CHECK (partitions BETWEEN 0 AND 4096)
+	partitions integer CHECK (partitions BETWEEN 0 AND 4096),
+	on_dead text CHECK (on_dead = ANY (ARRAY['pass', 'hold']))
 );
 COMMENT ON TABLE outbox.destination IS 'settings of destinations that have any; dest '''' stands for all of them';
 COMMENT ON COLUMN outbox.destination.dest IS 'destination';
@@ -188,6 +190,7 @@ COMMENT ON COLUMN outbox.destination.maxlen IS 'approximate length to which the 
 COMMENT ON COLUMN outbox.destination.paused IS 'whether outbox_pause() holds its messages';
 COMMENT ON COLUMN outbox.destination.format IS 'form of its entries: plain or cloudevents; NULL: plain';
 COMMENT ON COLUMN outbox.destination.partitions IS 'how many streams its messages are spread over; NULL: one, with the name of the stream; 0: the same, and it had partitions before';
+COMMENT ON COLUMN outbox.destination.on_dead IS 'pass: later messages overtake a dead one; hold: a dead message holds back the later ones of its key, or those without a key if it has none; NULL: pass';
 
 CREATE SEQUENCE outbox.message_id_seq CACHE 1;
 COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
@@ -524,7 +527,7 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox.check_dest(text) IS 'refuses what cannot be the name of a destination';
 
 CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL, format text DEFAULT NULL,
-	partitions integer DEFAULT NULL)
+	partitions integer DEFAULT NULL, on_dead text DEFAULT NULL)
 RETURNS void
 AS $$
 BEGIN
@@ -544,14 +547,18 @@ BEGIN
 		RAISE EXCEPTION 'partitions must be between 1 and 4096' USING ERRCODE = 'invalid_parameter_value',
 			HINT = 'Use NULL for a destination that has none.';
 	END IF;
-	INSERT INTO outbox.destination AS d (dest, stream, maxlen, format, partitions) VALUES (dest, stream, maxlen, format, partitions)
+	IF on_dead <> ALL ('{pass,hold}') THEN
+		RAISE EXCEPTION 'invalid on_dead: "%"', on_dead USING ERRCODE = 'invalid_parameter_value',
+			HINT = 'Use "pass" or "hold".';
+	END IF;
+	INSERT INTO outbox.destination AS d (dest, stream, maxlen, format, partitions, on_dead) VALUES (dest, stream, maxlen, format, partitions, on_dead)
 		ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE
 		SET stream = excluded.stream, maxlen = excluded.maxlen, format = excluded.format,
-			partitions = coalesce(excluded.partitions, d.partitions * 0);
+			partitions = coalesce(excluded.partitions, d.partitions * 0), on_dead = excluded.on_dead;
 END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer, text, integer) IS 'sets the stream and the length of a destination, the form of its entries, and how many streams they are spread over; NULL means its name, outbox.stream_maxlen, plain, and one';
+COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer, text, integer, text) IS 'sets the stream and the length of a destination, the form of its entries, how many streams they are spread over, and whether a dead message holds back others; NULL means its name, outbox.stream_maxlen, plain, one, and pass';
 
 CREATE FUNCTION outbox.set_paused(dest text, paused boolean)
 RETURNS void
@@ -806,7 +813,7 @@ COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet 
 COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
 COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';
-COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination is paused, or refused them or one before them';
+COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination is paused, refused them or one before them, or holds them behind a dead one';
 COMMENT ON COLUMN outbox.status.scheduled IS 'messages that wait for their time';
 COMMENT ON COLUMN outbox.status.dead IS 'messages given up after outbox.max_attempts; see outbox.dead_letters';
 COMMENT ON COLUMN outbox.status.windows IS 'windows that are opened and not yet published';
@@ -830,7 +837,7 @@ COMMENT ON COLUMN outbox.pending.enqueued_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.pending.cause IS 'incoming message that caused it';
 COMMENT ON COLUMN outbox.pending.headers IS 'headers';
 COMMENT ON COLUMN outbox.pending.body_size IS 'bytes of the body';
-COMMENT ON COLUMN outbox.pending.state IS 'new, scheduled, or deferred';
+COMMENT ON COLUMN outbox.pending.state IS 'new, scheduled, deferred, or held back by a dead message of its key';
 COMMENT ON COLUMN outbox.pending.attempts IS 'attempts of a deferred message';
 COMMENT ON COLUMN outbox.pending.next_attempt IS 'when a deferred message is due';
 COMMENT ON COLUMN outbox.pending.last_error IS 'what Redis answered to its last attempt';
@@ -859,18 +866,20 @@ COMMENT ON COLUMN outbox.dead_letters.key IS 'key whose messages stay in order; 
 CREATE VIEW outbox.destinations AS
 	SELECT dest, coalesce(d.stream, dest) AS stream, d.maxlen, coalesce(d.format, 'plain') AS format, coalesce(d.paused, false) AS paused,
 		coalesce(k.waiting, 0) AS deferred, coalesce(k.scheduled, 0) AS scheduled, coalesce(k.dead, 0) AS dead,
-		k.oldest_deferred, k.next_attempt, k.last_error, nullif(d.partitions, 0) AS partitions
+		k.oldest_deferred, k.next_attempt, k.last_error, nullif(d.partitions, 0) AS partitions,
+		coalesce(d.on_dead, 'pass') AS on_dead, coalesce(k.held, 0) AS held
 	FROM (SELECT * FROM outbox.destination WHERE dest <> '') d
 		FULL JOIN (
 			SELECT f.dest,
 				count(*) FILTER (WHERE state = 'waiting') AS waiting,
 				count(*) FILTER (WHERE state = 'scheduled') AS scheduled,
 				count(*) FILTER (WHERE state = 'dead') AS dead,
+				count(*) FILTER (WHERE state = 'held') AS held,
 				clock_timestamp() - min(enqueued_at) FILTER (WHERE state = 'waiting') AS oldest_deferred,
 				min(next_attempt) FILTER (WHERE state = 'waiting') AS next_attempt,
 				(array_agg(last_error ORDER BY last_attempt DESC) FILTER (WHERE last_error IS NOT NULL))[1] AS last_error
 			FROM outbox.deferred f
-			WHERE state = ANY (ARRAY['waiting', 'scheduled', 'dead'])
+			WHERE state = ANY (ARRAY['waiting', 'scheduled', 'dead', 'held'])
 				OR (state = 'returned' AND last_error IS NOT NULL AND next_attempt > clock_timestamp() - interval '5 s')
 			GROUP BY f.dest) k USING (dest);
 COMMENT ON VIEW outbox.destinations IS 'destinations that have settings, or messages that are deferred, scheduled or dead';
@@ -886,6 +895,8 @@ COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of the oldest of t
 COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of them is tried again';
 COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last to one of these messages, or to one that was tried again in the last seconds';
 COMMENT ON COLUMN outbox.destinations.partitions IS 'how many streams its messages are spread over; NULL: one, of that name';
+COMMENT ON COLUMN outbox.destinations.on_dead IS 'pass: later messages overtake a dead one; hold: a dead message holds back the later ones of its key';
+COMMENT ON COLUMN outbox.destinations.held IS 'messages that a dead one holds back until it is retried or discarded';
 
 CREATE VIEW outbox.records AS SELECT * FROM outbox.read_records();
 COMMENT ON VIEW outbox.records IS 'messages remembered as processed; those that were compacted are remembered too, but not shown';
@@ -955,10 +966,10 @@ DECLARE
 				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key'
-		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''dead'') AND body IS NOT NULL'
+		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''held'', ''dead'') AND body IS NOT NULL'
 		|| (
 			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at, l.partition_key '
-				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'')', segment), '' ORDER BY segment)
+				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'', ''held'')', segment), '' ORDER BY segment)
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';
 BEGIN

@@ -56,3 +56,11 @@ SELECT dest, stream, partitions FROM outbox.destinations WHERE dest = 'keyed';
 SELECT outbox_set_destination('keyed');
 SELECT dest, stream, partitions FROM outbox.destinations WHERE dest = 'keyed';
 DELETE FROM outbox.destination WHERE dest = 'keyed';
+
+-- What becomes of messages behind a dead one.
+SELECT outbox_set_destination('keyed', on_dead => 'stop');
+SELECT outbox_set_destination('keyed', on_dead => 'hold');
+SELECT dest, on_dead, held FROM outbox.destinations WHERE dest = 'keyed';
+SELECT outbox_set_destination('keyed');
+SELECT dest, on_dead, held FROM outbox.destinations WHERE dest = 'keyed';
+DELETE FROM outbox.destination WHERE dest = 'keyed';

@@ -2,9 +2,9 @@
  * deferral.c
  *		Defers messages that cannot be sent now, and those that must wait behind them.
  *
- * There are three reasons: the message is scheduled for later; its destination
+ * There are four reasons: the message is scheduled for later; its destination
  * refused it; its destination is paused or has an earlier message waiting here,
- * and order must be kept. Other destinations are not affected. batch.c asks
+ * and order must be kept; a dead message holds it back (held.c). Other destinations are not affected. batch.c asks
  * here for each message. What is deferred is committed to outbox.deferred
  * before any batch is sent whose fence passes it, so after a crash at any point
  * it is either ahead of the fence in the log or here.
@@ -36,6 +36,7 @@
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/defer/held.h"
 #include "bgworker/defer/retry_pace.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/transaction.h"
@@ -81,6 +82,7 @@ void
 deferral_load(void)
 {
 	blocked_reset();
+	held_load();
 	load_waiting();
 	destination_each_paused(block_paused);
 	tally_load();
@@ -132,7 +134,7 @@ deferral_try_defer(const Message *message, int segment)
 	const char *refusal = destination_refusal(message->dest);
 	TimestampTz now;
 
-	if (message->deliver_at == 0 && !must_wait(message) && refusal == NULL)
+	if (message->deliver_at == 0 && !must_wait(message) && refusal == NULL && !held_is_behind_dead(message))
 		return false;
 
 	now = GetCurrentTimestamp();
@@ -141,6 +143,11 @@ deferral_try_defer(const Message *message, int segment)
 		write_row(message, segment, DEFERRED_SCHEDULED, 0, message->deliver_at, NULL);
 		KILL_POINT("scheduled_written");
 		tally_add_scheduled(message->deliver_at);
+	}
+	else if (held_is_behind_dead(message))
+	{
+		write_row(message, segment, DEFERRED_HELD, 0, now, NULL);
+		held_note(message);
 	}
 	else if (must_wait(message))
 	{
@@ -384,7 +391,11 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 		destination_key(message->dest, dest);
 		blocked = blocked_open(dest);
 		if (is_dead)
+		{
 			give_up(message, segment, attempts, error);
+			blocked->waiting -= held_note_dead(message);
+			deferral_read_head(blocked);
+		}
 		else
 		{
 			write_row(message, segment, DEFERRED_WAITING, attempts, due, error);

@@ -28,6 +28,7 @@ static int	nunsettled;			/* whose partitions Redis is to be told of */
 static int	nrefused;			/* those that it refused to be told of */
 
 static void load_row(HeapTuple row, TupleDesc columns, HTAB *before);
+static bool holds_dead(const char *on_dead);
 static void load_partitions(Destination *destination, int wanted, HTAB *before);
 static void keep_stream(Destination *destination, const Destination *was);
 static void load_names(Destination *destination);
@@ -47,7 +48,7 @@ destination_load(void)
 	nrefused = 0;
 
 	SPI_connect();
-	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions FROM outbox.destination", true, 0) != SPI_OK_SELECT)
+	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.destination");
 	for (uint64 i = 0; i < SPI_processed; i++)
 		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, before);
@@ -227,6 +228,7 @@ load_row(HeapTuple row, TupleDesc columns, HTAB *before)
 	}
 	destination = hash_search(destinations, dest, HASH_ENTER, NULL);
 	destination->paused = paused;
+	destination->holds = holds_dead(SPI_getvalue(row, columns, 7));
 	destination->maxlen = DatumGetInt32(SPI_getbinval(row, columns, 3, &isnull));
 	if (isnull)
 		destination->maxlen = -1;
@@ -239,6 +241,13 @@ load_row(HeapTuple row, TupleDesc columns, HTAB *before)
 
 	partitions = DatumGetInt32(SPI_getbinval(row, columns, 6, &isnull));
 	load_partitions(destination, isnull ? -1 : partitions, before);
+}
+
+/* Check whether that is the name of the setting by which a dead message holds back others; NULL is the other one. */
+static bool
+holds_dead(const char *on_dead)
+{
+	return on_dead && strcmp(on_dead, "hold") == 0;
 }
 
 /* Notes how many partitions a destination is to have. If it ever had some, it keeps those that it has for now. */

@@ -26,6 +26,8 @@ typedef struct Destination
 								 * far as we know */
 	char	   *sent_dest;		/* its name as UTF-8 */
 	char	   *sent_stream;	/* and the key of its stream */
+	bool		holds;			/* a dead message holds back later ones of its
+								 * key */
 	bool		paused;
 } Destination;
 

@@ -111,7 +111,7 @@ due_messages_return(void)
 	transaction_commit();
 	if (returned > 0)
 		KILL_POINT("return_committed");
-	tally_settle(blocked_waiting());
+	tally_settle(tally_waiting());
 	tally_report(NULL);
 	return returned > 0;
 }

@@ -13,6 +13,7 @@
 
 #include "bgworker/defer/blocked.h"
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/defer/held.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/report.h"
 #include "src/problem.h"
@@ -23,6 +24,8 @@ static int64 scheduled;			/* how many are scheduled */
 static int64 dead;
 static int64 settled;			/* how many wait that are in no unpublished
 								 * window */
+
+static TimestampTz oldest_waiting(void);
 
 /*
  * Counts scheduled and dead messages, and notes when the first one is due.
@@ -46,7 +49,7 @@ tally_load(void)
 	scheduled_due = isnull ? 0 : DatumGetTimestampTz(due);
 	dead = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull));
 	SPI_finish();
-	settled = blocked_waiting();
+	settled = tally_waiting();
 }
 
 /* Counts a message that was scheduled. */
@@ -83,6 +86,13 @@ tally_add_dead(void)
 	dead++;
 }
 
+/* Returns how many messages wait: for their destination, or held behind a dead one. */
+int64
+tally_waiting(void)
+{
+	return blocked_waiting() + held_count();
+}
+
 /*
  * Notes how many of the messages that wait are in windows that count as
  * published, because another one is about to.
@@ -96,14 +106,24 @@ tally_settle(int64 waiting)
 	tally_report(NULL);
 }
 
+/* Returns when the oldest of them was enqueued; 0 if there is none. */
+static TimestampTz
+oldest_waiting(void)
+{
+	TimestampTz blocked = blocked_oldest();
+	TimestampTz held = held_oldest();
+
+	return blocked == 0 || (held != 0 && held < blocked) ? held : blocked;
+}
+
 /* Reports how many messages are deferred, and the newest reason if `error` is not NULL. */
 void
 tally_report(const char *error)
 {
 	DeferredCounts counts = {
-		.waiting = blocked_waiting(),
+		.waiting = tally_waiting(),
 		.settled = settled,
-		.oldest = blocked_oldest(),
+		.oldest = oldest_waiting(),
 		.scheduled = scheduled,
 		.dead = dead
 	};

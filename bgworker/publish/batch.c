@@ -21,8 +21,9 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/defer/blocked.h"
 #include "bgworker/defer/deferral.h"
+#include "bgworker/defer/destination_settings.h"
+#include "bgworker/defer/tally.h"
 #include "bgworker/publish/batch.h"
 #include "bgworker/publish/row_reader.h"
 #include "bgworker/transaction.h"
@@ -146,7 +147,7 @@ make_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, i
 			batch->rows[batch->n++] = *row;
 		if (run_window_ends(run, *row))
 		{
-			batch->settled = blocked_waiting();
+			batch->settled = tally_waiting();
 			has_ended = destination_have_new_partitions();
 		}
 	}

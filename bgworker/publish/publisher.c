@@ -21,7 +21,7 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/defer/blocked.h"
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/publish/backlog.h"
 #include "bgworker/publish/batch.h"
@@ -171,7 +171,7 @@ end_delivery(Delivery *delivery)
 	KILL_POINT("window_sent");
 	if (!redis_session_take_fence_along(sent, &run_window(run, sent)->uuid))
 		return PUBLISH_FAILED;
-	advance(delivery, delivery->next, blocked_waiting());
+	advance(delivery, delivery->next, tally_waiting());
 	position_end_run(position);
 	return all ? PUBLISHED_ALL : PUBLISHED_PART;
 }

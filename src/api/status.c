@@ -293,7 +293,7 @@ show_deferred(const Deferred *row, void *arg)
 {
 	PendingRows *rows = arg;
 
-	if (row->state == DEFERRED_WAITING || row->state == DEFERRED_SCHEDULED)
+	if (row->state == DEFERRED_WAITING || row->state == DEFERRED_SCHEDULED || row->state == DEFERRED_HELD)
 	{
 		put_message(rows->result, &row->message, row);
 		rows->count++;

@@ -80,7 +80,7 @@ typedef struct RecordSearch
 	bool		is_dead;
 } RecordSearch;
 
-static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded"};
+static const char *const state_names[] = {"scheduled", "waiting", "dead", "returned", "discarded", "held"};
 
 static void scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
 static bool find_waiting(const Deferred *row, void *arg);
@@ -137,6 +137,7 @@ find_waiting(const Deferred *row, void *arg)
 			break;
 		case DEFERRED_SCHEDULED:
 		case DEFERRED_WAITING:
+		case DEFERRED_HELD:
 			search->waits = true;
 			break;
 		case DEFERRED_RETURNED:

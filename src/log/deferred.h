@@ -13,7 +13,9 @@ typedef enum DeferredState
 	DEFERRED_WAITING,			/* for the next attempt, or behind another one */
 	DEFERRED_DEAD,				/* given up */
 	DEFERRED_RETURNED,			/* a tombstone: another row of the log counts */
-	DEFERRED_DISCARDED			/* a tombstone: nothing counts */
+	DEFERRED_DISCARDED,			/* a tombstone: nothing counts */
+	DEFERRED_HELD				/* until a dead one of its key is retried or
+								 * discarded */
 } DeferredState;
 
 /* A row of outbox.deferred. */

@@ -1,0 +1,203 @@
+/*
+ * held.c
+ *		Messages that a dead one holds back.
+ *
+ * Called by deferral.c and tally.c. Where a destination is set to hold, a dead message
+ * holds back the later ones of its key, or those without a key if it has none, until
+ * it is retried or discarded. Messages of other keys are sent.
+ *
+ *	 waiting, or read from the log --(an earlier one of the key is dead)--> held
+ *	 held --(none is dead any more, or the setting has changed)--> waiting
+ *
+ * What is in outbox.deferred counts. In memory there is, for each such key, the
+ * first message that is dead. Both are brought into line whenever others may have
+ * changed the table: so a message that was held while an administrator retried the
+ * dead one is let go by the same reading that lets go the others. The retried one
+ * has a lower id, and so comes first.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/defer/destination_settings.h"
+#include "bgworker/defer/held.h"
+#include "bgworker/transaction.h"
+#include "src/log/deferred.h"
+#include "src/record/record_key.h"
+
+/* A key of a destination, and its first message that is dead. */
+typedef struct DeadKey
+{
+	pg_uuid_t	hash;			/* of both, hash key */
+	int64		id;
+} DeadKey;
+
+/* The first dead message of each key, where the destination is set to hold. */
+#define FIRST_DEAD \
+	"SELECT f.dest, f.partition_key, min(f.id) AS id FROM outbox.deferred f JOIN outbox.destination d ON d.dest = f.dest " \
+	"WHERE f.state = 'dead' AND d.on_dead = 'hold' GROUP BY f.dest, f.partition_key"
+
+/* Conditions on a message w: it is of the same key as h, and later. */
+#define IS_BEHIND(h) \
+	"w.dest = " h ".dest AND w.partition_key IS NOT DISTINCT FROM " h ".partition_key AND w.id > " h ".id"
+
+static Statement hold_behind = {
+	"UPDATE outbox.deferred w SET state = 'held' FROM (SELECT $1, $2, $3) h (dest, partition_key, id) "
+	"WHERE w.state = 'waiting' AND " IS_BEHIND("h"),
+	3, {TEXTOID, TEXTOID, INT8OID}
+};
+
+static MemoryContext context;
+static HTAB *dead_keys;
+static int64 held;				/* how many messages */
+static TimestampTz oldest;		/* when the oldest of them was enqueued, about;
+								 * 0 = there is none */
+
+static void run(const char *sql, int expected);
+static void load_dead_keys(void);
+static void note_dead(const char *dest, const char *key, int64 id);
+static void make_hash(const char *dest, const char *key, pg_uuid_t *hash);
+
+/* Reads which messages are dead, holds what is behind them, and lets go what is not. Needs an open transaction. */
+void
+held_load(void)
+{
+	bool		isnull;
+	Datum		at;
+
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "outbox keys with dead messages", ALLOCSET_SMALL_SIZES);
+	MemoryContextReset(context);
+	dead_keys = hash_create("outbox keys with dead messages", 16,
+							&(HASHCTL) {.keysize = sizeof(pg_uuid_t), .entrysize = sizeof(DeadKey), .hcxt = context},
+							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	SPI_connect();
+	run("UPDATE outbox.deferred w SET state = 'held' FROM (" FIRST_DEAD ") h WHERE w.state = 'waiting' AND " IS_BEHIND("h"),
+		SPI_OK_UPDATE);
+	run("UPDATE outbox.deferred w SET state = 'waiting', next_attempt = clock_timestamp() "
+		"WHERE w.state = 'held' AND NOT EXISTS (SELECT FROM (" FIRST_DEAD ") h WHERE " IS_BEHIND("h") ")", SPI_OK_UPDATE);
+	load_dead_keys();
+	run("SELECT count(*), min(enqueued_at) FROM outbox.deferred WHERE state = 'held'", SPI_OK_SELECT);
+	held = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	at = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
+	oldest = isnull ? 0 : DatumGetTimestampTz(at);
+	SPI_finish();
+}
+
+/* Check whether a message must wait behind a dead one. Needs an open transaction. */
+bool
+held_is_behind_dead(const Message *message)
+{
+	const Destination *destination;
+	const DeadKey *dead;
+	pg_uuid_t	hash;
+
+	if (hash_get_num_entries(dead_keys) == 0)
+		return false;
+	destination = destination_find(message->dest);
+	if (destination == NULL || !destination->holds)
+		return false;
+	make_hash(destination->dest, message->partition_key ? text_to_cstring(message->partition_key) : NULL, &hash);
+	dead = hash_search(dead_keys, &hash, HASH_FIND, NULL);
+	return dead && dead->id < message->id;
+}
+
+/* Notes that a message was written as held. */
+void
+held_note(const Message *message)
+{
+	held++;
+	if (oldest == 0 || message->at < oldest)
+		oldest = message->at;
+}
+
+/*
+ * Notes that a message has been written as dead. Returns how many messages that
+ * waited for their destination are held from now on. Needs an open transaction.
+ */
+int64
+held_note_dead(const Message *message)
+{
+	const Destination *destination = destination_find(message->dest);
+	char	   *key = message->partition_key ? text_to_cstring(message->partition_key) : NULL;
+	int64		behind;
+
+	if (destination == NULL || !destination->holds)
+		return 0;
+	note_dead(destination->dest, key, message->id);
+
+	/* A statement sees only what has been appended before. */
+	deferred_end_append();
+	SPI_connect();
+	behind = transaction_run(&hold_behind, (Datum[]) {
+		PointerGetDatum(message->dest), PointerGetDatum(message->partition_key), Int64GetDatum(message->id)
+	}, key ? NULL : " n ");
+	SPI_finish();
+	held += behind;
+	return behind;
+}
+
+/* Returns how many messages are held. */
+int64
+held_count(void)
+{
+	return held;
+}
+
+/* Returns when the oldest of them was enqueued, or an earlier one that was let go; 0 if there is none. */
+TimestampTz
+held_oldest(void)
+{
+	return held > 0 ? oldest : 0;
+}
+
+/* Runs a statement without parameters. Needs SPI_connect(). */
+static void
+run(const char *sql, int expected)
+{
+	if (SPI_execute(sql, false, 0) != expected)
+		elog(ERROR, "could not read outbox.deferred");
+}
+
+/* Reads the first dead message of each key. Needs SPI_connect(). */
+static void
+load_dead_keys(void)
+{
+	SPITupleTable *rows;
+
+	run(FIRST_DEAD, SPI_OK_SELECT);
+	rows = SPI_tuptable;
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+		Datum		id = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull);
+
+		note_dead(SPI_getvalue(rows->vals[i], rows->tupdesc, 1), SPI_getvalue(rows->vals[i], rows->tupdesc, 2),
+				  DatumGetInt64(id));
+	}
+}
+
+/* Notes a dead message of a key. */
+static void
+note_dead(const char *dest, const char *key, int64 id)
+{
+	pg_uuid_t	hash;
+	bool		found;
+	DeadKey    *dead;
+
+	make_hash(dest, key, &hash);
+	dead = hash_search(dead_keys, &hash, HASH_ENTER, &found);
+	if (!found || id < dead->id)
+		dead->id = id;
+}
+
+/* Makes one value of a destination and a key, which is never empty; NULL = none. */
+static void
+make_hash(const char *dest, const char *key, pg_uuid_t *hash)
+{
+	record_key_make(dest, key ? key : "", hash);
+}
