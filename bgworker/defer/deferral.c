@@ -286,7 +286,8 @@ load_waiting(void)
 	uint64		n;
 
 	SPI_connect();
-	if (SPI_execute("SELECT dest, count(*) FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest", true, 0) != SPI_OK_SELECT)
+	/* Not read-only: held_load() may have changed rows just now. */
+	if (SPI_execute("SELECT dest, count(*) FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest", false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 	rows = SPI_tuptable;
 	n = SPI_processed;
