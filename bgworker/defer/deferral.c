@@ -4,10 +4,11 @@
  *
  * There are four reasons: the message is scheduled for later; its destination
  * refused it; its destination is paused or has an earlier message waiting here,
- * and order must be kept; a dead message holds it back (held.c). Other destinations are not affected. batch.c asks
- * here for each message. What is deferred is committed to outbox.deferred
- * before any batch is sent whose fence passes it, so after a crash at any point
- * it is either ahead of the fence in the log or here.
+ * and order must be kept; a dead message holds it back (held.c). Other
+ * destinations are not affected. batch.c asks here for each message. What is
+ * deferred is committed to outbox.deferred before any batch is sent whose fence
+ * passes it, so after a crash at any point it is either ahead of the fence in
+ * the log or here.
  *
  *	 scheduled --(its time)--> returned
  *	 waiting --(due: first one as a probe, then the rest)--> returned
@@ -70,6 +71,7 @@ static Statement find_head = {
 static void block_paused(const char *dest);
 static void load_waiting(void);
 static void add_waiting(Blocked *blocked, const Message *message, TimestampTz due);
+static void wait_behind(const Message *message, int segment, TimestampTz now);
 static bool must_wait(const Message *message);
 static void write_row(const Message *message, int segment, DeferredState state, int attempts,
 					  TimestampTz next_attempt, const char *error);
@@ -150,15 +152,7 @@ deferral_try_defer(const Message *message, int segment)
 		held_note(message);
 	}
 	else if (must_wait(message))
-	{
-		Blocked    *blocked = blocked_find(message->dest);
-
-		write_row(message, segment, DEFERRED_WAITING, 0, now, NULL);
-		KILL_POINT("deferred_written");
-		blocked_take(blocked);
-		add_waiting(blocked, message, now);
-		blocked_file(blocked);
-	}
+		wait_behind(message, segment, now);
 	else if (refusal)
 	{
 		deferral_defer_refused(message, segment, refusal);
@@ -168,6 +162,19 @@ deferral_try_defer(const Message *message, int segment)
 		return false;
 	tally_report(NULL);
 	return true;
+}
+
+/* Defers a message that must wait behind others of its destination. */
+static void
+wait_behind(const Message *message, int segment, TimestampTz now)
+{
+	Blocked    *blocked = blocked_find(message->dest);
+
+	write_row(message, segment, DEFERRED_WAITING, 0, now, NULL);
+	KILL_POINT("deferred_written");
+	blocked_take(blocked);
+	add_waiting(blocked, message, now);
+	blocked_file(blocked);
 }
 
 /*
