@@ -54,8 +54,8 @@ static Statement hold_behind = {
 static MemoryContext context;
 static HTAB *dead_keys;
 static int64 held;				/* how many messages */
-static TimestampTz oldest;		/* when the oldest of them was enqueued, about;
-								 * 0 = there is none */
+static TimestampTz oldest;		/* when the oldest of them was enqueued,
+								 * about; 0 = there is none */
 
 static void run(const char *sql, int expected);
 static void load_dead_keys(void);
