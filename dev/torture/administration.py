@@ -134,9 +134,11 @@ class Administration:
         # It waits for its lock behind others: not for long.
         name = self.table(table, segment)
         if how == "CLUSTER":
-            (index,) = self.query("SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass AND indisvalid"
-                                  " AND indpred IS NULL AND indexprs IS NULL ORDER BY 1 LIMIT 1", name)[0]  # fmt: skip
-            self.run(f"CLUSTER {name} USING {index.split('.')[-1]}")
+            found = self.query("SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass AND indisvalid"
+                               " AND indpred IS NULL AND indexprs IS NULL ORDER BY 1 LIMIT 1", name)  # fmt: skip
+            if not found:
+                raise Skipped("it has no index to be clustered by")
+            self.run(f"CLUSTER {name} USING {found[0][0].split('.')[-1]}")
         else:
             self.run(f"{how} {name}")
 
