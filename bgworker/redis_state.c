@@ -21,6 +21,25 @@
 #define FIRST_RETRY_MS		20
 #define LAST_RETRY_MS		400 /* Redis is found again within a second */
 
+#define CORRECT_LOGIN	"Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url."
+#define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
+
+/* What to do about an error of Redis that has these words in it; the first that fits holds. */
+static const struct
+{
+	const char *words;
+	const char *advice;
+}			remedies[] = {
+	{"WRONGPASS", CORRECT_LOGIN},
+	{"NOAUTH", CORRECT_LOGIN},
+	{"expects TLS", "If it does, let outbox.redis_url begin with \"rediss\"."},
+	{"with TLS", CORRECT_TLS},
+	{"certificate", CORRECT_TLS},
+	{"OOM command", "Trim streams, or raise maxmemory of Redis."},
+	{"READONLY ", "Let outbox.redis_url name the master."},
+	{"MISCONF ", "Repair the disk that Redis writes to."},
+};
+
 static bool is_down;			/* it cannot be used, and the log says so */
 static bool lease_is_foreign;	/* another server holds it, and the log says
 								 * so */
@@ -135,12 +154,11 @@ redis_state_ms_until_due(void)
 static const char *
 advice(void)
 {
-	if (strstr(redis_session_error(), "WRONGPASS") || strstr(redis_session_error(), "NOAUTH"))
-		return "Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url.";
-	if (strstr(redis_session_error(), "expects TLS"))
-		return "If it does, let outbox.redis_url begin with \"rediss\".";
-	if (strstr(redis_session_error(), "with TLS") || strstr(redis_session_error(), "certificate"))
-		return "Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name.";
+	for (int i = 0; i < lengthof(remedies); i++)
+	{
+		if (strstr(redis_session_error(), remedies[i].words))
+			return remedies[i].advice;
+	}
 	return "Repair Redis, or correct outbox.redis_url.";
 }
 

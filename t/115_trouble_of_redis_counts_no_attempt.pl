@@ -35,7 +35,7 @@ sub enqueue
 # Enqueues before, in and after a state, which must be reported as $error.
 sub outlives
 {
-	my ($name, $error, $enter, $leave) = @_;
+	my ($name, $error, $enter, $leave, $advice) = @_;
 
 	enqueue("before $name");
 	ok($node->wait_until_sent, "$name: Redis works");
@@ -44,6 +44,7 @@ sub outlives
 	eventually { $node->status('redis_state') eq 'down' && $node->status('redis_error') =~ $error } '... status says what Redis says'
 	  or diag $node->status('redis_state, redis_error');
 	like($node->status('problem'), qr/^Redis cannot be used, so messages wait: .*$error/, '... and problem');
+	like($node->status('problem'), $advice, '... with what to do') if $advice;
 	is($node->status('pending'), 2, '... messages wait');
 	is($node->sql('SELECT count(*) FROM outbox.deferred'), 0, '... and are not to blame');
 	$leave->();
@@ -58,8 +59,8 @@ sub outlives
 # Sets something, and takes it back.
 sub outlives_setting
 {
-	my ($error, $setting, $bad, $good) = @_;
-	return outlives($setting, $error, sub { command('CONFIG', 'SET', $setting, $bad) }, sub { command('CONFIG', 'SET', $setting, $good) });
+	my ($error, $setting, $bad, $good, $advice) = @_;
+	return outlives($setting, $error, sub { command('CONFIG', 'SET', $setting, $bad) }, sub { command('CONFIG', 'SET', $setting, $good) }, $advice);
 }
 
 # After SCRIPT FLUSH a batch is sent once more.
@@ -73,11 +74,11 @@ is(join(', ', $redis->bodies('a')), join(', ', @sent), '... nothing is lost or d
 unlike($node->log_since($log), qr/Redis cannot be used/, '... and no word is lost about it');
 
 outlives_setting(qr/NOREPLICAS/, 'min-replicas-to-write', 1, 0);
-outlives_setting(qr/OOM/, 'maxmemory', 1, 0);
+outlives_setting(qr/OOM/, 'maxmemory', 1, 0, qr/\. Trim streams, or raise maxmemory/);
 
 outlives('read only', qr/READONLY/,
 	sub { command('REPLICAOF', '127.0.0.1', PostgreSQL::Test::Cluster::get_free_port()) },
-	sub { command('REPLICAOF', 'NO', 'ONE') });
+	sub { command('REPLICAOF', 'NO', 'ONE') }, qr/Let outbox\.redis_url name the master/);
 outlives('without its master', qr/MASTERDOWN|READONLY/,
 	sub { command('CONFIG', 'SET', 'replica-serve-stale-data', 'no'); command('REPLICAOF', '127.0.0.1', PostgreSQL::Test::Cluster::get_free_port()) },
 	sub { command('REPLICAOF', 'NO', 'ONE') });
@@ -105,7 +106,7 @@ outlives('without snapshots', qr/MISCONF/,
 		command('BGSAVE');
 		wait_until { command('INFO', 'persistence') =~ /rdb_last_bgsave_status:ok/ };
 		command('CONFIG', 'SET', 'save', '');
-	});
+	}, qr/Repair the disk that Redis writes to/);
 
 # Redis loads a large file, slowly.
 my $loading;
