@@ -76,6 +76,6 @@ enqueue('last');
 eventually { ($redis->sequence('d') =~ /last$/) } 'what was pending is sent again';
 is($redis->sequence('d'), join(' ', '1 2 3 pending 4 5 6 7 8 9 a b', (map { "c$_" } 1 .. 20), 'pending last'), '... before what is new, and nothing else');
 ok($node->wait_until_sent, 'all is sent');
-is($node->status('problem IS NULL'), 't', '... and nothing is wrong');
+eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
 done_testing();

@@ -12,7 +12,10 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, init => { allows_streaming => 1 });
+# Where other processes take the processor, Redis may not answer within the second of other
+# tests, and cleaning may come while the standby is waited for: then there is no lease at all.
+my $node = Outbox->create('main', redis => $redis, init => { allows_streaming => 1 },
+	conf => "outbox.command_timeout = '60s'\noutbox.cleanup_interval = -1");
 
 sub waits
 {
@@ -67,8 +70,10 @@ arrives('before window', 'without a standby it is sent');
 
 # A page of messages is in memory, and the standby is waited for.
 # The connection is closed before: otherwise a batch may be on its way to Redis already.
+$node->set('outbox.command_timeout' => '1s');
 $redis->pause;
 eventually { $node->status('redis_state') eq 'down' } 'Redis is away';
+$node->set('outbox.command_timeout' => '60s');
 $node->sql(q{SET synchronous_commit = local; BEGIN; SELECT outbox_enqueue('d', 'first');
 	SELECT outbox_enqueue('d', 'scheduled', deliver_at => clock_timestamp() + interval '1 hour');
 	SELECT outbox_enqueue('d', 'last'); COMMIT});
