@@ -41,20 +41,22 @@ sub arrive_once
 	return @delays;
 }
 
-schedule('in time', map { $_ / 10 } reverse 30 .. 45);
-eventually { $node->status('scheduled') > 0 } 'outbox.status counts what is scheduled';
-is($node->sql(q{SELECT DISTINCT state, dest, next_attempt > enqueued_at FROM outbox.pending WHERE state = 'scheduled'}), 'scheduled|in time|t', '... and outbox.pending shows it');
+schedule('tomorrow', 86400);
+eventually { $node->status('scheduled') == 1 } 'outbox.status counts what is scheduled';
+is($node->sql(q{SELECT DISTINCT state, dest, next_attempt > enqueued_at FROM outbox.pending WHERE state = 'scheduled'}), 'scheduled|tomorrow|t', '... and outbox.pending shows it');
 eventually { $node->status('problem IS NULL') eq 't' } '... which is no problem';
+schedule('in time', map { $_ / 10 } reverse 30 .. 45);
 my @delays = arrive_once('in time', 16);
 
-# Not all, for the machine may be busy with other things.
-cmp_ok($delays[8], '<=', 1000, '... most of them within a second') or diag "@delays";
+# Not all, and not at once, for the machine may be busy with other things; but not when it is
+# next cleaned, a minute later, either.
+cmp_ok($delays[8], '<=', 10_000, '... most of them soon') or diag "@delays";
 ok($node->wait_until_sent, 'nothing is pending then');
-is($node->status('scheduled'), 0, '... nor scheduled');
+is($node->status('scheduled'), 1, '... nor scheduled, but for the one of tomorrow');
 
 # It reaches Redis like any other.
-$node->sql(q{BEGIN; SELECT outbox_begin('m'); SELECT outbox_enqueue('whole', 'b', '{"h": 1}', 'id', now() + interval '4 s'); SELECT outbox_commit(); COMMIT});
-is($node->sql(q{SELECT outbox_wait('m', timeout => '100 ms')}), 'f', 'outbox_wait waits for it');
+is($node->sql(q{BEGIN; SELECT FROM outbox_begin('m'); SELECT FROM outbox_enqueue('whole', 'b', '{"h": 1}', 'id', now() + interval '4 s'); SELECT FROM outbox_commit(); COMMIT;
+	SELECT outbox_wait('m', timeout => '100 ms')}) =~ s/\n//gr, 'f', 'outbox_wait waits for it');
 is($node->sql(q{SELECT outbox_wait('m')}), 't', '... until it is there');
 my ($entry) = $redis->entries('whole');
 is_deeply([ @$entry{qw(id body cause headers)} ], [ 'id', 'b', 'm', { h => 1 } ], 'it comes as it was enqueued');
@@ -76,9 +78,9 @@ $session->quit;
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => 'infinity')}), qr{^22023: deliver_at must be finite}, 'infinity is refused');
 
 # Restarts: messages that become due after one, or during one.
-schedule('across', 8);
-schedule('missed', 4);
-eventually { $node->status('scheduled') == 2 } 'two are scheduled';
+schedule('across', 12);
+schedule('missed', 8);
+eventually { $node->status('scheduled') == 3 } 'two more are scheduled';
 my $due = $node->sql(q{SELECT extract(epoch FROM next_attempt) FROM outbox.pending WHERE dest = 'missed'});
 $node->stop('immediate');
 wait_until { time > $due };
@@ -91,15 +93,15 @@ arrive_once('across', 1);
 my $dispatcher = $node->dispatcher;
 $node->sql(<<'END');
 SELECT outbox_enqueue('order', body, deliver_at => clock_timestamp() + delay)
-FROM (VALUES ('first', interval '6.0 s'), ('second', '5.6 s'), ('third', '5.8 s'), ('much later', '1 day')) v (body, delay)
+FROM (VALUES ('first', interval '10.0 s'), ('second', '9.6 s'), ('third', '9.8 s'), ('much later', '1 day')) v (body, delay)
 END
-eventually { $node->status('scheduled') == 4 } 'four are scheduled';
+eventually { $node->status('scheduled') == 5 } 'four more are scheduled';
 kill 'STOP', $dispatcher;
 $node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM outbox.deferred WHERE dest = 'order' AND next_attempt < now()});
 $node->sql(q{SELECT outbox_enqueue('order', 'new')});
 kill 'CONT', $dispatcher;
 eventually { $redis->count('order') == 4 } 'they come';
 is($redis->sequence('order'), 'first second third new', '... in the order of the calls, before what is new');
-is($node->status('scheduled'), 1, '... and one has time');
+is($node->status('scheduled'), 2, '... and what has time waits');
 
 done_testing();
