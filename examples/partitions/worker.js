@@ -18,7 +18,7 @@ const { setTimeout: sleep } = require('node:timers/promises')
 const Redis = require('ioredis')
 const { Client } = require('pg')
 
-const BATCH = 50 // entries in one transaction
+const BATCH = 50 // entries in one transaction, at most
 const BLOCK = 1000 // ms to wait for entries
 const READ_AGAIN = 3600000 // ms to go back in a stream that has lost entries: less than the endpoint's retention
 
@@ -107,6 +107,7 @@ class Worker {
     this.layouts = new Layouts()
     this.reached = 0 // all partitions have reached this epoch
     this.positions = new Map()
+    this.size = 1 // entries in one transaction, so that it takes a third of a lease at most
     this.layoutKey = `outbox:partitions:${stream}`
     this.nextLease = 0
     this.stopping = false
@@ -218,7 +219,7 @@ class Worker {
     const batch = later < 0 ? entries : entries.slice(0, later)
     const epoch = later < 0 ? known : this.layouts.epochOf(position, entries[later].entry)
     try {
-      if (batch.length > 0) await this.work(position, batch)
+      if (batch.length > 0) await this.work(position, batch.slice(0, this.size))
       else if (epoch > position.epoch) await this.moving(position, async () => ({ epoch }))
     } catch (error) {
       if (!(error instanceof Lost)) throw error
@@ -238,21 +239,20 @@ class Worker {
     }
   }
 
-  // Handles entries and moves the position, in one transaction.
+  // Handles entries and moves the position, in one transaction. One statement says which are new.
   async process (position, batch) {
-    const until = performance.now() + this.leaseTime / 3
+    const begin = performance.now()
     await this.moving(position, async () => {
-      let last
-      for (last of batch) {
-        const { rows } = await this.database.query('SELECT outbox_begin($1, endpoint => $2) AS is_new', [last.id, this.group])
-        if (rows[0].is_new) {
-          await this.handle(last.fields)
-          await this.database.query('SELECT outbox_commit()')
-        }
-        if (performance.now() > until) break
+      const { rows } = await this.database.query(
+        'SELECT outbox_begin(id, endpoint => $1) AS is_new, outbox_commit() ' +
+        'FROM unnest($2::text[]) WITH ORDINALITY t (id, n) ORDER BY n', [this.group, batch.map(({ id }) => id)])
+      for (const [i, { fields }] of batch.entries()) {
+        if (rows[i].is_new) await this.handle(fields)
       }
-      return { entry: last.entry, message: last.id }
+      return { entry: batch.at(-1).entry, message: batch.at(-1).id }
     })
+    const took = (performance.now() - begin) / batch.length
+    this.size = Math.max(1, Math.min(BATCH, Math.floor(this.leaseTime / 3 / took)))
   }
 
   // What the application does; all of it in the transaction.

@@ -24,7 +24,7 @@ import uuid
 import psycopg
 import redis
 
-BATCH = 50  # entries in one transaction
+BATCH = 50  # entries in one transaction, at most
 BLOCK = 1000  # ms to wait for entries
 READ_AGAIN = 3_600_000  # ms to go back in a stream that has lost entries: less than the endpoint's retention
 POISON = (ValueError, KeyError, TypeError, psycopg.DataError, psycopg.IntegrityError)
@@ -126,6 +126,7 @@ class Worker:
         self.layouts = Layouts()
         self.reached = 0  # all partitions have reached this epoch
         self.positions = {}
+        self.size = 1  # entries in one transaction, so that it takes a third of a lease at most
         self.layout_key = f"outbox:partitions:{stream}"
         self.next_lease = 0
         self.stopping = False
@@ -236,7 +237,7 @@ class Worker:
                 break
             batch.append(entry)
         if batch:
-            self.work(position, batch)
+            self.work(position, batch[: self.size])
         elif epoch > position.epoch:
             with self.moving(position) as to:
                 to.epoch = epoch
@@ -254,17 +255,20 @@ class Worker:
                     self.work(position, [entry])
 
     def process(self, position, batch):
-        """Handle entries and move the position, in one transaction."""
-        until = time.monotonic() + self.lease_time / 3000
+        """Handle entries and move the position, in one transaction. One statement says which are new."""
+        begin = time.monotonic()
         with self.moving(position) as to:
-            for entry in batch:
-                (is_new,) = self.database.execute("SELECT outbox_begin(%s, endpoint => %s)", (message_id(entry), self.group)).fetchone()
+            ids = [message_id(entry) for entry in batch]
+            answers = self.database.execute(
+                "SELECT outbox_begin(id, endpoint => %s), outbox_commit() FROM unnest(%s::text[]) WITH ORDINALITY t (id, n) ORDER BY n",
+                (self.group, ids),
+            ).fetchall()
+            for entry, (is_new, _) in zip(batch, answers):
                 if is_new:
                     self.handle(entry[1])
-                    self.database.execute("SELECT outbox_commit()")
-                if time.monotonic() > until:
-                    break
-            to.entry, to.message = entry[0], message_id(entry)
+            to.entry, to.message = batch[-1][0], ids[-1]
+        took = (time.monotonic() - begin) / len(batch)
+        self.size = max(1, min(BATCH, int(self.lease_time / 3000 / took)))
 
     def handle(self, fields):
         """What the application does; all of it in the transaction."""
