@@ -41,9 +41,13 @@ typedef struct DeadKey
 	"SELECT f.dest, f.partition_key, min(f.id) AS id FROM outbox.deferred f JOIN outbox.destination d ON d.dest = f.dest " \
 	"WHERE f.state = 'dead' AND d.on_dead = 'hold' GROUP BY f.dest, f.partition_key"
 
-/* Conditions on a message w: it is of the same key as h, and later. */
+/*
+ * Conditions on a message w: it is of the same key as h, and later. A key is never
+ * empty. The keys are compared by =, so that they can be hashed: there may be
+ * thousands of both.
+ */
 #define IS_BEHIND(h) \
-	"w.dest = " h ".dest AND w.partition_key IS NOT DISTINCT FROM " h ".partition_key AND w.id > " h ".id"
+	"w.dest = " h ".dest AND coalesce(w.partition_key, '') = coalesce(" h ".partition_key, '') AND w.id > " h ".id"
 
 static Statement hold_behind = {
 	"UPDATE outbox.deferred w SET state = 'held' FROM (SELECT $1, $2, $3) h (dest, partition_key, id) "
