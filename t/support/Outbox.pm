@@ -117,8 +117,9 @@ sub create
 
 	$self->init(extra => [ '--encoding=UTF8', '--no-locale' ], %{ $option{init} // {} });
 	$self->append_conf('postgresql.conf', $settings);
-	$self->append_conf('postgresql.conf', "outbox.redis_url = '" . $option{redis}->url . "'")
-	  if $option{redis};
+	# The default is the server that the user of this machine may have.
+	my $url = $option{redis} ? $option{redis}->url : 'unix:///nonexistent/redis.sock';
+	$self->append_conf('postgresql.conf', "outbox.redis_url = '$url'");
 	$self->append_conf('postgresql.conf', $option{conf} // '');
 	return $self unless $option{started} // 1;
 
