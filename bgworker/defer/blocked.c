@@ -5,8 +5,9 @@
  * Used by deferral.c and due_messages.c, and asked by tally.c; kept in the memory
  * of the dispatcher. There may be thousands, and they are looked up for each
  * message, window and wait, so nothing here walks over all of them: lists and
- * heaps hold them by what they wait for. An entry is taken out of these before it is changed and filed
- * again afterwards; an entry for which no message waits is then removed.
+ * heaps hold them by what they wait for. An entry is taken out of these before
+ * it is changed and filed again afterwards; an entry for which no message waits
+ * is then removed.
  */
 #include "postgres.h"
 

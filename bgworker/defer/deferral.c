@@ -134,9 +134,10 @@ bool
 deferral_try_defer(const Message *message, int segment)
 {
 	const char *refusal = destination_refusal(message->dest);
+	bool		is_held = held_is_behind_dead(message);
 	TimestampTz now;
 
-	if (message->deliver_at == 0 && !must_wait(message) && refusal == NULL && !held_is_behind_dead(message))
+	if (message->deliver_at == 0 && !must_wait(message) && refusal == NULL && !is_held)
 		return false;
 
 	now = GetCurrentTimestamp();
@@ -146,7 +147,7 @@ deferral_try_defer(const Message *message, int segment)
 		KILL_POINT("scheduled_written");
 		tally_add_scheduled(message->deliver_at);
 	}
-	else if (held_is_behind_dead(message))
+	else if (is_held)
 	{
 		write_row(message, segment, DEFERRED_HELD, 0, now, NULL);
 		held_note(message);

@@ -32,7 +32,6 @@ static bool holds_dead(const char *on_dead);
 static void load_partitions(Destination *destination, int wanted, HTAB *before);
 static void keep_stream(Destination *destination, const Destination *was);
 static void load_names(Destination *destination);
-static bool has_same_stream(const Destination *was, const Destination *destination);
 
 /* Reads the table. Needs an open transaction. */
 void
@@ -266,7 +265,7 @@ load_partitions(Destination *destination, int wanted, HTAB *before)
 		keep_stream(destination, was);
 	}
 	destination->is_settled = wanted == -1 ||
-		(was && was->is_settled && was->wanted == wanted && has_same_stream(was, destination));
+		(was && was->is_settled && was->wanted == wanted && strcmp(was->sent_stream, destination->sent_stream) == 0);
 	if (!destination->is_settled)
 		nunsettled++;
 }
@@ -290,14 +289,4 @@ load_names(Destination *destination)
 
 	destination->sent_dest = MemoryContextStrdup(context, pg_server_to_any(destination->dest, strlen(destination->dest), PG_UTF8));
 	destination->sent_stream = MemoryContextStrdup(context, pg_server_to_any(stream, strlen(stream), PG_UTF8));
-}
-
-/* Check whether a destination is to have the same stream as before. */
-static bool
-has_same_stream(const Destination *was, const Destination *destination)
-{
-	if (was->wanted_stream == NULL || destination->wanted_stream == NULL)
-		return was->wanted_stream == destination->wanted_stream;
-	return VARSIZE_ANY_EXHDR(was->wanted_stream) == VARSIZE_ANY_EXHDR(destination->wanted_stream) &&
-		memcmp(VARDATA_ANY(was->wanted_stream), VARDATA_ANY(destination->wanted_stream), VARSIZE_ANY_EXHDR(was->wanted_stream)) == 0;
 }

@@ -25,7 +25,8 @@ typedef struct Destination
 	char	   *refusal;		/* why Redis cannot be told; NULL = it can, as
 								 * far as we know */
 	char	   *sent_dest;		/* its name as UTF-8 */
-	char	   *sent_stream;	/* and the key of its stream */
+	char	   *sent_stream;	/* and the key of the wanted stream; both are
+								 * set if it ever had partitions */
 	bool		holds;			/* a dead message holds back later ones of its
 								 * key */
 	bool		paused;

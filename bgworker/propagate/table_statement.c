@@ -2,13 +2,14 @@
  * table_statement.c
  *		Runs a statement on a custom record table, with limits.
  *
- * Called by table_mark.c and table_expiry.c. Unlike our own tables, these have rows that others
- * lock, triggers that fail, and owners who alter them. So nothing here waits
- * for a lock; statements have a time limit and run with the privileges of the
- * table's owner (owner.c); and an error ends only this transaction, not the
- * process: the caller tries again later. A trigger may catch what should end
- * it. So shared memory says while the owner's code may be running, and the
- * dispatcher ends this process if that takes too long (supervision.c).
+ * Called by table_mark.c and table_expiry.c. Unlike our own tables, these have
+ * rows that others lock, triggers that fail, and owners who alter them. So
+ * nothing here waits for a lock; statements have a time limit and run with the
+ * privileges of the table's owner (owner.c); and an error ends only this
+ * transaction, not the process: the caller tries again later. A trigger may
+ * catch what should end it. So shared memory says while the owner's code may be
+ * running, and the dispatcher ends this process if that takes too long
+ * (supervision.c).
  *
  * A statement may be run twice, so its commit need not be flushed: commits that
  * rely on it are flushed later.

@@ -82,9 +82,6 @@ for partition = 0, former - 1 do
 	note_end('end:' .. partition, stream .. ':' .. partition)
 end
 epoch = string.format('%.0f', math.max(epoch + 1, now))
-call('HSET', key, field, wanted)
-call('HSET', key, 'former', former)
-call('HSET', key, 'partitions', partitions)
-call('HSET', key, 'since', string.format('%.0f', now))
-call('HSET', key, 'epoch', epoch)
+call('HSET', key, field, wanted, 'former', former, 'partitions', partitions,
+	'since', string.format('%.0f', now), 'epoch', epoch)
 return 1
