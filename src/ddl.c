@@ -38,13 +38,13 @@
 #include "tcop/utility.h"
 #include "utils/syscache.h"
 
-#include "src/api/trigger_check.h"
 #include "src/compat.h"
 #include "src/ddl.h"
 #include "src/kill_point.h"
 #include "src/record/session.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
+#include "src/trigger/trigger_check.h"
 #include "src/wakeup.h"
 
 static ProcessUtility_hook_type previous_hook;

@@ -6,7 +6,7 @@
  * and deferral.c look them up for each message. Most destinations have none:
  * their name is the stream.
  *
- * How many partitions a destination has changes only when layout.c has told Redis;
+ * How many partitions a destination has changes only when partition_layout.c has told Redis;
  * until then it keeps as many as it has, and their stream, whatever the table says.
  * If Redis refuses to be told, the destination refuses messages: deferral.c defers
  * them, and each probe asks again.

@@ -17,7 +17,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/publish/layout.h"
+#include "bgworker/publish/partition_layout.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/redis_server.h"
 #include "bgworker/publish/redis_session.h"
@@ -346,7 +346,7 @@ redis_session_settle_partitions(void)
 {
 	bool		refused;
 
-	return layout_settle(redis, &call, fence, &refused) && (!refused || set_fence(fence));
+	return partition_layout_settle(redis, &call, fence, &refused) && (!refused || set_fence(fence));
 }
 
 /* Receives the next answer to a batch; NULL if the link fails. */

@@ -27,8 +27,8 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-#include "src/api/row_value.h"
 #include "src/compat.h"
+#include "src/trigger/row_value.h"
 
 static Node *parse_expression(const char *sql);
 static Node *transform(Relation table, Node *expression, Oid type);

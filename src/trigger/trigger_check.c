@@ -17,10 +17,10 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#include "src/api/capture_change.h"
-#include "src/api/forward.h"
-#include "src/api/trigger_check.h"
-#include "src/api/trigger_plan.h"
+#include "src/trigger/capture_change.h"
+#include "src/trigger/forward.h"
+#include "src/trigger/trigger_check.h"
+#include "src/trigger/trigger_plan.h"
 
 static TriggerPlanner planner_of(Oid function);
 

@@ -28,11 +28,11 @@
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
-#include "src/api/forward.h"
-#include "src/api/nservicebus.h"
-#include "src/api/trigger_plan.h"
 #include "src/compat.h"
 #include "src/log/headers.h"
+#include "src/trigger/forward.h"
+#include "src/trigger/nservicebus.h"
+#include "src/trigger/trigger_plan.h"
 
 static void forward_row(ForwardPlan *plan, TupleTableSlot *row);
 static void forward_operations(ForwardPlan *plan, TupleTableSlot *row);

@@ -1,6 +1,6 @@
--- layout.lua
+-- partition_layout.lua
 --		Tells consumers over how many streams a destination is spread; run by Redis
---		for layout.c, before the first message that is spread so.
+--		for partition_layout.c, before the first message that is spread so.
 --
 -- KEYS: the layout of the stream; the fence; the lease.
 -- ARGV: 1 the value of the fence; 2 the value of the lease; 3 how long that lives,

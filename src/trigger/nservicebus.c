@@ -17,8 +17,8 @@
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
-#include "src/api/nservicebus.h"
 #include "src/compat.h"
+#include "src/trigger/nservicebus.h"
 
 static JsonbValue *member(JsonbValue *object, const char *name);
 static text *text_member(JsonbValue *object, const char *name);

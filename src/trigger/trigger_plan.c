@@ -23,8 +23,8 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-#include "src/api/trigger_plan.h"
 #include "src/table/relations.h"
+#include "src/trigger/trigger_plan.h"
 
 typedef struct Remembered
 {

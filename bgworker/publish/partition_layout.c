@@ -1,5 +1,5 @@
 /*
- * layout.c
+ * partition_layout.c
  *		Tells Redis over how many streams a destination is spread.
  *
  * Called by redis_session.c: for all destinations that have partitions on every
@@ -19,8 +19,8 @@
 #include "postgres.h"
 
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/publish/layout.h"
-#include "bgworker/publish/layout.lua.h"
+#include "bgworker/publish/partition_layout.h"
+#include "bgworker/publish/partition_layout.lua.h"
 #include "bgworker/publish/lease.h"
 #include "src/foreign_text.h"
 #include "src/kill_point.h"
@@ -36,7 +36,7 @@ static void note_answer(const redisReply *reply, Destination *destination);
  * that of a destination. Returns false if the link failed.
  */
 bool
-layout_settle(RedisLink *link, const ScriptCall *call, const char *fence, bool *refused)
+partition_layout_settle(RedisLink *link, const ScriptCall *call, const char *fence, bool *refused)
 {
 	Destination *destination;
 
@@ -64,7 +64,7 @@ announce(RedisLink *link, const ScriptCall *call, const char *fence, Destination
 	snprintf(lease_ms, sizeof(lease_ms), "%d", LEASE_MS);
 	snprintf(partitions, sizeof(partitions), "%d", destination->wanted);
 	reply = redis_link_call(link, 12, (const char *[]) {
-		"EVAL", layout_script, "3", key, call->fence_key, call->lease_key,
+		"EVAL", partition_layout_script, "3", key, call->fence_key, call->lease_key,
 			fence, lease_value(), lease_ms, field, destination->sent_stream, partitions
 	});
 	if (reply)

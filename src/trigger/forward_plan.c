@@ -20,9 +20,9 @@
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
-#include "src/api/forward.h"
-#include "src/api/trigger_plan.h"
 #include "src/compat.h"
+#include "src/trigger/forward.h"
+#include "src/trigger/trigger_plan.h"
 
 #define HEADER_PREFIX	"header."
 

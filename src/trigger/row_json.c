@@ -22,8 +22,8 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-#include "src/api/row_json.h"
 #include "src/compat.h"
+#include "src/trigger/row_json.h"
 
 typedef struct JsonColumn
 {

@@ -8,7 +8,7 @@
 #include "fmgr.h"
 #include "utils/reltrigger.h"
 
-#include "src/api/row_value.h"
+#include "src/trigger/row_value.h"
 
 /* What a trigger that calls outbox_forward() does with a row; NULL = not given. */
 typedef struct ForwardPlan

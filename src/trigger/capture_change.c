@@ -32,12 +32,12 @@
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
-#include "src/api/capture_change.h"
 #include "src/api/enqueue.h"
-#include "src/api/row_json.h"
-#include "src/api/trigger_plan.h"
 #include "src/compat.h"
 #include "src/limits.h"
+#include "src/trigger/capture_change.h"
+#include "src/trigger/row_json.h"
+#include "src/trigger/trigger_plan.h"
 
 /* What a trigger that calls outbox_capture() does with a change. */
 typedef struct CapturePlan

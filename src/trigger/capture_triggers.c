@@ -21,7 +21,7 @@
 #include "utils/rel.h"
 
 #include "src/api/arguments.h"
-#include "src/api/trigger_check.h"
+#include "src/trigger/trigger_check.h"
 
 /* Arguments of outbox_capture(). */
 enum
