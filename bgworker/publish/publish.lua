@@ -7,10 +7,11 @@
 -- batches in flight behind one that failed, nor does any batch while another
 -- data directory holds the lease.
 --
--- KEYS: the fence; the lease. Destinations are not declared: one that the ACL
+-- KEYS: the fence; the lease; in a Redis Cluster the fence and the streams, for the
+-- lease is in another slot. Elsewhere streams are not declared: one that the ACL
 -- forbids would make Redis refuse the whole script.
 -- ARGV: 1 the value of the fence that this builds on, "" = none; 2 the value of
--- the lease; 3 how long it lives, in ms; then groups of messages; and in the end
+-- the lease, "" = it is not among the keys; 3 how long it lives, in ms; then groups of messages; and in the end
 -- which messages these are, in one string, and the new value of the fence, which
 -- names the window and the id of the last one. The string has the ids of all of
 -- them in the log, and in front of the first one of each window "number/uuid".
@@ -27,10 +28,11 @@
 -- with the id 0-0, which is checked like any XADD and never adds. So all that
 -- the destinations of a batch refuse is known, and deferred, in one step.
 --
--- The lease is written first, and not by pcall: only the first write of a script
--- can meet "out of memory", "read only", MISCONF and NOREPLICAS, and only a
--- command that denies on OOM is refused, so these stop the batch before it has
--- any effect.
+-- The lease is written first, or the fence once more, and not by pcall: only the
+-- first write of a script can meet "out of memory", "read only", MISCONF and
+-- NOREPLICAS, and only a command that denies on OOM is refused, so these stop the
+-- batch before it has any effect. What has messages builds on a fence that is there:
+-- it was claimed.
 
 local argv, call, try, unpack = ARGV, redis.call, redis.pcall, unpack
 
@@ -42,11 +44,15 @@ local fence = call('GET', KEYS[1]) or ''
 if fence ~= argv[1] then
 	return redis.error_reply('FENCE ' .. fence)
 end
-local lease = call('GET', KEYS[2])
-if lease and lease ~= argv[2] and string.match(lease, '^%S*') ~= string.match(argv[2], '^%S*') then
-	return redis.error_reply('LEASE ' .. lease)
+if argv[2] ~= '' then
+	local lease = call('GET', KEYS[2])
+	if lease and lease ~= argv[2] and string.match(lease, '^%S*') ~= string.match(argv[2], '^%S*') then
+		return redis.error_reply('LEASE ' .. lease)
+	end
+	call('SET', KEYS[2], argv[2], 'PX', argv[3])
+elseif fence ~= '' then
+	call('SET', KEYS[1], fence)
 end
-call('SET', KEYS[2], argv[2], 'PX', argv[3])
 
 local failure, refused, known = false, {}, {}
 
