@@ -24,9 +24,12 @@
 #include "src/record/session.h"
 #include "src/redis/redis_connect.h"
 #include "src/redis/resp.h"
+#include "src/redis/slot_map.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
+
+#define MAX_HOPS	5			/* from node to node of a cluster */
 
 /* Where a message is sent. */
 typedef struct Target
@@ -44,6 +47,7 @@ static StringInfo make_command(const Message *message, const Target *target);
 static void write_stream(const Message *message, const Target *target, StringInfo command);
 static void add_to_command(const char *bytes, size_t size, void *arg);
 static char *add_entry(RedisLink *link, StringInfo command);
+static redisReply *call_where_it_is(RedisLink *link, const char *command, size_t size);
 static void check_interrupts(void);
 
 PG_FUNCTION_INFO_V1(outbox_send_text);
@@ -210,7 +214,7 @@ add_to_command(const char *bytes, size_t size, void *arg)
 static char *
 add_entry(RedisLink *link, StringInfo command)
 {
-	redisReply *reply = redis_link_send(link, command->data, command->len) ? redis_link_receive(link) : NULL;
+	redisReply *reply = call_where_it_is(link, command->data, command->len);
 	char		entry[64] = "";
 
 	if (reply == NULL)
@@ -222,6 +226,26 @@ add_entry(RedisLink *link, StringInfo command)
 		redis_link_refused(link, reply, "the message was not added");
 	freeReplyObject(reply);
 	return entry[0] ? pstrdup(entry) : NULL;
+}
+
+/*
+ * Sends a command and waits for its reply. A node of a cluster that does not have
+ * the key does nothing, and says which one has it: that one is asked then.
+ */
+static redisReply *
+call_where_it_is(RedisLink *link, const char *command, size_t size)
+{
+	for (int hops = 0;; hops++)
+	{
+		redisReply *reply = redis_link_send(link, command, size) ? redis_link_receive(link) : NULL;
+		RedisNode	node;
+
+		if (reply == NULL || hops == MAX_HOPS || !slot_map_moved(reply, redis_link_host(link), &node))
+			return reply;
+		freeReplyObject(reply);
+		if (!redis_connect_to_node(link, &node))
+			return NULL;
+	}
 }
 
 /* A LinkAttend. */

@@ -8,6 +8,10 @@
  * the server found must itself say that it is the master. Each sentinel gets its
  * share of the time, so one that does not answer does not use up all of it.
  *
+ * If the URL names nodes of a cluster, the first one that lets us in is taken: it
+ * knows all others. A node that one of them has named is connected to with the same
+ * login.
+ *
  * It sets how errors of the link name the server; that never includes a
  * password. What it has known of passwords it overwrites when it returns.
  */
@@ -25,8 +29,10 @@
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
 
+static bool connect_by_settings(RedisLink *link, const RedisNode *node);
 static bool connect_as(RedisLink *link, RedisUrl *url, const char *password_file);
 static void name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file);
+static bool connect_to_any(RedisLink *link, const RedisUrl *url, const char *password_file, TimestampTz deadline);
 static bool connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline);
 static bool ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 						 TimestampTz deadline, RedisNode *master);
@@ -42,6 +48,20 @@ static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
 bool
 redis_connect(RedisLink *link)
 {
+	return connect_by_settings(link, NULL);
+}
+
+/* The same to one node of the cluster that the settings name. */
+bool
+redis_connect_to_node(RedisLink *link, const RedisNode *node)
+{
+	return connect_by_settings(link, node);
+}
+
+/* Connects and logs in as the settings say; to that node, if it is not NULL. */
+static bool
+connect_by_settings(RedisLink *link, const RedisNode *node)
+{
 	RedisUrl	url;
 	const char *reason;
 	const char *password_file = outbox_redis_password_file[0] != '\0' ? outbox_redis_password_file : NULL;
@@ -53,6 +73,11 @@ redis_connect(RedisLink *link)
 	{
 		redis_link_fail(link, "outbox.redis_url is invalid");
 		return false;
+	}
+	if (node)
+	{
+		url.nodes[0] = *node;
+		url.nnodes = 1;
 	}
 	name_server(link, &url, &url.nodes[0], password_file);
 	connected = read_password_files(link, &url) && connect_as(link, &url, password_file);
@@ -86,6 +111,8 @@ connect_as(RedisLink *link, RedisUrl *url, const char *password_file)
 
 	if (url->master[0] != '\0')
 		return connect_to_master(link, url, password_file, deadline);
+	if (url->cluster)
+		return connect_to_any(link, url, password_file, deadline);
 	name_server(link, url, &url->nodes[0], password_file);
 	if (url->path[0] != '\0')
 		return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
@@ -113,6 +140,22 @@ name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const c
 	if (password_file)
 		snprintf(details + length, sizeof(details) - length, ", password file \"%s\"", password_file);
 	redis_link_name(link, "Redis at %s%s", place, details);
+}
+
+/* Connects to the first node that lets us in; the error is that of the last one tried. */
+static bool
+connect_to_any(RedisLink *link, const RedisUrl *url, const char *password_file, TimestampTz deadline)
+{
+	for (int i = 0; i < url->nnodes; i++)
+	{
+		const RedisNode *node = &url->nodes[i];
+		TimestampTz share = clock_share(deadline, url->nnodes - i);
+
+		name_server(link, url, node, password_file);
+		if (redis_link_dial(link, node->host, node->port, url->tls, share) && log_in(link, url))
+			return true;
+	}
+	return false;
 }
 
 /* Asks the sentinels for the master until one answers; the error is that of the last one asked. */

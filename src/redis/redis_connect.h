@@ -6,8 +6,10 @@
 #define OUTBOX_REDIS_CONNECT_H
 
 #include "src/redis/redis_link.h"
+#include "src/redis/redis_url.h"
 
 extern bool redis_connect(RedisLink *link);
+extern bool redis_connect_to_node(RedisLink *link, const RedisNode *node);
 extern bool redis_connect_to(RedisLink *link, const char *text);
 
 #endif							/* OUTBOX_REDIS_CONNECT_H */

@@ -54,6 +54,7 @@ struct RedisLink
 	size_t		received;		/* bytes since the last reply was complete */
 	TimestampTz limit;			/* deadline for all replies of this
 								 * connection; 0 = none */
+	char		host[256];		/* it was connected to last; empty = to a path */
 	char		name[NAME_BYTES];	/* of the server, for errors */
 	char		error[LINK_ERROR_BYTES];
 };
@@ -119,6 +120,7 @@ redis_link_dial(RedisLink *link, const char *host, int port, bool tls, Timestamp
 	const char *failure;
 
 	redis_link_close(link);
+	strlcpy(link->host, host, sizeof(link->host));
 	failure = resolver_find(host, deadline, link->attend, &addresses);
 	if (failure)
 	{
@@ -134,7 +136,15 @@ bool
 redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline)
 {
 	redis_link_close(link);
+	link->host[0] = '\0';
 	return open_reader(link) && note_dialed(link, channel_dial_path(&link->channel, path, deadline, link->attend));
+}
+
+/* Returns the host that the link was connected to last, empty if by a path. */
+const char *
+redis_link_host(const RedisLink *link)
+{
+	return link->host;
 }
 
 /* Check whether there is a connection, as far as is known. */

@@ -23,6 +23,7 @@ extern void redis_link_name(RedisLink *link, const char *format,...) pg_attribut
 extern void redis_link_limit(RedisLink *link, TimestampTz deadline);
 extern bool redis_link_dial(RedisLink *link, const char *host, int port, bool tls, TimestampTz deadline);
 extern bool redis_link_dial_path(RedisLink *link, const char *path, TimestampTz deadline);
+extern const char *redis_link_host(const RedisLink *link);
 extern bool redis_link_is_open(const RedisLink *link);
 extern void redis_link_close(RedisLink *link);
 extern const char *redis_link_error(const RedisLink *link);

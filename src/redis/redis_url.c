@@ -20,6 +20,7 @@
 /* The schemes, each with the parser of what follows. */
 static bool parse_server(const char *rest, RedisUrl *url, const char **reason);
 static bool parse_sentinels(const char *rest, RedisUrl *url, const char **reason);
+static bool parse_cluster(const char *rest, RedisUrl *url, const char **reason);
 static bool parse_path(const char *rest, RedisUrl *url, const char **reason);
 
 typedef struct Scheme
@@ -34,6 +35,8 @@ static const Scheme schemes[] = {
 	{"rediss://", true, parse_server},
 	{"redis+sentinel://", false, parse_sentinels},
 	{"rediss+sentinel://", true, parse_sentinels},
+	{"redis+cluster://", false, parse_cluster},
+	{"rediss+cluster://", true, parse_cluster},
 	{"unix://", false, parse_path}
 };
 
@@ -43,13 +46,15 @@ static bool parse_query(const char *query, RedisUrl *url, const char **reason);
 static void parse_value(const char *from, const char *to, char *value, size_t size, const char **reason);
 static bool starts_with(const char *text, const char *prefix);
 static bool parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason);
+static bool parse_nodes(const char *from, const char *end, int default_port, RedisUrl *url, const char **reason);
 static bool parse_node(const char *from, const char *to, int default_port, RedisNode *node, const char **reason);
 static bool parse_number(const char *from, const char *to, int max, int *number);
 static bool copy_decoded(const char *from, const char *to, char *part, size_t size);
 static int	hex_digit(char c);
 
 /*
- * Parses "redis://[[user]:password@]host[:port][/db]", "unix:///path" or
+ * Parses "redis://[[user]:password@]host[:port][/db]", "unix:///path",
+ * "redis+cluster://[[user]:password@]host[:port][,host[:port]...]" or
  * "redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/db]",
  * the latter perhaps with "?sentinel_user=user&sentinel_password=password". With
  * "rediss" instead of "redis" there is TLS.
@@ -65,7 +70,7 @@ redis_url_parse(const char *text, RedisUrl *url, const char **reason)
 	*reason = NULL;
 	memset(url, 0, sizeof(*url));
 	if (scheme == NULL)
-		*reason = "The scheme must be \"redis://\", \"rediss://\", \"redis+sentinel://\", \"rediss+sentinel://\" or \"unix://\".";
+		*reason = "The scheme must be \"redis://\", \"rediss://\", \"redis+sentinel://\", \"rediss+sentinel://\", \"redis+cluster://\", \"rediss+cluster://\" or \"unix://\".";
 	else if (scheme->tls && tls_why_none() != NULL)
 		*reason = tls_why_none();
 	if (*reason != NULL)
@@ -123,27 +128,29 @@ parse_sentinels(const char *rest, RedisUrl *url, const char **reason)
 
 	if (!parse_login(&rest, end, url, reason))
 		return false;
-	for (;;)
-	{
-		const char *comma = memchr(rest, ',', end - rest);
-
-		if (url->nnodes == MAX_NODES)
-		{
-			*reason = "There are too many sentinels.";
-			return false;
-		}
-		if (!parse_node(rest, comma ? comma : end, DEFAULT_SENTINEL_PORT, &url->nodes[url->nnodes++], reason))
-			return false;
-		if (comma == NULL)
-			break;
-		rest = comma + 1;
-	}
+	if (!parse_nodes(rest, end, DEFAULT_SENTINEL_PORT, url, reason))
+		return false;
 	if (name == name_end || !copy_decoded(name, name_end, url->master, sizeof(url->master)))
 	{
 		*reason = "The name of the master is missing, too long or invalid.";
 		return false;
 	}
 	return parse_db(name_end, query, url, reason) && parse_query(query, url, reason);
+}
+
+/* Parses what follows "redis+cluster://" or "rediss+cluster://". A cluster has one database. */
+static bool
+parse_cluster(const char *rest, RedisUrl *url, const char **reason)
+{
+	const char *end = rest + strcspn(rest, "/");
+
+	if (!parse_login(&rest, end, url, reason) || !parse_nodes(rest, end, DEFAULT_PORT, url, reason) ||
+		!parse_db(end, end + strlen(end), url, reason))
+		return false;
+	url->cluster = true;
+	if (url->db != 0)
+		*reason = "A Redis Cluster has only the database 0.";
+	return *reason == NULL;
 }
 
 /* Parses what follows "unix://". */
@@ -218,6 +225,27 @@ parse_login(const char **rest, const char *end, RedisUrl *url, const char **reas
 	else if (colon && !copy_decoded(colon + 1, at, url->password, sizeof(url->password)))
 		*reason = "The password is too long or has an invalid percent escape.";
 	return *reason == NULL;
+}
+
+/* Parses nodes, separated by commas. */
+static bool
+parse_nodes(const char *from, const char *end, int default_port, RedisUrl *url, const char **reason)
+{
+	for (;;)
+	{
+		const char *comma = memchr(from, ',', end - from);
+
+		if (url->nnodes == MAX_NODES)
+		{
+			*reason = "There are too many hosts.";
+			return false;
+		}
+		if (!parse_node(from, comma ? comma : end, default_port, &url->nodes[url->nnodes++], reason))
+			return false;
+		if (comma == NULL)
+			return true;
+		from = comma + 1;
+	}
 }
 
 /* Parses "host", "host:port" or "[v6]:port". */

@@ -19,7 +19,9 @@ typedef struct RedisUrl
 	char		user[128];
 	char		password[512];
 	int			nnodes;			/* 0 for a Unix-domain socket */
-	RedisNode	nodes[MAX_NODES];	/* the server, or the sentinels */
+	RedisNode	nodes[MAX_NODES];	/* the server, the sentinels, or some
+									 * nodes of a cluster */
+	bool		cluster;
 	char		master[128];	/* the sentinels' name of the server; empty =
 								 * no sentinels */
 	char		path[104];		/* of the Unix-domain socket */

@@ -41,6 +41,31 @@ slot_map_read(SlotMap *map, const redisReply *reply, const char *asked)
 	return true;
 }
 
+/*
+ * Reads an error "MOVED <slot> <host>:<port>" of the host `asked`: which node serves
+ * the slot of a key. A host that is missing is the one that was asked. Returns false
+ * if it is not such an error; what was asked for was done then, or failed.
+ */
+bool
+slot_map_moved(const redisReply *reply, const char *asked, RedisNode *node)
+{
+	const char *host;
+	const char *colon;
+	char	   *end;
+
+	if (reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, "MOVED ", 6) != 0)
+		return false;
+	host = strchr(reply->str + 6, ' ');
+	colon = host ? strrchr(host, ':') : NULL;
+	if (colon == NULL || colon - ++host >= sizeof(node->host))
+		return false;
+	memcpy(node->host, host, colon - host);
+	node->host[colon - host] = '\0';
+	node->port = strtol(colon + 1, &end, 10);
+	return *end == '\0' && node->port > 0 && node->port <= 65535 &&
+		copy_host(colon == host ? asked : node->host, node);
+}
+
 /* Reads a range of slots: the first one, the last one, the master, its replicas. */
 static bool
 read_range(SlotMap *map, const redisReply *range, const char *asked)
@@ -123,7 +148,10 @@ copy_host(const char *host, RedisNode *node)
 		if (!isgraph((unsigned char) *c) || IS_HIGHBIT_SET(*c))
 			return false;
 	}
-	return host[0] != '\0' && strlcpy(node->host, host, sizeof(node->host)) < sizeof(node->host);
+	if (host[0] == '\0' || strcmp(host, "?") == 0 || strlen(host) >= sizeof(node->host))
+		return false;
+	memmove(node->host, host, strlen(host) + 1);
+	return true;
 }
 
 /* Returns the place of a node in the map, where it is entered if it is new; -1 if there is no room. */

@@ -20,6 +20,7 @@ typedef struct SlotMap
 	int16		node_of[HASH_SLOTS];	/* place in nodes, or SLOT_UNSERVED */
 } SlotMap;
 
+extern bool slot_map_moved(const redisReply *reply, const char *asked, RedisNode *node);
 extern bool slot_map_read(SlotMap *map, const redisReply *reply, const char *asked);
 
 #endif							/* OUTBOX_SLOT_MAP_H */

@@ -71,7 +71,9 @@ redis_store_url_problem(const char *text)
 	RedisUrl	url;
 	const char *problem = NULL;
 
-	return redis_url_parse(text, &url, &problem) ? NULL : problem;
+	if (!redis_url_parse(text, &url, &problem))
+		return problem;
+	return url.cluster ? "A Redis Cluster cannot be a deduplication store." : NULL;
 }
 
 /* Opens a link of its own: each store has its own connection. */
