@@ -71,13 +71,13 @@ batch_init(void)
 
 /*
  * Makes the batch of the run that begins with row `first` and builds on
- * `fence`. Rows behind `touched` are looked at for the first time; some of those
+ * the fence of the lane. Rows behind `touched` are looked at for the first time; some of those
  * up to it may have been deferred already. The batch may be empty. Returns false
  * if the extension is being dropped.
  */
 bool
-batch_make(Batch *batch, const ScriptCall *call, Run *run,
-		   int64 first, WindowPlace touched, const char *fence)
+batch_make(Batch *batch, const ScriptCall *call, const Lane *lane, Run *run,
+		   int64 first, WindowPlace touched)
 {
 	int64		end = run->rows.n;
 	Failure		failure;
@@ -86,8 +86,8 @@ batch_make(Batch *batch, const ScriptCall *call, Run *run,
 	{
 		if (!transaction_begin("reading messages"))
 			return false;
-		strlcpy(batch->builds_on, fence, sizeof(batch->builds_on));
-		command_begin_page(call, fence);
+		strlcpy(batch->builds_on, lane->fence, sizeof(batch->builds_on));
+		command_begin_page(call, lane);
 		if (try_page(batch, run, first, end, touched, &failure))
 			break;
 		if (!deferral_reload())
@@ -97,7 +97,7 @@ batch_make(Batch *batch, const ScriptCall *call, Run *run,
 		end = failure.row;
 	}
 	batch->bytes = command_page_bytes();
-	batch_fence_after(batch, call, run, batch->n, batch->fence);
+	batch_fence_after(batch, lane, run, batch->n, batch->fence);
 	KILL_POINT("page_read");
 	transaction_commit();
 	command_end_page(batch->fence);
@@ -161,7 +161,7 @@ make_page(Batch *batch, Run *run, int64 first, int64 end, WindowPlace touched, i
  * added: it names the last of them, and its window.
  */
 void
-batch_fence_after(const Batch *batch, const ScriptCall *call, Run *run, int n, char *fence)
+batch_fence_after(const Batch *batch, const Lane *lane, Run *run, int n, char *fence)
 {
 	WindowPlace last;
 
@@ -171,8 +171,7 @@ batch_fence_after(const Batch *batch, const ScriptCall *call, Run *run, int n, c
 		return;
 	}
 	last = run_place(run, batch->rows[n - 1]);
-	fence_write(fence, &(Fence) {.number = last.window, .uuid = run_window(run, last.window)->uuid, .last_id = last.id},
-				call->connection);
+	lane_write_fence(lane, &(Fence) {.number = last.window, .uuid = run_window(run, last.window)->uuid, .last_id = last.id}, fence);
 }
 
 /*

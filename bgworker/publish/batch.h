@@ -25,9 +25,9 @@ typedef struct Batch
 } Batch;
 
 extern void batch_init(void);
-extern bool batch_make(Batch *batch, const ScriptCall *call, Run *run,
-					   int64 first, WindowPlace touched, const char *fence);
-extern void batch_fence_after(const Batch *batch, const ScriptCall *call, Run *run, int n, char *fence);
+extern bool batch_make(Batch *batch, const ScriptCall *call, const Lane *lane, Run *run,
+					   int64 first, WindowPlace touched);
+extern void batch_fence_after(const Batch *batch, const Lane *lane, Run *run, int n, char *fence);
 
 extern bool batch_defer_rows(Run *run, const int64 *rows, int n, const char *error);
 

@@ -74,7 +74,7 @@ static bool is_like_group(const Message *message, int maxlen, EntryFormat format
 static void collect_names(const Message *message, EntryFormat format, StringInfo collected);
 static void put_bytes(const char *bytes, size_t size, void *arg);
 static void clear_command(Command *which);
-static void begin_script(Command *which, const ScriptCall *call, const char *old_fence);
+static void begin_script(Command *which, const ScriptCall *call, const Lane *lane);
 static void end_script(const char *all_ids, const char *new_fence);
 static void add_bytes(const char *bytes, size_t size, void *arg);
 static void add_argument(const char *data, size_t size);
@@ -96,9 +96,9 @@ command_init(void)
 
 /* Begins the run of the script for a page of messages, which are added next. */
 void
-command_begin_page(const ScriptCall *call, const char *old_fence)
+command_begin_page(const ScriptCall *call, const Lane *lane)
 {
-	begin_script(&page_command, call, old_fence);
+	begin_script(&page_command, call, lane);
 	group.n = 0;
 	resetStringInfo(&ids);
 }
@@ -162,9 +162,9 @@ command_clear_page(void)
  * value, and the lease is renewed.
  */
 void
-command_make_empty(const ScriptCall *call, const char *new_fence, const char *fence)
+command_make_empty(const ScriptCall *call, const Lane *lane, const char *new_fence)
 {
-	begin_script(&short_command, call, fence);
+	begin_script(&short_command, call, lane);
 	end_script("", new_fence);
 }
 
@@ -303,15 +303,15 @@ clear_command(Command *which)
 
 /* Begins a run of the script: the arguments before the messages (publish.lua). */
 static void
-begin_script(Command *which, const ScriptCall *call, const char *old_fence)
+begin_script(Command *which, const ScriptCall *call, const Lane *lane)
 {
 	clear_command(which);
 	add_string("EVALSHA");
 	add_string(call->sha);
 	add_string("2");
-	add_string(call->fence_key);
+	add_string(lane->key);
 	add_string(call->lease_key);
-	add_string(old_fence);
+	add_string(lane->fence);
 	add_string(lease_value());
 	add_number(LEASE_MS);
 }

@@ -2,8 +2,7 @@
  * fence.c
  *		The value of the fence, the key in Redis that says how far the dispatcher got.
  *
- * Called by redis_session.c and batch.c, which write it, and by resume.c, which
- * reads it. Nothing here talks to Redis.
+ * Called by lane.c, and by resume.c, which reads it. Nothing here talks to Redis.
  */
 #include "postgres.h"
 

@@ -26,17 +26,17 @@
 #include "src/kill_point.h"
 #include "src/redis/resp.h"
 
-static bool announce(RedisLink *link, const ScriptCall *call, const char *fence, Destination *destination);
+static bool announce(RedisLink *link, const ScriptCall *call, const Lane *lane, Destination *destination);
 static void note_answer(const redisReply *reply, Destination *destination);
 
 /*
  * Announces each destination whose number of partitions Redis has not been told,
- * and then has its messages spread over these. `fence` is the value that the fence
- * has. Sets *refused if Redis refused some, for a reason that may be its own or
+ * and then has its messages spread over these. Nothing of the lane
+ * must be in flight. Sets *refused if Redis refused some, for a reason that may be its own or
  * that of a destination. Returns false if the link failed.
  */
 bool
-partition_layout_settle(RedisLink *link, const ScriptCall *call, const char *fence, bool *refused)
+partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, bool *refused)
 {
 	Destination *destination;
 
@@ -44,7 +44,7 @@ partition_layout_settle(RedisLink *link, const ScriptCall *call, const char *fen
 	while ((destination = destination_next_unsettled()) != NULL)
 	{
 		KILL_POINT("layout_wanted");
-		if (!announce(link, call, fence, destination))
+		if (!announce(link, call, lane, destination))
 			return false;
 		*refused |= destination->refusal != NULL;
 	}
@@ -53,7 +53,7 @@ partition_layout_settle(RedisLink *link, const ScriptCall *call, const char *fen
 
 /* Runs the script for a destination. Returns false if the link failed. */
 static bool
-announce(RedisLink *link, const ScriptCall *call, const char *fence, Destination *destination)
+announce(RedisLink *link, const ScriptCall *call, const Lane *lane, Destination *destination)
 {
 	char	   *key = psprintf("outbox:partitions:%s", destination->sent_stream);
 	char	   *field = psprintf("of:%s:%s", call->instance, destination->sent_dest);
@@ -64,8 +64,8 @@ announce(RedisLink *link, const ScriptCall *call, const char *fence, Destination
 	snprintf(lease_ms, sizeof(lease_ms), "%d", LEASE_MS);
 	snprintf(partitions, sizeof(partitions), "%d", destination->wanted);
 	reply = redis_link_call(link, 12, (const char *[]) {
-		"EVAL", partition_layout_script, "3", key, call->fence_key, call->lease_key,
-			fence, lease_value(), lease_ms, field, destination->sent_stream, partitions
+		"EVAL", partition_layout_script, "3", key, lane->key, call->lease_key,
+			lane->fence, lease_value(), lease_ms, field, destination->sent_stream, partitions
 	});
 	if (reply)
 	{

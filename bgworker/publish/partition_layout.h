@@ -7,6 +7,6 @@
 
 #include "bgworker/publish/command.h"
 
-extern bool partition_layout_settle(RedisLink *link, const ScriptCall *call, const char *fence, bool *refused);
+extern bool partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, bool *refused);
 
 #endif							/* OUTBOX_PARTITION_LAYOUT_H */

@@ -333,8 +333,8 @@ send_batch(Delivery *delivery)
 
 	delivery->begun = true;
 	batch->size = next_is_suspect(delivery) ? 1 : delivery->batch_size;
-	if (!batch_make(batch, redis_session_call(), delivery->run, delivery->next,
-					delivery->position->touched, redis_session_fence()))
+	if (!batch_make(batch, redis_session_call(), redis_session_lane(), delivery->run, delivery->next,
+					delivery->position->touched))
 	{
 		redis_session_give_up();
 		return false;
@@ -356,7 +356,7 @@ send_batch(Delivery *delivery)
 	KILL_POINT("batch_sent");
 	if (delivery->flight.n == 1)
 		KILL_POINT("second_batch_sent");
-	redis_session_expect_fence(batch->fence);
+	lane_expect(redis_session_lane(), batch->fence);
 	flight_add(&delivery->flight);
 	return true;
 }
@@ -413,8 +413,8 @@ defer_refused(Delivery *delivery, const Verdict *verdict)
 	if (!drain_behind(delivery))
 		return false;
 	KILL_POINT("batches_behind_drained");
-	batch_fence_after(batch, redis_session_call(), delivery->run, verdict->added, fence);
-	redis_session_expect_fence(fence);
+	batch_fence_after(batch, redis_session_lane(), delivery->run, verdict->added, fence);
+	lane_expect(redis_session_lane(), fence);
 
 	for (int i = 0; i < verdict->nrefused; i++)
 		delivery->flight.rows_refused[i] = batch->rows[verdict->refused[i]];

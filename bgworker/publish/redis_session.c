@@ -12,7 +12,6 @@
  */
 #include "postgres.h"
 
-#include "common/pg_prng.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
@@ -29,17 +28,10 @@
 #include "src/redis/redis_connect.h"
 #include "src/settings.h"
 
-#define FENCE_LAG_MS	1000	/* how far the fence may lag behind */
-
 static RedisLink *redis;
 static Instance *instance;
 static ScriptCall call;
-static char fence[FENCE_BYTES]; /* value in Redis when all batches in flight
-								 * are done */
-static TimestampTz fence_moved; /* when it last named the newest published
-								 * window, by clock_now(); 0 = not yet on this
-								 * connection */
-static bool fence_is_ours;		/* on this connection */
+static Lane lane;
 static int	answers_due;		/* answers to batches, on this connection */
 static TimestampTz sent_alone;	/* when a batch was sent while none was under
 								 * way; 0 = its answer has come */
@@ -74,7 +66,7 @@ redis_session_set_instance(Instance *ours)
 
 	instance = ours;
 	strlcpy(call.instance, id, sizeof(call.instance));
-	snprintf(call.fence_key, sizeof(call.fence_key), "outbox:fence:%s", id);
+	lane_init(&lane, id);
 	snprintf(call.lease_key, sizeof(call.lease_key), "outbox:lease:%s", id);
 	pfree(id);
 }
@@ -89,7 +81,7 @@ redis_session_open(Position *position)
 	Connection	lease;
 
 	knows_why = false;
-	fence_is_ours = false;
+	lane_begin(&lane);
 	answers_due = 0;
 	round_trip = PG_INT64_MAX;
 	if (!redis_connect(redis) || !redis_server_check(redis) || !redis_server_load_script(redis, call.sha))
@@ -100,7 +92,7 @@ redis_session_open(Position *position)
 	KILL_POINT("lease_looked_at");
 	if (!read_fence() || !claim_fence())
 		return CONNECTION_FAILED;
-	fence_is_ours = true;
+	lane.is_ours = true;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
 	if (!redis_session_settle_partitions())
@@ -110,7 +102,7 @@ redis_session_open(Position *position)
 		redis_session_give_up();
 		return CONNECTION_FAILED;
 	}
-	resume_position(position, fence);
+	resume_position(position, lane.fence);
 	transaction_commit();
 	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
@@ -173,11 +165,11 @@ redis_session_call(void)
 	return &call;
 }
 
-/* Returns the value of the fence when all batches under way are done. */
-const char *
-redis_session_fence(void)
+/* Returns the lane of all messages. */
+Lane *
+redis_session_lane(void)
 {
-	return fence;
+	return &lane;
 }
 
 /* Returns how long, in microseconds, the fastest batch has taken on this connection. */
@@ -185,13 +177,6 @@ int64
 redis_session_round_trip(void)
 {
 	return round_trip;
-}
-
-/* Notes the value that the batches under way will bring the fence to. */
-void
-redis_session_expect_fence(const char *value)
-{
-	strlcpy(fence, value, sizeof(fence));
 }
 
 /* Sends the command that was made last. From then on an answer to it is due. */
@@ -260,7 +245,7 @@ redis_session_awaits_answers(void)
 bool
 redis_session_may_renew(void)
 {
-	return redis_link_is_open(redis) && fence_is_ours && answers_due == 0;
+	return redis_link_is_open(redis) && lane.is_ours && answers_due == 0;
 }
 
 /*
@@ -272,7 +257,7 @@ redis_session_may_renew(void)
 bool
 redis_session_renew(void)
 {
-	return set_fence(fence) && (!problem_is_set(PROBLEM_EVICTION) || redis_server_check(redis));
+	return set_fence(lane.fence) && (!problem_is_set(PROBLEM_EVICTION) || redis_server_check(redis));
 }
 
 /* Moves the fence to the end of a window that is finished. */
@@ -281,7 +266,7 @@ redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 {
 	char		moved[FENCE_BYTES];
 
-	fence_write(moved, &(Fence) {.number = number, .uuid = *uuid, .last_id = FENCE_AT_END}, call.connection);
+	lane_write_fence(&lane, &(Fence) {.number = number, .uuid = *uuid, .last_id = FENCE_AT_END}, moved);
 	return set_fence(moved);
 }
 
@@ -294,16 +279,14 @@ redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 bool
 redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
 {
-	TimestampTz lag = Min(FENCE_LAG_MS * INT64CONST(1000), outbox_replay_window * USECS_PER_SEC / 4);
-
-	if (strtoll(fence, NULL, 10) != number)
+	if (!lane_is_at(&lane, number))
 	{
-		if (clock_now() - fence_moved < lag)
+		if (lane_may_lag(&lane))
 			return true;
 		if (!redis_session_move_fence(number, uuid))
 			return false;
 	}
-	fence_moved = clock_now();
+	lane_note_moved(&lane);
 	return true;
 }
 
@@ -317,13 +300,10 @@ redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
 bool
 redis_session_settle_fence(const Position *position)
 {
-	Fence		at;
 	Window		window;
 	bool		found;
 
-	if (!fence_parse(fence, &at))
-		at = (Fence) {.number = position->first_window, .last_id = FENCE_AT_END};
-	if (at.number > position->sent || (at.number == position->sent && at.last_id == FENCE_AT_END))
+	if (lane_has_passed(&lane, position->sent, position->first_window))
 		return true;
 	if (!transaction_begin("reading a window"))
 	{
@@ -346,7 +326,7 @@ redis_session_settle_partitions(void)
 {
 	bool		refused;
 
-	return partition_layout_settle(redis, &call, fence, &refused) && (!refused || set_fence(fence));
+	return partition_layout_settle(redis, &call, &lane, &refused) && (!refused || set_fence(lane.fence));
 }
 
 /* Receives the next answer to a batch; NULL if the link fails. */
@@ -398,14 +378,13 @@ note_publisher(void)
 static bool
 read_fence(void)
 {
-	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", call.fence_key});
+	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", lane.key});
 	bool		read = reply &&
 		(reply->type == REDIS_REPLY_NIL ||
-		 (reply->type == REDIS_REPLY_STRING && reply->len < sizeof(fence)));
+		 (reply->type == REDIS_REPLY_STRING && reply->len < FENCE_BYTES));
 
-	fence_moved = 0;
 	if (read)
-		strlcpy(fence, reply->type == REDIS_REPLY_NIL ? "" : reply->str, sizeof(fence));
+		lane_note_read(&lane, reply->type == REDIS_REPLY_NIL ? "" : reply->str);
 	else if (reply)
 		redis_link_refused(redis, reply, "could not read the fence");
 	if (reply)
@@ -413,19 +392,13 @@ read_fence(void)
 	return read;
 }
 
-/*
- * Writes the name of this connection into the fence, without moving it. After
- * that, no batch of an earlier connection that is still on its way can pass the
- * comparison, not even if the position has not changed because a message was
- * deferred.
- */
+/* Writes the name of this connection into the fence, without moving it. */
 static bool
 claim_fence(void)
 {
 	char		claimed[FENCE_BYTES];
 
-	snprintf(call.connection, sizeof(call.connection), "%08x", pg_prng_uint32(&pg_global_prng_state));
-	fence_claim(fence, call.connection, claimed, sizeof(claimed));
+	lane_claim(&lane, claimed);
 	return set_fence(claimed);
 }
 
@@ -435,13 +408,13 @@ set_fence(const char *new_fence)
 {
 	Verdict		verdict = {0};
 
-	command_make_empty(&call, new_fence, fence);
+	command_make_empty(&call, &lane, new_fence);
 	if (!redis_session_send())
 		return false;
 	KILL_POINT("fence_sent");
 	if (!redis_session_receive(&verdict, 0))
 		return false;
-	if (new_fence != fence)
-		strlcpy(fence, new_fence, sizeof(fence));
+	if (new_fence != lane.fence)
+		lane_expect(&lane, new_fence);
 	return true;
 }

@@ -30,9 +30,8 @@ extern void redis_session_give_up(void);
 extern void redis_session_attend(void);
 
 extern const ScriptCall *redis_session_call(void);
-extern const char *redis_session_fence(void);
+extern Lane *redis_session_lane(void);
 extern int64 redis_session_round_trip(void);
-extern void redis_session_expect_fence(const char *value);
 extern bool redis_session_send(void);
 extern bool redis_session_await(TimestampTz until);
 extern bool redis_session_receive(Verdict *verdict, int messages);

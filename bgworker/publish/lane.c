@@ -1,0 +1,103 @@
+/*
+ * lane.c
+ *		Messages that share a fence, and how far they have got.
+ *
+ * Called by redis_session.c and batch.c. All messages for one Redis are one lane. A
+ * lane is read and claimed when a connection is opened; each batch then builds on
+ * the value that the one before it brings the fence to. Nothing here talks to Redis.
+ */
+#include "postgres.h"
+
+#include "common/pg_prng.h"
+
+#include "bgworker/publish/lane.h"
+#include "src/clock.h"
+#include "src/settings.h"
+
+#define LAG_MS		1000		/* how far the fence may lag behind */
+
+/* Names the fence of an instance. */
+void
+lane_init(Lane *lane, const char *instance)
+{
+	snprintf(lane->key, sizeof(lane->key), "outbox:fence:%s", instance);
+}
+
+/* Begins a connection: the fence is not ours yet. */
+void
+lane_begin(Lane *lane)
+{
+	lane->is_ours = false;
+}
+
+/* Notes the fence that was read; empty if there is none. It must fit. */
+void
+lane_note_read(Lane *lane, const char *fence)
+{
+	strlcpy(lane->fence, fence, sizeof(lane->fence));
+	lane->moved = 0;
+}
+
+/*
+ * Gives the connection a name, and writes the fence with that name to `claimed`.
+ * When Redis has this value, no batch of an earlier connection that is still on its
+ * way can pass the comparison, not even if the position has not changed because a
+ * message was deferred.
+ */
+void
+lane_claim(Lane *lane, char *claimed)
+{
+	snprintf(lane->connection, sizeof(lane->connection), "%08x", pg_prng_uint32(&pg_global_prng_state));
+	fence_claim(lane->fence, lane->connection, claimed, FENCE_BYTES);
+}
+
+/* Notes the value that the batches under way will bring the fence to. */
+void
+lane_expect(Lane *lane, const char *fence)
+{
+	strlcpy(lane->fence, fence, sizeof(lane->fence));
+}
+
+/* Writes a value of the fence that is set by this connection. */
+void
+lane_write_fence(const Lane *lane, const Fence *value, char *fence)
+{
+	fence_write(fence, value, lane->connection);
+}
+
+/* Check whether the fence names that window. */
+bool
+lane_is_at(const Lane *lane, int64 window)
+{
+	return strtoll(lane->fence, NULL, 10) == window;
+}
+
+/* Check whether the fence may still lag behind the newest published window. */
+bool
+lane_may_lag(const Lane *lane)
+{
+	TimestampTz lag = Min(LAG_MS * INT64CONST(1000), outbox_replay_window * USECS_PER_SEC / 4);
+
+	return clock_now() - lane->moved < lag;
+}
+
+/* Notes that the fence names the newest published window. */
+void
+lane_note_moved(Lane *lane)
+{
+	lane->moved = clock_now();
+}
+
+/*
+ * Check whether the fence is at the end of a window, or beyond. A fence that was
+ * never moved is at the end of the first one.
+ */
+bool
+lane_has_passed(const Lane *lane, int64 window, int64 first_window)
+{
+	Fence		at;
+
+	if (!fence_parse(lane->fence, &at))
+		at = (Fence) {.number = first_window, .last_id = FENCE_AT_END};
+	return at.number > window || (at.number == window && at.last_id == FENCE_AT_END);
+}

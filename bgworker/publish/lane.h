@@ -1,0 +1,35 @@
+/*
+ * lane.h
+ *		Messages that share a fence, and how far they have got.
+ */
+#ifndef OUTBOX_LANE_H
+#define OUTBOX_LANE_H
+
+#include "datatype/timestamp.h"
+
+#include "bgworker/publish/fence.h"
+
+typedef struct Lane
+{
+	char		key[64];		/* of the fence in Redis */
+	char		connection[9];	/* random, part of every fence that is set */
+	char		fence[FENCE_BYTES]; /* value in Redis when all batches in
+									 * flight are done */
+	TimestampTz moved;			/* when it last named the newest published
+								 * window, by clock_now(); 0 = not yet on this
+								 * connection */
+	bool		is_ours;		/* on this connection */
+} Lane;
+
+extern void lane_init(Lane *lane, const char *instance);
+extern void lane_begin(Lane *lane);
+extern void lane_note_read(Lane *lane, const char *fence);
+extern void lane_claim(Lane *lane, char *claimed);
+extern void lane_expect(Lane *lane, const char *fence);
+extern void lane_write_fence(const Lane *lane, const Fence *value, char *fence);
+extern bool lane_is_at(const Lane *lane, int64 window);
+extern bool lane_may_lag(const Lane *lane);
+extern void lane_note_moved(Lane *lane);
+extern bool lane_has_passed(const Lane *lane, int64 window, int64 first_window);
+
+#endif							/* OUTBOX_LANE_H */
