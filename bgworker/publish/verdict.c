@@ -60,7 +60,8 @@ verdict_is_of_server(const char *error)
 {
 	static const char *const codes[] = {
 		"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "BUSY",
-		"NOAUTH", "WRONGPASS", "NOSCRIPT", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+		"NOAUTH", "WRONGPASS", "NOSCRIPT", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
+		"ERR Script attempted", /* to do what the state of a cluster forbids */
 		SCRIPT_FENCE_MOVED, SCRIPT_LEASE_LOST
 	};
 
