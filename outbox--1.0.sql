@@ -61,6 +61,12 @@ COMMENT ON TABLE outbox.loss IS 'messages that Redis has lost and that are no lo
 COMMENT ON COLUMN outbox.loss.lost_before IS 'some of the messages enqueued before this may be missing';
 COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed';
 
+CREATE TABLE outbox.lane (
+	slot integer PRIMARY KEY CHECK (slot BETWEEN 0 AND 16383)
+);
+COMMENT ON TABLE outbox.lane IS 'hash slots of a Redis Cluster that messages were sent to; each has a fence of its own';
+COMMENT ON COLUMN outbox.lane.slot IS 'hash slot';
+
 CREATE TABLE outbox.ring (
 	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
 	segment integer NOT NULL,
@@ -933,7 +939,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|loss|compacted|forgotten|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|lane|loss|compacted|forgotten|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);

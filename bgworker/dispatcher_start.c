@@ -16,6 +16,7 @@
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/publish/copied_messages.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/used_lanes.h"
 #include "bgworker/report.h"
 #include "bgworker/requests.h"
 #include "bgworker/transaction.h"
@@ -83,6 +84,7 @@ load_instance(Position *position)
 	{
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
+		used_lanes_forget_all();
 		copied_messages_skip_foreign(position, &instance);
 		unique_id_random(&instance.id);
 		instance_become(&instance, position->first_window);

@@ -29,6 +29,7 @@ handle($old, 'refused', 'bad');
 $old->sql(q{SELECT outbox_enqueue('later', 'tomorrow', deliver_at => now() + interval '1 day')});
 $old->sql(q{SELECT outbox_set_destination('d2', 'd')});
 eventually { $old->status('deferred, scheduled, windows') eq '1|1|0' } 'some are sent, one is refused, one has time';
+$old->sql('INSERT INTO outbox.lane VALUES (1)');
 $redis->stop;
 handle($old, $_, 'd') foreach 4 .. 6;
 $old->sql('CREATE DATABASE copy TEMPLATE postgres');
@@ -47,6 +48,7 @@ eventually { $redis->sequence('d') eq '1 2 3 4 5 6' } 'what was not sent yet is,
 is($redis->sequence('copied'), 'of the copy', '... nor from the copy');
 is($new->status('deferred, scheduled'), '1|1', 'what was deferred and scheduled is there');
 is($new->status('deferred, scheduled', 'copy'), '0|0', '... and not in the copy, whose original has it');
+is($new->sql('SELECT slot FROM outbox.lane'), 1, 'the lanes that are in use are known');
 $redis->accept('bad');
 eventually { $redis->count('bad') == 1 } 'what was refused arrives';
 is($redis->sequence('bad'), 'refused', '... once');
