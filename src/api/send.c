@@ -22,14 +22,11 @@
 #include "src/log/partition.h"
 #include "src/record/owner.h"
 #include "src/record/session.h"
-#include "src/redis/redis_connect.h"
+#include "src/redis/redis_cluster.h"
 #include "src/redis/resp.h"
-#include "src/redis/slot_map.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
-
-#define MAX_HOPS	5			/* from node to node of a cluster */
 
 /* Where a message is sent. */
 typedef struct Target
@@ -46,8 +43,7 @@ static void read_destination(const Message *message, Target *target);
 static StringInfo make_command(const Message *message, const Target *target);
 static void write_stream(const Message *message, const Target *target, StringInfo command);
 static void add_to_command(const char *bytes, size_t size, void *arg);
-static char *add_entry(RedisLink *link, StringInfo command);
-static redisReply *call_where_it_is(RedisLink *link, const char *command, size_t size);
+static char *add_entry(RedisCluster *redis, StringInfo command);
 static void check_interrupts(void);
 
 PG_FUNCTION_INFO_V1(outbox_send_text);
@@ -108,7 +104,7 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 static char *
 send_now(const Message *message)
 {
-	RedisLink  *link;
+	RedisCluster *redis;
 	StringInfo	command;
 	char	   *volatile entry = NULL;
 	char	   *volatile error = NULL;
@@ -118,17 +114,17 @@ send_now(const Message *message)
 	command = make_command(message, &target);
 
 	/* As late as possible: an error before the PG_TRY would leak it. */
-	link = redis_link_create(check_interrupts);
+	redis = redis_cluster_create(check_interrupts, NULL);
 	PG_TRY();
 	{
-		if (redis_connect(link))
-			entry = add_entry(link, command);
+		if (redis_cluster_open(redis, NULL))
+			entry = add_entry(redis, command);
 		if (entry == NULL)
-			error = pstrdup(redis_link_error(link));
+			error = pstrdup(redis_cluster_error(redis));
 	}
 	PG_FINALLY();
 	{
-		redis_link_free(link);
+		redis_cluster_free(redis);
 	}
 	PG_END_TRY();
 
@@ -210,11 +206,11 @@ add_to_command(const char *bytes, size_t size, void *arg)
 	resp_put(arg, bytes, size);
 }
 
-/* Returns the id of the entry; NULL if that failed, and the link has the error. */
+/* Returns the id of the entry; NULL if that failed; see redis_cluster_error(). */
 static char *
-add_entry(RedisLink *link, StringInfo command)
+add_entry(RedisCluster *redis, StringInfo command)
 {
-	redisReply *reply = call_where_it_is(link, command->data, command->len);
+	redisReply *reply = redis_cluster_call(redis, command->data, command->len);
 	char		entry[64] = "";
 
 	if (reply == NULL)
@@ -223,29 +219,9 @@ add_entry(RedisLink *link, StringInfo command)
 		strspn(reply->str, "0123456789-") == reply->len)
 		strlcpy(entry, reply->str, sizeof(entry));
 	else
-		redis_link_refused(link, reply, "the message was not added");
+		redis_cluster_refused(redis, reply, "the message was not added");
 	freeReplyObject(reply);
 	return entry[0] ? pstrdup(entry) : NULL;
-}
-
-/*
- * Sends a command and waits for its reply. A node of a cluster that does not have
- * the key does nothing, and says which one has it: that one is asked then.
- */
-static redisReply *
-call_where_it_is(RedisLink *link, const char *command, size_t size)
-{
-	for (int hops = 0;; hops++)
-	{
-		redisReply *reply = redis_link_send(link, command, size) ? redis_link_receive(link) : NULL;
-		RedisNode	node;
-
-		if (reply == NULL || hops == MAX_HOPS || !slot_map_moved(reply, redis_link_host(link), &node))
-			return reply;
-		freeReplyObject(reply);
-		if (!redis_connect_to_node(link, &node))
-			return NULL;
-	}
 }
 
 /* A LinkAttend. */

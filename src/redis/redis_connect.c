@@ -29,8 +29,10 @@
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
 
-static bool connect_by_settings(RedisLink *link, const RedisNode *node);
-static bool connect_as(RedisLink *link, RedisUrl *url, const char *password_file);
+static bool read_login(RedisLink *link, const char *text, RedisUrl *url, const char **password_file);
+static bool connect_as(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline);
+static bool connect_to_node(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file,
+							TimestampTz deadline);
 static void name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file);
 static bool connect_to_any(RedisLink *link, const RedisUrl *url, const char *password_file, TimestampTz deadline);
 static bool connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline);
@@ -48,75 +50,82 @@ static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
 bool
 redis_connect(RedisLink *link)
 {
-	return connect_by_settings(link, NULL);
+	return redis_connect_to(link, NULL);
 }
 
-/* The same to one node of the cluster that the settings name. */
-bool
-redis_connect_to_node(RedisLink *link, const RedisNode *node)
-{
-	return connect_by_settings(link, node);
-}
-
-/* Connects and logs in as the settings say; to that node, if it is not NULL. */
-static bool
-connect_by_settings(RedisLink *link, const RedisNode *node)
-{
-	RedisUrl	url;
-	const char *reason;
-	const char *password_file = outbox_redis_password_file[0] != '\0' ? outbox_redis_password_file : NULL;
-	bool		connected;
-
-	redis_link_close(link);
-	redis_link_name(link, "%s", "");
-	if (!redis_url_parse(outbox_redis_url, &url, &reason))
-	{
-		redis_link_fail(link, "outbox.redis_url is invalid");
-		return false;
-	}
-	if (node)
-	{
-		url.nodes[0] = *node;
-		url.nnodes = 1;
-	}
-	name_server(link, &url, &url.nodes[0], password_file);
-	connected = read_password_files(link, &url) && connect_as(link, &url, password_file);
-	explicit_bzero(&url, sizeof(url));
-	return connected;
-}
-
-/* Connects and logs in as the URL of a store says. Returns false if that fails; the link has the error. */
+/* The same as the URL of a store says; NULL = as the settings say. */
 bool
 redis_connect_to(RedisLink *link, const char *text)
 {
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
 	RedisUrl	url;
-	const char *reason;
+	const char *password_file;
 	bool		connected;
 
-	if (!redis_url_parse(text, &url, &reason))
-	{
-		redis_link_fail(link, "the URL is invalid");
-		return false;
-	}
-	connected = connect_as(link, &url, NULL);
+	connected = read_login(link, text, &url, &password_file) && connect_as(link, &url, password_file, deadline);
 	explicit_bzero(&url, sizeof(url));
 	return connected;
+}
+
+/* The same to one node of the cluster that the URL names, within a deadline. */
+bool
+redis_connect_to_node(RedisLink *link, const char *text, const RedisNode *node, TimestampTz deadline)
+{
+	RedisUrl	url;
+	const char *password_file;
+	bool		connected;
+
+	connected = read_login(link, text, &url, &password_file) &&
+		connect_to_node(link, &url, node, password_file, deadline);
+	explicit_bzero(&url, sizeof(url));
+	return connected;
+}
+
+/*
+ * Closes the link and reads how to connect it: a URL, or if it is NULL the settings,
+ * which may name files with passwords; *password_file is for errors only, or NULL.
+ * Returns false if that fails; the link has the error.
+ */
+static bool
+read_login(RedisLink *link, const char *text, RedisUrl *url, const char **password_file)
+{
+	const char *reason;
+
+	redis_link_close(link);
+	redis_link_name(link, "%s", "");
+	*password_file = !text && outbox_redis_password_file[0] != '\0' ? outbox_redis_password_file : NULL;
+	if (!redis_url_parse(text ? text : outbox_redis_url, url, &reason))
+	{
+		redis_link_fail(link, text ? "the URL is invalid" : "outbox.redis_url is invalid");
+		return false;
+	}
+	if (text)
+		return true;
+	name_server(link, url, &url->nodes[0], *password_file);
+	return read_password_files(link, url);
 }
 
 /* Connects and logs in; password_file is for errors only, which name it, or NULL. */
 static bool
-connect_as(RedisLink *link, RedisUrl *url, const char *password_file)
+connect_as(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-
 	if (url->master[0] != '\0')
 		return connect_to_master(link, url, password_file, deadline);
 	if (url->cluster)
 		return connect_to_any(link, url, password_file, deadline);
+	if (url->path[0] == '\0')
+		return connect_to_node(link, url, &url->nodes[0], password_file, deadline);
 	name_server(link, url, &url->nodes[0], password_file);
-	if (url->path[0] != '\0')
-		return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
-	return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, url->tls, deadline) && log_in(link, url);
+	return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
+}
+
+/* Connects to a server, and logs in. */
+static bool
+connect_to_node(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file,
+				TimestampTz deadline)
+{
+	name_server(link, url, node, password_file);
+	return redis_link_dial(link, node->host, node->port, url->tls, deadline) && log_in(link, url);
 }
 
 /* Names the server for errors by everything that distinguishes it, and the login, from others. */
@@ -148,11 +157,7 @@ connect_to_any(RedisLink *link, const RedisUrl *url, const char *password_file, 
 {
 	for (int i = 0; i < url->nnodes; i++)
 	{
-		const RedisNode *node = &url->nodes[i];
-		TimestampTz share = clock_share(deadline, url->nnodes - i);
-
-		name_server(link, url, node, password_file);
-		if (redis_link_dial(link, node->host, node->port, url->tls, share) && log_in(link, url))
+		if (connect_to_node(link, url, &url->nodes[i], password_file, clock_share(deadline, url->nnodes - i)))
 			return true;
 	}
 	return false;
@@ -172,8 +177,7 @@ connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, Tim
 			break;
 		if (!ask_sentinel(link, url, &url->nodes[i], share, &master))
 			continue;
-		name_server(link, url, &master, password_file);
-		if (redis_link_dial(link, master.host, master.port, url->tls, share) && log_in(link, url) && expect_master(link))
+		if (connect_to_node(link, url, &master, password_file, share) && expect_master(link))
 			return true;
 	}
 	return false;

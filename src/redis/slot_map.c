@@ -43,11 +43,11 @@ slot_map_read(SlotMap *map, const redisReply *reply, const char *asked)
 
 /*
  * Reads an error "MOVED <slot> <host>:<port>" of the host `asked`: which node serves
- * the slot of a key. A host that is missing is the one that was asked. Returns false
+ * which slot. A host that is missing is the one that was asked. Returns false
  * if it is not such an error; what was asked for was done then, or failed.
  */
 bool
-slot_map_moved(const redisReply *reply, const char *asked, RedisNode *node)
+slot_map_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
 {
 	const char *host;
 	const char *colon;
@@ -55,6 +55,7 @@ slot_map_moved(const redisReply *reply, const char *asked, RedisNode *node)
 
 	if (reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, "MOVED ", 6) != 0)
 		return false;
+	*slot = atoi(reply->str + 6);
 	host = strchr(reply->str + 6, ' ');
 	colon = host ? strrchr(host, ':') : NULL;
 	if (colon == NULL || colon - ++host >= sizeof(node->host))
@@ -62,8 +63,15 @@ slot_map_moved(const redisReply *reply, const char *asked, RedisNode *node)
 	memcpy(node->host, host, colon - host);
 	node->host[colon - host] = '\0';
 	node->port = strtol(colon + 1, &end, 10);
-	return *end == '\0' && node->port > 0 && node->port <= 65535 &&
+	return *end == '\0' && *slot >= 0 && *slot < HASH_SLOTS && node->port > 0 && node->port <= 65535 &&
 		copy_host(colon == host ? asked : node->host, node);
+}
+
+/* Notes which node serves a slot now. */
+void
+slot_map_set(SlotMap *map, int slot, const RedisNode *node)
+{
+	map->node_of[slot] = enter_node(map, node);
 }
 
 /* Reads a range of slots: the first one, the last one, the master, its replicas. */

@@ -1,0 +1,366 @@
+/*
+ * redis_cluster.c
+ *		The connections to a Redis Cluster, or the one to a single Redis.
+ *
+ * Called by send.c. There is a roaming link,
+ * on which nothing is ever left under way: it goes to any node that lets us in, reads
+ * the map there, and calls what has one key, following that key from node to node.
+ * And there is a link to each master that is needed, opened when it is asked for. A
+ * single Redis has all slots, and the roaming link is the only one.
+ *
+ * A node may be out of date, or cut off from the others. So one that says that the
+ * cluster is down is taken only if no other lets us in, and what a node says with
+ * MOVED is noted in the map.
+ *
+ * It must never send ASKING or READONLY: the first would let a script add to a second
+ * copy of a stream, the second would read what may be old.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/foreign_text.h"
+#include "src/redis/redis_cluster.h"
+#include "src/redis/redis_connect.h"
+#include "src/redis/resp.h"
+#include "src/redis/slot_map.h"
+#include "src/settings.h"
+
+#define MAX_HOPS	5			/* from node to node, for one command */
+
+typedef struct Master
+{
+	RedisNode	node;
+	RedisLink  *link;
+} Master;
+
+struct RedisCluster
+{
+	LinkAttend	attend;
+	LinkPrepare prepare;		/* NULL = nothing is to be done */
+	char	   *url;			/* NULL = that of the settings */
+	bool		has_slots;		/* the URL names a cluster */
+	RedisLink  *roaming;
+	SlotMap    *map;			/* the last one that was read; NULL = none yet */
+	bool		map_is_known;	/* since the roaming link was opened */
+	int			nmasters;
+	int			room;
+	Master	   *masters;
+	char		error[LINK_ERROR_BYTES];
+};
+
+static bool open_roaming(RedisCluster *cluster);
+static bool connect_to_any(RedisCluster *cluster, const RedisUrl *url);
+static bool try_node(RedisCluster *cluster, const RedisNode *node, TimestampTz deadline, bool *is_up);
+static bool says_that_it_is_up(RedisLink *link);
+static bool read_map(RedisCluster *cluster, const redisReply *reply);
+static Master *find_master(RedisCluster *cluster, const RedisNode *node);
+static bool fail_as(RedisCluster *cluster, const RedisLink *link);
+
+/*
+ * Makes one that is closed, which lives until redis_cluster_free(). `prepare` is
+ * called with each link to a master that was opened; it may be NULL.
+ */
+RedisCluster *
+redis_cluster_create(LinkAttend attend, LinkPrepare prepare)
+{
+	RedisCluster *cluster = MemoryContextAllocZero(TopMemoryContext, sizeof(RedisCluster));
+
+	cluster->attend = attend;
+	cluster->prepare = prepare;
+	cluster->roaming = redis_link_create(attend);
+	return cluster;
+}
+
+/* Closes and frees all of it. */
+void
+redis_cluster_free(RedisCluster *cluster)
+{
+	redis_cluster_close(cluster);
+	redis_link_free(cluster->roaming);
+	if (cluster->url)
+		pfree(cluster->url);
+	if (cluster->map)
+		pfree(cluster->map);
+	if (cluster->masters)
+		pfree(cluster->masters);
+	pfree(cluster);
+}
+
+/*
+ * Connects to a Redis, or to any node of a cluster, as the URL says; NULL = as the
+ * settings say. Returns false if that fails; see redis_cluster_error(). All links of
+ * before are closed.
+ */
+bool
+redis_cluster_open(RedisCluster *cluster, const char *url)
+{
+	redis_cluster_close(cluster);
+	if (cluster->url)
+		pfree(cluster->url);
+	cluster->url = NULL;
+	cluster->url = url ? MemoryContextStrdup(TopMemoryContext, url) : NULL;
+	return open_roaming(cluster);
+}
+
+/* Closes all links; those to masters are freed. */
+void
+redis_cluster_close(RedisCluster *cluster)
+{
+	redis_link_close(cluster->roaming);
+	while (cluster->nmasters > 0)
+		redis_link_free(cluster->masters[--cluster->nmasters].link);
+	cluster->map_is_known = false;
+}
+
+/* Check whether keys are in slots, which may be on several nodes. */
+bool
+redis_cluster_has_slots(const RedisCluster *cluster)
+{
+	return cluster->has_slots;
+}
+
+/* Returns why the last call here has failed. Contains no password. */
+const char *
+redis_cluster_error(const RedisCluster *cluster)
+{
+	return cluster->error;
+}
+
+/*
+ * Returns the link to the master that has a slot, open and prepared; NULL if there is
+ * none. One that has failed is opened again. It stays where it is until all are closed.
+ */
+RedisLink *
+redis_cluster_link(RedisCluster *cluster, int slot)
+{
+	TimestampTz deadline;
+	Master	   *master;
+	int			place;
+
+	if (!cluster->has_slots)
+		return redis_link_is_open(cluster->roaming) || open_roaming(cluster) ? cluster->roaming : NULL;
+	if (!cluster->map_is_known && !redis_cluster_refresh(cluster))
+		return NULL;
+	place = cluster->map->node_of[slot];
+	if (place == SLOT_UNSERVED)
+	{
+		snprintf(cluster->error, sizeof(cluster->error), "no node of the Redis Cluster serves the hash slot %d", slot);
+		return NULL;
+	}
+	master = find_master(cluster, &cluster->map->nodes[place]);
+	if (redis_link_is_open(master->link))
+		return master->link;
+	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	if (redis_connect_to_node(master->link, cluster->url, &master->node, deadline) &&
+		(!cluster->prepare || cluster->prepare(master->link)))
+		return master->link;
+	(void) fail_as(cluster, master->link);
+	return NULL;
+}
+
+/*
+ * Reads the map again; connects the roaming link again if it has failed. Returns false
+ * if no node says which one serves what. Links to masters stay as they are.
+ */
+bool
+redis_cluster_refresh(RedisCluster *cluster)
+{
+	redisReply *reply;
+	bool		read;
+
+	if (!cluster->has_slots)
+		return true;
+	if (!redis_link_is_open(cluster->roaming) && !open_roaming(cluster))
+		return false;
+	reply = redis_link_call(cluster->roaming, 2, (const char *[]) {"CLUSTER", "SLOTS"});
+	read = reply && read_map(cluster, reply);
+	if (reply && !read)
+		redis_link_refused(cluster->roaming, reply, "could not read which node serves which slot");
+	if (reply)
+		freeReplyObject(reply);
+	return read || fail_as(cluster, cluster->roaming);
+}
+
+/*
+ * If a reply of a link says that a slot has moved, notes where it is now and returns
+ * true. What was asked for was not done then.
+ */
+bool
+redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply)
+{
+	RedisNode	node;
+	int			slot;
+
+	if (!slot_map_moved(reply, redis_link_host(link), &slot, &node))
+		return false;
+	if (cluster->map_is_known)
+		slot_map_set(cluster->map, slot, &node);
+	return true;
+}
+
+/*
+ * Sends a command that has one key, or keys of one slot, on the roaming link, which
+ * goes to the node that has it, and returns the reply. Returns NULL if that fails.
+ * The caller must free the reply before it does anything that can raise an error.
+ */
+redisReply *
+redis_cluster_call(RedisCluster *cluster, const char *command, size_t size)
+{
+	RedisLink  *link = cluster->roaming;
+
+	for (int hops = 0;; hops++)
+	{
+		redisReply *reply = redis_link_send(link, command, size) ? redis_link_receive(link) : NULL;
+		TimestampTz deadline;
+		RedisNode	node;
+		int			slot;
+
+		if (reply && (hops == MAX_HOPS || !slot_map_moved(reply, redis_link_host(link), &slot, &node)))
+			return reply;
+		if (reply)
+			freeReplyObject(reply);
+		deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+		if (!reply || !redis_connect_to_node(link, cluster->url, &node, deadline))
+		{
+			(void) fail_as(cluster, link);
+			return NULL;
+		}
+	}
+}
+
+/* Notes that a reply of redis_cluster_call() was not the expected one, and closes the roaming link. */
+void
+redis_cluster_refused(RedisCluster *cluster, const redisReply *reply, const char *what)
+{
+	redis_link_refused(cluster->roaming, reply, what);
+	(void) fail_as(cluster, cluster->roaming);
+}
+
+/* Connects the roaming link. Returns false if that fails. */
+static bool
+open_roaming(RedisCluster *cluster)
+{
+	const char *text = cluster->url ? cluster->url : outbox_redis_url;
+	const char *reason;
+	RedisUrl	url;
+	bool		opened;
+
+	cluster->has_slots = redis_url_parse(text, &url, &reason) && url.cluster;
+	if (cluster->has_slots)
+		opened = connect_to_any(cluster, &url);
+	else
+		opened = redis_connect_to(cluster->roaming, cluster->url) && (!cluster->prepare || cluster->prepare(cluster->roaming));
+	explicit_bzero(&url, sizeof(url));
+	return opened || fail_as(cluster, cluster->roaming);
+}
+
+/*
+ * Connects the roaming link to one of the nodes of the URL, or of the last map: to the
+ * first one that says that the cluster is up, otherwise to one that lets us in.
+ */
+static bool
+connect_to_any(RedisCluster *cluster, const RedisUrl *url)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	int			nknown = cluster->map ? cluster->map->nnodes : 0;
+	const RedisNode *open_node = NULL;
+
+	for (int i = 0; i < url->nnodes + nknown; i++)
+	{
+		const RedisNode *node = i < url->nnodes ? &url->nodes[i] : &cluster->map->nodes[i - url->nnodes];
+		bool		is_up;
+
+		if (i > 0 && clock_now() >= deadline)
+			break;
+		if (!try_node(cluster, node, clock_share(deadline, url->nnodes + nknown - i), &is_up))
+			continue;
+		if (is_up)
+			return true;
+		open_node = node;
+	}
+	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	return open_node && redis_connect_to_node(cluster->roaming, cluster->url, open_node, deadline);
+}
+
+/* Connects the roaming link to a node within a deadline. Sets *is_up to whether it says that the cluster is. */
+static bool
+try_node(RedisCluster *cluster, const RedisNode *node, TimestampTz deadline, bool *is_up)
+{
+	RedisLink  *link = cluster->roaming;
+
+	if (!redis_connect_to_node(link, cluster->url, node, deadline))
+		return false;
+	redis_link_limit(link, deadline);
+	*is_up = says_that_it_is_up(link);
+	redis_link_limit(link, 0);
+	return redis_link_is_open(link);
+}
+
+/* Check whether a node says that the cluster is up. If we may not ask, it is assumed to be. */
+static bool
+says_that_it_is_up(RedisLink *link)
+{
+	redisReply *reply = redis_link_call(link, 2, (const char *[]) {"CLUSTER", "INFO"});
+	bool		is_up = reply && (reply->type != REDIS_REPLY_STRING || strstr(reply->str, "cluster_state:ok") != NULL);
+
+	if (reply)
+		freeReplyObject(reply);
+	return is_up;
+}
+
+/* Reads a new map. Returns false if the reply is none; then the old one stays. */
+static bool
+read_map(RedisCluster *cluster, const redisReply *reply)
+{
+	SlotMap    *fresh = MemoryContextAllocExtended(TopMemoryContext, sizeof(SlotMap), MCXT_ALLOC_NO_OOM);
+
+	if (fresh == NULL || !slot_map_read(fresh, reply, redis_link_host(cluster->roaming)))
+	{
+		if (fresh)
+			pfree(fresh);
+		return false;
+	}
+	if (cluster->map)
+		pfree(cluster->map);
+	cluster->map = fresh;
+	cluster->map_is_known = true;
+	return true;
+}
+
+/* Returns the entry of a master, which is made if there is none. */
+static Master *
+find_master(RedisCluster *cluster, const RedisNode *node)
+{
+	Master	   *master;
+
+	for (int i = 0; i < cluster->nmasters; i++)
+	{
+		master = &cluster->masters[i];
+		if (master->node.port == node->port && strcmp(master->node.host, node->host) == 0)
+			return master;
+	}
+	if (cluster->nmasters == cluster->room)
+	{
+		int			room = Max(8, 2 * cluster->room);
+
+		cluster->masters = cluster->masters ? repalloc(cluster->masters, room * sizeof(Master)) :
+			MemoryContextAlloc(TopMemoryContext, room * sizeof(Master));
+		cluster->room = room;
+	}
+	master = &cluster->masters[cluster->nmasters];
+	master->node = *node;
+	master->link = redis_link_create(cluster->attend);
+	cluster->nmasters++;
+	return master;
+}
+
+/* Notes why a link has failed. Returns false. */
+static bool
+fail_as(RedisCluster *cluster, const RedisLink *link)
+{
+	strlcpy(cluster->error, redis_link_error(link), sizeof(cluster->error));
+	return false;
+}
