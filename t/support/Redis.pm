@@ -129,6 +129,7 @@ sub end_by
 	kill 'CONT', $self->{pid};
 	waitpid $self->{pid}, 0;
 	delete $self->{pid};
+	$self->{paused} = 0;
 	unlink $self->{socket};
 	return;
 }
@@ -144,8 +145,11 @@ sub restart
 }
 
 # The server hangs: it accepts connections, and does not answer.
-sub pause { kill 'STOP', $_[0]->{pid}; return; }
-sub resume { kill 'CONT', $_[0]->{pid}; return; }
+sub pause { my ($self) = @_; kill 'STOP', $self->{pid}; $self->{paused} = 1; return; }
+sub resume { my ($self) = @_; kill 'CONT', $self->{pid}; $self->{paused} = 0; return; }
+
+# Check whether it can answer.
+sub is_up { my ($self) = @_; return $self->{pid} && !$self->{paused}; }
 
 # Copies the data of a stopped server aside, and back.
 sub save_data
@@ -169,6 +173,15 @@ sub lose_data
 	my ($self) = @_;
 	File::Path::rmtree("$self->{folder}/data");
 	mkdir "$self->{folder}/data";
+	return;
+}
+
+# All keys are lost, and not who the node is in its cluster.
+sub lose_keys
+{
+	my ($self) = @_;
+	File::Path::rmtree("$self->{folder}/data/appendonlydir");
+	unlink glob "$self->{folder}/data/*.rdb";
 	return;
 }
 
@@ -221,7 +234,7 @@ sub refuse
 	$self->command('EVAL', <<'END', scalar @streams, @streams);
 for _, stream in ipairs(KEYS) do
   local type = redis.call('TYPE', stream).ok
-  if type == 'stream' then redis.call('RENAME', stream, stream .. ' aside') end
+  if type == 'stream' then redis.call('RENAME', stream, '{' .. stream .. '} aside') end
   if type ~= 'string' then redis.call('SET', stream, 'not a stream') end
 end
 END
@@ -236,7 +249,8 @@ sub accept
 for _, stream in ipairs(KEYS) do
   if redis.call('TYPE', stream).ok == 'string' then
     redis.call('DEL', stream)
-    if redis.call('EXISTS', stream .. ' aside') == 1 then redis.call('RENAME', stream .. ' aside', stream) end
+    local aside = '{' .. stream .. '} aside'
+    if redis.call('EXISTS', aside) == 1 then redis.call('RENAME', aside, stream) end
   end
 end
 END

@@ -1,11 +1,13 @@
 # A real Redis Cluster on loopback ports: masters, each with a replica, and the slots in equal
-# parts.
+# parts; and what happens to clusters. Nodes are named by their numbers, streams are found
+# wherever they are.
 
 package RedisCluster;
 
 use strict;
 use warnings FATAL => 'all';
 
+use IPC::Run;
 use PostgreSQL::Test::Utils ();
 use Redis;
 use Time::HiRes qw(time usleep);
@@ -73,20 +75,148 @@ sub url
 	return 'redis+cluster://' . join ',', map { '127.0.0.1:' . $_->port } $self->nodes;
 }
 
-# The node that serves a key, as the first node that runs tells.
-sub node_of
+# The nodes that can answer, by their numbers.
+sub up { my ($self) = @_; return grep { $self->node($_)->is_up } 0 .. $#{ $self->{nodes} }; }
+
+# What one of these tells of the others.
+sub ask { my ($self, @words) = @_; return $self->node(($self->up)[0])->command(@words); }
+
+sub slot_of { my ($self, $key) = @_; return $self->ask('CLUSTER', 'KEYSLOT', $key); }
+
+# The number of the node that serves a key.
+sub index_of
 {
 	my ($self, $key) = @_;
-	my ($teller) = grep { $_->{pid} } $self->nodes;
-	my $slot = $teller->command('CLUSTER', 'KEYSLOT', $key);
+	my $slot = $self->slot_of($key);
 
-	foreach my $range (@{ $teller->command('CLUSTER', 'SLOTS') })
+	foreach my $range (@{ $self->ask('CLUSTER', 'SLOTS') })
 	{
 		my ($from, $to, $master) = @$range;
 		next if $slot < $from || $slot > $to;
-		return (grep { $_->port == $master->[1] } $self->nodes)[0];
+		return (grep { $self->node($_)->port == $master->[1] } 0 .. $#{ $self->{nodes} })[0];
 	}
 	die "no node serves $key\n";
+}
+
+# The node itself, and what Redis.pm can do with a stream.
+sub node_of { my ($self, $key) = @_; return $self->node($self->index_of($key)); }
+sub count { my ($self, $stream) = @_; return eval { $self->node_of($stream)->command('XLEN', $stream) } // 0; }
+sub entries { my ($self, $stream) = @_; return $self->node_of($stream)->entries($stream); }
+sub bodies { my ($self, $stream) = @_; return $self->node_of($stream)->bodies($stream); }
+sub sequence { my ($self, $stream) = @_; return $self->node_of($stream)->sequence($stream); }
+sub refuse { my ($self, @streams) = @_; $self->node_of($_)->refuse($_) foreach @streams; return; }
+sub accept { my ($self, @streams) = @_; $self->node_of($_)->accept($_) foreach @streams; return; }
+
+# The numbers of the masters that have a key, whether they serve it or not.
+sub places_of
+{
+	my ($self, $key) = @_;
+	my $pattern = $key =~ s/([][*?\\])/\\$1/gr;
+	return grep { $self->is_master($_) && @{ $self->node($_)->command('KEYS', $pattern) } } $self->up;
+}
+
+sub is_master { my ($self, $n) = @_; return $self->node($n)->command('ROLE')->[0] eq 'master'; }
+
+# The number of a replica of a node.
+sub replica_of
+{
+	my ($self, $n) = @_;
+	my $id = $self->id($n);
+
+	foreach my $replica (grep { $_ != $n } $self->up)
+	{
+		return $replica if grep { /myself,slave $id / } $self->lines($self->node($replica));
+	}
+	die "node $n has no replica\n";
+}
+
+# Waits until the replica of a node has all that the node has.
+sub wait_for_replica
+{
+	my ($self, $n) = @_;
+	$self->wait_for(sub { my $info = $_[0]->command('INFO', 'replication'); my ($end) = $info =~ /master_repl_offset:(\d+)/; $info =~ /slave0:.*offset=$end,/ }, "node $n has no more than its replica", $n);
+	return;
+}
+
+# From now on the replica of a node gets nothing; and gets it again.
+sub cut_replica
+{
+	my ($self, $replica) = @_;
+	my $node = $self->node($replica);
+
+	$node->command('CONFIG', 'SET', 'masterauth', 'wrong');
+	$node->command('CONFIG', 'SET', 'masteruser', 'nobody');
+	$node->command('CLIENT', 'KILL', 'TYPE', 'master');
+	return;
+}
+
+sub join_replica
+{
+	my ($self, $replica) = @_;
+	$self->node($replica)->command('CONFIG', 'SET', $_, '') foreach 'masteruser', 'masterauth';
+	return;
+}
+
+# A replica takes the place of its master; $how is nothing, FORCE or TAKEOVER. A failover
+# that finds no majority in its time is asked for again.
+sub failover
+{
+	my ($self, $replica, @how) = @_;
+	my $asked = 0;
+
+	$self->wait_for(
+		sub {
+			return 1 if $_[0]->command('ROLE')->[0] eq 'master';
+			$_[0]->command('CLUSTER', 'FAILOVER', @how) if time > $asked + 3;
+			$asked = time if time > $asked + 3;
+			return 0;
+		},
+		"node $replica is a master", $replica);
+	$self->wait_until_served_by($replica);
+	return;
+}
+
+# Waits until all nodes that can answer know that this one serves slots.
+sub wait_until_served_by
+{
+	my ($self, $n) = @_;
+	my $port = $self->node($n)->port;
+	$self->wait_for(sub { grep { $_->[2][1] == $port } @{ $_[0]->command('CLUSTER', 'SLOTS') } }, "node $n serves slots");
+	return;
+}
+
+# A node comes back without its keys, and still is who it was.
+sub restart_empty
+{
+	my ($self, $n) = @_;
+	$self->node($n)->kill9;
+	$self->node($n)->lose_keys;
+	$self->node($n)->start;
+	return;
+}
+
+# Moves so many slots from one node to another by redis-cli, in the background; returns the IPC::Run handle.
+sub start_reshard
+{
+	my ($self, $from, $to, $slots) = @_;
+	return $self->start_cli('reshard', '--cluster-from', $self->id($from), '--cluster-to', $self->id($to), '--cluster-slots', $slots, '--cluster-yes', '--cluster-timeout', 5000);
+}
+
+# Ends what others have left half-way.
+sub fix
+{
+	my ($self) = @_;
+	$self->start_cli('fix', '--cluster-yes')->finish or die "redis-cli --cluster fix: $self->{cli}\n";
+	return;
+}
+
+sub start_cli
+{
+	my ($self, $command, @words) = @_;
+	my $node = $self->node(($self->up)[0]);
+	$self->{cli} = '';
+	return IPC::Run::start([ 'redis-cli', '--cluster', $command, '127.0.0.1:' . $node->port, @words ],
+		'<', \undef, '>', \$self->{cli}, '2>', \$self->{cli});
 }
 
 # Moves a slot to another node, as redis-cli does; with stop_after => n only its first n keys.
@@ -109,17 +239,17 @@ sub move_slot
 	return;
 }
 
-# Waits until the code returns true for each node that runs.
+# Waits until the code returns true for each node that can answer, or for these.
 sub wait_for
 {
-	my ($self, $code, $what) = @_;
+	my ($self, $code, $what, @only) = @_;
 	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
 
-	foreach my $node (grep { $_->{pid} } $self->nodes)
+	foreach my $n (@only ? @only : $self->up)
 	{
-		until (eval { $code->($node) })
+		until (eval { $code->($self->node($n)) })
 		{
-			die "it does not come true that $what\n" . $node->log if time > $deadline;
+			die "it does not come true that $what: $@\n" . $self->node($n)->log if time > $deadline;
 			usleep(20_000);
 		}
 	}

@@ -1,0 +1,97 @@
+# What was committed, for each stream, and how it compares with what is in Redis: nothing is
+# lost, nothing is there twice or on two nodes, and the messages of one client are in order.
+
+package Ledger;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Test::More;
+
+# $redis is a Redis or a RedisCluster; the streams are called events:1, events:2 ...
+sub new
+{
+	my ($class, $node, $redis, $streams) = @_;
+
+	$node->sql(<<'END');
+CREATE SEQUENCE posted;
+CREATE TABLE ledger (stream text, body text);
+CREATE FUNCTION post(stream text, client int DEFAULT 0) RETURNS void LANGUAGE sql AS $$
+WITH body (text) AS (SELECT client || ' ' || nextval('posted')), entry AS (INSERT INTO ledger SELECT stream, text FROM body)
+SELECT outbox_enqueue(stream, text) FROM body;
+$$;
+END
+	return bless { node => $node, redis => $redis, streams => [ map { "events:$_" } 1 .. $streams ] }, $class;
+}
+
+sub streams { return @{ $_[0]->{streams} }; }
+
+# One message to each of these streams, or to all, in one transaction.
+sub post
+{
+	my ($self, @streams) = @_;
+	$self->{node}->sql("SELECT post(s) FROM unnest('{" . join(',', @streams ? @streams : $self->streams) . "}'::text[]) s");
+	return;
+}
+
+# Clients that post, each to one stream after the other at random, until they are stopped.
+sub start_load
+{
+	my ($self, $rate, %option) = @_;
+	my $n = $self->streams;
+	return $self->{node}->start_load(clients => 3, args => [ '--rate', $rate ], %option,
+		scripts => [ "\\set a random(1, $n)\n\\set b random(1, $n)\nBEGIN;\nSELECT post('events:' || :a, :client_id);\nSELECT post('events:' || :b, :client_id);\nCOMMIT;\n" ]);
+}
+
+# How many messages are in Redis.
+sub arrived
+{
+	my ($self) = @_;
+	my $n = 0;
+	$n += $self->{redis}->count($_) foreach $self->streams;
+	return $n;
+}
+
+# Tests that the books agree when all is sent.
+sub agrees
+{
+	my ($self, $name) = @_;
+	my ($node, $redis) = @$self{ 'node', 'redis' };
+	my (%ledger, @faults);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	wait_until { $node->status('pending = 0 AND deferred = 0') eq 't' }
+	  or return ok(0, "$name: all is sent");
+	wait_until { $self->arrived >= $node->sql('SELECT count(*) FROM ledger') };
+	foreach (split /\n/, $node->sql('SELECT stream, body FROM ledger'))
+	{
+		my ($stream, $body) = split /[|]/;
+		$ledger{$stream}{$body} = 0;
+	}
+	push @faults, $self->faults($_, $ledger{$_} // {}) foreach $self->streams;
+	return ok(!@faults, $name) || diag join "\n", @faults[ 0 .. ($#faults > 9 ? 9 : $#faults) ];
+}
+
+# What is wrong with a stream.
+sub faults
+{
+	my ($self, $stream, $committed) = @_;
+	my $redis = $self->{redis};
+	my (@faults, %last);
+
+	my @places = $redis->can('places_of') ? $redis->places_of($stream) : ();
+	push @faults, "$stream is on nodes @places" if @places > 1;
+	foreach my $body ($redis->bodies($stream))
+	{
+		my ($client, $number) = split / /, $body;
+
+		push @faults, "$stream: $body is not committed" unless exists $committed->{$body};
+		push @faults, "$stream: $body is there twice" if $committed->{$body}++;
+		push @faults, "$stream: $body comes too late" if $number < ($last{$client} // 0);
+		$last{$client} = $number;
+	}
+	return @faults, map { "$stream: $_ is lost" } grep { !$committed->{$_} } sort keys %$committed;
+}
+
+1;
