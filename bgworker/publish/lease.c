@@ -46,7 +46,6 @@ static bool rival_seen;			/* another server is alive */
 /* After this time a lease left by an earlier dispatcher of ours has certainly expired. */
 #define PAST_MS			(LEASE_MS + 2000)
 
-static bool may_be_taken_from(const char *current, const char *last_owner, char *reason, size_t size);
 static void note_rival(const char *lease);
 static bool is_owned_by_us(const char *lease);
 static bool has_our_id(const char *other);
@@ -101,8 +100,8 @@ lease_look(RedisLink *link, const char *key, const char *last_owner, bool *may_b
 	char		reason[256];
 
 	if (read)
-		*may_be_taken = may_be_taken_from(reply->type == REDIS_REPLY_STRING ? reply->str : NULL, last_owner,
-										  reason, sizeof(reason));
+		*may_be_taken = lease_may_be_taken(reply->type == REDIS_REPLY_STRING ? reply->str : NULL, last_owner,
+										   reason, sizeof(reason));
 	else if (reply)
 		redis_link_refused(link, reply, "could not read the lease");
 	if (reply)
@@ -113,8 +112,8 @@ lease_look(RedisLink *link, const char *key, const char *last_owner, bool *may_b
 }
 
 /* Check whether we may publish. `current` is the lease in Redis, NULL if there is none. If we may not, `reason` says why. */
-static bool
-may_be_taken_from(const char *current, const char *last_owner, char *reason, size_t size)
+bool
+lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)
 {
 	TimestampTz now = clock_now();
 

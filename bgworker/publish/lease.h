@@ -14,6 +14,7 @@
 extern void lease_init(void);
 extern const char *lease_owner(void);
 extern const char *lease_value(void);
+extern bool lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size);
 extern bool lease_look(RedisLink *link, const char *key, const char *last_owner, bool *may_be_taken);
 
 #endif							/* OUTBOX_LEASE_H */

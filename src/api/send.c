@@ -210,7 +210,7 @@ add_to_command(const char *bytes, size_t size, void *arg)
 static char *
 add_entry(RedisCluster *redis, StringInfo command)
 {
-	redisReply *reply = redis_cluster_call(redis, command->data, command->len);
+	redisReply *reply = redis_cluster_command(redis, command->data, command->len);
 	char		entry[64] = "";
 
 	if (reply == NULL)

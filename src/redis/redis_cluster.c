@@ -2,7 +2,7 @@
  * redis_cluster.c
  *		The connections to a Redis Cluster, or the one to a single Redis.
  *
- * Called by send.c. There is a roaming link,
+ * Called by send.c, cluster_lease.c and moving_slots.c. There is a roaming link,
  * on which nothing is ever left under way: it goes to any node that lets us in, reads
  * the map there, and calls what has one key, following that key from node to node.
  * And there is a link to each master that is needed, opened when it is asked for. A
@@ -207,28 +207,68 @@ redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisRe
  * The caller must free the reply before it does anything that can raise an error.
  */
 redisReply *
-redis_cluster_call(RedisCluster *cluster, const char *command, size_t size)
+redis_cluster_command(RedisCluster *cluster, const char *command, size_t size)
 {
 	RedisLink  *link = cluster->roaming;
 
+	if (!redis_link_is_open(link) && !open_roaming(cluster))
+		return NULL;
 	for (int hops = 0;; hops++)
 	{
 		redisReply *reply = redis_link_send(link, command, size) ? redis_link_receive(link) : NULL;
-		TimestampTz deadline;
 		RedisNode	node;
 		int			slot;
 
-		if (reply && (hops == MAX_HOPS || !slot_map_moved(reply, redis_link_host(link), &slot, &node)))
-			return reply;
-		if (reply)
-			freeReplyObject(reply);
-		deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-		if (!reply || !redis_connect_to_node(link, cluster->url, &node, deadline))
-		{
+		if (reply == NULL)
 			(void) fail_as(cluster, link);
+		if (reply == NULL || hops == MAX_HOPS || !slot_map_moved(reply, redis_link_host(link), &slot, &node))
+			return reply;
+		freeReplyObject(reply);
+		if (!redis_cluster_roam(cluster, &node))
 			return NULL;
-		}
 	}
+}
+
+/* The same for a command that is given as strings. */
+redisReply *
+redis_cluster_call(RedisCluster *cluster, int argc, const char **argv)
+{
+	StringInfoData command;
+	redisReply *reply;
+
+	initStringInfo(&command);
+	resp_put_array(&command, argc);
+	for (int i = 0; i < argc; i++)
+		resp_put_string(&command, argv[i]);
+	reply = redis_cluster_command(cluster, command.data, command.len);
+	pfree(command.data);
+	return reply;
+}
+
+/* Connects the roaming link to a node of the cluster. Returns false if that fails. */
+bool
+redis_cluster_roam(RedisCluster *cluster, const RedisNode *node)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+
+	return redis_connect_to_node(cluster->roaming, cluster->url, node, deadline) || fail_as(cluster, cluster->roaming);
+}
+
+/* Check whether the node that the roaming link is at was found by a name. */
+bool
+redis_cluster_names_hosts(const RedisCluster *cluster)
+{
+	const char *host = redis_link_host(cluster->roaming);
+
+	return strspn(host, "0123456789.") != strlen(host) && strchr(host, ':') == NULL;
+}
+
+/* Closes the roaming link for a reason. */
+void
+redis_cluster_fail(RedisCluster *cluster, const char *reason)
+{
+	redis_link_fail(cluster->roaming, "%s", reason);
+	(void) fail_as(cluster, cluster->roaming);
 }
 
 /* Notes that a reply of redis_cluster_call() was not the expected one, and closes the roaming link. */

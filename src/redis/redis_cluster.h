@@ -6,6 +6,7 @@
 #define OUTBOX_REDIS_CLUSTER_H
 
 #include "src/redis/redis_link.h"
+#include "src/redis/redis_url.h"
 
 typedef struct RedisCluster RedisCluster;
 
@@ -22,7 +23,11 @@ extern const char *redis_cluster_error(const RedisCluster *cluster);
 extern RedisLink *redis_cluster_link(RedisCluster *cluster, int slot);
 extern bool redis_cluster_refresh(RedisCluster *cluster);
 extern bool redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply);
-extern redisReply *redis_cluster_call(RedisCluster *cluster, const char *command, size_t size);
+extern redisReply *redis_cluster_call(RedisCluster *cluster, int argc, const char **argv);
+extern redisReply *redis_cluster_command(RedisCluster *cluster, const char *command, size_t size);
+extern bool redis_cluster_roam(RedisCluster *cluster, const RedisNode *node);
+extern bool redis_cluster_names_hosts(const RedisCluster *cluster);
 extern void redis_cluster_refused(RedisCluster *cluster, const redisReply *reply, const char *what);
+extern void redis_cluster_fail(RedisCluster *cluster, const char *reason);
 
 #endif							/* OUTBOX_REDIS_CLUSTER_H */
