@@ -111,16 +111,16 @@ deferral_reload(void)
 
 /*
  * Check whether a row of the log that may have been read before must not be
- * sent, because it is deferred or was returned as another row. Needs an open
- * transaction.
+ * sent, because it is deferred or was returned as another row. `gap` is kept
+ * from row to row of a transaction, as long as nothing is deferred in it (all zero).
+ * Needs an open transaction.
  */
 bool
-deferral_holds(const Message *message)
+deferral_holds(const Message *message, DeferredGap *gap)
 {
 	FullTransactionId returned_tx;
-	int			attempts;
 
-	return deferred_find(message->id, &returned_tx, &attempts) &&
+	return deferred_find_next(gap, message->id, &returned_tx) &&
 		!FullTransactionIdEquals(returned_tx, message->tx);
 }
 

@@ -37,6 +37,7 @@
 typedef struct PageReader
 {
 	RowReader	reader;
+	DeferredGap gap;			/* where no message has been deferred before */
 	size_t		bytes;			/* of the bodies and headers looked at */
 	int64		window;			/* that the last message taken is in; 0 = none
 								 * is taken */
@@ -235,9 +236,10 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
 	Message		message;
 
 	log_row_origin(found, &message);
-	if (deferral_holds(&message))
+	if (deferral_holds(&message, &page->gap))
 		return;
 	log_row_message(found, &message);
+	page->gap = (DeferredGap) {0};
 	if (!deferral_try_defer(&message, row->segment))
 		deferral_defer_refused(&message, row->segment, error);
 }
@@ -293,7 +295,7 @@ take_row(PageReader *page, Run *run, int64 row, WindowPlace touched, bool *taken
 
 	*taken = false;
 	log_row_origin(found, &message);
-	if (!place_precedes(touched, run_place(run, row)) && deferral_holds(&message))
+	if (!place_precedes(touched, run_place(run, row)) && deferral_holds(&message, &page->gap))
 		return true;
 	log_row_message(found, &message);
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
@@ -302,7 +304,10 @@ take_row(PageReader *page, Run *run, int64 row, WindowPlace touched, bool *taken
 		return false;
 	page->bytes += size;
 	if (deferral_try_defer(&message, place->segment))
+	{
+		page->gap = (DeferredGap) {0};
 		return true;
+	}
 	enter_window(page, run, row);
 	command_add_message(&message);
 	*taken = true;

@@ -26,6 +26,9 @@
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
 
+#define GAP_IDS			1024	/* a gap has so many ids at most: beyond them
+								 * may be many dead versions of rows */
+
 /* Columns of outbox.deferred. */
 enum
 {
@@ -86,7 +89,9 @@ static void scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg);
 static bool find_waiting(const Deferred *row, void *arg);
 static void begin_append(void);
 static void begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value);
+static void begin_range(IndexLook *look, AttrNumber column, ScanKey keys, int nkeys);
 static bool next_deferred(IndexLook *look);
+static void read_return(IndexLook *look, FullTransactionId *returned_tx);
 static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
 
@@ -182,10 +187,39 @@ deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
 	if (found)
 	{
 		bool		isnull;
-		Datum		tx = slot_getattr(look.slot, COL_RETURNED_TX, &isnull);
 
-		*returned_tx = isnull ? InvalidFullTransactionId : DatumGetFullTransactionId(tx);
+		read_return(&look, returned_tx);
 		*attempts = DatumGetInt32(slot_getattr(look.slot, COL_ATTEMPTS, &isnull));
+	}
+	end_look(&look);
+	return found;
+}
+
+/*
+ * The same for one message after the other, of which few have a row. `gap` is what
+ * was found out by the calls before; all zero at first, and when rows have been
+ * added.
+ */
+bool
+deferred_find_next(DeferredGap *gap, int64 id, FullTransactionId *returned_tx)
+{
+	ScanKeyData range[2];
+	IndexLook	look;
+	bool		found = false;
+
+	if (id >= gap->from && id < gap->end)
+		return false;
+	*gap = (DeferredGap) {.from = id, .end = Min(id, PG_INT64_MAX - GAP_IDS) + GAP_IDS};
+	ScanKeyInit(&range[0], 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(id));
+	ScanKeyInit(&range[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(gap->end));
+	begin_range(&look, COL_ID, range, lengthof(range));
+	if (next_deferred(&look))
+	{
+		bool		isnull;
+
+		gap->end = DatumGetInt64(slot_getattr(look.slot, COL_ID, &isnull));
+		found = gap->end == id;
+		read_return(&look, returned_tx);
 	}
 	end_look(&look);
 	return found;
@@ -300,13 +334,20 @@ begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value
 {
 	ScanKeyData key;
 
+	ScanKeyInit(&key, 1, compare == F_INT8GE ? BTGreaterEqualStrategyNumber : BTEqualStrategyNumber, compare, value);
+	begin_range(look, column, &key, 1);
+}
+
+/* Begins to read the rows whose column meets all conditions. */
+static void
+begin_range(IndexLook *look, AttrNumber column, ScanKey keys, int nkeys)
+{
 	look->table = table_open(relations_enter()->deferred, AccessShareLock);
 	look->index = index_open_on(look->table, column, AccessShareLock);
 	look->slot = table_slot_create(look->table, NULL);
 	moment_begin(&look->moment, look->table);
-	look->scan = compat_index_beginscan(look->table, look->index, look->moment.scan, 1);
-	ScanKeyInit(&key, 1, compare == F_INT8GE ? BTGreaterEqualStrategyNumber : BTEqualStrategyNumber, compare, value);
-	index_rescan(look->scan, &key, 1, NULL, 0);
+	look->scan = compat_index_beginscan(look->table, look->index, look->moment.scan, nkeys);
+	index_rescan(look->scan, keys, nkeys, NULL, 0);
 }
 
 /* Fetches the next row that the index finds. Returns false if there is none. */
@@ -320,6 +361,16 @@ next_deferred(IndexLook *look)
 			return true;
 	}
 	return false;
+}
+
+/* Reads which row of the log counts for the row that was fetched last, if it was returned. */
+static void
+read_return(IndexLook *look, FullTransactionId *returned_tx)
+{
+	bool		isnull;
+	Datum		tx = slot_getattr(look->slot, COL_RETURNED_TX, &isnull);
+
+	*returned_tx = isnull ? InvalidFullTransactionId : DatumGetFullTransactionId(tx);
 }
 
 /* Ends what begin_look() has begun, and releases its locks. */

@@ -30,6 +30,13 @@ typedef struct Deferred
 	text	   *last_error;		/* or NULL */
 } Deferred;
 
+/* Ids of messages that have no row: those from `from` on that are below `end`. */
+typedef struct DeferredGap
+{
+	int64		from;
+	int64		end;
+} DeferredGap;
+
 /* Reads a row; returns false to end the scan. */
 typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 
@@ -41,6 +48,7 @@ extern void deferred_append(const Message *message, int log_segment, DeferredSta
 extern void deferred_end_append(void);
 extern void deferred_abort_append(void);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);
+extern bool deferred_find_next(DeferredGap *gap, int64 id, FullTransactionId *returned_tx);
 extern int64 deferred_highest_id(void);
 extern const char *deferred_state_name(DeferredState state);
 
