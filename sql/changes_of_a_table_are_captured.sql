@@ -165,7 +165,13 @@ SELECT outbox_capture('orders', 'd', key => '{ctid}');
 \echo :SQLSTATE
 SELECT outbox_capture('orders', 'd', columns => '{id,NULL}');
 \echo :SQLSTATE
+SELECT outbox_capture('orders', 'd', columns => '{}');
+\echo :SQLSTATE
+SELECT outbox_capture('orders', 'd', columns => '{id,amount,id}');
+\echo :SQLSTATE
 SELECT outbox_capture('orders', 'd', condition => 'OLD.id = 1');
+\echo :SQLSTATE
+SELECT outbox_capture('orders', 'd', condition => 'true) EXECUTE FUNCTION outbox_capture(''other''); --');
 \echo :SQLSTATE
 SELECT outbox_capture(1::oid::regclass, 'd');
 \echo :SQLSTATE
@@ -178,6 +184,10 @@ SELECT outbox_capture('parts_1', 'd');
 CREATE TRIGGER wrong AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture();
 \echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture('d', '{"column": ["id"]}');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture('d', '{"columns": []}');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture('d', '{"key": ["nonsense"]}');
 \echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION outbox_capture('d', '[]');
 \echo :SQLSTATE

@@ -66,12 +66,34 @@ INSERT INTO named VALUES ('too long', 'b');
 ROLLBACK;
 DROP TABLE named;
 
+-- So does a composite type.
+CREATE TYPE mine.point AS (x integer, y integer);
+CREATE TABLE drawn (p mine.point);
+CREATE TRIGGER forward AFTER INSERT ON drawn FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest='d'$$, 'body=(p).x');
+BEGIN;
+INSERT INTO drawn VALUES ((1, 2));
+ALTER TYPE mine.point RENAME ATTRIBUTE x TO z;
+ALTER TYPE mine.point RENAME ATTRIBUTE y TO x;
+INSERT INTO drawn VALUES ((1, 2));
+SELECT body FROM sent;
+ALTER TYPE mine.point DROP ATTRIBUTE x;
+INSERT INTO drawn VALUES (ROW(1));
+\echo :SQLSTATE
+ROLLBACK;
+DROP TABLE drawn;
+
 -- Debezium
 CREATE TABLE outboxevent (id uuid PRIMARY KEY, aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload jsonb);
 CREATE TRIGGER forward AFTER INSERT ON outboxevent FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium');
 BEGIN;
 INSERT INTO outboxevent VALUES ('406c07f3-26f0-4eea-a50c-109940064b8f', 'Order', '1', 'OrderCreated', '{"id": 1}');
 SELECT dest, message_id, headers, encode(body, 'escape') AS body FROM outbox_enqueued();
+ROLLBACK;
+-- Debezium takes a row without an aggregate; its message has no key.
+BEGIN;
+INSERT INTO outboxevent VALUES ('406c07f3-26f0-4eea-a50c-109940064b8f', 'Order', '', 'OrderCreated', '{}'),
+	('406c07f3-26f0-4eea-a50c-109940064b90', 'Order', '7', 'OrderCreated', '{}');
+SELECT message_id, key FROM outbox_enqueued();
 ROLLBACK;
 -- An argument counts more than the shape.
 CREATE OR REPLACE TRIGGER forward AFTER INSERT ON outboxevent FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium', 'dest=lower(aggregatetype)', 'key=NULL');
@@ -122,6 +144,12 @@ BEGIN;
 INSERT INTO outboxrecord (messageid, transportoperations) VALUES ('Returns/1', NULL), ('Returns/2',
 	'[{"MessageId": "out-3", "Message": [104, 105, 0, 255], "Options": {"Destination": "Refunds", "DelayDeliveryFor": "1.00:00:10"}, "Headers": {"a": "b"}}]');
 SELECT dest, id, headers, body, deliver_at - now() BETWEEN '1 day 9 s' AND '1 day 60 s' AS delayed FROM sent;
+ROLLBACK;
+-- A delay may be as long as .NET has it, or over.
+BEGIN;
+INSERT INTO outboxrecord (transportoperations) SELECT format('[{"MessageId": "%s", "Message": [], "Options": {"Destination": "d", "DelayDeliveryFor": "%s"}}]', n, delay)
+	FROM unnest('{10675199.02:48:05.4775807,00:00:00,-1.02:03:04,23:59:59.9999999}'::text[]) WITH ORDINALITY t (delay, n);
+SELECT id, date_trunc('day', deliver_at - now()) AS delay FROM sent;
 ROLLBACK;
 
 -- The row need not stay: it is deleted at once, or not even stored.
@@ -223,6 +251,12 @@ CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outb
 \echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'header.a=kind', 'header.a=topic');
 \echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'header.id=kind');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''outbox:x''', 'body=payload');
+\echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=shop', 'body=payload');
+\echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('kafka');
 \echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('debezium');
@@ -274,6 +308,10 @@ INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x"}]');
 INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x", "Message": [256], "Options": {"Destination": "d"}}]');
 \echo :SQLSTATE
 INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x", "Headers": ["y"], "Options": {"Destination": "d"}}]');
+\echo :SQLSTATE
+INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x", "Options": {"Destination": "d", "DelayDeliveryFor": "99999999.00:00:00"}}]');
+\echo :SQLSTATE
+INSERT INTO outboxrecord (transportoperations) VALUES ('[{"MessageId": "x", "Options": {"Destination": "d", "DelayDeliveryFor": "2562047788:00:54"}}]');
 \echo :SQLSTATE
 ALTER TABLE messages RENAME payload TO contents;
 INSERT INTO messages VALUES (1, 'd', '{}');

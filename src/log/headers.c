@@ -46,6 +46,24 @@ headers_check(Jsonb *headers)
 	return headers;
 }
 
+/* Raises 22023 if a header may not have this name. */
+void
+headers_check_name(const char *name)
+{
+	if (name[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the name of a header must not be empty")));
+	for (int i = 0; i < lengthof(reserved); i++)
+	{
+		if (strcmp(name, reserved[i]) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("header \"%s\" is reserved", name),
+					 errdetail("Messages have a field of this name.")));
+	}
+}
+
 /*
  * A GucStringCheckHook. Outside of a transaction, as when postgresql.conf is read
  * again, nothing can be converted; then that is checked at the first use.
@@ -119,24 +137,13 @@ check_rules(Jsonb *headers)
 	}
 }
 
-/* Checks one header: a name that no field of the entry has, and a value without structure. */
+/* Checks one header: its name, and that its value has no structure. */
 static void
 check_header(const JsonbValue *name, const JsonbValue *value)
 {
 	char	   *key = pnstrdup(name->val.string.val, name->val.string.len);
 
-	if (key[0] == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("the name of a header must not be empty")));
-	for (int i = 0; i < lengthof(reserved); i++)
-	{
-		if (strcmp(key, reserved[i]) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("header \"%s\" is reserved", key),
-					 errdetail("Every message has a field of this name.")));
-	}
+	headers_check_name(key);
 	if (value->type != jbvString && value->type != jbvNumeric && value->type != jbvBool)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

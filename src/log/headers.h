@@ -10,6 +10,7 @@
 #include "src/log/log.h"
 
 extern Jsonb *headers_check(Jsonb *headers);
+extern void headers_check_name(const char *name);
 extern bool headers_check_setting(char **newval, void **extra, GucSource source);
 extern void headers_assign_setting(const char *newval, void *extra);
 extern void headers_add_setting(Message *message);

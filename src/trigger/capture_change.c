@@ -51,14 +51,14 @@ typedef struct CapturePlan
 
 static void check_trigger(const Trigger *trigger);
 static void read_options(CapturePlan *plan, Relation table, const char *options, List **columns, List **key);
-static List *read_names(const JsonbValue *names);
-static char *name_table(Relation table, const Trigger *trigger, Oid *other);
+static List *read_names(const JsonbValue *names, const char *options);
+static char *name_table(Relation table, const Trigger *trigger, List **others);
 static bool has_changed(const CapturePlan *plan, const TriggerData *call);
 static void write_body(CapturePlan *plan, const TriggerData *call, StringInfo body);
 static text *key_of(const CapturePlan *plan, const TriggerData *call);
 static void write_row(const char *label, RowJson *json, TupleTableSlot *row, StringInfo body);
 static const char *op_of(TriggerEvent event);
-pg_noreturn static void refuse_argument(const char *argument);
+pg_noreturn static void refuse_argument(const char *argument, const char *detail);
 
 PG_FUNCTION_INFO_V1(outbox_capture_change);
 
@@ -93,7 +93,7 @@ outbox_capture_change(PG_FUNCTION_ARGS)
 
 /* A TriggerPlanner. */
 void *
-capture_change_plan(Relation table, const Trigger *trigger, Oid *other)
+capture_change_plan(Relation table, const Trigger *trigger, List **others)
 {
 	CapturePlan *plan = palloc0(sizeof(CapturePlan));
 	List	   *columns = NIL;
@@ -102,12 +102,12 @@ capture_change_plan(Relation table, const Trigger *trigger, Oid *other)
 	check_trigger(trigger);
 	trigger_plan_refuse_own_table(table);
 	if (trigger->tgnargs < 1 || trigger->tgnargs > 2)
-		refuse_argument(trigger->tgnargs == 0 ? "" : trigger->tgargs[2]);
+		refuse_argument(trigger->tgnargs == 0 ? "" : trigger->tgargs[2], "One or two arguments are allowed.");
 	plan->dest = argument_check_dest(cstring_to_text(trigger->tgargs[0]));
 	plan->before = true;
 	if (trigger->tgnargs == 2)
 		read_options(plan, table, trigger->tgargs[1], &columns, &key);
-	plan->table = name_table(table, trigger, other);
+	plan->table = name_table(table, trigger, others);
 	plan->row = row_json_make(table, columns);
 	plan->key = key ? row_json_make(table, key) : row_json_make_of_primary_key(table);
 	return plan;
@@ -137,7 +137,7 @@ read_options(CapturePlan *plan, Relation table, const char *options, List **colu
 	JsonbValue	value;
 
 	if (!JB_ROOT_IS_OBJECT(object))
-		refuse_argument(options);
+		refuse_argument(options, "It is not an object.");
 	iterator = JsonbIteratorInit(&object->root);
 	(void) JsonbIteratorNext(&iterator, &value, true);
 	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
@@ -148,28 +148,30 @@ read_options(CapturePlan *plan, Relation table, const char *options, List **colu
 		(void) JsonbIteratorNext(&iterator, &value, true);
 		is_list = value.type == jbvBinary && JsonContainerIsArray(value.val.binary.data);
 		if (strcmp(option, "columns") == 0 && is_list)
-			*columns = read_names(&value);
+			*columns = read_names(&value, options);
 		else if (strcmp(option, "key") == 0 && is_list)
-			*key = read_names(&value);
+			*key = read_names(&value, options);
 		else if (strcmp(option, "before") == 0 && value.type == jbvBool)
 			plan->before = value.val.boolean;
 		else
-			refuse_argument(options);
+			refuse_argument(options, psprintf("Its member \"%s\" is unknown, or has a value of the wrong type.", option));
 	}
 }
 
 /* Reads an array of names of columns. */
 static List *
-read_names(const JsonbValue *names)
+read_names(const JsonbValue *names, const char *options)
 {
 	List	   *list = NIL;
 
+	if (JsonContainerSize(names->val.binary.data) == 0)
+		refuse_argument(options, "A list of columns is empty.");
 	for (uint32 i = 0; i < JsonContainerSize(names->val.binary.data); i++)
 	{
 		JsonbValue *name = getIthJsonbValueFromContainer(names->val.binary.data, i);
 
 		if (name->type != jbvString)
-			refuse_argument("the name of a column is not a string");
+			refuse_argument(options, "The name of a column is not a string.");
 		list = lappend(list, pnstrdup(name->val.string.val, name->val.string.len));
 	}
 	return list;
@@ -180,7 +182,7 @@ read_names(const JsonbValue *names)
  * that was captured: the topmost one that has this trigger.
  */
 static char *
-name_table(Relation table, const Trigger *trigger, Oid *other)
+name_table(Relation table, const Trigger *trigger, List **others)
 {
 	Oid			captured = RelationGetRelid(table);
 	StringInfoData members;
@@ -191,8 +193,9 @@ name_table(Relation table, const Trigger *trigger, Oid *other)
 		foreach(ancestor, get_partition_ancestors(captured))
 		{
 			if (OidIsValid(get_trigger_oid(lfirst_oid(ancestor), trigger->tgname, true)))
-				*other = captured = lfirst_oid(ancestor);
+				captured = lfirst_oid(ancestor);
 		}
+		*others = lappend_oid(*others, captured);
 	}
 	initStringInfo(&members);
 	appendStringInfoString(&members, "\",\"schema\":");
@@ -266,11 +269,12 @@ op_of(TriggerEvent event)
 
 /* Raises an error about an argument of the trigger. */
 static void
-refuse_argument(const char *argument)
+refuse_argument(const char *argument, const char *detail)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid argument of outbox_capture(): \"%s\"", argument),
+			 errdetail_internal("%s", detail),
 			 errhint("The first argument is the destination, the second one an object: "
 					 "{\"columns\": [...], \"key\": [...], \"before\": false}.")));
 }

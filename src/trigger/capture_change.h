@@ -12,6 +12,6 @@
 #include "utils/reltrigger.h"
 
 extern Datum outbox_capture_change(PG_FUNCTION_ARGS);
-extern void *capture_change_plan(Relation table, const Trigger *trigger, Oid *other);
+extern void *capture_change_plan(Relation table, const Trigger *trigger, List **others);
 
 #endif							/* OUTBOX_CAPTURE_CHANGE_H */

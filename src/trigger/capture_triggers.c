@@ -21,6 +21,7 @@
 #include "utils/rel.h"
 
 #include "src/api/arguments.h"
+#include "src/trigger/row_value.h"
 #include "src/trigger/trigger_check.h"
 
 /* Arguments of outbox_capture(). */
@@ -41,6 +42,8 @@ static Oid	argument_relation(FunctionCallInfo fcinfo);
 static List *argument_names(FunctionCallInfo fcinfo, int arg, const char *what);
 static const char *find_event(const char *name);
 static void create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments);
+static char *argument_condition(FunctionCallInfo fcinfo);
+static void name_condition(void *arg);
 static char *trigger_arguments(FunctionCallInfo fcinfo);
 static void append_names(StringInfo options, const char *what, List *names);
 static char *qualified_name(Oid table);
@@ -171,11 +174,33 @@ create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char
 	appendStringInfo(&sql, "CREATE OR REPLACE TRIGGER %s AFTER %s ON %s FOR EACH %s",
 					 name, event, qualified_name(table), is_truncate ? "STATEMENT" : "ROW");
 	if (!is_truncate && !PG_ARGISNULL(ARG_CAPTURE_CONDITION))
-		appendStringInfo(&sql, " WHEN (%s)", text_to_cstring(PG_GETARG_TEXT_PP(ARG_CAPTURE_CONDITION)));
+		appendStringInfo(&sql, " WHEN (%s)", argument_condition(fcinfo));
 	appendStringInfo(&sql, " EXECUTE FUNCTION %s.outbox_capture(%s)",
 					 quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid))), arguments);
 	execute(sql.data);
 	trigger_check(table, name);
+}
+
+/* Returns the condition. It becomes part of a command, so it must be an expression and nothing else. */
+static char *
+argument_condition(FunctionCallInfo fcinfo)
+{
+	char	   *condition = text_to_cstring(PG_GETARG_TEXT_PP(ARG_CAPTURE_CONDITION));
+	ErrorContextCallback context = {error_context_stack, name_condition, condition};
+
+	error_context_stack = &context;
+	(void) row_value_parse(condition);
+	error_context_stack = context.previous;
+	return condition;
+}
+
+/* An error context callback: the position of an error is not one in the statement of the caller. */
+static void
+name_condition(void *arg)
+{
+	if (geterrposition() > 0)
+		errposition(0);
+	errcontext("condition \"%s\"", (const char *) arg);
 }
 
 /* Returns the arguments of the triggers, as SQL. */

@@ -36,6 +36,7 @@
 
 static void forward_row(ForwardPlan *plan, TupleTableSlot *row);
 static void forward_operations(ForwardPlan *plan, TupleTableSlot *row);
+static text *read_key(ForwardPlan *plan, TupleTableSlot *row);
 static void enqueue_checked(Message *message);
 static Jsonb *read_headers(ForwardPlan *plan, TupleTableSlot *row);
 static void push_header(char *name, text *value, JsonbParseState **state);
@@ -86,7 +87,7 @@ forward_row(ForwardPlan *plan, TupleTableSlot *row)
 	else
 		message.body = argument_body(TEXTOID, PointerGetDatum(row_value_text(plan->body, row)));
 	message.message_id = plan->id ? row_value_text(plan->id, row) : NULL;
-	message.partition_key = plan->key ? row_value_text(plan->key, row) : NULL;
+	message.partition_key = read_key(plan, row);
 	message.headers = read_headers(plan, row);
 	if (plan->deliver_at)
 	{
@@ -116,13 +117,22 @@ forward_operations(ForwardPlan *plan, TupleTableSlot *row)
 
 		CHECK_FOR_INTERRUPTS();
 		nservicebus_read_operation(operations, i, &message);
-		message.partition_key = plan->key ? row_value_text(plan->key, row) : NULL;
+		message.partition_key = read_key(plan, row);
 		(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 		(void) push_object(message.headers, &state);
 		(void) push_object(more, &state);
 		message.headers = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 		enqueue_checked(&message);
 	}
+}
+
+/* Returns the key of a row; NULL if that is NULL or empty, as it may be in a table that was made for another outbox. */
+static text *
+read_key(ForwardPlan *plan, TupleTableSlot *row)
+{
+	text	   *key = plan->key ? row_value_text(plan->key, row) : NULL;
+
+	return key && VARSIZE_ANY_EXHDR(key) > 0 ? key : NULL;
 }
 
 /* Checks what outbox_enqueue() would, and writes the message. */

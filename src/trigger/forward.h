@@ -6,6 +6,7 @@
 #define OUTBOX_FORWARD_H
 
 #include "fmgr.h"
+#include "nodes/pg_list.h"
 #include "utils/reltrigger.h"
 
 #include "src/trigger/row_value.h"
@@ -30,6 +31,6 @@ typedef struct ForwardPlan
 extern Datum outbox_forward(PG_FUNCTION_ARGS);
 
 /* forward_plan.c */
-extern void *forward_plan_make(Relation table, const Trigger *trigger, Oid *other);
+extern void *forward_plan_make(Relation table, const Trigger *trigger, List **others);
 
 #endif							/* OUTBOX_FORWARD_H */

@@ -20,7 +20,9 @@
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
+#include "src/api/arguments.h"
 #include "src/compat.h"
+#include "src/log/headers.h"
 #include "src/trigger/forward.h"
 #include "src/trigger/trigger_plan.h"
 
@@ -72,13 +74,14 @@ static void read_argument(ForwardPlan *plan, Relation table, const char *argumen
 static void read_shape(ForwardPlan *plan, Relation table, const char *name);
 static void read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql, bool is_default);
 static void check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger);
+static void check_dest(RowValue *dest);
 static void check_deletes(Relation table);
-static void check_value(RowValue *value, Relation table, const Trigger *trigger, Oid *other);
+static void check_value(RowValue *value, Relation table, const Trigger *trigger, List **others);
 pg_noreturn static void refuse_argument(const char *argument);
 
 /* A TriggerPlanner. */
 void *
-forward_plan_make(Relation table, const Trigger *trigger, Oid *other)
+forward_plan_make(Relation table, const Trigger *trigger, List **others)
 {
 	ForwardPlan *plan = palloc0(sizeof(ForwardPlan));
 
@@ -95,12 +98,13 @@ forward_plan_make(Relation table, const Trigger *trigger, Oid *other)
 			read_shape(plan, table, trigger->tgargs[i]);
 	}
 	check_plan(plan, table, trigger);
+	check_dest(plan->dest);
 	if (plan->keep && TRIGGER_FOR_AFTER(trigger->tgtype))
 		check_deletes(table);
 	for (int i = 0; i < lengthof(parts); i++)
-		check_value(*part_of(plan, &parts[i]), table, trigger, other);
+		check_value(*part_of(plan, &parts[i]), table, trigger, others);
 	for (int i = 0; i < plan->nsingle; i++)
-		check_value(plan->singles[i], table, trigger, other);
+		check_value(plan->singles[i], table, trigger, others);
 	return plan;
 }
 
@@ -179,6 +183,7 @@ read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql
 			refuse_argument(psprintf(HEADER_PREFIX "%s=%s", name, sql));
 		return;
 	}
+	headers_check_name(name);
 	if (plan->nsingle == 0)
 	{
 		plan->single_names = palloc(FUNC_MAX_ARGS * sizeof(char *));
@@ -216,6 +221,16 @@ check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger)
 				 errhint("Leave the argument keep out, or create the trigger before insert.")));
 }
 
+/* Raises an error if all rows go to one destination, which cannot be one. */
+static void
+check_dest(RowValue *dest)
+{
+	text	   *name = dest && IsA(dest->expression, Const) ? row_value_text(dest, NULL) : NULL;
+
+	if (name)
+		(void) argument_check_dest(name);
+}
+
 /*
  * Raises an error if rows of a table cannot be deleted as delete_row() does, without
  * looking after foreign keys that refer to them.
@@ -238,10 +253,10 @@ check_deletes(Relation table)
 
 /*
  * Raises an error if a value, which may be NULL, is not there when the trigger
- * fires. Notes in *other if it depends on types.
+ * fires. Adds to *others what it depends on.
  */
 static void
-check_value(RowValue *value, Relation table, const Trigger *trigger, Oid *other)
+check_value(RowValue *value, Relation table, const Trigger *trigger, List **others)
 {
 	if (value == NULL)
 		return;
@@ -250,8 +265,7 @@ check_value(RowValue *value, Relation table, const Trigger *trigger, Oid *other)
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("outbox_forward() before insert cannot send generated columns"),
 				 errdetail("They are computed later.")));
-	if (value->has_types)
-		*other = TypeRelationId;
+	*others = list_concat_unique_oid(*others, value->depends);
 }
 
 /* Raises an error about an argument that has no meaning, or is given twice. */

@@ -20,6 +20,8 @@
 #include "src/compat.h"
 #include "src/trigger/nservicebus.h"
 
+#define MAX_SPAN_DAYS	10675199	/* TimeSpan.MaxValue of .NET */
+
 static JsonbValue *member(JsonbValue *object, const char *name);
 static text *text_member(JsonbValue *object, const char *name);
 static bytea *read_body(JsonbValue *operation);
@@ -145,18 +147,23 @@ parse_moment(const char *moment)
 												   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 }
 
-/* Reads "1.02:03:04.5678901", a time from now on: days, hours, minutes, seconds. */
+/* Reads "1.02:03:04.5678901", a time from now on: days, hours, minutes, seconds. One that is negative is over. */
 static TimestampTz
 parse_span(const char *span)
 {
-	const char *dot = strchr(span, '.');
-	const char *colon = strchr(span, ':');
-	bool		has_days = dot && colon && dot < colon;
-	int			days = has_days ? atoi(span) : 0;
-	Interval   *time = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(has_days ? dot + 1 : span),
-															 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	int			days;
+	int			end = 0;
+	Interval   *time;
 
-	return GetCurrentTimestamp() + days * USECS_PER_DAY + time->time + time->day * USECS_PER_DAY;
+	if (span[0] == '-')
+		return 0;
+	if (sscanf(span, "%8d.%n", &days, &end) != 1 || end == 0)
+		days = end = 0;
+	time = DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(span + end),
+												 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	if (days > MAX_SPAN_DAYS || time->time > USECS_PER_DAY || time->day != 0 || time->month != 0)
+		refuse("DelayDeliveryFor must be a time span of .NET.");
+	return GetCurrentTimestamp() + days * USECS_PER_DAY + time->time;
 }
 
 /* Raises an error about operations that are none. */

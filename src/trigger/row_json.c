@@ -51,7 +51,7 @@ static void write_number(JsonColumn *column, Datum value, StringInfo out);
 
 /*
  * Prepares to print columns of a table; all of them if no names are given.
- * Raises 42703 if there is no such column.
+ * Raises 42703 if there is no such column, 42701 if one is named twice.
  */
 RowJson *
 row_json_make(Relation table, List *names)
@@ -184,7 +184,7 @@ find_column(Relation table, const char *name)
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of table \"%s\" cannot be captured", name, RelationGetRelationName(table)),
 				 errdetail("There is no such column that is stored."),
-				 errhint("Call outbox_capture() again, or outbox_uncapture().")));
+				 errhint("If it was dropped or renamed, call outbox_capture() again, or outbox_uncapture().")));
 	return number;
 }
 
@@ -193,9 +193,17 @@ static void
 add_column(RowJson *json, Relation table, AttrNumber number)
 {
 	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(table), number - 1);
-	JsonColumn *column = &json->columns[json->n++];
+	JsonColumn *column = &json->columns[json->n];
 	StringInfoData label;
 
+	for (int i = 0; i < json->n; i++)
+	{
+		if (json->columns[i].number == number)
+			ereport(ERROR,
+					(errcode(ERRCODE_DUPLICATE_COLUMN),
+					 errmsg("column \"%s\" specified more than once", NameStr(attribute->attname))));
+	}
+	json->n++;
 	initStringInfo(&label);
 	escape_json(&label, NameStr(attribute->attname));
 	appendStringInfoChar(&label, ':');

@@ -3,7 +3,7 @@
  *		The value of an SQL expression on the columns of a row.
  *
  * Called by forward.c and forward_plan.c: the arguments of outbox_forward() are
- * such expressions. They are what a CHECK constraint may have: no subquery, no
+ * such expressions. capture_triggers.c has the condition of outbox_capture() parsed. They are what a CHECK constraint may have: no subquery, no
  * aggregate. Names in them are looked up in pg_catalog alone, whatever
  * search_path the session has that inserts the row. Functions are called with
  * the rights of that session's user, as any trigger would.
@@ -21,6 +21,7 @@
 #include "parser/parse_collate.h"
 #include "parser/parse_expr.h"
 #include "parser/parse_relation.h"
+#include "parser/parse_type.h"
 #include "parser/parser.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -30,10 +31,26 @@
 #include "src/compat.h"
 #include "src/trigger/row_value.h"
 
-static Node *parse_expression(const char *sql);
 static Node *transform(Relation table, Node *expression, Oid type);
-static bool find_type(Node *node, void *context);
-static void name_position(void *arg);
+static bool find_types(Node *node, void *found);
+static void name_expression(void *arg);
+
+/* Parses what must be one expression, and raises 42601 if it is anything else. */
+Node *
+row_value_parse(const char *sql)
+{
+	List	   *statements = raw_parser(psprintf("SELECT (%s)", sql), RAW_PARSE_DEFAULT);
+	SelectStmt *select = list_length(statements) == 1 ?
+		(SelectStmt *) linitial_node(RawStmt, statements)->stmt : NULL;
+
+	if (select == NULL || !IsA(select, SelectStmt) || list_length(select->targetList) != 1 ||
+		select->op != SETOP_NONE || select->fromClause || select->whereClause || select->sortClause ||
+		select->limitCount || select->limitOffset || select->groupClause || select->lockingClause)
+		ereport(ERROR,
+				(errcode(ERRCODE_SYNTAX_ERROR),
+				 errmsg("\"%s\" is not an expression", sql)));
+	return linitial_node(ResTarget, select->targetList)->val;
+}
 
 /*
  * Makes a value of an expression, to be coerced to a type unless that is
@@ -43,7 +60,7 @@ RowValue *
 row_value_make(Relation table, const char *sql, Oid type)
 {
 	RowValue   *value = palloc0(sizeof(RowValue));
-	ErrorContextCallback context = {error_context_stack, name_position, (void *) sql};
+	ErrorContextCallback context = {error_context_stack, name_expression, (void *) sql};
 	int			nest_level = NewGUCNestLevel();
 	Node	   *expression;
 	bool		is_varlena;
@@ -52,9 +69,9 @@ row_value_make(Relation table, const char *sql, Oid type)
 	(void) set_config_option("search_path", "pg_catalog, pg_temp",
 							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	error_context_stack = &context;
-	expression = transform(table, parse_expression(sql), type);
+	expression = transform(table, row_value_parse(sql), type);
 	error_context_stack = context.previous;
-	value->has_types = find_type(expression, NULL);
+	(void) find_types(expression, &value->depends);
 	value->expression = expression_planner((Expr *) expression);
 	AtEOXact_GUC(false, nest_level);
 
@@ -118,23 +135,6 @@ row_value_text(RowValue *value, TupleTableSlot *row)
 	return cstring_to_text(OutputFunctionCall(&value->output, result));
 }
 
-/* Parses what must be one expression. */
-static Node *
-parse_expression(const char *sql)
-{
-	List	   *statements = raw_parser(psprintf("SELECT (%s)", sql), RAW_PARSE_DEFAULT);
-	SelectStmt *select = list_length(statements) == 1 ?
-		(SelectStmt *) linitial_node(RawStmt, statements)->stmt : NULL;
-
-	if (select == NULL || !IsA(select, SelectStmt) || list_length(select->targetList) != 1 ||
-		select->op != SETOP_NONE || select->fromClause || select->whereClause || select->sortClause ||
-		select->limitCount || select->limitOffset || select->groupClause || select->lockingClause)
-		ereport(ERROR,
-				(errcode(ERRCODE_SYNTAX_ERROR),
-				 errmsg("\"%s\" is not an expression", sql)));
-	return linitial_node(ResTarget, select->targetList)->val;
-}
-
 /* Finds out what the names in an expression mean. The row may be called "new", as in CREATE TRIGGER. */
 static Node *
 transform(Relation table, Node *expression, Oid type)
@@ -164,22 +164,43 @@ transform(Relation table, Node *expression, Oid type)
 	return compat_expand_generated(result, table);
 }
 
-/* A tree walker: check whether a type is used that can be dropped or altered. */
+/*
+ * A tree walker: adds to a list the relations that tell of changes of types which
+ * an expression uses. (A column's own type cannot be dropped without a change of
+ * the table.) An attribute of a composite type is found by its number.
+ */
 static bool
-find_type(Node *node, void *context)
+find_types(Node *node, void *found)
 {
+	List	  **relations = found;
+
 	if (node == NULL)
 		return false;
-	if (!IsA(node, List) && !IsA(node, Var) && exprType(node) >= FirstNormalObjectId)
-		return true;
-	return expression_tree_walker(node, find_type, context);
+	if (!IsA(node, List))
+	{
+		Oid			type = exprType(node);
+		Oid			composite = typeOrDomainTypeRelid(type);
+
+		if (OidIsValid(composite))
+			*relations = list_append_unique_oid(*relations, composite);
+		if (!IsA(node, Var) && type >= FirstNormalObjectId)
+			*relations = list_append_unique_oid(*relations, TypeRelationId);
+	}
+	return expression_tree_walker(node, find_types, found);
 }
 
-/* An error context callback: the position of an error is not one in the statement of the caller. */
+/*
+ * An error context callback: the position of an error is not one in the statement of
+ * the caller. A name that means nothing may be meant as a constant.
+ */
 static void
-name_position(void *arg)
+name_expression(void *arg)
 {
+	int			code = geterrcode();
+
 	if (geterrposition() > 0)
 		errposition(0);
+	if (code == ERRCODE_UNDEFINED_COLUMN || code == ERRCODE_UNDEFINED_TABLE || code == ERRCODE_SYNTAX_ERROR)
+		errdetail("Arguments are SQL expressions on the columns of the row; a constant needs quotes of its own, as in 'dest=''orders'''.");
 	errcontext("expression \"%s\"", (const char *) arg);
 }

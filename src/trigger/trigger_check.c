@@ -53,10 +53,10 @@ trigger_check(Oid table, const char *name)
 	{
 		TriggerPlanner make = strcmp(triggers->triggers[i].tgname, name) == 0 ?
 			planner_of(triggers->triggers[i].tgfoid) : NULL;
-		Oid			other = InvalidOid;
+		List	   *others = NIL;
 
 		if (make)
-			(void) make(relation, &triggers->triggers[i], &other);
+			(void) make(relation, &triggers->triggers[i], &others);
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);

@@ -5,8 +5,9 @@
  * Called by these trigger functions for each row. To read the arguments of a
  * trigger takes longer than to write a message, and PostgreSQL keeps nothing of
  * a trigger function from one statement to the next; so each session keeps a
- * plan for each trigger. A plan ends when its table changes, or any function,
- * operator, cast or schema, which it may name; or any type, if it names one.
+ * plan for each trigger. A plan ends when its table changes, or a composite type
+ * whose attributes it uses, or any function, operator, cast or schema, which it
+ * may name; or any type, if it names one.
  *
  * A plan may be replaced while it is in use, by a trigger that fires within an
  * expression of the plan. So its memory is freed no earlier than at the end of
@@ -30,8 +31,8 @@ typedef struct Remembered
 {
 	Oid			trigger;		/* key */
 	Oid			table;
-	Oid			other;			/* a second table, pg_type for all types, or
-								 * InvalidOid */
+	List	   *others;			/* OIDs of other relations that the plan
+								 * depends on; pg_type for all types */
 	bool		valid;
 	MemoryContext memory;
 	void	   *plan;
@@ -142,8 +143,8 @@ make_plan(const TriggerData *call, TriggerPlanner make)
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "outbox trigger plan", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
 	uint64		changes_before = changes;
-	Oid			other = InvalidOid;
-	void	   *plan = make(call->tg_relation, call->tg_trigger, &other);
+	List	   *others = NIL;
+	void	   *plan = make(call->tg_relation, call->tg_trigger, &others);
 	Remembered *remembered;
 	bool		found;
 
@@ -156,7 +157,7 @@ make_plan(const TriggerData *call, TriggerPlanner make)
 		MemoryContextSetParent(remembered->memory, TopTransactionContext);
 	MemoryContextSetParent(memory, CacheMemoryContext);
 	remembered->table = RelationGetRelid(call->tg_relation);
-	remembered->other = other;
+	remembered->others = others;
 	remembered->memory = memory;
 	remembered->plan = plan;
 	remembered->valid = true;
@@ -174,7 +175,8 @@ relation_changed(Datum arg, Oid relation)
 	hash_seq_init(&all, plans);
 	while ((remembered = hash_seq_search(&all)) != NULL)
 	{
-		if (!OidIsValid(relation) || remembered->table == relation || remembered->other == relation)
+		if (!OidIsValid(relation) || remembered->table == relation ||
+			list_member_oid(remembered->others, relation))
 			remembered->valid = false;
 	}
 }

@@ -7,13 +7,14 @@
 
 #include "commands/trigger.h"
 #include "fmgr.h"
+#include "nodes/pg_list.h"
 
 /*
  * Makes the plan of a trigger in the current memory context, or raises an error that says
- * what is wrong with its arguments. May set *other to a second table that the plan depends
- * on; pg_type stands for all types.
+ * what is wrong with its arguments. Adds to *others the OIDs of relations that the plan depends
+ * on, beside its table; that of a composite type is one, and pg_type stands for all types.
  */
-typedef void *(*TriggerPlanner) (Relation table, const Trigger *trigger, Oid *other);
+typedef void *(*TriggerPlanner) (Relation table, const Trigger *trigger, List **others);
 
 extern TriggerData *trigger_plan_call(FunctionCallInfo fcinfo, const char *function);
 extern void trigger_plan_name(void *arg);
