@@ -1,0 +1,389 @@
+/*
+ * takeover.pml
+ *		Promela model of two servers that publish to a Redis Cluster, one after the other.
+ *
+ * Server 0 publishes; server 1 is its standby, which has a prefix of its WAL, and is
+ * promoted at any moment. It takes the lease when server 0's has run out; what
+ * server 0 has sent by then may arrive at any later time, also after it was frozen.
+ *
+ * As in lanes.pml each lane has a fence, which names a window; a window is known by
+ * an id, which says who opened it. Destination E is in lane 1. Destination D is in
+ * lane 0, and from some window on in lane 1, if an administrator has changed that.
+ * Windows are sent one after the other.
+ */
+#ifndef W
+#define W			2			/* windows of server 0; server 1 opens one more */
+#endif
+#ifndef TAKEOVERS
+#define TAKEOVERS	0
+#endif
+#ifndef REMAPS
+#define REMAPS		0			/* changes of the mapping of D */
+#endif
+#ifndef FAILOVERS
+#define FAILOVERS	0			/* of a node to its replica, as it is */
+#endif
+#ifndef KILLS
+#define KILLS		0			/* of the dispatcher of server 0 */
+#endif
+
+#define L			2
+#define D			0
+#define E			1
+#define NEVER		100
+#define LATER		(W + 1)		/* the window of server 1 */
+#define BIT(n)		(1 << (n))
+#define HAS(set, n)	(((set) >> (n)) & 1)
+#define MESSAGE(dest, w)	BIT(2 * ((w) - 1) + (dest))
+
+/* Redis. A fence is {id of a window, name of a connection}; 0 0 is none. */
+typedef Keys { byte window; byte name; short stream; };
+Keys master[L];
+Keys replica[L];
+byte lease;						/* the server that may publish */
+
+/* What server 0 has sent to a lane, and has not arrived. It waits for the answer. */
+mtype = { NOTHING, SENT, ADDED, MOVED };
+typedef Packet { mtype state; byte window; byte name; short set; byte to; };
+Packet packet[2 * L];			/* those of server 0 first */
+
+#define BY(p)		((p) >= L)
+#define P			(me * L + l)	/* this server's for this lane */
+
+/* What a database has: windows 1..n, and on server 1 also its own. */
+byte rows[W + 2];				/* destinations that a window has a message for */
+byte published_then[W + 2];		/* its column "published" */
+typedef Database { byte n; byte own; byte published; byte used; byte border; };
+Database db[2];
+
+/* The WAL: what server 0 has written, in that order; the standby has the first `applied` entries. */
+mtype = { WINDOW, NOTE, REMAP };
+typedef Entry { mtype kind; byte arg; };
+#define WAL			(W + L + REMAPS + 1)
+Entry wal[WAL];
+byte written, applied;
+bool promoted;
+
+byte names;						/* connections so far; none is used twice */
+byte remaps, failovers, kills;
+bool begun;						/* server 1 has added a message */
+bool went_back[2];				/* a fence names a window that this database never opened */
+bool finished;
+
+/* Windows in the order in which a server has them. */
+#define ORD(s, w)	((w) == LATER -> db[s].n + 1 : (w))
+#define LAST(s)		(db[s].n + db[s].own)
+#define ID(s, o)	((o) > db[s].n -> LATER : (o))
+#define KNOWS(s, w)	((w) == LATER -> db[s].own : (w) <= db[s].n)
+
+#ifdef MAPPING_NOT_KEPT
+#define LANE(s, dest, o)	((dest) == E || db[s].border != NEVER)
+#else
+#define LANE(s, dest, o)	((dest) == E || (o) > db[s].border)
+#endif
+#define ROWS(s, l, o)	((HAS(rows[ID(s, o)], D) && LANE(s, D, o) == (l) -> MESSAGE(D, ID(s, o)) : 0) | (HAS(rows[ID(s, o)], E) && (l) == 1 -> MESSAGE(E, ID(s, o)) : 0))
+
+inline log(what, argument)
+{
+	assert(written < WAL);
+	wal[written].kind = what;
+	wal[written].arg = argument;
+	written++
+}
+
+/* publish.lua */
+inline run_script(p)
+{
+	if
+	:: master[l].window != packet[p].window || master[l].name != packet[p].name -> packet[p].state = MOVED
+	:: else ->
+		/* Nothing of the old server appears once the new one has begun, unless a node has lost its claim. */
+		assert(!begun || BY(p) == 1 || failovers > 0);
+		/* Rule 4, unless the database went back in time. */
+		assert(((master[0].stream | master[1].stream) & packet[p].set) == 0 || went_back[BY(p)]);
+		master[l].stream = master[l].stream | packet[p].set;
+		master[l].window = packet[p].to;
+		if
+		:: BY(p) == 1 -> begun = true
+		:: else
+		fi;
+		packet[p].state = ADDED
+	fi
+}
+
+proctype cluster(byte l)
+{
+end:
+	do
+	:: atomic { !finished && packet[l].state == SENT -> run_script(l) }
+	:: atomic { !finished && packet[L + l].state == SENT -> run_script(L + l) }
+	:: d_step { !finished && failovers < FAILOVERS &&
+			(replica[l].window != master[l].window || replica[l].name != master[l].name || replica[l].stream != master[l].stream) ->
+		replica[l].window = master[l].window; replica[l].name = master[l].name; replica[l].stream = master[l].stream }
+	:: d_step { !finished && failovers < FAILOVERS -> failovers++;
+		master[l].window = replica[l].window; master[l].name = replica[l].name; master[l].stream = replica[l].stream }
+	:: finished -> break
+	od
+}
+
+/* Sessions, and the dispatcher that opens windows; the standby. */
+proctype clients()
+{
+end:
+	do
+	:: atomic { db[0].n < W && !promoted ->
+		db[0].n++;
+		if
+		:: rows[db[0].n] = BIT(D)
+		:: rows[db[0].n] = BIT(E)
+		:: rows[db[0].n] = BIT(D) | BIT(E)
+		fi;
+		published_then[db[0].n] = db[0].published;
+		log(WINDOW, db[0].n) }
+	:: atomic { TAKEOVERS > 0 && !promoted && applied < written ->
+		if
+		:: wal[applied].kind == WINDOW -> db[1].n++; db[1].published = published_then[db[1].n]
+		:: wal[applied].kind == NOTE -> db[1].used = db[1].used | BIT(wal[applied].arg)
+		:: wal[applied].kind == REMAP -> db[1].border = wal[applied].arg
+		fi;
+		applied++ }
+	:: finished -> break
+	od
+}
+
+/* The fence of a lane is read and claimed, in one step. */
+inline claim(l)
+{
+	if
+	:: master[l].window != 0 && !KNOWS(me, master[l].window) -> went_back[me] = true; at[l] = db[me].published
+	:: else -> at[l] = (master[l].window == 0 -> 0 : ORD(me, master[l].window))
+	fi;
+	/* The value stays as it is: it names what the streams of the lane have. */
+	master[l].name = name
+}
+
+/* Nothing that was sent was for this lane, unless its fence says so. */
+inline claim_first(l)
+{
+	claim(l);
+	if
+	:: at[l] < sent -> at[l] = sent; master[l].window = (sent == 0 -> 0 : ID(me, sent))
+	:: else
+	fi
+}
+
+#define IS_OURS(l)	(master[l].name == name)
+
+/* A message is sent only while the lease is ours by the clock. */
+inline send(l)
+{
+	if
+#ifdef LEASE_NOT_CHECKED_AFTER_CLAIM
+	:: true
+#else
+	:: atomic { lease == me }
+	:: atomic { lease != me } goto connect
+#endif
+	fi;
+	/* From here on the server may be frozen: the packet is under way for any time. */
+	atomic {
+		packet[P].window = master_known[l]; packet[P].name = name; packet[P].set = ROWS(me, l, next);
+		packet[P].to = ID(me, next); packet[P].state = SENT
+	}
+}
+
+proctype dispatcher(byte me)
+{
+	byte l, name, sent, next, oldest, new;
+	byte at[L], master_known[L];
+	mtype answer;
+
+	if
+	:: me == 0 -> skip
+	:: atomic { me == 1 && lease == 0 && TAKEOVERS > 0 ->
+		/* The lease of server 0 has run out, and server 1 is promoted: it opens a window. */
+		promoted = true; lease = 1;
+		db[1].own = 1; rows[LATER] = BIT(D) | BIT(E) }
+	fi;
+
+connect:
+	atomic {
+		l = 0;
+		new = 0;
+		if
+		:: lease != me -> goto gone
+		:: else
+		fi;
+		names++; name = names
+	}
+	/* Here it may be frozen, too: the lease was ours. */
+	do
+	:: l < L ->
+		if
+#ifndef TAKES_OVER_KNOWN_LANES_ONLY
+		:: atomic { me == 1 || HAS(db[me].used, l) -> claim(l); master_known[l] = master[l].window; l++ }
+		:: atomic { !(me == 1 || HAS(db[me].used, l)) -> l++ }
+#else
+		:: atomic { HAS(db[me].used, l) -> claim(l); master_known[l] = master[l].window; l++ }
+		:: atomic { !HAS(db[me].used, l) -> l++ }
+#endif
+		fi
+	:: else -> break
+	od;
+	atomic {
+		/* The oldest fence of the lanes in use, or what the tables know to be published. */
+		l = 0;
+		sent = LAST(me);
+		do
+		:: l < L ->
+			if
+			:: HAS(db[me].used, l) && at[l] < sent -> sent = at[l]
+			:: else
+			fi;
+			l++
+		:: else -> break
+		od;
+#ifdef STARTS_AT_OLDEST_FENCE
+		if
+		:: db[me].used == 0 -> sent = db[me].published
+		:: else
+		fi;
+#else
+		if
+		:: db[me].published < sent -> sent = db[me].published
+		:: else
+		fi;
+#endif
+		next = sent + 1
+	}
+
+publish:
+	do
+	:: next <= LAST(me) ->
+		/* First use: claimed, noted, and only then anything of the window is sent. */
+		l = 0;
+		do
+		:: l < L && ROWS(me, l, next) != 0 && !HAS(db[me].used, l) ->
+			atomic { claim_first(l); master_known[l] = master[l].window; new = new | BIT(l); l++ }
+		:: l < L && !(ROWS(me, l, next) != 0 && !HAS(db[me].used, l)) -> l++
+		:: l == L -> break
+		od;
+		l = 0;
+		do
+		:: atomic { l < L && HAS(new, l) ->
+			if
+			:: me == 0 && !promoted -> log(NOTE, l)
+			:: else			/* a stale server writes for itself */
+			fi;
+			db[me].used = db[me].used | BIT(l); l++ }
+		:: atomic { l < L && !HAS(new, l) -> l++ }
+		:: atomic { l == L -> new = 0; l = 0; break }
+		od;
+		do
+		:: l < L ->
+			if
+			:: ROWS(me, l, next) == 0 || at[l] >= next -> l++
+			:: !(ROWS(me, l, next) == 0 || at[l] >= next) ->
+				send(l);
+				if
+				:: atomic { packet[P].state == ADDED || packet[P].state == MOVED -> answer = packet[P].state; packet[P].state = NOTHING }
+				:: finished -> goto gone
+				fi;
+				if
+				:: answer == ADDED -> atomic { at[l] = next; master_known[l] = ID(me, next); l++ }
+				:: answer != ADDED -> goto connect
+				fi
+			fi
+		:: else -> break
+		od;
+		atomic {
+			sent = next; next++; l = 0;
+			if
+			:: db[me].published < sent -> db[me].published = sent
+			:: else
+			fi
+		}
+		if
+		:: atomic { me == 0 && kills < KILLS -> kills++; db[0].published = published_then[db[0].n] } goto connect
+		:: true
+		fi
+	/* An administrator's change takes effect behind the newest window that is open. */
+	:: atomic { me == 0 && remaps < REMAPS && !promoted -> remaps++;
+#ifdef BORDER_AT_SENT
+		db[0].border = sent;
+#else
+		db[0].border = db[0].n;
+#endif
+#ifndef MAPPING_NOT_NOTED
+		log(REMAP, db[0].border)
+#endif
+		}
+	:: next > LAST(me) -> break
+	od;
+
+	/* Idle: the fences of all lanes are compared, as long as something may fail. */
+	l = 0;
+	do
+	:: l < L ->
+		if
+		:: atomic { HAS(db[me].used, l) && (!IS_OURS(l) || master[l].window != master_known[l]) } goto connect
+		:: atomic { !HAS(db[me].used, l) || (IS_OURS(l) && master[l].window == master_known[l]) -> l++ }
+		fi
+	:: else -> break
+	od;
+	if
+	:: next <= LAST(me) -> goto publish
+	:: atomic { next > LAST(me) && (me == 1 || (TAKEOVERS == 0 && db[0].n == W && remaps == REMAPS)) && failovers == FAILOVERS } goto last
+	:: me == 0 && (TAKEOVERS == 1 || failovers < FAILOVERS || remaps < REMAPS || db[0].n < W) && lease == 0 -> goto publish
+	:: lease != me -> goto gone
+	fi;
+
+last:
+	atomic {
+		/* The last failover may have come after the comparison. */
+		l = 0;
+		do
+		:: l < L ->
+			if
+			:: HAS(db[me].used, l) && (!IS_OURS(l) || master[l].window != master_known[l]) -> goto connect
+			:: else
+			fi;
+			l++
+		:: else -> break
+		od;
+		finished = true;
+		/* Rule 1: all that this database has is in Redis. */
+		next = 1;
+		do
+		:: next <= LAST(me) ->
+			l = 0;
+			do
+			:: l < L ->
+				assert((ROWS(me, l, next) & ~(master[0].stream | master[1].stream)) == 0);
+				l++
+			:: else -> break
+			od;
+			next++
+		:: else -> break
+		od
+	}
+
+gone:
+	skip
+}
+
+init
+{
+	atomic {
+		packet[0].state = NOTHING; packet[1].state = NOTHING; packet[2].state = NOTHING; packet[3].state = NOTHING;
+		db[0].border = NEVER; db[1].border = NEVER;
+		run cluster(0);
+		run cluster(1);
+		run clients();
+		run dispatcher(0);
+		if
+		:: TAKEOVERS > 0 -> run dispatcher(1)
+		:: else
+		fi
+	}
+}
