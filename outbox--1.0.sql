@@ -26,7 +26,7 @@ BEGIN
 	THEN
 		RAISE EXCEPTION 'schema "outbox" must not be open to others' USING
 			ERRCODE = 'object_not_in_prerequisite_state',
-			DETAIL = 'Another role than a superuser owns it or may create objects in it: it could drop our tables, or add some that are taken for ours.',
+			DETAIL = 'A role that is not a superuser owns it or may create objects in it. Such a role could drop tables of the extension, or replace them by its own.',
 			HINT = 'Use ALTER SCHEMA outbox OWNER TO and REVOKE CREATE ON SCHEMA outbox, or another schema.';
 	END IF;
 END
@@ -835,7 +835,7 @@ COMMENT ON COLUMN outbox.problems.problem IS 'what is wrong and what to do about
 COMMENT ON COLUMN outbox.problems.since IS 'when it was noticed; NULL: not known';
 
 CREATE VIEW outbox.pending AS SELECT * FROM outbox.read_pending();
-COMMENT ON VIEW outbox.pending IS 'committed messages that are not yet known to be in Redis: the oldest 1000';
+COMMENT ON VIEW outbox.pending IS 'committed messages that are not yet known to be in Redis: at most 1000 of them';
 COMMENT ON COLUMN outbox.pending.id IS 'order of the calls';
 COMMENT ON COLUMN outbox.pending.message_id IS 'id that consumers see';
 COMMENT ON COLUMN outbox.pending.dest IS 'destination';

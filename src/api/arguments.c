@@ -10,6 +10,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
@@ -89,6 +90,29 @@ argument_name(FunctionCallInfo fcinfo, int arg, const char *what)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("%s must not be null", what)));
 	return argument_check_name(PG_GETARG_TEXT_PP(arg), what);
+}
+
+/* Returns the elements of an argument that is an array of text; NIL if it is empty or NULL. */
+List *
+argument_names(FunctionCallInfo fcinfo, int arg, const char *what)
+{
+	Datum	   *elements;
+	bool	   *isnull;
+	int			n;
+	List	   *names = NIL;
+
+	if (PG_ARGISNULL(arg))
+		return NIL;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &elements, &isnull, &n);
+	for (int i = 0; i < n; i++)
+	{
+		if (isnull[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("element %d of %s must not be null", i + 1, what)));
+		names = lappend(names, TextDatumGetCString(elements[i]));
+	}
+	return names;
 }
 
 /* Raises an error if a name is empty, too long, or cannot be converted to UTF-8. */

@@ -29,6 +29,7 @@ extern char *argument_new_msgid(FunctionCallInfo fcinfo, Oid type);
 extern Endpoint argument_endpoint(FunctionCallInfo fcinfo, int arg);
 extern Concurrency argument_concurrency(Datum value);
 extern text *argument_name(FunctionCallInfo fcinfo, int arg, const char *what);
+extern List *argument_names(FunctionCallInfo fcinfo, int arg, const char *what);
 extern text *argument_check_name(text *name, const char *what);
 
 extern void argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message);

@@ -11,11 +11,9 @@
 
 #include "access/relation.h"
 #include "access/table.h"
-#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
@@ -239,16 +237,11 @@ static const char **
 read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings)
 {
 	const char **reset = palloc0(NSETTINGS * sizeof(char *));
-	Datum	   *names = NULL;
-	bool	   *isnull = NULL;
-	int			n = 0;
+	ListCell   *cell;
 
-	if (!PG_ARGISNULL(ARG_RESET))
-		deconstruct_array(PG_GETARG_ARRAYTYPE_P(ARG_RESET), TEXTOID, -1, false, TYPALIGN_INT,
-						  &names, &isnull, &n);
-	for (int i = 0; i < n; i++)
+	foreach(cell, argument_names(fcinfo, ARG_RESET, "reset"))
 	{
-		char	   *name = isnull[i] ? pstrdup("") : TextDatumGetCString(names[i]);
+		const char *name = lfirst(cell);
 		int			setting = SETTING_NAME + 1;
 
 		while (setting < NSETTINGS && strcmp(name, endpoint_setting_names[setting]) != 0)

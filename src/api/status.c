@@ -60,7 +60,7 @@ typedef struct Backlog
 	TimestampTz oldest;			/* 0 = nothing is pending */
 } Backlog;
 
-/* The rows of outbox.pending: those with the lowest ids, in no order. */
+/* The rows of outbox.pending: as many as are shown, in no order. */
 typedef struct PendingRows
 {
 	ReturnSetInfo *result;

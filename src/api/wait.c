@@ -32,7 +32,7 @@
 #include "src/shared.h"
 #include "src/wait_event.h"
 
-/* The longest sleep: a dispatcher may die without waking anybody. */
+/* The longest sleep: a dispatcher may die without waking us. */
 #define MAX_SLEEP_MS	1000
 
 static Datum wait_for_record(FunctionCallInfo fcinfo, const char *msgid);

@@ -9,8 +9,8 @@
  * must distinguish them from messages.
  *
  * Columns that are often NULL stand last, where they take no space. For the same
- * reason an id that is a UUID is stored as one, whoever made it: in 16 bytes
- * instead of 36. No other file knows of this; elsewhere an id is text.
+ * reason an id that is a UUID is stored as one, in 16 bytes instead of 36, even
+ * if the application has made it. No other file knows of this; elsewhere an id is text.
  */
 #include "postgres.h"
 

@@ -21,8 +21,8 @@
  *
  * Nearly always the table is empty. A session that has seen it without a block
  * need not look again as long as shared memory counts no new tombstone. The count
- * is raised when the row is there, and read before the look: so whoever reads the
- * new count finds the block, and whoever read an old one looks again. A claim
+ * is raised when the row is there, and read before the look: so a session that reads
+ * the new count finds the block, and one that has read an old count looks again. A claim
  * reads it with the lock on the key, and a tombstone of that key is counted before
  * that lock is released.
  */
@@ -173,8 +173,9 @@ is_known_empty(void)
 }
 
 /*
- * Notes that the table has no block. Not on a standby, where rows come that nobody
- * counts; nor in a transaction that may have emptied the table, and be rolled back.
+ * Notes that the table has no block. Not on a standby, where rows arrive without
+ * being counted; nor in a transaction that may have emptied the table, and may be
+ * rolled back.
  */
 static void
 note_empty(Relation table, uint64 written)

@@ -67,7 +67,7 @@ Datum
 outbox_capture_change(PG_FUNCTION_ARGS)
 {
 	TriggerData *call = trigger_plan_call(fcinfo, "outbox_capture");
-	ErrorContextCallback context = {error_context_stack, trigger_plan_name, call};
+	ErrorContextCallback context = {error_context_stack, trigger_plan_context, call};
 	CapturePlan *plan;
 	StringInfoData body;
 	Message		message = {0};

@@ -10,11 +10,9 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "fmgr.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
@@ -39,7 +37,7 @@ enum
 static const char *const events[] = {"insert", "update", "delete", "truncate"};
 
 static Oid	argument_relation(FunctionCallInfo fcinfo);
-static List *argument_names(FunctionCallInfo fcinfo, int arg, const char *what);
+static List *argument_list(FunctionCallInfo fcinfo, int arg, const char *what);
 static const char *find_event(const char *name);
 static void create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments);
 static char *argument_condition(FunctionCallInfo fcinfo);
@@ -60,7 +58,7 @@ Datum
 outbox_capture_table(PG_FUNCTION_ARGS)
 {
 	Oid			table = argument_relation(fcinfo);
-	List	   *names = argument_names(fcinfo, ARG_CAPTURE_EVENTS, "events");
+	List	   *names = argument_list(fcinfo, ARG_CAPTURE_EVENTS, "events");
 	char	   *arguments = trigger_arguments(fcinfo);
 	ListCell   *name;
 
@@ -119,27 +117,13 @@ argument_relation(FunctionCallInfo fcinfo)
 	return table;
 }
 
-/* Returns the elements of an argument that is an array of text; NIL if it is NULL. */
+/* Returns the names in an argument; NIL only if it is NULL. */
 static List *
-argument_names(FunctionCallInfo fcinfo, int arg, const char *what)
+argument_list(FunctionCallInfo fcinfo, int arg, const char *what)
 {
-	Datum	   *elements;
-	bool	   *nulls;
-	int			n;
-	List	   *names = NIL;
+	List	   *names = argument_names(fcinfo, arg, what);
 
-	if (PG_ARGISNULL(arg))
-		return NIL;
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(arg), TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
-	for (int i = 0; i < n; i++)
-	{
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("element %d of %s must not be null", i + 1, what)));
-		names = lappend(names, TextDatumGetCString(elements[i]));
-	}
-	if (n == 0)
+	if (names == NIL && !PG_ARGISNULL(arg))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must not be empty", what)));
@@ -213,8 +197,8 @@ trigger_arguments(FunctionCallInfo fcinfo)
 
 	initStringInfo(&options);
 	appendStringInfo(&options, "{\"before\": %s", before ? "true" : "false");
-	append_names(&options, "columns", argument_names(fcinfo, ARG_CAPTURE_COLUMNS, "columns"));
-	append_names(&options, "key", argument_names(fcinfo, ARG_CAPTURE_KEY, "key"));
+	append_names(&options, "columns", argument_list(fcinfo, ARG_CAPTURE_COLUMNS, "columns"));
+	append_names(&options, "key", argument_list(fcinfo, ARG_CAPTURE_KEY, "key"));
 	appendStringInfoChar(&options, '}');
 	return psprintf("%s, %s", quote_literal_cstr(dest), quote_literal_cstr(options.data));
 }

@@ -6,10 +6,10 @@
  * rows. The message is part of the same transaction. What the columns of the
  * table mean is in the trigger's arguments (forward_plan.c).
  *
- * The row itself is needed by nobody from then on. It stays, and something
- * deletes it; or the argument keep is false. Then a trigger after insert
- * deletes the row at once, which no other transaction has ever seen; and a
- * trigger before insert does not even have it stored.
+ * The row itself is not needed from then on. It stays, to be deleted by something
+ * else, unless the argument keep is false: then an AFTER trigger deletes the row
+ * at once, so that no other transaction ever sees it, and a BEFORE trigger keeps it
+ * from being stored.
  */
 #include "postgres.h"
 
@@ -52,7 +52,7 @@ Datum
 outbox_forward(PG_FUNCTION_ARGS)
 {
 	TriggerData *call = trigger_plan_call(fcinfo, "outbox_forward");
-	ErrorContextCallback context = {error_context_stack, trigger_plan_name, call};
+	ErrorContextCallback context = {error_context_stack, trigger_plan_context, call};
 	ForwardPlan *plan;
 	TupleTableSlot *row;
 	bool		kept;

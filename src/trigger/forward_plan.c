@@ -202,23 +202,24 @@ check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger)
 	if (plan->operations == NULL && (plan->dest == NULL || plan->body == NULL))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("outbox_forward() is not told what to send"),
-				 errhint("Name a shape, or give it a dest and a body: outbox_forward('dest=topic', 'body=payload') for columns of these names.")));
+				 errmsg("outbox_forward() requires a dest and a body"),
+				 errhint("Name a shape, or give both, as in outbox_forward('dest=topic', 'body=payload') for columns of these names.")));
 	if (plan->operations && (plan->body || plan->id || plan->deliver_at))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("outbox_forward() with operations takes no body, id and deliver_at"),
+				 errmsg("outbox_forward() does not accept a body, id or deliver_at together with operations"),
 				 errdetail("Each operation has its own.")));
 	if (TRIGGER_FOR_BEFORE(trigger->tgtype) && plan->keep == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("outbox_forward() before insert does not store the row"),
-				 errhint("Say so with the argument 'keep=false', or create the trigger after insert.")));
+				 errmsg("outbox_forward() requires the argument keep in a BEFORE trigger"),
+				 errdetail("A row that it sends is not stored unless keep is true."),
+				 errhint("Add the argument 'keep=false', or create an AFTER trigger.")));
 	if (!TRIGGER_FOR_BEFORE(trigger->tgtype) && plan->keep && table->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("outbox_forward() cannot delete rows of foreign table \"%s\"", RelationGetRelationName(table)),
-				 errhint("Leave the argument keep out, or create the trigger before insert.")));
+				 errhint("Leave out the argument keep, or create a BEFORE trigger.")));
 }
 
 /* Raises an error if all rows go to one destination, which cannot be one. */
@@ -263,8 +264,8 @@ check_value(RowValue *value, Relation table, const Trigger *trigger, List **othe
 	if (TRIGGER_FOR_BEFORE(trigger->tgtype) && row_value_is_generated(value, table))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("outbox_forward() before insert cannot send generated columns"),
-				 errdetail("They are computed later.")));
+				 errmsg("outbox_forward() cannot send generated columns in a BEFORE trigger"),
+				 errdetail("They are computed after BEFORE triggers have fired.")));
 	*others = list_concat_unique_oid(*others, value->depends);
 }
 

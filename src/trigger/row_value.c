@@ -3,10 +3,11 @@
  *		The value of an SQL expression on the columns of a row.
  *
  * Called by forward.c and forward_plan.c: the arguments of outbox_forward() are
- * such expressions. capture_triggers.c has the condition of outbox_capture() parsed. They are what a CHECK constraint may have: no subquery, no
- * aggregate. Names in them are looked up in pg_catalog alone, whatever
- * search_path the session has that inserts the row. Functions are called with
- * the rights of that session's user, as any trigger would.
+ * such expressions; capture_triggers.c has only the syntax of a condition checked.
+ * They are what a CHECK constraint may have: no subquery, no aggregate. Names in
+ * them are looked up in pg_catalog alone, whatever search_path the session has that
+ * inserts the row. Functions are called with the rights of that session's user, as
+ * any trigger would.
  */
 #include "postgres.h"
 

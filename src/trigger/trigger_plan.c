@@ -62,9 +62,9 @@ trigger_plan_call(FunctionCallInfo fcinfo, const char *function)
 	return (TriggerData *) fcinfo->context;
 }
 
-/* An error context callback, whose argument is a TriggerData: the caller's statement says nothing of a message. */
+/* An error context callback, whose argument is a TriggerData: the caller's statement does not mention the trigger. */
 void
-trigger_plan_name(void *arg)
+trigger_plan_context(void *arg)
 {
 	const TriggerData *call = arg;
 

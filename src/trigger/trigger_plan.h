@@ -17,7 +17,7 @@
 typedef void *(*TriggerPlanner) (Relation table, const Trigger *trigger, List **others);
 
 extern TriggerData *trigger_plan_call(FunctionCallInfo fcinfo, const char *function);
-extern void trigger_plan_name(void *arg);
+extern void trigger_plan_context(void *arg);
 extern void *trigger_plan_get(const TriggerData *call, TriggerPlanner make);
 extern void trigger_plan_refuse_own_table(Relation table);
 
