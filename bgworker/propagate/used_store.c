@@ -3,10 +3,10 @@
  *		The deduplication stores that endpoints name, and how far each has got.
  *
  * Called by propagation.c, which decides which stores are used. A store may
- * lose its newest ids, as Redis does when it dies. So a watermark is written
- * after them, which is compared with each addition and every few seconds. If it
- * is not the one that we wrote, nothing is added, until everything that the log
- * still has after that watermark has been added again.
+ * lose its newest ids, as Redis does when it dies, and each part of it by itself. So
+ * each addition writes a watermark in each part, which is compared with each addition
+ * and every few seconds. If one is not what we wrote, nothing is added to that part,
+ * until everything that the log still has after the oldest one has been added again.
  *
  * No transaction is open while waiting for a store.
  */
@@ -30,13 +30,15 @@
 static UsedStore *stores;		/* in TopMemoryContext */
 static char client[37];			/* the name of our watermarks */
 
-static bool compare_watermark(UsedStore *store, const char *watermark, Position *position);
+static bool compare_watermarks(UsedStore *store, const StoreReport *report, Position *position);
+static int64 oldest_of(const StoreReport *report);
 static void note_success(UsedStore *store, const StoreReport *report);
 static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
 static void report_store_problem(void);
 static void note_propagated(UsedStore *store, const Position *position);
 static bool take_key(const Message *receipt, void *arg);
 static bool add_keys(UsedStore *store, bool is_last);
+static void write_next(const UsedStore *store, bool is_last, StoreWatermarks *next);
 
 /* Prepares for use: sets the name of our watermarks. */
 void
@@ -111,7 +113,7 @@ used_store_check(UsedStore *store, Position *position)
 		note_failure(store, &failure, begun);
 		return;
 	}
-	if (report.keeps_watermark && !compare_watermark(store, report.watermark, position))
+	if (report.nparts > 0 && !compare_watermarks(store, &report, position))
 		return;
 	store->sound = true;
 	store->next_check = TimestampTzPlusMilliseconds(clock_now(), USED_STORE_CHECK_MS);
@@ -151,22 +153,22 @@ used_store_propagate(UsedStore *store, Position *position)
 }
 
 /*
- * Compares the watermark in the store with the one that we wrote last; if we
- * have just started, takes the one that is there. If they differ, goes back to
- * the one in the store. Returns false if that is not possible now, because the
- * extension is being dropped.
+ * Compares the watermarks in the store with those that we wrote last; if we have just
+ * started, takes those that are there. If they differ, goes back to the oldest one in
+ * the store. Returns false if that is not possible now, because the extension is being
+ * dropped.
  */
 static bool
-compare_watermark(UsedStore *store, const char *watermark, Position *position)
+compare_watermarks(UsedStore *store, const StoreReport *report, Position *position)
 {
 	int64		back;
 
-	if (store->knows_watermark && strcmp(watermark, store->watermark) == 0)
+	if (store->knows_watermark && memcmp(&report->watermarks, &store->watermarks, sizeof(StoreWatermarks)) == 0)
 		return true;
 	store->sound = false;
 	if (!transaction_begin("reading the position"))
 		return false;
-	back = position_of_watermark(watermark);
+	back = oldest_of(report);
 	transaction_commit();
 	if (back < store->propagated)
 	{
@@ -181,9 +183,21 @@ compare_watermark(UsedStore *store, const char *watermark, Position *position)
 	store->lacks_watermark = false;
 	if (!store->knows_watermark)
 		store->settled_at = clock_now();
-	strlcpy(store->watermark, watermark, sizeof(store->watermark));
+	store->nparts = report->nparts;
+	store->watermarks = report->watermarks;
 	store->knows_watermark = true;
 	return true;
+}
+
+/* Returns the window up to which all parts of a store have their ids. */
+static int64
+oldest_of(const StoreReport *report)
+{
+	int64		oldest = PG_INT64_MAX;
+
+	for (int part = 0; part < report->nparts; part++)
+		oldest = Min(oldest, position_of_watermark(report->watermarks.part[part]));
+	return oldest;
 }
 
 /*
@@ -285,23 +299,23 @@ take_key(const Message *receipt, void *arg)
 	return store->n < USED_STORE_KEYS;
 }
 
-/* Adds the keys that were taken; the last addition of a batch writes the next watermark. */
+/*
+ * Adds the keys that were taken. Each addition changes the watermarks, so that the next
+ * one finds them changed back if what was added is lost; the last addition of some
+ * windows makes them name the last of these.
+ */
 static bool
 add_keys(UsedStore *store, bool is_last)
 {
 	TimestampTz begun = clock_now();
-	StoreWatermark next = {.client = client, .expected = store->watermark, .watermark = ""};
-	char		watermark[STORE_WATERMARK_BYTES];
+	StoreWatermarks next;
 	StoreFailure failure;
 
 	if (store->n == 0 && !(is_last && store->lacks_watermark))
 		return true;
-	if (is_last)
-	{
-		position_write_watermark(store->reader.last, &store->reader.uuid, watermark, sizeof(watermark));
-		next.watermark = watermark;
-	}
-	if (!store_add(store->url, store->keys, store->n, &next, &failure))
+	write_next(store, is_last, &next);
+	if (!store_add(store->url, store->keys, store->n,
+				   &(StoreComparison) {.client = client, .expected = &store->watermarks, .next = &next}, &failure))
 	{
 		/* Read all of these windows once more. */
 		receipts_forget(&store->reader);
@@ -313,7 +327,20 @@ add_keys(UsedStore *store, bool is_last)
 		store->next_check = 0;
 	store->refuses = false;
 	store->lacks_watermark = !is_last;
-	if (is_last)
-		strlcpy(store->watermark, watermark, sizeof(store->watermark));
+	store->watermarks = next;
 	return true;
+}
+
+/* Writes the watermarks behind an addition: the last window that was added, or the ones before with a number. */
+static void
+write_next(const UsedStore *store, bool is_last, StoreWatermarks *next)
+{
+	memset(next, 0, sizeof(*next));
+	for (int part = 0; part < store->nparts; part++)
+	{
+		if (is_last)
+			position_write_watermark(store->reader.last, &store->reader.uuid, next->part[part], STORE_WATERMARK_BYTES);
+		else
+			position_continue_watermark(store->watermarks.part[part], next->part[part], STORE_WATERMARK_BYTES);
+	}
 }

@@ -34,7 +34,8 @@ typedef struct UsedStore
 	char		problem[2 * PROBLEM_BYTES]; /* may be longer than what is
 											 * shown; empty = none */
 	bool		knows_watermark;
-	char		watermark[STORE_WATERMARK_BYTES];	/* that must be there */
+	int			nparts;
+	StoreWatermarks watermarks; /* that must be there */
 	bool		catching_up;	/* ids are added again that it has lost */
 	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
 								 * again */

@@ -78,7 +78,7 @@ position_of_watermark(const char *watermark)
 	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
 		return oldest;
 	position_write_watermark(window.number, &window.uuid, expected, sizeof(expected));
-	return strcmp(watermark, expected) == 0 ? number : oldest;
+	return strncmp(watermark, expected, strlen(expected)) == 0 ? number : oldest;
 }
 
 /*
@@ -101,6 +101,16 @@ position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, s
 
 	snprintf(watermark, size, "%lld %s", (long long) number, text);
 	pfree(text);
+}
+
+/* Writes the watermark that follows another one when ids of later windows were added, but not all: it has a number. */
+void
+position_continue_watermark(const char *before, char *watermark, size_t size)
+{
+	const char *plus = strrchr(before, '+');
+	int			length = plus ? plus - before : strlen(before);
+
+	snprintf(watermark, size, "%.*s%s+%d", length, before, plus ? "" : " ", plus ? atoi(plus + 1) + 1 : 1);
 }
 
 /*

@@ -50,6 +50,7 @@ extern bool position_advance(Position *position, int64 row);
 extern void position_propagate(Position *position, int64 upto);
 extern int64 position_of_watermark(const char *watermark);
 extern void position_expect_receipts_after(Position *position, int64 number);
+extern void position_continue_watermark(const char *before, char *watermark, size_t size);
 extern void position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, size_t size);
 extern void position_end_run(Position *position);
 extern bool position_is_news(Position *position, News news);

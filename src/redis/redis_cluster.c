@@ -12,8 +12,8 @@
  * cluster is down is taken only if no other lets us in, and what a node says with
  * MOVED is noted in the map.
  *
- * It must never send ASKING or READONLY: the first would let a script add to a second
- * copy of a stream, the second would read what may be old.
+ * It never sends READONLY, which would read what may be old, nor ASKING, which would
+ * let a script add to a second copy of a stream.
  */
 #include "postgres.h"
 
@@ -136,8 +136,6 @@ redis_cluster_error(const RedisCluster *cluster)
 RedisLink *
 redis_cluster_link(RedisCluster *cluster, int slot)
 {
-	TimestampTz deadline;
-	Master	   *master;
 	int			place;
 
 	if (!cluster->has_slots)
@@ -150,7 +148,16 @@ redis_cluster_link(RedisCluster *cluster, int slot)
 		snprintf(cluster->error, sizeof(cluster->error), "no node of the Redis Cluster serves the hash slot %d", slot);
 		return NULL;
 	}
-	master = find_master(cluster, &cluster->map->nodes[place]);
+	return redis_cluster_link_to(cluster, &cluster->map->nodes[place]);
+}
+
+/* The same for a node of the cluster. */
+RedisLink *
+redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node)
+{
+	Master	   *master = find_master(cluster, node);
+	TimestampTz deadline;
+
 	if (redis_link_is_open(master->link))
 		return master->link;
 	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);

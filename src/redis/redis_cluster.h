@@ -21,6 +21,7 @@ extern bool redis_cluster_has_slots(const RedisCluster *cluster);
 extern const char *redis_cluster_error(const RedisCluster *cluster);
 
 extern RedisLink *redis_cluster_link(RedisCluster *cluster, int slot);
+extern RedisLink *redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node);
 extern bool redis_cluster_refresh(RedisCluster *cluster);
 extern bool redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply);
 extern redisReply *redis_cluster_call(RedisCluster *cluster, int argc, const char **argv);

@@ -13,6 +13,7 @@
 
 #include "src/redis/slot_map.h"
 
+static bool read_redirection(const redisReply *reply, const char *word, const char *asked, int *slot, RedisNode *node);
 static bool read_range(SlotMap *map, const redisReply *range, const char *asked);
 static bool read_node(const redisReply *reply, const char *asked, RedisNode *node);
 static const redisReply *find_address(const redisReply *reply);
@@ -43,22 +44,36 @@ slot_map_read(SlotMap *map, const redisReply *reply, const char *asked)
 
 /*
  * Reads an error "MOVED <slot> <host>:<port>" of the host `asked`: which node serves
- * which slot. A host that is missing is the one that was asked. Returns false
- * if it is not such an error; what was asked for was done then, or failed.
+ * which slot. A host that is missing is the one that was asked. Returns false if it is
+ * not such an error; what was asked for was done then, or failed.
  */
 bool
 slot_map_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
+{
+	return read_redirection(reply, "MOVED ", asked, slot, node);
+}
+
+/* The same for "ASK <slot> <host>:<port>": the slot is on its way there, and so may be the key. */
+bool
+slot_map_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
+{
+	return read_redirection(reply, "ASK ", asked, slot, node);
+}
+
+/* Reads an error that names a slot and a node. */
+static bool
+read_redirection(const redisReply *reply, const char *word, const char *asked, int *slot, RedisNode *node)
 {
 	const char *host;
 	const char *colon;
 	char	   *end;
 
-	if (reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, "MOVED ", 6) != 0)
+	if (reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, word, strlen(word)) != 0)
 		return false;
-	*slot = atoi(reply->str + 6);
-	host = strchr(reply->str + 6, ' ');
+	*slot = strtol(reply->str + strlen(word), &end, 10);
+	host = *end == ' ' ? end + 1 : NULL;
 	colon = host ? strrchr(host, ':') : NULL;
-	if (colon == NULL || colon - ++host >= sizeof(node->host))
+	if (colon == NULL || colon - host >= sizeof(node->host))
 		return false;
 	memcpy(node->host, host, colon - host);
 	node->host[colon - host] = '\0';

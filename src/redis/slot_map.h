@@ -21,6 +21,7 @@ typedef struct SlotMap
 } SlotMap;
 
 extern bool slot_map_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
+extern bool slot_map_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
 extern void slot_map_set(SlotMap *map, int slot, const RedisNode *node);
 extern bool slot_map_read(SlotMap *map, const redisReply *reply, const char *asked);
 

@@ -45,7 +45,7 @@ typedef struct Task
 {
 	const StoreKey *keys;		/* to add, or NULL */
 	int			n;
-	const StoreWatermark *watermark;
+	const StoreComparison *comparison;
 	const pg_uuid_t *key;		/* to look for, or to remove, or NULL */
 	bool		remove;
 	bool		found;
@@ -77,7 +77,7 @@ store_url_problem(const char *url)
 	const StoreKind *kind = kind_of(url);
 
 	if (kind == NULL)
-		return "The scheme must be \"redis://\", \"rediss://\", \"redis+sentinel://\", \"rediss+sentinel://\", \"unix://\" or \"postgresql://\".";
+		return "The scheme must be \"redis://\", \"rediss://\", \"redis+sentinel://\", \"rediss+sentinel://\", \"redis+cluster://\", \"rediss+cluster://\", \"unix://\" or \"postgresql://\".";
 	if (strlen(url) > MAX_URL_BYTES)
 		return "The URL is too long.";
 	return kind->url_problem(url);
@@ -166,20 +166,20 @@ store_remove(const char *url, const pg_uuid_t *key)
 }
 
 /*
- * Adds ids, if the store has the expected watermark, and writes the next one.
+ * Adds ids, if the store has the expected watermarks, and writes the next ones.
  * All or some may have been added when this returns false; adding them again is
  * harmless. Needs no transaction.
  */
 bool
-store_add(const char *url, const StoreKey *keys, int n, const StoreWatermark *watermark,
+store_add(const char *url, const StoreKey *keys, int n, const StoreComparison *comparison,
 		  StoreFailure *failure)
 {
-	Task		task = {.keys = keys, .n = n, .watermark = watermark};
+	Task		task = {.keys = keys, .n = n, .comparison = comparison};
 
 	return perform_task(url, &task, failure);
 }
 
-/* Asks a store about itself, and for the watermark of `client`. */
+/* Asks a store about itself, and for the watermarks of `client`. */
 bool
 store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure)
 {
@@ -332,7 +332,7 @@ run_task(Connection *connection, Task *task, StoreFailure *failure)
 	else if (task->report)
 		done = kind->inspect(connection->opened, task->client, task->report, failure);
 	else
-		done = kind->add(connection->opened, task->keys, task->n, task->watermark, failure);
+		done = kind->add(connection->opened, task->keys, task->n, task->comparison, failure);
 	connection->busy = false;
 	if (!done)
 		close_connection(connection);

@@ -18,23 +18,30 @@ typedef struct StoreKey
 } StoreKey;
 
 #define STORE_WATERMARK_BYTES	64
+#define STORE_PARTS		16		/* of a store at most; each loses its newest
+								 * ids by itself */
 
-/* The watermark that is compared and written when ids are added. */
-typedef struct StoreWatermark
+/* A watermark for each part that has one; empty = none. */
+typedef struct StoreWatermarks
 {
-	const char *client;			/* the instance that it belongs to */
-	const char *expected;		/* must be there, otherwise nothing is added;
-								 * empty = none */
-	const char *watermark;		/* to be written; empty = leave it as it is */
-} StoreWatermark;
+	char		part[STORE_PARTS][STORE_WATERMARK_BYTES];
+} StoreWatermarks;
+
+/* The watermarks that are compared and written when ids are added. */
+typedef struct StoreComparison
+{
+	const char *client;			/* the instance that they belong to */
+	const StoreWatermarks *expected;	/* must be there, otherwise nothing is
+										 * added */
+	const StoreWatermarks *next;	/* to be written */
+} StoreComparison;
 
 /* What a store reports about itself. */
 typedef struct StoreReport
 {
-	bool		keeps_watermark;
-	char		watermark[STORE_WATERMARK_BYTES];	/* that we wrote last, if
-													 * it keeps one; empty =
-													 * none */
+	int			nparts;			/* that keep a watermark; 0 = it keeps what it
+								 * acknowledged */
+	StoreWatermarks watermarks; /* that we wrote last */
 	int64		retention;		/* microseconds; 0 = as long as it was told
 								 * for each id */
 	bool		evicts;			/* it may drop ids when its memory is full */
@@ -47,7 +54,7 @@ extern char *store_masked(const char *url);
 extern void store_attend_with(LinkAttend attend);
 extern bool store_contains(const char *url, const pg_uuid_t *key);
 extern bool store_remove(const char *url, const pg_uuid_t *key);
-extern bool store_add(const char *url, const StoreKey *keys, int n, const StoreWatermark *watermark,
+extern bool store_add(const char *url, const StoreKey *keys, int n, const StoreComparison *comparison,
 					  StoreFailure *failure);
 extern bool store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure);
 

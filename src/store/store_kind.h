@@ -28,7 +28,7 @@ typedef struct StoreKind
 	void		(*close) (void *connection);
 	bool		(*contains) (void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 	bool		(*remove) (void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
-	bool		(*add) (void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
+	bool		(*add) (void *connection, const StoreKey *keys, int n, const StoreComparison *comparison,
 						StoreFailure *failure);
 	bool		(*inspect) (void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 } StoreKind;

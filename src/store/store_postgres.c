@@ -27,7 +27,7 @@ static bool postgres_store_contains(void *connection, const pg_uuid_t *key, bool
 static bool postgres_store_remove(void *connection, const pg_uuid_t *key, bool *found, StoreFailure *failure);
 static bool ask_about_key(void *connection, const char *query, const pg_uuid_t *key,
 						  bool *found, StoreFailure *failure);
-static bool postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
+static bool postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreComparison *comparison,
 							   StoreFailure *failure);
 static bool postgres_store_inspect(void *connection, const char *client, StoreReport *report, StoreFailure *failure);
 
@@ -89,7 +89,7 @@ ask_about_key(void *connection, const char *query, const pg_uuid_t *key, bool *f
 
 /* Adds ids by one statement, so all are there or none. */
 static bool
-postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreWatermark *watermark,
+postgres_store_add(void *connection, const StoreKey *keys, int n, const StoreComparison *comparison,
 				   StoreFailure *failure)
 {
 	StringInfoData argument;
