@@ -4,6 +4,7 @@ None of it may lose, double or reorder a message, or stop the outbox for longer 
 A statement that waits for others runs in a thread of its own, so that the plan goes on.
 """
 
+import json
 import os
 import subprocess
 import threading
@@ -11,6 +12,8 @@ import time
 
 import psycopg
 from psycopg import errors
+
+from plan import HOLDING
 
 ASIDES = 4  # statements that run at the same time, beside the plan
 PATIENCE = 20  # seconds after which such a statement is cancelled
@@ -38,6 +41,7 @@ class Administration:
     def __init__(self):
         self.errors = []  # that no statement may ever get
         self.replays = []  # (at, dest, None for all): what was sent by then may come once more
+        self.discarded = {}  # message → whether we were told that it is
         self.sold_at = None  # when the endpoint "sold" got a store
         self._asides = []
         self._indexes = []  # that we made
@@ -168,7 +172,7 @@ class Administration:
 
     def look(self):
         """All views, which must never fail."""
-        for view in ("status", "pending", "records", "endpoints", "dead_letters"):
+        for view in ("status", "pending", "records", "endpoints", "destinations", "dead_letters"):
             try:
                 self.query(f"SELECT count(*) FROM outbox.{view}")
             except psycopg.Error as error:
@@ -186,8 +190,31 @@ class Administration:
         finally:
             self.replays.append((time.monotonic(), dest))
 
-    def set_partitions(self, partitions):
-        self.query("SELECT outbox_set_destination('sorted', partitions => %s)", partitions)
+    def set_partitions(self, dest, partitions):
+        self.query("SELECT outbox_set_destination(%s, partitions => %s, on_dead => %s)", dest, partitions, "hold" if dest == HOLDING else None)
+
+    def retry(self, which=None):
+        """Try all dead messages again, or those with the id of one of them."""
+        if which is None:
+            self.query("SELECT outbox_retry()")
+        else:
+            dest, message_id, _ = self.dead_message(which)
+            self.query("SELECT outbox_retry(%s, %s)", dest, message_id)
+
+    def discard(self, which):
+        dest, message_id, body = self.dead_message(which)
+        content = json.loads(body)
+        content = content.get("after", content)  # of a captured row
+        key = content["tx"], content["part"], content["number"]
+        self.discarded[key] = False  # until we are told
+        self.discarded[key] = self.query("SELECT outbox_discard(%s, %s)", dest, message_id) == [(1,)]
+
+    def dead_message(self, which):
+        dead = self.query("SELECT dest, message_id, convert_from(body, 'UTF8') FROM outbox.dead_letters WHERE body IS NOT NULL"
+                          " ORDER BY dest, first_attempt, message_id")  # fmt: skip
+        if not dead:
+            raise Skipped("none is dead")
+        return dead[int(which * len(dead))]
 
     def alter_endpoint(self, name, concurrency):
         self.query("SELECT outbox_alter_endpoint(%s, %s)", name, concurrency)

@@ -11,9 +11,11 @@ import time
 import psycopg
 
 from client import GROWN, WITH_STORE
+from plan import HOLDING
 
 LASTING = ("default", "tabled", "stored", "moving", "sold")  # endpoints whose retention is longer than any message is delivered again
 EPOCH = time.time() - time.monotonic()  # of the monotonic clock
+DEATH = re.compile('outbox: message "(.*?)" for destination .* is dead after')
 PAGE = 500  # entries of a stream read at a time
 SHOWN = 12  # examples of each kind of difference
 
@@ -31,6 +33,7 @@ class Books:
         self.altered = []  # keys whose headers are not what was enqueued
         self.unmarked = []  # ids in record tables
         self.broken = []  # indexes
+        self.died = set()  # ids of messages that were dead once
         self.stored = set()  # keys that were ever added to the store
 
     def read_ledger(self, path):
@@ -71,6 +74,15 @@ class Books:
             except psycopg.Error as error:
                 self.broken.append((index, str(error).strip()))
 
+    def read_log(self, path, alarms):
+        """Read what the server has no reason to log, and which messages were dead."""
+        with open(path, errors="replace") as log:
+            for line in log:
+                if alarms.search(line):
+                    self.errors.append(line.strip())
+                if match := DEATH.search(line):
+                    self.died.add(match[1])
+
     def read_store(self, path):
         """Read the keys that were ever added to the store, also those that have expired, from all that Redis ever wrote."""
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as writes:
@@ -98,6 +110,7 @@ class Books:
         yield "of these prepared", prepared
         yield "business rows", sum(self.rows.values())
         yield "messages in Redis", sum(map(len, self.streams.values()))
+        yield "messages that were dead", len(self.died)
         yield "duplicates refused", len(self.processed)
         yield "answers of outbox_wait()", dict(collections.Counter(str(answer) for _, answer in self.waited))
 
@@ -132,13 +145,13 @@ class Books:
             and not any(self.transactions[waited["token"]][0]["begun"] < leap < waited["at"] for leap in events.leaps)
         ]  # fmt: skip
         if not lossy:
-            yield "outbox_wait() said true too early", list(self.said_too_early())
+            yield "outbox_wait() said true too early", list(self.said_too_early(events.discarded))
         yield from self.differences_of_messages(events)
         yield "headers are not what was enqueued", self.altered
         yield "records in tables are not marked", self.unmarked
         yield "ids are not in the store", list(self.missing_in_store(events.sold_at))
         yield "indexes are broken", self.broken
-        yield "messages came in the wrong order", list(self.disorder())
+        yield "messages came in the wrong order", list(self.disorder(events.discarded))
 
     def spans(self, key, leap):
         """Check whether the clock was set between two transactions that processed a message."""
@@ -165,24 +178,24 @@ class Books:
         tx = self.transactions[token][0]
         return [part for part in range(len(tx["parts"])) if self.rows[token, part]]
 
-    def said_too_early(self):
+    def said_too_early(self, discarded):
         arrived = {}
         for entries in self.streams.values():
             for key, at, _, _ in entries:
-                arrived.setdefault(key, at)
+                arrived[key] = min(at, arrived.get(key, at))
         for waited, answer in self.waited:
             token, part = waited["token"], waited["part"]
             if answer and part in self.rows_of(token):
                 for message_part, number, *_ in self.transactions[token][0]["messages"]:
                     at = arrived.get((token, part, number))
-                    if message_part == part and (at is None or at > waited["time"] * 1000):
+                    if message_part == part and (token, part, number) not in discarded and (at is None or at > waited["time"] * 1000):
                         yield token, part, number, at, waited
 
     def differences_of_messages(self, events):
         expected = {}  # (token, part, number) → (dest, deliver at, incoming, enqueued at)
         for token, (tx, _, _) in self.transactions.items():
             if self.rows_of(token):
-                for part, number, dest, at, deliver_at in tx["messages"]:
+                for part, number, dest, at, deliver_at, _ in tx["messages"]:
                     expected[token, part, number] = dest, deliver_at, tx["parts"][part][1], at
         places = collections.defaultdict(list)
         for stream, entries in self.streams.items():
@@ -191,8 +204,12 @@ class Books:
                 places[key].append((dest, position, at, message_id, cause))
 
         yield "messages of committed transactions are missing", sorted(
-            (key, expected[key][0], *self.transactions[key[0]][1:]) for key in expected.keys() - places.keys()
+            (key, expected[key][0], *self.transactions[key[0]][1:]) for key in expected.keys() - places.keys() - events.discarded.keys()
         )
+        yield "messages came although they were discarded", sorted(
+            (key, places[key]) for key in places.keys() & expected.keys()
+            if events.discarded.get(key) and self.copies(expected[key], events.replays) == 1
+        )  # fmt: skip
         yield "messages are ghosts: no transaction committed them", sorted(
             (key, places[key]) for key in places.keys() - expected.keys()
         )
@@ -216,22 +233,22 @@ class Books:
         """How often a message may be there: each replay may send all messages once more."""
         return 2 ** sum(dest in (None, wanted[0]) and wanted[3] < at for at, dest in replays)
 
-    def disorder(self):
+    def disorder(self, discarded):
         """What was enqueued after another transaction was known to be committed comes behind its messages,
-        and what one transaction enqueued comes in that order. Scheduled messages have their own time."""
-        enqueued, committed = {}, {}
+        and what one transaction enqueued comes in that order. Scheduled messages have their own time, and so
+        have those that were discarded, which may come by a replay, and those that were dead and hold back none."""
+        enqueued, committed, keys = {}, {}, {}
         for token, (tx, outcome, told_at) in self.transactions.items():
-            for part, number, _, at, deliver_at in tx["messages"]:
-                if deliver_at is None:
+            for part, number, dest, at, deliver_at, key in tx["messages"]:
+                if deliver_at is None and (token, part, number) not in discarded:
                     enqueued[token, part, number] = at
+                    keys[token, part, number] = key if dest == HOLDING else None
             if outcome == "committed":
                 committed[token] = told_at
-        for dest, entries in self.streams.items():
+        for dest, first in self.ordered(keys):
             earliest, who = float("inf"), None  # commit of what comes later in the stream
             latest = {}  # token → (enqueued at, key) of its message that comes next in the stream
-            seen = set()
-            first = [seen.add(entry[0]) or entry[0] for entry in entries if entry[0] not in seen]
-            for key in reversed([key for key in first if key in enqueued]):
+            for key in reversed(first):
                 if enqueued[key] > earliest:
                     yield dest, key, "was enqueued after this was committed and came before it", who
                 following = latest.get(key[0])
@@ -240,3 +257,18 @@ class Books:
                 latest[key[0]] = enqueued[key], key
                 if committed.get(key[0], earliest) < earliest:
                     earliest, who = committed[key[0]], key
+
+    def ordered(self, keys):
+        """Yield (stream, messages that must be in order there), each at its first place. A replay may go to other partitions."""
+        first = {}
+        for entries in self.streams.values():
+            for message, at, *_ in entries:
+                first[message] = min(at, first.get(message, at))
+        for stream, entries in self.streams.items():
+            groups = collections.defaultdict(dict)
+            may_be_late = self.died if stream.split(":")[0] != HOLDING else ()
+            for message, at, message_id, _ in entries:
+                if message in keys and at == first[message] and message_id not in may_be_late:
+                    groups[keys[message]].setdefault(message)
+            for group in groups.values():
+                yield stream, list(group)

@@ -66,7 +66,7 @@ class Transaction:
     begun: float = 0
     gid: str = None  # if it is prepared
     parts: list = dataclasses.field(default_factory=list)  # [endpoint, incoming] of each business row; None, None: no message came in
-    messages: list = dataclasses.field(default_factory=list)  # [part, number, dest, enqueued at, deliver at]
+    messages: list = dataclasses.field(default_factory=list)  # [part, number, dest, enqueued at, deliver at, key]
     # Of a prepared transaction
     commits: bool = True
     due: float = 0  # when it is decided
@@ -258,8 +258,8 @@ class Client:
         grown = chance.choices([0, 1, 20, 1000], [98, 1.9, 0.09, 0.01])[0]
         headers = "{" + ", ".join(f'"n{n}": 1e{GROWN - 1}' for n in range(grown)) + "}" if grown else None
         body = self.body(tx, part, number, grown, padding)
-        tx.messages.append([part, number, dest, time.monotonic(), deliver_at])
         key = f"k{chance.randrange(20)}" if chance.random() < 0.9 else None
+        tx.messages.append([part, number, dest, time.monotonic(), deliver_at, key])
         if kind == "forward":
             call = "INSERT INTO forwarded VALUES (%s, %s, %s::jsonb, %s, to_timestamp(%s), %s)"
         else:
@@ -269,7 +269,7 @@ class Client:
 
     def enqueue_by_capture(self, tx, part, number):
         """One message, which is the insert of a row."""
-        tx.messages.append([part, number, CAPTURED, time.monotonic(), None])
+        tx.messages.append([part, number, CAPTURED, time.monotonic(), None, None])
         self.execute("INSERT INTO captured VALUES (%s, %s, %s, 0)", [tx.token, part, number])
 
     def body(self, tx, part, number, grown=0, padding=0):
@@ -277,14 +277,14 @@ class Client:
 
     def enqueue_many(self, tx, part, count):
         dest = self.chance.choice(self.destinations)
-        tx.messages.extend([part, number, dest, time.monotonic(), None] for number in range(count))
+        tx.messages.extend([part, number, dest, time.monotonic(), None, None] for number in range(count))
         bodies = [self.body(tx, part, number) for number in range(count)]
         return self.execute("SELECT outbox_enqueue_many(%s, %s::text[])", [dest, bodies])
 
     def enqueue_by_cursor(self, tx, part):
         """Two messages, by a cursor whose third row fails in a savepoint; then nothing for a while. Return how many."""
         dests = [self.chance.choice(self.destinations) for _ in range(2)]
-        tx.messages.extend([part, number, dest, time.monotonic(), None] for number, dest in enumerate(dests))
+        tx.messages.extend([part, number, dest, time.monotonic(), None, None] for number, dest in enumerate(dests))
         query = f"DECLARE messages_{part} CURSOR FOR SELECT outbox_enqueue(dest, body) FROM unnest(%s::text[], %s::text[]) AS message (dest, body)"
         bodies = [self.body(tx, part, number) for number in range(3)]
         self.execute(psycopg.ClientCursor(self.connection).mogrify(query, [[*dests, "outbox:"], bodies]))

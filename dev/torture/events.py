@@ -12,16 +12,18 @@ import redis
 from administration import Administration, Skipped, first_line
 
 LEAP = 3600  # seconds by which the clock is set when it is set far
+MANY_ATTEMPTS = 1_000_000
 GRACE = 5  # seconds within which WAL that was not waited for is on disk
 
 
 class Events(Administration):
-    def __init__(self, postgres, server, proxy, scheme, destinations, limit_is_small, say):
+    def __init__(self, postgres, server, proxy, scheme, destinations, streams, limit_is_small, say):
         super().__init__()
         self.postgres = postgres
         self.redis = server
         self.proxy = proxy
         self.destinations = destinations
+        self.streams = streams
         self.store_url = f"{scheme}://127.0.0.1:{proxy.port}/1"
         self.limit_is_small = limit_is_small  # a flag that clients see: Redis refuses large messages now
         self.say = say
@@ -66,8 +68,8 @@ class Events(Administration):
         self.finish_asides()
         self.surely(lambda: self.change_settings(outbox_max_log_size="0"))
         self.set_clock(self.postgres.latest)  # what waits for a time of day has come by then
-        for dest in self.destinations:  # a Redis that lost writes may have lost that it was healed
-            self.heal_destination(dest)
+        for stream in self.streams:  # a Redis that lost writes may have lost that it was healed
+            self.heal_stream(stream)
 
     def later(self, seconds, function):
         heapq.heappush(self._undo, (time.monotonic() + seconds, next(self._numbers), function))
@@ -266,33 +268,47 @@ class Events(Administration):
         self.proxy.cut()
         self.later(seconds, lambda: self.proxy.refuse(False))
 
-    def break_destination(self, dest, seconds):
-        """Put a key of another type in the place of the stream."""
+    def break_stream(self, stream, seconds):
+        """Put a key of another type in its place."""
         client = self.quick_redis()
-        if client.type(dest) == b"string":
+        if client.type(stream) == b"string":
             raise Skipped("it is broken")
-        with client.pipeline(transaction=True) as together:
-            if client.exists(dest):
-                together.rename(dest, aside(dest))
-            together.set(dest, "no stream")
-            together.execute()
-        self.later(seconds, lambda: self.heal_destination(dest))
+        try:
+            with client.pipeline(transaction=True) as together:
+                if client.exists(stream):
+                    together.rename(stream, aside(stream))
+                together.set(stream, "no stream")
+                together.execute()
+        finally:  # a Redis that does not answer now may do it later
+            self.later(seconds, lambda: self.heal_stream(stream))
 
-    def heal_destination(self, dest):
+    def heal_stream(self, stream):
         def heal():
             client = self.quick_redis()
-            if client.type(dest) != b"string":
+            if client.type(stream) != b"string":
                 return
-            if client.exists(aside(dest)):
-                client.rename(aside(dest), dest)
+            if client.exists(aside(stream)):
+                client.rename(aside(stream), stream)
             else:
-                client.delete(dest)
+                client.delete(stream)
 
         self.surely(heal)
+
+    def let_messages_die(self, attempts, streams, seconds):
+        """Break streams, while a message is dead after a few attempts."""
+        try:
+            self.change_settings(outbox_max_attempts=attempts)
+        finally:
+            self.later(seconds, self.let_no_message_die)
+        for stream in streams:
+            self.break_stream(stream, seconds)
+
+    def let_no_message_die(self):
+        self.surely(lambda: self.change_settings(outbox_max_attempts=MANY_ATTEMPTS, patience=0))
 
     def quick_redis(self):
         return redis.Redis(unix_socket_path=self.redis.socket, socket_timeout=1)
 
 
-def aside(dest):
-    return dest + ".aside"
+def aside(stream):
+    return stream + ".aside"

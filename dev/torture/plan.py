@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 FIRST, LAST = 2, 3  # seconds of peace at the beginning and at the end
 PAUSE = 1.2  # seconds between two events, on average
-PARTITIONS = 8  # streams of a destination, at most
+SORTED, HOLDING = "sorted", "shaky"  # destinations with partitions; dead messages of the second one hold back others
+PARTITIONS, FEW_PARTITIONS = 8, 2  # how many they have, at most
+SHAKY = {HOLDING: [HOLDING, *(f"{HOLDING}:{n}" for n in range(FEW_PARTITIONS))], "shakier": ["shakier"]}  # destinations that refuse now and then; their streams
 SHORT, SHORT_PAUSE = 60, 0.4  # a shorter run has more of them, so that it has some of each kind
 
 # What may happen, and how often. The names are those of methods in events.py and administration.py.
@@ -18,9 +20,10 @@ KINDS = {
     # Redis and the network
     "kill_redis": 7, "freeze_redis": 6, "hinder_redis": 10,
     "delay_network": 4, "cut_network": 6, "truncate_network": 10, "hold_network": 10, "refuse_network": 3,
-    "break_destination": 10, "forbid_destination": 4,
+    "break_stream": 10, "forbid_destination": 4,
     # Administrators
     "pause_destination": 4, "switch_off": 3, "change_settings": 8, "clean_up": 4, "replay": 5, "look": 4,
+    "let_messages_die": 6, "retry": 5, "discard": 4,
     "set_partitions": 5, "alter_endpoint": 3, "come_and_go_endpoint": 4, "equip_endpoint": 2,
     "reindex": 12, "create_index": 8, "drop_index": 5, "rewrite_table": 8, "hold_tables": 3, "dump": 4,
     "drop_database_of_others": 3, "copy_database": 2, "come_and_go_database": 2,
@@ -47,7 +50,7 @@ class Event:
         return f"{self.at:7.2f}  {self.kind}  {arguments}".rstrip()
 
 
-def make(seed, seconds, destinations, retention, lossy):
+def make(seed, seconds, retention, lossy):
     """The events of a run, in their order."""
     chance = random.Random(seed)
     kinds = {**KINDS, **(LOSSY_KINDS if lossy else {})}
@@ -61,12 +64,13 @@ def make(seed, seconds, destinations, retention, lossy):
             bag = [kind for kind, times in kinds.items() for _ in range(times)]
             chance.shuffle(bag)
         kind = bag.pop()
-        events.append(Event(round(at, 2), kind, arguments(chance, kind, destinations, retention, lossy)))
+        events.append(Event(round(at, 2), kind, arguments(chance, kind, retention, lossy)))
         at += min(chance.expovariate(1 / pause), 4 * pause)
     return events
 
 
-def arguments(chance, kind, destinations, retention, lossy):
+def arguments(chance, kind, retention, lossy):
+    destinations = [*SHAKY]
     seconds = round(chance.uniform(0.1, 1) ** 2 * 5, 2)  # for what lasts a while
     if kind in ("kill_backend", "terminate_backend", "cancel_backend"):
         return {"which": round(chance.random(), 3)}
@@ -78,8 +82,17 @@ def arguments(chance, kind, destinations, retention, lossy):
         return {"seconds": seconds, "delay": chance.choice([0.005, 0.05, 0.4, 1.5])}
     if kind == "truncate_network":
         return {"direction": chance.choice(["to Redis", "to the client"]), "size": int(10 ** chance.uniform(0, 5))}
-    if kind in ("break_destination", "forbid_destination"):
+    if kind == "break_stream":
+        return {"stream": chance.choice(SHAKY[chance.choice(destinations)]), "seconds": seconds}
+    if kind == "forbid_destination":
         return {"dest": chance.choice(destinations), "seconds": seconds}
+    if kind == "let_messages_die":
+        streams = SHAKY[chance.choice([HOLDING, *destinations])]
+        return {"attempts": chance.randint(1, 3), "streams": streams, "seconds": round(seconds + 1, 2)}
+    if kind == "retry":
+        return {"which": chance.choice([None, round(chance.random(), 3)])}  # None: all
+    if kind == "discard":
+        return {"which": round(chance.random(), 3)}
     if kind == "pause_destination":
         return {"dest": chance.choice([*destinations, None, None]), "seconds": seconds}  # None: all
     if kind == "hinder_redis":
@@ -92,7 +105,8 @@ def arguments(chance, kind, destinations, retention, lossy):
     if kind == "replay":
         return {"dest": chance.choice([None, "orders", *destinations]), "back": round(chance.uniform(0, 5), 1)}
     if kind == "set_partitions":
-        return {"partitions": chance.choice([None, 1, 2, 3, PARTITIONS])}
+        dest = chance.choice([SORTED, HOLDING])
+        return {"dest": dest, "partitions": chance.choice([None, 1, 2, 3, PARTITIONS] if dest == SORTED else [None, 1, FEW_PARTITIONS])}
     if kind == "alter_endpoint":
         return {"name": chance.choice(["short", "tabled", "stored"]), "concurrency": chance.choice(["optimistic", "pessimistic"])}
     if kind == "come_and_go_endpoint":

@@ -16,7 +16,9 @@ is pending:
     told nothing        (the connection died at COMMIT) either
     no message twice (but by a replay), each incoming message processed once within the retention
     outbox_wait() said true    its messages were there by then
-    order               what was enqueued after a commit comes behind its messages
+    order               what was enqueued after a commit comes behind its messages (of its key,
+                        where dead messages hold back others)
+    told discarded      the dead message never comes
     record tables       all rows are marked
     stores              got all ids
     indexes             have all rows
@@ -41,14 +43,13 @@ import plan
 from administration import RECORD_COLUMNS, create_inbox
 from check import SHOWN, Books
 from client import CAPTURED, Client
-from events import Events
+from events import MANY_ATTEMPTS, Events
 from proxy import Proxy
 from servers import Postgres, Redis, ServerFailed
 
 CLIENTS = 8
-DESTINATIONS = ["orders", "payments", "mail", "sorted", "shaky", "shakier"]
-SHAKY = DESTINATIONS[-2:]  # refuse now and then
-STREAMS = [*DESTINATIONS, *(f"sorted:{n}" for n in range(plan.PARTITIONS))]
+DESTINATIONS = ["orders", "payments", "mail", plan.SORTED, *plan.SHAKY]
+STREAMS = [*DESTINATIONS, *(f"{plan.SORTED}:{n}" for n in range(plan.PARTITIONS)), *plan.SHAKY[plan.HOLDING][1:]]
 PATIENCE = 90  # seconds without progress that are too many
 PROGRESS_INTERVAL = 10  # seconds
 
@@ -68,7 +69,7 @@ SETTINGS = {
     "outbox.command_timeout": "1s",
     "outbox.retry_delay": "50ms",
     "outbox.retry_max_delay": "1s",
-    "outbox.max_attempts": 1000000,
+    "outbox.max_attempts": MANY_ATTEMPTS,
 }
 
 # What a server that is only killed by this program has no reason to log.
@@ -102,7 +103,7 @@ class Torture:
         print(f"{time.monotonic() - self.started:7.2f}  {text}", flush=True)
 
     def run(self):
-        events = plan.make(self.seed, self.seconds, SHAKY, self.retention, self.lossy)
+        events = plan.make(self.seed, self.seconds, self.retention, self.lossy)
         print(f"seed {self.seed}, {self.seconds:g} seconds{', Redis forgets' if self.lossy else ''}{', over TLS' if self.tls else ''}; the plan:")
         for event in events:
             print(f"  {event}")
@@ -116,7 +117,7 @@ class Torture:
         self.start_clients()  # before there are threads; they wait for the server
         self.proxy = Proxy(self.redis.socket, self.redis.tls_port)
         scheme = "rediss" if self.tls else "redis"
-        self.events = Events(self.postgres, self.redis, self.proxy, scheme, DESTINATIONS, self.limit_is_small, self.say)
+        self.events = Events(self.postgres, self.redis, self.proxy, scheme, DESTINATIONS, STREAMS, self.limit_is_small, self.say)
         self.postgres.create(
             {
                 **SETTINGS,
@@ -138,6 +139,7 @@ class Torture:
             "SELECT outbox_create_endpoint('moving')",
             "SELECT outbox_create_endpoint('sold')",
             "CREATE TABLE business (token text, part integer, endpoint text, incoming text)",
+            f"SELECT outbox_set_destination('{plan.HOLDING}', on_dead => 'hold')",
             "CREATE ROLE shop LOGIN",  # clients are an ordinary role, as an application is
             "SELECT outbox_grant('shop')",
             "CREATE TABLE forwarded (dest text, body text, headers jsonb, message_id text, deliver_at timestamptz, key text)",
@@ -202,6 +204,8 @@ class Torture:
         seen, deadline = None, time.monotonic() + PATIENCE
         while True:
             status = self.status()
+            if status and status["dead"]:
+                self.events.surely(self.events.retry)
             if status and not any(status[name] for name in ("pending", "deferred", "scheduled", "dead")):
                 break
             if self.entries() != seen:
@@ -262,8 +266,7 @@ class Torture:
         for path in glob.glob(os.path.join(self.redis.folder, "writes.*")) + [self.redis.writes]:
             books.read_store(path)
         books.errors.extend(self.events.errors)
-        with open(self.postgres.log, errors="replace") as log:
-            books.errors.extend(line.strip() for line in log if ALARMS.search(line))
+        books.read_log(self.postgres.log, ALARMS)
 
         print(f"\nevents: {', '.join(f'{count} {kind}' for kind, count in sorted(self.events.done.items()))}")
         print(f"connections to Redis cut or refused: {self.proxy.harmed}; changes of state of segments: {rotations}")
