@@ -105,6 +105,7 @@ $node->sql(q{BEGIN; SELECT outbox_enqueue('d', 'third');
 	SELECT outbox_enqueue('d', 'scheduled', deliver_at => clock_timestamp() + interval '1 hour');
 	SELECT outbox_enqueue('d', 'fifth'); COMMIT});
 eventually { $node->status('windows') == 1 } 'a window is opened all the same';
+ok($node->poll_query_until('postgres', q{SELECT flush_lsn >= pg_current_wal_flush_lsn() FROM pg_stat_replication}), '... which the standby has');
 $standby->signal('STOP');
 $node->sql('SET synchronous_commit = local; SELECT outbox_resume()');
 arrives('before window first last third', 'a batch is sent');
