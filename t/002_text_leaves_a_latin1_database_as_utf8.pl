@@ -67,6 +67,13 @@ INSERT INTO captured VALUES (repeat('$utf8', 200));
 END
 eventually { $redis->count('cut') == 1 } 'a row with a long key arrives from an SQL_ASCII database';
 
+# A dump of a database with another encoding may be restored there. What cannot be converted stops nothing.
+$node->sql("INSERT INTO outbox.destination (dest, stream, partitions, on_dead) VALUES ('to $latin1', 'in $latin1', 2, 'hold')", 'ascii');
+$node->sql(q{SELECT outbox_set_destination('spread', partitions => 1)}, 'ascii');
+$node->sql(q{SELECT outbox_enqueue('spread', 'x')}, 'ascii');
+eventually { $redis->count('spread:0') == 1 } 'with a destination whose name cannot be converted, others are sent';
+like($node->sql_error("SELECT outbox_enqueue('to $latin1', 'x')", 'ascii'), qr/^22021/, '... and no message is taken for it');
+
 $redis->stop;
 $node->sql("SELECT outbox_enqueue('text $latin1', 'x', '{\"$latin1\": 1}', 'id $latin1')", 'western');
 is($node->sql("SET client_encoding = 'UTF8'; SELECT dest, message_id, headers FROM outbox.pending", 'western'),

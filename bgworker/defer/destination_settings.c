@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/namespace.h"
 #include "executor/spi.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
@@ -32,6 +33,7 @@ static bool holds_dead(const char *on_dead);
 static void load_partitions(Destination *destination, int wanted, HTAB *before);
 static void keep_stream(Destination *destination, const Destination *was);
 static void load_names(Destination *destination);
+static const char *sent_name(char *name);
 
 /* Reads the table. Needs an open transaction. */
 void
@@ -287,6 +289,29 @@ load_names(Destination *destination)
 {
 	char	   *stream = destination->wanted_stream ? text_to_cstring(destination->wanted_stream) : destination->dest;
 
-	destination->sent_dest = MemoryContextStrdup(context, pg_server_to_any(destination->dest, strlen(destination->dest), PG_UTF8));
-	destination->sent_stream = MemoryContextStrdup(context, pg_server_to_any(stream, strlen(stream), PG_UTF8));
+	destination->sent_dest = MemoryContextStrdup(context, sent_name(destination->dest));
+	destination->sent_stream = MemoryContextStrdup(context, sent_name(stream));
+}
+
+/*
+ * Returns a name as it is sent, or as it is if it cannot be converted: then no
+ * message can be sent by that name, but those of other destinations must be.
+ */
+static const char *
+sent_name(char *name)
+{
+	int			encoding = GetDatabaseEncoding();
+	int			length = strlen(name);
+	unsigned char *converted;
+	Oid			conversion;
+
+	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
+		return name;
+	conversion = FindDefaultConversionProc(encoding, PG_UTF8);
+	converted = palloc(length * MAX_CONVERSION_GROWTH + 1);
+	if (!OidIsValid(conversion) ||
+		pg_do_encoding_conversion_buf(conversion, encoding, PG_UTF8, (unsigned char *) name, length,
+									  converted, length * MAX_CONVERSION_GROWTH + 1, true) != length)
+		return name;
+	return (char *) converted;
 }
