@@ -32,7 +32,8 @@ static const struct
 }			remedies[] = {
 	{"WRONGPASS", CORRECT_LOGIN},
 	{"NOAUTH", CORRECT_LOGIN},
-	{"expects TLS", "If it does, let outbox.redis_url begin with \"rediss\"."},
+	{"is not Redis", "Correct the address in outbox.redis_url, or let it begin with \"rediss\" if the server expects TLS."},
+	{"expects TLS", "To connect with TLS, let outbox.redis_url begin with \"rediss\"."},
 	{"with TLS", CORRECT_TLS},
 	{"certificate", CORRECT_TLS},
 	{"OOM command", "Trim streams, or raise maxmemory of Redis."},

@@ -150,7 +150,7 @@ $session->quit;
 #
 says('a server without TLS', qr/could not connect with TLS within \d+ ms; the server may not speak it/, 'outbox.redis_url' => 'rediss://127.0.0.1:' . $redis->port);
 says('one with TLS that is called in clear', qr/expects TLS/, 'outbox.redis_url' => 'redis://:sw0rdfish@127.0.0.1:' . $redis->tls_port);
-like($node->status('problem'), qr/let outbox.redis_url begin with "rediss"/, '... problem says what to correct');
+like($node->status('problem'), qr/let (outbox.redis_url|it) begin with "rediss"/, '... problem says what to correct');
 
 # Attackers. What they get is kept, to see that nothing was told to them.
 my $heard = PostgreSQL::Test::Utils::tempdir() . '/heard';
@@ -183,6 +183,9 @@ foreach my $name (sort keys %attack)
 my $bytes = slurp_file($heard);
 like($bytes, qr/^\x16\x03/, 'attackers heard a handshake');
 unlike($bytes, qr/AUTH|INFO|sw0rdfish|\*\d\r\n/, '... and nothing in clear');
+
+says('one that is called in clear and hangs up', qr/as one does that expects TLS or is not Redis/, 'outbox.redis_url' => 'redis://127.0.0.1:' . $attacker{'hangs up at once'}->port);
+like($node->status('problem'), qr/Correct the address in outbox.redis_url, or let it begin with "rediss"/, '... problem says both');
 
 # While a handshake hangs, the dispatcher leaves its database, and can be cancelled.
 $node->set('outbox.connect_timeout' => '10min', 'outbox.redis_url' => 'rediss://127.0.0.1:' . $attacker{'never answers'}->port);

@@ -422,7 +422,7 @@ fail_to_read(RedisLink *link)
 	bool		may_expect_tls = !link->has_answered && link->channel.tls == NULL;
 
 	redis_link_fail(link, "connection lost: %s%s", link->channel.error,
-					may_expect_tls ? " before its first answer, as a server does that expects TLS" : "");
+					may_expect_tls ? " before its first answer, as one does that expects TLS or is not Redis" : "");
 }
 
 /* Waits for the socket; returns the events, 0 if the time is up. */
