@@ -290,7 +290,10 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 		case PROBLEM_DISPATCH_OFF:
 			return "Dispatch is off, so nothing is sent. Set outbox.dispatch = on.";
 		default:
-			return reason[0] != '\0' ? pstrdup(reason) : "No dispatcher is running. See the server log.";
+			if (reason[0] != '\0')
+				return pstrdup(reason);
+			return shared_has_launcher() ? "No dispatcher is running. See the server log." :
+				"No dispatcher is running because the launcher is not. If this lasts, it has no worker slot: raise max_worker_processes and restart the server.";
 	}
 }
 

@@ -162,6 +162,13 @@ shared_set_launcher(bool present)
 	pg_atomic_write_u32(&shared_state->launcher, present ? MyProcNumber + 1 : 0);
 }
 
+/* Check whether the launcher runs. */
+bool
+shared_has_launcher(void)
+{
+	return pg_atomic_read_u32(&shared_state->launcher) != 0;
+}
+
 /* Wakes the launcher. Raises no error, so it may be called after a commit. */
 void
 shared_wake_launcher(void)

@@ -172,6 +172,7 @@ extern DatabaseShared *shared_at(int i);
 extern int	shared_number(const DatabaseShared *shared);
 
 extern void shared_set_launcher(bool present);
+extern bool shared_has_launcher(void);
 extern void shared_wake_launcher(void);
 extern void shared_wake_process(uint32 number_plus_one);
 extern void shared_wake_dispatcher(DatabaseShared *shared);

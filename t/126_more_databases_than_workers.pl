@@ -42,4 +42,9 @@ $node->restart;
 eventually { served() == $number - 1 } 'with enough workers all are served';
 is($redis->count($waiting), 1, '... and nothing was sent twice');
 
+# The one slot is that of PostgreSQL's own logical replication launcher.
+$node->append_conf('postgresql.conf', 'max_worker_processes = 1');
+$node->restart;
+like($node->status('problem', $waiting), qr/the launcher is not.*raise max_worker_processes and restart/, 'without a slot for the launcher the problem says what to raise');
+
 done_testing();
