@@ -58,7 +58,7 @@ cleanup_round_is_due(void)
 	if (!transaction_begin("measuring a segment"))
 		return false;
 	rings_read(&rings);
-	due = rotation_current_is_full(RING_RECORD, &rings.ring[RING_RECORD]) ||
+	due = rotation_measure_current(RING_RECORD, &rings.ring[RING_RECORD]) ||
 		holds_compacted(&rings.ring[RING_RECORD]) || holds_compacted(&rings.ring[RING_HISTORY]);
 	transaction_commit();
 	return due;

@@ -38,7 +38,7 @@ static XLogRecPtr redo_of_current;	/* of the last checkpoint that the current
 									 * record segment need not leave; 0 = not
 									 * known yet */
 
-static bool is_touched_by_checkpoint(BlockNumber blocks, int64 limit);
+static bool note_checkpoint(BlockNumber blocks, int64 limit);
 static bool may_be_next(RingKind kind, const Ring *ring, int n);
 static int	lock_next(RingKind kind, const Ring *ring, int next);
 static int64 share_of_time(RingKind kind);
@@ -59,14 +59,15 @@ rotation_next(RingKind kind, const Ring *ring)
 }
 
 /*
- * Check whether the current segment is full, so that rotation cannot wait for the
- * end of its share of time. Records go to small tables, because their hashed
- * keys touch pages at random. When segments become scarce, because nothing is
- * published or because a lock or an old snapshot keeps what was compacted, each
- * may become twice as large as the one before, so that the remaining ones last.
+ * Measures the current segment, and returns whether it is full, so that rotation
+ * cannot wait for the end of its share of time. Records go to small tables,
+ * because their hashed keys touch pages at random. When segments become scarce,
+ * because nothing is published or because a lock or an old snapshot keeps what was
+ * compacted, each may become twice as large as the one before, so that the
+ * remaining ones last.
  */
 bool
-rotation_current_is_full(RingKind kind, const Ring *ring)
+rotation_measure_current(RingKind kind, const Ring *ring)
 {
 	int64		limit = outbox_record_segment_size / (BLCKSZ / 1024);
 	int			used = 0;
@@ -79,17 +80,17 @@ rotation_current_is_full(RingKind kind, const Ring *ring)
 	if (used > ring->nsegments / 2)
 		limit <<= used - ring->nsegments / 2;
 	blocks = segment_blocks(kind, ring->current);
-	return blocks >= limit || is_touched_by_checkpoint(blocks, limit);
+	return blocks >= limit || note_checkpoint(blocks, limit);
 }
 
 /*
- * Check whether a checkpoint has begun since the current record segment became
- * current. Every page of its index would go to the WAL as a whole when it is
- * changed for the first time after that, and hashed keys change nearly all of
- * them; those of a new table do not. A small one stays.
+ * Returns whether a checkpoint has begun since the current record segment became
+ * current, or was small; notes the last one if not. Every page of its index would
+ * go to the WAL as a whole when it is changed for the first time after that, and
+ * hashed keys change nearly all of them; those of a new table do not.
  */
 static bool
-is_touched_by_checkpoint(BlockNumber blocks, int64 limit)
+note_checkpoint(BlockNumber blocks, int64 limit)
 {
 	XLogRecPtr	redo = GetRedoRecPtr();
 
@@ -113,7 +114,7 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 	is_old = GetCurrentTimestamp() - sealed->since >= share_of_time(kind);
 	if (!transaction_begin("rotating a ring"))
 		return false;
-	if ((is_old ? segment_blocks(kind, ring->current) > 0 : rotation_current_is_full(kind, ring)) &&
+	if ((is_old ? segment_blocks(kind, ring->current) > 0 : rotation_measure_current(kind, ring)) &&
 		ring_update_try_lock(kind, ring->current) && (next = lock_next(kind, ring, next)) >= 0)
 	{
 		if (kind == RING_RECORD)

@@ -9,7 +9,7 @@
 #include "src/ring/ring.h"
 
 extern int	rotation_next(RingKind kind, const Ring *ring);
-extern bool rotation_current_is_full(RingKind kind, const Ring *ring);
+extern bool rotation_measure_current(RingKind kind, const Ring *ring);
 extern bool rotation_run(RingKind kind, int next, const Ring *ring, const Position *position);
 
 #endif							/* OUTBOX_ROTATION_H */
