@@ -14,7 +14,8 @@ use Time::HiRes qw(time usleep);
 
 my $SLOTS = 16384;
 
-# Starts a cluster. Options: masters => 3, replicas => 1 (of each, 0 or 1), config => ['--name', 'value', ...].
+# Starts a cluster. Options: masters => 3, replicas => 1 (of each, 0 or 1), tls => what Redis->new takes,
+# config => ['--name', 'value', ...].
 sub new
 {
 	my ($class, %option) = @_;
@@ -23,14 +24,15 @@ sub new
 	my @config = (
 		'--cluster-enabled', 'yes', '--cluster-node-timeout', '1000', '--cluster-require-full-coverage', 'no',
 		'--cluster-replica-validity-factor', '0', '--repl-diskless-sync-delay', '0', @{ $option{config} // [] });
-	my $self = bless { masters => $masters, nodes => [ map { Redis->new(tcp => 1, config => \@config) } 1 .. $nodes ] }, $class;
+	push @config, '--tls-cluster', 'yes' if $option{tls};
+	my $self = bless { masters => $masters, nodes => [ map { Redis->new(tcp => 1, tls => $option{tls}, config => \@config) } 1 .. $nodes ] }, $class;
 	my @first = map { int($SLOTS * $_ / $masters) } 0 .. $masters;
 
 	for my $n (0 .. $nodes - 1)
 	{
 		$self->node($n)->command('CLUSTER', 'SET-CONFIG-EPOCH', $n + 1);
 		$self->node($n)->command('CLUSTER', 'ADDSLOTS', $first[$n] .. $first[ $n + 1 ] - 1) if $n < $masters;
-		$self->node($n)->command('CLUSTER', 'MEET', '127.0.0.1', $self->node(0)->port) if $n > 0;
+		$self->node($n)->command('CLUSTER', 'MEET', '127.0.0.1', $option{tls} ? $self->node(0)->tls_port : $self->node(0)->port) if $n > 0;
 	}
 	$self->wait_for(sub { @{ [ $self->lines($_[0]) ] } == $nodes }, 'the nodes meet');
 	$self->node($_)->command('CLUSTER', 'REPLICATE', $self->id($_ - $masters)) foreach $masters .. $nodes - 1;
