@@ -1,6 +1,6 @@
 /*
  * batch.h
- *		Messages that are sent together, in the form in which they are.
+ *		The messages of a lane that are sent together.
  */
 #ifndef OUTBOX_BATCH_H
 #define OUTBOX_BATCH_H
@@ -11,24 +11,21 @@
 
 typedef struct Batch
 {
-	size_t		bytes;			/* of the command */
-	int64		next;			/* row of the run that follows it */
-	int64		settled;		/* how many messages waited when the last
-								 * window that ends in it had been looked at;
-								 * -1 = none ends in it */
+	Lane	   *lane;
+	Command    *command;		/* until it is sent; then of another one */
 	int			n;				/* messages in it */
 	int64	   *rows;			/* the rows of the run that these are */
-	int			size;			/* how many it may have */
-	int			reach;			/* how many rows may be looked at for them */
+	int			room;			/* for so many */
+	int64		window;			/* that the last one is in; 0 = it has none */
+	WindowPlace from;			/* where the lane is before the batch, */
+	WindowPlace to;				/* and after it */
 	char		builds_on[FENCE_BYTES]; /* value of the fence before the batch */
 	char		fence[FENCE_BYTES]; /* and after it */
 } Batch;
 
-extern void batch_init(void);
-extern bool batch_make(Batch *batch, const ScriptCall *call, const Lane *lane, Run *run,
-					   int64 first, WindowPlace touched);
-extern void batch_fence_after(const Batch *batch, const Lane *lane, Run *run, int n, char *fence);
-
-extern bool batch_defer_rows(Run *run, const int64 *rows, int n, const char *error);
+extern void batch_begin(Batch *batch, const ScriptCall *call, Lane *lane, Command *command);
+extern void batch_add(Batch *batch, Run *run, int64 row, const Message *message, const Route *route);
+extern void batch_complete(Batch *batch, Run *run);
+extern WindowPlace batch_fence_after(const Batch *batch, Run *run, int n, char *fence);
 
 #endif							/* OUTBOX_BATCH_H */

@@ -7,7 +7,7 @@
 
 #include "bgworker/publish/lane.h"
 #include "bgworker/publish/redis_server.h"
-#include "src/log/log.h"
+#include "bgworker/publish/route.h"
 #include "src/redis/redis_link.h"
 
 /* What is the same in all runs of the script. */
@@ -18,15 +18,41 @@ typedef struct ScriptCall
 	char		lease_key[64];
 } ScriptCall;
 
-extern void command_init(void);
-extern void command_begin_page(const ScriptCall *call, const Lane *lane);
-extern void command_begin_window(int64 number, const pg_uuid_t *uuid);
-extern void command_add_message(const Message *message);
-extern size_t command_page_bytes(void);
-extern void command_end_page(const char *new_fence);
-extern void command_clear_page(void);
-extern void command_make_empty(const ScriptCall *call, const Lane *lane, const char *new_fence);
-extern void command_make_release(const ScriptCall *call);
-extern bool command_send(RedisLink *link);
+/*
+ * The messages at the end of a command that have the same stream and the same
+ * names. These are written once, before the values of all of them.
+ */
+typedef struct Group
+{
+	int			n;				/* messages; 0 = there is no group yet */
+	int			count_at;		/* where in the arguments their number is */
+	StringInfoData dest;
+	int			partition;		/* of its streams; -1 = it has one */
+	int			maxlen;
+	EntryFormat format;
+	bool		has_cause;
+	bool		has_partition_key;
+	bool		has_headers;
+	StringInfoData names;		/* as they are sent */
+} Group;
+
+typedef struct Command
+{
+	StringInfoData arguments;	/* behind room for the header */
+	int			narguments;
+	StringInfoData ids;			/* of its windows and messages */
+	Group		group;
+} Command;
+
+extern Command *command_create(void);
+extern void command_begin(Command *command, const ScriptCall *call, const Lane *lane);
+extern void command_begin_window(Command *command, int64 number, const pg_uuid_t *uuid);
+extern void command_add_message(Command *command, const Message *message, const Route *route);
+extern size_t command_bytes(const Command *command);
+extern void command_end(Command *command, const char *new_fence);
+extern void command_clear(Command *command);
+extern void command_make_empty(Command *command, const ScriptCall *call, const Lane *lane, const char *new_fence);
+extern void command_make_release(Command *command, const ScriptCall *call);
+extern bool command_send(Command *command, RedisLink *link);
 
 #endif							/* OUTBOX_COMMAND_H */

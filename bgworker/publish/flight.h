@@ -1,24 +1,25 @@
 /*
  * flight.h
- *		The batches that are under way.
+ *		The pages that are under way.
  */
 #ifndef OUTBOX_FLIGHT_H
 #define OUTBOX_FLIGHT_H
 
-#include "bgworker/publish/batch.h"
+#include "bgworker/publish/page.h"
 
-#define FLIGHT_BATCHES	16		/* at most, where the way to Redis is long */
+#define FLIGHT_PAGES	16		/* at most, where the way to Redis is long */
 
 typedef struct Flight
 {
 	int			n;
 	size_t		bytes;			/* of these */
-	Batch		batches[FLIGHT_BATCHES];	/* oldest first; the one behind
-											 * them is the next to be made */
-	int64	   *rows_refused;	/* room for those of one batch */
+	MessagePage		pages[FLIGHT_PAGES];	/* oldest first; the one behind them
+										 * is the next to be made */
+	int64	   *refused;		/* room for the places of a batch's messages
+								 * that were refused */
 } Flight;
 
-extern void flight_begin(Flight *flight, int batch_size);
+extern Flight *flight_begin(int batch_size);
 extern int	flight_allowed(const Flight *flight, int64 round_trip);
 extern void flight_add(Flight *flight);
 extern void flight_remove_oldest(Flight *flight);

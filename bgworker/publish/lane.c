@@ -2,8 +2,8 @@
  * lane.c
  *		Messages that share a fence, and how far they have got.
  *
- * Called by redis_session.c and batch.c. All messages for one Redis are one lane. A
- * lane is read and claimed when a connection is opened; each batch then builds on
+ * Called by redis_session.c, batch.c and page.c. All messages for one Redis are one lane
+ * (lanes.c). A lane is read and claimed when a connection is opened; each batch then builds on
  * the value that the one before it brings the fence to. Nothing here talks to Redis.
  */
 #include "postgres.h"
@@ -51,11 +51,12 @@ lane_claim(Lane *lane, char *claimed)
 	fence_claim(lane->fence, lane->connection, claimed, FENCE_BYTES);
 }
 
-/* Notes the value that the batches under way will bring the fence to. */
+/* Notes the value that the batches under way will bring the fence to, and which message that is. */
 void
-lane_expect(Lane *lane, const char *fence)
+lane_expect(Lane *lane, const char *fence, WindowPlace at)
 {
 	strlcpy(lane->fence, fence, sizeof(lane->fence));
+	lane->at = at;
 }
 
 /* Writes a value of the fence that is set by this connection. */

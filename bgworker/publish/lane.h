@@ -8,6 +8,7 @@
 #include "datatype/timestamp.h"
 
 #include "bgworker/publish/fence.h"
+#include "bgworker/publish/run.h"
 
 typedef struct Lane
 {
@@ -15,6 +16,10 @@ typedef struct Lane
 	char		connection[9];	/* random, part of every fence that is set */
 	char		fence[FENCE_BYTES]; /* value in Redis when all batches in
 									 * flight are done */
+	WindowPlace at;				/* the last message that Redis has then: it
+								 * has, or has deferred, all up to this one */
+	int			batch;			/* place among the batches of the page that is
+								 * being made, if it has one */
 	TimestampTz moved;			/* when it last named the newest published
 								 * window, by clock_now(); 0 = not yet on this
 								 * connection */
@@ -25,7 +30,7 @@ extern void lane_init(Lane *lane, const char *instance);
 extern void lane_begin(Lane *lane);
 extern void lane_note_read(Lane *lane, const char *fence);
 extern void lane_claim(Lane *lane, char *claimed);
-extern void lane_expect(Lane *lane, const char *fence);
+extern void lane_expect(Lane *lane, const char *fence, WindowPlace at);
 extern void lane_write_fence(const Lane *lane, const Fence *value, char *fence);
 extern bool lane_is_at(const Lane *lane, int64 window);
 extern bool lane_may_lag(const Lane *lane);

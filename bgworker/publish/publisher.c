@@ -1,17 +1,17 @@
 /*
  * publisher.c
- *		Sends windows to Redis, batch by batch, and acts on every verdict.
+ *		Sends windows to Redis, page by page, and acts on every verdict.
  *
- * Called by the dispatcher. Each batch is one run of the script (publish.lua);
- * the next is made while one is under way. No transaction is open while we wait
- * for Redis.
+ * Called by the dispatcher. A page (page.c) is a batch for each lane that it has
+ * messages for, and a batch is one run of the script (publish.lua); the next page is
+ * made while one is under way. No transaction is open while we wait for Redis.
  *
  * Verdicts (verdict.c): if all messages were added, publishing continues with
- * the next batch. If one was refused, deferral.c takes it, together with all
- * messages of its batch that are refused for the same reason. The batches sent
- * behind it have failed the comparison of the fence; sending is continued
- * after the refused message, with one batch at a time until one passes. Any
- * other verdict concerns the server or the link, which is then closed
+ * the next page. If one was refused, deferral.c takes it, together with all
+ * messages of its batch that are refused for the same reason (refusals.c). The
+ * batches sent behind it in its lane have failed the comparison of the fence; sending
+ * is continued after the refused message, with one page at a time until one passes.
+ * Any other verdict concerns the server or the link, which is then closed
  * (redis_session.c).
  *
  * A message that breaks the link gets no verdict. It is found by sending the
@@ -24,10 +24,10 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/publish/backlog.h"
-#include "bgworker/publish/batch.h"
 #include "bgworker/publish/flight.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/refusals.h"
 #include "bgworker/publish/suspects.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -45,14 +45,13 @@ typedef struct Delivery
 {
 	Position   *position;
 	Run		   *run;
-	int64		next;			/* first row that is not yet in a batch */
-	int			batch_size;		/* messages that the batches have room for;
-								 * the setting may change meanwhile */
-	bool		begun;			/* a batch was made */
-	WindowPlace tried;			/* last message of the batch sent last; its
+	int64		next;			/* first row that is not yet in a page */
+	int			batch_size;		/* the setting may change meanwhile */
+	bool		begun;			/* a page was made */
+	WindowPlace tried;			/* last message of the page sent last; its
 								 * window is 0 if none was */
-	bool		refused;		/* a message of the previous batch was refused */
-	Flight		flight;
+	bool		refused;		/* a message of the previous page was refused */
+	Flight	   *flight;
 } Delivery;
 
 static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
@@ -60,7 +59,7 @@ static bool (*open_next_window) (void);
 
 static void begin_delivery(Delivery *delivery);
 static bool next_is_suspect(const Delivery *delivery);
-static int	batches_allowed(const Delivery *delivery);
+static int	pages_allowed(const Delivery *delivery);
 static bool may_send_another(const Delivery *delivery);
 static bool must_stop(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
@@ -70,16 +69,20 @@ static Progress end_delivery(Delivery *delivery);
 static void advance(const Delivery *delivery, int64 row, int64 settled);
 static void note_read(Delivery *delivery, int64 row);
 static bool defer_culprit(const Delivery *delivery);
-static bool send_batch(Delivery *delivery);
+static bool send_page(Delivery *delivery);
+static bool make_page(Delivery *delivery);
+static bool send_batches(MessagePage *page);
 static bool confirm_page(Delivery *delivery);
-static bool follow_verdict(Delivery *delivery);
-static bool defer_refused(Delivery *delivery, const Verdict *verdict);
+static bool follow_verdicts(Delivery *delivery);
+static bool receive(Delivery *delivery, Batch *batch, Verdict *verdict);
+static bool defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict);
 static bool drain_behind(Delivery *delivery);
+static bool drain_batch(Delivery *delivery, Batch *batch);
 static bool defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error);
 
 /*
  * Prepares for use; called once, when the dispatcher starts.
- * `is_due` is called between two batches; it says whether other work is due.
+ * `is_due` is called between two pages; it says whether other work is due.
  * `open_window` opens another window if messages have come, and says whether it
  * did.
  */
@@ -88,7 +91,7 @@ publisher_init(bool (*is_due) (void), bool (*open_window) (void))
 {
 	is_other_work_due = is_due;
 	open_next_window = open_window;
-	batch_init();
+	page_init();
 }
 
 /* Check whether the link has worked since the last verdict. */
@@ -99,7 +102,7 @@ publisher_makes_progress(void)
 }
 
 /*
- * Publishes the windows after position->sent, or at least one batch of them if
+ * Publishes the windows after position->sent, or at least one page of them if
  * other work is due, and notes in the position how far it got.
  */
 Progress
@@ -144,7 +147,7 @@ begin_delivery(Delivery *delivery)
 
 	delivery->next = run_first_after(delivery->run, (WindowPlace) {position->sent + 1, position->resume_after});
 	delivery->batch_size = outbox_batch_size;
-	flight_begin(&delivery->flight, delivery->batch_size);
+	delivery->flight = flight_begin(delivery->batch_size);
 }
 
 /* Notes how far all is sent, when nothing is in flight, and moves the fence there if it lags behind. */
@@ -156,7 +159,7 @@ end_delivery(Delivery *delivery)
 	bool		all = delivery->next == run->rows.n;
 	int64		sent = run_sent_upto(run, position->sent, delivery->next);
 
-	/* A window that was opened meanwhile and has no messages was in no batch. */
+	/* A window that was opened meanwhile and has no messages was in no page. */
 	(void) transaction_confirm();
 	if (!all && run_place(run, delivery->next - 1).window > sent)
 	{
@@ -214,27 +217,27 @@ next_is_suspect(const Delivery *delivery)
 }
 
 /*
- * Returns how many batches may be under way. One refusal is often followed by
- * others, and a batch sent behind a refused one is wasted. While the link fails
+ * Returns how many pages may be under way. One refusal is often followed by
+ * others, and a page sent behind a refused one is wasted. While the link fails
  * there are few, so that few messages become suspects.
  */
 static int
-batches_allowed(const Delivery *delivery)
+pages_allowed(const Delivery *delivery)
 {
 	if (next_is_suspect(delivery) || delivery->refused)
 		return 1;
-	return flight_allowed(&delivery->flight, suspects_have_strikes() ? 0 : redis_session_round_trip());
+	return flight_allowed(delivery->flight, suspects_have_strikes() ? 0 : redis_session_round_trip());
 }
 
 /*
- * Check whether another batch may be sent now. If other work is due, one batch
+ * Check whether another page may be sent now. If other work is due, one page
  * is sent before it, so there is always progress.
  */
 static bool
 may_send_another(const Delivery *delivery)
 {
 	return delivery->next < delivery->run->rows.n &&
-		delivery->flight.n < batches_allowed(delivery) &&
+		delivery->flight->n < pages_allowed(delivery) &&
 		!(delivery->begun && must_stop(delivery));
 }
 
@@ -246,7 +249,7 @@ must_stop(const Delivery *delivery)
 		(destination_have_new_partitions() && run_window_ends(delivery->run, delivery->next - 1));
 }
 
-/* Sends batches and acts on their verdicts. When it returns true, no batch is under way. */
+/* Sends pages and acts on their verdicts. When it returns true, none is under way. */
 static bool
 deliver(Delivery *delivery)
 {
@@ -254,14 +257,14 @@ deliver(Delivery *delivery)
 	{
 		while (may_send_another(delivery))
 		{
-			if (!send_batch(delivery))
+			if (!send_page(delivery))
 				return false;
 		}
 		if (!provide_windows(delivery))
 			return false;
-		if (delivery->flight.n > 0 && !may_send_another(delivery) && !follow_verdict(delivery))
+		if (delivery->flight->n > 0 && !may_send_another(delivery) && !follow_verdicts(delivery))
 			return false;
-	} while (delivery->flight.n > 0 || may_send_another(delivery));
+	} while (delivery->flight->n > 0 || may_send_another(delivery));
 	return true;
 }
 
@@ -274,7 +277,7 @@ deliver(Delivery *delivery)
 static bool
 provide_windows(const Delivery *delivery)
 {
-	if (delivery->flight.n == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
+	if (delivery->flight->n == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
 		return true;
 	if (!backlog_may_extend_run(delivery->position))
 	{
@@ -325,115 +328,180 @@ defer_culprit(const Delivery *delivery)
 	return defer_rows(delivery, &row, 1, error);
 }
 
-/* Makes the next batch and sends it, unless all of its messages were deferred. */
+/* Makes the next page and sends it, unless all of its messages were deferred. */
 static bool
-send_batch(Delivery *delivery)
+send_page(Delivery *delivery)
 {
-	Batch	   *batch = &delivery->flight.batches[delivery->flight.n];
+	MessagePage	   *page = &delivery->flight->pages[delivery->flight->n];
 
 	delivery->begun = true;
-	batch->size = next_is_suspect(delivery) ? 1 : delivery->batch_size;
-	if (!batch_make(batch, redis_session_call(), redis_session_lane(), delivery->run, delivery->next,
-					delivery->position->touched))
-	{
-		redis_session_give_up();
+	if (!make_page(delivery))
 		return false;
-	}
-	note_read(delivery, batch->next);
 	if (!transaction_confirm())
 		return confirm_page(delivery);
-	delivery->next = batch->next;
-	if (batch->n == 0)
+	delivery->next = page->next;
+	if (page->nbatches == 0)
 	{
 		KILL_POINT("whole_batch_deferred");
 		redis_session_attend();
 		return true;
 	}
 	KILL_POINT("batch_made");
-	delivery->tried = run_place(delivery->run, batch->rows[batch->n - 1]);
-	if (!redis_session_send())
+	delivery->tried = run_place(delivery->run, page->last);
+	if (!send_batches(page))
 		return false;
-	KILL_POINT("batch_sent");
-	if (delivery->flight.n == 1)
+	if (delivery->flight->n == 1)
 		KILL_POINT("second_batch_sent");
-	lane_expect(redis_session_lane(), batch->fence);
-	flight_add(&delivery->flight);
+	flight_add(delivery->flight);
+	return true;
+}
+
+/* Makes the page behind those that are under way. Returns false if the extension is being dropped. */
+static bool
+make_page(Delivery *delivery)
+{
+	MessagePage	   *page = &delivery->flight->pages[delivery->flight->n];
+	PageSize	size = {
+		.messages = next_is_suspect(delivery) ? 1 : delivery->batch_size,
+		.rows = delivery->batch_size,
+		.bytes = BATCH_BYTES
+	};
+
+	if (!page_make(page, size, redis_session_call(), delivery->run, delivery->next, delivery->position->touched))
+	{
+		redis_session_give_up();
+		return false;
+	}
+	note_read(delivery, page->next);
+	return true;
+}
+
+/* Sends the batches of a page. */
+static bool
+send_batches(MessagePage *page)
+{
+	for (int i = 0; i < page->nbatches; i++)
+	{
+		Batch	   *batch = &page->batches[i];
+
+		if (!redis_session_send(batch->lane, batch->command))
+			return false;
+		KILL_POINT("batch_sent");
+		lane_expect(batch->lane, batch->fence, batch->to);
+	}
 	return true;
 }
 
 /*
- * Waits until the standby has what was deferred of a page. The batches in flight
+ * Waits until the standby has what was deferred of a page. The pages in flight
  * come first: until they are answered the lease cannot be renewed. The page is
  * then made again, since one of them may have been refused.
  */
 static bool
 confirm_page(Delivery *delivery)
 {
-	while (delivery->flight.n > 0)
+	while (delivery->flight->n > 0)
 	{
-		if (!follow_verdict(delivery))
+		if (!follow_verdicts(delivery))
 			return false;
 	}
 	(void) transaction_confirm();
 	return true;
 }
 
-/* Waits for the verdict on the oldest batch in flight, and acts on it. */
+/* Waits for the verdicts on the oldest page in flight, and acts on them. */
 static bool
-follow_verdict(Delivery *delivery)
+follow_verdicts(Delivery *delivery)
 {
-	Verdict		verdict = {.refused = delivery->flight.rows_refused};
+	MessagePage	   *page = &delivery->flight->pages[0];
 
-	if (!redis_session_receive(&verdict, delivery->flight.batches[0].n))
-		return false;
-	pg_atomic_fetch_add_u64(&shared_mine()->sent, verdict.added);
-	suspects_note_progress();
-	delivery->refused = verdict.error[0] != '\0';
-	if (delivery->refused)
-		return defer_refused(delivery, &verdict);
-	advance(delivery, delivery->flight.batches[0].next, delivery->flight.batches[0].settled);
-	flight_remove_oldest(&delivery->flight);
+	delivery->refused = false;
+	while (page->answered < page->nbatches)
+	{
+		Batch	   *batch = &page->batches[page->answered];
+		Verdict		verdict;
+
+		if (!receive(delivery, batch, &verdict))
+			return false;
+		page->answered++;
+		if (verdict.error[0] != '\0')
+			return defer_refused(delivery, batch, &verdict);
+	}
+	advance(delivery, page->next, page->settled);
+	flight_remove_oldest(delivery->flight);
 	KILL_POINT("batch_done");
 	return true;
 }
 
-/*
- * Defers the message of the oldest batch that was refused, with those behind it
- * that are refused for the same reason, and continues behind it.
- */
+/* Waits for the verdict on a batch. Its places of refused messages are valid until the next call. */
 static bool
-defer_refused(Delivery *delivery, const Verdict *verdict)
+receive(Delivery *delivery, Batch *batch, Verdict *verdict)
 {
-	const Batch *batch = &delivery->flight.batches[0];
-	char		fence[FENCE_BYTES];
-
-	KILL_POINT("refusal_read");
-	if (verdict->added > 0)
-		KILL_POINT("refusal_amid_batch_read");
-	if (!drain_behind(delivery))
+	verdict->refused = delivery->flight->refused;
+	if (!redis_session_receive(batch->lane, verdict, batch->n))
 		return false;
-	KILL_POINT("batches_behind_drained");
-	batch_fence_after(batch, redis_session_lane(), delivery->run, verdict->added, fence);
-	lane_expect(redis_session_lane(), fence);
-
-	for (int i = 0; i < verdict->nrefused; i++)
-		delivery->flight.rows_refused[i] = batch->rows[verdict->refused[i]];
-	if (!defer_rows(delivery, delivery->flight.rows_refused, verdict->nrefused, verdict->error))
-		return false;
-	delivery->next = delivery->flight.rows_refused[0] + 1;
-	flight_clear(&delivery->flight);
+	pg_atomic_fetch_add_u64(&shared_mine()->sent, verdict->added);
+	suspects_note_progress();
 	return true;
 }
 
-/* Receives the answers to the batches behind a refused message. */
+/*
+ * Defers the message of a batch that was refused, with those behind it that are
+ * refused for the same reason, and continues behind it. Other lanes leave out what
+ * they have got.
+ */
+static bool
+defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict)
+{
+	KILL_POINT("refusal_read");
+	if (verdict->added > 0)
+		KILL_POINT("refusal_amid_batch_read");
+	delivery->refused = true;
+	refusals_clear();
+	refusals_add(batch, delivery->run, verdict);
+	if (!drain_behind(delivery))
+		return false;
+	KILL_POINT("batches_behind_drained");
+
+	for (const RefusedRows *refusal = refusals_first(); refusal; refusal = refusal->next)
+	{
+		if (!defer_rows(delivery, refusal->rows, refusal->n, refusal->error))
+			return false;
+	}
+	delivery->next = refusals_first_row() + 1;
+	flight_clear(delivery->flight);
+	return true;
+}
+
+/* Receives the answers to all batches behind a refused message. */
 static bool
 drain_behind(Delivery *delivery)
 {
-	for (int i = 1; i < delivery->flight.n; i++)
+	for (int i = 0; i < delivery->flight->n; i++)
 	{
-		if (!redis_session_receive_moved())
-			return false;
+		MessagePage	   *page = &delivery->flight->pages[i];
+
+		while (page->answered < page->nbatches)
+		{
+			if (!drain_batch(delivery, &page->batches[page->answered++]))
+				return false;
+		}
 	}
+	return true;
+}
+
+/* Receives the answer to one of them. In the lane of a refused message it was rejected. */
+static bool
+drain_batch(Delivery *delivery, Batch *batch)
+{
+	Verdict		verdict;
+
+	if (refusals_include(batch->lane))
+		return redis_session_receive_moved(batch->lane);
+	if (!receive(delivery, batch, &verdict))
+		return false;
+	if (verdict.error[0] != '\0')
+		refusals_add(batch, delivery->run, &verdict);
 	return true;
 }
 
@@ -441,7 +509,7 @@ drain_behind(Delivery *delivery)
 static bool
 defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error)
 {
-	if (batch_defer_rows(delivery->run, rows, n, error))
+	if (page_defer_rows(delivery->run, rows, n, error))
 		return true;
 	redis_session_give_up();
 	return false;

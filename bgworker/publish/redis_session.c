@@ -16,8 +16,9 @@
 #include "utils/fmgrprotos.h"
 
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/publish/partition_layout.h"
+#include "bgworker/publish/lanes.h"
 #include "bgworker/publish/lease.h"
+#include "bgworker/publish/partition_layout.h"
 #include "bgworker/publish/redis_server.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/resume.h"
@@ -31,7 +32,7 @@
 static RedisLink *redis;
 static Instance *instance;
 static ScriptCall call;
-static Lane lane;
+static Command *command;		/* without messages */
 static int	answers_due;		/* answers to batches, on this connection */
 static TimestampTz sent_alone;	/* when a batch was sent while none was under
 								 * way; 0 = its answer has come */
@@ -43,9 +44,9 @@ static bool knows_why;			/* the link was closed for a reason that is no
 static redisReply *receive_answer(void);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
-static bool read_fence(void);
-static bool claim_fence(void);
-static bool set_fence(const char *new_fence);
+static bool read_fence(Lane *lane);
+static bool claim_fence(Lane *lane);
+static bool set_fence(Lane *lane, const char *new_fence, WindowPlace at);
 
 /*
  * Prepares for use; called once, when the dispatcher starts. `attend` is called
@@ -55,6 +56,7 @@ void
 redis_session_init(LinkAttend attend)
 {
 	redis = redis_link_create(attend);
+	command = command_create();
 	lease_init();
 }
 
@@ -66,7 +68,7 @@ redis_session_set_instance(Instance *ours)
 
 	instance = ours;
 	strlcpy(call.instance, id, sizeof(call.instance));
-	lane_init(&lane, id);
+	lanes_init(id);
 	snprintf(call.lease_key, sizeof(call.lease_key), "outbox:lease:%s", id);
 	pfree(id);
 }
@@ -81,7 +83,7 @@ redis_session_open(Position *position)
 	Connection	lease;
 
 	knows_why = false;
-	lane_begin(&lane);
+	lanes_begin();
 	answers_due = 0;
 	round_trip = PG_INT64_MAX;
 	if (!redis_connect(redis) || !redis_server_check(redis) || !redis_server_load_script(redis, call.sha))
@@ -90,9 +92,8 @@ redis_session_open(Position *position)
 	if (lease != CONNECTION_OPEN)
 		return lease;
 	KILL_POINT("lease_looked_at");
-	if (!read_fence() || !claim_fence())
+	if (!read_fence(lanes_get(0)) || !claim_fence(lanes_get(0)))
 		return CONNECTION_FAILED;
-	lane.is_ours = true;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
 	if (!redis_session_settle_partitions())
@@ -102,7 +103,7 @@ redis_session_open(Position *position)
 		redis_session_give_up();
 		return CONNECTION_FAILED;
 	}
-	resume_position(position, lane.fence);
+	resume_position(position);
 	transaction_commit();
 	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
@@ -117,8 +118,8 @@ redis_session_release(void)
 {
 	if (!redis_link_is_open(redis))
 		return;
-	command_make_release(&call);
-	(void) command_send(redis); /* if it does not arrive, it runs out */
+	command_make_release(command, &call);
+	(void) command_send(command, redis);	/* if it does not arrive, it runs out */
 	redis_link_close(redis);
 }
 
@@ -165,13 +166,6 @@ redis_session_call(void)
 	return &call;
 }
 
-/* Returns the lane of all messages. */
-Lane *
-redis_session_lane(void)
-{
-	return &lane;
-}
-
 /* Returns how long, in microseconds, the fastest batch has taken on this connection. */
 int64
 redis_session_round_trip(void)
@@ -179,13 +173,13 @@ redis_session_round_trip(void)
 	return round_trip;
 }
 
-/* Sends the command that was made last. From then on an answer to it is due. */
+/* Sends a command for a lane. From then on an answer to it is due. */
 bool
-redis_session_send(void)
+redis_session_send(Lane *lane, Command *which)
 {
 	if (answers_due++ == 0)
 		sent_alone = clock_now();
-	return command_send(redis);
+	return command_send(which, redis);
 }
 
 /* Waits for the verdict on a batch under way, but not longer than that. Returns false if the time is up. */
@@ -196,11 +190,11 @@ redis_session_await(TimestampTz until)
 }
 
 /*
- * Waits for the verdict on the oldest batch under way, which has `messages`
+ * Waits for the verdict on the oldest batch under way for a lane, which has `messages`
  * messages. Returns false if there is none; the link is then closed.
  */
 bool
-redis_session_receive(Verdict *verdict, int messages)
+redis_session_receive(Lane *lane, Verdict *verdict, int messages)
 {
 	redisReply *reply = receive_answer();
 
@@ -218,7 +212,7 @@ redis_session_receive(Verdict *verdict, int messages)
  * that the fence has moved.
  */
 bool
-redis_session_receive_moved(void)
+redis_session_receive_moved(Lane *lane)
 {
 	redisReply *reply = receive_answer();
 	bool		expected = reply && reply->type == REDIS_REPLY_ERROR &&
@@ -245,7 +239,7 @@ redis_session_awaits_answers(void)
 bool
 redis_session_may_renew(void)
 {
-	return redis_link_is_open(redis) && lane.is_ours && answers_due == 0;
+	return redis_link_is_open(redis) && lanes_get(0)->is_ours && answers_due == 0;
 }
 
 /*
@@ -257,7 +251,9 @@ redis_session_may_renew(void)
 bool
 redis_session_renew(void)
 {
-	return set_fence(lane.fence) && (!problem_is_set(PROBLEM_EVICTION) || redis_server_check(redis));
+	Lane	   *lane = lanes_get(0);
+
+	return set_fence(lane, lane->fence, lane->at) && (!problem_is_set(PROBLEM_EVICTION) || redis_server_check(redis));
 }
 
 /* Moves the fence to the end of a window that is finished. */
@@ -265,9 +261,10 @@ bool
 redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 {
 	char		moved[FENCE_BYTES];
+	Lane	   *lane = lanes_get(0);
 
-	lane_write_fence(&lane, &(Fence) {.number = number, .uuid = *uuid, .last_id = FENCE_AT_END}, moved);
-	return set_fence(moved);
+	lane_write_fence(lane, &(Fence) {.number = number, .uuid = *uuid, .last_id = FENCE_AT_END}, moved);
+	return set_fence(lane, moved, place_at_end(number));
 }
 
 /*
@@ -279,14 +276,16 @@ redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
 bool
 redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
 {
-	if (!lane_is_at(&lane, number))
+	Lane	   *lane = lanes_get(0);
+
+	if (!lane_is_at(lane, number))
 	{
-		if (lane_may_lag(&lane))
+		if (lane_may_lag(lane))
 			return true;
 		if (!redis_session_move_fence(number, uuid))
 			return false;
 	}
-	lane_note_moved(&lane);
+	lane_note_moved(lane);
 	return true;
 }
 
@@ -303,7 +302,7 @@ redis_session_settle_fence(const Position *position)
 	Window		window;
 	bool		found;
 
-	if (lane_has_passed(&lane, position->sent, position->first_window))
+	if (lane_has_passed(lanes_get(0), position->sent, position->first_window))
 		return true;
 	if (!transaction_begin("reading a window"))
 	{
@@ -325,8 +324,9 @@ bool
 redis_session_settle_partitions(void)
 {
 	bool		refused;
+	Lane	   *lane = lanes_get(0);
 
-	return partition_layout_settle(redis, &call, &lane, &refused) && (!refused || set_fence(lane.fence));
+	return partition_layout_settle(redis, &call, lane, &refused) && (!refused || set_fence(lane, lane->fence, lane->at));
 }
 
 /* Receives the next answer to a batch; NULL if the link fails. */
@@ -376,15 +376,15 @@ note_publisher(void)
 
 /* Reads how far the last connection got; the fence is empty if Redis is new. */
 static bool
-read_fence(void)
+read_fence(Lane *lane)
 {
-	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", lane.key});
+	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", lane->key});
 	bool		read = reply &&
 		(reply->type == REDIS_REPLY_NIL ||
 		 (reply->type == REDIS_REPLY_STRING && reply->len < FENCE_BYTES));
 
 	if (read)
-		lane_note_read(&lane, reply->type == REDIS_REPLY_NIL ? "" : reply->str);
+		lane_note_read(lane, reply->type == REDIS_REPLY_NIL ? "" : reply->str);
 	else if (reply)
 		redis_link_refused(redis, reply, "could not read the fence");
 	if (reply)
@@ -394,27 +394,28 @@ read_fence(void)
 
 /* Writes the name of this connection into the fence, without moving it. */
 static bool
-claim_fence(void)
+claim_fence(Lane *lane)
 {
 	char		claimed[FENCE_BYTES];
 
-	lane_claim(&lane, claimed);
-	return set_fence(claimed);
+	lane_claim(lane, claimed);
+	lane->is_ours = set_fence(lane, claimed, lane->at);
+	return lane->is_ours;
 }
 
 /* Sets the fence if it still has the value we know, and renews the lease. */
 static bool
-set_fence(const char *new_fence)
+set_fence(Lane *lane, const char *new_fence, WindowPlace at)
 {
 	Verdict		verdict = {0};
 
-	command_make_empty(&call, &lane, new_fence);
-	if (!redis_session_send())
+	command_make_empty(command, &call, lane, new_fence);
+	if (!redis_session_send(lane, command))
 		return false;
 	KILL_POINT("fence_sent");
-	if (!redis_session_receive(&verdict, 0))
+	if (!redis_session_receive(lane, &verdict, 0))
 		return false;
-	if (new_fence != lane.fence)
-		lane_expect(&lane, new_fence);
+	if (new_fence != lane->fence)
+		lane_expect(lane, new_fence, at);
 	return true;
 }

@@ -30,12 +30,11 @@ extern void redis_session_give_up(void);
 extern void redis_session_attend(void);
 
 extern const ScriptCall *redis_session_call(void);
-extern Lane *redis_session_lane(void);
 extern int64 redis_session_round_trip(void);
-extern bool redis_session_send(void);
+extern bool redis_session_send(Lane *lane, Command *which);
 extern bool redis_session_await(TimestampTz until);
-extern bool redis_session_receive(Verdict *verdict, int messages);
-extern bool redis_session_receive_moved(void);
+extern bool redis_session_receive(Lane *lane, Verdict *verdict, int messages);
+extern bool redis_session_receive_moved(Lane *lane);
 
 extern bool redis_session_settle_partitions(void);
 extern bool redis_session_awaits_answers(void);

@@ -1,63 +1,91 @@
 /*
  * resume.c
- *		Finds where to resume publishing, by the fence in Redis.
+ *		Finds where to resume publishing, by the fences in Redis.
  *
- * Called by redis_session.c on every connection. The fence may be gone, or name
- * a window that has been removed, or one that this database never opened. In
- * that case everything that is in the log is sent again, unless
+ * Called by redis_session.c on every connection. Publishing resumes where the lane is
+ * that has got least far; each lane leaves out what its own fence covers (page.c).
+ * A fence may be gone, or name a window that has been removed, or one that this
+ * database never opened. In that case everything that is in the log is sent again, unless
  * outbox.redis_data_loss says otherwise; what may be missing is noted (loss_note.c).
  */
 #include "postgres.h"
 
 #include "utils/timestamp.h"
 
-#include "bgworker/publish/fence.h"
+#include "bgworker/publish/lanes.h"
 #include "bgworker/publish/loss_note.h"
 #include "bgworker/publish/resume.h"
 #include "src/settings.h"
 
+static WindowPlace place_of(Position *position, const char *fence_text, bool *kept);
+static WindowPlace place_of_kept(const Fence *fence);
 static bool is_kept(const Fence *fence);
 static bool is_inside_oldest(const Position *position, const Fence *fence);
-static void resume_without_fence(Position *position);
-static void resume_from_oldest(Position *position, const char *message);
+static WindowPlace resume_without_fence(Position *position);
+static WindowPlace resume_from_oldest(Position *position, const char *message);
 static int64 oldest_to_replay(const Position *position);
 
 /*
- * Sets the position to where the fence says. Called on every connect, with the
- * value of the fence. Needs an open transaction.
+ * Sets the position, and where each lane is, to what the fences say that were read.
+ * Called on every connect. Needs an open transaction.
  */
 void
-resume_position(Position *position, const char *fence_text)
+resume_position(Position *position)
+{
+	WindowPlace least = {.window = PG_INT64_MAX};
+	bool		all_kept = true;
+
+	run_clear(&position->run);
+	for (int i = 0; i < lanes_count(); i++)
+	{
+		Lane	   *lane = lanes_get(i);
+		bool		kept;
+
+		lane->at = place_of(position, lane->fence, &kept);
+		all_kept &= kept;
+		if (place_precedes(lane->at, least))
+			least = lane->at;
+	}
+	position->sent = least.id == PG_INT64_MAX ? least.window : least.window - 1;
+	position->resume_after = least.id == PG_INT64_MAX ? 0 : least.id;
+	position->published = Max(position->published, position->sent);
+	if (all_kept)
+		position->told &= ~NEWS_FENCE;
+	position_note_published(position);
+}
+
+/* Returns the last message that Redis has, by the value of a fence. *kept tells that the fence says so. */
+static WindowPlace
+place_of(Position *position, const char *fence_text, bool *kept)
 {
 	Fence		fence;
 
-	position->resume_after = 0;
-	run_clear(&position->run);
-	position->sent = position->published;
-
+	*kept = false;
 	if (!fence_parse(fence_text, &fence))
-		resume_without_fence(position);
-	else if (is_kept(&fence) && is_inside_oldest(position, &fence))
-		resume_from_oldest(position, "outbox: the fence in Redis is inside the oldest window, of which only the end is kept; continuing after window %lld");
-	else if (is_kept(&fence))
+		return resume_without_fence(position);
+	if (is_kept(&fence))
 	{
-		position->sent = fence.number;
-		if (fence.number > window_oldest_number() && fence.last_id != FENCE_AT_END)
-		{
-			position->sent = fence.number - 1;
-			position->resume_after = fence.last_id;
-		}
-		position->published = Max(position->published, position->sent);
-		position->told &= ~NEWS_FENCE;
+		*kept = !is_inside_oldest(position, &fence);
+		return *kept ? place_of_kept(&fence) :
+			resume_from_oldest(position, "outbox: the fence in Redis is inside the oldest window, of which only the end is kept; continuing after window %lld");
 	}
-	else if (fence.number < window_oldest_number())
-		resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld");
-	else if (position_is_news(position, NEWS_FENCE))
+	if (fence.number < window_oldest_number())
+		return resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld");
+	if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG,
 				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; continuing after window %lld",
-						(long long) fence.number, (long long) position->sent),
+						(long long) fence.number, (long long) position->published),
 				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
-	position_note_published(position);
+	return place_at_end(position->published);
+}
+
+/* The same for a fence that names a window that is kept. The oldest one counts as finished. */
+static WindowPlace
+place_of_kept(const Fence *fence)
+{
+	if (fence->number > window_oldest_number() && fence->last_id != FENCE_AT_END)
+		return (WindowPlace) {.window = fence->number, .id = fence->last_id};
+	return place_at_end(fence->number);
 }
 
 /* Check whether the window that the fence names is kept, and was opened by this database. */
@@ -83,35 +111,37 @@ is_inside_oldest(const Position *position, const Fence *fence)
 }
 
 /* Handles a Redis that is new, another one, or was emptied. */
-static void
+static WindowPlace
 resume_without_fence(Position *position)
 {
 	if (position->published <= position->first_window)
-		return;
+		return place_at_end(position->published);
 	if (outbox_redis_data_loss != DATA_LOSS_RESUME)
-		resume_from_oldest(position, "outbox: Redis has no fence of this database; sending again all that is in the log after window %lld");
-	else if (position_is_news(position, NEWS_FENCE))
+		return resume_from_oldest(position, "outbox: Redis has no fence of this database; sending again all that is in the log after window %lld");
+	if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; continuing after window %lld because \"outbox.redis_data_loss\" is \"resume\"",
-							 (long long) position->sent)));
+							 (long long) position->published)));
+	return place_at_end(position->published);
 }
 
 /*
  * Sends again everything that is in the log, and notes what is no longer there,
  * if anything. `message` has a %lld for the window after which sending begins.
  */
-static void
+static WindowPlace
 resume_from_oldest(Position *position, const char *message)
 {
+	int64		oldest = oldest_to_replay(position);
 	TimestampTz lost_before = 0;
 
-	position->sent = oldest_to_replay(position);
-	if (position->sent > position->first_window)
-		lost_before = loss_note_before(position->sent);
+	if (oldest > position->first_window)
+		lost_before = loss_note_before(oldest);
 	if (position_is_news(position, NEWS_FENCE))
-		ereport(LOG, (errmsg(message, (long long) position->sent),
+		ereport(LOG, (errmsg(message, (long long) oldest),
 					  lost_before == 0 ? 0 :
 					  errdetail("Messages enqueued before %s that Redis has lost are no longer in the log.",
 								timestamptz_to_str(lost_before))));
+	return place_at_end(oldest);
 }
 
 /* Returns the window after which everything that is kept would be sent again. */

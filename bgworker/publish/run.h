@@ -14,7 +14,7 @@
 typedef struct WindowPlace
 {
 	int64		window;			/* number */
-	int64		id;				/* of the message */
+	int64		id;				/* of the message; PG_INT64_MAX = behind all */
 } WindowPlace;
 
 typedef struct RunWindow
@@ -59,6 +59,13 @@ static inline bool
 place_precedes(WindowPlace a, WindowPlace b)
 {
 	return a.window < b.window || (a.window == b.window && a.id < b.id);
+}
+
+/* Returns the place behind all messages of a window. */
+static inline WindowPlace
+place_at_end(int64 window)
+{
+	return (WindowPlace) {.window = window, .id = PG_INT64_MAX};
 }
 
 #endif							/* OUTBOX_RUN_H */

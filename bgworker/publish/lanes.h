@@ -1,0 +1,17 @@
+/*
+ * lanes.h
+ *		The lanes that messages are sent in.
+ */
+#ifndef OUTBOX_LANES_H
+#define OUTBOX_LANES_H
+
+#include "bgworker/publish/lane.h"
+#include "bgworker/publish/route.h"
+
+extern void lanes_init(const char *instance);
+extern void lanes_begin(void);
+extern int	lanes_count(void);
+extern Lane *lanes_get(int n);
+extern Lane *lanes_find(const Route *route, const Message *message);
+
+#endif							/* OUTBOX_LANES_H */

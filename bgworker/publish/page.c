@@ -1,0 +1,393 @@
+/*
+ * page.c
+ *		Reads a page of messages and makes the batches that publish them.
+ *
+ * Called by publisher.c. A page has a batch for each lane that it has messages for
+ * (batch.c). It is read in a transaction of its own, which has ended before anything
+ * is sent. Messages that are deferred meanwhile are on disk by then, because the
+ * fences of the batches pass them. A message that the fence of its lane covers
+ * already is left out.
+ *
+ * A message that cannot be made part of a command (too large, damaged) is
+ * deferred as if it had been refused. An ERROR rolls the page back. The page is
+ * made again up to the message that raised the error; if that message is the
+ * first of a page, it alone caused the error.
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/defer/deferral.h"
+#include "bgworker/defer/destination_settings.h"
+#include "bgworker/defer/tally.h"
+#include "bgworker/publish/lanes.h"
+#include "bgworker/publish/page.h"
+#include "bgworker/publish/row_reader.h"
+#include "bgworker/transaction.h"
+#include "src/compat.h"
+#include "src/kill_point.h"
+#include "src/log/deferred.h"
+
+/* A page that is being made, and what it is read with. */
+typedef struct PageReader
+{
+	RowReader	reader;
+	DeferredGap gap;			/* where no message has been deferred before */
+	MessagePage	   *page;
+	const ScriptCall *call;
+	PageSize	size;
+	WindowPlace touched;		/* rows behind it are looked at for the first
+								 * time */
+	size_t		bytes;			/* of the bodies and headers looked at */
+	bool		is_full;		/* one of its batches is */
+} PageReader;
+
+/* The row at which making a page failed, and why. */
+typedef struct Failure
+{
+	int64		row;
+	char		error[256];
+} Failure;
+
+static MemoryContext page_context;	/* reset for each page */
+static Command **commands;		/* of the batches of the page being made */
+static int	ncommands;
+
+static bool try_page(PageReader *page, Run *run, int64 first, int64 end, Failure *failure);
+static void make_page(PageReader *page, Run *run, int64 first, int64 end, int64 *row);
+static void clear_page(MessagePage *page);
+static void complete_page(MessagePage *page, Run *run);
+static bool try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failure);
+static void defer_row(PageReader *page, const LogRow *row, const char *error);
+static bool defer_unreadable(Run *run, const Failure *failure);
+static bool defer_first(MessagePage *page, Run *run, const Failure *failure);
+static bool take_row(PageReader *page, Run *run, int64 row);
+static void add_to_batch(PageReader *page, Run *run, int64 row, const Message *message, const Route *route, Lane *lane);
+static Batch *batch_of(PageReader *page, Lane *lane);
+static Batch *next_batch(MessagePage *page);
+static Command *command_of(int batch);
+static TupleTableSlot *fetch_message(PageReader *page, const LogRow *row);
+
+/* Prepares for use; called once, when the dispatcher starts. */
+void
+page_init(void)
+{
+	page_context = AllocSetContextCreate(TopMemoryContext, "outbox page", ALLOCSET_DEFAULT_SIZES);
+}
+
+/*
+ * Makes the page of the run that begins with row `first`; its batches build on the
+ * fences of their lanes. Rows behind `touched` are looked at for the first time; some
+ * of those up to it may have been deferred already. The page may have no batch.
+ * Returns false if the extension is being dropped.
+ */
+bool
+page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, int64 first, WindowPlace touched)
+{
+	PageReader	reader = {.page = page, .call = call, .size = size, .touched = touched};
+	int64		end = run->rows.n;
+	Failure		failure;
+
+	for (;;)
+	{
+		if (!transaction_begin("reading messages"))
+			return false;
+		if (try_page(&reader, run, first, end, &failure))
+			break;
+		if (!deferral_reload())
+			return false;
+		if (failure.row == first)
+			return defer_first(page, run, &failure);
+		end = failure.row;
+	}
+	KILL_POINT("page_read");
+	transaction_commit();
+	complete_page(page, run);
+	MemoryContextReset(page_context);
+	return true;
+}
+
+/* Makes a page. Returns false if a message could not be taken; the transaction is then rolled back. */
+static bool
+try_page(PageReader *page, Run *run, int64 first, int64 end, Failure *failure)
+{
+	MemoryContext caller = MemoryContextSwitchTo(page_context);
+	volatile bool made = true;
+
+	PG_TRY();
+	{
+		make_page(page, run, first, end, &failure->row);
+		MemoryContextSwitchTo(caller);
+	}
+	PG_CATCH();
+	{
+		transaction_abort_for_message(failure->error, sizeof(failure->error));
+		MemoryContextReset(page_context);
+		made = false;
+	}
+	PG_END_TRY();
+	return made;
+}
+
+/* Adds rows to the page until it is full. *row is the one being looked at. */
+static void
+make_page(PageReader *page, Run *run, int64 first, int64 end, int64 *row)
+{
+	bool		has_ended = false;	/* where partitions change */
+
+	clear_page(page->page);
+	memset(&page->reader, 0, sizeof(page->reader));
+	page->gap = (DeferredGap) {0};
+	page->bytes = 0;
+	page->is_full = false;
+	for (*row = first; *row < end && !has_ended && *row - first < page->size.rows &&
+		 !page->is_full && page->bytes < page->size.bytes; (*row)++)
+	{
+		if (!take_row(page, run, *row))
+			break;
+		if (run_window_ends(run, *row))
+		{
+			page->page->settled = tally_waiting();
+			has_ended = destination_have_new_partitions();
+		}
+	}
+	page->page->next = *row;
+	deferred_end_append();
+	row_reader_close(&page->reader);
+}
+
+/* Empties a page. */
+static void
+clear_page(MessagePage *page)
+{
+	page->settled = -1;
+	page->last = -1;
+	page->bytes = 0;
+	page->nbatches = 0;
+	page->answered = 0;
+}
+
+/* Completes the batches of a page. */
+static void
+complete_page(MessagePage *page, Run *run)
+{
+	for (int i = 0; i < page->nbatches; i++)
+	{
+		page->bytes += command_bytes(page->batches[i].command);
+		batch_complete(&page->batches[i], run);
+	}
+}
+
+/*
+ * Defers rows that Redis refused, all for the same reason. When this returns,
+ * all of them or none are on disk. Those that wait behind another message of
+ * their destination have not been tried. Returns false if the extension is
+ * being dropped.
+ */
+bool
+page_defer_rows(Run *run, const int64 *rows, int n, const char *error)
+{
+	Failure		failure;
+
+	for (;;)
+	{
+		if (!transaction_begin("deferring messages"))
+			return false;
+		if (try_defer(run, rows, n, error, &failure))
+			break;
+		if (!deferral_reload() || !defer_unreadable(run, &failure))
+			return false;
+	}
+	KILL_POINT("refusal_written");
+	transaction_commit();
+	KILL_POINT("refusal_committed");
+	return true;
+}
+
+/* Defers rows. Returns false if a message could not be read; the transaction is then rolled back. */
+static bool
+try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failure)
+{
+	volatile bool done = true;
+
+	PG_TRY();
+	{
+		PageReader	page = {0};
+
+		for (int i = 0; i < n; i++)
+		{
+			failure->row = rows[i];
+			defer_row(&page, run_row(run, rows[i]), error);
+		}
+		deferred_end_append();
+		row_reader_close(&page.reader);
+	}
+	PG_CATCH();
+	{
+		transaction_abort_for_message(failure->error, sizeof(failure->error));
+		done = false;
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/* Defers one of the rows that were refused, unless it has been deferred already. */
+static void
+defer_row(PageReader *page, const LogRow *row, const char *error)
+{
+	TupleTableSlot *found = fetch_message(page, row);
+	Message		message;
+
+	log_row_origin(found, &message);
+	if (deferral_holds(&message, &page->gap))
+		return;
+	log_row_message(found, &message);
+	page->gap = (DeferredGap) {0};
+	if (!deferral_try_defer(&message, row->segment))
+		deferral_defer_refused(&message, row->segment, error);
+}
+
+/*
+ * Defers a message without its body, which cannot be read now. Returns false if
+ * the extension is being dropped.
+ */
+static bool
+defer_unreadable(Run *run, const Failure *failure)
+{
+	const LogRow *row = run_row(run, failure->row);
+	PageReader	page = {0};
+	Message		message;
+
+	if (!transaction_begin("deferring a message that cannot be read"))
+		return false;
+	log_row_envelope(fetch_message(&page, row), &message);
+	deferral_defer_unreadable(&message, row->segment, failure->error);
+	deferred_end_append();
+	row_reader_close(&page.reader);
+	transaction_commit();
+	return true;
+}
+
+/*
+ * Defers the first message of a page, which cannot be made part of a command;
+ * the page has no batch and ends behind it.
+ */
+static bool
+defer_first(MessagePage *page, Run *run, const Failure *failure)
+{
+	clear_page(page);
+	page->next = failure->row + 1;
+	return page_defer_rows(run, &failure->row, 1, failure->error);
+}
+
+/*
+ * Adds a message to its batch, or defers it, unless Redis has it. Returns false if it
+ * is too large to be sent together with others; the page ends before it.
+ */
+static bool
+take_row(PageReader *page, Run *run, int64 row)
+{
+	const LogRow *place = run_row(run, row);
+	TupleTableSlot *found = fetch_message(page, place);
+	Message		message;
+	Route		route;
+	Lane	   *lane;
+	size_t		size;
+
+	log_row_origin(found, &message);
+	if (!place_precedes(page->touched, run_place(run, row)) && deferral_holds(&message, &page->gap))
+		return true;
+	log_row_message(found, &message);
+	route = route_find(&message);
+	lane = lanes_find(&route, &message);
+	if (!place_precedes(lane->at, run_place(run, row)))
+		return true;
+	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
+		(message.headers ? VARSIZE_ANY(message.headers) : 0);
+	if (page->bytes > 0 && size > BATCH_BYTES)
+		return false;
+	page->bytes += size;
+	if (deferral_try_defer(&message, place->segment))
+		page->gap = (DeferredGap) {0};
+	else
+		add_to_batch(page, run, row, &message, &route, lane);
+	return true;
+}
+
+/* Adds a message to the batch of its lane. */
+static void
+add_to_batch(PageReader *page, Run *run, int64 row, const Message *message, const Route *route, Lane *lane)
+{
+	Batch	   *batch = batch_of(page, lane);
+
+	batch_add(batch, run, row, message, route);
+	page->page->last = row;
+	page->is_full = batch->n >= page->size.messages || command_bytes(batch->command) >= BATCH_BYTES;
+}
+
+/* Returns the batch of the page that is for a lane; it begins now if there is none. */
+static Batch *
+batch_of(PageReader *page, Lane *lane)
+{
+	MessagePage	   *made = page->page;
+	Batch	   *batch;
+
+	if (lane->batch < made->nbatches && made->batches[lane->batch].lane == lane)
+		return &made->batches[lane->batch];
+	batch = next_batch(made);
+	lane->batch = made->nbatches++;
+	batch_begin(batch, page->call, lane, command_of(lane->batch));
+	return batch;
+}
+
+/* Returns the place for another batch of a page. */
+static Batch *
+next_batch(MessagePage *page)
+{
+	if (page->nbatches == page->room)
+	{
+		int			room = Max(1, page->room * 2);
+
+		page->batches = page->batches ? repalloc(page->batches, room * sizeof(Batch)) :
+			MemoryContextAlloc(TopMemoryContext, room * sizeof(Batch));
+		memset(page->batches + page->room, 0, (room - page->room) * sizeof(Batch));
+		page->room = room;
+	}
+	return &page->batches[page->nbatches];
+}
+
+/* Returns the command that the n-th batch of a page is written into. */
+static Command *
+command_of(int batch)
+{
+	if (batch == ncommands)
+	{
+		int			room = (ncommands + 1) * sizeof(Command *);
+
+		commands = commands ? repalloc(commands, room) : MemoryContextAlloc(TopMemoryContext, room);
+		commands[ncommands++] = command_create();
+	}
+	return commands[batch];
+}
+
+/*
+ * Fetches a row of the log. If it is no longer there, because the table was
+ * rewritten (VACUUM FULL), the error ends this process: no message is blamed for
+ * it, and the next dispatcher collects the rows again.
+ */
+static TupleTableSlot *
+fetch_message(PageReader *page, const LogRow *row)
+{
+	TupleTableSlot *found = row_reader_fetch(&page->reader, row);
+
+	if (found == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg_internal("message %lld is no longer at its place in log segment %d", (long long) row->id, row->segment)));
+	return found;
+}

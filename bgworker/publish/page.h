@@ -1,0 +1,39 @@
+/*
+ * page.h
+ *		Messages that are read together, in the form in which they are sent.
+ */
+#ifndef OUTBOX_PAGE_H
+#define OUTBOX_PAGE_H
+
+#include "bgworker/publish/batch.h"
+
+#define BATCH_BYTES		(1024 * 1024)	/* a page ends when one of its batches
+										 * has that many */
+
+/* Limits of a page. */
+typedef struct PageSize
+{
+	int			messages;		/* in each of its batches */
+	int			rows;			/* that are looked at for them */
+	size_t		bytes;			/* of their bodies and headers */
+} PageSize;
+
+typedef struct MessagePage
+{
+	int64		next;			/* row of the run that follows it */
+	int64		settled;		/* how many messages waited when the last
+								 * window that ends in it had been looked at;
+								 * -1 = none ends in it */
+	int64		last;			/* last row that is in one of its batches */
+	size_t		bytes;			/* of the commands */
+	int			nbatches;		/* one for each lane that it has messages for */
+	int			answered;		/* the first so many of them */
+	int			room;			/* for so many */
+	Batch	   *batches;
+} MessagePage;
+
+extern void page_init(void);
+extern bool page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, int64 first, WindowPlace touched);
+extern bool page_defer_rows(Run *run, const int64 *rows, int n, const char *error);
+
+#endif							/* OUTBOX_PAGE_H */

@@ -1,0 +1,50 @@
+/*
+ * route.c
+ *		To which stream a message goes.
+ *
+ * Called by page.c and command.c. It reads what is in memory of the settings of
+ * destinations, and talks to nobody. For all messages of a page the answer must be
+ * the same as long as the page is being made: settings are read between pages.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "bgworker/publish/route.h"
+#include "src/log/partition.h"
+
+/* Returns the route of a message; it is valid until the settings of destinations are read again. */
+Route
+route_find(const Message *message)
+{
+	Route		route = {.destination = destination_find(message->dest), .partition = -1};
+
+	if (route.destination && route.destination->partitions > 0)
+		route.partition = partition_of(message, route.destination->partitions);
+	return route;
+}
+
+/* Writes the key of the stream of a message, as UTF-8. */
+void
+route_write_stream(const Route *route, const Message *message, EntrySink sink, void *arg)
+{
+	const Destination *destination = route->destination;
+	const text *name = destination && destination->stream ? destination->stream : message->dest;
+
+	if (route->partition < 0)
+		field_write_text(name, sink, arg);
+	else
+	{
+		static StringInfoData stream;
+
+		if (stream.data == NULL)
+		{
+			MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+
+			initStringInfo(&stream);
+			MemoryContextSwitchTo(caller);
+		}
+		partition_write_stream(name, route->partition, &stream);
+		field_write_utf8(stream.data, stream.len, sink, arg);
+	}
+}

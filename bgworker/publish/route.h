@@ -1,0 +1,19 @@
+/*
+ * route.h
+ *		To which stream a message goes.
+ */
+#ifndef OUTBOX_ROUTE_H
+#define OUTBOX_ROUTE_H
+
+#include "bgworker/defer/destination_settings.h"
+
+typedef struct Route
+{
+	const Destination *destination; /* its settings; NULL = it has none */
+	int			partition;		/* of its streams; -1 = it has one */
+} Route;
+
+extern Route route_find(const Message *message);
+extern void route_write_stream(const Route *route, const Message *message, EntrySink sink, void *arg);
+
+#endif							/* OUTBOX_ROUTE_H */
