@@ -959,7 +959,7 @@ inline resume_position()
 #define RUN_END			(run_n * PLACES)
 #endif
 
-/* batch_make(): one transaction; what is left out of the batch is on disk. */
+/* page_make(): one transaction; what is left out of the batch is on disk. */
 inline batch_make()
 {
 	clear_batch(made);
@@ -1013,7 +1013,7 @@ inline batch_make()
 	n = 0; added = 0; i = 0
 }
 
-/* What send_batch() does with a batch that was made. */
+/* What send_page() does with a batch that was made. */
 inline batch_send()
 {
 	for (i : 1 .. SPOTS) {
@@ -1585,7 +1585,7 @@ publish:
 		fi;
 
 		do
-		/* send_batch() */
+		/* send_page() */
 		:: due < BATCHES_ALLOWED && MORE ->
 			d_step { batch_make() };
 			if
@@ -1625,7 +1625,7 @@ publish:
 #endif
 			forget_run() }; goto look
 
-		/* follow_verdict(), when all that may be in flight is: batches_allowed() says how many */
+		/* delivery_follow_verdicts(), when all that may be in flight is: pages_allowed() says how many */
 		:: due > 0 ->
 			if
 			:: d_step { link_is_up && answer[0] == ADDED ->

@@ -5,7 +5,7 @@
  * There are four reasons: the message is scheduled for later; its destination
  * refused it; its destination is paused or has an earlier message waiting here,
  * and order must be kept; a dead message holds it back (held.c). Other
- * destinations are not affected. batch.c asks here for each message. What is
+ * destinations are not affected. page.c asks here for each message. What is
  * deferred is committed to outbox.deferred before any batch is sent whose fence
  * passes it, so after a crash at any point it is either ahead of the fence in
  * the log or here.

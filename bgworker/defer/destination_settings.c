@@ -2,7 +2,7 @@
  * destination_settings.c
  *		The settings of destinations: stream, maximum length, format, partitions, paused.
  *
- * All are read when the dispatcher starts and when they were changed; command.c
+ * All are read when the dispatcher starts and when they were changed; route.c
  * and deferral.c look them up for each message. Most destinations have none:
  * their name is the stream.
  *

@@ -4,7 +4,7 @@
  *
  * deferral.c and due_messages.c count in memory every change that they make to
  * outbox.deferred; the counts are read from the table whenever others may have
- * changed it. batch.c and publisher.c ask how many messages wait.
+ * changed it. page.c and delivery.c ask how many messages wait.
  */
 #include "postgres.h"
 

@@ -4,15 +4,8 @@
  *
  * Called by the dispatcher. A page (page.c) is a batch for each lane that it has
  * messages for, and a batch is one run of the script (publish.lua); the next page is
- * made while one is under way. No transaction is open while we wait for Redis.
- *
- * Verdicts (verdict.c): if all messages were added, publishing continues with
- * the next page. If one was refused, deferral.c takes it, together with all
- * messages of its batch that are refused for the same reason (refusals.c). The
- * batches sent behind it in its lane have failed the comparison of the fence; sending
- * is continued after the refused message, with one page at a time until one passes.
- * Any other verdict concerns the server or the link, which is then closed
- * (redis_session.c).
+ * made while one is under way. What is answered, delivery.c acts on. No transaction is
+ * open while we wait for Redis.
  *
  * A message that breaks the link gets no verdict. It is found by sending the
  * suspects one by one (suspects.c), and is deferred as if it had been refused.
@@ -24,10 +17,9 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/publish/backlog.h"
-#include "bgworker/publish/flight.h"
+#include "bgworker/publish/delivery.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
-#include "bgworker/publish/refusals.h"
 #include "bgworker/publish/suspects.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -39,20 +31,6 @@
 								 * opened while others are under way, */
 #define LOOK_US			1000	/* as soon as messages have come: they are
 								 * looked for at such intervals */
-
-/* The windows that are being published. */
-typedef struct Delivery
-{
-	Position   *position;
-	Run		   *run;
-	int64		next;			/* first row that is not yet in a page */
-	int			batch_size;		/* the setting may change meanwhile */
-	bool		begun;			/* a page was made */
-	WindowPlace tried;			/* last message of the page sent last; its
-								 * window is 0 if none was */
-	bool		refused;		/* a message of the previous page was refused */
-	Flight	   *flight;
-} Delivery;
 
 static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
 static bool (*open_next_window) (void);
@@ -66,19 +44,12 @@ static bool deliver(Delivery *delivery);
 static bool provide_windows(const Delivery *delivery);
 static void open_meanwhile(void);
 static Progress end_delivery(Delivery *delivery);
-static void advance(const Delivery *delivery, int64 row, int64 settled);
 static void note_read(Delivery *delivery, int64 row);
 static bool defer_culprit(const Delivery *delivery);
 static bool send_page(Delivery *delivery);
 static bool make_page(Delivery *delivery);
 static bool send_batches(MessagePage *page);
 static bool confirm_page(Delivery *delivery);
-static bool follow_verdicts(Delivery *delivery);
-static bool receive(Delivery *delivery, Batch *batch, Verdict *verdict);
-static bool defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict);
-static bool drain_behind(Delivery *delivery);
-static bool drain_batch(Delivery *delivery, Batch *batch);
-static bool defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error);
 
 /*
  * Prepares for use; called once, when the dispatcher starts.
@@ -167,35 +138,16 @@ end_delivery(Delivery *delivery)
 		 * Amid a window, which the fence names as soon as one of its messages
 		 * is added.
 		 */
-		advance(delivery, delivery->next, -1);
+		delivery_advance(delivery, delivery->next, -1);
 		position->resume_after = run_row(run, delivery->next - 1)->id;
 		return PUBLISHED_PART;
 	}
 	KILL_POINT("window_sent");
 	if (!redis_session_take_fence_along(sent, &run_window(run, sent)->uuid))
 		return PUBLISH_FAILED;
-	advance(delivery, delivery->next, tally_waiting());
+	delivery_advance(delivery, delivery->next, tally_waiting());
 	position_end_run(position);
 	return all ? PUBLISHED_ALL : PUBLISHED_PART;
-}
-
-/*
- * Notes that all rows before that one are in Redis, or deferred. `settled` is
- * how many messages waited when the last window was looked at that is published
- * now; -1 = unknown.
- */
-static void
-advance(const Delivery *delivery, int64 row, int64 settled)
-{
-	int64		sent = run_sent_upto(delivery->run, delivery->position->sent, row);
-
-	if (sent > delivery->position->sent)
-	{
-		suspects_note_sent(sent);
-		if (settled >= 0)
-			tally_settle(settled);
-	}
-	(void) position_advance(delivery->position, row);
 }
 
 /* Notes that all rows before that one were read. They may have been deferred, so from now on that is looked up. */
@@ -262,7 +214,7 @@ deliver(Delivery *delivery)
 		}
 		if (!provide_windows(delivery))
 			return false;
-		if (delivery->flight->n > 0 && !may_send_another(delivery) && !follow_verdicts(delivery))
+		if (delivery->flight->n > 0 && !may_send_another(delivery) && !delivery_follow_verdicts(delivery))
 			return false;
 	} while (delivery->flight->n > 0 || may_send_another(delivery));
 	return true;
@@ -325,7 +277,7 @@ defer_culprit(const Delivery *delivery)
 								 * this run */
 	strlcpy(error, redis_session_error(), sizeof(error));
 	suspects_clear();
-	return defer_rows(delivery, &row, 1, error);
+	return delivery_defer_rows(delivery, &row, 1, error);
 }
 
 /* Makes the next page and sends it, unless all of its messages were deferred. */
@@ -402,115 +354,9 @@ confirm_page(Delivery *delivery)
 {
 	while (delivery->flight->n > 0)
 	{
-		if (!follow_verdicts(delivery))
+		if (!delivery_follow_verdicts(delivery))
 			return false;
 	}
 	(void) transaction_confirm();
 	return true;
-}
-
-/* Waits for the verdicts on the oldest page in flight, and acts on them. */
-static bool
-follow_verdicts(Delivery *delivery)
-{
-	MessagePage	   *page = &delivery->flight->pages[0];
-
-	delivery->refused = false;
-	while (page->answered < page->nbatches)
-	{
-		Batch	   *batch = &page->batches[page->answered];
-		Verdict		verdict;
-
-		if (!receive(delivery, batch, &verdict))
-			return false;
-		page->answered++;
-		if (verdict.error[0] != '\0')
-			return defer_refused(delivery, batch, &verdict);
-	}
-	advance(delivery, page->next, page->settled);
-	flight_remove_oldest(delivery->flight);
-	KILL_POINT("batch_done");
-	return true;
-}
-
-/* Waits for the verdict on a batch. Its places of refused messages are valid until the next call. */
-static bool
-receive(Delivery *delivery, Batch *batch, Verdict *verdict)
-{
-	verdict->refused = delivery->flight->refused;
-	if (!redis_session_receive(batch->lane, verdict, batch->n))
-		return false;
-	pg_atomic_fetch_add_u64(&shared_mine()->sent, verdict->added);
-	suspects_note_progress();
-	return true;
-}
-
-/*
- * Defers the message of a batch that was refused, with those behind it that are
- * refused for the same reason, and continues behind it. Other lanes leave out what
- * they have got.
- */
-static bool
-defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict)
-{
-	KILL_POINT("refusal_read");
-	if (verdict->added > 0)
-		KILL_POINT("refusal_amid_batch_read");
-	delivery->refused = true;
-	refusals_clear();
-	refusals_add(batch, delivery->run, verdict);
-	if (!drain_behind(delivery))
-		return false;
-	KILL_POINT("batches_behind_drained");
-
-	for (const RefusedRows *refusal = refusals_first(); refusal; refusal = refusal->next)
-	{
-		if (!defer_rows(delivery, refusal->rows, refusal->n, refusal->error))
-			return false;
-	}
-	delivery->next = refusals_first_row() + 1;
-	flight_clear(delivery->flight);
-	return true;
-}
-
-/* Receives the answers to all batches behind a refused message. */
-static bool
-drain_behind(Delivery *delivery)
-{
-	for (int i = 0; i < delivery->flight->n; i++)
-	{
-		MessagePage	   *page = &delivery->flight->pages[i];
-
-		while (page->answered < page->nbatches)
-		{
-			if (!drain_batch(delivery, &page->batches[page->answered++]))
-				return false;
-		}
-	}
-	return true;
-}
-
-/* Receives the answer to one of them. In the lane of a refused message it was rejected. */
-static bool
-drain_batch(Delivery *delivery, Batch *batch)
-{
-	Verdict		verdict;
-
-	if (refusals_include(batch->lane))
-		return redis_session_receive_moved(batch->lane);
-	if (!receive(delivery, batch, &verdict))
-		return false;
-	if (verdict.error[0] != '\0')
-		refusals_add(batch, delivery->run, &verdict);
-	return true;
-}
-
-/* Defers rows of the run. Returns false if the extension is being dropped; the link is then closed. */
-static bool
-defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error)
-{
-	if (page_defer_rows(delivery->run, rows, n, error))
-		return true;
-	redis_session_give_up();
-	return false;
 }

@@ -2,7 +2,7 @@
  * refusals.c
  *		The messages under way that Redis has refused.
  *
- * Called by publisher.c. When a message of a batch is refused, the batches behind it
+ * Called by delivery.c. When a message of a batch is refused, the batches behind it
  * in its lane are rejected; those of other lanes are not, and may have a refusal of
  * their own. So there is one for each lane at most. Nothing here talks to Redis or
  * writes a table.

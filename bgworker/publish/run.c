@@ -2,8 +2,8 @@
  * run.c
  *		The windows that are sent one after the other, and the places of their messages.
  *
- * Called by window_opening.c and backlog.c, which add windows, and by publisher.c
- * and batch.c. A batch has room for the messages of many small windows, so all
+ * Called by window_opening.c and backlog.c, which add windows, and by publisher.c,
+ * page.c and batch.c. A batch has room for the messages of many small windows, so all
  * that follow each other are sent as one: a run. Its rows are in the order of their windows, and
  * those of a window in the order of ids. It grows at its end while its first
  * windows are being sent. A run with a window that is too large for memory (a

@@ -3,7 +3,7 @@
  *		The names and values of fields of an entry: text as UTF-8, headers as text.
  *
  * Called by entry.c and cloudevent.c, which decide what the fields are; by headers.c,
- * which checks headers; and by command.c and send.c for names of streams.
+ * which checks headers; and by route.c and send.c for names of streams.
  */
 #include "postgres.h"
 

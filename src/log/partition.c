@@ -2,7 +2,7 @@
  * partition.c
  *		Which of the streams of a destination a message goes to.
  *
- * Called by command.c and outbox_send(). Consumers compute the same (see
+ * Called by route.c and outbox_send(). Consumers compute the same (see
  * docs/reference.md), so this must never change: the CRC-16/XMODEM of the key as
  * UTF-8, modulo the number of partitions.
  */
