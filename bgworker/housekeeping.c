@@ -15,6 +15,7 @@
 #include "bgworker/housekeeping.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
+#include "bgworker/publish/fences.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/window_opening.h"
 #include "bgworker/redis_state.h"
@@ -125,7 +126,7 @@ housekeeping_ms_until_due(const Position *position)
 static void
 note_position(Position *position)
 {
-	if (window_opening_closing(position) && !redis_session_move_fence(position->opened.number, &position->opened.uuid))
+	if (window_opening_closing(position) && !fences_move(position->opened.number, &position->opened.uuid))
 		redis_state_note_failure();
 	KILL_POINT("closing_fence_moved");
 }
@@ -208,7 +209,7 @@ run_round(Position *position, bool may_expire)
 	CleanupLimits limits = {.may_expire = may_expire};
 
 	if (may_expire && redis_session_is_open() && position->sent >= position->published &&
-		!redis_session_settle_fence(position))
+		!fences_settle(position))
 		redis_state_note_failure();
 	limits.may_empty = nothing_is_lost(position);
 	last_round = clock_now();

@@ -79,7 +79,7 @@
 #define OVERLAP		0			/* windows are opened while batches are under way */
 #endif
 #ifndef IN_FLIGHT
-#define IN_FLIGHT	2			/* batches_allowed() */
+#define IN_FLIGHT	2			/* pages_allowed() */
 #endif
 
 #ifndef FENCE_NOT_CLAIMED

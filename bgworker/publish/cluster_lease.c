@@ -32,7 +32,7 @@ static TimestampTz renewed;		/* when the last renewal that succeeded was
 								 * sent, by clock_with_sleep(); 0 = never */
 
 /*
- * Reads the lease, and sets *may_be_taken as lease_look() does. If we may not publish,
+ * Reads the lease, and sets *may_be_taken as lease_may_be_taken() says. If we may not publish,
  * redis_cluster_error() says why. Returns false if the lease could not be read.
  */
 bool

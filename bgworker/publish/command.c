@@ -37,6 +37,10 @@ static void collect_names(const Message *message, EntryFormat format, StringInfo
 static void put_bytes(const char *bytes, size_t size, void *arg);
 static void begin_script(Command *command, const ScriptCall *call, const Lane *lane);
 static void end_script(Command *command, const char *all_ids, const char *new_fence);
+static void add_start(Command *command);
+static void put_start(Command *command);
+static void add_stream(const char *bytes, size_t size, void *arg);
+static bool is_declared(const StringInfoData *streams, const char *bytes, size_t size);
 static void add_bytes(const char *bytes, size_t size, void *arg);
 static void add_argument(Command *command, const char *data, size_t size);
 static void add_string(Command *command, const char *string);
@@ -53,6 +57,7 @@ command_create(void)
 	initStringInfo(&command->group.dest);
 	initStringInfo(&command->group.names);
 	initStringInfo(&command->ids);
+	initStringInfo(&command->streams);
 	if (names.data == NULL)
 		initStringInfo(&names);
 	MemoryContextSwitchTo(caller);
@@ -171,7 +176,7 @@ begin_group(Command *command, const Message *message, const Route *route, int ma
 	end_group(command);
 	add_argument(command, no_count, COUNT_DIGITS);
 	group->count_at = command->arguments.len - COUNT_DIGITS - strlen("\r\n");
-	route_write_stream(route, message, add_bytes, command);
+	route_write_stream(route, message, add_stream, command);
 	if (is_alike)
 		add_number(command, 0);
 	else
@@ -243,19 +248,20 @@ put_bytes(const char *bytes, size_t size, void *arg)
 	resp_put(arg, bytes, size);
 }
 
-/* Begins a run of the script: the arguments before the messages (publish.lua). */
+/*
+ * Begins a run of the script (publish.lua). In a cluster its keys are known only when
+ * it has all messages.
+ */
 static void
 begin_script(Command *command, const ScriptCall *call, const Lane *lane)
 {
 	command_clear(command);
-	add_string(command, "EVALSHA");
-	add_string(command, call->sha);
-	add_string(command, "2");
-	add_string(command, lane->key);
-	add_string(command, call->lease_key);
-	add_string(command, lane->fence);
-	add_string(command, lease_value());
-	add_number(command, LEASE_MS);
+	command->call = call;
+	command->lane = lane;
+	resetStringInfo(&command->streams);
+	command->nstreams = 0;
+	if (!call->clustered)
+		add_start(command);
 }
 
 /* Ends it: the arguments behind the messages. */
@@ -264,6 +270,73 @@ end_script(Command *command, const char *all_ids, const char *new_fence)
 {
 	add_string(command, all_ids);
 	add_string(command, new_fence);
+	if (command->call->clustered)
+		put_start(command);
+}
+
+/* Adds the arguments before the messages. */
+static void
+add_start(Command *command)
+{
+	const ScriptCall *call = command->call;
+
+	add_string(command, "EVALSHA");
+	add_string(command, call->sha);
+	add_number(command, call->clustered ? 1 + command->nstreams : 2);
+	add_string(command, command->lane->key);
+	if (call->clustered)
+		appendBinaryStringInfo(&command->arguments, command->streams.data, command->streams.len);
+	else
+		add_string(command, call->lease_key);
+	command->narguments += command->nstreams;
+	add_string(command, command->lane->fence);
+	add_string(command, call->clustered ? "" : lease_value());
+	add_number(command, LEASE_MS);
+}
+
+/* Puts them in front of messages that are there. */
+static void
+put_start(Command *command)
+{
+	StringInfo	arguments = &command->arguments;
+	int			behind = arguments->len;
+	int			size;
+
+	add_start(command);
+	size = arguments->len - behind;
+	enlargeStringInfo(arguments, size);
+	memmove(arguments->data + HEADER_BYTES + size, arguments->data + HEADER_BYTES, arguments->len - HEADER_BYTES);
+	memcpy(arguments->data + HEADER_BYTES, arguments->data + arguments->len, size);
+}
+
+/* An EntrySink, which adds the stream of a group, and declares it where that is needed. */
+static void
+add_stream(const char *bytes, size_t size, void *arg)
+{
+	Command    *command = arg;
+
+	add_argument(command, bytes, size);
+	if (!command->call->clustered || is_declared(&command->streams, bytes, size))
+		return;
+	resp_put(&command->streams, bytes, size);
+	command->nstreams++;
+}
+
+/* Check whether a stream is among those that are declared. */
+static bool
+is_declared(const StringInfoData *streams, const char *bytes, size_t size)
+{
+	for (const char *at = streams->data; at < streams->data + streams->len;)
+	{
+		char	   *end;
+		size_t		length = strtoul(at + strlen("$"), &end, 10);
+		const char *stream = end + strlen("\r\n");
+
+		if (length == size && memcmp(stream, bytes, size) == 0)
+			return true;
+		at = stream + length + strlen("\r\n");
+	}
+	return false;
 }
 
 /* An EntrySink, which adds an argument to a command. */

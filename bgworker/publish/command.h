@@ -13,6 +13,8 @@
 /* What is the same in all runs of the script. */
 typedef struct ScriptCall
 {
+	bool		clustered;		/* the keys are the fence and the streams, not
+								 * the lease */
 	char		sha[SCRIPT_SHA_BYTES];
 	char		instance[37];	/* its id, as text */
 	char		lease_key[64];
@@ -41,6 +43,10 @@ typedef struct Command
 	StringInfoData arguments;	/* behind room for the header */
 	int			narguments;
 	StringInfoData ids;			/* of its windows and messages */
+	const ScriptCall *call;
+	const Lane *lane;
+	StringInfoData streams;		/* its keys, where they are declared, */
+	int			nstreams;		/* as they are sent */
 	Group		group;
 } Command;
 

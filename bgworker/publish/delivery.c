@@ -10,15 +10,15 @@
  * batches sent behind it in its lane have failed the comparison of the fence; sending
  * is continued after the refused message, with one page at a time until one passes.
  * Any other verdict concerns the server or the link, which is then closed
- * (redis_session.c).
+ * (traffic.c).
  */
 #include "postgres.h"
 
 #include "bgworker/defer/tally.h"
 #include "bgworker/publish/delivery.h"
-#include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/refusals.h"
 #include "bgworker/publish/suspects.h"
+#include "bgworker/publish/traffic.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
 
@@ -75,7 +75,7 @@ static bool
 receive(Delivery *delivery, Batch *batch, Verdict *verdict)
 {
 	verdict->refused = delivery->flight->refused;
-	if (!redis_session_receive(batch->lane, verdict, batch->n))
+	if (!traffic_receive_verdict(batch->lane, verdict, batch->n))
 		return false;
 	pg_atomic_fetch_add_u64(&shared_mine()->sent, verdict->added);
 	suspects_note_progress();
@@ -134,7 +134,7 @@ drain_batch(Delivery *delivery, Batch *batch)
 	Verdict		verdict;
 
 	if (refusals_include(batch->lane))
-		return redis_session_receive_moved(batch->lane);
+		return traffic_receive_moved(batch->lane);
 	if (!receive(delivery, batch, &verdict))
 		return false;
 	if (verdict.error[0] != '\0')
@@ -148,6 +148,6 @@ delivery_defer_rows(const Delivery *delivery, const int64 *rows, int n, const ch
 {
 	if (page_defer_rows(delivery->run, rows, n, error))
 		return true;
-	redis_session_give_up();
+	traffic_give_up();
 	return false;
 }

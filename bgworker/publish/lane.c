@@ -2,7 +2,7 @@
  * lane.c
  *		Messages that share a fence, and how far they have got.
  *
- * Called by redis_session.c, batch.c and page.c. All messages for one Redis are one lane
+ * Called by lanes.c, fences.c, batch.c and page.c. All messages for one Redis are one lane
  * (lanes.c). A lane is read and claimed when a connection is opened; each batch then builds on
  * the value that the one before it brings the fence to. Nothing here talks to Redis.
  */
@@ -12,15 +12,26 @@
 
 #include "bgworker/publish/lane.h"
 #include "src/clock.h"
+#include "src/redis/hash_slot.h"
 #include "src/settings.h"
 
 #define LAG_MS		1000		/* how far the fence may lag behind */
 
-/* Names the fence of an instance. */
+/* Names the fence of an instance in a single Redis. */
 void
 lane_init(Lane *lane, const char *instance)
 {
+	memset(lane, 0, sizeof(Lane));
 	snprintf(lane->key, sizeof(lane->key), "outbox:fence:%s", instance);
+}
+
+/* Names its fence for a hash slot. */
+void
+lane_init_slot(Lane *lane, const char *instance, int slot)
+{
+	memset(lane, 0, sizeof(Lane));
+	lane->slot = slot;
+	snprintf(lane->key, sizeof(lane->key), "outbox:fence:%s:{%s}", instance, hash_slot_tag(slot));
 }
 
 /* Begins a connection: the fence is not ours yet. */
@@ -28,6 +39,7 @@ void
 lane_begin(Lane *lane)
 {
 	lane->is_ours = false;
+	lane->wanted[0] = '\0';
 }
 
 /* Notes the fence that was read; empty if there is none. It must fit. */
@@ -59,6 +71,14 @@ lane_expect(Lane *lane, const char *fence, WindowPlace at)
 	lane->at = at;
 }
 
+/* Notes a value that the fence is to have, when it is set next. */
+void
+lane_want(Lane *lane, const char *fence, WindowPlace at)
+{
+	memmove(lane->wanted, fence, strlen(fence) + 1);
+	lane->wanted_at = at;
+}
+
 /* Writes a value of the fence that is set by this connection. */
 void
 lane_write_fence(const Lane *lane, const Fence *value, char *fence)
@@ -77,9 +97,14 @@ lane_is_at(const Lane *lane, int64 window)
 bool
 lane_may_lag(const Lane *lane)
 {
-	TimestampTz lag = Min(LAG_MS * INT64CONST(1000), outbox_replay_window * USECS_PER_SEC / 4);
+	return clock_now() - lane->moved < lane_lag();
+}
 
-	return clock_now() - lane->moved < lag;
+/* Returns how far a fence may lag behind, in microseconds. */
+int64
+lane_lag(void)
+{
+	return Min(LAG_MS * INT64CONST(1000), outbox_replay_window * USECS_PER_SEC / 4);
 }
 
 /* Notes that the fence names the newest published window. */

@@ -9,10 +9,14 @@
 
 #include "bgworker/publish/fence.h"
 #include "bgworker/publish/run.h"
+#include "src/redis/redis_link.h"
 
 typedef struct Lane
 {
+	int			slot;			/* hash slot of its streams; 0 in a single
+								 * Redis */
 	char		key[64];		/* of the fence in Redis */
+	RedisLink  *link;			/* to the master that has the slot */
 	char		connection[9];	/* random, part of every fence that is set */
 	char		fence[FENCE_BYTES]; /* value in Redis when all batches in
 									 * flight are done */
@@ -24,16 +28,22 @@ typedef struct Lane
 								 * window, by clock_now(); 0 = not yet on this
 								 * connection */
 	bool		is_ours;		/* on this connection */
+	char		wanted[FENCE_BYTES];	/* value that is being set (fences.c);
+										 * empty = none */
+	WindowPlace wanted_at;
 } Lane;
 
 extern void lane_init(Lane *lane, const char *instance);
+extern void lane_init_slot(Lane *lane, const char *instance, int slot);
 extern void lane_begin(Lane *lane);
 extern void lane_note_read(Lane *lane, const char *fence);
 extern void lane_claim(Lane *lane, char *claimed);
 extern void lane_expect(Lane *lane, const char *fence, WindowPlace at);
 extern void lane_write_fence(const Lane *lane, const Fence *value, char *fence);
+extern void lane_want(Lane *lane, const char *fence, WindowPlace at);
 extern bool lane_is_at(const Lane *lane, int64 window);
 extern bool lane_may_lag(const Lane *lane);
+extern int64 lane_lag(void);
 extern void lane_note_moved(Lane *lane);
 extern bool lane_has_passed(const Lane *lane, int64 window, int64 first_window);
 

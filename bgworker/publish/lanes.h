@@ -9,9 +9,12 @@
 #include "bgworker/publish/route.h"
 
 extern void lanes_init(const char *instance);
-extern void lanes_begin(void);
+extern void lanes_begin(bool clustered);
+extern Lane *lanes_enter(int slot);
 extern int	lanes_count(void);
 extern Lane *lanes_get(int n);
 extern Lane *lanes_find(const Route *route, const Message *message);
+extern int	lanes_wanted(void);
+extern int	lanes_enter_wanted(void);
 
 #endif							/* OUTBOX_LANES_H */

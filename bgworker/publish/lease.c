@@ -87,30 +87,6 @@ lease_value(void)
 	return value;
 }
 
-/*
- * Reads the lease, and sets *may_be_taken to whether we may publish; `last_owner`
- * published last, NULL = no server ever did. If we may not, the link is closed
- * with the reason. Returns false if the lease could not be read.
- */
-bool
-lease_look(RedisLink *link, const char *key, const char *last_owner, bool *may_be_taken)
-{
-	redisReply *reply = redis_link_call(link, 2, (const char *[]) {"GET", key});
-	bool		read = reply && (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING);
-	char		reason[256];
-
-	if (read)
-		*may_be_taken = lease_may_be_taken(reply->type == REDIS_REPLY_STRING ? reply->str : NULL, last_owner,
-										   reason, sizeof(reason));
-	else if (reply)
-		redis_link_refused(link, reply, "could not read the lease");
-	if (reply)
-		freeReplyObject(reply);
-	if (read && !*may_be_taken)
-		redis_link_fail(link, "%s", reason);
-	return read;
-}
-
 /* Check whether we may publish. `current` is the lease in Redis, NULL if there is none. If we may not, `reason` says why. */
 bool
 lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)

@@ -5,8 +5,6 @@
 #ifndef OUTBOX_LEASE_H
 #define OUTBOX_LEASE_H
 
-#include "src/redis/redis_link.h"
-
 #define LEASE_MS		10000	/* how long it lives in Redis */
 #define LEASE_OWNER_BYTES 34	/* the server's id, a dot, and its place */
 #define LEASE_BYTES		160
@@ -15,6 +13,5 @@ extern void lease_init(void);
 extern const char *lease_owner(void);
 extern const char *lease_value(void);
 extern bool lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size);
-extern bool lease_look(RedisLink *link, const char *key, const char *last_owner, bool *may_be_taken);
 
 #endif							/* OUTBOX_LEASE_H */

@@ -305,6 +305,8 @@ take_row(PageReader *page, Run *run, int64 row)
 	log_row_message(found, &message);
 	route = route_find(&message);
 	lane = lanes_find(&route, &message);
+	if (lane == NULL)
+		return true;			/* the page is made again when it is in use */
 	if (!place_precedes(lane->at, run_place(run, row)))
 		return true;
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +

@@ -19,7 +19,10 @@
 #include "bgworker/publish/backlog.h"
 #include "bgworker/publish/delivery.h"
 #include "bgworker/publish/publisher.h"
+#include "bgworker/publish/fences.h"
+#include "bgworker/publish/lanes.h"
 #include "bgworker/publish/redis_session.h"
+#include "bgworker/publish/traffic.h"
 #include "bgworker/publish/suspects.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -42,14 +45,16 @@ static bool may_send_another(const Delivery *delivery);
 static bool must_stop(const Delivery *delivery);
 static bool deliver(Delivery *delivery);
 static bool provide_windows(const Delivery *delivery);
-static void open_meanwhile(void);
+static void open_meanwhile(const Delivery *delivery);
 static Progress end_delivery(Delivery *delivery);
 static void note_read(Delivery *delivery, int64 row);
 static bool defer_culprit(const Delivery *delivery);
 static bool send_page(Delivery *delivery);
 static bool make_page(Delivery *delivery);
 static bool send_batches(MessagePage *page);
+static bool use_lanes(Delivery *delivery);
 static bool confirm_page(Delivery *delivery);
+static bool drain(Delivery *delivery);
 
 /*
  * Prepares for use; called once, when the dispatcher starts.
@@ -83,7 +88,7 @@ publisher_publish_next(Position *position)
 
 	if (delivery.run == NULL)
 	{
-		redis_session_give_up();
+		traffic_give_up();
 		return PUBLISH_FAILED;
 	}
 	if (delivery.run->rows.n == 0)
@@ -92,7 +97,7 @@ publisher_publish_next(Position *position)
 		 * Receipts only. The fence must not stay at a window that will be
 		 * removed.
 		 */
-		if (!redis_session_move_fence(delivery.run->last, &run_window(delivery.run, delivery.run->last)->uuid))
+		if (!fences_move(delivery.run->last, &run_window(delivery.run, delivery.run->last)->uuid))
 			return PUBLISH_FAILED;
 		(void) position_advance(position, 0);
 		position_end_run(position);
@@ -103,7 +108,7 @@ publisher_publish_next(Position *position)
 		return PUBLISH_FAILED;
 	if (!deliver(&delivery))
 	{
-		if (!redis_session_knows_why())
+		if (!traffic_knows_why())
 			suspects_note_strike(delivery.tried);
 		return PUBLISH_FAILED;
 	}
@@ -143,7 +148,7 @@ end_delivery(Delivery *delivery)
 		return PUBLISHED_PART;
 	}
 	KILL_POINT("window_sent");
-	if (!redis_session_take_fence_along(sent, &run_window(run, sent)->uuid))
+	if (!fences_take_along(sent, &run_window(run, sent)->uuid))
 		return PUBLISH_FAILED;
 	delivery_advance(delivery, delivery->next, tally_waiting());
 	position_end_run(position);
@@ -178,7 +183,7 @@ pages_allowed(const Delivery *delivery)
 {
 	if (next_is_suspect(delivery) || delivery->refused)
 		return 1;
-	return flight_allowed(delivery->flight, suspects_have_strikes() ? 0 : redis_session_round_trip());
+	return flight_allowed(delivery->flight, suspects_have_strikes() ? 0 : traffic_round_trip());
 }
 
 /*
@@ -233,12 +238,12 @@ provide_windows(const Delivery *delivery)
 		return true;
 	if (!backlog_may_extend_run(delivery->position))
 	{
-		open_meanwhile();
+		open_meanwhile(delivery);
 		return true;
 	}
 	if (backlog_extend_run(delivery->position))
 		return true;
-	redis_session_give_up();
+	traffic_give_up();
 	return false;
 }
 
@@ -247,14 +252,16 @@ provide_windows(const Delivery *delivery)
  * of a distant Redis.
  */
 static void
-open_meanwhile(void)
+open_meanwhile(const Delivery *delivery)
 {
-	TimestampTz now = clock_now();
-	TimestampTz end = now + 2 * redis_session_round_trip();
+	const MessagePage *oldest = &delivery->flight->pages[0];
 
-	if (redis_session_round_trip() < DISTANT_US)
+	TimestampTz now = clock_now();
+	TimestampTz end = now + 2 * traffic_round_trip();
+
+	if (traffic_round_trip() < DISTANT_US)
 		return;
-	while (now < end && !redis_session_await(now + LOOK_US) && !open_next_window())
+	while (now < end && !traffic_await(oldest->batches[oldest->answered].lane, now + LOOK_US) && !open_next_window())
 		now = clock_now();
 }
 
@@ -275,7 +282,7 @@ defer_culprit(const Delivery *delivery)
 	if (row < delivery->next || row == delivery->run->rows.n || place_precedes(culprit, run_place(delivery->run, row)))
 		return true;			/* it has arrived, or its window is not in
 								 * this run */
-	strlcpy(error, redis_session_error(), sizeof(error));
+	strlcpy(error, traffic_error(), sizeof(error));
 	suspects_clear();
 	return delivery_defer_rows(delivery, &row, 1, error);
 }
@@ -287,10 +294,12 @@ send_page(Delivery *delivery)
 	MessagePage	   *page = &delivery->flight->pages[delivery->flight->n];
 
 	delivery->begun = true;
-	if (!make_page(delivery))
+	if (!redis_session_keep_lease() || !make_page(delivery))
 		return false;
 	if (!transaction_confirm())
 		return confirm_page(delivery);
+	if (lanes_wanted() > 0)
+		return use_lanes(delivery);
 	delivery->next = page->next;
 	if (page->nbatches == 0)
 	{
@@ -319,9 +328,9 @@ make_page(Delivery *delivery)
 		.bytes = BATCH_BYTES
 	};
 
-	if (!page_make(page, size, redis_session_call(), delivery->run, delivery->next, delivery->position->touched))
+	if (!page_make(page, size, traffic_script(), delivery->run, delivery->next, delivery->position->touched))
 	{
-		redis_session_give_up();
+		traffic_give_up();
 		return false;
 	}
 	note_read(delivery, page->next);
@@ -336,12 +345,24 @@ send_batches(MessagePage *page)
 	{
 		Batch	   *batch = &page->batches[i];
 
-		if (!redis_session_send(batch->lane, batch->command))
+		if (!traffic_send(batch->lane, batch->command))
 			return false;
 		KILL_POINT("batch_sent");
 		lane_expect(batch->lane, batch->fence, batch->to);
 	}
 	return true;
+}
+
+/*
+ * Takes the lanes into use that a page has messages for and that were never used
+ * before. The pages in flight come first. The page is then made again: nothing of it
+ * may be sent to any lane before that.
+ */
+static bool
+use_lanes(Delivery *delivery)
+{
+	delivery->begun = false;
+	return drain(delivery) && fences_use_wanted(delivery->position);
 }
 
 /*
@@ -352,11 +373,20 @@ send_batches(MessagePage *page)
 static bool
 confirm_page(Delivery *delivery)
 {
+	if (!drain(delivery))
+		return false;
+	(void) transaction_confirm();
+	return true;
+}
+
+/* Receives the answers to all pages in flight. */
+static bool
+drain(Delivery *delivery)
+{
 	while (delivery->flight->n > 0)
 	{
 		if (!delivery_follow_verdicts(delivery))
 			return false;
 	}
-	(void) transaction_confirm();
 	return true;
 }

@@ -15,11 +15,11 @@
 static void note_eviction(const char *info);
 
 /*
- * Check whether the server can be used; if not, closes the link. If we may not
+ * Check whether the server can be used, as a node of a cluster or as a single Redis; if not, closes the link. If we may not
  * call INFO, assumes that it can.
  */
 bool
-redis_server_check(RedisLink *link)
+redis_server_check(RedisLink *link, bool clustered)
 {
 	redisReply *reply = redis_link_call(link, 1, (const char *[]) {"INFO"});
 	bool		usable = true;
@@ -28,12 +28,12 @@ redis_server_check(RedisLink *link)
 		return false;
 	if (reply->type == REDIS_REPLY_STRING)
 	{
-		usable = strstr(reply->str, "cluster_enabled:1") == NULL;
+		usable = clustered || strstr(reply->str, "cluster_enabled:1") == NULL;
 		note_eviction(reply->str);
 	}
 	freeReplyObject(reply);
 	if (!usable)
-		redis_link_fail(link, "Redis runs in cluster mode, which is not supported");
+		redis_link_fail(link, "it is a node of a Redis Cluster, and outbox.redis_url does not begin with redis+cluster://");
 	return usable;
 }
 

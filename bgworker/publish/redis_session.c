@@ -1,14 +1,16 @@
 /*
  * redis_session.c
- *		The dispatcher's connection to Redis: the handshake, the fence and the lease.
+ *		The dispatcher's connection to Redis: the handshake and the lease.
  *
  * Called by the dispatcher, redis_state.c and publisher.c. When a connection is
  * opened, the server is checked, the script is loaded, the lease is taken, and
- * the fence is read and claimed; publishing resumes where it says. No
+ * the fences are read and claimed (fences.c); publishing resumes where they say. No
  * transaction is open while waiting for Redis.
  *
- * Every failure closes the link; the fence that the next connection reads tells
- * what has arrived.
+ * In a Redis Cluster there is a link to each master that has a lane (traffic.c), and
+ * the lease has a script of its own (cluster_lease.c). The lane of the slot that the
+ * lease is in is always in use: its fence tells whether we were ever connected to
+ * this cluster.
  */
 #include "postgres.h"
 
@@ -16,37 +18,33 @@
 #include "utils/fmgrprotos.h"
 
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/publish/cluster_lease.h"
+#include "bgworker/publish/fences.h"
 #include "bgworker/publish/lanes.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/partition_layout.h"
 #include "bgworker/publish/redis_server.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/resume.h"
+#include "bgworker/publish/traffic.h"
+#include "bgworker/publish/used_lanes.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/problem.h"
-#include "src/redis/redis_connect.h"
-#include "src/settings.h"
+#include "src/redis/hash_slot.h"
 
-static RedisLink *redis;
 static Instance *instance;
-static ScriptCall call;
+static LinkAttend attend_to;	/* called while waiting for Redis */
 static Command *command;		/* without messages */
-static int	answers_due;		/* answers to batches, on this connection */
-static TimestampTz sent_alone;	/* when a batch was sent while none was under
-								 * way; 0 = its answer has come */
-static int64 round_trip;		/* the shortest one on this connection, in
-								 * microseconds */
-static bool knows_why;			/* the link was closed for a reason that is no
-								 * fault of a message */
 
-static redisReply *receive_answer(void);
+static bool prepare_link(RedisLink *link);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
-static bool read_fence(Lane *lane);
-static bool claim_fence(Lane *lane);
-static bool set_fence(Lane *lane, const char *new_fence, WindowPlace at);
+static bool enter_lanes(void);
+static bool resume(Position *position);
+static int	home_slot(void);
+static bool refuse_partitions(void);
 
 /*
  * Prepares for use; called once, when the dispatcher starts. `attend` is called
@@ -55,8 +53,10 @@ static bool set_fence(Lane *lane, const char *new_fence, WindowPlace at);
 void
 redis_session_init(LinkAttend attend)
 {
-	redis = redis_link_create(attend);
+	attend_to = attend;
 	command = command_create();
+	traffic_init(attend, prepare_link);
+	fences_init();
 	lease_init();
 }
 
@@ -65,16 +65,17 @@ void
 redis_session_set_instance(Instance *ours)
 {
 	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&ours->id)));
+	ScriptCall *call = traffic_script();
 
 	instance = ours;
-	strlcpy(call.instance, id, sizeof(call.instance));
+	strlcpy(call->instance, id, sizeof(call->instance));
 	lanes_init(id);
-	snprintf(call.lease_key, sizeof(call.lease_key), "outbox:lease:%s", id);
+	snprintf(call->lease_key, sizeof(call->lease_key), "outbox:lease:%s", id);
 	pfree(id);
 }
 
 /*
- * Connects, takes the lease, reads the fence and resumes where it says. A batch
+ * Connects, takes the lease, reads the fences and resumes where they say. A batch
  * without messages finds out whether the script may run and write.
  */
 Connection
@@ -82,29 +83,19 @@ redis_session_open(Position *position)
 {
 	Connection	lease;
 
-	knows_why = false;
-	lanes_begin();
-	answers_due = 0;
-	round_trip = PG_INT64_MAX;
-	if (!redis_connect(redis) || !redis_server_check(redis) || !redis_server_load_script(redis, call.sha))
+	if (!traffic_open())
 		return CONNECTION_FAILED;
+	lanes_begin(traffic_is_clustered());
 	lease = look_at_lease();
 	if (lease != CONNECTION_OPEN)
 		return lease;
 	KILL_POINT("lease_looked_at");
-	if (!read_fence(lanes_get(0)) || !claim_fence(lanes_get(0)))
+	if (!enter_lanes() || !fences_claim())
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
-	if (!redis_session_settle_partitions())
+	if (!redis_session_settle_partitions() || !resume(position))
 		return CONNECTION_FAILED;
-	if (!transaction_begin("reading the position"))
-	{
-		redis_session_give_up();
-		return CONNECTION_FAILED;
-	}
-	resume_position(position);
-	transaction_commit();
 	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
 }
@@ -116,120 +107,51 @@ redis_session_open(Position *position)
 void
 redis_session_release(void)
 {
-	if (!redis_link_is_open(redis))
+	if (!traffic_is_open())
 		return;
-	command_make_release(command, &call);
-	(void) command_send(command, redis);	/* if it does not arrive, it runs out */
-	redis_link_close(redis);
+	if (lanes_count() > 0 && lanes_get(0)->is_ours)
+	{
+		command_make_release(command, traffic_script());
+
+		/* If it does not arrive, it runs out. */
+		(void) command_send(command, lanes_get(0)->link);
+	}
+	traffic_close();
 }
 
 /* Check whether batches can be sent. */
 bool
 redis_session_is_open(void)
 {
-	return redis_link_is_open(redis);
+	return traffic_is_open();
 }
 
 /* Returns why the link was closed, or the lease not taken. */
 const char *
 redis_session_error(void)
 {
-	return redis_link_error(redis);
-}
-
-/* Check whether the link was closed for a known reason, which is no fault of a message. */
-bool
-redis_session_knows_why(void)
-{
-	return knows_why;
-}
-
-/* Closes the link because no transaction could begin. */
-void
-redis_session_give_up(void)
-{
-	knows_why = true;
-	redis_link_fail(redis, "the extension is being dropped");
+	return traffic_error();
 }
 
 /* Does what is due while waiting for Redis. */
 void
 redis_session_attend(void)
 {
-	redis_link_attend(redis);
-}
-
-/* Returns what is the same in all batches of this connection. */
-const ScriptCall *
-redis_session_call(void)
-{
-	return &call;
+	attend_to();
 }
 
 /* Returns how long, in microseconds, the fastest batch has taken on this connection. */
 int64
 redis_session_round_trip(void)
 {
-	return round_trip;
-}
-
-/* Sends a command for a lane. From then on an answer to it is due. */
-bool
-redis_session_send(Lane *lane, Command *which)
-{
-	if (answers_due++ == 0)
-		sent_alone = clock_now();
-	return command_send(which, redis);
-}
-
-/* Waits for the verdict on a batch under way, but not longer than that. Returns false if the time is up. */
-bool
-redis_session_await(TimestampTz until)
-{
-	return redis_link_await(redis, until);
-}
-
-/*
- * Waits for the verdict on the oldest batch under way for a lane, which has `messages`
- * messages. Returns false if there is none; the link is then closed.
- */
-bool
-redis_session_receive(Lane *lane, Verdict *verdict, int messages)
-{
-	redisReply *reply = receive_answer();
-
-	if (reply == NULL)
-		return false;
-	if (verdict_read(verdict, reply, messages))
-		return true;
-	knows_why = verdict_is_of_server(verdict->error);
-	redis_link_fail(redis, "%s", verdict->error);
-	return false;
-}
-
-/*
- * The same for a batch behind a refused message: the only answer allowed is
- * that the fence has moved.
- */
-bool
-redis_session_receive_moved(Lane *lane)
-{
-	redisReply *reply = receive_answer();
-	bool		expected = reply && reply->type == REDIS_REPLY_ERROR &&
-		strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0;
-
-	if (reply && !expected)
-		redis_link_refused(redis, reply, "a batch behind a refused message was not rejected");
-	if (reply)
-		freeReplyObject(reply);
-	return expected;
+	return traffic_round_trip();
 }
 
 /* Check whether batches are under way. */
 bool
 redis_session_awaits_answers(void)
 {
-	return redis_link_is_open(redis) && answers_due > 0;
+	return traffic_is_open() && traffic_under_way() > 0;
 }
 
 /*
@@ -239,79 +161,34 @@ redis_session_awaits_answers(void)
 bool
 redis_session_may_renew(void)
 {
-	return redis_link_is_open(redis) && lanes_get(0)->is_ours && answers_due == 0;
+	return traffic_is_open() && lanes_count() > 0 && lanes_get(0)->is_ours && traffic_under_way() == 0;
 }
 
 /*
- * Renews the lease, and thereby finds out whether Redis is still there and
- * still has our fence. Must be called only when nothing is in flight. If the
- * server was set to evict keys, checks whether that has been corrected
- * meanwhile.
+ * Renews the lease, and finds out whether Redis is still there and still has our
+ * fences. Must be called only when nothing is in flight. If the server was set to
+ * evict keys, checks whether that has been corrected meanwhile.
  */
 bool
 redis_session_renew(void)
 {
-	Lane	   *lane = lanes_get(0);
-
-	return set_fence(lane, lane->fence, lane->at) && (!problem_is_set(PROBLEM_EVICTION) || redis_server_check(redis));
-}
-
-/* Moves the fence to the end of a window that is finished. */
-bool
-redis_session_move_fence(int64 number, const pg_uuid_t *uuid)
-{
-	char		moved[FENCE_BYTES];
-	Lane	   *lane = lanes_get(0);
-
-	lane_write_fence(lane, &(Fence) {.number = number, .uuid = *uuid, .last_id = FENCE_AT_END}, moved);
-	return set_fence(lane, moved, place_at_end(number));
+	if (!traffic_is_clustered())
+		return fences_compare() &&
+			(!problem_is_set(PROBLEM_EVICTION) || prepare_link(lanes_get(0)->link) || traffic_fail_as_link(lanes_get(0)->link));
+	if (!cluster_lease_renew(traffic_redis(), traffic_script()->lease_key) || !redis_cluster_refresh(traffic_redis()))
+		return traffic_fail_as_cluster();
+	return fences_are_reached() && fences_compare();
 }
 
 /*
- * Moves the fence to a window that has been processed, if it lags behind by
- * more than a moment. A window whose messages were all deferred has left the
- * fence where it was. If that continued, the fence would finally name a window
- * that has been removed, which looks like a loss of data in Redis.
+ * Renews the lease of a cluster if that is due, also while something is in flight; in a
+ * single Redis batches renew it. Returns false if the links are closed.
  */
 bool
-redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid)
+redis_session_keep_lease(void)
 {
-	Lane	   *lane = lanes_get(0);
-
-	if (!lane_is_at(lane, number))
-	{
-		if (lane_may_lag(lane))
-			return true;
-		if (!redis_session_move_fence(number, uuid))
-			return false;
-	}
-	lane_note_moved(lane);
-	return true;
-}
-
-/*
- * Moves the fence to the end of the window that was sent last, unless it is
- * there or beyond. Called before anything expires: after that, the fence must
- * name neither a window that was removed nor a message of one that was removed
- * in part, unless Redis has gone back. Must be called only when nothing is in
- * flight. Returns false if the link is closed.
- */
-bool
-redis_session_settle_fence(const Position *position)
-{
-	Window		window;
-	bool		found;
-
-	if (lane_has_passed(lanes_get(0), position->sent, position->first_window))
-		return true;
-	if (!transaction_begin("reading a window"))
-	{
-		redis_session_give_up();
-		return false;
-	}
-	found = window_fetch(position->sent, &window);
-	transaction_commit();
-	return !found || redis_session_move_fence(window.number, &window.uuid);
+	return !traffic_is_clustered() || !cluster_lease_is_due() ||
+		cluster_lease_renew(traffic_redis(), traffic_script()->lease_key) || traffic_fail_as_cluster();
 }
 
 /*
@@ -323,23 +200,21 @@ redis_session_settle_fence(const Position *position)
 bool
 redis_session_settle_partitions(void)
 {
-	bool		refused;
 	Lane	   *lane = lanes_get(0);
+	bool		refused;
 
-	return partition_layout_settle(redis, &call, lane, &refused) && (!refused || set_fence(lane, lane->fence, lane->at));
+	if (traffic_is_clustered())
+		return refuse_partitions();
+	if (!partition_layout_settle(lane->link, traffic_script(), lane, &refused))
+		return traffic_fail_as_link(lane->link);
+	return !refused || fences_compare();
 }
 
-/* Receives the next answer to a batch; NULL if the link fails. */
-static redisReply *
-receive_answer(void)
+/* Checks a server that we have connected to, and loads the script into it. */
+static bool
+prepare_link(RedisLink *link)
 {
-	redisReply *reply = redis_link_receive(redis);
-
-	answers_due--;
-	if (sent_alone != 0)
-		round_trip = Min(round_trip, clock_now() - sent_alone);
-	sent_alone = 0;
-	return reply;
+	return redis_server_check(link, traffic_is_clustered()) && redis_server_load_script(link, traffic_script()->sha);
 }
 
 /*
@@ -349,12 +224,23 @@ receive_answer(void)
 static Connection
 look_at_lease(void)
 {
-	bool		ours;
+	const char *key = traffic_script()->lease_key;
+	const char *last = instance->publisher[0] ? instance->publisher : NULL;
+	bool		ours = false;
+	bool		read;
 
-	if (!lease_look(redis, call.lease_key, instance->publisher[0] ? instance->publisher : NULL, &ours))
+	read = cluster_lease_look(traffic_redis(), key, last, &ours);
+	if (!read || !ours)
+		(void) traffic_fail_as_cluster();
+	if (!read)
 		return CONNECTION_FAILED;
 	if (!ours)
 		return CONNECTION_HELD;
+	if (traffic_is_clustered() && !cluster_lease_renew(traffic_redis(), key))
+	{
+		(void) traffic_fail_as_cluster();
+		return CONNECTION_FAILED;
+	}
 	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
 }
 
@@ -366,7 +252,7 @@ note_publisher(void)
 		return true;
 	if (!transaction_begin("noting the publisher"))
 	{
-		redis_session_give_up();
+		traffic_give_up();
 		return false;
 	}
 	instance_publish_as(instance, lease_owner());
@@ -374,48 +260,69 @@ note_publisher(void)
 	return true;
 }
 
-/* Reads how far the last connection got; the fence is empty if Redis is new. */
+/*
+ * Takes the lanes into use that are in use on disk; in a cluster that of the lease is
+ * the first one, whether it is on disk or not.
+ */
 static bool
-read_fence(Lane *lane)
+enter_lanes(void)
 {
-	redisReply *reply = redis_link_call(redis, 2, (const char *[]) {"GET", lane->key});
-	bool		read = reply &&
-		(reply->type == REDIS_REPLY_NIL ||
-		 (reply->type == REDIS_REPLY_STRING && reply->len < FENCE_BYTES));
+	int			home = home_slot();
 
-	if (read)
-		lane_note_read(lane, reply->type == REDIS_REPLY_NIL ? "" : reply->str);
-	else if (reply)
-		redis_link_refused(redis, reply, "could not read the fence");
-	if (reply)
-		freeReplyObject(reply);
-	return read;
+	if (!traffic_is_clustered())
+		return true;
+	if (!transaction_begin("reading hash slots"))
+	{
+		traffic_give_up();
+		return false;
+	}
+	used_lanes_load();
+	transaction_commit();
+	(void) lanes_enter(home);
+	for (int slot = used_lanes_next(0); slot < HASH_SLOTS; slot = used_lanes_next(slot + 1))
+	{
+		if (slot != home)
+			(void) lanes_enter(slot);
+	}
+	return true;
 }
 
-/* Writes the name of this connection into the fence, without moving it. */
+/* Sets the position to where the fences say, and has the lane of the lease on disk. */
 static bool
-claim_fence(Lane *lane)
+resume(Position *position)
 {
-	char		claimed[FENCE_BYTES];
-
-	lane_claim(lane, claimed);
-	lane->is_ours = set_fence(lane, claimed, lane->at);
-	return lane->is_ours;
+	if (!transaction_begin("reading the position"))
+	{
+		traffic_give_up();
+		return false;
+	}
+	resume_position(position);
+	transaction_commit();
+	if (!traffic_is_clustered())
+		return true;
+	used_lanes_add(home_slot());
+	if (used_lanes_note())
+		return true;
+	traffic_give_up();
+	return false;
 }
 
-/* Sets the fence if it still has the value we know, and renews the lease. */
-static bool
-set_fence(Lane *lane, const char *new_fence, WindowPlace at)
+/* Returns the hash slot of the lease. */
+static int
+home_slot(void)
 {
-	Verdict		verdict = {0};
+	const char *key = traffic_script()->lease_key;
 
-	command_make_empty(command, &call, lane, new_fence);
-	if (!redis_session_send(lane, command))
-		return false;
-	KILL_POINT("fence_sent");
-	if (!redis_session_receive(lane, &verdict, 0))
-		return false;
-	if (new_fence != lane->fence)
-		lane_expect(lane, new_fence, at);
+	return hash_slot_of(key, strlen(key));
+}
+
+/* Has messages for partitions deferred. */
+static bool
+refuse_partitions(void)
+{
+	Destination *destination;
+
+	while ((destination = destination_next_unsettled()) != NULL)
+		destination_refuse(destination, "partitions in a Redis Cluster are not supported");
 	return true;
 }

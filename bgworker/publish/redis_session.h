@@ -6,10 +6,7 @@
 #define OUTBOX_REDIS_SESSION_H
 
 #include "bgworker/instance.h"
-#include "bgworker/publish/command.h"
-#include "bgworker/publish/fence.h"
 #include "bgworker/publish/position.h"
-#include "bgworker/publish/verdict.h"
 #include "src/redis/redis_link.h"
 
 typedef enum Connection
@@ -25,23 +22,13 @@ extern Connection redis_session_open(Position *position);
 extern void redis_session_release(void);
 extern bool redis_session_is_open(void);
 extern const char *redis_session_error(void);
-extern bool redis_session_knows_why(void);
-extern void redis_session_give_up(void);
 extern void redis_session_attend(void);
-
-extern const ScriptCall *redis_session_call(void);
 extern int64 redis_session_round_trip(void);
-extern bool redis_session_send(Lane *lane, Command *which);
-extern bool redis_session_await(TimestampTz until);
-extern bool redis_session_receive(Lane *lane, Verdict *verdict, int messages);
-extern bool redis_session_receive_moved(Lane *lane);
 
 extern bool redis_session_settle_partitions(void);
 extern bool redis_session_awaits_answers(void);
 extern bool redis_session_may_renew(void);
 extern bool redis_session_renew(void);
-extern bool redis_session_move_fence(int64 number, const pg_uuid_t *uuid);
-extern bool redis_session_take_fence_along(int64 number, const pg_uuid_t *uuid);
-extern bool redis_session_settle_fence(const Position *position);
+extern bool redis_session_keep_lease(void);
 
 #endif							/* OUTBOX_REDIS_SESSION_H */

@@ -54,6 +54,18 @@ resume_position(Position *position)
 	position_note_published(position);
 }
 
+/*
+ * Returns the last message that Redis has, by the value of a fence; the beginning if
+ * that names no window that is kept. Needs an open transaction.
+ */
+WindowPlace
+resume_place_if_kept(const char *fence_text)
+{
+	Fence		fence;
+
+	return fence_parse(fence_text, &fence) && is_kept(&fence) ? place_of_kept(&fence) : (WindowPlace) {0};
+}
+
 /* Returns the last message that Redis has, by the value of a fence. *kept tells that the fence says so. */
 static WindowPlace
 place_of(Position *position, const char *fence_text, bool *kept)
@@ -101,7 +113,7 @@ is_kept(const Fence *fence)
 /*
  * Check whether Redis has gone back to a message of the oldest window, of which
  * only the end is kept. Before others expired the fence was moved to the end of
- * a window (redis_session_settle_fence()).
+ * a window (fences_settle()).
  */
 static bool
 is_inside_oldest(const Position *position, const Fence *fence)

@@ -230,6 +230,16 @@ redis_link_send_buffer(RedisLink *link, StringInfo data)
 	return write_some(link);
 }
 
+/* The same for one command that is given as strings. */
+bool
+redis_link_send_strings(RedisLink *link, int argc, const char **argv)
+{
+	resp_put_array(&link->out, argc);
+	for (int i = 0; i < argc; i++)
+		resp_put_string(&link->out, argv[i]);
+	return write_some(link);
+}
+
 /*
  * Waits for the next reply, sending meanwhile. Returns NULL if the link failed:
  * the other side closed it, or the reply was not there within
@@ -324,10 +334,7 @@ take_reply(RedisLink *link)
 redisReply *
 redis_link_call(RedisLink *link, int argc, const char **argv)
 {
-	resp_put_array(&link->out, argc);
-	for (int i = 0; i < argc; i++)
-		resp_put_string(&link->out, argv[i]);
-	return write_some(link) ? redis_link_receive(link) : NULL;
+	return redis_link_send_strings(link, argc, argv) ? redis_link_receive(link) : NULL;
 }
 
 /* Overwrites what was sent, which had a password in it. */

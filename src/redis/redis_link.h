@@ -33,6 +33,7 @@ extern void redis_link_refused(RedisLink *link, const redisReply *reply, const c
 extern void redis_link_attend(RedisLink *link);
 extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
 extern bool redis_link_send_buffer(RedisLink *link, StringInfo data);
+extern bool redis_link_send_strings(RedisLink *link, int argc, const char **argv);
 extern bool redis_link_await(RedisLink *link, TimestampTz until);
 extern redisReply *redis_link_receive(RedisLink *link);
 extern redisReply *redis_link_call(RedisLink *link, int argc, const char **argv);

@@ -1,0 +1,19 @@
+/*
+ * fences.h
+ *		The fences of all lanes in use.
+ */
+#ifndef OUTBOX_FENCES_H
+#define OUTBOX_FENCES_H
+
+#include "bgworker/publish/position.h"
+
+extern void fences_init(void);
+extern bool fences_claim(void);
+extern bool fences_use_wanted(const Position *position);
+extern bool fences_are_reached(void);
+extern bool fences_compare(void);
+extern bool fences_move(int64 number, const pg_uuid_t *uuid);
+extern bool fences_take_along(int64 number, const pg_uuid_t *uuid);
+extern bool fences_settle(const Position *position);
+
+#endif							/* OUTBOX_FENCES_H */
