@@ -1049,7 +1049,7 @@ inline note_strike()
 }
 
 /*
- * defer_culprit(), batch_defer_rows(). With one strike instead of three it may be
+ * defer_culprit(), page_defer_rows(). With one strike instead of three it may be
  * that Redis has it and only the answer is lost: then the fence is behind it.
  */
 inline defer_culprit()
@@ -1083,7 +1083,7 @@ inline defer_culprit()
 
 /*
  * defer_refused(): after drain_behind(). The fence is back at the message before;
- * batch_defer_rows() keeps the refused ones and commits.
+ * page_defer_rows() keeps the refused ones and commits.
  */
 inline defer_refused()
 {
@@ -1319,7 +1319,7 @@ inline extend_run()
 	n = 0; k = 0
 }
 
-/* redis_session_move_fence(): the whole window is dealt with. */
+/* fences_move(): the whole window is dealt with. */
 inline move_fence(number)
 {
 	maybe_save();
@@ -1455,7 +1455,7 @@ inline forget_tombstones(n)
 #define AWAITS_LOOK		(LACKS_PROOF(0) || LACKS_PROOF(1))
 #endif
 
-/* run_round(), redis_session_settle_fence(): before anything expires. */
+/* run_round(), fences_settle(): before anything expires. */
 #define MUST_SETTLE_FENCE	(TIME_IS_OVER && NOTHING_IS_LOST && IS_LEFT_BEHIND)
 #endif
 
@@ -1524,7 +1524,7 @@ connect: /* publish(): redis_state_connect(), redis_session_open() */
 		:: d_step { FENCE_IS_MINE ->	/* set_fence() */
 #ifdef CLAIM
 			/*
-			 * claim_fence(): nothing that older links sent matches any more.
+			 * fences_claim(): nothing that older links sent matches any more.
 			 * The name of the link is one that is nowhere else.
 			 */
 			fence.claim = 1;
@@ -1660,7 +1660,7 @@ publish:
 		:: !MORE && due == 0 -> break
 		od;
 
-		/* Where the window is empty; else redis_session_take_fence_along(), which may lag */
+		/* Where the window is empty; else fences_take_along(), which may lag */
 		if
 		:: my_fence.window == LAST || rows != 0
 		:: atomic { LEAVES_FENCE && FENCE_IS_MINE -> move_fence(LAST) }

@@ -90,13 +90,13 @@ cluster_lease_is_valid(void)
 	return clock_with_sleep() - renewed < LEASE_MS * INT64CONST(1000);
 }
 
-/* Releases the lease, so that others need not wait until it expires; for a clean stop. If that fails, it expires. */
+/*
+ * Releases the lease, so that others need not wait until it expires; for a clean stop.
+ * Does not wait. If it does not arrive where the lease is, that expires.
+ */
 void
 cluster_lease_release(RedisCluster *redis, const char *key)
 {
-	redisReply *reply = redis_cluster_call(redis, 5, (const char *[]) {"EVAL", release_script, "1", key, lease_value()});
-
+	redis_cluster_tell(redis, 5, (const char *[]) {"EVAL", release_script, "1", key, lease_value()});
 	renewed = 0;
-	if (reply)
-		freeReplyObject(reply);
 }

@@ -15,7 +15,6 @@
 
 #include "bgworker/publish/command.h"
 #include "bgworker/publish/lease.h"
-#include "bgworker/publish/release.lua.h"
 #include "src/compat.h"
 #include "src/limits.h"
 #include "src/redis/resp.h"
@@ -127,18 +126,6 @@ command_make_empty(Command *command, const ScriptCall *call, const Lane *lane, c
 {
 	begin_script(command, call, lane);
 	end_script(command, "", new_fence);
-}
-
-/* Makes the command that releases the lease. */
-void
-command_make_release(Command *command, const ScriptCall *call)
-{
-	command_clear(command);
-	add_string(command, "EVAL");
-	add_string(command, release_script);
-	add_string(command, "1");
-	add_string(command, call->lease_key);
-	add_string(command, lease_value());
 }
 
 /* Sends a command; from then on a reply to it is due. */

@@ -58,7 +58,6 @@ extern size_t command_bytes(const Command *command);
 extern void command_end(Command *command, const char *new_fence);
 extern void command_clear(Command *command);
 extern void command_make_empty(Command *command, const ScriptCall *call, const Lane *lane, const char *new_fence);
-extern void command_make_release(Command *command, const ScriptCall *call);
 extern bool command_send(Command *command, RedisLink *link);
 
 #endif							/* OUTBOX_COMMAND_H */

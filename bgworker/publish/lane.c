@@ -17,15 +17,16 @@
 
 #define LAG_MS		1000		/* how far the fence may lag behind */
 
-/* Names the fence of an instance in a single Redis. */
+/* Names the fence of an instance, which has no hash slot to be in. */
 void
 lane_init(Lane *lane, const char *instance)
 {
 	memset(lane, 0, sizeof(Lane));
 	snprintf(lane->key, sizeof(lane->key), "outbox:fence:%s", instance);
+	lane->slot = hash_slot_of(lane->key, strlen(lane->key));
 }
 
-/* Names its fence for a hash slot. */
+/* Names its fence for the streams in a hash slot. */
 void
 lane_init_slot(Lane *lane, const char *instance, int slot)
 {

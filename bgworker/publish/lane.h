@@ -13,8 +13,8 @@
 
 typedef struct Lane
 {
-	int			slot;			/* hash slot of its streams; 0 in a single
-								 * Redis */
+	int			slot;			/* hash slot that the key is in, and in a
+								 * cluster its streams */
 	char		key[64];		/* of the fence in Redis */
 	RedisLink  *link;			/* to the master that has the slot */
 	char		connection[9];	/* random, part of every fence that is set */

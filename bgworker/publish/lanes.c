@@ -8,6 +8,10 @@
  * slot only, and slots move one by one. Which lanes are in use is on disk
  * (used_lanes.c); a message for another one must wait until that is.
  *
+ * Our own lane is always in use. In a single Redis it is the only one. In a cluster no
+ * message is in it: its fence tells whether this is the Redis that we were connected
+ * to, and how far we got, as long as none was sent.
+ *
  * Nothing here talks to Redis.
  */
 #include "postgres.h"
@@ -19,10 +23,11 @@
 
 static char id[37];				/* of the instance, as text */
 static bool is_clustered;
+static Lane own;				/* of all messages in a single Redis */
 static Lane *by_slot[HASH_SLOTS];	/* NULL = never asked for */
-static Lane *lanes[HASH_SLOTS];	/* in use, */
+static Lane *lanes[HASH_SLOTS + 1]; /* in use, our own first, */
 static int	nlanes;
-static int	place[HASH_SLOTS];	/* of a lane in use among these */
+static int	place[HASH_SLOTS];	/* of a slot's lane among these; 0 = it is not in use */
 static int	wanted[HASH_SLOTS]; /* and slots that are asked for and are not */
 static int	nwanted;
 static bool is_wanted[HASH_SLOTS];
@@ -37,33 +42,30 @@ lanes_init(const char *instance)
 	strlcpy(id, instance, sizeof(id));
 }
 
-/* Begins a connection. In a cluster no lane is in use until it is entered. */
+/* Begins a connection. In a cluster only our own lane is in use until others are entered. No fence is ours yet. */
 void
 lanes_begin(bool clustered)
 {
 	is_clustered = clustered;
-	nlanes = 0;
+	lane_init(&own, id);
+	lanes[0] = &own;
+	nlanes = 1;
 	nwanted = 0;
 	memset(is_wanted, 0, sizeof(is_wanted));
-	if (!clustered)
-		(void) lanes_enter(0);
+	memset(place, 0, sizeof(place));
 }
 
-/* Takes a lane into use. No fence is ours yet. */
-Lane *
+/* Takes the lane of a hash slot into use. Its fence is not ours yet. */
+void
 lanes_enter(int slot)
 {
 	Lane	   *lane = by_slot[slot];
 
 	if (lane == NULL)
-		lane = by_slot[slot] = MemoryContextAllocZero(TopMemoryContext, sizeof(Lane));
-	if (is_clustered)
-		lane_init_slot(lane, id, slot);
-	else
-		lane_init(lane, id);
+		lane = by_slot[slot] = MemoryContextAlloc(TopMemoryContext, sizeof(Lane));
+	lane_init_slot(lane, id, slot);
 	place[slot] = nlanes;
 	lanes[nlanes++] = lane;
-	return lane;
 }
 
 /* Returns how many lanes are in use. */
@@ -89,7 +91,7 @@ lanes_find(const Route *route, const Message *message)
 	if (!is_clustered)
 		return lanes[0];
 	slot = slot_of(route, message);
-	if (place[slot] < nlanes && lanes[place[slot]]->slot == slot)
+	if (place[slot] > 0)
 		return lanes[place[slot]];
 	if (!is_wanted[slot])
 		wanted[nwanted++] = slot;
@@ -113,7 +115,7 @@ lanes_enter_wanted(void)
 	for (int i = 0; i < nwanted; i++)
 	{
 		is_wanted[wanted[i]] = false;
-		(void) lanes_enter(wanted[i]);
+		lanes_enter(wanted[i]);
 	}
 	nwanted = 0;
 	return first;

@@ -10,7 +10,7 @@
 
 extern void lanes_init(const char *instance);
 extern void lanes_begin(bool clustered);
-extern Lane *lanes_enter(int slot);
+extern void lanes_enter(int slot);
 extern int	lanes_count(void);
 extern Lane *lanes_get(int n);
 extern Lane *lanes_find(const Route *route, const Message *message);

@@ -35,9 +35,15 @@
 #define LOOK_US			1000	/* as soon as messages have come: they are
 								 * looked for at such intervals */
 
+#define CLUSTER_ROWS	4000	/* a page for many lanes has more rows, and
+								 * more */
+#define CLUSTER_BYTES	(8 * 1024 * 1024)	/* bytes, so that each lane gets
+											 * several at once */
+
 static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
 static bool (*open_next_window) (void);
 
+static bool move_fences(Run *run);
 static void begin_delivery(Delivery *delivery);
 static bool next_is_suspect(const Delivery *delivery);
 static int	pages_allowed(const Delivery *delivery);
@@ -97,7 +103,7 @@ publisher_publish_next(Position *position)
 		 * Receipts only. The fence must not stay at a window that will be
 		 * removed.
 		 */
-		if (!fences_move(delivery.run->last, &run_window(delivery.run, delivery.run->last)->uuid))
+		if (!move_fences(delivery.run))
 			return PUBLISH_FAILED;
 		(void) position_advance(position, 0);
 		position_end_run(position);
@@ -113,6 +119,15 @@ publisher_publish_next(Position *position)
 		return PUBLISH_FAILED;
 	}
 	return end_delivery(&delivery);
+}
+
+/* Moves the fences to the end of a run. Where there are many of them, they may lag behind. */
+static bool
+move_fences(Run *run)
+{
+	const pg_uuid_t *uuid = &run_window(run, run->last)->uuid;
+
+	return lanes_count() > 1 ? fences_take_along(run->last, uuid) : fences_move(run->last, uuid);
 }
 
 /* Finds where in the run to continue. */
@@ -322,10 +337,11 @@ static bool
 make_page(Delivery *delivery)
 {
 	MessagePage	   *page = &delivery->flight->pages[delivery->flight->n];
+	bool		is_clustered = traffic_is_clustered();
 	PageSize	size = {
 		.messages = next_is_suspect(delivery) ? 1 : delivery->batch_size,
-		.rows = delivery->batch_size,
-		.bytes = BATCH_BYTES
+		.rows = is_clustered ? Max(CLUSTER_ROWS, delivery->batch_size) : delivery->batch_size,
+		.bytes = is_clustered ? CLUSTER_BYTES : BATCH_BYTES
 	};
 
 	if (!page_make(page, size, traffic_script(), delivery->run, delivery->next, delivery->position->touched))

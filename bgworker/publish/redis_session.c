@@ -8,9 +8,7 @@
  * transaction is open while waiting for Redis.
  *
  * In a Redis Cluster there is a link to each master that has a lane (traffic.c), and
- * the lease has a script of its own (cluster_lease.c). The lane of the slot that the
- * lease is in is always in use: its fence tells whether we were ever connected to
- * this cluster.
+ * the lease has a script of its own (cluster_lease.c).
  */
 #include "postgres.h"
 
@@ -36,14 +34,12 @@
 
 static Instance *instance;
 static LinkAttend attend_to;	/* called while waiting for Redis */
-static Command *command;		/* without messages */
 
 static bool prepare_link(RedisLink *link);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
-static int	home_slot(void);
 static bool refuse_partitions(void);
 
 /*
@@ -54,7 +50,6 @@ void
 redis_session_init(LinkAttend attend)
 {
 	attend_to = attend;
-	command = command_create();
 	traffic_init(attend, prepare_link);
 	fences_init();
 	lease_init();
@@ -109,13 +104,7 @@ redis_session_release(void)
 {
 	if (!traffic_is_open())
 		return;
-	if (lanes_count() > 0 && lanes_get(0)->is_ours)
-	{
-		command_make_release(command, traffic_script());
-
-		/* If it does not arrive, it runs out. */
-		(void) command_send(command, lanes_get(0)->link);
-	}
+	cluster_lease_release(traffic_redis(), traffic_script()->lease_key);
 	traffic_close();
 }
 
@@ -161,7 +150,7 @@ redis_session_awaits_answers(void)
 bool
 redis_session_may_renew(void)
 {
-	return traffic_is_open() && lanes_count() > 0 && lanes_get(0)->is_ours && traffic_under_way() == 0;
+	return traffic_is_open() && lanes_get(0)->is_ours && traffic_under_way() == 0;
 }
 
 /*
@@ -260,15 +249,10 @@ note_publisher(void)
 	return true;
 }
 
-/*
- * Takes the lanes into use that are in use on disk; in a cluster that of the lease is
- * the first one, whether it is on disk or not.
- */
+/* Takes the lanes into use that are in use on disk. */
 static bool
 enter_lanes(void)
 {
-	int			home = home_slot();
-
 	if (!traffic_is_clustered())
 		return true;
 	if (!transaction_begin("reading hash slots"))
@@ -278,16 +262,12 @@ enter_lanes(void)
 	}
 	used_lanes_load();
 	transaction_commit();
-	(void) lanes_enter(home);
 	for (int slot = used_lanes_next(0); slot < HASH_SLOTS; slot = used_lanes_next(slot + 1))
-	{
-		if (slot != home)
-			(void) lanes_enter(slot);
-	}
+		lanes_enter(slot);
 	return true;
 }
 
-/* Sets the position to where the fences say, and has the lane of the lease on disk. */
+/* Sets the position to where the fences say. */
 static bool
 resume(Position *position)
 {
@@ -296,24 +276,9 @@ resume(Position *position)
 		traffic_give_up();
 		return false;
 	}
-	resume_position(position);
+	resume_position(position, traffic_is_clustered());
 	transaction_commit();
-	if (!traffic_is_clustered())
-		return true;
-	used_lanes_add(home_slot());
-	if (used_lanes_note())
-		return true;
-	traffic_give_up();
-	return false;
-}
-
-/* Returns the hash slot of the lease. */
-static int
-home_slot(void)
-{
-	const char *key = traffic_script()->lease_key;
-
-	return hash_slot_of(key, strlen(key));
+	return true;
 }
 
 /* Has messages for partitions deferred. */

@@ -27,12 +27,14 @@ static int64 oldest_to_replay(const Position *position);
 
 /*
  * Sets the position, and where each lane is, to what the fences say that were read.
- * Called on every connect. Needs an open transaction.
+ * Called on every connect. A promoted standby may not know of a lane, so in a cluster
+ * windows that no table calls published are looked at, wherever the fences are. Needs
+ * an open transaction.
  */
 void
-resume_position(Position *position)
+resume_position(Position *position, bool clustered)
 {
-	WindowPlace least = {.window = PG_INT64_MAX};
+	WindowPlace least = place_at_end(clustered ? position->published : PG_INT64_MAX);
 	bool		all_kept = true;
 
 	run_clear(&position->run);

@@ -7,7 +7,7 @@
 
 #include "bgworker/publish/position.h"
 
-extern void resume_position(Position *position);
+extern void resume_position(Position *position, bool clustered);
 extern WindowPlace resume_place_if_kept(const char *fence_text);
 
 #endif							/* OUTBOX_RESUME_H */

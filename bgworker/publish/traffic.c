@@ -7,8 +7,8 @@
  * a single Redis has all slots. The answers of one link come in the order in which
  * the commands were sent, so the caller says for which lane it wants the next one.
  *
- * Every failure of a link closes all of them: there is one way of recovery, for all
- * lanes together. The fences that the next connection reads tell what has arrived.
+ * Every failure of a link closes all of them, after which the links of lanes must not
+ * be used: there is one way of recovery, for all lanes together. The fences that the next connection reads tell what has arrived.
  */
 #include "postgres.h"
 
@@ -101,6 +101,8 @@ traffic_reach(Lane *lane)
 bool
 traffic_ask(Lane *lane, int argc, const char **argv)
 {
+	if (!is_open)
+		return false;
 	note_sent();
 	return redis_link_send_strings(lane->link, argc, argv) || traffic_fail_as_link(lane->link);
 }
@@ -112,6 +114,8 @@ traffic_ask(Lane *lane, int argc, const char **argv)
 bool
 traffic_send(Lane *lane, Command *command)
 {
+	if (!is_open)
+		return false;
 	if (traffic_is_clustered() && !cluster_lease_is_valid())
 		return traffic_fail("the lease could not be renewed in time");
 	note_sent();
@@ -122,14 +126,14 @@ traffic_send(Lane *lane, Command *command)
 bool
 traffic_await(const Lane *lane, TimestampTz until)
 {
-	return redis_link_await(lane->link, until);
+	return !is_open || redis_link_await(lane->link, until);
 }
 
 /* Receives the next answer for a lane; NULL if its link fails. */
 redisReply *
 traffic_receive(Lane *lane)
 {
-	redisReply *reply = redis_link_receive(lane->link);
+	redisReply *reply = is_open ? redis_link_receive(lane->link) : NULL;
 
 	answers_due--;
 	if (sent_alone != 0)

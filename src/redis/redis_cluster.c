@@ -252,6 +252,14 @@ redis_cluster_call(RedisCluster *cluster, int argc, const char **argv)
 	return reply;
 }
 
+/* Sends a command to the node that the roaming link is at, and waits for nothing. The links must be closed next. */
+void
+redis_cluster_tell(RedisCluster *cluster, int argc, const char **argv)
+{
+	if (redis_link_is_open(cluster->roaming))
+		(void) redis_link_send_strings(cluster->roaming, argc, argv);
+}
+
 /* Connects the roaming link to a node of the cluster. Returns false if that fails. */
 bool
 redis_cluster_roam(RedisCluster *cluster, const RedisNode *node)
