@@ -22,6 +22,9 @@ my $load = $ledger->start_load(100);
 my $sent = $ledger->arrived;
 eventually { $ledger->arrived > $sent + 200 } 'messages are sent under load';
 $node->kill_dispatcher;
+$load->stop;
+$node->start_after_kill;
+$load = $ledger->start_load(100);
 $sent = $ledger->arrived;
 eventually { $ledger->arrived > $sent + 200 } 'also when the dispatcher was killed';
 
