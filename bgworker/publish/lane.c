@@ -35,14 +35,6 @@ lane_init_slot(Lane *lane, const char *instance, int slot)
 	snprintf(lane->key, sizeof(lane->key), "outbox:fence:%s:{%s}", instance, hash_slot_tag(slot));
 }
 
-/* Begins a connection: the fence is not ours yet. */
-void
-lane_begin(Lane *lane)
-{
-	lane->is_ours = false;
-	lane->wanted[0] = '\0';
-}
-
 /* Notes the fence that was read; empty if there is none. It must fit. */
 void
 lane_note_read(Lane *lane, const char *fence)

@@ -35,7 +35,6 @@ typedef struct Lane
 
 extern void lane_init(Lane *lane, const char *instance);
 extern void lane_init_slot(Lane *lane, const char *instance, int slot);
-extern void lane_begin(Lane *lane);
 extern void lane_note_read(Lane *lane, const char *fence);
 extern void lane_claim(Lane *lane, char *claimed);
 extern void lane_expect(Lane *lane, const char *fence, WindowPlace at);

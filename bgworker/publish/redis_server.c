@@ -12,11 +12,11 @@
 #include "src/foreign_text.h"
 #include "src/problem.h"
 
-static void note_eviction(const char *info);
+static void note_eviction(const char *info, bool clustered);
 
 /*
- * Check whether the server can be used, as a node of a cluster or as a single Redis; if not, closes the link. If we may not
- * call INFO, assumes that it can.
+ * Check whether the server can be used, as a node of a cluster or as a single Redis;
+ * if not, closes the link. If we may not call INFO, assumes that it can.
  */
 bool
 redis_server_check(RedisLink *link, bool clustered)
@@ -29,7 +29,7 @@ redis_server_check(RedisLink *link, bool clustered)
 	if (reply->type == REDIS_REPLY_STRING)
 	{
 		usable = clustered || strstr(reply->str, "cluster_enabled:1") == NULL;
-		note_eviction(reply->str);
+		note_eviction(reply->str, clustered);
 	}
 	freeReplyObject(reply);
 	if (!usable)
@@ -56,16 +56,20 @@ redis_server_load_script(RedisLink *link, char *sha)
 	return loaded;
 }
 
-/* Notes whether the server may evict keys: the fence and the streams could get lost. */
+/*
+ * Notes whether the server may evict keys: the fence and the streams could get lost. That
+ * one node of a cluster does not says nothing of the others.
+ */
 static void
-note_eviction(const char *info)
+note_eviction(const char *info, bool clustered)
 {
 	const char *policy = strstr(info, "maxmemory_policy:allkeys-");
 	char		name[64];
 
 	if (policy == NULL || strstr(info, "\nmaxmemory:0\r") != NULL)
 	{
-		problem_clear(PROBLEM_EVICTION);
+		if (!clustered)
+			problem_clear(PROBLEM_EVICTION);
 		return;
 	}
 	policy += strlen("maxmemory_policy:");

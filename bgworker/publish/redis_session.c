@@ -36,6 +36,7 @@ static Instance *instance;
 static LinkAttend attend_to;	/* called while waiting for Redis */
 
 static bool prepare_link(RedisLink *link);
+static bool check_servers(void);
 static Connection look_at_lease(void);
 static bool note_publisher(void);
 static bool enter_lanes(void);
@@ -81,6 +82,8 @@ redis_session_open(Position *position)
 	if (!traffic_open())
 		return CONNECTION_FAILED;
 	lanes_begin(traffic_is_clustered());
+	if (traffic_is_clustered())
+		problem_clear(PROBLEM_EVICTION);
 	lease = look_at_lease();
 	if (lease != CONNECTION_OPEN)
 		return lease;
@@ -161,12 +164,10 @@ redis_session_may_renew(void)
 bool
 redis_session_renew(void)
 {
-	if (!traffic_is_clustered())
-		return fences_compare() &&
-			(!problem_is_set(PROBLEM_EVICTION) || prepare_link(lanes_get(0)->link) || traffic_fail_as_link(lanes_get(0)->link));
-	if (!cluster_lease_renew(traffic_redis(), traffic_script()->lease_key) || !redis_cluster_refresh(traffic_redis()))
+	if (traffic_is_clustered() &&
+		(!cluster_lease_renew(traffic_redis(), traffic_script()->lease_key) || !redis_cluster_refresh(traffic_redis())))
 		return traffic_fail_as_cluster();
-	return fences_are_reached() && fences_compare();
+	return fences_are_reached() && fences_compare() && (!problem_is_set(PROBLEM_EVICTION) || check_servers());
 }
 
 /*
@@ -204,6 +205,22 @@ static bool
 prepare_link(RedisLink *link)
 {
 	return redis_server_check(link, traffic_is_clustered()) && redis_server_load_script(link, traffic_script()->sha);
+}
+
+/* Checks the servers once more that lanes are on. */
+static bool
+check_servers(void)
+{
+	if (traffic_is_clustered())
+		problem_clear(PROBLEM_EVICTION);
+	for (int i = 0; i < lanes_count(); i++)
+	{
+		RedisLink  *link = lanes_get(i)->link;
+
+		if ((i == 0 || link != lanes_get(i - 1)->link) && !redis_server_check(link, traffic_is_clustered()))
+			return traffic_fail_as_link(link);
+	}
+	return true;
 }
 
 /*

@@ -17,6 +17,13 @@
 #include "bgworker/publish/resume.h"
 #include "src/settings.h"
 
+/* What the last call has found in the tables: many lanes are at the same window. */
+static int64 oldest_kept;
+static int64 seen_number;		/* 0 = none */
+static bool seen_is_kept;
+static pg_uuid_t seen_uuid;
+
+static void begin_look(void);
 static WindowPlace place_of(Position *position, const char *fence_text, bool *kept);
 static WindowPlace place_of_kept(const Fence *fence);
 static bool is_kept(const Fence *fence);
@@ -37,6 +44,7 @@ resume_position(Position *position, bool clustered)
 	WindowPlace least = place_at_end(clustered ? position->published : PG_INT64_MAX);
 	bool		all_kept = true;
 
+	begin_look();
 	run_clear(&position->run);
 	for (int i = 0; i < lanes_count(); i++)
 	{
@@ -65,6 +73,7 @@ resume_place_if_kept(const char *fence_text)
 {
 	Fence		fence;
 
+	begin_look();
 	return fence_parse(fence_text, &fence) && is_kept(&fence) ? place_of_kept(&fence) : (WindowPlace) {0};
 }
 
@@ -83,7 +92,7 @@ place_of(Position *position, const char *fence_text, bool *kept)
 		return *kept ? place_of_kept(&fence) :
 			resume_from_oldest(position, "outbox: the fence in Redis is inside the oldest window, of which only the end is kept; continuing after window %lld");
 	}
-	if (fence.number < window_oldest_number())
+	if (fence.number < oldest_kept)
 		return resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld");
 	if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG,
@@ -97,19 +106,33 @@ place_of(Position *position, const char *fence_text, bool *kept)
 static WindowPlace
 place_of_kept(const Fence *fence)
 {
-	if (fence->number > window_oldest_number() && fence->last_id != FENCE_AT_END)
+	if (fence->number > oldest_kept && fence->last_id != FENCE_AT_END)
 		return (WindowPlace) {.window = fence->number, .id = fence->last_id};
 	return place_at_end(fence->number);
+}
+
+/* Forgets what the last call has found. */
+static void
+begin_look(void)
+{
+	oldest_kept = window_oldest_number();
+	seen_number = 0;
 }
 
 /* Check whether the window that the fence names is kept, and was opened by this database. */
 static bool
 is_kept(const Fence *fence)
 {
-	Window		window;
+	if (fence->number != seen_number)
+	{
+		Window		window;
 
-	return fence->number >= window_oldest_number() && window_fetch(fence->number, &window) &&
-		memcmp(&window.uuid, &fence->uuid, sizeof(pg_uuid_t)) == 0;
+		seen_number = fence->number;
+		seen_is_kept = fence->number >= oldest_kept && window_fetch(fence->number, &window);
+		if (seen_is_kept)
+			seen_uuid = window.uuid;
+	}
+	return seen_is_kept && memcmp(&seen_uuid, &fence->uuid, sizeof(pg_uuid_t)) == 0;
 }
 
 /*
@@ -120,7 +143,7 @@ is_kept(const Fence *fence)
 static bool
 is_inside_oldest(const Position *position, const Fence *fence)
 {
-	return fence->number == window_oldest_number() && fence->number > position->first_window &&
+	return fence->number == oldest_kept && fence->number > position->first_window &&
 		fence->last_id != FENCE_AT_END;
 }
 
@@ -162,5 +185,5 @@ resume_from_oldest(Position *position, const char *message)
 static int64
 oldest_to_replay(const Position *position)
 {
-	return Min(Max(window_oldest_number(), position->first_window), position->published);
+	return Min(Max(oldest_kept, position->first_window), position->published);
 }
