@@ -88,7 +88,7 @@ def arguments(chance, kind, retention, lossy):
         return {"dest": chance.choice(destinations), "seconds": seconds}
     if kind == "let_messages_die":
         streams = SHAKY[chance.choice([HOLDING, *destinations])]
-        return {"attempts": chance.randint(1, 3), "streams": streams, "seconds": round(seconds + 1, 2)}
+        return {"attempts": chance.randint(1, 3), "streams": streams, "seconds": round(2 * seconds + 3, 2)}
     if kind == "retry":
         return {"which": chance.choice([None, round(chance.random(), 3)])}  # None: all
     if kind == "discard":
