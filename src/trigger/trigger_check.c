@@ -34,7 +34,7 @@ trigger_check_created(const CreateTrigStmt *statement)
 	if (strcmp(function, "outbox_forward") != 0 && strcmp(function, "outbox_capture") != 0)
 		return;
 	CommandCounterIncrement();
-	table = RangeVarGetRelid(statement->relation, NoLock, true);
+	table = RangeVarGetRelid(statement->relation, AccessShareLock, true);
 	if (OidIsValid(table))
 		trigger_check(table, statement->trigname);
 }
