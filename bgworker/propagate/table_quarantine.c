@@ -10,18 +10,17 @@
  */
 #include "postgres.h"
 
-#include "utils/inval.h"
-
 #include "bgworker/propagate/table_quarantine.h"
 #include "src/clock.h"
+#include "src/table/relation_change.h"
 
-static void release_altered(Datum arg, Oid table);
+static void release_altered(Oid table);
 
 /* Prepares for use; called once, when the bookkeeper starts. */
 void
 table_quarantine_init(void)
 {
-	CacheRegisterRelcacheCallback(release_altered, (Datum) 0);
+	relation_change_listen(release_altered);
 }
 
 /*
@@ -83,11 +82,11 @@ table_quarantine_ended_at(void)
 }
 
 /*
- * A relcache callback: removes a table that was altered, or has lost a trigger,
+ * A RelationListener: removes a table that was altered, or has lost a trigger,
  * because it may work again.
  */
 static void
-release_altered(Datum arg, Oid table)
+release_altered(Oid table)
 {
 	DatabaseShared *shared = shared_mine();
 

@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "src/record/endpoint.h"
+#include "src/table/relation_change.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
 
@@ -65,7 +66,7 @@ static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping
 static int64 retention_of(const EndpointRow *row);
 static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
-static void forget_endpoints(Datum arg, Oid relation);
+static void forget_endpoints(Oid relation);
 
 PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
 
@@ -73,7 +74,7 @@ PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
 void
 endpoint_init(void)
 {
-	CacheRegisterRelcacheCallback(forget_endpoints, (Datum) 0);
+	relation_change_listen(forget_endpoints);
 }
 
 /*
@@ -338,9 +339,9 @@ interval_to_microseconds(const Interval *interval)
 	return result;
 }
 
-/* A relcache callback. */
+/* A RelationListener. */
 static void
-forget_endpoints(Datum arg, Oid relation)
+forget_endpoints(Oid relation)
 {
 	if (relation == InvalidOid || relation == cached_relation)
 		stale = true;

@@ -3,29 +3,29 @@
  *		Remembers which custom record tables were checked and not changed since.
  *
  * Called by record_table.c. A table is checked before it is used for the first
- * time, and once after each change, which a relcache callback reports. The plan of
+ * time, and once after each change, which relation_change.c reports. The plan of
  * the INSERT is kept as long.
  */
 #include "postgres.h"
 
 #include "access/relation.h"
 #include "utils/hsearch.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
 
 #include "src/record/owner.h"
 #include "src/record/table_cache.h"
+#include "src/table/relation_change.h"
 
 static HTAB *known_tables;		/* by oid; NULL = empty */
 
 static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
-static void forget_tables(Datum arg, Oid relation);
+static void forget_tables(Oid relation);
 
 /* Registers the invalidation callback; once, by _PG_init. */
 void
 table_cache_init(void)
 {
-	CacheRegisterRelcacheCallback(forget_tables, (Datum) 0);
+	relation_change_listen(forget_tables);
 }
 
 /*
@@ -94,9 +94,9 @@ check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
 	MemoryContextSwitchTo(caller);
 }
 
-/* A relcache callback. */
+/* A RelationListener. */
 static void
-forget_tables(Datum arg, Oid relation)
+forget_tables(Oid relation)
 {
 	HASH_SEQ_STATUS scan;
 	KnownTable *entry;

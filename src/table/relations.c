@@ -28,12 +28,12 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
 #include "utils/syscache.h"
 
 #include "src/compat.h"
+#include "src/table/relation_change.h"
 #include "src/table/relations.h"
 
 static Relations cache;
@@ -64,14 +64,14 @@ static int	resolve_ring(Oid schema, const char *table, bool has_windows, Segment
 static Oid	find_segment(Oid schema, const char *format, int segment);
 static ResourceOwner act_for_transaction(void);
 static void forget_locks(XactEvent event, void *arg);
-static void forget_relations(Datum arg, Oid relation);
+static void forget_relations(Oid relation);
 static bool is_ours(Oid relation);
 
 /* Registers the callbacks; called once, by _PG_init. */
 void
 relations_init(void)
 {
-	CacheRegisterRelcacheCallback(forget_relations, (Datum) 0);
+	relation_change_listen(forget_relations);
 	RegisterXactCallback(forget_locks, NULL);
 }
 
@@ -297,9 +297,9 @@ find_segment(Oid schema, const char *format, int segment)
 	return get_relname_relid(name, schema);
 }
 
-/* A relcache callback. */
+/* A RelationListener. */
 static void
-forget_relations(Datum arg, Oid relation)
+forget_relations(Oid relation)
 {
 	if (cache_valid && relation != InvalidOid && !is_ours(relation))
 		return;

@@ -24,6 +24,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "src/table/relation_change.h"
 #include "src/table/relations.h"
 #include "src/trigger/trigger_plan.h"
 
@@ -48,7 +49,7 @@ static void start_remembering(void);
 static void forget_invalid(void);
 static void forget(Remembered *remembered);
 static void *make_plan(const TriggerData *call, TriggerPlanner make);
-static void relation_changed(Datum arg, Oid relation);
+static void relation_changed(Oid relation);
 static void catalog_changed(Datum arg, int cache, uint32 hash);
 
 /* Returns what a trigger function was called with; raises an error if it was not called as one. */
@@ -104,7 +105,7 @@ start_remembering(void)
 	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Remembered)};
 
 	plans = hash_create("outbox trigger plans", 16, &control, HASH_ELEM | HASH_BLOBS);
-	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	relation_change_listen(relation_changed);
 	for (int i = 0; i < lengthof(catalogs); i++)
 		CacheRegisterSyscacheCallback(catalogs[i], catalog_changed, (Datum) 0);
 }
@@ -164,9 +165,9 @@ make_plan(const TriggerData *call, TriggerPlanner make)
 	return plan;
 }
 
-/* A relcache callback; InvalidOid stands for all relations. */
+/* A RelationListener; InvalidOid stands for all relations. */
 static void
-relation_changed(Datum arg, Oid relation)
+relation_changed(Oid relation)
 {
 	HASH_SEQ_STATUS all;
 	Remembered *remembered;
@@ -188,5 +189,5 @@ relation_changed(Datum arg, Oid relation)
 static void
 catalog_changed(Datum arg, int cache, uint32 hash)
 {
-	relation_changed(arg, cache == TYPEOID ? TypeRelationId : InvalidOid);
+	relation_changed(cache == TYPEOID ? TypeRelationId : InvalidOid);
 }
