@@ -13,7 +13,7 @@ use Test::More;
 
 my $cluster = RedisCluster->new(replicas => 0);
 my $node = create_with_kill_points('main', redis => $cluster, conf => "outbox.retry_delay = '100ms'\noutbox.retry_max_delay = '200ms'");
-my $ledger = Ledger->new($node, $cluster, 20);
+my $ledger = Ledger->new($node, $cluster, map { "events:$_" } 1 .. 20);
 
 $ledger->post('events:1', 'events:2', 'events:1');
 $ledger->agrees('messages to two streams');

@@ -9,21 +9,24 @@ use warnings FATAL => 'all';
 use Outbox;
 use Test::More;
 
-# $redis is a Redis or a RedisCluster; the streams are called events:1, events:2 ...
+# $redis is a Redis or a RedisCluster.
 sub new
 {
-	my ($class, $node, $redis, $streams) = @_;
+	my ($class, $node, $redis, @streams) = @_;
 
 	$node->sql(<<'END');
 CREATE SEQUENCE posted;
 CREATE TABLE ledger (stream text, body text);
-CREATE FUNCTION post(stream text, client int DEFAULT 0) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION post(stream text, client int DEFAULT 9) RETURNS void LANGUAGE sql AS $$
 WITH body (text) AS (SELECT client || ' ' || nextval('posted')), entry AS (INSERT INTO ledger SELECT stream, text FROM body)
 SELECT outbox_enqueue(stream, text) FROM body;
 $$;
 END
-	return bless { node => $node, redis => $redis, streams => [ map { "events:$_" } 1 .. $streams ] }, $class;
+	return bless { node => $node, redis => $redis, streams => \@streams }, $class;
 }
+
+# Another stream, which is new; returns it.
+sub add { my ($self, $stream) = @_; push @{ $self->{streams} }, $stream; return $stream; }
 
 sub streams { return @{ $_[0]->{streams} }; }
 
@@ -31,17 +34,28 @@ sub streams { return @{ $_[0]->{streams} }; }
 sub post
 {
 	my ($self, @streams) = @_;
-	$self->{node}->sql("SELECT post(s) FROM unnest('{" . join(',', @streams ? @streams : $self->streams) . "}'::text[]) s");
+	$self->{node}->sql('SELECT post(s) FROM unnest(' . array(@streams ? @streams : $self->streams) . ') s');
 	return;
 }
 
-# Clients that post, each to one stream after the other at random, until they are stopped.
+sub array { return 'ARRAY[' . join(',', map { "'$_'" } @_) . ']'; }
+
+# Three clients that post messages to some of these streams (of all, if none is given) at
+# random, so many transactions a second, until they are stopped.
 sub start_load
 {
-	my ($self, $rate, %option) = @_;
-	my $n = $self->streams;
-	return $self->{node}->start_load(clients => 3, args => [ '--rate', $rate ], %option,
-		scripts => [ "\\set a random(1, $n)\n\\set b random(1, $n)\nBEGIN;\nSELECT post('events:' || :a, :client_id);\nSELECT post('events:' || :b, :client_id);\nCOMMIT;\n" ]);
+	my ($self, $rate, @streams) = @_;
+	my @of = @streams ? @streams : $self->streams;
+	my $array = '(' . array(@of) . ')';
+
+	return $self->{node}->start_load(clients => 3, args => [ '--rate', $rate ], scripts => [<<"END"]);
+\\set a random(1, @{[ scalar @of ]})
+\\set b random(1, @{[ scalar @of ]})
+BEGIN;
+SELECT post($array\[:a], :client_id);
+SELECT post($array\[:b], :client_id);
+COMMIT;
+END
 }
 
 # How many messages are in Redis.

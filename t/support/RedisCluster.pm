@@ -237,7 +237,9 @@ sub move_slot
 		$moved += @keys;
 	}
 	return if defined $option{stop_after};
-	$_->command('CLUSTER', 'SETSLOT', $slot, 'NODE', $self->id($to)) foreach $target, $source;
+	my @others = grep { $_ != $target && $_ != $source } map { $self->node($_) } grep { $self->is_master($_) } $self->up;
+	$_->command('CLUSTER', 'SETSLOT', $slot, 'NODE', $self->id($to)) foreach $target, $source, @others;
+	$self->wait_for(sub { grep { $slot >= $_->[0] && $slot <= $_->[1] && $_->[2][1] == $target->port } @{ $_[0]->command('CLUSTER', 'SLOTS') } }, "slot $slot is served by node $to");
 	return;
 }
 

@@ -1,0 +1,79 @@
+# The nodes of a Redis Cluster fail over: what the new master lacks is sent again, for streams
+# that are written to and for those that are not, and nothing else is.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Ledger;
+use Outbox;
+use RedisCluster;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $cluster = RedisCluster->new;
+my $node = Outbox->create('main', redis => $cluster);
+my @idle = map { "idle:$_" } 1 .. 8;
+my @busy = map { "busy:$_" } 1 .. 8;
+my $ledger = Ledger->new($node, $cluster, @idle, @busy);
+
+# The node of an idle stream loses to its replica what it has got last.
+sub lose
+{
+	my ($name, $fail, %option) = @_;
+	my $master = $cluster->index_of('idle:1');
+	my $replica = $cluster->replica_of($master);
+	my $down = $option{down};
+	my $load;
+
+	$cluster->wait_for_replica($master);
+	$cluster->cut_replica($replica) unless $option{whole};
+	$ledger->post;
+	$node->wait_until_sent;
+	$node->set('outbox.dispatch' => 'off') if $down;
+	$load = $ledger->start_load(100, @busy) unless $down;
+	usleep(300_000);
+	$fail->($master, $replica);
+	$cluster->join_replica($replica);
+	if ($down) { $node->set('outbox.dispatch' => 'on'); }
+	else { usleep(300_000); $load->stop; }
+	$ledger->agrees($name);
+	return ($master, $replica);
+}
+
+$ledger->post;
+$ledger->agrees('messages arrive');
+
+lose('CLUSTER FAILOVER', sub { $cluster->failover($_[1]) }, whole => 1);
+lose('CLUSTER FAILOVER FORCE', sub { $cluster->failover($_[1], 'FORCE') });
+$cluster->wait_until_ok;
+lose('CLUSTER FAILOVER TAKEOVER', sub { $cluster->failover($_[1], 'TAKEOVER') });
+$cluster->wait_until_ok;
+lose('... while the dispatcher is down', sub { $cluster->failover($_[1], 'TAKEOVER') }, down => 1);
+$cluster->wait_until_ok;
+
+my ($dead) = lose('a master is killed that had more than its replica', sub { $cluster->node($_[0])->kill9; $cluster->wait_until_served_by($_[1]) });
+$cluster->node($dead)->start;
+$cluster->wait_until_ok;
+
+# A master that was stopped goes on when another has taken its place: there is a batch in its socket.
+my ($frozen) = lose('a master is frozen', sub { $cluster->node($_[0])->pause; $cluster->wait_until_served_by($_[1]) });
+$cluster->node($frozen)->resume;
+$cluster->wait_until_ok;
+$ledger->post;
+$ledger->agrees('it goes on as a replica');
+
+# A node is emptied, with its replica: at once, and by a restart without its data.
+my $emptied = $cluster->index_of('idle:2');
+$cluster->node($emptied)->command('FLUSHALL');
+$ledger->agrees('FLUSHALL on one node');
+$ledger->post;
+$ledger->agrees('... dispatch goes on');
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+$cluster->restart_empty($emptied);
+$cluster->wait_until_ok;
+$node->set('outbox.dispatch' => 'on');
+$ledger->agrees('a master that comes back empty');
+
+is($node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'loss'}), 0, 'nothing is reported as lost');
+done_testing();
