@@ -84,6 +84,15 @@ SELECT body::json -> 'key' AS key, body::json -> 'after' ->> 'added' AS added FR
 ROLLBACK;
 DROP TABLE grown;
 
+-- The key of a message is the value as it is when it is cast to text; the body has it as row_to_json() prints it.
+CREATE TABLE padded (code char(8) PRIMARY KEY);
+SELECT outbox_capture('padded', 'padded');
+BEGIN;
+INSERT INTO padded VALUES ('abc');
+SELECT key, convert_from(body, 'UTF8') AS body FROM outbox_enqueued();
+ROLLBACK;
+DROP TABLE padded;
+
 -- Some columns, some events, a condition, another key, without the row as it was.
 SELECT outbox_uncapture('orders');
 SELECT outbox_uncapture('orders');

@@ -42,6 +42,15 @@ SELECT dest FROM sent OFFSET 1;
 ROLLBACK;
 RESET search_path;
 
+-- The blanks that fill up char(n) are not part of a name.
+CREATE TABLE padded (topic char(10), id char(40), payload char(10));
+CREATE TRIGGER forward AFTER INSERT ON padded FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'id=id', 'key=topic', 'header.topic=topic');
+BEGIN;
+INSERT INTO padded VALUES ('shop', 'm-1', 'x');
+SELECT dest, message_id, key, headers, body FROM outbox_enqueued();
+ROLLBACK;
+DROP TABLE padded;
+
 -- So do an operator and a type.
 CREATE FUNCTION mine.louder(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1 || '!' || $2 $$;
 CREATE FUNCTION mine.softer(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1 || '.' || $2 $$;

@@ -129,13 +129,13 @@ row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 	return cstring_to_text_with_len(out.data, pg_encoding_mbcliplen(encoding, out.data, out.len, limit));
 }
 
-/* Appends a value that is not NULL, without quotes. */
+/* Appends a value that is not NULL, without quotes; one of type char(n) as it is when it is cast to text. */
 static void
 write_plain(JsonColumn *column, Datum value, StringInfo out)
 {
-	if (column->type == TEXTOID || column->type == VARCHAROID)
+	if (column->type == TEXTOID || column->type == VARCHAROID || column->type == BPCHAROID)
 	{
-		text	   *string = DatumGetTextPP(value);
+		text	   *string = DatumGetTextPP(column->type == BPCHAROID ? DirectFunctionCall1(rtrim1, value) : value);
 
 		appendBinaryStringInfo(out, VARDATA_ANY(string), VARSIZE_ANY_EXHDR(string));
 		return;

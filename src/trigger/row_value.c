@@ -146,7 +146,10 @@ transform(Relation table, Node *expression, Oid type)
 
 	addNSItemToQuery(state, row, true, true, true);
 	result = transformExpr(state, expression, EXPR_KIND_TRIGGER_WHEN);
-	if (!OidIsValid(type) && exprType(result) == UNKNOWNOID)
+
+	/* Blanks at the end of char(n) mean nothing, and would be part of a name. */
+	if (!OidIsValid(type) &&
+		(exprType(result) == UNKNOWNOID || getBaseType(exprType(result)) == BPCHAROID))
 		type = TEXTOID;
 	if (OidIsValid(type))
 	{
