@@ -1,49 +1,42 @@
 /*
  * record_table.c
- *		Looks records up in a custom record table, and claims them there.
+ *		Claims records in a custom record table, and deletes them there.
  *
  * Called by claim.c and record_forget.c for endpoints that have a record_table,
  * and by all that name or open such a table. It gives the same promises as
- * record_ring.c, and by the same means: a momentary lock on the key, a look with
- * a dirty snapshot, and only then the insert. But others write to this table,
- * too. The owner's own statements may insert an id at the same moment, so the
- * insert can still meet a duplicate: it runs in a subtransaction, and then all
- * begins again. And its rows are updated, so a look can miss one that moves
- * meanwhile. The claim also looks into the ring, where the endpoint may have had
- * its records before it got the table.
+ * record_ring.c, and by the same means: a momentary lock on the key, a look
+ * (table_look.c), and only then the insert. But others write to this table, too.
+ * The owner's own statements may insert an id at the same moment, so the insert can
+ * still meet a duplicate: it runs in a subtransaction, and then all begins again.
+ * The claim also looks into the ring, where the endpoint may have had its records
+ * before it got the table.
  *
- * Looks run no user-defined code. The insert does (triggers, defaults), with the
- * rights of the table's owner and no others; see owner.c.
+ * The insert may run user-defined code (triggers, defaults), with the rights of the
+ * table's owner and no others; see owner.c.
  *
  * A table that was altered is checked again before it is used, once per change.
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "executor/tuptable.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/syscache.h"
-#include "utils/uuid.h"
 
-#include "src/compat.h"
 #include "src/record/owner.h"
 #include "src/record/record_key.h"
 #include "src/record/record_place.h"
 #include "src/record/record_table.h"
 #include "src/record/table_cache.h"
+#include "src/record/table_look.h"
 #include "src/table/relations.h"
 
 /* A statement on a record, for owner_try(). */
@@ -58,12 +51,6 @@ static void table_claim_open(RecordClaim *claim);
 static RecordLook table_claim_look(RecordClaim *claim);
 static bool table_claim_insert(RecordClaim *claim);
 static void table_claim_close(RecordClaim *claim);
-static RecordLook look_into_table(Relation table, const RecordShape *shape, Datum id);
-static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
-static void start_scan(IndexScanDesc scan, Relation index, Datum id);
-static void take_in_version(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty);
-static TransactionId inserter_of(TupleTableSlot *row);
-static bool is_at_rest(const RecordLook *look);
 static void run_insert(void *arg);
 static SPIPlanPtr insert_plan(KnownTable *table);
 static bool delete_record(KnownTable *table, const RecordName *name);
@@ -71,7 +58,6 @@ static void run_delete(void *arg);
 static void check_is_marked(const RecordName *name, const RecordLook *found);
 static void refuse_to_keep(KnownTable *entry, const RecordName *name);
 static bool is_duplicate(const ErrorData *error, const KnownTable *entry);
-static Datum id_of(const RecordShape *shape, const char *msgid);
 
 const RecordPlace record_table = {
 	.open = table_claim_open,
@@ -94,7 +80,7 @@ record_table_canonical(const Endpoint *endpoint, const char *msgid)
 				AccessShareLock);
 	if (shape.id_type == TEXTOID)
 		return pstrdup(msgid);
-	return DatumGetCString(DirectFunctionCall1(uuid_out, id_of(&shape, msgid)));
+	return DatumGetCString(DirectFunctionCall1(uuid_out, table_look_id(&shape, msgid)));
 }
 
 /* Looks up the record of a message, without waiting for another transaction. */
@@ -103,7 +89,7 @@ record_table_look(const RecordName *name)
 {
 	Relation	table;
 	KnownTable *entry = table_cache_open(name->endpoint, &name->mapping, AccessShareLock, &table);
-	RecordLook	look = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
+	RecordLook	look = table_look(table, &entry->shape, name->msgid);
 
 	table_close(table, AccessShareLock);
 	return look;
@@ -130,13 +116,13 @@ record_table_forget(const RecordName *name, RecordLook *found)
 		bool		deleted = false;
 
 		record_key_lock(&name->key, &tag);
-		*found = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
+		*found = table_look(table, &entry->shape, name->msgid);
 		check_is_marked(name, found);
-		if (is_at_rest(found) && !(deleted = delete_record(entry, name)))
+		if (table_look_is_at_rest(found) && !(deleted = delete_record(entry, name)))
 		{
 			/* Another transaction may have deleted it since we looked. */
-			*found = look_into_table(table, &entry->shape, id_of(&entry->shape, name->msgid));
-			if (is_at_rest(found))
+			*found = table_look(table, &entry->shape, name->msgid);
+			if (table_look_is_at_rest(found))
 				refuse_to_keep(entry, name);
 		}
 		record_key_unlock(&tag);
@@ -189,7 +175,7 @@ table_claim_look(RecordClaim *claim)
 {
 	const RecordShape *shape = &claim->known->shape;
 
-	return look_into_table(claim->table, shape, id_of(shape, claim->name->msgid));
+	return table_look(claim->table, shape, claim->name->msgid);
 }
 
 /* Inserts the record. A statement of another transaction may have inserted the id since we looked. */
@@ -222,107 +208,12 @@ table_claim_close(RecordClaim *claim)
 	table_close(claim->table, NoLock);
 }
 
-/*
- * Looks up a record, repeatedly until the result is reliable. Between reading
- * the index and reading the row, the row may be updated; then its new version
- * is in the index by now, and the next time one more entry is found.
- */
-static RecordLook
-look_into_table(Relation table, const RecordShape *shape, Datum id)
-{
-	RecordLook	look;
-	int			before;
-	int			entries = 0;
-
-	do
-	{
-		before = entries;
-		look = (RecordLook) {.fate = RECORD_ABSENT};
-		entries = scan_index(table, shape, id, &look);
-	} while (look.fate != RECORD_COMMITTED && entries != before);
-	return look;
-}
-
-/* Looks once; returns how many entries of the index were followed. */
-static int
-scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look)
-{
-	Relation	index = index_open(shape->index, AccessShareLock);
-	TupleTableSlot *row = table_slot_create(table, NULL);
-	int			entries = 0;
-	SnapshotData dirty;
-	IndexScanDesc scan;
-
-	InitDirtySnapshot(dirty);
-	scan = compat_index_beginscan(table, index, &dirty, 1);
-	start_scan(scan, index, id);
-	while (look->fate != RECORD_COMMITTED && index_getnext_tid(scan, ForwardScanDirection) != NULL)
-	{
-		entries++;
-		if (index_fetch_heap(scan, row))
-			take_in_version(look, shape, row, &dirty);
-	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	index_close(index, AccessShareLock);
-	return entries;
-}
-
-/* Starts a scan that compares as the index does: its operator class may be user-defined. */
-static void
-start_scan(IndexScanDesc scan, Relation index, Datum id)
-{
-	Oid			type = index->rd_opcintype[0];
-	Oid			equal = get_opfamily_member(index->rd_opfamily[0], type, type, BTEqualStrategyNumber);
-	ScanKeyData key;
-
-	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid,
-						   index->rd_indcollation[0], get_opcode(equal), id);
-	index_rescan(scan, &key, 1, NULL, 0);
-}
-
-/*
- * Takes in one version of a row. If its inserter is in progress another version
- * may still be committed: that of a row which is being updated.
- */
-static void
-take_in_version(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty)
-{
-	bool		isnull;
-
-	look->fate = TransactionIdIsValid(dirty->xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-	look->xmin = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : inserter_of(row);
-	look->xmax = dirty->xmax;
-	look->in_table = true;
-	look->dispatched = DatumGetBool(slot_getattr(row, shape->dispatched, &isnull)) && !isnull;
-}
-
-/* Returns the transaction that wrote a version; FrozenTransactionId if its number means nothing any more. */
-static TransactionId
-inserter_of(TupleTableSlot *row)
-{
-	bool		copied;
-	HeapTuple	version = ExecFetchSlotHeapTuple(row, false, &copied);
-	TransactionId xid = HeapTupleHeaderGetXmin(version->t_data);
-
-	if (copied)
-		heap_freetuple(version);
-	return xid;
-}
-
-/* Check whether a record is committed and not being changed. */
-static bool
-is_at_rest(const RecordLook *look)
-{
-	return look->fate == RECORD_COMMITTED && !TransactionIdIsValid(look->xmax);
-}
-
 /* An OwnerStatement. */
 static void
 run_insert(void *arg)
 {
 	TableStatement *insertion = arg;
-	Datum		id = id_of(&insertion->table->shape, insertion->name->msgid);
+	Datum		id = table_look_id(&insertion->table->shape, insertion->name->msgid);
 	bool		isnull = false;
 
 	if (SPI_execute_plan(insert_plan(insertion->table), &id, NULL, false, 0) != SPI_OK_INSERT_RETURNING)
@@ -373,7 +264,7 @@ run_delete(void *arg)
 {
 	TableStatement *deletion = arg;
 	const KnownTable *table = deletion->table;
-	Datum		id = id_of(&table->shape, deletion->name->msgid);
+	Datum		id = table_look_id(&table->shape, deletion->name->msgid);
 	Oid			type = table->shape.id_type;
 	char	   *sql = psprintf("DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1",
 							   record_table_name(table->oid), quote_identifier(table->mapping.message_id));
@@ -387,7 +278,7 @@ run_delete(void *arg)
 static void
 check_is_marked(const RecordName *name, const RecordLook *found)
 {
-	if (is_at_rest(found) && !found->dispatched)
+	if (table_look_is_at_rest(found) && !found->dispatched)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("record of message \"%s\" of endpoint \"%s\" is not yet marked as dispatched",
@@ -435,13 +326,4 @@ is_duplicate(const ErrorData *error, const KnownTable *entry)
 		ReleaseSysCache(index);
 	}
 	return found;
-}
-
-/* Returns an id as a value of the column's type. */
-static Datum
-id_of(const RecordShape *shape, const char *msgid)
-{
-	if (shape->id_type == UUIDOID)
-		return DirectFunctionCall1(uuid_in, CStringGetDatum(msgid));
-	return CStringGetTextDatum(msgid);
 }
