@@ -12,7 +12,7 @@ use RedisCluster;
 use Test::More;
 
 my $cluster = RedisCluster->new(replicas => 0);
-my $node = create_with_kill_points('main', redis => $cluster, conf => "outbox.retry_delay = '100ms'\noutbox.retry_max_delay = '200ms'");
+my $node = create_with_kill_points('main', redis => $cluster, conf => "outbox.retry_delay = '100ms'\noutbox.retry_max_delay = '200ms'\noutbox.max_attempts = 1000000");
 my $ledger = Ledger->new($node, $cluster, map { "events:$_" } 1 .. 20);
 
 $ledger->post('events:1', 'events:2', 'events:1');
