@@ -51,6 +51,33 @@ fences_init(void)
 }
 
 /*
+ * Writes the names of this connection into all fences that there are in a cluster, of
+ * whatever slot. Called when another server published before us: what it has sent and
+ * is still on its way, also to lanes of which our database knows nothing, is refused
+ * from then on. A lane without a fence needs nothing, for no batch builds on that; and
+ * to one that it claims later the other server sends nothing, without the lease. No
+ * lane is in use after that.
+ */
+bool
+fences_bar_others(void)
+{
+	for (int slot = 0; slot < HASH_SLOTS; slot++)
+		lanes_enter(slot);
+	if (!read_fences(0))
+		return false;
+	for (int i = 0; i < lanes_count(); i++)
+	{
+		if (lanes_get(i)->fence[0] != '\0')
+			want_claimed(lanes_get(i));
+	}
+	if (!set_wanted(0))
+		return false;
+	lanes_begin(true);
+	KILL_POINT("lane_others_barred");
+	return true;
+}
+
+/*
  * Reads the fences of all lanes in use, and writes the names of this connection into
  * them, without moving them.
  */

@@ -8,6 +8,7 @@
 #include "bgworker/publish/position.h"
 
 extern void fences_init(void);
+extern bool fences_bar_others(void);
 extern bool fences_claim(void);
 extern bool fences_use_wanted(const Position *position);
 extern bool fences_are_reached(void);

@@ -225,7 +225,7 @@ check_servers(void)
 
 /*
  * Finds out whether we may publish. If another server published before us,
- * notes that we do now.
+ * notes that we do now; in a cluster only when nothing of it can arrive any more.
  */
 static Connection
 look_at_lease(void)
@@ -247,6 +247,8 @@ look_at_lease(void)
 		(void) traffic_fail_as_cluster();
 		return CONNECTION_FAILED;
 	}
+	if (traffic_is_clustered() && last && strcmp(last, lease_owner()) != 0 && !fences_bar_others())
+		return CONNECTION_FAILED;
 	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
 }
 
