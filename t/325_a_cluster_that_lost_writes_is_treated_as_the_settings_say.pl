@@ -12,7 +12,7 @@ use Test::More;
 my $cluster = RedisCluster->new(replicas => 0);
 my $node = Outbox->create('main', redis => $cluster,
 	conf => "outbox.redis_data_loss = 'resume'\noutbox.retry_delay = '100ms'\noutbox.retry_max_delay = '1s'\noutbox.max_attempts = 1000000");
-my $ledger = Ledger->new($node, $cluster, 6);
+my $ledger = Ledger->new($node, $cluster, map { "events:$_" } 1 .. 6);
 my $emptied = $cluster->index_of('events:1');
 my @there = grep { $cluster->index_of($_) == $emptied } $ledger->streams;
 
