@@ -50,10 +50,11 @@ class Event:
         return f"{self.at:7.2f}  {self.kind}  {arguments}".rstrip()
 
 
-def make(seed, seconds, retention, lossy):
-    """The events of a run, in their order."""
+def make(seed, seconds, retention, lossy, only):
+    """The events of a run, in their order; of these kinds only, if any are given."""
     chance = random.Random(seed)
     kinds = {**KINDS, **(LOSSY_KINDS if lossy else {})}
+    kinds = {kind: times for kind, times in kinds.items() if kind in (only or kinds)}
     pause = SHORT_PAUSE if seconds < SHORT else PAUSE
     events = []
     bag = [kind for kind, times in kinds.items() if times]  # so that a short run has some of each kind

@@ -26,6 +26,7 @@ is pending:
 Exits with 0 if that is so. With TORTURE_LOSSY=1 Redis also comes back without
 its newest writes; then messages may come again, never be missing. The seed also
 decides whether the connections to Redis are over TLS; TORTURE_TLS=0 or 1 does, too.
+TORTURE_ONLY names the kinds of events that happen, instead of all; see plan.py.
 """
 
 import glob
@@ -84,7 +85,7 @@ class TortureFailed(Exception):
 
 
 class Torture:
-    def __init__(self, folder, seconds, seed, lossy, tls):
+    def __init__(self, folder, seconds, seed, lossy, tls, only):
         os.makedirs(folder, exist_ok=True)
         self.folder = folder
         self.seconds = seconds
@@ -95,6 +96,7 @@ class Torture:
         self.stop_clients = multiprocessing.Event()
         self.postgres = Postgres(os.path.join(folder, "postgres"))
         self.tls = tls
+        self.only = only
         self.redis = Redis(os.path.join(folder, "redis"), tls)
         self.started = time.monotonic()
         self.next_progress = 0
@@ -103,7 +105,7 @@ class Torture:
         print(f"{time.monotonic() - self.started:7.2f}  {text}", flush=True)
 
     def run(self):
-        events = plan.make(self.seed, self.seconds, self.retention, self.lossy)
+        events = plan.make(self.seed, self.seconds, self.retention, self.lossy, self.only)
         print(f"seed {self.seed}, {self.seconds:g} seconds{', Redis forgets' if self.lossy else ''}{', over TLS' if self.tls else ''}; the plan:")
         for event in events:
             print(f"  {event}")
@@ -298,7 +300,7 @@ def main(folder):
     seed = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(1, 1_000_000))
     seconds = float(os.environ.get("TORTURE_SECONDS") or 600)
     tls = os.environ.get("TORTURE_TLS") or random.Random(f"{seed}/tls").choice("01")
-    torture = Torture(folder, seconds, seed, os.environ.get("TORTURE_LOSSY", "0") not in ("", "0"), tls != "0")
+    torture = Torture(folder, seconds, seed, os.environ.get("TORTURE_LOSSY", "0") not in ("", "0"), tls != "0", os.environ.get("TORTURE_ONLY", "").split())
     try:
         return torture.run()
     except (TortureFailed, ServerFailed) as failure:
