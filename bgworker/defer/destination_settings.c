@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/defer/destination_settings.h"
+#include "src/clock.h"
 #include "src/compat.h"
 
 static MemoryContext context;
@@ -93,6 +94,33 @@ destination_next_unsettled(void)
 	return NULL;
 }
 
+/* Returns one whose partitions Redis knows, as was seen before that moment and not since then; NULL if there is none. */
+Destination *
+destination_next_compared_before(TimestampTz moment)
+{
+	HASH_SEQ_STATUS status;
+	Destination *destination;
+
+	hash_seq_init(&status, destinations);
+	while ((destination = hash_seq_search(&status)) != NULL)
+	{
+		if (destination->is_settled && destination->wanted != -1 && destination->compared < moment)
+		{
+			hash_seq_term(&status);
+			return destination;
+		}
+	}
+	return NULL;
+}
+
+/* Notes that Redis does not know the partitions of a destination any more. */
+void
+destination_unsettle(Destination *destination)
+{
+	destination->is_settled = false;
+	nunsettled++;
+}
+
 /* Notes that Redis knows the partitions of a destination: from now on its messages are spread over them. */
 void
 destination_settle(Destination *destination)
@@ -100,6 +128,7 @@ destination_settle(Destination *destination)
 	destination->stream = destination->wanted_stream;
 	destination->partitions = destination->wanted;
 	destination->is_settled = true;
+	destination->compared = clock_now();
 	nunsettled--;
 }
 

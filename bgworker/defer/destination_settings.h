@@ -5,6 +5,7 @@
 #ifndef OUTBOX_DESTINATION_SETTINGS_H
 #define OUTBOX_DESTINATION_SETTINGS_H
 
+#include "datatype/timestamp.h"
 #include "utils/hsearch.h"
 
 #include "src/limits.h"
@@ -22,6 +23,7 @@ typedef struct Destination
 	int			wanted;			/* how many it is to have; -1 = it never had
 								 * any */
 	bool		is_settled;		/* Redis knows how many */
+	TimestampTz compared;		/* when that was seen last, by clock_now() */
 	char	   *refusal;		/* why Redis cannot be told; NULL = it can, as
 								 * far as we know */
 	char	   *sent_dest;		/* its name as UTF-8 */
@@ -37,6 +39,8 @@ extern const Destination *destination_find(const text *dest);
 extern bool destination_all_paused(void);
 extern bool destination_have_new_partitions(void);
 extern Destination *destination_next_unsettled(void);
+extern Destination *destination_next_compared_before(TimestampTz moment);
+extern void destination_unsettle(Destination *destination);
 extern void destination_settle(Destination *destination);
 extern void destination_refuse(Destination *destination, const char *error);
 extern const char *destination_refusal(const text *dest);

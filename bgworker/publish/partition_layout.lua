@@ -1,15 +1,20 @@
 -- partition_layout.lua
 --		Tells consumers over how many streams a destination is spread; run by Redis
---		for partition_layout.c, before the first message that is spread so.
+--		for partition_layout.c, before the first message that is spread so; in a Redis
+--		Cluster for cluster_layout.c.
 --
--- KEYS: the layout of the stream; the fence; the lease.
+-- KEYS: the layout of the stream; the fence; the lease. In a cluster only the first one, for
+-- the others are in other slots.
 -- ARGV: 1 the value of the fence; 2 the value of the lease; 3 how long that lives,
 -- in ms; 4 the field of this database and destination; 5 the stream; 6 how many
--- partitions it has, 0 = none.
+-- partitions it has, 0 = none. In a cluster: 1 the field that a connection of ours claims
+-- the layout with; 2 its value; 3 the epoch that was read; and behind 6, in turn, the
+-- field and the last id of each stream that was to be read up to now.
 --
 -- Like publish.lua, it does nothing if the fence has moved or another server holds
 -- the lease, and its first write is one that a server without memory refuses. It
--- does nothing either if Redis knows that layout.
+-- does nothing either if Redis knows that layout. In a cluster it does nothing if
+-- another connection has claimed the layout, or another database has changed it.
 --
 -- Several databases may write to one stream, each with a layout of its own. The
 -- partitions to be read are those of all of them: the field 'partitions' is the
@@ -21,15 +26,23 @@
 local call, try = redis.call, redis.pcall
 local key, field, stream, wanted = KEYS[1], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
-local fence = call('GET', KEYS[2]) or ''
-if fence ~= ARGV[1] then
-	return redis.error_reply('FENCE ' .. fence)
+if #KEYS == 1 then
+	if call('HGET', key, ARGV[1]) ~= ARGV[2] then
+		return redis.error_reply('FENCE another connection has claimed the layout')
+	elseif (call('HGET', key, 'epoch') or '') ~= ARGV[3] then
+		return redis.error_reply('EPOCH another database has changed the layout')
+	end
+else
+	local fence = call('GET', KEYS[2]) or ''
+	if fence ~= ARGV[1] then
+		return redis.error_reply('FENCE ' .. fence)
+	end
+	local lease = call('GET', KEYS[3])
+	if lease and lease ~= ARGV[2] and string.match(lease, '^%S*') ~= string.match(ARGV[2], '^%S*') then
+		return redis.error_reply('LEASE ' .. lease)
+	end
+	call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
 end
-local lease = call('GET', KEYS[3])
-if lease and lease ~= ARGV[2] and string.match(lease, '^%S*') ~= string.match(ARGV[2], '^%S*') then
-	return redis.error_reply('LEASE ' .. lease)
-end
-call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
 if call('HGET', key, field) == ARGV[6] then
 	return 0
 end
@@ -75,11 +88,16 @@ end
 for name in pairs(ends) do
 	call('HDEL', key, name)
 end
-if former == 0 then
+if #KEYS == 1 then
+	for at = 7, #ARGV, 2 do
+		call('HSET', key, ARGV[at], ARGV[at + 1])
+	end
+elseif former == 0 then
 	note_end('end', stream)
-end
-for partition = 0, former - 1 do
-	note_end('end:' .. partition, stream .. ':' .. partition)
+else
+	for partition = 0, former - 1 do
+		note_end('end:' .. partition, stream .. ':' .. partition)
+	end
 end
 epoch = string.format('%.0f', math.max(epoch + 1, now))
 call('HSET', key, field, wanted, 'former', former, 'partitions', partitions,

@@ -16,6 +16,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/publish/cluster_layout.h"
 #include "bgworker/publish/cluster_lease.h"
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/lanes.h"
@@ -41,7 +42,6 @@ static Connection look_at_lease(void);
 static bool note_publisher(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
-static bool refuse_partitions(void);
 
 /*
  * Prepares for use; called once, when the dispatcher starts. `attend` is called
@@ -167,7 +167,10 @@ redis_session_renew(void)
 	if (traffic_is_clustered() &&
 		(!cluster_lease_renew(traffic_redis(), traffic_script()->lease_key) || !redis_cluster_refresh(traffic_redis())))
 		return traffic_fail_as_cluster();
-	return fences_are_reached() && fences_compare() && (!problem_is_set(PROBLEM_EVICTION) || check_servers());
+	if (!fences_are_reached() || !fences_compare() || (problem_is_set(PROBLEM_EVICTION) && !check_servers()))
+		return false;
+	return !traffic_is_clustered() || cluster_layout_compare(traffic_redis(), traffic_script()->instance) ||
+		traffic_fail_as_cluster();
 }
 
 /*
@@ -194,7 +197,7 @@ redis_session_settle_partitions(void)
 	bool		refused;
 
 	if (traffic_is_clustered())
-		return refuse_partitions();
+		return cluster_layout_settle(traffic_redis(), traffic_script()->instance) || traffic_fail_as_cluster();
 	if (!partition_layout_settle(lane->link, traffic_script(), lane, &refused))
 		return traffic_fail_as_link(lane->link);
 	return !refused || fences_compare();
@@ -297,16 +300,5 @@ resume(Position *position)
 	}
 	resume_position(position, traffic_is_clustered());
 	transaction_commit();
-	return true;
-}
-
-/* Has messages for partitions deferred. */
-static bool
-refuse_partitions(void)
-{
-	Destination *destination;
-
-	while ((destination = destination_next_unsettled()) != NULL)
-		destination_refuse(destination, "partitions in a Redis Cluster are not supported");
 	return true;
 }

@@ -260,6 +260,31 @@ redis_cluster_tell(RedisCluster *cluster, int argc, const char **argv)
 		(void) redis_link_send_strings(cluster->roaming, argc, argv);
 }
 
+/*
+ * The same on the link to the master that has the key, which has to be among the
+ * arguments; nothing may be under way there.
+ */
+redisReply *
+redis_cluster_call_master(RedisCluster *cluster, const char *key, int argc, const char **argv)
+{
+	int			slot = hash_slot_of(key, strlen(key));
+
+	for (int hops = 0;; hops++)
+	{
+		RedisLink  *link = redis_cluster_link(cluster, slot);
+		redisReply *reply;
+
+		if (link == NULL)
+			return NULL;
+		reply = redis_link_call(link, argc, argv);
+		if (reply == NULL)
+			(void) fail_as(cluster, link);
+		if (reply == NULL || hops == MAX_HOPS || !redis_cluster_follow(cluster, link, reply))
+			return reply;
+		freeReplyObject(reply);
+	}
+}
+
 /* Connects the roaming link to a node of the cluster. Returns false if that fails. */
 bool
 redis_cluster_roam(RedisCluster *cluster, const RedisNode *node)

@@ -26,6 +26,7 @@ extern bool redis_cluster_refresh(RedisCluster *cluster);
 extern bool redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply);
 extern redisReply *redis_cluster_call(RedisCluster *cluster, int argc, const char **argv);
 extern void redis_cluster_tell(RedisCluster *cluster, int argc, const char **argv);
+extern redisReply *redis_cluster_call_master(RedisCluster *cluster, const char *key, int argc, const char **argv);
 extern redisReply *redis_cluster_command(RedisCluster *cluster, const char *command, size_t size);
 extern bool redis_cluster_roam(RedisCluster *cluster, const RedisNode *node);
 extern bool redis_cluster_names_hosts(const RedisCluster *cluster);

@@ -1,0 +1,13 @@
+/*
+ * cluster_layout.h
+ *		Tells a Redis Cluster over how many streams a destination is spread.
+ */
+#ifndef OUTBOX_CLUSTER_LAYOUT_H
+#define OUTBOX_CLUSTER_LAYOUT_H
+
+#include "src/redis/redis_cluster.h"
+
+extern bool cluster_layout_settle(RedisCluster *redis, const char *instance);
+extern bool cluster_layout_compare(RedisCluster *redis, const char *instance);
+
+#endif							/* OUTBOX_CLUSTER_LAYOUT_H */
