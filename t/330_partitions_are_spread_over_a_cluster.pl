@@ -1,0 +1,108 @@
+# The partitions of a destination are spread over the masters of a Redis Cluster. A change of
+# their number keeps the order of each key, consumers know it before the first message that
+# is spread so, and what a master loses of it they are told again.
+
+use strict;
+use warnings FATAL => 'all';
+
+use File::Basename;
+use Outbox;
+use PostgreSQL::Test::Utils;
+use RedisCluster;
+use Test::More;
+
+my $cluster = RedisCluster->new;
+my $node = Outbox->create('main', redis => $cluster);
+my @streams = ('orders', map { "orders:$_" } 0 .. 7);
+my $key = 'outbox:partitions:orders';
+
+sub layout { return { @{ $cluster->node_of($key)->command('HGETALL', $key) } }; }
+sub total { my $sum = 0; $sum += $cluster->count($_) foreach @streams; return $sum; }
+
+# Changes the number of partitions, and waits until consumers can read it.
+sub set_partitions
+{
+	my ($n) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->sql("SELECT outbox_set_destination('orders', partitions => " . ($n || 'NULL') . ')');
+	eventually { (eval { layout()->{partitions} } // -1) == $n } "there are $n partitions";
+	return;
+}
+
+$node->sql(<<'END');
+CREATE SEQUENCE numbers;
+CREATE FUNCTION work(lane int, messages int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_advisory_xact_lock(lane);
+	FOR i IN 1..messages LOOP
+		PERFORM outbox_enqueue('orders', nextval('numbers')::text, key => 'key ' || lane);
+	END LOOP;
+END $$;
+END
+my $load = $node->start_load(clients => 4, seconds => 300, scripts => ["\\set lane random(1, 8)\n\\set n random(1, 20)\nSELECT work(:lane, :n);\n"],
+	args => [ '--rate', 50 ]);
+foreach my $n (4, 8, 3, 0, 2)
+{
+	set_partitions($n);
+	my $had = total();
+	eventually { total() > $had + 100 } '... and messages come';
+}
+$load->stop;
+ok($node->wait_until_sent, 'all is sent');
+
+my (%last, %newest, %nodes);
+my ($seen, $overtaken, $early) = (0, 0, 0);
+foreach my $stream (@streams)
+{
+	foreach my $entry (@{ $cluster->node_of($stream)->command('XRANGE', $stream, '-', '+') })
+	{
+		my %field = @{ $entry->[1] };
+		my $last = \$last{"$stream $field{key}"};
+		$overtaken++ if defined $$last and $$last > $field{body};
+		$$last = $field{body};
+		push @{ $newest{ $field{key} } }, [ $field{body}, split /-/, $entry->[0] ];
+		$nodes{ $cluster->index_of($stream) } = 1;
+		$seen++;
+	}
+}
+foreach my $entries (values %newest)
+{
+	my $ms = 0;
+	foreach my $entry (sort { $a->[0] <=> $b->[0] } @$entries)
+	{
+		$early++ if $entry->[1] < $ms;
+		$ms = $entry->[1];
+	}
+}
+is("$overtaken, $early", '0, 0', 'each key is in order, in each stream and across them');
+is($seen, $node->sql('SELECT count(*) FROM (SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3) l'), '... and all are there, once');
+is(scalar(keys %nodes), 3, '... on all masters');
+
+# The layout names the ends of the streams before.
+my @ends = map { $cluster->node_of("orders:$_")->command('XREVRANGE', "orders:$_", '+', '-', 'COUNT', 1)->[0][0] } 0, 1;
+set_partitions(5);
+my $layout = layout();
+is("$layout->{'end:0'} $layout->{'end:1'} $layout->{former}", "@ends 2", 'the layout names the ends of the streams before');
+
+# What was sent before another connection claimed the layout, or for another epoch, does nothing.
+my $script = slurp_file(dirname(__FILE__) . '/../bgworker/publish/partition_layout.lua');
+my ($by) = grep { /^by:/ } keys %$layout;
+foreach my $late ([ 'somebody', $layout->{epoch} ], [ $layout->{$by}, $layout->{epoch} - 1 ])
+{
+	like(eval { $cluster->node_of($key)->command('EVAL', $script, 1, $key, $by, @$late, 'of:x:orders', 'orders', 9) } // $@,
+		qr/FENCE another connection|EPOCH another database/, 'a late layout is refused');
+}
+is_deeply(layout(), $layout, '... and changes nothing');
+
+# Its master fails over and loses it; nothing is sent meanwhile.
+my $master = $cluster->index_of($key);
+my $replica = $cluster->replica_of($master);
+$cluster->wait_for_replica($master);
+$cluster->cut_replica($replica);
+set_partitions(6);
+$layout = layout();
+$cluster->node($master)->kill9;
+$cluster->failover($replica, 'TAKEOVER');
+eventually { my $now = eval { layout() } // {}; ($now->{partitions} // 0) == 6 && $now->{epoch} > $layout->{epoch} } 'a layout that is lost is told again';
+
+done_testing();
