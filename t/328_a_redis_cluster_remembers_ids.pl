@@ -13,12 +13,17 @@ my $redis = Redis->new;
 my $cluster = RedisCluster->new;
 my $node = Outbox->create('main', redis => $redis, extension => 0, conf => "outbox.connect_timeout = '20s'\noutbox.command_timeout = '20s'");
 my @databases = qw(one two);
+my $url = $cluster->url =~ s{//}{//store:sw0rdfish@}r;
 my $n = 0;
+
+# No more rights than docs/operations.md asks for.
+$_->command('ACL', 'SETUSER', 'store', 'on', '>sw0rdfish', '~outbox:dedup:*', '~outbox:watermark:*',
+	qw(+cluster|info +cluster|slots +asking +info +exists +get +set +eval +del)) foreach $cluster->nodes;
 
 foreach my $database (@databases)
 {
 	$node->sql("CREATE DATABASE $database");
-	$node->sql("CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', dedup_store => '@{[ $cluster->url ]}')", $database);
+	$node->sql("CREATE EXTENSION outbox; SELECT outbox_create_endpoint('sales', dedup_store => '$url')", $database);
 }
 
 # Processes so many messages in the first database; returns their ids.

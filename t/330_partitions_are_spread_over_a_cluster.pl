@@ -12,7 +12,11 @@ use RedisCluster;
 use Test::More;
 
 my $cluster = RedisCluster->new;
-my $node = Outbox->create('main', redis => $cluster);
+my $node = Outbox->create('main', redis => $cluster, conf => "outbox.redis_url = '@{[ $cluster->url =~ s{//}{//outbox:sw0rdfish@}r ]}'");
+
+# No more rights than docs/reference.md asks for.
+$_->command('ACL', 'SETUSER', 'outbox', 'on', '>sw0rdfish', qw(~outbox:* ~orders ~orders:* +get +set +del +type +xadd +eval +evalsha +script|load +info
+		+cluster|info +cluster|slots +cluster|nodes +hget +hgetall +hset +hdel +time +xinfo +hmget)) foreach $cluster->nodes;
 my @streams = ('orders', map { "orders:$_" } 0 .. 7);
 my $key = 'outbox:partitions:orders';
 

@@ -2,8 +2,8 @@
  * cluster_layout.c
  *		Tells a Redis Cluster over how many streams a destination is spread.
  *
- * Called by redis_session.c, when partition_layout.c would be for a single Redis, and
- * for the same reason. Here the layout is in another slot than the lease, the fences
+ * Called by redis_session.c. It does for a cluster what partition_layout.c does for a
+ * single Redis, at the same moments. Here the layout is in another slot than the lease, the fences
  * and the streams; so its script knows none of them, and what it needs of them is
  * found out before:
  *
