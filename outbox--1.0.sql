@@ -67,6 +67,19 @@ CREATE TABLE outbox.lane (
 COMMENT ON TABLE outbox.lane IS 'hash slots of a Redis Cluster that messages were sent to; each has a fence of its own';
 COMMENT ON COLUMN outbox.lane.slot IS 'hash slot';
 
+CREATE TABLE outbox.mapping (
+	dest text NOT NULL,
+	after_window bigint NOT NULL,
+	stream text,
+	partitions integer NOT NULL,
+	PRIMARY KEY (dest, after_window)
+);
+COMMENT ON TABLE outbox.mapping IS 'which stream of a Redis Cluster the messages of a destination were sent to, by the window that they are in';
+COMMENT ON COLUMN outbox.mapping.dest IS 'destination';
+COMMENT ON COLUMN outbox.mapping.after_window IS 'the row holds for windows behind this one, up to that of the next row';
+COMMENT ON COLUMN outbox.mapping.stream IS 'key of its stream; NULL: its name';
+COMMENT ON COLUMN outbox.mapping.partitions IS 'over how many streams its messages were spread; 0: one, without a number';
+
 CREATE TABLE outbox.ring (
 	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
 	segment integer NOT NULL,
@@ -939,7 +952,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|lane|loss|compacted|forgotten|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|lane|loss|mapping|compacted|forgotten|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);

@@ -284,13 +284,14 @@ publish(void)
 }
 
 /*
- * Has messages spread over as many partitions as their destinations are to have,
- * unless a part of a window was sent. Returns false if Redis cannot be used.
+ * Has messages go to the streams that their destinations are to have, and spread over
+ * as many partitions unless a part of a window was sent. Returns false if Redis cannot
+ * be used.
  */
 static bool
 spread(void)
 {
-	if (position.resume_after != 0 || redis_session_settle_partitions())
+	if ((position.resume_after != 0 || redis_session_settle_partitions()) && redis_session_settle_mapping(&position))
 		return true;
 	redis_state_note_failure();
 	return false;

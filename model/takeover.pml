@@ -65,6 +65,7 @@ byte written, applied;
 bool promoted;
 
 byte names;						/* connections so far; none is used twice */
+byte noted = NEVER;				/* the border that is on disk */
 byte remaps, failovers, kills;
 bool begun;						/* server 1 has added a message */
 bool went_back[2];				/* a fence names a window that this database never opened */
@@ -194,7 +195,7 @@ inline send(l)
 
 proctype dispatcher(byte me)
 {
-	byte l, name, sent, next, oldest, new;
+	byte l, name, sent, next, new, touched;
 	byte at[L], master_known[L];
 	mtype answer;
 
@@ -203,6 +204,7 @@ proctype dispatcher(byte me)
 	:: atomic { me == 1 && lease == 0 && TAKEOVERS > 0 ->
 		/* The lease of server 0 has run out, and server 1 is promoted: it opens a window. */
 		promoted = true; lease = 1;
+		went_back[1] = (db[1].border != db[0].border);	/* a transaction is lost */
 		db[1].own = 1; rows[LATER] = BIT(D) | BIT(E) }
 	fi;
 
@@ -269,6 +271,7 @@ publish:
 		:: l == L -> break
 		od;
 		l = 0;
+		touched = (next > touched -> next : touched);
 		do
 		:: atomic { l < L && HAS(new, l) ->
 			if
@@ -304,18 +307,19 @@ publish:
 			fi
 		}
 		if
-		:: atomic { me == 0 && kills < KILLS -> kills++; db[0].published = published_then[db[0].n] } goto connect
+		:: atomic { me == 0 && kills < KILLS -> kills++; db[0].published = published_then[db[0].n]; db[0].border = noted; touched = db[0].n } goto connect
 		:: true
 		fi
-	/* An administrator's change takes effect behind the newest window that is open. */
+	/* An administrator's change takes effect behind the last window that may have been sent. */
 	:: atomic { me == 0 && remaps < REMAPS && !promoted -> remaps++;
 #ifdef BORDER_AT_SENT
 		db[0].border = sent;
 #else
-		db[0].border = db[0].n;
+		db[0].border = touched;
 #endif
 #ifndef MAPPING_NOT_NOTED
-		log(REMAP, db[0].border)
+		noted = db[0].border;
+		log(REMAP, noted)
 #endif
 		}
 	:: next > LAST(me) -> break

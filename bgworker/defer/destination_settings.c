@@ -26,6 +26,7 @@
 static MemoryContext context;
 static HTAB *destinations;
 static bool all_paused;
+static uint64 changes;			/* how often anything was changed */
 static int	nunsettled;			/* whose partitions Redis is to be told of */
 static int	nrefused;			/* those that it refused to be told of */
 
@@ -45,6 +46,7 @@ destination_load(void)
 
 	context = AllocSetContextCreate(TopMemoryContext, "outbox destinations", ALLOCSET_SMALL_SIZES);
 	destinations = destination_make_table("outbox destinations", context, sizeof(Destination));
+	changes++;
 	all_paused = false;
 	nunsettled = 0;
 	nrefused = 0;
@@ -130,6 +132,7 @@ destination_settle(Destination *destination)
 	destination->is_settled = true;
 	destination->compared = clock_now();
 	nunsettled--;
+	changes++;
 }
 
 /* Notes why Redis cannot be told of the partitions of a destination: none of its messages may be sent. */
@@ -190,6 +193,25 @@ bool
 destination_all_paused(void)
 {
 	return all_paused;
+}
+
+/* Returns a number that is another one, and not 0, when streams or partitions may have changed. */
+uint64
+destination_changes(void)
+{
+	return changes;
+}
+
+/* Calls visit() for each destination that has settings. */
+void
+destination_each(void (*visit) (const Destination *destination, void *arg), void *arg)
+{
+	HASH_SEQ_STATUS status;
+	Destination *destination;
+
+	hash_seq_init(&status, destinations);
+	while ((destination = hash_seq_search(&status)) != NULL)
+		visit(destination, arg);
 }
 
 /* Calls visit() for each destination that is paused by name. */

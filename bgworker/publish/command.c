@@ -30,7 +30,7 @@ static StringInfoData names;	/* of a message */
 
 static void begin_group(Command *command, const Message *message, const Route *route, int maxlen, EntryFormat format, bool is_alike);
 static void end_group(Command *command);
-static bool has_stream_of_group(const Group *group, const Message *message, int partition);
+static bool has_stream_of_group(const Group *group, const Message *message, const Route *route);
 static bool is_like_group(const Group *group, const Message *message, int maxlen, EntryFormat format);
 static void collect_names(const Message *message, EntryFormat format, StringInfo collected);
 static void put_bytes(const char *bytes, size_t size, void *arg);
@@ -93,7 +93,7 @@ command_add_message(Command *command, const Message *message, const Route *route
 	char		id[24];
 	int			digits = pg_lltoa(message->id, id);
 
-	if (!is_alike || !has_stream_of_group(&command->group, message, route->partition))
+	if (!is_alike || !has_stream_of_group(&command->group, message, route))
 		begin_group(command, message, route, maxlen, format, is_alike);
 	entry_write(message, format, ENTRY_VALUES, add_bytes, command);
 	command->group.n++;
@@ -180,6 +180,7 @@ begin_group(Command *command, const Message *message, const Route *route, int ma
 	group->n = 0;
 	resetStringInfo(&group->dest);
 	appendBinaryStringInfo(&group->dest, VARDATA_ANY(message->dest), VARSIZE_ANY_EXHDR(message->dest));
+	group->stream = route->stream;
 	group->partition = route->partition;
 	group->maxlen = maxlen;
 	group->format = format;
@@ -200,9 +201,9 @@ end_group(Command *command)
 
 /* Check whether a message has the destination and the partition of a group, which must be there. */
 static bool
-has_stream_of_group(const Group *group, const Message *message, int partition)
+has_stream_of_group(const Group *group, const Message *message, const Route *route)
 {
-	return group->partition == partition && group->dest.len == VARSIZE_ANY_EXHDR(message->dest) &&
+	return group->partition == route->partition && group->stream == route->stream && group->dest.len == VARSIZE_ANY_EXHDR(message->dest) &&
 		memcmp(group->dest.data, VARDATA_ANY(message->dest), group->dest.len) == 0;
 }
 

@@ -29,6 +29,7 @@ typedef struct Group
 	int			n;				/* messages; 0 = there is no group yet */
 	int			count_at;		/* where in the arguments their number is */
 	StringInfoData dest;
+	const text *stream;			/* NULL = the name of the destination */
 	int			partition;		/* of its streams; -1 = it has one */
 	int			maxlen;
 	EntryFormat format;

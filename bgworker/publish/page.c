@@ -303,7 +303,7 @@ take_row(PageReader *page, Run *run, int64 row)
 	if (!place_precedes(page->touched, run_place(run, row)) && deferral_holds(&message, &page->gap))
 		return true;
 	log_row_message(found, &message);
-	route = route_find(&message);
+	route = route_find(&message, run_place(run, row).window);
 	lane = lanes_find(&route, &message);
 	if (lane == NULL)
 		return true;			/* the page is made again when it is in use */

@@ -21,6 +21,7 @@
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/lanes.h"
 #include "bgworker/publish/lease.h"
+#include "bgworker/publish/mapping.h"
 #include "bgworker/publish/partition_layout.h"
 #include "bgworker/publish/redis_server.h"
 #include "bgworker/publish/redis_session.h"
@@ -88,6 +89,7 @@ redis_session_open(Position *position)
 	if (lease != CONNECTION_OPEN)
 		return lease;
 	KILL_POINT("lease_looked_at");
+	mapping_begin(traffic_is_clustered());
 	if (!enter_lanes() || !fences_claim())
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
@@ -203,6 +205,20 @@ redis_session_settle_partitions(void)
 	return !refused || fences_compare();
 }
 
+/*
+ * Has messages that were not sent yet go to the streams that their destinations have
+ * now. Must be called only when nothing is in flight. Returns false if the link is
+ * closed.
+ */
+bool
+redis_session_settle_mapping(const Position *position)
+{
+	if (mapping_note(position->touched.window))
+		return true;
+	traffic_give_up();
+	return false;
+}
+
 /* Checks a server that we have connected to, and loads the script into it. */
 static bool
 prepare_link(RedisLink *link)
@@ -271,7 +287,7 @@ note_publisher(void)
 	return true;
 }
 
-/* Takes the lanes into use that are in use on disk. */
+/* Takes the lanes into use that are in use on disk, and reads which streams they are of. */
 static bool
 enter_lanes(void)
 {
@@ -283,6 +299,7 @@ enter_lanes(void)
 		return false;
 	}
 	used_lanes_load();
+	mapping_load();
 	transaction_commit();
 	for (int slot = used_lanes_next(0); slot < HASH_SLOTS; slot = used_lanes_next(slot + 1))
 		lanes_enter(slot);

@@ -26,6 +26,7 @@ extern void redis_session_attend(void);
 extern int64 redis_session_round_trip(void);
 
 extern bool redis_session_settle_partitions(void);
+extern bool redis_session_settle_mapping(const Position *position);
 extern bool redis_session_awaits_answers(void);
 extern bool redis_session_may_renew(void);
 extern bool redis_session_renew(void);

@@ -10,17 +10,31 @@
 
 #include "utils/memutils.h"
 
+#include "bgworker/publish/mapping.h"
 #include "bgworker/publish/route.h"
 #include "src/log/partition.h"
 
-/* Returns the route of a message; it is valid until the settings of destinations are read again. */
+/* Returns the route of a message in a window; it is valid until the settings of destinations are read again. */
 Route
-route_find(const Message *message)
+route_find(const Message *message, int64 window)
 {
 	Route		route = {.destination = destination_find(message->dest), .partition = -1};
+	int			partitions = 0;
 
-	if (route.destination && route.destination->partitions > 0)
-		route.partition = partition_of(message, route.destination->partitions);
+	if (mapping_is_kept())
+	{
+		const Mapping *mapping = mapping_find(message->dest, window);
+
+		route.stream = mapping ? mapping->stream : NULL;
+		partitions = mapping ? mapping->partitions : 0;
+	}
+	else if (route.destination)
+	{
+		route.stream = route.destination->stream;
+		partitions = route.destination->partitions;
+	}
+	if (partitions > 0)
+		route.partition = partition_of(message, partitions);
 	return route;
 }
 
@@ -28,8 +42,7 @@ route_find(const Message *message)
 void
 route_write_stream(const Route *route, const Message *message, EntrySink sink, void *arg)
 {
-	const Destination *destination = route->destination;
-	const text *name = destination && destination->stream ? destination->stream : message->dest;
+	const text *name = route->stream ? route->stream : message->dest;
 
 	if (route->partition < 0)
 		field_write_text(name, sink, arg);

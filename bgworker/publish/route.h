@@ -10,10 +10,11 @@
 typedef struct Route
 {
 	const Destination *destination; /* its settings; NULL = it has none */
+	const text *stream;			/* NULL = the name of the destination */
 	int			partition;		/* of its streams; -1 = it has one */
 } Route;
 
-extern Route route_find(const Message *message);
+extern Route route_find(const Message *message, int64 window);
 extern void route_write_stream(const Route *route, const Message *message, EntrySink sink, void *arg);
 
 #endif							/* OUTBOX_ROUTE_H */
