@@ -29,16 +29,14 @@ batch_begin(Batch *batch, const ScriptCall *call, Lane *lane, Command *command)
 	command_begin(command, call, lane);
 }
 
-/* Adds a message, which is a row of the run behind all that the batch has. */
+/* Adds a message, which is a row of the run behind all that the batch has; its window has that uuid. */
 void
-batch_add(Batch *batch, Run *run, int64 row, const Message *message, const Route *route)
+batch_add(Batch *batch, int64 row, int64 window, const pg_uuid_t *uuid, const Message *message, const Route *route)
 {
-	int64		window = run_place(run, row).window;
-
 	if (window != batch->window)
 	{
 		batch->window = window;
-		command_begin_window(batch->command, window, &run_window(run, window)->uuid);
+		command_begin_window(batch->command, window, uuid);
 	}
 	command_add_message(batch->command, message, route);
 	add_row(batch, row);

@@ -24,7 +24,7 @@ typedef struct Batch
 } Batch;
 
 extern void batch_begin(Batch *batch, const ScriptCall *call, Lane *lane, Command *command);
-extern void batch_add(Batch *batch, Run *run, int64 row, const Message *message, const Route *route);
+extern void batch_add(Batch *batch, int64 row, int64 window, const pg_uuid_t *uuid, const Message *message, const Route *route);
 extern void batch_complete(Batch *batch, Run *run);
 extern WindowPlace batch_fence_after(const Batch *batch, Run *run, int n, char *fence);
 

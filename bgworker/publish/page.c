@@ -67,7 +67,8 @@ static void defer_row(PageReader *page, const LogRow *row, const char *error);
 static bool defer_unreadable(Run *run, const Failure *failure);
 static bool defer_first(MessagePage *page, Run *run, const Failure *failure);
 static bool take_row(PageReader *page, Run *run, int64 row);
-static void add_to_batch(PageReader *page, Run *run, int64 row, const Message *message, const Route *route, Lane *lane);
+static void add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Message *message,
+						 const Route *route, Lane *lane);
 static Batch *batch_of(PageReader *page, Lane *lane);
 static Batch *next_batch(MessagePage *page);
 static Command *command_of(int batch);
@@ -293,6 +294,7 @@ static bool
 take_row(PageReader *page, Run *run, int64 row)
 {
 	const LogRow *place = run_row(run, row);
+	WindowPlace at = run_place_of(run, place);
 	TupleTableSlot *found = fetch_message(page, place);
 	Message		message;
 	Route		route;
@@ -300,14 +302,14 @@ take_row(PageReader *page, Run *run, int64 row)
 	size_t		size;
 
 	log_row_origin(found, &message);
-	if (!place_precedes(page->touched, run_place(run, row)) && deferral_holds(&message, &page->gap))
+	if (!place_precedes(page->touched, at) && deferral_holds(&message, &page->gap))
 		return true;
 	log_row_message(found, &message);
 	route = route_find(&message, run_place(run, row).window);
 	lane = lanes_find(&route, &message);
 	if (lane == NULL)
 		return true;			/* the page is made again when it is in use */
-	if (!place_precedes(lane->at, run_place(run, row)))
+	if (!place_precedes(lane->at, at))
 		return true;
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
 		(message.headers ? VARSIZE_ANY(message.headers) : 0);
@@ -317,17 +319,18 @@ take_row(PageReader *page, Run *run, int64 row)
 	if (deferral_try_defer(&message, place->segment))
 		page->gap = (DeferredGap) {0};
 	else
-		add_to_batch(page, run, row, &message, &route, lane);
+		add_to_batch(page, run, row, at.window, &message, &route, lane);
 	return true;
 }
 
 /* Adds a message to the batch of its lane. */
 static void
-add_to_batch(PageReader *page, Run *run, int64 row, const Message *message, const Route *route, Lane *lane)
+add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Message *message,
+			 const Route *route, Lane *lane)
 {
 	Batch	   *batch = batch_of(page, lane);
 
-	batch_add(batch, run, row, message, route);
+	batch_add(batch, row, window, &run_window(run, window)->uuid, message, route);
 	page->page->last = row;
 	page->is_full = batch->n >= page->size.messages || command_bytes(batch->command) >= BATCH_BYTES;
 }

@@ -119,9 +119,14 @@ run_row(Run *run, int64 row)
 WindowPlace
 run_place(Run *run, int64 row)
 {
-	const LogRow *found = run_row(run, row);
+	return run_place_of(run, run_row(run, row));
+}
 
-	return (WindowPlace) {.window = number_of(run, found), .id = found->id};
+/* The same for a row that has been returned. */
+WindowPlace
+run_place_of(const Run *run, const LogRow *row)
+{
+	return (WindowPlace) {.window = number_of(run, row), .id = row->id};
 }
 
 /* Check whether a row is the last one of its window. */

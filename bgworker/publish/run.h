@@ -50,6 +50,7 @@ extern void run_collect(RowList *rows, const Window *before, const Window *windo
 extern const RunWindow *run_window(const Run *run, int64 number);
 extern const LogRow *run_row(Run *run, int64 row);
 extern WindowPlace run_place(Run *run, int64 row);
+extern WindowPlace run_place_of(const Run *run, const LogRow *row);
 extern bool run_window_ends(Run *run, int64 row);
 extern int64 run_first_after(Run *run, WindowPlace place);
 extern int64 run_sent_upto(const Run *run, int64 sent, int64 row);
