@@ -24,6 +24,9 @@
 #define CORRECT_LOGIN	"Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
 
+#define CLOSE_SLOT		"The slot is moving to another node; if that was abandoned, run redis-cli --cluster fix."
+#define RESTORE_NODES	"Restart the nodes of the cluster that are down, or let others take their slots."
+
 /* What to do about an error of Redis that has these words in it; the first that fits holds. */
 static const struct
 {
@@ -39,6 +42,11 @@ static const struct
 	{"OOM command", "Trim streams, or raise maxmemory of Redis."},
 	{"READONLY ", "Let outbox.redis_url name the master."},
 	{"MISCONF ", "Repair the disk that Redis writes to."},
+	{"TRYAGAIN ", CLOSE_SLOT},
+	{"ASK ", CLOSE_SLOT},
+	{"hash slot is open", CLOSE_SLOT},
+	{"CLUSTERDOWN ", RESTORE_NODES},
+	{"serves the hash slot", RESTORE_NODES},
 };
 
 static bool is_down;			/* it cannot be used, and the log says so */

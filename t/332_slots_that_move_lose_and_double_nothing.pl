@@ -46,6 +46,7 @@ $cluster->move_slot($cluster->slot_of('events:1'), $from, $to, stop_after => 1);
 $load = $ledger->start_load(50, @streams);
 $ledger->post('{events:1}:new');
 eventually { $node->status('redis_error') =~ /TRYAGAIN|ASK/ } 'a slot that is neither here nor there is said';
+eventually { $node->status('problem') =~ /redis-cli --cluster fix/ } '... and what to do about it';
 $cluster->fix;
 $load->stop;
 $ledger->agrees('it is sent when the cluster was fixed');
