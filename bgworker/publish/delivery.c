@@ -46,7 +46,11 @@ delivery_advance(const Delivery *delivery, int64 row, int64 settled)
 	(void) position_advance(delivery->position, row);
 }
 
-/* Waits for the verdicts on the oldest page in flight, and acts on them. */
+/*
+ * Waits for the verdicts on the oldest page in flight, and acts on them. It is progress
+ * when all of the page is answered: while one lane breaks the link, others may get
+ * further each time.
+ */
 bool
 delivery_follow_verdicts(Delivery *delivery)
 {
@@ -64,6 +68,7 @@ delivery_follow_verdicts(Delivery *delivery)
 		if (verdict.error[0] != '\0')
 			return defer_refused(delivery, batch, &verdict);
 	}
+	suspects_note_progress();
 	delivery_advance(delivery, page->next, page->settled);
 	flight_remove_oldest(delivery->flight);
 	KILL_POINT("batch_done");
@@ -78,7 +83,6 @@ receive(Delivery *delivery, Batch *batch, Verdict *verdict)
 	if (!traffic_receive_verdict(batch->lane, verdict, batch->n))
 		return false;
 	pg_atomic_fetch_add_u64(&shared_mine()->sent, verdict->added);
-	suspects_note_progress();
 	return true;
 }
 
@@ -99,6 +103,7 @@ defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict)
 	if (!drain_behind(delivery))
 		return false;
 	KILL_POINT("batches_behind_drained");
+	suspects_note_progress();
 
 	for (const RefusedRows *refusal = refusals_first(); refusal; refusal = refusal->next)
 	{

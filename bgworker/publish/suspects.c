@@ -62,7 +62,7 @@ suspects_note_strike(WindowPlace tried)
 }
 
 /*
- * Notes that there was a verdict. The remaining suspects stay suspects until
+ * Notes that there were verdicts on a page. The remaining suspects stay suspects until
  * they have been sent.
  */
 void
