@@ -44,7 +44,7 @@ static const struct
 	{"MISCONF ", "Repair the disk that Redis writes to."},
 	{"TRYAGAIN ", CLOSE_SLOT},
 	{"ASK ", CLOSE_SLOT},
-	{"hash slot is open", CLOSE_SLOT},
+	{"hash slot is torn", CLOSE_SLOT},
 	{"CLUSTERDOWN ", RESTORE_NODES},
 	{"serves the hash slot", RESTORE_NODES},
 };

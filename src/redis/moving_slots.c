@@ -22,7 +22,7 @@ static char *ask_for_nodes(RedisCluster *cluster);
 static bool is_master(char *const *words, int n);
 static bool has_flag(const char *flags, const char *flag);
 static bool read_address(const char *text, bool by_name, RedisNode *node);
-static void note_own(char *text, bool moving[HASH_SLOTS]);
+static void note_own(char *text, uint8 moving[HASH_SLOTS]);
 static char *next_line(char **text);
 static int	split(char *line, char **words, int room);
 
@@ -31,13 +31,13 @@ static int	split(char *line, char **words, int room);
  * one of them does not tell; see redis_cluster_error(). Allocates in the current context.
  */
 bool
-moving_slots_read(RedisCluster *cluster, bool moving[HASH_SLOTS])
+moving_slots_read(RedisCluster *cluster, uint8 moving[HASH_SLOTS])
 {
 	char	   *nodes = ask_for_nodes(cluster);
 	bool		by_name = nodes && redis_cluster_names_hosts(cluster);
 	char	   *line;
 
-	memset(moving, 0, HASH_SLOTS * sizeof(bool));
+	memset(moving, 0, HASH_SLOTS);
 	while (nodes && (line = next_line(&nodes)) != NULL)
 	{
 		char	   *words[NODE_SLOTS];
@@ -125,7 +125,7 @@ read_address(const char *text, bool by_name, RedisNode *node)
 
 /* Notes the slots that a node itself gives away, "[slot->-id]", or takes over, "[slot-<-id]". */
 static void
-note_own(char *text, bool moving[HASH_SLOTS])
+note_own(char *text, uint8 moving[HASH_SLOTS])
 {
 	char	   *line;
 
@@ -135,10 +135,11 @@ note_own(char *text, bool moving[HASH_SLOTS])
 			continue;
 		for (char *at = strchr(line, '['); at != NULL; at = strchr(at + 1, '['))
 		{
-			int			slot = atoi(at + 1);
+			char	   *end;
+			long		slot = strtol(at + 1, &end, 10);
 
 			if (slot >= 0 && slot < HASH_SLOTS)
-				moving[slot] = true;
+				moving[slot] |= strncmp(end, "-<-", 3) == 0 ? SLOT_COMES : SLOT_LEAVES;
 		}
 	}
 }

@@ -8,6 +8,10 @@
 #include "src/redis/hash_slot.h"
 #include "src/redis/redis_cluster.h"
 
-extern bool moving_slots_read(RedisCluster *cluster, bool moving[HASH_SLOTS]);
+/* What masters say of a slot. */
+#define SLOT_LEAVES		1		/* one gives it away */
+#define SLOT_COMES		2		/* one takes it over */
+
+extern bool moving_slots_read(RedisCluster *cluster, uint8 moving[HASH_SLOTS]);
 
 #endif							/* OUTBOX_MOVING_SLOTS_H */
