@@ -46,6 +46,7 @@ typedef struct Merge
 } Merge;
 
 static void grow_or_spill(RowList *rows);
+static pg_noinline void load_page(RowList *rows, int64 n);
 static void grow(RowList *rows);
 static void sort_memory(RowList *rows);
 static int	compare_rows(const void *a, const void *b, void *arg);
@@ -94,20 +95,25 @@ const LogRow *
 row_list_get(RowList *rows, int64 n)
 {
 	if (n < rows->page || n >= rows->page + rows->in_memory)
-	{
-		int64		page = n - n % PAGE_ROWS;
-		int64		in_page = Min(PAGE_ROWS, rows->n - page);
-
-		/*
-		 * An ERROR may be caught by the caller, and must not leave rows of
-		 * another page here.
-		 */
-		rows->in_memory = 0;
-		read_rows(rows->file, page, rows->memory, in_page);
-		rows->page = page;
-		rows->in_memory = in_page;
-	}
+		load_page(rows, n);
 	return &rows->memory[n - rows->page];
+}
+
+/* Reads the page of the file that row n is in. */
+static pg_noinline void
+load_page(RowList *rows, int64 n)
+{
+	int64		page = n - n % PAGE_ROWS;
+	int64		in_page = Min(PAGE_ROWS, rows->n - page);
+
+	/*
+	 * An ERROR may be caught by the caller, and must not leave rows of
+	 * another page here.
+	 */
+	rows->in_memory = 0;
+	read_rows(rows->file, page, rows->memory, in_page);
+	rows->page = page;
+	rows->in_memory = in_page;
 }
 
 /* Check whether n rows can be added to those from row `done` on, the others not being needed any more. */

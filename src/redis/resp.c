@@ -37,7 +37,7 @@ resp_put(StringInfo out, const char *bytes, size_t size)
 	enlargeStringInfo(out, size + 32);
 	to = out->data + out->len;
 	*to++ = '$';
-	to += pg_ulltoa_n(size, to);
+	to += pg_ultoa_n((uint32) size, to);
 	*to++ = '\r';
 	*to++ = '\n';
 	memcpy(to, bytes, size);
