@@ -221,7 +221,8 @@ sub start_cli
 		'<', \undef, '>', \$self->{cli}, '2>', \$self->{cli});
 }
 
-# Moves a slot to another node, as redis-cli does; with stop_after => n only its first n keys.
+# Moves a slot to another node, as redis-cli does; with stop_after => n only its first n
+# keys, with only => qr/.../ only such keys.
 sub move_slot
 {
 	my ($self, $slot, $from, $to, %option) = @_;
@@ -230,6 +231,12 @@ sub move_slot
 
 	$target->command('CLUSTER', 'SETSLOT', $slot, 'IMPORTING', $self->id($from));
 	$source->command('CLUSTER', 'SETSLOT', $slot, 'MIGRATING', $self->id($to));
+	if ($option{only})
+	{
+		my @keys = grep { /$option{only}/ } @{ $source->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) };
+		$source->command('MIGRATE', '127.0.0.1', $target->port, '', 0, 5000, 'KEYS', @keys);
+		return;
+	}
 	while (my @keys = @{ $source->command('CLUSTER', 'GETKEYSINSLOT', $slot, 1) })
 	{
 		return if defined $option{stop_after} && $moved >= $option{stop_after};
