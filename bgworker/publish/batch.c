@@ -2,7 +2,7 @@
  * batch.c
  *		The messages of a lane that are sent together: one run of the script.
  *
- * Called by page.c, which fills batches, and by publisher.c. A batch builds on the
+ * Called by page.c, which fills batches, and by refusals.c. A batch builds on the
  * value that the fence of its lane has when all batches before it are done, and
  * brings it to the last of its messages. Nothing here reads a table or talks to Redis.
  */

@@ -2,7 +2,7 @@
  * command.c
  *		The commands that the dispatcher sends to Redis, in the form of the protocol.
  *
- * Called by page.c, which fills commands with messages, and by redis_session.c.
+ * Called by batch.c, which fills commands with messages, and by fences.c and traffic.c.
  * Each is written into a buffer of its own that is used again: nothing is allocated
  * per message.
  */

@@ -54,7 +54,7 @@ delivery_advance(const Delivery *delivery, int64 row, int64 settled)
 bool
 delivery_follow_verdicts(Delivery *delivery)
 {
-	MessagePage	   *page = &delivery->flight->pages[0];
+	MessagePage *page = &delivery->flight->pages[0];
 
 	delivery->refused = false;
 	while (page->answered < page->nbatches)
@@ -121,7 +121,7 @@ drain_behind(Delivery *delivery)
 {
 	for (int i = 0; i < delivery->flight->n; i++)
 	{
-		MessagePage	   *page = &delivery->flight->pages[i];
+		MessagePage *page = &delivery->flight->pages[i];
 
 		while (page->answered < page->nbatches)
 		{

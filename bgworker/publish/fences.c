@@ -29,8 +29,8 @@
 #include "src/redis/moving_slots.h"
 #include "src/settings.h"
 
-#define SHARE_OF_TIME	50		/* what all lanes take is at most a
-								 * fiftieth of the time */
+#define SHARE_OF_TIME	50		/* what all lanes take is at most a fiftieth
+								 * of the time */
 
 static Command *command;		/* without messages */
 

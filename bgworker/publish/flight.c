@@ -60,7 +60,7 @@ flight_add(Flight *flight)
 void
 flight_remove_oldest(Flight *flight)
 {
-	MessagePage		done = flight->pages[0];
+	MessagePage done = flight->pages[0];
 
 	flight->n--;
 	flight->bytes -= done.bytes;

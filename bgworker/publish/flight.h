@@ -13,7 +13,7 @@ typedef struct Flight
 {
 	int			n;
 	size_t		bytes;			/* of these */
-	MessagePage		pages[FLIGHT_PAGES];	/* oldest first; the one behind them
+	MessagePage pages[FLIGHT_PAGES];	/* oldest first; the one behind them
 										 * is the next to be made */
 	int64	   *refused;		/* room for the places of a batch's messages
 								 * that were refused */

@@ -27,7 +27,8 @@ static Lane own;				/* of all messages in a single Redis */
 static Lane *by_slot[HASH_SLOTS];	/* NULL = never asked for */
 static Lane *lanes[HASH_SLOTS + 1]; /* in use, our own first, */
 static int	nlanes;
-static int	place[HASH_SLOTS];	/* of a slot's lane among these; 0 = it is not in use */
+static int	place[HASH_SLOTS];	/* of a slot's lane among these; 0 = it is not
+								 * in use */
 static int	wanted[HASH_SLOTS]; /* and slots that are asked for and are not */
 static int	nwanted;
 static bool is_wanted[HASH_SLOTS];

@@ -38,7 +38,7 @@ typedef struct PageReader
 {
 	RowReader	reader;
 	DeferredGap gap;			/* where no message has been deferred before */
-	MessagePage	   *page;
+	MessagePage *page;
 	const ScriptCall *call;
 	PageSize	size;
 	WindowPlace touched;		/* rows behind it are looked at for the first
@@ -339,7 +339,7 @@ add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Me
 static Batch *
 batch_of(PageReader *page, Lane *lane)
 {
-	MessagePage	   *made = page->page;
+	MessagePage *made = page->page;
 	Batch	   *batch;
 
 	if (lane->batch < made->nbatches && made->batches[lane->batch].lane == lane)

@@ -306,7 +306,7 @@ defer_culprit(const Delivery *delivery)
 static bool
 send_page(Delivery *delivery)
 {
-	MessagePage	   *page = &delivery->flight->pages[delivery->flight->n];
+	MessagePage *page = &delivery->flight->pages[delivery->flight->n];
 
 	delivery->begun = true;
 	if (!redis_session_keep_lease() || !make_page(delivery))
@@ -336,7 +336,7 @@ send_page(Delivery *delivery)
 static bool
 make_page(Delivery *delivery)
 {
-	MessagePage	   *page = &delivery->flight->pages[delivery->flight->n];
+	MessagePage *page = &delivery->flight->pages[delivery->flight->n];
 	bool		is_clustered = traffic_is_clustered();
 	PageSize	size = {
 		.messages = next_is_suspect(delivery) ? 1 : delivery->batch_size,

@@ -30,7 +30,7 @@ refusals_clear(void)
 void
 refusals_add(const Batch *batch, Run *run, const Verdict *verdict)
 {
-	RefusedRows    *refusal = MemoryContextAlloc(context, offsetof(RefusedRows, rows) + verdict->nrefused * sizeof(int64));
+	RefusedRows *refusal = MemoryContextAlloc(context, offsetof(RefusedRows, rows) + verdict->nrefused * sizeof(int64));
 	char		fence[FENCE_BYTES];
 	WindowPlace at = batch_fence_after(batch, run, verdict->added, fence);
 

@@ -2,7 +2,7 @@
  * verdict.c
  *		What Redis answered to one run of the script.
  *
- * Called by redis_session.c. Either all messages were added; or one was
+ * Called by traffic.c. Either all messages were added; or one was
  * refused, together with all of its batch that are refused for the same reason;
  * or the error concerns the server, and the answer cannot be used. An error is
  * never taken for success.
