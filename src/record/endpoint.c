@@ -58,7 +58,7 @@ static Oid	cached_relation;
 static bool stale;
 
 static const EndpointRow *find_row(const char *name);
-static Endpoint *copy_of(const char *name);
+static Endpoint *copy_of(const EndpointRow *row, const char *name);
 static Endpoint settle_endpoint(const EndpointRow *row, const char *name);
 static void load_endpoints(void);
 static void load_endpoint(TupleTableSlot *slot, EndpointRow *row);
@@ -129,10 +129,10 @@ endpoint_list(void)
 	load_endpoints();
 	for (int i = 0; i < nrows; i++)
 	{
-		endpoints = lappend(endpoints, copy_of(rows[i].name));
+		endpoints = lappend(endpoints, copy_of(&rows[i], rows[i].name));
 		has_default |= strcmp(rows[i].name, DEFAULT_ENDPOINT) == 0;
 	}
-	return has_default ? endpoints : lappend(endpoints, copy_of(DEFAULT_ENDPOINT));
+	return has_default ? endpoints : lappend(endpoints, copy_of(&no_row, DEFAULT_ENDPOINT));
 }
 
 /*
@@ -196,12 +196,15 @@ find_row(const char *name)
 	return &no_row;
 }
 
-/* Returns a copy of an endpoint that outlives the next endpoint_get(). */
+/*
+ * Returns a copy of an endpoint that outlives the next endpoint_get(). Reads nothing
+ * again, because that could free the row.
+ */
 static Endpoint *
-copy_of(const char *name)
+copy_of(const EndpointRow *row, const char *name)
 {
 	Endpoint   *copy = palloc(sizeof(Endpoint));
-	Endpoint	endpoint = endpoint_get(name);
+	Endpoint	endpoint = settle_endpoint(row, name);
 
 	*copy = endpoint;
 	copy->name = pstrdup(name);

@@ -97,6 +97,8 @@ relations_enter(void)
 			return &cache;
 		gate = cache.instance;
 		locked = relations_lock_to_end(gate, AccessShareLock);
+		if (!cache_valid)
+			cache_valid = resolve_names(&cache);
 		if (cache_valid && cache.instance == gate)
 		{
 			entered = gate;
@@ -125,6 +127,8 @@ relations_try_enter(void)
 		gate = cache.instance;
 		if (!ConditionalLockRelationOid(gate, AccessShareLock))
 			return NULL;
+		if (!cache_valid)
+			cache_valid = resolve_names(&cache);
 		if (cache_valid && cache.instance == gate)
 		{
 			entered = gate;
@@ -224,20 +228,27 @@ forget_locks(XactEvent event, void *arg)
 	}
 }
 
-/* Looks the names up, and again if anything has changed meanwhile. */
+/*
+ * Looks the names up, and again if anything has changed meanwhile, unless the result
+ * is the same: PostgreSQL may forget what it knows of all relations at any moment
+ * (debug_discard_caches makes it do so always), although none has changed.
+ */
 static bool
 resolve_names(Relations *relations)
 {
+	Relations	before;
 	uint64		version;
 	bool		found;
 
-	do
+	for (bool again = false;; again = true)
 	{
 		CHECK_FOR_INTERRUPTS();
 		version = cache_version;
 		found = look_up_names(relations);
-	} while (version != cache_version);
-	return found;
+		if (version == cache_version || (again && memcmp(relations, &before, sizeof(before)) == 0))
+			return found;
+		before = *relations;
+	}
 }
 
 /* Looks the names up once. Returns false if the extension is not there, or not yet complete. */
