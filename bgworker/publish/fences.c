@@ -34,8 +34,8 @@
 
 static Command *command;		/* without messages */
 
-static bool read_fences(int first);
-static bool read_fence(Lane *lane);
+static bool read_fences(int first, bool of_others);
+static bool read_fence(Lane *lane, bool of_others);
 static bool expect_none_torn(int first);
 static void want_claimed(Lane *lane);
 static bool want_first_use(const Position *position, int first);
@@ -64,7 +64,7 @@ fences_bar_others(void)
 {
 	for (int slot = 0; slot < HASH_SLOTS; slot++)
 		lanes_enter(slot);
-	if (!read_fences(0))
+	if (!read_fences(0, true))
 		return false;
 	for (int i = 0; i < lanes_count(); i++)
 	{
@@ -85,7 +85,7 @@ fences_bar_others(void)
 bool
 fences_claim(void)
 {
-	if (!read_fences(0) || !expect_none_torn(0))
+	if (!read_fences(0, false) || !expect_none_torn(0))
 		return false;
 	for (int i = 0; i < lanes_count(); i++)
 		want_claimed(lanes_get(i));
@@ -106,7 +106,7 @@ fences_use_wanted(const Position *position)
 {
 	int			first = lanes_enter_wanted();
 
-	if (!read_fences(first) || !expect_none_torn(first) || !want_first_use(position, first) || !set_wanted(first))
+	if (!read_fences(first, false) || !expect_none_torn(first) || !want_first_use(position, first) || !set_wanted(first))
 		return false;
 	for (int i = first; i < lanes_count(); i++)
 	{
@@ -226,9 +226,13 @@ fences_settle(const Position *position)
 	return set_wanted(0);
 }
 
-/* Reads the fences of all lanes in use from that one on. */
+/*
+ * Reads the fences of all lanes in use from that one on. `of_others` tells that they
+ * are only to be barred: one that has gone to another node amid a move of its slot is
+ * out of reach for all until the move is over.
+ */
 static bool
-read_fences(int first)
+read_fences(int first, bool of_others)
 {
 	for (int i = first; i < lanes_count(); i++)
 	{
@@ -239,7 +243,7 @@ read_fences(int first)
 	}
 	for (int i = first; i < lanes_count(); i++)
 	{
-		if (!read_fence(lanes_get(i)))
+		if (!read_fence(lanes_get(i), of_others))
 			return false;
 	}
 	return true;
@@ -247,17 +251,18 @@ read_fences(int first)
 
 /* Receives the fence of a lane; it is empty if there is none. */
 static bool
-read_fence(Lane *lane)
+read_fence(Lane *lane, bool of_others)
 {
 	redisReply *reply = traffic_receive(lane);
-	bool		read = reply &&
+	bool		none = reply &&
 		(reply->type == REDIS_REPLY_NIL ||
-		 (reply->type == REDIS_REPLY_STRING && reply->len < FENCE_BYTES));
+		 (of_others && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "ASK ", 4) == 0));
+	bool		read = none || (reply && reply->type == REDIS_REPLY_STRING && reply->len < FENCE_BYTES);
 
 	if (reply == NULL)
 		return false;
 	if (read)
-		lane_note_read(lane, reply->type == REDIS_REPLY_NIL ? "" : reply->str);
+		lane_note_read(lane, none ? "" : reply->str);
 	else
 		redis_link_refused(lane->link, reply, "could not read the fence");
 	freeReplyObject(reply);
