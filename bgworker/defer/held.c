@@ -36,11 +36,6 @@ typedef struct DeadKey
 	int64		id;
 } DeadKey;
 
-/* The first dead message of each key, where the destination is set to hold. */
-#define FIRST_DEAD \
-	"SELECT f.dest, f.partition_key, min(f.id) AS id FROM outbox.deferred f JOIN outbox.destination d ON d.dest = f.dest " \
-	"WHERE f.state = 'dead' AND d.on_dead = 'hold' GROUP BY f.dest, f.partition_key"
-
 /*
  * Conditions on a message w: it is of the same key as h, and later. A key is never
  * empty. The keys are compared by =, so that they can be hashed: there may be
@@ -48,6 +43,20 @@ typedef struct DeadKey
  */
 #define IS_BEHIND(h) \
 	"w.dest = " h ".dest AND coalesce(w.partition_key, '') = coalesce(" h ".partition_key, '') AND w.id > " h ".id"
+
+/*
+ * Holds what is behind the first dead message of a key, where the destination is
+ * set to hold, and lets go what is not. Returns these first ones. All parts see the
+ * same rows; no part changes one that another changes.
+ */
+#define SETTLE \
+	"WITH first AS MATERIALIZED (" \
+	"SELECT f.dest, f.partition_key, min(f.id) AS id FROM outbox.deferred f JOIN outbox.destination d ON d.dest = f.dest " \
+	"WHERE f.state = 'dead' AND d.on_dead = 'hold' GROUP BY f.dest, f.partition_key), " \
+	"hold AS (UPDATE outbox.deferred w SET state = 'held' FROM first h WHERE w.state = 'waiting' AND " IS_BEHIND("h") "), " \
+	"release AS (UPDATE outbox.deferred w SET state = 'waiting', next_attempt = clock_timestamp() " \
+	"WHERE w.state = 'held' AND NOT EXISTS (SELECT FROM first h WHERE " IS_BEHIND("h") ")) " \
+	"SELECT dest, partition_key, id FROM first"
 
 static Statement hold_behind = {
 	"UPDATE outbox.deferred w SET state = 'held' FROM (SELECT $1, $2, $3) h (dest, partition_key, id) "
@@ -61,8 +70,8 @@ static int64 held;				/* how many messages */
 static TimestampTz oldest;		/* when the oldest of them was enqueued,
 								 * about; 0 = there is none */
 
-static void run(const char *sql, int expected);
-static void load_dead_keys(void);
+static void run_query(const char *sql);
+static void settle(void);
 static void note_dead(const char *dest, const char *key, int64 id);
 static void make_hash(const char *dest, const char *key, pg_uuid_t *hash);
 
@@ -80,12 +89,8 @@ held_load(void)
 							&(HASHCTL) {.keysize = sizeof(pg_uuid_t), .entrysize = sizeof(DeadKey), .hcxt = context},
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	SPI_connect();
-	run("UPDATE outbox.deferred w SET state = 'held' FROM (" FIRST_DEAD ") h WHERE w.state = 'waiting' AND " IS_BEHIND("h"),
-		SPI_OK_UPDATE);
-	run("UPDATE outbox.deferred w SET state = 'waiting', next_attempt = clock_timestamp() "
-		"WHERE w.state = 'held' AND NOT EXISTS (SELECT FROM (" FIRST_DEAD ") h WHERE " IS_BEHIND("h") ")", SPI_OK_UPDATE);
-	load_dead_keys();
-	run("SELECT count(*), min(enqueued_at) FROM outbox.deferred WHERE state = 'held'", SPI_OK_SELECT);
+	settle();
+	run_query("SELECT count(*), min(enqueued_at) FROM outbox.deferred WHERE state = 'held'");
 	held = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	at = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
 	oldest = isnull ? 0 : DatumGetTimestampTz(at);
@@ -159,21 +164,21 @@ held_oldest(void)
 	return held > 0 ? oldest : 0;
 }
 
-/* Runs a statement without parameters. Needs SPI_connect(). */
+/* Runs a query without parameters. Needs SPI_connect(). */
 static void
-run(const char *sql, int expected)
+run_query(const char *sql)
 {
-	if (SPI_execute(sql, false, 0) != expected)
+	if (SPI_execute(sql, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 }
 
-/* Reads the first dead message of each key. Needs SPI_connect(). */
+/* Brings the table into line with what is dead, and notes the first dead message of each key. Needs SPI_connect(). */
 static void
-load_dead_keys(void)
+settle(void)
 {
 	SPITupleTable *rows;
 
-	run(FIRST_DEAD, SPI_OK_SELECT);
+	run_query(SETTLE);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
