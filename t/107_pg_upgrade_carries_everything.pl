@@ -22,13 +22,21 @@ sub handle
 	return;
 }
 
+# A dead message holds back a later one of its key.
+sub held { my ($node) = @_; return $node->sql(q{SELECT string_agg(message_id || ' ' || state, ', ' ORDER BY id) FROM outbox.deferred WHERE dest = 'keyed'}); }
+$old->set('outbox.max_attempts' => 1);
+$old->sql(q{SELECT outbox_set_destination('keyed', on_dead => 'hold')});
+$redis->refuse('keyed');
+$old->sql(qq{SELECT outbox_enqueue('keyed', '$_', message_id => '$_', key => 'k')}) foreach 'k1', 'k2';
+eventually { held($old) eq 'k1 dead, k2 held' } 'a message is held back';
+$old->set('outbox.max_attempts' => 1000);
 
 $redis->refuse('bad');
 handle($old, $_, 'd') foreach 1 .. 3;
 handle($old, 'refused', 'bad');
 $old->sql(q{SELECT outbox_enqueue('later', 'tomorrow', deliver_at => now() + interval '1 day')});
 $old->sql(q{SELECT outbox_set_destination('d2', 'd')});
-eventually { $old->status('deferred, scheduled, windows') eq '1|1|0' } 'some are sent, one is refused, one has time';
+eventually { $old->status('deferred, scheduled, windows') eq '2|1|0' } 'some are sent, one is refused, one has time';
 $old->sql('INSERT INTO outbox.lane VALUES (1)');
 $redis->stop;
 handle($old, $_, 'd') foreach 4 .. 6;
@@ -46,10 +54,10 @@ $redis->start;
 ok($new->wait_until_sent('copy'), 'the copy of a database sends');
 eventually { $redis->sequence('d') eq '1 2 3 4 5 6' } 'what was not sent yet is, and nothing else';
 is($redis->sequence('copied'), 'of the copy', '... nor from the copy');
-is($new->status('deferred, scheduled'), '1|1', 'what was deferred and scheduled is there');
+is($new->status('deferred, scheduled'), '2|1', 'what was deferred and scheduled is there');
 is($new->status('deferred, scheduled', 'copy'), '0|0', '... and not in the copy, whose original has it');
 is($new->sql('SELECT slot FROM outbox.lane'), 1, 'the lanes that are in use are known');
-$redis->accept('bad');
+$redis->accept('bad', 'keyed');
 eventually { $redis->count('bad') == 1 } 'what was refused arrives';
 is($redis->sequence('bad'), 'refused', '... once');
 is($new->sql("SELECT outbox_begin('m$_')"), 'f', "message $_ is known") foreach 1, 3, 6, 'refused';
@@ -57,6 +65,10 @@ is($new->sql(q{SELECT count(*) FROM outbox.records}), 7, '... like all others');
 handle($new, 7, 'd');
 $new->sql(q{SELECT outbox_enqueue('d2', '8')});
 eventually { $redis->sequence('d') eq '1 2 3 4 5 6 7 8' } 'new messages go out, settings of destinations hold';
+$new->sql(q{SELECT outbox_enqueue('keyed', 'k3', message_id => 'k3', key => 'k')});
+eventually { held($new) eq 'k1 dead, k2 held, k3 held' } 'a dead message holds back later ones of its key';
+$new->sql(q{SELECT outbox_retry('keyed')});
+eventually { $redis->sequence('keyed') eq 'k1 k2 k3' } '... until it is retried: they come in order';
 ok($new->wait_until_sent, '... for good');
 foreach my $database ('postgres', 'copy')
 {
