@@ -39,13 +39,15 @@ CREATE TABLE outbox.instance (
 	id uuid PRIMARY KEY,
 	database oid NOT NULL,
 	first_window bigint NOT NULL,
-	publisher text
+	publisher text,
+	layout_epoch bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE outbox.instance IS 'identity of this outbox; one row. Every transaction that uses the outbox locks this table first';
 COMMENT ON COLUMN outbox.instance.id IS 'part of the names of the keys in Redis';
 COMMENT ON COLUMN outbox.instance.database IS 'OID of the database that the id was made for; if it is not this one, this is a copy';
 
 COMMENT ON COLUMN outbox.instance.publisher IS 'data directory whose dispatcher published last; NULL: none has yet';
+COMMENT ON COLUMN outbox.instance.layout_epoch IS 'epoch of the last layout of partitions that Redis may have been told; 0: none';
 COMMENT ON COLUMN outbox.instance.first_window IS 'nothing in this window or an earlier one is ever sent again';
 
 INSERT INTO outbox.instance
@@ -546,9 +548,14 @@ LANGUAGE C IMMUTABLE PARALLEL SAFE;
 COMMENT ON FUNCTION outbox.check_dest(text) IS 'refuses what cannot be the name of a destination';
 
 CREATE FUNCTION @extschema@.outbox_set_destination(dest text, stream text DEFAULT NULL, maxlen integer DEFAULT NULL, format text DEFAULT NULL,
-	partitions integer DEFAULT NULL, on_dead text DEFAULT NULL)
+	partitions integer DEFAULT NULL, on_dead text DEFAULT NULL, reset text[] DEFAULT NULL)
 RETURNS void
 AS $$
+DECLARE
+	settings CONSTANT text[] := '{stream,maxlen,format,partitions,on_dead}';
+	given CONSTANT boolean[] := ARRAY[stream IS NOT NULL, maxlen IS NOT NULL, format IS NOT NULL, partitions IS NOT NULL, on_dead IS NOT NULL];
+	defaults CONSTANT text[] := coalesce(reset, '{}');
+	setting text;
 BEGIN
 	PERFORM outbox.check_dest(dest);
 	IF stream IS NOT NULL THEN
@@ -564,20 +571,32 @@ BEGIN
 	END IF;
 	IF partitions NOT BETWEEN 1 AND 4096 THEN
 		RAISE EXCEPTION 'partitions must be between 1 and 4096' USING ERRCODE = 'invalid_parameter_value',
-			HINT = 'Use NULL for a destination that has none.';
+			HINT = 'Use reset => ''{partitions}'' for a destination that is to have none.';
 	END IF;
 	IF on_dead <> ALL ('{pass,hold}') THEN
 		RAISE EXCEPTION 'invalid on_dead: "%"', on_dead USING ERRCODE = 'invalid_parameter_value',
 			HINT = 'Use "pass" or "hold".';
 	END IF;
+	FOREACH setting IN ARRAY defaults LOOP
+		IF setting IS NULL OR setting <> ALL (settings) THEN
+			RAISE EXCEPTION 'invalid setting in reset: "%"', coalesce(setting, '') USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'The settings of a destination are stream, maxlen, format, partitions and on_dead.';
+		END IF;
+		IF given[array_position(settings, setting)] THEN
+			RAISE EXCEPTION '% is both set and reset', setting USING ERRCODE = 'invalid_parameter_value';
+		END IF;
+	END LOOP;
 	INSERT INTO outbox.destination AS d (dest, stream, maxlen, format, partitions, on_dead) VALUES (dest, stream, maxlen, format, partitions, on_dead)
 		ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE
-		SET stream = excluded.stream, maxlen = excluded.maxlen, format = excluded.format,
-			partitions = coalesce(excluded.partitions, d.partitions * 0), on_dead = excluded.on_dead;
+		SET stream = coalesce(excluded.stream, CASE WHEN 'stream' <> ALL (defaults) THEN d.stream END),
+			maxlen = coalesce(excluded.maxlen, CASE WHEN 'maxlen' <> ALL (defaults) THEN d.maxlen END),
+			format = coalesce(excluded.format, CASE WHEN 'format' <> ALL (defaults) THEN d.format END),
+			partitions = coalesce(excluded.partitions, CASE WHEN 'partitions' <> ALL (defaults) THEN d.partitions ELSE d.partitions * 0 END),
+			on_dead = coalesce(excluded.on_dead, CASE WHEN 'on_dead' <> ALL (defaults) THEN d.on_dead END);
 END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer, text, integer, text) IS 'sets the stream and the length of a destination, the form of its entries, how many streams they are spread over, and whether a dead message holds back others; NULL means its name, outbox.stream_maxlen, plain, one, and pass';
+COMMENT ON FUNCTION @extschema@.outbox_set_destination(text, text, integer, text, integer, text, text[]) IS 'sets the stream and the length of a destination, the form of its entries, how many streams they are spread over, and whether a dead message holds back others: what is NULL stays as it is, what reset names returns to its default';
 
 CREATE FUNCTION outbox.set_paused(dest text, paused boolean)
 RETURNS void

@@ -8,10 +8,21 @@ SELECT outbox_set_destination(dest => 'short', maxlen => 10);
 SELECT outbox_set_destination('endless', maxlen => 0);
 SELECT outbox_set_destination(dest => 'quo"ted', stream => '  spaces ');
 SELECT * FROM outbox.destinations WHERE deferred + scheduled + dead = 0 ORDER BY dest COLLATE "C";
--- The call sets all of them: what is left out gets its default again.
+-- What is left out stays as it is, unless reset names it.
 SELECT outbox_set_destination('orders', maxlen => 5);
 SELECT outbox_set_destination('short', 'long');
 SELECT dest, stream, maxlen FROM outbox.destinations WHERE dest IN ('orders', 'short') ORDER BY dest;
+SELECT outbox_set_destination('orders', format => 'cloudevents', partitions => 4, on_dead => 'hold', reset => '{stream}');
+SELECT outbox_set_destination('short', reset => '{stream,maxlen}');
+SELECT outbox_set_destination('fresh', reset => '{partitions}');
+SELECT dest, stream, maxlen, format, partitions, on_dead FROM outbox.destinations WHERE dest IN ('orders', 'short', 'fresh') ORDER BY dest;
+SELECT outbox_set_destination('orders');
+SELECT outbox_set_destination('orders', 'shop:orders', reset => '{format,on_dead,partitions}');
+SELECT dest, stream, maxlen, format, partitions, on_dead FROM outbox.destinations WHERE dest = 'orders';
+SELECT outbox_set_destination('orders', maxlen => 5, reset => '{stream,maxlen}');
+\echo :SQLSTATE
+SELECT outbox_set_destination('orders', reset => '{paused}');
+SELECT outbox_set_destination('orders', reset => '{NULL}');
 
 SELECT outbox_set_destination(NULL);
 \echo :SQLSTATE

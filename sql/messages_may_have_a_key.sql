@@ -53,7 +53,7 @@ SELECT outbox_set_destination('keyed', partitions => 0);
 SELECT outbox_set_destination('keyed', partitions => 4097);
 SELECT outbox_set_destination('keyed', partitions => 4096);
 SELECT dest, stream, partitions FROM outbox.destinations WHERE dest = 'keyed';
-SELECT outbox_set_destination('keyed');
+SELECT outbox_set_destination('keyed', reset => '{partitions}');
 SELECT dest, stream, partitions FROM outbox.destinations WHERE dest = 'keyed';
 DELETE FROM outbox.destination WHERE dest = 'keyed';
 
@@ -61,6 +61,6 @@ DELETE FROM outbox.destination WHERE dest = 'keyed';
 SELECT outbox_set_destination('keyed', on_dead => 'stop');
 SELECT outbox_set_destination('keyed', on_dead => 'hold');
 SELECT dest, on_dead, held FROM outbox.destinations WHERE dest = 'keyed';
-SELECT outbox_set_destination('keyed');
+SELECT outbox_set_destination('keyed', reset => '{on_dead}');
 SELECT dest, on_dead, held FROM outbox.destinations WHERE dest = 'keyed';
 DELETE FROM outbox.destination WHERE dest = 'keyed';

@@ -68,7 +68,7 @@ $node->sql(q{SELECT outbox_enqueue('a', i::text) FROM generate_series(1, 2000) i
 ok($node->wait_until_sent, 'many messages');
 cmp_ok($redis->count('stream of a'), '<=', 300, '... are trimmed to the length, approximately');
 is((($redis->bodies('stream of a'))[-1]), '2000', '... to the newest');
-$node->sql(q{SELECT outbox_pause('a'); SELECT outbox_set_destination('a')});
+$node->sql(q{SELECT outbox_pause('a'); SELECT outbox_set_destination('a', reset => '{stream,maxlen}')});
 enqueue('back', 'a');
 eventually { $node->status('deferred') == 1 } 'the settings do not end a pause';
 $node->sql(q{SELECT outbox_resume('a')});
@@ -81,6 +81,7 @@ foreach my $case (
 	[ "outbox_set_destination($long)", '22001' ], [ q{outbox_set_destination('outbox:x')}, '42939' ],
 	[ q{outbox_set_destination('a', '')}, '22023' ], [ "outbox_set_destination('a', $long)", '22001' ],
 	[ q{outbox_set_destination('a', 'outbox:fence:x')}, '42939' ], [ q{outbox_set_destination('a', NULL, -1)}, '22023' ],
+	[ q{outbox_set_destination('a', reset => '{paused}')}, '22023' ],
 	[ q{outbox_pause('')}, '22023' ], [ q{outbox_resume('')}, '22023' ], [ "outbox_pause($long)", '22001' ],
 	[ q{outbox_discard(NULL, 'x')}, '22004' ], [ q{outbox_discard('', 'x')}, '22023' ], [ q{outbox_discard('a', NULL)}, '22004' ],
 	[ q{outbox_replay(NULL)}, '22004' ])

@@ -123,7 +123,7 @@ foreach my $database ('postgres', 'latin1')
 }
 
 # Back to the plain form.
-$node->sql(q{SELECT outbox_set_destination('events', 'stream of events'); SELECT outbox_enqueue('events', 'x', '{"type": "plain"}', 'e7')});
+$node->sql(q{SELECT outbox_set_destination('events', reset => '{format}'); SELECT outbox_enqueue('events', 'x', '{"type": "plain"}', 'e7')});
 $node->wait_until_sent;
 my $last = ($redis->entries('stream of events'))[-1];
 is("$last->{id} $last->{body} $last->{headers}{type}", 'e7 x plain', 'the format can be taken back');

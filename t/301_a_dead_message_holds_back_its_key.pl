@@ -81,7 +81,7 @@ $node->sql(q{SELECT outbox_set_destination('plain', on_dead => 'hold')});
 $redis->refuse('plain');
 enqueue('plain', 'NULL', 1, 2, 3);
 becomes('plain', '1 dead, 2 held, 3 held', 'without keys, all that is later is held');
-$node->sql(q{SELECT outbox_set_destination('plain')});
+$node->sql(q{SELECT outbox_set_destination('plain', reset => '{on_dead}')});
 becomes('plain', '1 dead, 2 dead, 3 dead', 'without the setting nothing is held');
 $redis->accept('plain');
 enqueue('plain', 'NULL', 4);

@@ -13,7 +13,6 @@ import time
 import psycopg
 from psycopg import errors
 
-from plan import HOLDING
 
 ASIDES = 4  # statements that run at the same time, beside the plan
 PATIENCE = 20  # seconds after which such a statement is cancelled
@@ -191,7 +190,7 @@ class Administration:
             self.replays.append((time.monotonic(), dest))
 
     def set_partitions(self, dest, partitions):
-        self.query("SELECT outbox_set_destination(%s, partitions => %s, on_dead => %s)", dest, partitions, "hold" if dest == HOLDING else None)
+        self.query("SELECT outbox_set_destination(%s, partitions => %s, reset => %s)", dest, partitions, None if partitions else ["partitions"])
 
     def retry(self, which=None):
         """Try all dead messages again, or those with the id of one of them."""
