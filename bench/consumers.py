@@ -60,7 +60,8 @@ class Bench:
         self.ask("SELECT outbox_create_endpoint(%s)", group)
         workers = [self.start("backlog", group, f"w{i}", PAUSE) for i in range(count)]
         shares = []
-        while sorted(shares) != sorted([PARTITIONS // count] * count):
+        streams = PARTITIONS + 1  # with the one without a number
+        while sorted(shares) != sorted((streams + i) // count for i in range(count)):
             time.sleep(0.1)
             shares = collections.Counter(self.server.hvals(f"{group}:backlog:partitions")).values()
         time.sleep(LEASE / 1000)

@@ -12,6 +12,7 @@
 #include "access/xlog.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/housekeeping.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
@@ -208,6 +209,7 @@ run_round(Position *position, bool may_expire)
 {
 	CleanupLimits limits = {.may_expire = may_expire};
 
+	destination_verify_next();
 	if (may_expire && redis_session_is_open() && position->sent >= position->published &&
 		!fences_settle(position))
 		redis_state_note_failure();

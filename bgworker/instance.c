@@ -37,7 +37,7 @@ instance_load(Instance *instance)
 
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT i.id, i.first_window, i.database = d.oid, "
-							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher, i.database "
+							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher, i.database, i.layout_epoch "
 							  "FROM outbox.instance i, pg_database d WHERE d.oid = $1",
 							  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)},
 							  NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
@@ -49,6 +49,7 @@ instance_load(Instance *instance)
 	is_ours = DatumGetBool(SPI_getbinval(row, columns, 3, &isnull));
 	original_lives = DatumGetBool(SPI_getbinval(row, columns, 4, &isnull));
 	instance->database = DatumGetObjectId(SPI_getbinval(row, columns, 6, &isnull));
+	instance->layout_epoch = DatumGetInt64(SPI_getbinval(row, columns, 7, &isnull));
 	(void) SPI_getbinval(row, columns, 5, &isnull);
 	strlcpy(instance->publisher, isnull ? "" : SPI_getvalue(row, columns, 5), sizeof(instance->publisher));
 	SPI_finish();
@@ -79,4 +80,13 @@ instance_publish_as(Instance *instance, const char *publisher)
 	strlcpy(instance->publisher, publisher, sizeof(instance->publisher));
 	(void) transaction_execute("UPDATE outbox.instance SET publisher = $1",
 							   1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(publisher)}, NULL);
+}
+
+/* Writes the epoch that a layout of partitions is told with. Needs an open transaction. */
+void
+instance_note_layout(Instance *instance, int64 epoch)
+{
+	instance->layout_epoch = epoch;
+	(void) transaction_execute("UPDATE outbox.instance SET layout_epoch = $1",
+							   1, (Oid[]) {INT8OID}, (Datum[]) {Int64GetDatum(epoch)}, NULL);
 }

@@ -38,6 +38,13 @@ clock_with_sleep(void)
 	return clock_now();
 }
 
+/* Returns a time of the wall clock as Redis has it: milliseconds since 1970. */
+static inline int64
+clock_unix_ms(TimestampTz at)
+{
+	return (at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+}
+
 /* Returns how many milliseconds it is until then, at least 0. */
 static inline long
 clock_ms_until(TimestampTz when)

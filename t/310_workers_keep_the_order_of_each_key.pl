@@ -95,9 +95,26 @@ spread(8);
 start('a', 'python');
 start('b', $has_node ? 'node' : 'python');
 start('c', 'python');
-eventually { shares() eq 'a=3 b=3 c=2' } 'three workers share eight partitions';
+eventually { shares() eq 'a=3 b=3 c=3' } 'three workers share eight partitions and the stream itself';
 send_messages(10);
 check_books('nothing happens');
+
+# Another database has no partitions for the stream, and writes to it without a number.
+sub other_sends
+{
+	my ($key, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->sql("CREATE EXTENSION outbox; SELECT count(outbox_enqueue('orders', jsonb_build_object('number', i), key => '$key')) FROM generate_series(1, 20) i", 'other');
+	eventually { $node->sql("SELECT string_agg(body::json ->> 'number', ' ' ORDER BY place) FROM handled WHERE key = '$key'") eq join ' ', 1 .. 20 } $what;
+	return;
+}
+$node->sql('CREATE DATABASE other');
+other_sends('o1', 'messages of a database without partitions are handled, in order');
+$node->sql(q{SELECT outbox_set_destination('orders', partitions => 2)}, 'other');
+eventually { 2 == grep { /^of:/ } @{ $redis->command('HKEYS', 'outbox:partitions:orders') } } 'it has partitions';
+$node->sql('DROP EXTENSION outbox', 'other');
+other_sends('o2', '... and it loses the extension, and gets it again');
+$node->sql(q{DELETE FROM handled WHERE key LIKE 'o%'});
 
 # Somebody else takes every partition.
 $node->sql(q{UPDATE consumer_position SET token = token + 1});
@@ -120,7 +137,7 @@ signal_to('b', 'CONT');
 wait_until { eval { $worker{b}{run}->pump_nb }; !$worker{b}{run}->pumpable || shares() =~ /b=/ };
 start('b', 'python') unless shares() =~ /b=/; # the server had ended its transaction
 end('c', 'TERM');
-eventually { shares() eq 'b=3 d=2' } 'one comes back and one leaves: the others share';
+eventually { shares() eq 'b=3 d=3' } 'one comes back and one leaves: the others share';
 end($_, 'TERM') foreach 'b', 'd';
 foreach my $partitions (9, 3, 7)
 {
@@ -134,7 +151,7 @@ check_books('nobody was there while the number changed three times');
 
 # Redis loses its newest entries and gets them again, by a clock that is behind.
 end('e', 'TERM');
-eventually { shares() eq 'd=7' } 'one worker has all';
+eventually { shares() eq 'd=8' } 'one worker has all';
 my ($stream) = sort { $redis->count($b) <=> $redis->count($a) } map { "orders:" . $_ } 0 .. 6;
 my $entries = $redis->command('XRANGE', $stream, '-', '+');
 $redis->command('DEL', $stream);

@@ -28,7 +28,7 @@ sub set_partitions
 {
 	my ($n) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$node->sql("SELECT outbox_set_destination('orders', partitions => " . ($n || 'NULL') . ')');
+	$node->sql("SELECT outbox_set_destination('orders', " . ($n ? "partitions => $n)" : "reset => '{partitions}')"));
 	eventually { (eval { layout()->{partitions} } // -1) == $n } "there are $n partitions";
 	return;
 }

@@ -115,7 +115,7 @@ destination_next_compared_before(TimestampTz moment)
 	return NULL;
 }
 
-/* Notes that Redis does not know the partitions of a destination any more. */
+/* Notes that Redis may not know the partitions of a destination any more. */
 void
 destination_unsettle(Destination *destination)
 {
@@ -186,6 +186,28 @@ destination_unsettle_all(void)
 		if (!destination->is_settled)
 			nunsettled++;
 	}
+}
+
+/*
+ * Has Redis asked whether it still knows the partitions of a destination: the one whose
+ * answer is oldest, for somebody may have deleted the key. Until it has answered, nothing changes.
+ */
+void
+destination_verify_next(void)
+{
+	HASH_SEQ_STATUS status;
+	Destination *destination;
+	Destination *oldest = NULL;
+
+	hash_seq_init(&status, destinations);
+	while ((destination = hash_seq_search(&status)) != NULL)
+	{
+		if (destination->wanted != -1 && destination->is_settled &&
+			(oldest == NULL || destination->compared < oldest->compared))
+			oldest = destination;
+	}
+	if (oldest)
+		destination_unsettle(oldest);
 }
 
 /* Check whether outbox_pause(NULL) is in force. */
@@ -312,6 +334,7 @@ load_partitions(Destination *destination, int wanted, HTAB *before)
 	destination->partitions = was ? was->partitions : 0;
 	destination->stream = destination->wanted_stream;
 	destination->refusal = NULL;
+	destination->compared = was ? was->compared : 0;
 	if (wanted != -1)
 	{
 		load_names(destination);

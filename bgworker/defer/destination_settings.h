@@ -48,6 +48,7 @@ extern void destination_ask_again(const text *dest);
 extern void destination_unsettle_all(void);
 extern uint64 destination_changes(void);
 extern void destination_each(void (*visit) (const Destination *destination, void *arg), void *arg);
+extern void destination_verify_next(void);
 extern void destination_each_paused(void (*visit) (const char *dest));
 extern HTAB *destination_make_table(const char *name, MemoryContext memory, Size entry_size);
 extern void *destination_look_up(HTAB *table, const text *dest);

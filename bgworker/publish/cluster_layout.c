@@ -12,6 +12,7 @@
  *				frozen meanwhile, and has lost the lease, comes too late
  *	 read		the epoch; the script writes nothing if another database has changed it
  *				since, and all of this is done again
+ *	 epoch		a greater one is noted in the database, as partition_layout.c does
  *	 ends		the last id of each stream that was to be read up to now. Nothing of ours
  *				is under way, so our newest messages are counted. What other databases
  *				add later they also add when the layout is written: they have their own
@@ -31,6 +32,7 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/cluster_layout.h"
 #include "bgworker/publish/cluster_lease.h"
+#include "bgworker/publish/partition_layout.h"
 #include "bgworker/publish/partition_layout.lua.h"
 #include "bgworker/publish/verdict.h"
 #include "src/clock.h"
@@ -42,7 +44,7 @@
 #define MAX_TRIES	10			/* if other databases change the same layout */
 #define MAX_FORMER	4096		/* partitions that a stream may have */
 #define ID_BYTES	48			/* of an entry */
-#define FIXED_WORDS	10			/* of the script's arguments */
+#define FIXED_WORDS	11			/* of the script's arguments */
 
 typedef enum Told
 {
@@ -56,6 +58,7 @@ typedef enum Told
 typedef struct Layout
 {
 	RedisCluster *redis;
+	Instance   *instance;		/* notes the epoch, if it is to be told */
 	Destination *destination;
 	char	   *key;
 	char	   *claim;			/* names of our fields */
@@ -69,7 +72,8 @@ typedef struct Layout
 
 static char claim_value[9];		/* random, of this process */
 
-static Told with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *instance, Destination *destination);
+static Told with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *name, Instance *instance,
+						Destination *destination);
 static Told tell_until_done(Layout *layout);
 static Told compare(Layout *layout);
 static Told tell(Layout *layout);
@@ -87,7 +91,7 @@ static Told refused(Layout *layout, const redisReply *reply);
  * destination. Returns false if it cannot be found out now; see redis_cluster_error().
  */
 bool
-cluster_layout_settle(RedisCluster *redis, const char *instance)
+cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
 {
 	Destination *destination;
 	Told		told = TOLD;
@@ -95,7 +99,7 @@ cluster_layout_settle(RedisCluster *redis, const char *instance)
 	while (told != TOLD_NOT && (destination = destination_next_unsettled()) != NULL)
 	{
 		KILL_POINT("layout_wanted");
-		told = with_memory(tell_until_done, redis, instance, destination);
+		told = with_memory(tell_until_done, redis, name, instance, destination);
 		if (told != TOLD)
 			continue;
 		KILL_POINT("layout_announced");
@@ -110,7 +114,7 @@ cluster_layout_settle(RedisCluster *redis, const char *instance)
  * that cannot be found out now.
  */
 bool
-cluster_layout_compare(RedisCluster *redis, const char *instance)
+cluster_layout_compare(RedisCluster *redis, const char *name)
 {
 	TimestampTz limit = clock_now() - COMPARE_MS * INT64CONST(1000);
 	Destination *destination;
@@ -119,7 +123,7 @@ cluster_layout_compare(RedisCluster *redis, const char *instance)
 	while (told != TOLD_NOT && (destination = destination_next_compared_before(limit)) != NULL)
 	{
 		destination->compared = clock_now();
-		told = with_memory(compare, redis, instance, destination);
+		told = with_memory(compare, redis, name, NULL, destination);
 		if (told == TOLD_TOO_LATE)
 			destination_unsettle(destination);
 	}
@@ -128,18 +132,19 @@ cluster_layout_compare(RedisCluster *redis, const char *instance)
 
 /* Does something for a destination, and frees what that has allocated. */
 static Told
-with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *instance, Destination *destination)
+with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *name, Instance *instance,
+			Destination *destination)
 {
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "outbox layout", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
-	Layout		layout = {.redis = redis, .destination = destination};
+	Layout		layout = {.redis = redis, .instance = instance, .destination = destination};
 	Told		told;
 
 	if (claim_value[0] == '\0')
 		snprintf(claim_value, sizeof(claim_value), "%08x", pg_prng_uint32(&pg_global_prng_state));
 	layout.key = psprintf("outbox:partitions:%s", destination->sent_stream);
-	layout.claim = psprintf("by:%s", instance);
-	layout.field = psprintf("of:%s:%s", instance, destination->sent_dest);
+	layout.claim = psprintf("by:%s", name);
+	layout.field = psprintf("of:%s:%s", name, destination->sent_dest);
 	told = action(&layout);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
@@ -243,8 +248,7 @@ read_ends(Layout *layout)
 	layout->former = Min(layout->former, MAX_FORMER);
 	layout->words = palloc((FIXED_WORDS + 2 * (layout->former + 1)) * sizeof(char *));
 	layout->nwords = FIXED_WORDS;
-	if (layout->former == 0)
-		return read_end(layout, "end", stream);
+	told = read_end(layout, "end", stream);
 	for (int i = 0; i < layout->former && told == TOLD; i++)
 		told = read_end(layout, psprintf("end:%d", i), psprintf("%s:%d", stream, i));
 	return told;
@@ -291,7 +295,7 @@ copy_last_id(const redisReply *info, char *id)
 	}
 }
 
-/* Runs the script. */
+/* Notes an epoch, and runs the script with it. */
 static Told
 write_layout(Layout *layout)
 {
@@ -302,6 +306,10 @@ write_layout(Layout *layout)
 	redisReply *reply;
 	Told		told;
 
+	if (!partition_layout_note_epoch(layout->instance, strtoll(layout->epoch, NULL, 10) + 1))
+		return TOLD_NOT;
+	KILL_POINT("layout_epoch_noted");
+	fixed[FIXED_WORDS - 1] = psprintf(INT64_FORMAT, layout->instance->layout_epoch);
 	memcpy(layout->words, fixed, sizeof(fixed));
 	if (!cluster_lease_is_valid())
 	{

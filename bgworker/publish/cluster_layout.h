@@ -5,9 +5,10 @@
 #ifndef OUTBOX_CLUSTER_LAYOUT_H
 #define OUTBOX_CLUSTER_LAYOUT_H
 
+#include "bgworker/instance.h"
 #include "src/redis/redis_cluster.h"
 
-extern bool cluster_layout_settle(RedisCluster *redis, const char *instance);
+extern bool cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance);
 extern bool cluster_layout_compare(RedisCluster *redis, const char *instance);
 
 #endif							/* OUTBOX_CLUSTER_LAYOUT_H */

@@ -8,7 +8,13 @@
  * while no batch is under way. Only when Redis has answered do messages go to
  * the new streams: so a consumer that sees one of them can see the layout.
  *
+ * Each layout has an epoch, a number that increases. The database notes it before Redis
+ * is told. So a layout that Redis has lost, and that consumers may have seen, is followed
+ * by one with a greater epoch. It is the time in milliseconds, by the clock of this server,
+ * or what is greater: for another database that writes to the same stream has notes of its own.
+ *
  *	 died before the script		the next connection runs it
+ *	 the epoch is noted			the next connection uses a greater one
  *	 after it					the next connection runs it, and it does nothing;
  *								consumers know the layout, no message has it yet
  *	 Redis loses it again		with it all messages behind it: the next connection
@@ -22,59 +28,117 @@
 #include "bgworker/publish/partition_layout.h"
 #include "bgworker/publish/partition_layout.lua.h"
 #include "bgworker/publish/lease.h"
+#include "bgworker/publish/traffic.h"
+#include "bgworker/transaction.h"
+#include "src/clock.h"
 #include "src/foreign_text.h"
 #include "src/kill_point.h"
 #include "src/redis/resp.h"
 
-static bool announce(RedisLink *link, const ScriptCall *call, const Lane *lane, Destination *destination);
+/* What it takes to run the script. */
+typedef struct Announcement
+{
+	RedisLink  *link;
+	const ScriptCall *call;
+	const Lane *lane;
+	Instance   *instance;
+} Announcement;
+
+static bool announce(const Announcement *how, Destination *destination);
+static redisReply *run_script(const Announcement *how, const Destination *destination, int64 epoch);
 static void note_answer(const redisReply *reply, Destination *destination);
 
 /*
  * Announces each destination whose number of partitions Redis has not been told,
- * and then has its messages spread over these. Nothing of the lane
- * must be in flight. Sets *refused if Redis refused some, for a reason that may be its own or
- * that of a destination. Returns false if the link failed.
+ * and then has its messages spread over these. Nothing of the lane must be in flight,
+ * and no transaction open. Sets *refused if Redis refused some, for a reason that may be
+ * its own or that of a destination. Returns false if the link failed or was closed.
  */
 bool
-partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, bool *refused)
+partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, Instance *instance, bool *refused)
 {
+	Announcement how = {link, call, lane, instance};
 	Destination *destination;
 
 	*refused = false;
 	while ((destination = destination_next_unsettled()) != NULL)
 	{
 		KILL_POINT("layout_wanted");
-		if (!announce(link, call, lane, destination))
+		if (!announce(&how, destination))
 			return false;
 		*refused |= destination->refusal != NULL;
 	}
 	return true;
 }
 
-/* Runs the script for a destination. Returns false if the link failed. */
+/*
+ * Notes an epoch in the database, at least that one, which is used for no other layout.
+ * No transaction must be open. Returns false if the links were closed.
+ */
+bool
+partition_layout_note_epoch(Instance *instance, int64 least)
+{
+	int64		now_ms = clock_unix_ms(GetCurrentTimestamp());
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (!transaction_begin("noting the epoch of a layout"))
+	{
+		traffic_give_up();
+		return false;
+	}
+	instance_note_layout(instance, Max(Max(least, now_ms), instance->layout_epoch + 1));
+	transaction_commit();
+	MemoryContextSwitchTo(caller);
+	return true;
+}
+
+/* Tells Redis of a destination. Returns false if the link failed or was closed. */
 static bool
-announce(RedisLink *link, const ScriptCall *call, const Lane *lane, Destination *destination)
+announce(const Announcement *how, Destination *destination)
+{
+	int64		epoch = 0;		/* finds out whether Redis knows the layout */
+
+	for (;;)
+	{
+		redisReply *reply = run_script(how, destination, epoch);
+		int64		least;
+
+		if (reply == NULL)
+			return false;
+		least = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+		if (least == 0)
+			note_answer(reply, destination);
+		freeReplyObject(reply);
+		if (least == 0)
+			return true;
+		if (!partition_layout_note_epoch(how->instance, least))
+			return false;
+		KILL_POINT("layout_epoch_noted");
+		epoch = how->instance->layout_epoch;
+	}
+}
+
+/* Runs the script for a destination. Returns NULL if the link failed. */
+static redisReply *
+run_script(const Announcement *how, const Destination *destination, int64 epoch)
 {
 	char	   *key = psprintf("outbox:partitions:%s", destination->sent_stream);
-	char	   *field = psprintf("of:%s:%s", call->instance, destination->sent_dest);
+	char	   *field = psprintf("of:%s:%s", how->call->instance, destination->sent_dest);
 	char		lease_ms[12];
 	char		partitions[12];
+	char		layout_epoch[24];
 	redisReply *reply;
 
 	snprintf(lease_ms, sizeof(lease_ms), "%d", LEASE_MS);
 	snprintf(partitions, sizeof(partitions), "%d", destination->wanted);
-	reply = redis_link_call(link, 12, (const char *[]) {
-		"EVAL", partition_layout_script, "3", key, lane->key, call->lease_key,
-			lane->fence, lease_value(), lease_ms, field, destination->sent_stream, partitions
+	snprintf(layout_epoch, sizeof(layout_epoch), INT64_FORMAT, epoch);
+	reply = redis_link_call(how->link, 13, (const char *[]) {
+		"EVAL", partition_layout_script, "3", key, how->lane->key, how->call->lease_key,
+			how->lane->fence, lease_value(), lease_ms, field, destination->sent_stream, partitions, layout_epoch
 	});
-	if (reply)
-	{
-		note_answer(reply, destination);
-		freeReplyObject(reply);
-	}
 	pfree(key);
 	pfree(field);
-	return reply != NULL;
+	return reply;
 }
 
 /* Notes that Redis was told of a destination, or why not. */

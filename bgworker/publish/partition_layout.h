@@ -5,8 +5,11 @@
 #ifndef OUTBOX_PARTITION_LAYOUT_H
 #define OUTBOX_PARTITION_LAYOUT_H
 
+#include "bgworker/instance.h"
 #include "bgworker/publish/command.h"
 
-extern bool partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, bool *refused);
+extern bool partition_layout_note_epoch(Instance *instance, int64 least);
+extern bool partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, Instance *instance,
+									bool *refused);
 
 #endif							/* OUTBOX_PARTITION_LAYOUT_H */

@@ -7,32 +7,33 @@
 -- the others are in other slots.
 -- ARGV: 1 the value of the fence; 2 the value of the lease; 3 how long that lives,
 -- in ms; 4 the field of this database and destination; 5 the stream; 6 how many
--- partitions it has, 0 = none. In a cluster: 1 the field that a connection of ours claims
--- the layout with; 2 its value; 3 the epoch that was read; and behind 6, in turn, the
--- field and the last id of each stream that was to be read up to now.
+-- partitions it has, 0 = none; 7 the epoch of the new layout. In a cluster: 1 the field
+-- that a connection of ours claims the layout with; 2 its value; 3 the epoch that was read;
+-- and behind 7, in turn, the field and the last id of each stream that was to be read up to now.
+--
+-- Returns 0 if consumers can read the layout from now on. If it is not there, and the
+-- epoch is not greater than that of the layout that is, returns the least that may be used.
 --
 -- Like publish.lua, it does nothing if the fence has moved or another server holds
--- the lease, and its first write is one that a server without memory refuses. It
--- does nothing either if Redis knows that layout. In a cluster it does nothing if
--- another connection has claimed the layout, or another database has changed it.
+-- the lease, and its first write is one that a server without memory refuses. In a
+-- cluster it does nothing if another connection has claimed the layout, or another
+-- database has changed it.
 --
 -- Several databases may write to one stream, each with a layout of its own. The
 -- partitions to be read are those of all of them: the field 'partitions' is the
--- greatest number. With each change of one of them there is a new epoch, and for each
--- of the streams that were to be read the last id that it has at that moment. The
--- epoch is a time, so that it increases even if Redis has lost the one before. A consumer
--- may not have looked between two changes, so what the layouts before were is kept.
+-- greatest number. The stream itself is to be read as well, whatever the number is:
+-- a database that has no partitions tells nothing here. With each change of one of them
+-- there is a new epoch, and for each of the streams that were to be read the last id
+-- that it has at that moment.
+--
+-- A consumer may not have looked between two changes, so what the layouts before were
+-- is kept, until no stream has an entry of before their beginning. (In a cluster, where the
+-- streams are in other slots, all are kept.)
 
-local call, try = redis.call, redis.pcall
-local key, field, stream, wanted = KEYS[1], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local call = redis.call
+local is_alone = #KEYS > 1 -- not in a cluster
 
-if #KEYS == 1 then
-	if call('HGET', key, ARGV[1]) ~= ARGV[2] then
-		return redis.error_reply('FENCE another connection has claimed the layout')
-	elseif (call('HGET', key, 'epoch') or '') ~= ARGV[3] then
-		return redis.error_reply('EPOCH another database has changed the layout')
-	end
-else
+if is_alone then
 	local fence = call('GET', KEYS[2]) or ''
 	if fence ~= ARGV[1] then
 		return redis.error_reply('FENCE ' .. fence)
@@ -42,64 +43,118 @@ else
 		return redis.error_reply('LEASE ' .. lease)
 	end
 	call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
+else
+	if call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
+		return redis.error_reply('FENCE another connection has claimed the layout')
+	elseif (call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[3] then
+		return redis.error_reply('EPOCH another database has changed the layout')
+	end
 end
-if call('HGET', key, field) == ARGV[6] then
+
+local key, field, stream, wanted, epoch = KEYS[1], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
+if call('HGET', key, field) == wanted then
 	return 0
 end
 
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local partitions, former, before, epoch = wanted, 0, 0, 0
-local entry, ends = call('HGETALL', key), {}
-for at = 1, #entry, 2 do
-	local name, value = entry[at], tonumber(entry[at + 1])
+local partitions, former, before, last = tonumber(wanted), 0, 0, 0
+local fields, ends, past = call('HGETALL', key), {}, {}
+for at = 1, #fields, 2 do
+	local name, value = fields[at], fields[at + 1]
 	if name == 'partitions' then
-		former = value
+		former = tonumber(value)
 	elseif name == 'former' then
-		before = value
+		before = tonumber(value)
 	elseif name == 'epoch' then
-		epoch = value
+		last = tonumber(value)
 	elseif string.match(name, '^of:') and name ~= field then
-		partitions = math.max(partitions, value)
+		partitions = math.max(partitions, tonumber(value))
 	elseif string.match(name, '^end') then
-		ends[name] = entry[at + 1]
+		ends[name] = value
+	elseif string.match(name, '^past:') then
+		past[#past + 1] = { epoch = tonumber(string.sub(name, 6)), name = name, value = value }
 	end
 end
+if epoch <= last then
+	return last + 1
+end
 
-local function note_end(name, of)
-	local info = try('XINFO', 'STREAM', of)
-	for at = 1, #info, 2 do
-		if info[at] == 'last-generated-id' then
-			call('HSET', key, name, info[at + 1])
+-- The partition -1 is the stream itself. Returns its first entry and its last id; nil if there is none.
+local known = {}
+local function bounds_of(partition)
+	if not known[partition] then
+		local name, bounds = partition < 0 and stream or stream .. ':' .. partition, {}
+		if call('TYPE', name).ok == 'stream' then
+			local info = call('XINFO', 'STREAM', name)
+			for at = 1, #info, 2 do
+				bounds[info[at]] = info[at + 1]
+			end
 		end
+		known[partition] = bounds
 	end
+	return known[partition]['first-entry'], known[partition]['last-generated-id']
 end
 
-if epoch > 0 then
-	local past = { former, before }
-	if before == 0 then
-		past[3] = ends['end'] or '-'
+local function is_behind(id, other)
+	local ms, count = string.match(id, '(%d+)-(%d+)')
+	local other_ms, other_count = string.match(other, '(%d+)-(%d+)')
+	if ms ~= other_ms then
+		return tonumber(ms) > tonumber(other_ms)
 	end
-	for partition = 0, before - 1 do
-		past[partition + 3] = ends['end:' .. partition] or '-'
-	end
-	call('HSET', key, string.format('past:%.0f', epoch), table.concat(past, ' '))
+	return tonumber(count) > tonumber(other_count)
 end
+
+-- Whether a stream has an entry of before that layout.
+local function has_entries_before(layout)
+	local partition = -3
+	for word in string.gmatch(layout, '%S+') do
+		if partition >= -1 and word ~= '-' then
+			local first = bounds_of(partition)
+			if first and not is_behind(first[1], word) then
+				return true
+			end
+		end
+		partition = partition + 1
+	end
+	return false
+end
+
+-- The layout that is over now is the last of those that are.
+if last > 0 then
+	local words = { former, before, ends['end'] or '-' }
+	for partition = 0, before - 1 do
+		words[partition + 4] = ends['end:' .. partition] or '-'
+	end
+	past[#past + 1] = { epoch = last, name = string.format('past:%.0f', last), value = table.concat(words, ' ') }
+end
+table.sort(past, function (one, other) return one.epoch < other.epoch end)
+local needed = 1
+while is_alone and needed <= #past and not has_entries_before(past[needed].value) do
+	needed = needed + 1
+end
+local now_ends = {}
+for at = 8, #ARGV, 2 do
+	now_ends[ARGV[at]] = ARGV[at + 1]
+end
+for partition = -1, is_alone and former - 1 or -2 do
+	local _, id = bounds_of(partition)
+	now_ends[partition < 0 and 'end' or 'end:' .. partition] = id
+end
+local time = call('TIME')
+
+-- From here on it writes.
 for name in pairs(ends) do
 	call('HDEL', key, name)
 end
-if #KEYS == 1 then
-	for at = 7, #ARGV, 2 do
-		call('HSET', key, ARGV[at], ARGV[at + 1])
-	end
-elseif former == 0 then
-	note_end('end', stream)
-else
-	for partition = 0, former - 1 do
-		note_end('end:' .. partition, stream .. ':' .. partition)
+for at, layout in ipairs(past) do
+	if at < needed then
+		call('HDEL', key, layout.name)
+	else
+		call('HSET', key, layout.name, layout.value)
 	end
 end
-epoch = string.format('%.0f', math.max(epoch + 1, now))
+for name, id in pairs(now_ends) do
+	call('HSET', key, name, id)
+end
 call('HSET', key, field, wanted, 'former', former, 'partitions', partitions,
-	'since', string.format('%.0f', now), 'epoch', epoch)
-return 1
+	'since', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), 'epoch', string.format('%.0f', epoch))
+return 0

@@ -199,8 +199,8 @@ redis_session_settle_partitions(void)
 	bool		refused;
 
 	if (traffic_is_clustered())
-		return cluster_layout_settle(traffic_redis(), traffic_script()->instance) || traffic_fail_as_cluster();
-	if (!partition_layout_settle(lane->link, traffic_script(), lane, &refused))
+		return cluster_layout_settle(traffic_redis(), traffic_script()->instance, instance) || traffic_fail_as_cluster();
+	if (!partition_layout_settle(lane->link, traffic_script(), lane, instance, &refused))
 		return traffic_fail_as_link(lane->link);
 	return !refused || fences_compare();
 }

@@ -13,7 +13,6 @@ import time
 import psycopg
 from psycopg import errors
 
-
 ASIDES = 4  # statements that run at the same time, beside the plan
 PATIENCE = 20  # seconds after which such a statement is cancelled
 # Errors of PostgreSQL itself when two administrators work at the same time.

@@ -11,6 +11,9 @@
 -- that was stopped does not know that its lease is over, and Redis may lose what it was
 -- told. That is what the token in consumer_position is for.
 --
+-- All workers of a group have leases of the same length. If the clock of Redis is set back, those
+-- that were taken before are cut to that length, so that a worker that died does not live on.
+--
 -- KEYS: the workers, with the time at which their leases end; the partitions, with their
 -- workers. ARGV: the worker; its lease in ms, 0 to leave; the first partition, and the
 -- one behind the last.
@@ -23,6 +26,9 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 if lease > 0 then
+	for _, worker in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. string.format('%.0f', now + lease), '+inf')) do
+		redis.call('ZADD', KEYS[1], now + lease, worker)
+	end
 	redis.call('ZADD', KEYS[1], now + lease, me)
 else
 	redis.call('ZREM', KEYS[1], me)

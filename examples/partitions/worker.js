@@ -45,8 +45,8 @@ class Position {
 }
 
 // The layouts that a stream has had: over how many partitions it was spread, and where each
-// earlier one ends. The partition -1 is the stream itself, which messages go to as long as it
-// has no partitions.
+// earlier one ends. The partition -1 is the stream itself: databases in which it has no
+// partitions write to it, whatever others do.
 class Layouts {
   // From the fields of the key in which the outbox tells them.
   constructor (fields = {}) {
@@ -54,7 +54,7 @@ class Layouts {
     for (const [name, value] of Object.entries(fields)) {
       if (!name.startsWith('past:')) continue
       const [count, former, ...ends] = value.split(' ')
-      this.add(name.slice(5), count, former, new Map(ends.map((end, i) => [former > 0 ? i : -1, end])))
+      this.add(name.slice(5), count, former, new Map(ends.map((end, i) => [i - 1, end])))
     }
     if (fields.epoch) {
       const ends = Object.entries(fields).filter(([name]) => name.startsWith('end'))
@@ -69,12 +69,12 @@ class Layouts {
   }
 
   // The partitions of the layouts from this epoch on: the first, and the one behind the last. If
-  // Redis has lost the newest layout and its clock is behind, we have reached more than it tells.
+  // Redis has lost the newest layout, we have reached more than it tells.
   span (reachedOnce) {
     const reached = Math.min(reachedOnce, this.newest)
     const counts = this.of.filter(({ epoch }) => epoch >= reached).map(({ count }) => count)
     if (this.of.length > 0 && reached < this.of[0].epoch) counts.push(this.of[0].former) // before the first change
-    return [counts.includes(0) ? -1 : 0, Math.max(0, ...counts)]
+    return [-1, Math.max(0, ...counts)]
   }
 
   // The epoch of an entry behind the position.
@@ -115,6 +115,7 @@ class Worker {
 
   async run () {
     await this.database.connect()
+    await this.readLayouts()
     while (!this.stopping) {
       await this.lease()
       const known = this.layouts.newest
@@ -133,7 +134,7 @@ class Worker {
     if (performance.now() < this.nextLease) return
     this.nextLease = performance.now() + this.leaseTime / 3
     await this.learn(await this.server.hget(this.layoutKey, 'epoch'))
-    const ours = new Set(this.layouts.of.length > 0 ? await this.callLease(this.leaseTime) : [])
+    const ours = new Set(await this.callLease(this.leaseTime))
     for (const partition of this.positions.keys()) {
       if (!ours.has(partition)) this.positions.delete(partition)
     }
@@ -147,17 +148,19 @@ class Worker {
     return this.server.lease(workers, partitions, this.name, time, ...this.layouts.span(this.reached))
   }
 
-  // Each partition of a new layout has a row before anything of that layout is processed.
   async learn (epoch) {
-    if (Number(epoch) !== this.layouts.newest) {
-      this.layouts = new Layouts(await this.server.hgetall(this.layoutKey))
-      await this.reach()
-      await this.database.query(
-        'INSERT INTO consumer_position (consumers, stream, partition, epoch) ' +
-        'SELECT $1, $2, p, $3::bigint FROM generate_series($4::integer, $5::integer - 1) p ON CONFLICT DO NOTHING',
-        [this.group, this.stream, this.reached, ...this.layouts.span(this.reached)])
-    }
+    if (Number(epoch) !== this.layouts.newest) await this.readLayouts()
     if (this.reached < this.layouts.newest) await this.reach()
+  }
+
+  // Each partition of a new layout has a row before anything of that layout is processed.
+  async readLayouts () {
+    this.layouts = new Layouts(await this.server.hgetall(this.layoutKey))
+    await this.reach()
+    await this.database.query(
+      'INSERT INTO consumer_position (consumers, stream, partition, epoch) ' +
+      'SELECT $1, $2, p, $3::bigint FROM generate_series($4::integer, $5::integer - 1) p ON CONFLICT DO NOTHING',
+      [this.group, this.stream, this.reached, ...this.layouts.span(this.reached)])
   }
 
   // Finds out which epoch all partitions have reached, of those that are still to be read.
@@ -186,7 +189,7 @@ class Worker {
   // The epoch is read after the entries: so no entry is of a layout that we do not know.
   // A partition that has reached a layout waits until all others have.
   async read () {
-    const positions = [...this.positions.values()].filter(({ epoch }) => epoch <= this.reached)
+    const positions = [...this.positions.values()].filter(({ epoch }) => Math.min(epoch, this.layouts.newest) <= this.reached)
     const pipeline = this.server.pipeline()
     for (const position of positions) pipeline.xrange(this.keyOf(position), position.entry, '+', 'COUNT', BATCH + 1)
     pipeline.hget(this.layoutKey, 'epoch')

@@ -62,7 +62,7 @@ class Position:
 class Layouts:
     """The layouts that a stream has had: over how many partitions it was spread, and where each earlier one ends.
 
-    The partition -1 is the stream itself, which messages go to as long as it has no partitions.
+    The partition -1 is the stream itself: databases in which it has no partitions write to it, whatever others do.
     """
 
     def __init__(self, fields=()):
@@ -72,7 +72,7 @@ class Layouts:
         for name, value in fields.items():
             if name.startswith("past:"):
                 count, former, *ends = value.split()
-                self.add(int(name[5:]), int(count), int(former), dict(enumerate(ends, start=0 if int(former) else -1)))
+                self.add(int(name[5:]), int(count), int(former), dict(enumerate(ends, start=-1)))
         if "epoch" in fields:
             ends = {int(name[4:] or -1): end for name, end in fields.items() if name.startswith("end")}
             self.add(int(fields["epoch"]), int(fields["partitions"]), int(fields["former"]), ends)
@@ -84,13 +84,13 @@ class Layouts:
     def span(self, reached):
         """The partitions of the layouts from this epoch on: the first, and the one behind the last.
 
-        If Redis has lost the newest layout and its clock is behind, we have reached more than it tells.
+        If Redis has lost the newest layout, we have reached more than it tells.
         """
         reached = min(reached, self.newest)
         counts = [count for epoch, (count, _, _) in self.of.items() if epoch >= reached]
         if self.of and reached < min(self.of):
             counts.append(self.of[min(self.of)][1])  # before the first change
-        return (-1 if 0 in counts else 0), max(counts, default=0)
+        return -1, max(counts, default=0)
 
     def epoch_of(self, position, entry):
         """The epoch of an entry behind the position."""
@@ -132,6 +132,7 @@ class Worker:
         self.stopping = False
 
     def run(self):
+        self.read_layouts()
         while not self.stopping:
             self.lease()
             known = self.layouts.newest
@@ -151,7 +152,7 @@ class Worker:
             return
         self.next_lease = time.monotonic() + self.lease_time / 3000
         self.learn(self.server.hget(self.layout_key, "epoch"))
-        ours = self.call_lease(self.lease_time) if self.layouts.of else []
+        ours = self.call_lease(self.lease_time)
         for partition in set(self.positions) - set(ours):
             del self.positions[partition]
         for partition in set(ours) - set(self.positions):
@@ -162,17 +163,20 @@ class Worker:
         return self.lease_script(keys=keys, args=[self.name, time, *self.layouts.span(self.reached)])
 
     def learn(self, epoch):
-        """Each partition of a new layout has a row before anything of that layout is processed."""
         if int(epoch or 0) != self.layouts.newest:
-            self.layouts = Layouts(self.server.hgetall(self.layout_key))
-            self.reach()
-            self.database.execute(
-                "INSERT INTO consumer_position (consumers, stream, partition, epoch) "
-                "SELECT %s, %s, p, %s FROM generate_series(%s, %s - 1) p ON CONFLICT DO NOTHING",
-                (self.group, self.stream, self.reached, *self.layouts.span(self.reached)),
-            )
+            self.read_layouts()
         if self.reached < self.layouts.newest:
             self.reach()
+
+    def read_layouts(self):
+        """Each partition of a new layout has a row before anything of that layout is processed."""
+        self.layouts = Layouts(self.server.hgetall(self.layout_key))
+        self.reach()
+        self.database.execute(
+            "INSERT INTO consumer_position (consumers, stream, partition, epoch) "
+            "SELECT %s, %s, p, %s FROM generate_series(%s, %s - 1) p ON CONFLICT DO NOTHING",
+            (self.group, self.stream, self.reached, *self.layouts.span(self.reached)),
+        )
 
     def reach(self):
         """Find out which epoch all partitions have reached, of those that are still to be read."""
@@ -203,7 +207,7 @@ class Worker:
         The epoch is read after the entries: so no entry is of a layout that we do not know.
         A partition that has reached a layout waits until all others have.
         """
-        positions = [position for position in self.positions.values() if position.epoch <= self.reached]
+        positions = [position for position in self.positions.values() if min(position.epoch, self.layouts.newest) <= self.reached]
         with self.server.pipeline(transaction=False) as pipe:
             for position in positions:
                 pipe.xrange(self.key_of(position), position.entry, "+", BATCH + 1)

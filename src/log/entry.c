@@ -15,6 +15,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "src/clock.h"
 #include "src/limits.h"
 #include "src/log/cloudevent.h"
 #include "src/log/entry.h"
@@ -122,7 +123,7 @@ static void
 write_time(TimestampTz at, EntrySink sink, void *arg)
 {
 	char		unix_ms[24];
-	int64		ms = (at + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+	int64		ms = clock_unix_ms(at);
 
 	sink(unix_ms, pg_lltoa(ms, unix_ms), arg);
 }
