@@ -11,6 +11,10 @@
  * of shared state and every change of it is a step of its own, so that anything
  * may come between. A broken variant is chosen by defining its name.
  *
+ * With PARTS the store has two parts, as one in a Redis Cluster has sixteen: the id is
+ * in one of them, each has a watermark, is written by a script of its own, and loses
+ * its suffix by itself.
+ *
  * Time is a clock of few ticks, the replay window WINDOW of them, and the
  * retention RETENTION.
  */
@@ -61,6 +65,7 @@ byte published_at;
 
 bool in_store;
 byte watermark;
+byte other;						/* the watermark of the other part */
 bool away;
 bool was_added;
 byte added_at;
@@ -70,6 +75,7 @@ byte added_at;
  * ------------------------------------------------------------------------ */
 
 byte expected;					/* the watermark that must be there */
+byte expected_other;			/* the same in the other part */
 bool propagated;
 byte settled_at;				/* when we began, or lost ids were added again */
 bool noted;						/* on disk: published_at of the segment */
@@ -222,6 +228,24 @@ inline publish()
 	atomic { published = true; published_at = now }
 }
 
+#ifdef PARTS
+#ifdef OLDEST_OF_ONE
+#define OLDEST		other
+#else
+#define OLDEST		(watermark < other -> watermark : other)
+#endif
+#else
+#define OLDEST		watermark
+#endif
+
+/* position_write_watermark() */
+#define RAISE(mark, expected_mark, window) \
+	if \
+	:: mark < window -> mark = window \
+	:: else -> skip \
+	fi; \
+	expected_mark = mark
+
 /* store_add(): the script compares the watermark. */
 inline add_to_store()
 {
@@ -234,26 +258,36 @@ inline add_to_store()
 			:: else -> was_added = true
 			fi;
 			added_at = now;
-			if
-			:: watermark < 1 -> watermark = 1
-			:: else -> skip
-			fi;
-			expected = watermark;
+			RAISE(watermark, expected, 1);
+#ifndef PARTS
 			propagated = true
+#endif
 		:: else -> compare_watermark()
 		fi
 	}
+#ifdef PARTS
+	if
+	:: atomic { !away && watermark == expected && watermark >= 1 && other == expected_other ->
+			RAISE(other, expected_other, 1);
+			propagated = true
+		}
+	:: atomic { away || watermark != expected || watermark < 1 || other != expected_other ->
+			compare_watermark()
+		}
+	fi
+#endif
 }
 
-/* used_store_check(), position_of_watermark() */
+/* used_store_check(), oldest_of(), position_of_watermark(); unless the store is away */
 inline compare_watermark()
 {
 	if
-	:: watermark == expected -> skip
+	:: away || (watermark == expected && other == expected_other) -> skip
 	:: else ->
 		expected = watermark;
+		expected_other = other;
 		if
-		:: watermark < 1 -> propagated = false
+		:: OLDEST < 1 -> propagated = false
 		:: else -> skip
 		fi
 	fi
@@ -267,10 +301,14 @@ inline propagate_later_window()
 #ifdef NO_COMPARE
 		:: true ->
 #else
-		:: watermark == expected ->
+		:: watermark == expected && other == expected_other ->
 #endif
 			watermark = 2;
 			expected = 2;
+#ifdef PARTS
+			other = 2;
+			expected_other = 2;
+#endif
 			later_window = true
 #ifndef NO_COMPARE
 		:: else -> compare_watermark()
@@ -299,7 +337,7 @@ inline propagate_later_window()
 #ifdef NO_CHECK
 #define IS_SOUND	propagated
 #else
-#define IS_SOUND	(propagated && !away && watermark == expected && HAS_SETTLED)	/* propagation_is_sound() */
+#define IS_SOUND	(propagated && !away && watermark == expected && other == expected_other && HAS_SETTLED)	/* propagation_is_sound() */
 #endif
 #endif
 
@@ -324,7 +362,7 @@ end:
 	:: atomic { MAY_NOTE -> noted = true; noted_at = now }
 	:: atomic { propagated && !later_window && !away -> propagate_later_window() }
 #ifndef NO_CHECK
-	:: atomic { was_added && !away && watermark != expected -> compare_watermark() }
+	:: atomic { was_added && !away && (watermark != expected || other != expected_other) -> compare_watermark() }
 #endif
 		/* expiry_retire(), and the log's segment goes as well */
 	:: atomic { noted && record == COMMITTED && IS_OLD && IS_SOUND -> record = ABSENT; receipt = false }
@@ -333,10 +371,11 @@ end:
 			settled_at = now;
 			/* The successor: position_load(), and the watermark that it finds. */
 			if
-			:: away -> propagated = false; expected = watermark
+			:: away -> propagated = false; expected = watermark; expected_other = other
 			:: else ->
 				expected = watermark;
-				propagated = noted && watermark >= 1
+				expected_other = other;
+				propagated = noted && OLDEST >= 1
 			fi
 		}
 	od
@@ -367,6 +406,9 @@ end:
 			watermark = 0
 		}
 	:: atomic { losses < LOSSES && watermark == 2 -> losses++; watermark = 1 }
+#ifdef PARTS
+	:: atomic { losses < LOSSES && other > 0 && now < added_at + WINDOW -> losses++; other-- }
+#endif
 	:: atomic { absences < ABSENCES && !away -> absences++; away = true }
 	:: atomic { away -> away = false }
 		/* Keys expire, or records of the other database. */

@@ -34,25 +34,32 @@ bool
 moving_slots_read(RedisCluster *cluster, uint8 moving[HASH_SLOTS])
 {
 	char	   *nodes = ask_for_nodes(cluster);
+	char	   *rest = nodes;
 	bool		by_name = nodes && redis_cluster_names_hosts(cluster);
+	bool		known = nodes != NULL;
 	char	   *line;
 
 	memset(moving, 0, HASH_SLOTS);
-	while (nodes && (line = next_line(&nodes)) != NULL)
+	while (known && (line = next_line(&rest)) != NULL)
 	{
 		char	   *words[NODE_SLOTS];
 		int			n = split(line, words, NODE_SLOTS);
 		RedisNode	node;
-		char	   *own;
+		char	   *own = NULL;
 
 		if (!is_master(words, n) || !read_address(words[NODE_ADDRESS], by_name, &node))
 			continue;
-		if (!redis_cluster_roam(cluster, &node) || (own = ask_for_nodes(cluster)) == NULL)
-			return false;
+		if (redis_cluster_roam(cluster, &node))
+			own = ask_for_nodes(cluster);
+		known = own != NULL;
+		if (!known)
+			break;
 		note_own(own, moving);
 		pfree(own);
 	}
-	return nodes != NULL;
+	if (nodes)
+		pfree(nodes);
+	return known;
 }
 
 /* Returns what the node that the roaming link is at says of all nodes; NULL if it does not. */
