@@ -223,8 +223,9 @@ connect:
 	:: l < L ->
 		if
 #ifndef TAKES_OVER_KNOWN_LANES_ONLY
-		:: atomic { me == 1 || HAS(db[me].used, l) -> claim(l); master_known[l] = master[l].window; l++ }
-		:: atomic { !(me == 1 || HAS(db[me].used, l)) -> l++ }
+		/* Who takes over claims every fence that there is. */
+		:: atomic { (me == 1 && master[l].name != 0) || HAS(db[me].used, l) -> claim(l); master_known[l] = master[l].window; l++ }
+		:: atomic { !((me == 1 && master[l].name != 0) || HAS(db[me].used, l)) -> l++ }
 #else
 		:: atomic { HAS(db[me].used, l) -> claim(l); master_known[l] = master[l].window; l++ }
 		:: atomic { !HAS(db[me].used, l) -> l++ }
