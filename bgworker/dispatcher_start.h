@@ -5,7 +5,7 @@
 #ifndef OUTBOX_DISPATCHER_START_H
 #define OUTBOX_DISPATCHER_START_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern void dispatcher_start_load(Position *position);
 

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_HOUSEKEEPING_H
 #define OUTBOX_HOUSEKEEPING_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern void housekeeping_init(void);
 extern bool housekeeping_run(Position *position, bool busy);

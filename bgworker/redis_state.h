@@ -5,7 +5,7 @@
 #ifndef OUTBOX_REDIS_STATE_H
 #define OUTBOX_REDIS_STATE_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern bool redis_state_connect(Position *position);
 extern void redis_state_note_failure(void);

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_REQUESTS_H
 #define OUTBOX_REQUESTS_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern void requests_init(Position *ours);
 extern void requests_attend(void);

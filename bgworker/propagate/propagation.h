@@ -6,7 +6,7 @@
 #define OUTBOX_PROPAGATION_H
 
 #include "bgworker/instance.h"
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 #include "src/redis/socket_wait.h"
 
 extern void propagation_init(LinkAttend attend);

@@ -18,8 +18,8 @@
 #include "utils/snapmgr.h"
 
 #include "bgworker/propagate/receipts.h"
-#include "bgworker/publish/row_reader.h"
 #include "bgworker/transaction.h"
+#include "bgworker/window/row_reader.h"
 #include "src/kill_point.h"
 
 #define PAGE_ROWS	4096		/* read in one transaction */

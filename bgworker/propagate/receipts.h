@@ -5,7 +5,7 @@
 #ifndef OUTBOX_RECEIPTS_H
 #define OUTBOX_RECEIPTS_H
 
-#include "bgworker/publish/row_list.h"
+#include "bgworker/window/row_list.h"
 #include "src/log/log.h"
 
 /* State of reading receipts; all zero = at the beginning. */

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_SUPERVISION_H
 #define OUTBOX_SUPERVISION_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern void supervision_attend(bool is_wanted, const Position *position);
 extern int64 supervision_marked(void);

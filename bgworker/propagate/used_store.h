@@ -6,7 +6,7 @@
 #define OUTBOX_USED_STORE_H
 
 #include "bgworker/propagate/receipts.h"
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 #include "src/problem.h"
 #include "src/store/store.h"
 

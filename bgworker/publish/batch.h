@@ -7,7 +7,7 @@
 
 #include "bgworker/publish/command.h"
 #include "bgworker/publish/fence.h"
-#include "bgworker/publish/run.h"
+#include "bgworker/window/run.h"
 
 typedef struct Batch
 {

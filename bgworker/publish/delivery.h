@@ -6,7 +6,7 @@
 #define OUTBOX_DELIVERY_H
 
 #include "bgworker/publish/flight.h"
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 typedef struct Delivery
 {

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_FENCES_H
 #define OUTBOX_FENCES_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern void fences_init(void);
 extern bool fences_bar_others(void);

@@ -8,7 +8,7 @@
 #include "datatype/timestamp.h"
 
 #include "bgworker/publish/fence.h"
-#include "bgworker/publish/run.h"
+#include "bgworker/window/run.h"
 #include "src/redis/redis_link.h"
 
 typedef struct Lane

@@ -25,9 +25,9 @@
 #include "postgres.h"
 
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/publish/lease.h"
 #include "bgworker/publish/partition_layout.h"
 #include "bgworker/publish/partition_layout.lua.h"
-#include "bgworker/publish/lease.h"
 #include "bgworker/publish/traffic.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_PUBLISHER_H
 #define OUTBOX_PUBLISHER_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 typedef enum Progress
 {

@@ -6,7 +6,7 @@
 #define OUTBOX_REDIS_SESSION_H
 
 #include "bgworker/instance.h"
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 #include "src/redis/redis_link.h"
 
 typedef enum Connection

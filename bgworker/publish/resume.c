@@ -13,8 +13,8 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/publish/lanes.h"
-#include "bgworker/publish/loss_note.h"
 #include "bgworker/publish/resume.h"
+#include "bgworker/window/loss_note.h"
 #include "src/settings.h"
 
 /* What the last call has found in the tables: many lanes are at the same window. */

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_RESUME_H
 #define OUTBOX_RESUME_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern void resume_position(Position *position, bool clustered);
 extern WindowPlace resume_place_if_kept(const char *fence_text);

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_SUSPECTS_H
 #define OUTBOX_SUSPECTS_H
 
-#include "bgworker/publish/run.h"
+#include "bgworker/window/run.h"
 
 extern bool suspects_include(WindowPlace message);
 extern void suspects_note_strike(WindowPlace tried);

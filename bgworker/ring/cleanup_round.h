@@ -5,7 +5,7 @@
 #ifndef OUTBOX_CLEANUP_ROUND_H
 #define OUTBOX_CLEANUP_ROUND_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 /* What a round may do. */
 typedef struct CleanupLimits

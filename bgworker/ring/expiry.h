@@ -5,7 +5,7 @@
 #ifndef OUTBOX_EXPIRY_H
 #define OUTBOX_EXPIRY_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 #include "src/ring/ring.h"
 
 extern int64 expiry_time_to_live(RingKind kind);

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_ROTATION_H
 #define OUTBOX_ROTATION_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 #include "src/ring/ring.h"
 
 extern int	rotation_next(RingKind kind, const Ring *ring);

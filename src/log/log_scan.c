@@ -3,7 +3,7 @@
  *		Reads the messages and receipts of a window or of a transaction.
  *
  * Called by the dispatcher for windows that it opens, reads again or takes
- * receipts from (bgworker/publish/window_opening.c, run.c, copied_messages.c,
+ * receipts from (bgworker/window/window_opening.c, run.c, copied_messages.c,
  * bgworker/propagate/receipts.c, claimed_again.c), and by functions and views
  * that show what is pending or wait for it. Locks are released at once.
  *

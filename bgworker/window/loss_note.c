@@ -11,8 +11,8 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/publish/loss_note.h"
 #include "bgworker/transaction.h"
+#include "bgworker/window/loss_note.h"
 
 static void keep_loss(TimestampTz before);
 

@@ -21,7 +21,7 @@
 
 #include "storage/fd.h"
 
-#include "bgworker/publish/window_pace.h"
+#include "bgworker/window/window_pace.h"
 #include "src/settings.h"
 
 #define LEAST_MS		1		/* without any pause, callers would lose a

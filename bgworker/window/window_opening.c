@@ -23,8 +23,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/publish/window_opening.h"
 #include "bgworker/transaction.h"
+#include "bgworker/window/window_opening.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
 #include "src/table/relations.h"

@@ -16,7 +16,7 @@
 
 #include "utils/snapmgr.h"
 
-#include "bgworker/publish/run.h"
+#include "bgworker/window/run.h"
 #include "src/log/log.h"
 #include "src/ring/ring.h"
 

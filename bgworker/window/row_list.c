@@ -20,7 +20,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "bgworker/publish/row_list.h"
+#include "bgworker/window/row_list.h"
 
 #define FIRST_ROWS		1024
 #define MEMORY_ROWS		(256 * 1024)	/* 4 MB */

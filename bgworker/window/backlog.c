@@ -10,9 +10,9 @@
  */
 #include "postgres.h"
 
-#include "bgworker/publish/backlog.h"
-#include "bgworker/publish/loss_note.h"
 #include "bgworker/transaction.h"
+#include "bgworker/window/backlog.h"
+#include "bgworker/window/loss_note.h"
 #include "src/kill_point.h"
 
 /* How much is added to a run at once, apart from the next window. */

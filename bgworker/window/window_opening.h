@@ -5,7 +5,7 @@
 #ifndef OUTBOX_WINDOW_OPENING_H
 #define OUTBOX_WINDOW_OPENING_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern bool window_opening_next(Position *position);
 extern void window_opening_empty(Position *position, const SnapshotValue *snapshot);

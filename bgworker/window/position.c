@@ -17,8 +17,8 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-#include "bgworker/publish/position.h"
 #include "bgworker/report.h"
+#include "bgworker/window/position.h"
 #include "src/clock.h"
 #include "src/store/store.h"
 

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_RUN_H
 #define OUTBOX_RUN_H
 
-#include "bgworker/publish/row_list.h"
+#include "bgworker/window/row_list.h"
 #include "src/log/window.h"
 
 #define RUN_WINDOWS		(1 << LOG_ROW_WINDOW_BITS)	/* a run has fewer */

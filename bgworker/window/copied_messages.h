@@ -6,7 +6,7 @@
 #define OUTBOX_COPIED_MESSAGES_H
 
 #include "bgworker/instance.h"
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern void copied_messages_skip_foreign(Position *position, const Instance *instance);
 

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_POSITION_H
 #define OUTBOX_POSITION_H
 
-#include "bgworker/publish/run.h"
+#include "bgworker/window/run.h"
 #include "src/log/window.h"
 
 /* What is found while a window cannot be sent, and is logged once. */

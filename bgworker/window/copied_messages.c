@@ -15,8 +15,8 @@
 #include "utils/syscache.h"
 
 #include "bgworker/heir.h"
-#include "bgworker/publish/copied_messages.h"
-#include "bgworker/publish/window_opening.h"
+#include "bgworker/window/copied_messages.h"
+#include "bgworker/window/window_opening.h"
 #include "src/log/log.h"
 
 #define FIRST_SIZE	1024

@@ -19,7 +19,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "bgworker/publish/row_reader.h"
+#include "bgworker/window/row_reader.h"
 #include "src/log/log.h"
 #include "src/table/relations.h"
 

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_BACKLOG_H
 #define OUTBOX_BACKLOG_H
 
-#include "bgworker/publish/position.h"
+#include "bgworker/window/position.h"
 
 extern Run *backlog_next_run(Position *position);
 extern bool backlog_may_extend_run(const Position *position);
