@@ -98,11 +98,11 @@ cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
 
 	while (told != TOLD_NOT && (destination = destination_next_unsettled()) != NULL)
 	{
-		KILL_POINT("layout_wanted");
+		KILL_POINT("cluster_layout_wanted");
 		told = with_memory(tell_until_done, redis, name, instance, destination);
 		if (told != TOLD)
 			continue;
-		KILL_POINT("layout_announced");
+		KILL_POINT("cluster_layout_announced");
 		destination_settle(destination);
 	}
 	return told != TOLD_NOT;
@@ -308,7 +308,7 @@ write_layout(Layout *layout)
 
 	if (!partition_layout_note_epoch(layout->instance, strtoll(layout->epoch, NULL, 10) + 1))
 		return TOLD_NOT;
-	KILL_POINT("layout_epoch_noted");
+	KILL_POINT("cluster_layout_epoch_noted");
 	fixed[FIXED_WORDS - 1] = psprintf(INT64_FORMAT, layout->instance->layout_epoch);
 	memcpy(layout->words, fixed, sizeof(fixed));
 	if (!cluster_lease_is_valid())

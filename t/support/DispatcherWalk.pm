@@ -121,7 +121,7 @@ sub new
 sub walk
 {
 	my ($self, $manner) = @_;
-	$self->die_at($_, $manner, 1) foreach grep { !/^lane_/ } kill_points('bgworker');    # of a cluster
+	$self->die_at($_, $manner, 1) foreach grep { !/^(lane|cluster)_/ } kill_points('bgworker');    # of a cluster
 	return;
 }
 
