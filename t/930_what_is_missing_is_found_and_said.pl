@@ -116,6 +116,11 @@ sub misses
 #
 my ($status, undef, $output) = run_with(postgres_with('15.9', @client, @headers, @server), {%nobody}, 'dev/packages');
 is("$status$output", '0', 'nothing is missing where all is there');
+{
+	local $ENV{CDPATH} = '/';    # where there is a dev, too
+	($status, undef, $output) = run_with(postgres_with('15.9', @client, @headers, @server), {%nobody}, 'dev/packages');
+	is("$status$output", '0', '... wherever else cd would look');
+}
 misses('PGXS and libpq say nothing about the headers of the server', 'postgresql-server-dev-15', postgres_with('15.9', @client, @server));
 misses('headers are no server', 'postgresql-15', postgres_with('15.9 (Debian 15.9-1)', @client, @headers));
 misses('a server alone', 'libpq-dev postgresql-server-dev-15', postgres_with('15.9', @server));
