@@ -19,7 +19,7 @@
 #include "utils/rel.h"
 
 #include "src/api/arguments.h"
-#include "src/trigger/row_value.h"
+#include "src/trigger/column_expression.h"
 #include "src/trigger/trigger_check.h"
 
 /* Arguments of outbox_capture(). */
@@ -173,7 +173,7 @@ argument_condition(FunctionCallInfo fcinfo)
 	ErrorContextCallback context = {error_context_stack, name_condition, condition};
 
 	error_context_stack = &context;
-	(void) row_value_parse(condition);
+	(void) column_expression_parse(condition);
 	error_context_stack = context.previous;
 	return condition;
 }

@@ -41,7 +41,7 @@ static void enqueue_checked(Message *message);
 static Jsonb *read_headers(ForwardPlan *plan, TupleTableSlot *row);
 static void push_header(char *name, text *value, JsonbParseState **state);
 static bool push_object(Jsonb *object, JsonbParseState **state);
-static Jsonb *read_json(RowValue *value, TupleTableSlot *row);
+static Jsonb *read_json(ColumnExpression *value, TupleTableSlot *row);
 static bool is_kept(const ForwardPlan *plan, TupleTableSlot *row);
 static void delete_row(Relation table, TupleTableSlot *row);
 
@@ -76,22 +76,22 @@ outbox_forward(PG_FUNCTION_ARGS)
 static void
 forward_row(ForwardPlan *plan, TupleTableSlot *row)
 {
-	Message		message = {.dest = row_value_text(plan->dest, row)};
+	Message		message = {.dest = column_expression_text(plan->dest, row)};
 	bool		isnull;
-	Datum		value = row_value_get(plan->body, row, &isnull);
+	Datum		value = column_expression_evaluate(plan->body, row, &isnull);
 
 	if (isnull)
 		message.body = (bytea *) cstring_to_text("");
 	else if (plan->body->type == BYTEAOID || plan->body->type == JSONBOID || plan->body->type == TEXTOID)
 		message.body = argument_body(plan->body->type, value);
 	else
-		message.body = argument_body(TEXTOID, PointerGetDatum(row_value_text(plan->body, row)));
-	message.message_id = plan->id ? row_value_text(plan->id, row) : NULL;
+		message.body = argument_body(TEXTOID, PointerGetDatum(column_expression_text(plan->body, row)));
+	message.message_id = plan->id ? column_expression_text(plan->id, row) : NULL;
 	message.partition_key = read_key(plan, row);
 	message.headers = read_headers(plan, row);
 	if (plan->deliver_at)
 	{
-		value = row_value_get(plan->deliver_at, row, &isnull);
+		value = column_expression_evaluate(plan->deliver_at, row, &isnull);
 		message.deliver_at = isnull ? 0 : DatumGetTimestampTz(value);
 	}
 	enqueue_checked(&message);
@@ -112,7 +112,7 @@ forward_operations(ForwardPlan *plan, TupleTableSlot *row)
 				 errmsg("operations must be a JSON array")));
 	for (int i = 0; i < JB_ROOT_COUNT(operations); i++)
 	{
-		Message		message = {.dest = plan->dest ? row_value_text(plan->dest, row) : NULL};
+		Message		message = {.dest = plan->dest ? column_expression_text(plan->dest, row) : NULL};
 		JsonbParseState *state = NULL;
 
 		CHECK_FOR_INTERRUPTS();
@@ -130,7 +130,7 @@ forward_operations(ForwardPlan *plan, TupleTableSlot *row)
 static text *
 read_key(ForwardPlan *plan, TupleTableSlot *row)
 {
-	text	   *key = plan->key ? row_value_text(plan->key, row) : NULL;
+	text	   *key = plan->key ? column_expression_text(plan->key, row) : NULL;
 
 	return key && VARSIZE_ANY_EXHDR(key) > 0 ? key : NULL;
 }
@@ -173,7 +173,7 @@ read_headers(ForwardPlan *plan, TupleTableSlot *row)
 				 errmsg("headers must be a JSON object")));
 	for (int i = 0; i < plan->nsingle; i++)
 	{
-		text	   *value = row_value_text(plan->singles[i], row);
+		text	   *value = column_expression_text(plan->singles[i], row);
 
 		if (value)
 			push_header(plan->single_names[i], value, &state);
@@ -233,17 +233,17 @@ push_object(Jsonb *object, JsonbParseState **state)
 
 /* Returns a value of any type that is JSON, or text that is to be JSON; NULL if it is NULL, or empty text. */
 static Jsonb *
-read_json(RowValue *value, TupleTableSlot *row)
+read_json(ColumnExpression *value, TupleTableSlot *row)
 {
 	bool		isnull;
-	Datum		datum = row_value_get(value, row, &isnull);
+	Datum		datum = column_expression_evaluate(value, row, &isnull);
 	text	   *printed;
 
 	if (isnull)
 		return NULL;
 	if (value->type == JSONBOID)
 		return DatumGetJsonbP(datum);
-	printed = row_value_text(value, row);
+	printed = column_expression_text(value, row);
 	if (VARSIZE_ANY_EXHDR(printed) == 0)
 		return NULL;
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text_to_cstring(printed))));
@@ -258,7 +258,7 @@ is_kept(const ForwardPlan *plan, TupleTableSlot *row)
 
 	if (plan->keep == NULL)
 		return true;
-	keep = row_value_get(plan->keep, row, &isnull);
+	keep = column_expression_evaluate(plan->keep, row, &isnull);
 	return isnull || DatumGetBool(keep);
 }
 

@@ -9,22 +9,22 @@
 #include "nodes/pg_list.h"
 #include "utils/reltrigger.h"
 
-#include "src/trigger/row_value.h"
+#include "src/trigger/column_expression.h"
 
 /* What a trigger that calls outbox_forward() does with a row; NULL = not given. */
 typedef struct ForwardPlan
 {
-	RowValue   *dest;
-	RowValue   *body;
-	RowValue   *id;
-	RowValue   *headers;		/* an object */
-	RowValue   *deliver_at;
-	RowValue   *key;			/* whose messages stay in order */
-	RowValue   *keep;			/* whether the row stays */
-	RowValue   *operations;		/* an array of messages, instead of a body */
+	ColumnExpression *dest;
+	ColumnExpression *body;
+	ColumnExpression *id;
+	ColumnExpression *headers;	/* an object */
+	ColumnExpression *deliver_at;
+	ColumnExpression *key;		/* whose messages stay in order */
+	ColumnExpression *keep;		/* whether the row stays */
+	ColumnExpression *operations;	/* an array of messages, instead of a body */
 	int			nsingle;		/* single headers */
 	char	  **single_names;
-	RowValue  **singles;
+	ColumnExpression **singles;
 } ForwardPlan;
 
 /* forward.c */

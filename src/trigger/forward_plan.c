@@ -69,14 +69,14 @@ static const Shape shapes[] = {
 };
 
 static void check_trigger(const Trigger *trigger);
-static RowValue **part_of(ForwardPlan *plan, const Part *part);
+static ColumnExpression **part_of(ForwardPlan *plan, const Part *part);
 static void read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_default);
 static void read_shape(ForwardPlan *plan, Relation table, const char *name);
 static void read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql, bool is_default);
 static void check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger);
-static void check_dest(RowValue *dest);
+static void check_dest(ColumnExpression *dest);
 static void check_deletes(Relation table);
-static void check_value(RowValue *value, Relation table, const Trigger *trigger, List **others);
+static void check_value(ColumnExpression *value, Relation table, const Trigger *trigger, List **others);
 pg_noreturn static void refuse_argument(const char *argument);
 
 /* A TriggerPlanner. */
@@ -123,10 +123,10 @@ check_trigger(const Trigger *trigger)
 }
 
 /* Returns where a plan has a part. */
-static RowValue **
+static ColumnExpression **
 part_of(ForwardPlan *plan, const Part *part)
 {
-	return (RowValue **) ((char *) plan + part->offset);
+	return (ColumnExpression **) ((char *) plan + part->offset);
 }
 
 /* Reads a part of the message and its expression; as a default only if it was not given. */
@@ -143,12 +143,12 @@ read_argument(ForwardPlan *plan, Relation table, const char *argument, bool is_d
 	}
 	for (int i = 0; i < lengthof(parts); i++)
 	{
-		RowValue  **value = part_of(plan, &parts[i]);
+		ColumnExpression **value = part_of(plan, &parts[i]);
 
 		if (strcmp(parts[i].name, name) != 0)
 			continue;
 		if (*value == NULL)
-			*value = row_value_make(table, sql, parts[i].type);
+			*value = column_expression_make(table, sql, parts[i].type);
 		else if (!is_default)
 			refuse_argument(argument);
 		return;
@@ -187,12 +187,12 @@ read_header(ForwardPlan *plan, Relation table, const char *name, const char *sql
 	if (plan->nsingle == 0)
 	{
 		plan->single_names = palloc(FUNC_MAX_ARGS * sizeof(char *));
-		plan->singles = palloc(FUNC_MAX_ARGS * sizeof(RowValue *));
+		plan->singles = palloc(FUNC_MAX_ARGS * sizeof(ColumnExpression *));
 	}
 	if (plan->nsingle == FUNC_MAX_ARGS)
 		refuse_argument(psprintf(HEADER_PREFIX "%s=%s", name, sql));
 	plan->single_names[plan->nsingle] = pstrdup(name);
-	plan->singles[plan->nsingle++] = row_value_make(table, sql, InvalidOid);
+	plan->singles[plan->nsingle++] = column_expression_make(table, sql, InvalidOid);
 }
 
 /* Raises an error if something is missing. */
@@ -224,9 +224,9 @@ check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger)
 
 /* Raises an error if all rows go to one destination, which cannot be one. */
 static void
-check_dest(RowValue *dest)
+check_dest(ColumnExpression *dest)
 {
-	text	   *name = dest && IsA(dest->expression, Const) ? row_value_text(dest, NULL) : NULL;
+	text	   *name = dest && IsA(dest->expression, Const) ? column_expression_text(dest, NULL) : NULL;
 
 	if (name)
 		(void) argument_check_dest(name);
@@ -257,11 +257,11 @@ check_deletes(Relation table)
  * fires. Adds to *others what it depends on.
  */
 static void
-check_value(RowValue *value, Relation table, const Trigger *trigger, List **others)
+check_value(ColumnExpression *value, Relation table, const Trigger *trigger, List **others)
 {
 	if (value == NULL)
 		return;
-	if (TRIGGER_FOR_BEFORE(trigger->tgtype) && row_value_is_generated(value, table))
+	if (TRIGGER_FOR_BEFORE(trigger->tgtype) && column_expression_is_generated(value, table))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("outbox_forward() cannot send generated columns in a BEFORE trigger"),

@@ -1,6 +1,6 @@
 /*
- * row_value.c
- *		The value of an SQL expression on the columns of a row.
+ * column_expression.c
+ *		SQL expressions on the columns of a row, and their values.
  *
  * Called by forward.c and forward_plan.c: the arguments of outbox_forward() are
  * such expressions; capture_triggers.c has only the syntax of a condition checked.
@@ -30,7 +30,7 @@
 #include "utils/rel.h"
 
 #include "src/compat.h"
-#include "src/trigger/row_value.h"
+#include "src/trigger/column_expression.h"
 
 static Node *transform(Relation table, Node *expression, Oid type);
 static bool find_types(Node *node, void *found);
@@ -38,7 +38,7 @@ static void name_expression(void *arg);
 
 /* Parses what must be one expression, and raises 42601 if it is anything else. */
 Node *
-row_value_parse(const char *sql)
+column_expression_parse(const char *sql)
 {
 	List	   *statements = raw_parser(psprintf("SELECT (%s)", sql), RAW_PARSE_DEFAULT);
 	SelectStmt *select = list_length(statements) == 1 ?
@@ -57,10 +57,10 @@ row_value_parse(const char *sql)
  * Makes a value of an expression, to be coerced to a type unless that is
  * InvalidOid. Raises the parser's errors, and 42804 if it cannot be coerced.
  */
-RowValue *
-row_value_make(Relation table, const char *sql, Oid type)
+ColumnExpression *
+column_expression_make(Relation table, const char *sql, Oid type)
 {
-	RowValue   *value = palloc0(sizeof(RowValue));
+	ColumnExpression *value = palloc0(sizeof(ColumnExpression));
 	ErrorContextCallback context = {error_context_stack, name_expression, (void *) sql};
 	int			nest_level = NewGUCNestLevel();
 	Node	   *expression;
@@ -70,7 +70,7 @@ row_value_make(Relation table, const char *sql, Oid type)
 	(void) set_config_option("search_path", "pg_catalog, pg_temp",
 							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	error_context_stack = &context;
-	expression = transform(table, row_value_parse(sql), type);
+	expression = transform(table, column_expression_parse(sql), type);
 	error_context_stack = context.previous;
 	(void) find_types(expression, &value->depends);
 	value->expression = expression_planner((Expr *) expression);
@@ -86,7 +86,7 @@ row_value_make(Relation table, const char *sql, Oid type)
 
 /* Returns the value for a row. */
 Datum
-row_value_get(const RowValue *value, TupleTableSlot *row, bool *isnull)
+column_expression_evaluate(const ColumnExpression *value, TupleTableSlot *row, bool *isnull)
 {
 	ExprContext *context;
 	Datum		result;
@@ -102,7 +102,7 @@ row_value_get(const RowValue *value, TupleTableSlot *row, bool *isnull)
 
 /* Check whether a value has stored generated columns, which a row has not before it is stored. */
 bool
-row_value_is_generated(const RowValue *value, Relation table)
+column_expression_is_generated(const ColumnExpression *value, Relation table)
 {
 	TupleConstr *constraints = RelationGetDescr(table)->constr;
 	Bitmapset  *columns = NULL;
@@ -124,10 +124,10 @@ row_value_is_generated(const RowValue *value, Relation table)
 
 /* Returns the value as it is printed, or NULL. */
 text *
-row_value_text(RowValue *value, TupleTableSlot *row)
+column_expression_text(ColumnExpression *value, TupleTableSlot *row)
 {
 	bool		isnull;
-	Datum		result = row_value_get(value, row, &isnull);
+	Datum		result = column_expression_evaluate(value, row, &isnull);
 
 	if (isnull)
 		return NULL;
