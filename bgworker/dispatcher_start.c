@@ -23,7 +23,7 @@
 #include "src/kill_point.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/ring/ring.h"
 #include "src/unique_id.h"
 
@@ -55,7 +55,7 @@ dispatcher_start_load(Position *position)
 	begin_at_start();
 	destination_load();
 	deferral_load();
-	message_id_note_used(Max(log_scan_highest_id(), deferred_highest_id()));
+	log_id_note_used(Max(log_scan_highest_id(), deferred_highest_id()));
 	transaction_commit();
 	housekeeping_init();
 	report_state(DISPATCHER_IDLE);

@@ -44,7 +44,7 @@
 #include "src/kill_point.h"
 #include "src/limits.h"
 #include "src/log/deferred.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -362,7 +362,7 @@ write_row(const Message *message, int segment, DeferredState state,
 		 */
 		Message		other = *message;
 
-		other.id = message_id_next();
+		other.id = log_id_next();
 		deferred_append(&other, segment, state, attempts, next_attempt, error);
 	}
 	else

@@ -16,7 +16,7 @@
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
 #include "src/log/headers.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/record/session.h"
 
 static Datum enqueue_body(FunctionCallInfo fcinfo, Oid body_type);
@@ -69,7 +69,7 @@ enqueue_message(Message *message)
 		message->key = record->key;
 		message->cause = cstring_to_text(record->msgid);
 	}
-	message->id = message_id_next();
+	message->id = log_id_next();
 	log_append(message);
 }
 

@@ -18,7 +18,7 @@
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/log/window.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
@@ -88,7 +88,7 @@ replay_segment(Oid table, const Wanted *wanted)
 		log_row_message(scan.row, &message);
 		if (!is_to_replay(&message, wanted))
 			continue;
-		message.id = message_id_next();
+		message.id = log_id_next();
 		message.has_key = false;	/* the copy belongs to no record */
 		message.deliver_at = 0;
 		log_append(&message);

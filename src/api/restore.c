@@ -27,7 +27,7 @@
 #include "src/log/deferred.h"
 #include "src/log/entry.h"
 #include "src/log/log.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/record/claim.h"
 #include "src/record/record_forget.h"
 #include "src/record/record_ring.h"
@@ -199,7 +199,7 @@ restore_deferred(TupleTableSlot *row)
 	if (deferred.message.body == NULL)
 		return;
 	entry_check(&deferred.message);
-	deferred.message.id = message_id_next();
+	deferred.message.id = log_id_next();
 	log_append(&deferred.message);
 	log_append_receipt_of(&deferred.message);
 }
@@ -216,7 +216,7 @@ restore_message(TupleTableSlot *row)
 	log_row_message(row, &message);
 	if (message.dest)
 		entry_check(&message);
-	message.id = message_id_next();
+	message.id = log_id_next();
 	log_append(&message);
 	if (message.dest && !FullTransactionIdIsValid(message.tx))
 		log_append_receipt_of(&message);

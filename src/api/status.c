@@ -27,7 +27,7 @@
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/log/window.h"
 #include "src/problem.h"
 #include "src/record/forgotten.h"
@@ -209,7 +209,7 @@ count_unopened(const Window *newest, Unopened *unopened)
 	unopened->lowest_id = PG_INT64_MAX;
 	log_scan(SnapshotSelf, newest->snapshot, snapshot_value_latest(), count_message, unopened);
 	if (!unopened->complete)
-		unopened->messages = Max(COUNT_LIMIT, message_id_last() - unopened->lowest_id + 1);
+		unopened->messages = Max(COUNT_LIMIT, log_id_last() - unopened->lowest_id + 1);
 }
 
 /* A LogReader. Ends the scan at COUNT_LIMIT; the rest is estimated. */

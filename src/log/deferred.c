@@ -20,7 +20,7 @@
 
 #include "src/compat.h"
 #include "src/log/deferred.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/table/index.h"
 #include "src/table/moment.h"
 #include "src/table/relations.h"
@@ -266,7 +266,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	memset(row->tts_isnull, false, NCOLUMNS);
 #define SET(col, value) (row->tts_values[(col) - 1] = (value))
 #define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))
-	SET(COL_ID, Int64GetDatum(message->id == appender.last_id ? message_id_next() : message->id));
+	SET(COL_ID, Int64GetDatum(message->id == appender.last_id ? log_id_next() : message->id));
 	SET_UNLESS(COL_KEY, !message->has_key, UUIDPGetDatum(&message->key));
 	SET(COL_MESSAGE_ID, PointerGetDatum(message->message_id));
 	SET(COL_DEST, PointerGetDatum(message->dest));

@@ -12,8 +12,8 @@
 #include "utils/timestamp.h"
 
 #include "src/kill_point.h"
+#include "src/log/log_id.h"
 #include "src/log/log_row.h"
-#include "src/log/message_id.h"
 #include "src/ring/ring.h"
 #include "src/wakeup.h"
 
@@ -44,7 +44,7 @@ void
 log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
 	Message		receipt = {
-		.id = message_id_next(),
+		.id = log_id_next(),
 		.at = GetCurrentTimestamp(),
 		.has_key = true,
 		.key = *key,

@@ -1,5 +1,5 @@
 /*
- * message_id.c
+ * log_id.c
  *		The numbers of messages, in the order of the calls.
  *
  * Called by everything that appends to the log, and by the dispatcher when it
@@ -7,6 +7,7 @@
  * setting the sequence forward, and sessions draw from it in shared memory, each
  * the id after the one that was drawn last by any of them. So ids are in the
  * order of the calls, whichever session has reserved the block.
+ * (What consumers see is another id, message_id, which arguments.c takes or makes.)
  *
  *	 reserve	the sequence is set to the end of the block (WAL), under a lock on
  *				it; then the block is published. What commits with an id of it has
@@ -28,7 +29,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "src/kill_point.h"
-#include "src/log/message_id.h"
+#include "src/log/log_id.h"
 #include "src/ring/ring.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
@@ -47,7 +48,7 @@ static void raise_next_id(DatabaseShared *shared, int64 next);
  * even if the sequence has been set back.
  */
 int64
-message_id_next(void)
+log_id_next(void)
 {
 	DatabaseShared *shared = shared_mine();
 	int64		id;
@@ -76,14 +77,14 @@ message_id_next(void)
  * because shared memory may be new then.
  */
 void
-message_id_note_used(int64 id)
+log_id_note_used(int64 id)
 {
 	raise_next_id(shared_mine(), id + 1);
 }
 
 /* Returns the id drawn last, or a little more. The caller needs no rights on the sequence. */
 int64
-message_id_last(void)
+log_id_last(void)
 {
 	DatabaseShared *shared = shared_mine();
 
