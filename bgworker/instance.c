@@ -6,7 +6,7 @@
  * of outbox.instance with everything else; the OID in it shows that. A copy
  * whose original exists gets an id of its own and sends nothing that the
  * original will send. If the original is gone, the copy takes its place, unless
- * another copy was first (heir.c).
+ * another copy was first (database_heir.c).
  *
  * Each message names the database that it was enqueued in, by which
  * copied_messages.c finds those of the original.
@@ -18,7 +18,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 
-#include "bgworker/heir.h"
+#include "bgworker/database_heir.h"
 #include "bgworker/instance.h"
 #include "bgworker/transaction.h"
 
@@ -54,7 +54,7 @@ instance_load(Instance *instance)
 	strlcpy(instance->publisher, isnull ? "" : SPI_getvalue(row, columns, 5), sizeof(instance->publisher));
 	SPI_finish();
 
-	instance->is_copy = !is_ours && (original_lives || !heir_claim(&instance->id, instance->database));
+	instance->is_copy = !is_ours && (original_lives || !database_heir_claim(&instance->id, instance->database));
 	if (!is_ours && !instance->is_copy)
 		instance_become(instance, instance->first_window);
 }

@@ -14,7 +14,7 @@ typedef enum LockClass
 								 * src/record/record_key.c */
 	LOCK_CLASS_DISPATCHER,		/* one for each database; bgworker/process.c */
 	LOCK_CLASS_BOOKKEEPER,		/* likewise */
-	LOCK_CLASS_HEIRS,			/* file outbox.heirs; bgworker/heir.c */
+	LOCK_CLASS_HEIRS,			/* file outbox.heirs; bgworker/database_heir.c */
 	LOCK_CLASS_SERVER_ID		/* file outbox.server; bgworker/server_id.c */
 } LockClass;
 

@@ -4,7 +4,7 @@
  *
  * Called by the dispatcher of a copy when it starts for the first time. Each
  * message names the database that it was enqueued in. What the original will
- * send is skipped; what no other database has is ours to send (heir.c).
+ * send is skipped; what no other database has is ours to send (database_heir.c).
  */
 #include "postgres.h"
 
@@ -14,7 +14,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "bgworker/heir.h"
+#include "bgworker/database_heir.h"
 #include "bgworker/window/copied_messages.h"
 #include "bgworker/window/window_opening.h"
 #include "src/log/log.h"
@@ -70,7 +70,7 @@ is_left_to_us(OwnTransactions *own, Oid database)
 		own->asked = database;
 		own->is_ours = database != own->instance->database &&
 			(database == MyDatabaseId || !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database))) &&
-			heir_claim(&own->instance->id, database);
+			database_heir_claim(&own->instance->id, database);
 	}
 	return own->is_ours;
 }

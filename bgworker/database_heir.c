@@ -1,5 +1,5 @@
 /*
- * heir.c
+ * database_heir.c
  *		Records which copy has taken the place of a database that is gone.
  *
  * Called when the dispatcher of a copy starts for the first time. What was
@@ -28,7 +28,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/syscache.h"
 
-#include "bgworker/heir.h"
+#include "bgworker/database_heir.h"
 #include "src/lock_class.h"
 
 #define FILE_NAME		"outbox.heirs"
@@ -44,7 +44,7 @@ static void append_heir(const char *instance, Oid original);
  * other processes in this function. Needs an open transaction.
  */
 bool
-heir_claim(const pg_uuid_t *instance, Oid original)
+database_heir_claim(const pg_uuid_t *instance, Oid original)
 {
 	char	   *name = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(instance)));
 	LOCKTAG		tag;
