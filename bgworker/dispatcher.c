@@ -291,7 +291,7 @@ publish(void)
 static bool
 spread(void)
 {
-	if ((position.resume_after != 0 || redis_session_settle_partitions()) && redis_session_settle_mapping(&position))
+	if ((position.resume_after != 0 || redis_session_settle_partitions(&position)) && redis_session_settle_mapping(&position))
 		return true;
 	redis_state_note_failure();
 	return false;

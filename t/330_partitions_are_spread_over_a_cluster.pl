@@ -21,6 +21,7 @@ my @streams = ('orders', map { "orders:$_" } 0 .. 7);
 my $key = 'outbox:partitions:orders';
 
 sub layout { return { @{ $cluster->node_of($key)->command('HGETALL', $key) } }; }
+sub in_windows { return $node->sql('SELECT max(messages) FROM (' . join(' UNION ALL ', map { "SELECT messages FROM outbox.window_$_" } 0 .. 3) . ') w'); }
 sub total { my $sum = 0; $sum += $cluster->count($_) foreach @streams; return $sum; }
 
 # Changes the number of partitions, and waits until consumers can read it.
@@ -97,6 +98,21 @@ foreach my $late ([ 'somebody', $layout->{epoch} ], [ $layout->{$by}, $layout->{
 		qr/FENCE another connection|EPOCH another database/, 'a late layout is refused');
 }
 is_deeply(layout(), $layout, '... and changes nothing');
+
+# A change finds windows that were opened before it and are not sent yet, of which the table
+# of mappings says that they go to the former partitions: consumers read these until the new layout.
+my $before = in_windows();
+$node->sql('SELECT outbox_pause()');
+$node->sql("SELECT outbox_enqueue('orders', n::text, key => 'key ' || n) FROM generate_series(1000001, 1000200) n");
+eventually { in_windows() == $before + 200 } 'messages are in a window while all is paused';
+$node->sql("SELECT outbox_set_destination('orders', partitions => 2)");
+$node->restart;
+$node->sql('SELECT outbox_resume()');
+eventually { layout()->{partitions} == 2 } 'the number changes';
+$node->wait_until_sent;
+$layout = layout();
+@ends = map { $cluster->node_of("orders:$_")->command('XREVRANGE', "orders:$_", '+', '-', 'COUNT', 1)->[0][0] } 2 .. 4;
+is("@ends", join(' ', map { $layout->{"end:$_"} } 2 .. 4), 'nothing comes to former partitions behind the ends that consumers were told');
 
 # Its master fails over and loses it; nothing is sent meanwhile.
 my $master = $cluster->index_of($key);

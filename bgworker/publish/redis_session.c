@@ -43,6 +43,7 @@ static Connection look_at_lease(void);
 static bool note_publisher(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
+static bool all_is_mapped(const Position *position);
 
 /*
  * Prepares for use; called once, when the dispatcher starts. `attend` is called
@@ -94,7 +95,9 @@ redis_session_open(Position *position)
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
-	if (!redis_session_settle_partitions() || !resume(position))
+	if (!traffic_is_clustered() && !redis_session_settle_partitions(position))
+		return CONNECTION_FAILED;
+	if (!resume(position) || (traffic_is_clustered() && !redis_session_settle_partitions(position)))
 		return CONNECTION_FAILED;
 	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
@@ -189,15 +192,18 @@ redis_session_keep_lease(void)
 /*
  * Has messages spread over the partitions that their destinations are to have, when
  * Redis has been told. If it refuses, whether the server or a destination is to
- * blame is told by a batch without messages. Must be called only when nothing is in
- * flight. Returns false if the link is closed.
+ * blame is told by a batch without messages. In a cluster that waits until all is sent
+ * that goes to the former partitions: consumers are told where these end. Must be called
+ * only when nothing is in flight. Returns false if the link is closed.
  */
 bool
-redis_session_settle_partitions(void)
+redis_session_settle_partitions(const Position *position)
 {
 	Lane	   *lane = lanes_get(0);
 	bool		refused;
 
+	if (traffic_is_clustered() && !all_is_mapped(position))
+		return true;
 	if (traffic_is_clustered())
 		return cluster_layout_settle(traffic_redis(), traffic_script()->instance, instance) || traffic_fail_as_cluster();
 	if (!partition_layout_settle(lane->link, traffic_script(), lane, instance, &refused))
@@ -207,12 +213,14 @@ redis_session_settle_partitions(void)
 
 /*
  * Has messages that were not sent yet go to the streams that their destinations have
- * now. Must be called only when nothing is in flight. Returns false if the link is
- * closed.
+ * now, unless Redis is to be told of partitions first. Must be called only when nothing
+ * is in flight. Returns false if the link is closed.
  */
 bool
 redis_session_settle_mapping(const Position *position)
 {
+	if (traffic_is_clustered() && destination_have_new_partitions())
+		return true;
 	if (mapping_note(position->touched.window))
 		return true;
 	traffic_give_up();
@@ -318,4 +326,14 @@ resume(Position *position)
 	resume_position(position, traffic_is_clustered());
 	transaction_commit();
 	return true;
+}
+
+/*
+ * Check whether all windows are sent in which messages go where outbox.mapping says, so
+ * that the next one can go elsewhere (mapping_note()).
+ */
+static bool
+all_is_mapped(const Position *position)
+{
+	return used_lanes_next(0) == HASH_SLOTS || position->sent >= position->touched.window;
 }

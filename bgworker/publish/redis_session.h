@@ -25,7 +25,7 @@ extern const char *redis_session_error(void);
 extern void redis_session_attend(void);
 extern int64 redis_session_round_trip(void);
 
-extern bool redis_session_settle_partitions(void);
+extern bool redis_session_settle_partitions(const Position *position);
 extern bool redis_session_settle_mapping(const Position *position);
 extern bool redis_session_awaits_answers(void);
 extern bool redis_session_may_renew(void);
