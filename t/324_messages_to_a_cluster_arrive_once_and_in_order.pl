@@ -53,4 +53,10 @@ $load->stop;
 $ledger->agrees('all messages are there, in order, and none is twice or on two nodes');
 eventually { $node->status('problem IS NULL') eq 't' } 'nothing is wrong';
 
+# Nodes that are known from another URL may be those of another cluster.
+$node->set('outbox.redis_url' => 'redis+cluster://127.0.0.1:1');
+eventually { $node->status('redis_error') =~ /127\.0\.0\.1:1\)/ } 'a cluster that is away is not replaced by the one that was used before';
+$ledger->post('events:1');
+is($node->status('redis_state'), 'down', '... nor are messages sent there');
+
 done_testing();

@@ -17,6 +17,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -44,6 +45,7 @@ struct RedisCluster
 	bool		has_slots;		/* the URL names a cluster */
 	RedisLink  *roaming;
 	SlotMap    *map;			/* the last one that was read; NULL = none yet */
+	uint64		map_url;		/* hash of the URL that led to it */
 	bool		map_is_known;	/* since the roaming link was opened */
 	int			nmasters;
 	int			room;
@@ -52,6 +54,7 @@ struct RedisCluster
 };
 
 static bool open_roaming(RedisCluster *cluster);
+static void forget_map_of_another(RedisCluster *cluster, const char *url);
 static bool connect_to_any(RedisCluster *cluster, const RedisUrl *url);
 static bool try_node(RedisCluster *cluster, const RedisNode *node, TimestampTz deadline, bool *is_up);
 static bool says_that_it_is_up(RedisLink *link);
@@ -329,12 +332,28 @@ open_roaming(RedisCluster *cluster)
 	bool		opened;
 
 	cluster->has_slots = redis_url_parse(text, &url, &reason) && url.cluster;
+	forget_map_of_another(cluster, text);
 	if (cluster->has_slots)
 		opened = connect_to_any(cluster, &url);
 	else
 		opened = redis_connect_to(cluster->roaming, cluster->url) && (!cluster->prepare || cluster->prepare(cluster->roaming));
 	explicit_bzero(&url, sizeof(url));
 	return opened || fail_as(cluster, cluster->roaming);
+}
+
+/* Nodes that another URL led to may be those of another cluster: they are not to be tried. */
+static void
+forget_map_of_another(RedisCluster *cluster, const char *url)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) url, strlen(url), 0);
+
+	if (cluster->map && cluster->map_url != hash)
+	{
+		pfree(cluster->map);
+		cluster->map = NULL;
+		cluster->map_is_known = false;
+	}
+	cluster->map_url = hash;
 }
 
 /*
