@@ -47,6 +47,8 @@ static const struct
 	{"hash slot is torn", CLOSE_SLOT},
 	{"CLUSTERDOWN ", RESTORE_NODES},
 	{"serves the hash slot", RESTORE_NODES},
+	{"cluster support disabled", "Let outbox.redis_url begin with \"redis://\": this is a single Redis."},
+	{"NOREPLICAS ", "Start the replicas of this master that are down, or give it another one."},
 };
 
 static bool is_down;			/* it cannot be used, and the log says so */

@@ -73,7 +73,7 @@ ok($node->wait_until_sent, 'a script that is gone is loaded again');
 is(join(', ', $redis->bodies('a')), join(', ', @sent), '... nothing is lost or doubled');
 unlike($node->log_since($log), qr/Redis cannot be used/, '... and no word is lost about it');
 
-outlives_setting(qr/NOREPLICAS/, 'min-replicas-to-write', 1, 0);
+outlives_setting(qr/NOREPLICAS/, 'min-replicas-to-write', 1, 0, qr/Start the replicas/);
 outlives_setting(qr/OOM/, 'maxmemory', 1, 0, qr/\. Trim streams, or raise maxmemory/);
 
 outlives('read only', qr/READONLY/,
