@@ -42,6 +42,7 @@
 
 static bool (*is_other_work_due) (void);	/* if so, sending is interrupted */
 static bool (*open_next_window) (void);
+static const Lane *lane_tried;	/* of the message that was sent last */
 
 static bool move_fences(Run *run);
 static void begin_delivery(Delivery *delivery);
@@ -293,6 +294,8 @@ defer_culprit(const Delivery *delivery)
 
 	if (!suspects_culprit(&culprit))
 		return true;
+	if (lane_tried && !place_precedes(lane_tried->at, culprit))
+		return true;			/* it has arrived; other lanes are behind it */
 	row = run_first_after(delivery->run, (WindowPlace) {culprit.window, culprit.id - 1});
 	if (row < delivery->next || row == delivery->run->rows.n || place_precedes(culprit, run_place(delivery->run, row)))
 		return true;			/* it has arrived, or its window is not in
@@ -361,6 +364,7 @@ send_batches(MessagePage *page)
 	{
 		Batch	   *batch = &page->batches[i];
 
+		lane_tried = batch->lane;
 		if (!traffic_send(batch->lane, batch->command))
 			return false;
 		KILL_POINT("batch_sent");
