@@ -24,8 +24,8 @@
 #define CORRECT_LOGIN	"Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
 
-#define CLOSE_SLOT		"The slot is moving to another node; if that was abandoned, run redis-cli --cluster fix."
-#define RESTORE_NODES	"Restart the nodes of the cluster that are down, or let others take their slots."
+#define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix."
+#define RESTORE_NODES	"Restart the nodes of the cluster that are down, or assign their hash slots to other nodes."
 
 /* What to do about an error of Redis that has these words in it; the first that fits holds. */
 static const struct
@@ -44,7 +44,7 @@ static const struct
 	{"MISCONF ", "Repair the disk that Redis writes to."},
 	{"TRYAGAIN ", CLOSE_SLOT},
 	{"ASK ", CLOSE_SLOT},
-	{"hash slot is torn", CLOSE_SLOT},
+	{"is torn between", CLOSE_SLOT},
 	{"CLUSTERDOWN ", RESTORE_NODES},
 	{"serves the hash slot", RESTORE_NODES},
 	{"cluster support disabled", "Let outbox.redis_url begin with \"redis://\": this is a single Redis."},

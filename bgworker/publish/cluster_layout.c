@@ -162,7 +162,7 @@ tell_until_done(Layout *layout)
 		if (told != TOLD_TOO_LATE)
 			return told;
 	}
-	redis_cluster_fail(layout->redis, "other databases change the partitions of the same stream all the time");
+	redis_cluster_fail(layout->redis, "other databases changed the partitions of the same stream at each attempt");
 	return TOLD_NOT;
 }
 

@@ -293,7 +293,7 @@ expect_none_torn(int first)
 
 		if (lane->fence[0] == '\0' ? moving[lane->slot] == 0 : moving[lane->slot] != SLOT_COMES)
 			continue;
-		snprintf(reason, sizeof(reason), "a hash slot is torn between two nodes, hash slot %d", lane->slot);
+		snprintf(reason, sizeof(reason), "hash slot %d is torn between two nodes", lane->slot);
 		return traffic_fail(reason);
 	}
 	return true;

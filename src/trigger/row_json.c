@@ -183,7 +183,7 @@ find_column(Relation table, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("column \"%s\" of table \"%s\" cannot be captured", name, RelationGetRelationName(table)),
-				 errdetail("There is no such column that is stored."),
+				 errdetail("The table has no stored column with this name."),
 				 errhint("If it was dropped or renamed, call outbox_capture() again, or outbox_uncapture().")));
 	return number;
 }
