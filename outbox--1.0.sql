@@ -40,7 +40,9 @@ CREATE TABLE outbox.instance (
 	database oid NOT NULL,
 	first_window bigint NOT NULL,
 	publisher text,
-	layout_epoch bigint NOT NULL DEFAULT 0
+	layout_epoch bigint NOT NULL DEFAULT 0,
+	went_on_after bigint,
+	unknown_window bigint
 );
 COMMENT ON TABLE outbox.instance IS 'identity of this outbox; one row. Every transaction that uses the outbox locks this table first';
 COMMENT ON COLUMN outbox.instance.id IS 'part of the names of the keys in Redis';
@@ -48,6 +50,8 @@ COMMENT ON COLUMN outbox.instance.database IS 'OID of the database that the id w
 
 COMMENT ON COLUMN outbox.instance.publisher IS 'data directory whose dispatcher published last; NULL: none has yet';
 COMMENT ON COLUMN outbox.instance.layout_epoch IS 'epoch of the last layout of partitions that Redis may have been told; 0: none';
+COMMENT ON COLUMN outbox.instance.went_on_after IS 'window after which sending went on when the database had gone back in time; NULL: it never has';
+COMMENT ON COLUMN outbox.instance.unknown_window IS 'greatest number of a window that Redis had then, and that this database never opened';
 COMMENT ON COLUMN outbox.instance.first_window IS 'nothing in this window or an earlier one is ever sent again';
 
 INSERT INTO outbox.instance

@@ -78,4 +78,40 @@ is($redis->sequence('d'), join(' ', '1 2 3 pending 4 5 6 7 8 9 a b', (map { "c$_
 ok($node->wait_until_sent, 'all is sent');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
+# Redis falls back to before all that this database has sent, and to an earlier window that it never opened.
+sub redis_goes_back
+{
+	$redis->stop;
+	$redis->restore_data;
+	$redis->start;
+	return;
+}
+
+my $before = $redis->sequence('d');
+$redis->stop;
+$redis->save_data;
+$redis->start;
+enqueue('lost');
+ok($node->wait_until_sent, 'Redis has a message more than was saved of it');
+$log = back_in_time('sent');
+enqueue('x');
+enqueue('y');
+eventually { $redis->sequence('d') eq "$before lost x y" } 'a database that went back sends on';
+ok(settle(), '... and knows so');
+$node->stop('fast');
+redis_goes_back();
+$node->start;
+eventually { $redis->sequence('d') eq "$before x y" } 'what Redis loses of that is sent again, by another dispatcher';
+enqueue('z');
+ok($node->wait_until_sent, '... and so is what is new');
+redis_goes_back();
+eventually { $redis->sequence('d') eq "$before x y z" } '... also when Redis goes back once more';
+is($node->sql('SELECT count(*) FROM outbox.problems'), 0, '... and nothing is wrong');
+
+# As if the window where it went on were no longer kept.
+$node->sql('UPDATE outbox.instance SET went_on_after = -1');
+redis_goes_back();
+eventually { $redis->sequence('d') =~ /^\Q$before\E .*x y z$/ } 'if the log does not reach back to there, all that it has is sent';
+like($node->log_since($log), qr/went on after a window that is no longer kept; continuing after window/, '... and the log says so');
+
 done_testing();

@@ -329,7 +329,7 @@ want_first_use(const Position *position, int first)
 	{
 		Lane	   *lane = lanes_get(i);
 
-		lane->at = resume_place_if_kept(lane->fence);
+		lane->at = resume_place_at_first_use(position, lane->fence);
 		want_claimed(lane);
 		if (found && place_precedes(lane->at, place_at_end(sent.number)))
 			want_end(lane, sent.number, &sent.uuid);

@@ -7,13 +7,27 @@
  * A fence may be gone, or name a window that has been removed, or one that this
  * database never opened. In that case everything that is in the log is sent again, unless
  * outbox.redis_data_loss says otherwise; what may be missing is noted (loss_note.c).
+ *
+ * A fence that names a window that this database never opened is first met when the
+ * database has gone back in time; sending goes on after what it knows to be published.
+ * That place is noted in outbox.instance, in the transaction that reads the position,
+ * so before anything is sent. Redis may fall back to that fence, or to one before it,
+ * at any later time: it then has nothing of what was sent since, and sending goes on
+ * from there once more.
+ *
+ *	 died before the commit		nothing was sent; the next connect notes the same
+ *	 after it					the next connect goes on from what is noted
+ *	 a standby lacks the note	it lacks all windows that were opened since, too
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/publish/lanes.h"
 #include "bgworker/publish/resume.h"
+#include "bgworker/transaction.h"
 #include "bgworker/window/loss_note.h"
 #include "src/settings.h"
 
@@ -26,6 +40,8 @@ static pg_uuid_t seen_uuid;
 static void begin_look(void);
 static WindowPlace place_of(Position *position, const char *fence_text, bool *kept);
 static WindowPlace place_of_kept(const Fence *fence);
+static WindowPlace place_of_unknown(Position *position, int64 unknown);
+static int64 note_unknown(int64 unknown, int64 published);
 static bool is_kept(const Fence *fence);
 static bool is_inside_oldest(const Position *position, const Fence *fence);
 static WindowPlace resume_without_fence(Position *position);
@@ -65,16 +81,23 @@ resume_position(Position *position, bool clustered)
 }
 
 /*
- * Returns the last message that Redis has, by the value of a fence; the beginning if
- * that names no window that is kept. Needs an open transaction.
+ * Returns the last message that Redis has of a lane that is used for the first time, by
+ * the value of its fence; the beginning if that names no window that is kept. Nothing up
+ * to the window that was sent last was for this lane. Needs an open transaction.
  */
 WindowPlace
-resume_place_if_kept(const char *fence_text)
+resume_place_at_first_use(const Position *position, const char *fence_text)
 {
 	Fence		fence;
 
 	begin_look();
-	return fence_parse(fence_text, &fence) && is_kept(&fence) ? place_of_kept(&fence) : (WindowPlace) {0};
+	if (!fence_parse(fence_text, &fence))
+		return (WindowPlace) {0};
+	if (is_kept(&fence))
+		return place_of_kept(&fence);
+	if (fence.number >= oldest_kept)
+		(void) note_unknown(fence.number, position->sent);
+	return (WindowPlace) {0};
 }
 
 /* Returns the last message that Redis has, by the value of a fence. *kept tells that the fence says so. */
@@ -94,12 +117,7 @@ place_of(Position *position, const char *fence_text, bool *kept)
 	}
 	if (fence.number < oldest_kept)
 		return resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld");
-	if (position_is_news(position, NEWS_FENCE))
-		ereport(LOG,
-				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; continuing after window %lld",
-						(long long) fence.number, (long long) position->published),
-				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
-	return place_at_end(position->published);
+	return place_of_unknown(position, fence.number);
 }
 
 /* The same for a fence that names a window that is kept. The oldest one counts as finished. */
@@ -109,6 +127,48 @@ place_of_kept(const Fence *fence)
 	if (fence->number > oldest_kept && fence->last_id != FENCE_AT_END)
 		return (WindowPlace) {.window = fence->number, .id = fence->last_id};
 	return place_at_end(fence->number);
+}
+
+/* The same for a fence that names a window that this database never opened. */
+static WindowPlace
+place_of_unknown(Position *position, int64 unknown)
+{
+	int64		went_on_after = note_unknown(unknown, position->published);
+
+	if (went_on_after < oldest_kept)
+		return resume_from_oldest(position, "outbox: Redis has gone back to before this database went on after a window that is no longer kept; continuing after window %lld");
+	went_on_after = Max(went_on_after, position->first_window);
+	if (position_is_news(position, NEWS_FENCE))
+		ereport(LOG,
+				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; continuing after window %lld",
+						(long long) unknown, (long long) went_on_after),
+				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
+	return place_at_end(went_on_after);
+}
+
+/*
+ * Notes that Redis has a window with that number that this database never opened;
+ * returns the window after which sending went on when that was found. If that one is
+ * kept, Redis may be where it was then, or before. If it is not, a number that Redis
+ * did not have then shows that the database has gone back once more.
+ */
+static int64
+note_unknown(int64 unknown, int64 published)
+{
+	bool		isnull;
+	int64		went_on_after;
+
+	SPI_connect();
+	if (SPI_execute_with_args("UPDATE outbox.instance SET unknown_window = greatest(unknown_window, $1), "
+							  "went_on_after = CASE WHEN went_on_after >= $2 OR unknown_window >= $1 THEN went_on_after ELSE $3 END "
+							  "RETURNING went_on_after",
+							  3, (Oid[]) {INT8OID, INT8OID, INT8OID},
+							  (Datum[]) {Int64GetDatum(unknown), Int64GetDatum(oldest_kept), Int64GetDatum(published)},
+							  NULL, false, 0) != SPI_OK_UPDATE_RETURNING || SPI_processed != 1)
+		elog(ERROR, "outbox.instance is empty");
+	went_on_after = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_finish();
+	return went_on_after;
 }
 
 /* Forgets what the last call has found. */

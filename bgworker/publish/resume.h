@@ -8,6 +8,6 @@
 #include "bgworker/window/position.h"
 
 extern void resume_position(Position *position, bool clustered);
-extern WindowPlace resume_place_if_kept(const char *fence_text);
+extern WindowPlace resume_place_at_first_use(const Position *position, const char *fence_text);
 
 #endif							/* OUTBOX_RESUME_H */
