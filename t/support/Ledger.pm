@@ -25,6 +25,9 @@ END
 	return bless { node => $node, redis => $redis, streams => \@streams }, $class;
 }
 
+# The streams that messages for a destination may be in, if it has others than its own name.
+sub spread { my ($self, $dest, @streams) = @_; $self->{spread}{$dest} = \@streams; return; }
+
 # Another stream, which is new; returns it.
 sub add { my ($self, $stream) = @_; push @{ $self->{streams} }, $stream; return $stream; }
 
@@ -63,7 +66,7 @@ sub arrived
 {
 	my ($self) = @_;
 	my $n = 0;
-	$n += $self->{redis}->count($_) foreach $self->streams;
+	$n += $self->{redis}->count($_) foreach map { @{ $self->{spread}{$_} // [$_] } } $self->streams;
 	return $n;
 }
 
@@ -87,8 +90,16 @@ sub agrees
 	return ok(!@faults, $name) || diag join "\n", @faults[ 0 .. ($#faults > 9 ? 9 : $#faults) ];
 }
 
-# What is wrong with a stream.
+# What is wrong with the messages for a destination.
 sub faults
+{
+	my ($self, $dest, $committed) = @_;
+	my @faults = map { $self->faults_of_stream($_, $committed) } @{ $self->{spread}{$dest} // [$dest] };
+
+	return @faults, map { "$dest: $_ is lost" } grep { !$committed->{$_} } sort keys %$committed;
+}
+
+sub faults_of_stream
 {
 	my ($self, $stream, $committed) = @_;
 	my $redis = $self->{redis};
@@ -105,7 +116,7 @@ sub faults
 		push @faults, "$stream: $body comes too late" if $number < ($last{$client} // 0);
 		$last{$client} = $number;
 	}
-	return @faults, map { "$stream: $_ is lost" } grep { !$committed->{$_} } sort keys %$committed;
+	return @faults;
 }
 
 1;
