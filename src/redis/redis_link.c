@@ -39,8 +39,10 @@
 #define SENT_BYTES		(16 * 1024) /* the time limit restarts when this many
 									 * were sent */
 
-#define MAX_REPLY_BYTES	(4 * 1024 * 1024)	/* those that we expect have some
-											 * kilobytes */
+#define MAX_REPLY_BYTES	(16 * 1024 * 1024)	/* those that we expect have some
+											 * kilobytes; what a node of a
+											 * cluster says of slots that lie
+											 * scattered, up to 500 for each */
 
 #define NAME_BYTES		(LINK_ERROR_BYTES - FOREIGN_TEXT_BYTES - 3)
 

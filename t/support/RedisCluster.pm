@@ -15,7 +15,7 @@ use Time::HiRes qw(time usleep);
 my $SLOTS = 16384;
 
 # Starts a cluster. Options: masters => 3, replicas => 1 (of each, 0 or 1), tls => what Redis->new takes,
-# config => ['--name', 'value', ...].
+# config => ['--name', 'value', ...], dealt => 1 (each master has every third slot).
 sub new
 {
 	my ($class, %option) = @_;
@@ -31,7 +31,7 @@ sub new
 	for my $n (0 .. $nodes - 1)
 	{
 		$self->node($n)->command('CLUSTER', 'SET-CONFIG-EPOCH', $n + 1);
-		$self->node($n)->command('CLUSTER', 'ADDSLOTS', $first[$n] .. $first[ $n + 1 ] - 1) if $n < $masters;
+		$self->node($n)->command('CLUSTER', 'ADDSLOTS', $option{dealt} ? grep { $_ % $masters == $n } 0 .. $SLOTS - 1 : $first[$n] .. $first[ $n + 1 ] - 1) if $n < $masters;
 		$self->node($n)->command('CLUSTER', 'MEET', '127.0.0.1', $option{tls} ? $self->node(0)->tls_port : $self->node(0)->port) if $n > 0;
 	}
 	$self->wait_for(sub { @{ [ $self->lines($_[0]) ] } == $nodes }, 'the nodes meet');
