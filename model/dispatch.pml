@@ -1517,7 +1517,7 @@ look:	/* look_for_messages() */
 		fi;
 
 connect: /* publish(): redis_state_connect(), redis_session_open() */
-		atomic { skip; d_step {		/* redis_connect(), read_fence() */
+		atomic { skip; d_step {		/* redis_connect_to(), read_fence() */
 			link_is_up = true;
 			COPY(my_fence, fence) } };
 		if

@@ -3,14 +3,13 @@
  *		Connects to the Redis that outbox.redis_url or another URL names, and
  *		logs in.
  *
- * Called for each new connection to Redis. If the URL names sentinels they are
- * asked one after the other for the master. Because a sentinel may be out of date,
- * the server found must itself say that it is the master. Each sentinel gets its
- * share of the time, so one that does not answer does not use up all of it.
+ * Called by redis_cluster.c for each new connection to Redis. If the URL names
+ * sentinels they are asked one after the other for the master. Because a sentinel may
+ * be out of date, the server found must itself say that it is the master. Each sentinel
+ * gets its share of the time, so one that does not answer does not use up all of it.
  *
- * If the URL names nodes of a cluster, the first one that lets us in is taken: it
- * knows all others. A node that one of them has named is connected to with the same
- * login.
+ * Nodes of a cluster are chosen by redis_cluster.c, and connected to one by one with
+ * the login of its URL.
  *
  * It sets how errors of the link name the server; that never includes a
  * password. What it has known of passwords it overwrites when it returns.
@@ -34,7 +33,6 @@ static bool connect_as(RedisLink *link, RedisUrl *url, const char *password_file
 static bool connect_to_node(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file,
 							TimestampTz deadline);
 static void name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file);
-static bool connect_to_any(RedisLink *link, const RedisUrl *url, const char *password_file, TimestampTz deadline);
 static bool connect_to_master(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline);
 static bool ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 						 TimestampTz deadline, RedisNode *master);
@@ -46,14 +44,10 @@ static bool read_password_files(RedisLink *link, RedisUrl *url);
 static bool read_password(RedisLink *link, const char *setting, const char *file, char *password, size_t size);
 static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
 
-/* Connects and logs in as the settings say. Returns false if that fails; the link has the error. */
-bool
-redis_connect(RedisLink *link)
-{
-	return redis_connect_to(link, NULL);
-}
-
-/* The same as the URL of a store says; NULL = as the settings say. */
+/*
+ * Connects to the Redis that a URL names, which is no cluster, and logs in; NULL = as
+ * the settings say. Returns false if that fails; the link has the error.
+ */
 bool
 redis_connect_to(RedisLink *link, const char *text)
 {
@@ -111,8 +105,6 @@ connect_as(RedisLink *link, RedisUrl *url, const char *password_file, TimestampT
 {
 	if (url->master[0] != '\0')
 		return connect_to_master(link, url, password_file, deadline);
-	if (url->cluster)
-		return connect_to_any(link, url, password_file, deadline);
 	if (url->path[0] == '\0')
 		return connect_to_node(link, url, &url->nodes[0], password_file, deadline);
 	name_server(link, url, &url->nodes[0], password_file);
@@ -149,18 +141,6 @@ name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const c
 	if (password_file)
 		snprintf(details + length, sizeof(details) - length, ", password file \"%s\"", password_file);
 	redis_link_name(link, "Redis at %s%s", place, details);
-}
-
-/* Connects to the first node that lets us in; the error is that of the last one tried. */
-static bool
-connect_to_any(RedisLink *link, const RedisUrl *url, const char *password_file, TimestampTz deadline)
-{
-	for (int i = 0; i < url->nnodes; i++)
-	{
-		if (connect_to_node(link, url, &url->nodes[i], password_file, clock_share(deadline, url->nnodes - i)))
-			return true;
-	}
-	return false;
 }
 
 /* Asks the sentinels for the master until one answers; the error is that of the last one asked. */

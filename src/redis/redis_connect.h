@@ -8,7 +8,6 @@
 #include "src/redis/redis_link.h"
 #include "src/redis/redis_url.h"
 
-extern bool redis_connect(RedisLink *link);
 extern bool redis_connect_to(RedisLink *link, const char *text);
 extern bool redis_connect_to_node(RedisLink *link, const char *text, const RedisNode *node, TimestampTz deadline);
 
