@@ -144,7 +144,7 @@ is_deeply(\%moved, { from => 15000, to => 1 }, '... to the stream that it began 
 # What consumers read: the end of each stream of the layout before, and an epoch that increases.
 my $layout = layout('orders');
 my $epoch = $layout->{epoch};
-my @ended = ('end', map { "end:$_" } 0 .. $layout->{former} - 1);
+my @ended = ('end', map { "end:$_" } grep { $redis->count("orders:$_") > 0 } 0 .. $layout->{former} - 1);
 is_deeply([ sort grep { /^end/ } keys %$layout ], \@ended, 'the layout names the ends of the streams before') or diag(explain($layout));
 set_partitions('ends', 2);
 layout_becomes('ends', 2);
