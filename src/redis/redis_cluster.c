@@ -8,9 +8,9 @@
  * And there is a link to each master that is needed, opened when it is asked for. A
  * single Redis has all slots, and the roaming link is the only one.
  *
- * A node may be out of date, or cut off from the others. So one that says that the
- * cluster is down is taken only if no other lets us in, and what a node says with
- * MOVED is noted in the map.
+ * A node may be out of date, or cut off from the others. So which one the roaming link
+ * begins with matters (redis_seeds.c), and what a node says with MOVED is noted in the
+ * map.
  *
  * It never sends READONLY, which would read what may be old, nor ASKING, which would
  * let a script add to a second copy of a stream.
@@ -25,6 +25,7 @@
 #include "src/foreign_text.h"
 #include "src/redis/redis_cluster.h"
 #include "src/redis/redis_connect.h"
+#include "src/redis/redis_seeds.h"
 #include "src/redis/resp.h"
 #include "src/redis/slot_map.h"
 #include "src/settings.h"
@@ -55,9 +56,6 @@ struct RedisCluster
 
 static bool open_roaming(RedisCluster *cluster);
 static void forget_map_of_another(RedisCluster *cluster, const char *url);
-static bool connect_to_any(RedisCluster *cluster, const RedisUrl *url);
-static bool try_node(RedisCluster *cluster, const RedisNode *node, TimestampTz deadline, bool *is_up);
-static bool says_that_it_is_up(RedisLink *link);
 static bool read_map(RedisCluster *cluster, const redisReply *reply);
 static Master *find_master(RedisCluster *cluster, const RedisNode *node);
 static bool fail_as(RedisCluster *cluster, const RedisLink *link);
@@ -334,7 +332,7 @@ open_roaming(RedisCluster *cluster)
 	cluster->has_slots = redis_url_parse(text, &url, &reason) && url.cluster;
 	forget_map_of_another(cluster, text);
 	if (cluster->has_slots)
-		opened = connect_to_any(cluster, &url);
+		opened = redis_seeds_connect(cluster->roaming, cluster->url, &url, cluster->map);
 	else
 		opened = redis_connect_to(cluster->roaming, cluster->url) && (!cluster->prepare || cluster->prepare(cluster->roaming));
 	explicit_bzero(&url, sizeof(url));
@@ -354,60 +352,6 @@ forget_map_of_another(RedisCluster *cluster, const char *url)
 		cluster->map_is_known = false;
 	}
 	cluster->map_url = hash;
-}
-
-/*
- * Connects the roaming link to one of the nodes of the URL, or of the last map: to the
- * first one that says that the cluster is up, otherwise to one that lets us in.
- */
-static bool
-connect_to_any(RedisCluster *cluster, const RedisUrl *url)
-{
-	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-	int			nknown = cluster->map ? cluster->map->nnodes : 0;
-	const RedisNode *open_node = NULL;
-
-	for (int i = 0; i < url->nnodes + nknown; i++)
-	{
-		const RedisNode *node = i < url->nnodes ? &url->nodes[i] : &cluster->map->nodes[i - url->nnodes];
-		bool		is_up;
-
-		if (i > 0 && clock_now() >= deadline)
-			break;
-		if (!try_node(cluster, node, clock_share(deadline, url->nnodes + nknown - i), &is_up))
-			continue;
-		if (is_up)
-			return true;
-		open_node = node;
-	}
-	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-	return open_node && redis_connect_to_node(cluster->roaming, cluster->url, open_node, deadline);
-}
-
-/* Connects the roaming link to a node within a deadline. Sets *is_up to whether it says that the cluster is. */
-static bool
-try_node(RedisCluster *cluster, const RedisNode *node, TimestampTz deadline, bool *is_up)
-{
-	RedisLink  *link = cluster->roaming;
-
-	if (!redis_connect_to_node(link, cluster->url, node, deadline))
-		return false;
-	redis_link_limit(link, deadline);
-	*is_up = says_that_it_is_up(link);
-	redis_link_limit(link, 0);
-	return redis_link_is_open(link);
-}
-
-/* Check whether a node says that the cluster is up. If we may not ask, it is assumed to be. */
-static bool
-says_that_it_is_up(RedisLink *link)
-{
-	redisReply *reply = redis_link_call(link, 2, (const char *[]) {"CLUSTER", "INFO"});
-	bool		is_up = reply && (reply->type != REDIS_REPLY_STRING || strstr(reply->str, "cluster_state:ok") != NULL);
-
-	if (reply)
-		freeReplyObject(reply);
-	return is_up;
 }
 
 /* Reads a new map. Returns false if the reply is none; then the old one stays. */
