@@ -51,12 +51,15 @@ fence_parse(const char *text, Fence *fence)
 	long long	number;
 	long long	last_id;
 	char		uuid[37];
+	pg_uuid_t  *read;
 
 	if (sscanf(text, FENCE_FORMAT, &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||
 		strspn(uuid, "0123456789abcdef-") != 36)
 		return false;
 	fence->number = number;
 	fence->last_id = last_id;
-	fence->uuid = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(uuid)));
+	read = DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(uuid)));
+	fence->uuid = *read;
+	pfree(read);
 	return true;
 }
