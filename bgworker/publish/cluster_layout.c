@@ -142,9 +142,9 @@ with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *na
 
 	if (claim_value[0] == '\0')
 		snprintf(claim_value, sizeof(claim_value), "%08x", pg_prng_uint32(&pg_global_prng_state));
-	layout.key = psprintf("outbox:partitions:%s", destination->sent_stream);
+	layout.key = partition_layout_key(destination);
 	layout.claim = psprintf("by:%s", name);
-	layout.field = psprintf("of:%s:%s", name, destination->sent_dest);
+	layout.field = partition_layout_field(destination, name);
 	told = action(&layout);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
@@ -334,7 +334,6 @@ static Told
 refused(Layout *layout, const redisReply *reply)
 {
 	char		error[FOREIGN_TEXT_BYTES];
-	char	   *refusal;
 
 	resp_error(reply, error, sizeof(error));
 	if (verdict_is_of_server(error))
@@ -344,8 +343,6 @@ refused(Layout *layout, const redisReply *reply)
 	}
 	if (layout->destination->is_settled)
 		destination_unsettle(layout->destination);
-	refusal = psprintf("could not write its number of partitions: %s", error);
-	destination_refuse(layout->destination, refusal);
-	pfree(refusal);
+	partition_layout_refuse(layout->destination, error);
 	return TOLD_REFUSED;
 }

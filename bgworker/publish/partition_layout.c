@@ -92,6 +92,30 @@ partition_layout_note_epoch(Instance *instance, int64 least)
 	return true;
 }
 
+/* Returns the name of the key that the layout of a destination's stream is in, allocated in the current context. */
+char *
+partition_layout_key(const Destination *destination)
+{
+	return psprintf("outbox:partitions:%s", destination->sent_stream);
+}
+
+/* Returns the name of the field in it that tells of a destination of an instance, allocated in the current context. */
+char *
+partition_layout_field(const Destination *destination, const char *instance)
+{
+	return psprintf("of:%s:%s", instance, destination->sent_dest);
+}
+
+/* Notes with a destination why Redis cannot be told of it. */
+void
+partition_layout_refuse(Destination *destination, const char *error)
+{
+	char	   *refusal = psprintf("could not write its number of partitions: %s", error);
+
+	destination_refuse(destination, refusal);
+	pfree(refusal);
+}
+
 /* Tells Redis of a destination. Returns false if the link failed or was closed. */
 static bool
 announce(const Announcement *how, Destination *destination)
@@ -122,8 +146,8 @@ announce(const Announcement *how, Destination *destination)
 static redisReply *
 run_script(const Announcement *how, const Destination *destination, int64 epoch)
 {
-	char	   *key = psprintf("outbox:partitions:%s", destination->sent_stream);
-	char	   *field = psprintf("of:%s:%s", how->call->instance, destination->sent_dest);
+	char	   *key = partition_layout_key(destination);
+	char	   *field = partition_layout_field(destination, how->call->instance);
 	char		lease_ms[12];
 	char		partitions[12];
 	char		layout_epoch[24];
@@ -146,7 +170,6 @@ static void
 note_answer(const redisReply *reply, Destination *destination)
 {
 	char		error[FOREIGN_TEXT_BYTES];
-	char	   *refusal;
 
 	if (reply->type == REDIS_REPLY_INTEGER)
 	{
@@ -155,7 +178,5 @@ note_answer(const redisReply *reply, Destination *destination)
 		return;
 	}
 	resp_error(reply, error, sizeof(error));
-	refusal = psprintf("could not write its number of partitions: %s", error);
-	destination_refuse(destination, refusal);
-	pfree(refusal);
+	partition_layout_refuse(destination, error);
 }

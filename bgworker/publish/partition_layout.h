@@ -5,9 +5,13 @@
 #ifndef OUTBOX_PARTITION_LAYOUT_H
 #define OUTBOX_PARTITION_LAYOUT_H
 
+#include "bgworker/defer/destination_settings.h"
 #include "bgworker/instance.h"
 #include "bgworker/publish/command.h"
 
+extern char *partition_layout_key(const Destination *destination);
+extern char *partition_layout_field(const Destination *destination, const char *instance);
+extern void partition_layout_refuse(Destination *destination, const char *error);
 extern bool partition_layout_note_epoch(Instance *instance, int64 least);
 extern bool partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, Instance *instance,
 									bool *refused);
