@@ -1,7 +1,7 @@
 # The dispatcher of a Redis Cluster is ended, and the server is killed, at each kill point in
 # what publishes, while slots are used for the first time, one destination changes its
-# stream and another one its partitions, a third one refuses now and then, and other servers
-# take over: what has committed is in Redis, once and in order, on one node.
+# stream and another one its partitions, a third one refuses now and then or is forbidden, and
+# other servers take over: what has committed is in Redis, once and in order, on one node.
 
 use strict;
 use warnings FATAL => 'all';
@@ -66,7 +66,7 @@ sub die_amid_takeover
 	change();
 	$node->stop('immediate');
 	$load->finish;
-	$cluster->accept('flaky');
+	accept();
 	become_another_server();
 	arm($node, $point, $manner);
 	$node->start(fail_ok => 1);
@@ -110,9 +110,16 @@ sub start_load
 	my $new = $ledger->add('new:' . ++$news);
 	my $post = "SELECT post(d, :client_id) FROM generate_series(1, 3), unnest(ARRAY['events', '{flaky} steady', 'flaky', 'moved', 'keyed', '$new']) d;\n";
 
-	$cluster->refuse('flaky');
+	$news % 2 ? $cluster->refuse('flaky') : $cluster->forbid('flaky');
 	return $node->start_load(clients => 3, transactions => 5, args => [ '--rate', 150 ],
 		scripts => [ "BEGIN;\n${post}COMMIT;\n", "SELECT post('flaky', :client_id);\n", "BEGIN;\n${post}ROLLBACK;\n" ]);
+}
+
+sub accept
+{
+	$cluster->forbid_none;
+	$cluster->accept('flaky');
+	return;
 }
 
 sub burst
@@ -123,7 +130,7 @@ sub burst
 	change();
 	usleep(5_000) while $load->is_running and not fired($node);
 	$load->finish;
-	$cluster->accept('flaky');
+	accept();
 	wait_until { fired($node) || $node->status('deferred = 0') eq 't' };
 	return;
 }

@@ -8,7 +8,9 @@
  * the next page. If one was refused, deferral.c takes it, together with all
  * messages of its batch that are refused for the same reason (refusals.c). The
  * batches sent behind it in its lane have failed the comparison of the fence; sending
- * is continued after the refused message, with one page at a time until one passes.
+ * is continued after the refused message, with one page at a time until one passes. A
+ * batch that was refused as a whole is sent again without the messages that are to blame
+ * (forbidden.c).
  * Any other verdict concerns the server or the link, which is then closed
  * (traffic.c).
  */
@@ -16,6 +18,7 @@
 
 #include "bgworker/defer/tally.h"
 #include "bgworker/publish/delivery.h"
+#include "bgworker/publish/forbidden.h"
 #include "bgworker/publish/refusals.h"
 #include "bgworker/publish/suspects.h"
 #include "bgworker/publish/traffic.h"
@@ -26,6 +29,7 @@ static bool receive(Delivery *delivery, Batch *batch, Verdict *verdict);
 static bool defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict);
 static bool drain_behind(Delivery *delivery);
 static bool drain_batch(Delivery *delivery, Batch *batch);
+static bool clear_up(Delivery *delivery, RefusedRows *refusal);
 
 /*
  * Notes that all rows before that one are in Redis, or deferred. `settled` is
@@ -103,6 +107,11 @@ defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict)
 	if (!drain_behind(delivery))
 		return false;
 	KILL_POINT("batches_behind_drained");
+	for (RefusedRows *refusal = refusals_first(); refusal; refusal = refusal->next)
+	{
+		if (refusal->is_unclear && !clear_up(delivery, refusal))
+			return false;
+	}
 	suspects_note_progress();
 
 	for (const RefusedRows *refusal = refusals_first(); refusal; refusal = refusal->next)
@@ -110,7 +119,7 @@ defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict)
 		if (!delivery_defer_rows(delivery, refusal->rows, refusal->n, refusal->error))
 			return false;
 	}
-	delivery->next = refusals_first_row() + 1;
+	delivery->next = refusals_first_left();
 	flight_clear(delivery->flight);
 	return true;
 }
@@ -145,6 +154,17 @@ drain_batch(Delivery *delivery, Batch *batch)
 	if (verdict.error[0] != '\0')
 		refusals_add(batch, delivery->run, &verdict);
 	return true;
+}
+
+/*
+ * Finds the messages to blame for a batch that was refused as a whole. None of it was
+ * sent, so there must be another page even if other work is due.
+ */
+static bool
+clear_up(Delivery *delivery, RefusedRows *refusal)
+{
+	delivery->begun = false;
+	return forbidden_find(refusal, delivery->run);
 }
 
 /* Defers rows of the run. Returns false if the extension is being dropped; the link is then closed. */

@@ -72,7 +72,6 @@ static void add_to_batch(PageReader *page, const Run *run, int64 row, int64 wind
 static Batch *batch_of(PageReader *page, Lane *lane);
 static Batch *next_batch(MessagePage *page);
 static Command *command_of(int batch);
-static TupleTableSlot *fetch_message(PageReader *page, const LogRow *row);
 
 /* Prepares for use; called once, when the dispatcher starts. */
 void
@@ -241,7 +240,7 @@ try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failur
 static void
 defer_row(PageReader *page, const LogRow *row, const char *error)
 {
-	TupleTableSlot *found = fetch_message(page, row);
+	TupleTableSlot *found = row_reader_fetch_message(&page->reader, row);
 	Message		message;
 
 	log_row_origin(found, &message);
@@ -266,7 +265,7 @@ defer_unreadable(Run *run, const Failure *failure)
 
 	if (!transaction_begin("deferring a message that cannot be read"))
 		return false;
-	log_row_envelope(fetch_message(&page, row), &message);
+	log_row_envelope(row_reader_fetch_message(&page.reader, row), &message);
 	deferral_defer_unreadable(&message, row->segment, failure->error);
 	deferred_end_append();
 	row_reader_close(&page.reader);
@@ -295,7 +294,7 @@ take_row(PageReader *page, Run *run, int64 row)
 {
 	const LogRow *place = run_row(run, row);
 	WindowPlace at = run_place_of(run, place);
-	TupleTableSlot *found = fetch_message(page, place);
+	TupleTableSlot *found = row_reader_fetch_message(&page->reader, place);
 	Message		message;
 	Route		route;
 	Lane	   *lane;
@@ -378,21 +377,4 @@ command_of(int batch)
 		commands[ncommands++] = command_create();
 	}
 	return commands[batch];
-}
-
-/*
- * Fetches a row of the log. If it is no longer there, because the table was
- * rewritten (VACUUM FULL), the error ends this process: no message is blamed for
- * it, and the next dispatcher collects the rows again.
- */
-static TupleTableSlot *
-fetch_message(PageReader *page, const LogRow *row)
-{
-	TupleTableSlot *found = row_reader_fetch(&page->reader, row);
-
-	if (found == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg_internal("message %lld is no longer at its place in log segment %d", (long long) row->id, row->segment)));
-	return found;
 }

@@ -14,7 +14,7 @@
 #include "bgworker/publish/refusals.h"
 
 static MemoryContext context;
-static const RefusedRows *refusals;
+static RefusedRows *refusals;
 
 /* Forgets all refusals. */
 void
@@ -30,7 +30,8 @@ refusals_clear(void)
 void
 refusals_add(const Batch *batch, Run *run, const Verdict *verdict)
 {
-	RefusedRows *refusal = MemoryContextAlloc(context, offsetof(RefusedRows, rows) + verdict->nrefused * sizeof(int64));
+	int			n = verdict->is_forbidden ? batch->n : verdict->nrefused;
+	RefusedRows *refusal = MemoryContextAlloc(context, offsetof(RefusedRows, rows) + n * sizeof(int64));
 	char		fence[FENCE_BYTES];
 	WindowPlace at = batch_fence_after(batch, run, verdict->added, fence);
 
@@ -38,9 +39,11 @@ refusals_add(const Batch *batch, Run *run, const Verdict *verdict)
 	refusal->next = refusals;
 	refusal->lane = batch->lane;
 	strlcpy(refusal->error, verdict->error, sizeof(refusal->error));
-	refusal->n = verdict->nrefused;
-	for (int i = 0; i < verdict->nrefused; i++)
-		refusal->rows[i] = batch->rows[verdict->refused[i]];
+	refusal->is_unclear = verdict->is_forbidden;
+	refusal->first_left = batch->rows[verdict->added] + (verdict->is_forbidden ? 0 : 1);
+	refusal->n = n;
+	for (int i = 0; i < n; i++)
+		refusal->rows[i] = batch->rows[verdict->is_forbidden ? i : verdict->refused[i]];
 	refusals = refusal;
 }
 
@@ -56,19 +59,19 @@ refusals_include(const Lane *lane)
 }
 
 /* Returns the refusals. */
-const RefusedRows *
+RefusedRows *
 refusals_first(void)
 {
 	return refusals;
 }
 
-/* Returns the first row that was refused. There must be one. */
+/* Returns the row with which sending goes on, when those that were refused are deferred. There must be a refusal. */
 int64
-refusals_first_row(void)
+refusals_first_left(void)
 {
-	int64		first = refusals->rows[0];
+	int64		first = refusals->first_left;
 
 	for (const RefusedRows *refusal = refusals->next; refusal; refusal = refusal->next)
-		first = Min(first, refusal->rows[0]);
+		first = Min(first, refusal->first_left);
 	return first;
 }

@@ -11,9 +11,13 @@
 /* Messages of a batch that are refused for the same reason. */
 typedef struct RefusedRows
 {
-	const struct RefusedRows *next; /* of another lane; NULL = no more */
-	const Lane *lane;
+	struct RefusedRows *next;	/* of another lane; NULL = no more */
+	Lane	   *lane;
 	char		error[FOREIGN_TEXT_BYTES];
+	int64		first_left;		/* first row behind those that Redis has and
+								 * those that are refused before it */
+	bool		is_unclear;		/* the batch was refused as a whole: these are
+								 * all of its rows (forbidden.c) */
 	int			n;
 	int64		rows[FLEXIBLE_ARRAY_MEMBER];	/* of the run */
 } RefusedRows;
@@ -21,7 +25,7 @@ typedef struct RefusedRows
 extern void refusals_clear(void);
 extern void refusals_add(const Batch *batch, Run *run, const Verdict *verdict);
 extern bool refusals_include(const Lane *lane);
-extern const RefusedRows *refusals_first(void);
-extern int64 refusals_first_row(void);
+extern RefusedRows *refusals_first(void);
+extern int64 refusals_first_left(void);
 
 #endif							/* OUTBOX_REFUSALS_H */

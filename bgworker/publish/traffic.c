@@ -2,7 +2,7 @@
  * traffic.c
  *		What is under way on the dispatcher's links to Redis.
  *
- * Called by redis_session.c, fences.c, and publisher.c and delivery.c through the
+ * Called by redis_session.c, fences.c, forbidden.c, and publisher.c and delivery.c through the
  * former. A command is sent on the link to the master that has the slot of its lane;
  * a single Redis has all slots. The answers of one link come in the order in which
  * the commands were sent, so the caller says for which lane it wants the next one.
@@ -155,26 +155,20 @@ traffic_receive_verdict(Lane *lane, Verdict *verdict, int messages)
 
 	if (reply == NULL)
 		return false;
-	if (verdict_read(verdict, reply, messages))
-		return true;
-	knows_why = verdict_is_of_server(verdict->error);
-	if (traffic_is_clustered())
-		redis_link_fail(lane->link, "%s, in hash slot %d", verdict->error, lane->slot);
-	else
-		redis_link_fail(lane->link, "%s", verdict->error);
-	return traffic_fail_as_link(lane->link);
+	return verdict_read(verdict, reply, messages, traffic_is_clustered()) || traffic_fail_as_lane(lane, verdict->error);
 }
 
 /*
  * The same for a batch behind a refused message of its lane: the only answer allowed
- * is that the fence has moved.
+ * is that the fence has moved, or that it was not compared because a stream is forbidden.
  */
 bool
 traffic_receive_moved(Lane *lane)
 {
 	redisReply *reply = traffic_receive(lane);
 	bool		expected = reply && reply->type == REDIS_REPLY_ERROR &&
-		strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0;
+		(strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0 ||
+		 (traffic_is_clustered() && verdict_forbids_key(reply)));
 
 	if (reply && !expected)
 		redis_link_refused(lane->link, reply, "a batch behind a refused message was not rejected");
@@ -204,6 +198,18 @@ traffic_fail(const char *reason)
 	redis_cluster_fail(redis, reason);
 	knows_why = true;
 	return traffic_fail_as_cluster();
+}
+
+/* Closes all links because of an error that was answered for a lane. Returns false. */
+bool
+traffic_fail_as_lane(Lane *lane, const char *reason)
+{
+	knows_why = verdict_is_of_server(reason);
+	if (traffic_is_clustered())
+		redis_link_fail(lane->link, "%s, in hash slot %d", reason, lane->slot);
+	else
+		redis_link_fail(lane->link, "%s", reason);
+	return traffic_fail_as_link(lane->link);
 }
 
 /* Closes all links because that one has failed, and knows why. Returns false. */

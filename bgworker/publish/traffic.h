@@ -28,6 +28,7 @@ extern int	traffic_under_way(void);
 extern int64 traffic_round_trip(void);
 
 extern bool traffic_fail(const char *reason);
+extern bool traffic_fail_as_lane(Lane *lane, const char *reason);
 extern bool traffic_fail_as_link(RedisLink *link);
 extern bool traffic_fail_as_cluster(void);
 extern const char *traffic_error(void);

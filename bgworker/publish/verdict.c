@@ -2,8 +2,9 @@
  * verdict.c
  *		What Redis answered to one run of the script.
  *
- * Called by traffic.c. Either all messages were added; or one was
- * refused, together with all of its batch that are refused for the same reason;
+ * Called by traffic.c and forbidden.c. Either all messages were added; or one was
+ * refused, together with all of its batch that are refused for the same reason; or
+ * the whole batch was, because one of the streams that it declares is forbidden;
  * or the error concerns the server, and the answer cannot be used. An error is
  * never taken for success.
  */
@@ -18,14 +19,16 @@ static bool forbids_command(const char *error);
 static bool read_refused(Verdict *verdict, const redisReply *places, int messages);
 
 /*
- * Reads the answer to a batch of `messages` messages, and frees it. Returns
- * false if it cannot be used; the error then says why.
+ * Reads the answer to a batch of `messages` messages, and frees it; `declared` tells
+ * that the batch declares their streams. Returns false if it cannot be used; the error
+ * then says why.
  */
 bool
-verdict_read(Verdict *verdict, redisReply *reply, int messages)
+verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared)
 {
 	verdict->added = -1;
 	verdict->error[0] = '\0';
+	verdict->is_forbidden = declared && messages > 0 && verdict_forbids_key(reply);
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
 		reply->element[0]->type == REDIS_REPLY_INTEGER)
 	{
@@ -39,6 +42,11 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages)
 	}
 	else
 		resp_error(reply, verdict->error, sizeof(verdict->error));
+	if (verdict->is_forbidden)
+	{
+		verdict->added = 0;
+		verdict->nrefused = 0;
+	}
 	freeReplyObject(reply);
 	KILL_POINT("answer_read");
 
@@ -52,6 +60,17 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages)
 		strlcpy(verdict->error, "unexpected reply", sizeof(verdict->error));
 	}
 	return verdict->added >= 0 && !(verdict->error[0] != '\0' && verdict_is_of_server(verdict->error));
+}
+
+/*
+ * Check whether Redis has refused to run the script at all because we may not access one
+ * of its keys. Nothing has happened then.
+ */
+bool
+verdict_forbids_key(const redisReply *reply)
+{
+	return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM ", strlen("NOPERM ")) == 0 &&
+		!forbids_command(reply->str);
 }
 
 /* Check whether an error concerns the server rather than one message or destination. */

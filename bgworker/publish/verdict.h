@@ -19,12 +19,15 @@ typedef struct Verdict
 	char		error[FOREIGN_TEXT_BYTES];	/* why the next one was not added,
 											 * or what is wrong with the
 											 * server; empty = no error */
-	int64	   *refused;		/* their places in the batch; the caller
-								 * provides room for a whole batch */
+	bool		is_forbidden;	/* one of the streams is, so nothing was added;
+								 * which one is not known (forbidden.c) */
+	int64	   *refused;		/* places in the batch of those messages; the
+								 * caller provides room for a whole batch */
 	int			nrefused;
 } Verdict;
 
-extern bool verdict_read(Verdict *verdict, redisReply *reply, int messages);
+extern bool verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared);
+extern bool verdict_forbids_key(const redisReply *reply);
 extern bool verdict_is_of_server(const char *error);
 
 #endif							/* OUTBOX_VERDICT_H */

@@ -2,7 +2,7 @@
  * row_reader.c
  *		Fetches rows of the log from their places.
  *
- * Called by page.c and receipts.c, which keep the places of rows
+ * Called by page.c, forbidden.c and receipts.c, which keep the places of rows
  * (row_list.c) for longer than a transaction. A row of the log that is
  * committed never changes, so any snapshot will do. But VACUUM FULL moves rows,
  * and may leave a table so small that the block of a place is no longer there.
@@ -46,6 +46,23 @@ row_reader_fetch(RowReader *reader, const LogRow *place)
 		!table_tuple_fetch_row_version(reader->tables[place->segment], &tid, SnapshotAny, row))
 		return NULL;
 	return log_row_id(row) == place->id ? row : NULL;
+}
+
+/*
+ * Fetches a message that must be there. If it is not, because the table was rewritten
+ * (VACUUM FULL), the error ends this process: no message is blamed for it, and the
+ * next dispatcher collects the rows again.
+ */
+TupleTableSlot *
+row_reader_fetch_message(RowReader *reader, const LogRow *place)
+{
+	TupleTableSlot *found = row_reader_fetch(reader, place);
+
+	if (found == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg_internal("message %lld is no longer at its place in log segment %d", (long long) place->id, place->segment)));
+	return found;
 }
 
 /* Closes all tables. After an ERROR, the end of the transaction does so. */

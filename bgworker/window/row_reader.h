@@ -23,6 +23,7 @@ typedef struct RowReader
 } RowReader;
 
 extern TupleTableSlot *row_reader_fetch(RowReader *reader, const LogRow *place);
+extern TupleTableSlot *row_reader_fetch_message(RowReader *reader, const LogRow *place);
 extern void row_reader_close(RowReader *reader);
 
 #endif							/* OUTBOX_ROW_READER_H */

@@ -290,6 +290,13 @@ sub count
 	return eval { $self->command('XLEN', $stream) } // 0;
 }
 
+# The connections that a user has, by their ids.
+sub connections_of
+{
+	my ($self, $user) = @_;
+	return join ' ', sort map { / user=\Q$user\E / && /^id=(\d+)/ ? $1 : () } split /\n/, $self->command('CLIENT', 'LIST');
+}
+
 # The entries of a stream, each as {entry, id, time, body, cause, headers =>
 # {...}, fields => [names as they came]}.
 sub entries

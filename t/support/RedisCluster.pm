@@ -109,6 +109,24 @@ sub sequence { my ($self, $stream) = @_; return $self->node_of($stream)->sequenc
 sub refuse { my ($self, @streams) = @_; $self->node_of($_)->refuse($_) foreach @streams; return; }
 sub accept { my ($self, @streams) = @_; $self->node_of($_)->accept($_) foreach @streams; return; }
 
+# From now on the ACL forbids this stream and no other; and none any more. A name has letters only.
+sub forbid
+{
+	my ($self, $stream) = @_;
+	my @others = "$stream?*";
+
+	foreach my $n (0 .. length($stream) - 1)
+	{
+		my $start = substr $stream, 0, $n;
+		push @others, $start if $n > 0;
+		push @others, $start . '[^' . substr($stream, $n, 1) . ']*';
+	}
+	$self->node($_)->command('ACL', 'SETUSER', 'default', 'resetkeys', map { "~$_" } @others) foreach $self->up;
+	return;
+}
+
+sub forbid_none { my ($self) = @_; $self->node($_)->command('ACL', 'SETUSER', 'default', 'allkeys') foreach $self->up; return; }
+
 # The numbers of the masters that have a key, whether they serve it or not.
 sub places_of
 {
