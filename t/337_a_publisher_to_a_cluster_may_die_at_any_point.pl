@@ -66,7 +66,7 @@ sub die_amid_takeover
 	change();
 	$node->stop('immediate');
 	$load->finish;
-	accept();
+	accept_all();
 	become_another_server();
 	arm($node, $point, $manner);
 	$node->start(fail_ok => 1);
@@ -115,7 +115,7 @@ sub start_load
 		scripts => [ "BEGIN;\n${post}COMMIT;\n", "SELECT post('flaky', :client_id);\n", "BEGIN;\n${post}ROLLBACK;\n" ]);
 }
 
-sub accept
+sub accept_all
 {
 	$cluster->forbid_none;
 	$cluster->accept('flaky');
@@ -130,7 +130,7 @@ sub burst
 	change();
 	usleep(5_000) while $load->is_running and not fired($node);
 	$load->finish;
-	accept();
+	accept_all();
 	wait_until { fired($node) || $node->status('deferred = 0') eq 't' };
 	return;
 }

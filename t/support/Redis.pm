@@ -290,11 +290,11 @@ sub count
 	return eval { $self->command('XLEN', $stream) } // 0;
 }
 
-# The connections that a user has, by their ids.
-sub connections_of
+# The id of the newest connection that a user has.
+sub newest_connection_of
 {
 	my ($self, $user) = @_;
-	return join ' ', sort map { / user=\Q$user\E / && /^id=(\d+)/ ? $1 : () } split /\n/, $self->command('CLIENT', 'LIST');
+	return (sort { $b <=> $a } map { / user=\Q$user\E / && /^id=(\d+)/ ? $1 : () } split /\n/, $self->command('CLIENT', 'LIST'))[0];
 }
 
 # The entries of a stream, each as {entry, id, time, body, cause, headers =>
