@@ -19,8 +19,8 @@ typedef struct Verdict
 	char		error[FOREIGN_TEXT_BYTES];	/* why the next one was not added,
 											 * or what is wrong with the
 											 * server; empty = no error */
-	bool		is_forbidden;	/* one of the streams is, so nothing was added;
-								 * which one is not known (forbidden.c) */
+	bool		is_forbidden;	/* one of the streams is, so nothing was
+								 * added; which one is not known (forbidden.c) */
 	int64	   *refused;		/* places in the batch of those messages; the
 								 * caller provides room for a whole batch */
 	int			nrefused;
