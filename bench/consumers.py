@@ -63,7 +63,7 @@ class Bench:
         streams = PARTITIONS + 1  # with the one without a number
         while sorted(shares) != sorted((streams + i) // count for i in range(count)):
             time.sleep(0.1)
-            shares = collections.Counter(self.server.hvals(f"{group}:backlog:partitions")).values()
+            shares = collections.Counter(self.server.hvals(f"{{{group}:backlog}}:partitions")).values()
         time.sleep(LEASE / 1000)
         before, begin = self.handled(), time.monotonic()
         time.sleep(seconds)

@@ -3,6 +3,7 @@
 //
 //     worker.js URL-OF-POSTGRESQL URL-OF-REDIS STREAM GROUP NAME [LEASE [PAUSE]]
 //
+// The URL of a Redis Cluster is redis+cluster://host:port,host:port,… with some of its nodes.
 // To be run in the folder of lease.lua, which says who works on which partition. GROUP is
 // an endpoint of the database; NAME tells this worker from the others. One that was not
 // heard of for LEASE ms (10000) loses its partitions to the others. PAUSE (0) is how many
@@ -20,9 +21,25 @@ const { Client } = require('pg')
 
 const BATCH = 50 // entries in one transaction, at most
 const BLOCK = 1000 // ms to wait for entries
+const POLL = 20 // ms until the next look where no command waits for all entries
 const READ_AGAIN = 3600000 // ms to go back in a stream that has lost entries: less than the endpoint's retention
 
 class Lost extends Error {} // another worker has taken the partition
+
+// Returns a client of a single Redis, or of a cluster. Both have the commands that we need.
+function connect (url) {
+  const [, scheme, login, hosts] = /^(rediss?)\+cluster:\/\/(.*@)?([^/?]+)/.exec(url) ?? []
+  if (!hosts) return new Redis(url, { maxRetriesPerRequest: 0 })
+  const { username, password } = new URL(`redis://${login ?? ''}host`)
+  return new Redis.Cluster(hosts.split(',').map((host) => `${scheme}://${host}`), {
+    clusterRetryStrategy: () => null,
+    redisOptions: {
+      username: decodeURIComponent(username) || undefined,
+      password: decodeURIComponent(password) || undefined,
+      tls: scheme === 'rediss' ? {} : undefined
+    }
+  })
+}
 
 // How far a partition is; the columns of its row in consumer_position.
 class Position {
@@ -48,9 +65,13 @@ class Position {
 // earlier one ends. The partition -1 is the stream itself: databases in which it has no
 // partitions write to it, whatever others do.
 class Layouts {
-  // From the fields of the key in which the outbox tells them.
-  constructor (fields = {}) {
+  constructor () {
     this.of = [] // by epoch: partitions, and the last entries of those before
+    this.told = this.newest = 0 // in Redis, and that we know
+  }
+
+  // From the fields of the key in which the outbox tells them. What Redis has lost meanwhile still counts.
+  learn (fields) {
     for (const [name, value] of Object.entries(fields)) {
       if (!name.startsWith('past:')) continue
       const [count, former, ...ends] = value.split(' ')
@@ -60,12 +81,14 @@ class Layouts {
       const ends = Object.entries(fields).filter(([name]) => name.startsWith('end'))
       this.add(fields.epoch, fields.partitions, fields.former, new Map(ends.map(([name, end]) => [Number(name.slice(4) || -1), end])))
     }
+    this.told = Number(fields.epoch ?? 0)
     this.of.sort((one, other) => one.epoch - other.epoch)
     this.newest = this.of.at(-1)?.epoch ?? 0
   }
 
   add (epoch, count, former, ends) {
-    this.of.push({ epoch: Number(epoch), count: Number(count), former: Number(former), ends })
+    const layout = { epoch: Number(epoch), count: Number(count), former: Number(former), ends }
+    this.of = [...this.of.filter((other) => other.epoch !== layout.epoch), layout]
   }
 
   // The partitions of the layouts from this epoch on: the first, and the one behind the last. If
@@ -99,7 +122,7 @@ function isBehind (entry, end) {
 class Worker {
   constructor (conninfo, url, stream, group, name, lease = 10000, pause = 0) {
     Object.assign(this, { stream, group, name: `${name}:${randomUUID()}`, leaseTime: Number(lease), pause: Number(pause) })
-    this.server = new Redis(url, { maxRetriesPerRequest: 0 })
+    this.server = connect(url)
     this.server.defineCommand('lease', { numberOfKeys: 2, lua: fs.readFileSync('lease.lua', 'utf8') })
     // A worker that is stopped within a transaction must not hold its partition for ever.
     this.database = new Client({ connectionString: conninfo, idle_in_transaction_session_timeout: this.leaseTime })
@@ -144,18 +167,18 @@ class Worker {
   }
 
   callLease (time) {
-    const [workers, partitions] = [`${this.group}:${this.stream}:workers`, `${this.group}:${this.stream}:partitions`]
-    return this.server.lease(workers, partitions, this.name, time, ...this.layouts.span(this.reached))
+    const keys = ['workers', 'partitions'].map((what) => `{${this.group}:${this.stream}}:${what}`) // in one hash slot
+    return this.server.lease(...keys, this.name, time, ...this.layouts.span(this.reached))
   }
 
   async learn (epoch) {
-    if (Number(epoch) !== this.layouts.newest) await this.readLayouts()
+    if (Number(epoch) !== this.layouts.told) await this.readLayouts()
     if (this.reached < this.layouts.newest) await this.reach()
   }
 
   // Each partition of a new layout has a row before anything of that layout is processed.
   async readLayouts () {
-    this.layouts = new Layouts(await this.server.hgetall(this.layoutKey))
+    this.layouts.learn(await this.server.hgetall(this.layoutKey))
     await this.reach()
     await this.database.query(
       'INSERT INTO consumer_position (consumers, stream, partition, epoch) ' +
@@ -190,14 +213,8 @@ class Worker {
   // A partition that has reached a layout waits until all others have.
   async read () {
     const positions = [...this.positions.values()].filter(({ epoch }) => Math.min(epoch, this.layouts.newest) <= this.reached)
-    const pipeline = this.server.pipeline()
-    for (const position of positions) pipeline.xrange(this.keyOf(position), position.entry, '+', 'COUNT', BATCH + 1)
-    pipeline.hget(this.layoutKey, 'epoch')
-    const answers = (await pipeline.exec()).map(([error, answer]) => {
-      if (error) throw error
-      return answer
-    })
-    await this.learn(answers.pop())
+    const answers = await Promise.all(positions.map((position) => this.server.xrange(this.keyOf(position), position.entry, '+', 'COUNT', BATCH + 1)))
+    await this.learn(await this.server.hget(this.layoutKey, 'epoch'))
     const found = positions.map((position, i) => [position, position.verify(answers[i].map(readEntry))])
     if (found.every(([, entries]) => entries?.length === 0)) await this.wait(positions)
     return found.filter(([, entries]) => entries !== null)
@@ -205,13 +222,14 @@ class Worker {
 
   keyOf ({ partition }) { return partition < 0 ? this.stream : `${this.stream}:${partition}` }
 
+  // Waits for entries; in a cluster, where their streams are on several nodes, for a moment only.
   async wait (positions) {
     const block = Math.min(BLOCK, Math.floor(this.leaseTime / 3))
-    if (positions.length > 0 && positions.length === this.positions.size) {
+    if (!this.server.isCluster && positions.length > 0 && positions.length === this.positions.size) {
       const streams = positions.map((position) => this.keyOf(position))
       await this.server.xread('COUNT', 1, 'BLOCK', block, 'STREAMS', ...streams, ...positions.map(({ entry }) => entry))
     } else {
-      await sleep(block / 50)
+      await sleep(POLL)
     }
   }
 

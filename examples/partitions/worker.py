@@ -3,6 +3,7 @@
 
     worker.py URL-OF-POSTGRESQL URL-OF-REDIS STREAM GROUP NAME [LEASE [PAUSE]]
 
+The URL of a Redis Cluster is redis+cluster://host:port,host:port,… with some of its nodes.
 To be run in the folder of lease.lua, which says who works on which partition. GROUP is
 an endpoint of the database; NAME tells this worker from the others. One that was not
 heard of for LEASE ms (10000) loses its partitions to the others. PAUSE (0) is how many
@@ -16,22 +17,40 @@ expected ends the program; let it be started again.
 import contextlib
 import dataclasses
 import json
+import logging
+import re
 import signal
 import sys
 import time
+import urllib.parse
 import uuid
 
 import psycopg
 import redis
+import redis.cluster
 
 BATCH = 50  # entries in one transaction, at most
 BLOCK = 1000  # ms to wait for entries
 READ_AGAIN = 3_600_000  # ms to go back in a stream that has lost entries: less than the endpoint's retention
+POLL = 0.02  # seconds until the next look where no command waits for all entries
 POISON = (ValueError, KeyError, TypeError, psycopg.DataError, psycopg.IntegrityError)
 
 
 class Lost(Exception):
     """Another worker has taken the partition."""
+
+
+def connect(url):
+    """Return a client of a single Redis, or of a cluster. Both have the commands that we need."""
+    options = {"decode_responses": True, "encoding_errors": "surrogateescape"}
+    cluster = re.fullmatch(r"(rediss?)\+cluster://(.*@)?([^/?]+)(.*)", url)
+    if not cluster:
+        return redis.Redis.from_url(url, **options)
+    scheme, login, hosts, rest = cluster.groups(default="")
+    first, *others = hosts.split(",")
+    nodes = [redis.cluster.ClusterNode(at.hostname, at.port or 6379) for at in (urllib.parse.urlsplit(f"//{host}") for host in others)]
+    logging.getLogger("redis").setLevel(logging.CRITICAL)  # it writes down each answer that names another node
+    return redis.RedisCluster(url=f"{scheme}://{login}{first}{rest}", startup_nodes=nodes, **options)
 
 
 @dataclasses.dataclass
@@ -65,10 +84,12 @@ class Layouts:
     The partition -1 is the stream itself: databases in which it has no partitions write to it, whatever others do.
     """
 
-    def __init__(self, fields=()):
-        """From the fields of the key in which the outbox tells them."""
-        fields = dict(fields)
+    def __init__(self):
         self.of = {}  # by epoch: partitions, and the last entries of those before
+        self.told = self.newest = 0  # in Redis, and that we know
+
+    def learn(self, fields):
+        """From the fields of the key in which the outbox tells them. What Redis has lost meanwhile still counts."""
         for name, value in fields.items():
             if name.startswith("past:"):
                 count, former, *ends = value.split()
@@ -76,6 +97,7 @@ class Layouts:
         if "epoch" in fields:
             ends = {int(name[4:] or -1): end for name, end in fields.items() if name.startswith("end")}
             self.add(int(fields["epoch"]), int(fields["partitions"]), int(fields["former"]), ends)
+        self.told = int(fields.get("epoch", 0))
         self.newest = max(self.of, default=0)
 
     def add(self, epoch, count, former, ends):
@@ -117,9 +139,9 @@ class Worker:
     def __init__(self, conninfo, url, stream, group, name, lease="10000", pause="0"):
         self.stream, self.group, self.name = stream, group, f"{name}:{uuid.uuid4()}"
         self.lease_time, self.pause = int(lease), int(pause)
-        self.server = redis.Redis.from_url(url, decode_responses=True, encoding_errors="surrogateescape")
+        self.server = connect(url)
         with open("lease.lua") as file:
-            self.lease_script = self.server.register_script(file.read())
+            self.lease_script = file.read()
         # A worker that is stopped within a transaction must not hold its partition for ever.
         self.database = psycopg.connect(conninfo, autocommit=True)
         self.database.execute(f"SET idle_in_transaction_session_timeout = {self.lease_time}")
@@ -159,18 +181,18 @@ class Worker:
             self.take(partition)
 
     def call_lease(self, time):
-        keys = [f"{self.group}:{self.stream}:workers", f"{self.group}:{self.stream}:partitions"]
-        return self.lease_script(keys=keys, args=[self.name, time, *self.layouts.span(self.reached)])
+        keys = [f"{{{self.group}:{self.stream}}}:{what}" for what in ("workers", "partitions")]  # in one hash slot
+        return self.server.eval(self.lease_script, len(keys), *keys, self.name, time, *self.layouts.span(self.reached))
 
     def learn(self, epoch):
-        if int(epoch or 0) != self.layouts.newest:
+        if int(epoch or 0) != self.layouts.told:
             self.read_layouts()
         if self.reached < self.layouts.newest:
             self.reach()
 
     def read_layouts(self):
         """Each partition of a new layout has a row before anything of that layout is processed."""
-        self.layouts = Layouts(self.server.hgetall(self.layout_key))
+        self.layouts.learn(self.server.hgetall(self.layout_key))
         self.reach()
         self.database.execute(
             "INSERT INTO consumer_position (consumers, stream, partition, epoch) "
@@ -211,9 +233,8 @@ class Worker:
         with self.server.pipeline(transaction=False) as pipe:
             for position in positions:
                 pipe.xrange(self.key_of(position), position.entry, "+", BATCH + 1)
-            pipe.hget(self.layout_key, "epoch")
-            *answers, epoch = pipe.execute()
-        self.learn(epoch)
+            answers = pipe.execute()
+        self.learn(self.server.hget(self.layout_key, "epoch"))
         found = [(position, position.verify(entries)) for position, entries in zip(positions, answers)]
         if all(entries == [] for _, entries in found):
             self.wait(positions)
@@ -223,11 +244,12 @@ class Worker:
         return self.stream if position.partition < 0 else f"{self.stream}:{position.partition}"
 
     def wait(self, positions):
-        block = min(BLOCK, self.lease_time // 3)
-        if len(positions) == len(self.positions) > 0:
-            self.server.xread({self.key_of(at): at.entry for at in positions}, count=1, block=block)
+        """Wait for entries; in a cluster, where their streams are on several nodes, for a moment only."""
+        is_single = isinstance(self.server, redis.Redis)
+        if is_single and len(positions) == len(self.positions) > 0:
+            self.server.xread({self.key_of(at): at.entry for at in positions}, count=1, block=min(BLOCK, self.lease_time // 3))
         else:
-            time.sleep(block / 50000)
+            time.sleep(POLL)
 
     def advance(self, position, entries, known):
         """Process what belongs to the layout that the partition has reached, or reach the next one.
