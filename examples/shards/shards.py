@@ -1,11 +1,12 @@
-"""An application over three databases: one is moved under load, one is lost and restored.
+"""An application over three databases: two are moved under load, one is lost and restored.
 
     shards.py FOLDER
 
-Customers are spread over three shards, databases on two servers. All send to one Redis;
-endpoint `shop` of each has the same deduplication store, a Redis of its own. Two workers of
-examples/partitions write down what arrives, in a database of their own. At the end, each
-order is in one shard, and its event was handled once.
+Customers are spread over three shards, databases on two servers. All send to one Redis
+Cluster, of which slots move and a master is lost; endpoint `shop` of each has the same
+deduplication store, a Redis of its own. Two workers of examples/partitions write down what
+arrives, in a database of their own. At the end, each order is in one shard, and its event was
+handled once.
 """
 
 import json
@@ -19,6 +20,7 @@ import time
 import zlib
 
 import psycopg
+from cluster import Cluster
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../demo"))
@@ -104,6 +106,26 @@ class Shop:
         wait_until(f"shard {shard} sends everything", lambda: self.ask(shard, "SELECT pending = 0 FROM outbox.status") == [(True,)])
 
 
+class Worker(threading.Thread):
+    """A worker of the group, which is started again when it ends."""
+
+    def __init__(self, books, url, name):
+        super().__init__(daemon=True)
+        self.command = [sys.executable, "worker.py", books, url, "order-events", "billing", name, "3000"]
+        self.running = True
+        self.start()
+
+    def run(self):
+        while self.running:
+            with subprocess.Popen(self.command, cwd=os.path.join(HERE, "../partitions"), stderr=subprocess.DEVNULL) as self.process:
+                self.process.wait()
+
+    def stop(self):
+        self.running = False
+        self.process.terminate()
+        self.join()
+
+
 def conninfo(server, database):
     return f"host={server.folder} dbname={database} user=postgres"
 
@@ -121,22 +143,21 @@ def create_shard(shop, shard, server, store):
     shop.ask(shard, "SELECT outbox_create_endpoint('shop', dedup_store => %s)", store)
 
 
+def is_known(shop, at, message):
+    """Have a message delivered to a shard, and take that back."""
+    with psycopg.connect(shop.route[at], autocommit=True) as connection, connection.transaction(force_rollback=True):
+        return not shop.handle(connection, message)
+
+
 def deliver_to_others(shop):
     """A broker sends messages again, to another shard."""
     copies = random.sample(shop.processed, 50)
-    connections = [psycopg.connect(shop.route[shard], autocommit=True) for shard in range(3)]
-
-    def is_known(copy):
-        shard, message = copy
-        with connections[(shard + 1) % 3].transaction(force_rollback=True):
-            return not shop.handle(connections[(shard + 1) % 3], message)
-
-    for copy in copies:  # its id comes into the store a moment after its event is in Redis
-        wait_until("an id comes into the store", lambda: is_known(copy))
+    for shard, message in copies:  # its id comes into the store a moment after its event is in Redis
+        wait_until("an id comes into the store", lambda: is_known(shop, (shard + 1) % 3, message))
     print(f"{len(copies)} messages were delivered again to another shard: all were known.")
 
 
-def move(shop, shard, source, target):
+def move_by_dump(shop, shard, source, target):
     """Move a shard to another server; the others go on."""
     begin = time.monotonic()
     with shop.locks[shard]:
@@ -150,7 +171,64 @@ def move(shop, shard, source, target):
         target.run("pg_restore", "-d", f"shop_{shard}", dump)
         shop.route[shard] = conninfo(target, f"shop_{shard}")
     source.run("psql", "-qXc", f"DROP DATABASE shop_{shard} WITH (FORCE)")
-    print(f"Shard {shard} was moved to the other server; its messages waited for {time.monotonic() - begin:.1f} s, those of others did not.")
+    print(f"Shard {shard} was moved by a dump; its messages waited for {time.monotonic() - begin:.1f} s, those of others did not.")
+
+
+OUTBOX_ONLY = ("--data-only", "--extension=outbox", "--schema=outbox")
+
+
+def copy(source, target, database, *options, without=()):
+    """Copy a part of a database to another server."""
+    options += tuple(f"--exclude-table-data=outbox.{table}" for table in without)
+    dump = os.path.join(target.folder, "dump")
+    source.run("pg_dump", "-f", dump, *options, database)
+    target.run("psql", "-qXv", "ON_ERROR_STOP=1", "-f", dump, database)
+
+
+def move_by_replication(shop, shard, source, target):
+    """Move a shard to another server while it works; its messages wait for what is new since then only."""
+    database = f"shop_{shard}"
+    create_database(target, database)
+    copy(source, target, database, "--schema-only")
+    shop.ask(shard, "CREATE PUBLICATION move FOR TABLE orders")
+    old, new = (psycopg.connect(conninfo(server, database), autocommit=True) for server in (source, target))
+    new.execute(f"CREATE SUBSCRIPTION move CONNECTION '{conninfo(source, database)}' PUBLICATION move")
+    wait_until("the orders are copied", lambda: is_true(new, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel"))
+    # While this transaction is open no record leaves these tables: the second copy has those that the first one lacks.
+    with old.transaction():
+        old.execute(f"LOCK TABLE {', '.join(f'outbox.record_{n}' for n in range(12))} IN ACCESS SHARE MODE")
+        copy(source, target, database, *OUTBOX_ONLY, without=("log_*", "forgotten"))
+        time.sleep(LOAD)
+        begin = time.monotonic()
+        with shop.locks[shard]:
+            shop.wait_until_sent(shard)
+            shop.connections.pop(shard).close()
+            source.run("psql", "-qXc", f"ALTER DATABASE {database} SET outbox.dispatch = off")
+            wait_until("the old one sends no more", lambda: shop.ask(shard, "SELECT dispatcher_state FROM outbox.status") == [("off",)])
+            ((lsn,),) = shop.ask(shard, "SELECT pg_current_wal_lsn()")
+            has_all = f"SELECT confirmed_flush_lsn >= '{lsn}' FROM pg_replication_slots WHERE slot_name = 'move'"
+            wait_until("the new one has all orders", lambda: is_true(old, has_all))
+            new.execute("DROP SUBSCRIPTION move")
+            copy(source, target, database, *OUTBOX_ONLY, without=("history_*", "endpoint", "destination"))
+            shop.route[shard] = conninfo(target, database)
+    waited = time.monotonic() - begin
+    old.close()
+    new.close()
+    source.run("psql", "-qXc", f"DROP DATABASE {database} WITH (FORCE)")
+    print(f"Shard {shard} was moved by logical replication; its messages waited for {waited:.1f} s.")
+
+
+def is_true(connection, query):
+    return connection.execute(query).fetchone() == (True,)
+
+
+def deliver_again(shop, shard):
+    """A broker sends messages again, to a shard that has a new server and at this moment no store."""
+    copies = [message for at, message in shop.processed if at == shard]
+    shop.ask(shard, "SELECT outbox_alter_endpoint('shop', reset => '{dedup_store}')")
+    if not all(is_known(shop, shard, message) for message in random.sample(copies, 50)):
+        sys.exit(f"Shard {shard} does not know a message.")
+    print(f"50 of {len(copies)} messages were delivered again to shard {shard}: all were known, without the store as well.")
 
 
 def lose_and_restore(shop, shard, server, folder):
@@ -219,13 +297,13 @@ def compare(shop, books):
 def main(folder):
     os.mkdir(folder)
     os.mkdir(os.path.join(folder, "archive"))
-    redis, store = (Redis(os.path.join(folder, name)) for name in ("redis", "store"))
+    cluster, store = Cluster(os.path.join(folder, "redis")), Redis(os.path.join(folder, "store"))
     settings = {
-        "shared_preload_libraries": "outbox", "outbox.redis_url": redis.url, "max_worker_processes": 20,
+        "shared_preload_libraries": "outbox", "outbox.redis_url": cluster.url, "wal_level": "logical", "max_worker_processes": 20,
         "archive_mode": "on", "archive_command": f"cp %p {folder}/archive/%f",
     }  # fmt: skip
     one, two = (Postgres(os.path.join(folder, name), settings) for name in ("one", "two"))
-    servers = redis, store, one, two
+    servers = cluster, store, one, two
     workers = []
     try:
         for server in servers:
@@ -236,18 +314,20 @@ def main(folder):
         create_database(one, "books")
         books = conninfo(one, "books")
         one.run("psql", "-qXd", "books", "-c", "CREATE EXTENSION outbox", "-f", os.path.join(HERE, "../partitions/schema.sql"))
-        workers = [
-            subprocess.Popen([sys.executable, "worker.py", books, redis.url, "order-events", "billing", name, "3000"], cwd=os.path.join(HERE, "../partitions"))
-            for name in ("first", "second")
-        ]
+        workers = [Worker(books, cluster.url, name) for name in ("first", "second")]
         intake = [threading.Thread(target=shop.intake, daemon=True) for _ in range(4)]
         for thread in intake:
             thread.start()
         time.sleep(LOAD)
         deliver_to_others(shop)
-        move(shop, 1, one, two)
-        time.sleep(LOAD)
+        move_by_dump(shop, 1, one, two)
+        cluster.move_slots(1000)
+        print("1000 slots of the cluster were moved.")
+        cluster.lose_master()
+        print("A master of the cluster was lost.")
         lose_and_restore(shop, 2, two, folder)
+        move_by_replication(shop, 0, one, two)
+        deliver_again(shop, 0)
         time.sleep(LOAD)
         shop.running = False
         for thread in intake:
@@ -255,8 +335,7 @@ def main(folder):
         compare(shop, books)
     finally:
         for worker in workers:
-            worker.terminate()
-            worker.wait()
+            worker.stop()
         for server in reversed(servers):
             server.stop()
 
