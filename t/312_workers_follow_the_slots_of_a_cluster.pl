@@ -32,7 +32,7 @@ $workers->start('a', 'python');
 $workers->start('b', 'node');
 $workers->start('c', 'python');
 eventually { $workers->shares eq 'a=3 b=3 c=3' } 'three workers share eight partitions and the stream itself';
-my @keys = ((map { "orders:$_" } 0 .. 7), '{billing:orders}:workers', 'outbox:partitions:orders');
+my @keys = ('orders:1', 'orders:4', '{billing:orders}:workers', 'outbox:partitions:orders');
 move_slot($_) foreach @keys;
 $workers->check_books('slots move');
 
