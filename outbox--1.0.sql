@@ -241,30 +241,39 @@ BEGIN
 				database oid NOT NULL,
 				message_uuid uuid,
 				dest text,
-				body bytea NOT NULL,
+				body bytea,
 				key uuid,
 				cause text,
 				headers jsonb,
 				message_id text,
 				deliver_at timestamptz,
 				partition_key text,
-				CHECK (num_nonnulls(message_uuid, message_id) = 1)
+				endpoint text,
+				msgid text,
+				CHECK (CASE WHEN dest IS NULL
+					THEN num_nonnulls(key, msgid) = 2
+						AND num_nonnulls(message_uuid, message_id, body, cause, headers, deliver_at, partition_key) = 0
+					ELSE num_nonnulls(message_uuid, message_id) = 1 AND body IS NOT NULL
+						AND num_nonnulls(endpoint, msgid) = 0
+				END)
 			) %2$s;
 			CREATE INDEX log_%1$s_tx_idx ON outbox.log_%1$s (tx);
-			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages, segment %1$s';
+			COMMENT ON TABLE outbox.log_%1$s IS 'log of messages and receipts, segment %1$s; a receipt says that an endpoint has processed an incoming message';
 			COMMENT ON COLUMN outbox.log_%1$s.id IS 'order of the calls';
-			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that enqueued it';
-			COMMENT ON COLUMN outbox.log_%1$s.enqueued_at IS 'when it was enqueued';
-			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was enqueued in; a copy by TEMPLATE leaves what is not its own to its original';
-			COMMENT ON COLUMN outbox.log_%1$s.message_uuid IS 'id that consumers see, if it is a UUID in its usual form';
-			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: a receipt, which says that an endpoint has processed a message';
-			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text';
-			COMMENT ON COLUMN outbox.log_%1$s.key IS 'record that it belongs to';
-			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused it; of a receipt: message that was processed';
+			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that wrote it';
+			COMMENT ON COLUMN outbox.log_%1$s.enqueued_at IS 'when the message was enqueued or the receipt written';
+			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was written in; a copy by TEMPLATE leaves what is not its own to its original';
+			COMMENT ON COLUMN outbox.log_%1$s.message_uuid IS 'id that consumers see, if it is a UUID in its usual form; NULL: message_id, or a receipt';
+			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: this is a receipt';
+			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text; NULL: this is a receipt';
+			COMMENT ON COLUMN outbox.log_%1$s.key IS 'key of the record that it belongs to; NULL: none';
+			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused this message; NULL: none';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
-			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see, if it is no such UUID; of a receipt: endpoint';
+			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; NULL: message_uuid, or a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'when it is to be sent; NULL: at once';
 			COMMENT ON COLUMN outbox.log_%1$s.partition_key IS 'key whose messages stay in order; NULL: none was given';
+			COMMENT ON COLUMN outbox.log_%1$s.endpoint IS 'of a receipt: endpoint that has processed the incoming message; NULL: the one that key was made for';
+			COMMENT ON COLUMN outbox.log_%1$s.msgid IS 'of a receipt: id of the incoming message that was processed';
 
 			CREATE TABLE outbox.window_%1$s (
 				number bigint PRIMARY KEY,
@@ -850,9 +859,9 @@ COMMENT ON VIEW outbox.status IS 'state of the outbox of this database: one row'
 COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL: none runs';
 COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, paused, off, or not running';
 COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before the first try';
-COMMENT ON COLUMN outbox.status.redis_error IS 'why it is down';
+COMMENT ON COLUMN outbox.status.redis_error IS 'why Redis is down; NULL: it is not';
 COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound while some of them are being deferred, and beyond 2,000 that no window holds yet';
-COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest of them: how long ago it was enqueued';
+COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest pending message: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
 COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';
 COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination is paused, refused them or one before them, or holds them behind a dead one';
@@ -932,10 +941,10 @@ COMMENT ON COLUMN outbox.destinations.format IS 'form of its entries: plain or c
 COMMENT ON COLUMN outbox.destinations.paused IS 'whether outbox_pause() holds its messages';
 COMMENT ON COLUMN outbox.destinations.deferred IS 'messages that wait because it is paused, or refused them or one before them';
 COMMENT ON COLUMN outbox.destinations.scheduled IS 'messages that wait for their time';
-COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up';
-COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of the oldest of these: how long ago it was enqueued';
-COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of them is tried again';
-COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last to one of these messages, or to one that was tried again in the last seconds';
+COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up after outbox.max_attempts';
+COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of its oldest deferred message: how long ago it was enqueued';
+COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of its deferred messages is tried again';
+COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last to a deferred or dead message, or to one that was tried again in the last seconds';
 COMMENT ON COLUMN outbox.destinations.partitions IS 'how many streams its messages are spread over; NULL: one, of that name';
 COMMENT ON COLUMN outbox.destinations.on_dead IS 'pass: later messages overtake a dead one; hold: a dead message holds back the later ones of its key';
 COMMENT ON COLUMN outbox.destinations.held IS 'messages that a dead one holds back until it is retried or discarded';
@@ -1007,10 +1016,10 @@ DECLARE
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
 				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
-		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key'
+		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key, NULL, NULL'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''held'', ''dead'') AND body IS NOT NULL'
 		|| (
-			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at, l.partition_key '
+			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at, l.partition_key, NULL, NULL '
 				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'', ''held'')', segment), '' ORDER BY segment)
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';

@@ -47,3 +47,16 @@ FROM (SELECT *, convert_from(body, 'UTF8')::integer AS n, row_number() OVER (PAR
 GROUP BY dest ORDER BY dest;
 SELECT count(*), count(*) FILTER (WHERE convert_from(body, 'UTF8')::integer % 2 = 0) AS rolled_back
 FROM log WHERE dest = 'bulk 3';
+
+-- As many incoming messages leave nothing behind in memory.
+DO $$
+DECLARE
+	left_behind bigint;
+BEGIN
+	FOR n IN 1..5000 LOOP
+		PERFORM outbox_begin('bulk-4-' || n), outbox_commit();
+	END LOOP;
+	SELECT used_bytes INTO left_behind FROM pg_backend_memory_contexts WHERE name = 'TopTransactionContext';
+	RAISE NOTICE 'in memory: %', CASE WHEN left_behind < 100000 THEN 'little' ELSE left_behind || ' bytes' END;
+END
+$$;

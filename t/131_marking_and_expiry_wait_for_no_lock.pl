@@ -39,7 +39,7 @@ is($node->status('pending'), 0, 'it is not pending');
 sub log_has_receipt
 {
 	return $node->sql(q{SELECT count(*) FROM (SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL
-		SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3) l WHERE dest IS NULL AND cause = 'm2'});
+		SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3) l WHERE msgid = 'm2'});
 }
 sub clean_up_for_a_while
 {

@@ -19,7 +19,7 @@ my $log = 'SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION
 sub receipts
 {
 	my ($database) = @_;
-	return $node->sql("SELECT string_agg(message_id || ' ' || cause, ', ' ORDER BY id) FROM ($log) l WHERE dest IS NULL", $database);
+	return $node->sql("SELECT string_agg(endpoint || ' ' || msgid, ', ' ORDER BY id) FROM ($log) l WHERE dest IS NULL", $database);
 }
 
 # What the newest window notes: windows opened, published, propagated.

@@ -35,8 +35,8 @@ sub memory_mb
 my $before = memory_mb();
 $proxy->hold('EVAL');
 $node->sql(<<"END_OF_SQL");
-INSERT INTO outbox.log_0 (id, tx, enqueued_at, database, key, message_id, cause, body)
-	SELECT i, '1', now(), 1, gen_random_uuid(), 'stored', 'm' || i, '' FROM generate_series(1, @{[ IDS ]}) i
+INSERT INTO outbox.log_0 (id, tx, enqueued_at, database, key, endpoint, msgid)
+	SELECT i, '1', now(), 1, gen_random_uuid(), 'stored', 'm' || i FROM generate_series(1, @{[ IDS ]}) i
 END_OF_SQL
 eventually { $proxy->held == 1 } 'many ids in one transaction: the store gets the first ones';
 my $grown = memory_mb() - $before;

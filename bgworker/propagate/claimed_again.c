@@ -83,11 +83,11 @@ find_receipt(TupleTableSlot *row, int segment, void *arg)
 	Candidates *candidates = arg;
 	Candidate	wanted;
 	Candidate  *found;
-	Message		receipt;
+	Receipt		receipt;
 
 	if (!log_row_is_receipt(row))
 		return true;
-	log_row_origin(row, &receipt);
+	log_row_receipt(row, &receipt);
 	wanted.key = receipt.key;
 	found = bsearch(&wanted, candidates->items, candidates->n, sizeof(Candidate), compare_keys);
 	if (found == NULL)

@@ -56,8 +56,8 @@ static bool go_on_with(MarkedTable *table, int64 to_mark);
 static bool rests(const MarkedTable *table);
 static void try_locked_again(MarkedTable *table);
 static bool mark_page(MarkedTable *table, int64 to_mark);
-static bool take_id(const Message *receipt, void *arg);
-static bool is_of(const Message *receipt, const MarkedTable *table);
+static bool take_id(const Receipt *receipt, void *arg);
+static bool is_of(const Receipt *receipt, const MarkedTable *table);
 static Marking mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated);
 static void wait_longer(MarkedTable *table);
 static void set_problem(MarkedTable *table, const char *problem);
@@ -265,7 +265,7 @@ mark_page(MarkedTable *table, int64 to_mark)
 
 /* A ReceiptVisit: collects the id of a receipt. */
 static bool
-take_id(const Message *receipt, void *arg)
+take_id(const Receipt *receipt, void *arg)
 {
 	MarkedTable *table = arg;
 	Window		window;
@@ -281,11 +281,11 @@ take_id(const Message *receipt, void *arg)
 	}
 	if (!deferred_record_waits(&receipt->key, published, &is_dead))
 	{
-		char	   *msgid = text_to_cstring(receipt->cause);
+		char	   *msgid = text_to_cstring(receipt->msgid);
 
 		id_list_add(&table->page, msgid);
 		pfree(msgid);
-		table->is_unnamed |= VARSIZE_ANY_EXHDR(receipt->message_id) == 0;
+		table->is_unnamed |= receipt->endpoint == NULL;
 	}
 	return table->page.n < MAX_MESSAGES;
 }
@@ -295,16 +295,15 @@ take_id(const Message *receipt, void *arg)
  * had been deferred names no endpoint, so its key is compared.
  */
 static bool
-is_of(const Message *receipt, const MarkedTable *table)
+is_of(const Receipt *receipt, const MarkedTable *table)
 {
-	size_t		length = VARSIZE_ANY_EXHDR(receipt->message_id);
 	char	   *msgid;
 	pg_uuid_t	key;
 
-	if (length > 0)
-		return length == strlen(table->endpoint) &&
-			memcmp(VARDATA_ANY(receipt->message_id), table->endpoint, length) == 0;
-	msgid = text_to_cstring(receipt->cause);
+	if (receipt->endpoint)
+		return VARSIZE_ANY_EXHDR(receipt->endpoint) == strlen(table->endpoint) &&
+			memcmp(VARDATA_ANY(receipt->endpoint), table->endpoint, strlen(table->endpoint)) == 0;
+	msgid = text_to_cstring(receipt->msgid);
 	record_key_make(table->endpoint, msgid, &key);
 	pfree(msgid);
 	return memcmp(&key, &receipt->key, sizeof(key)) == 0;

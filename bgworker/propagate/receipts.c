@@ -26,7 +26,7 @@
 
 static bool collect_receipts(ReceiptReader *reader, int64 from, int64 upto);
 static bool collect_receipt(TupleTableSlot *row, int segment, void *arg);
-static bool fetch_receipt(RowReader *reader, const LogRow *place, Message *receipt);
+static bool fetch_receipt(RowReader *reader, const LogRow *place, Receipt *receipt);
 
 /*
  * Reads the next receipts of the windows after `from` up to `upto`, in the
@@ -50,7 +50,7 @@ receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit,
 	end = Min(reader->next + PAGE_ROWS, reader->rows.n);
 	while (reader->next < end && !moved && !enough)
 	{
-		Message		receipt;
+		Receipt		receipt;
 
 		moved = !fetch_receipt(&rows, row_list_get(&reader->rows, reader->next), &receipt);
 		if (moved)
@@ -114,12 +114,12 @@ collect_receipt(TupleTableSlot *row, int segment, void *arg)
 
 /* Fetches a receipt. Returns false if it is no longer there. */
 static bool
-fetch_receipt(RowReader *reader, const LogRow *place, Message *receipt)
+fetch_receipt(RowReader *reader, const LogRow *place, Receipt *receipt)
 {
 	TupleTableSlot *row = row_reader_fetch(reader, place);
 
 	if (row == NULL || !log_row_is_receipt(row))
 		return false;
-	log_row_message(row, receipt);
+	log_row_receipt(row, receipt);
 	return true;
 }

@@ -27,7 +27,7 @@ typedef enum ReceiptResult
 } ReceiptResult;
 
 /* Takes a receipt; returns false when it has enough. */
-typedef bool (*ReceiptVisit) (const Message *receipt, void *arg);
+typedef bool (*ReceiptVisit) (const Receipt *receipt, void *arg);
 
 extern ReceiptResult receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit, void *arg);
 extern void receipts_forget(ReceiptReader *reader);

@@ -36,7 +36,7 @@ static void note_success(UsedStore *store, const StoreReport *report);
 static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
 static void report_store_problem(void);
 static void note_propagated(UsedStore *store, const Position *position);
-static bool take_key(const Message *receipt, void *arg);
+static bool take_key(const Receipt *receipt, void *arg);
 static bool add_keys(UsedStore *store, bool is_last);
 static void write_next(const UsedStore *store, bool is_last, StoreWatermarks *next);
 
@@ -286,13 +286,17 @@ note_propagated(UsedStore *store, const Position *position)
  * added to it before the window counts as propagated.
  */
 static bool
-take_key(const Message *receipt, void *arg)
+take_key(const Receipt *receipt, void *arg)
 {
 	UsedStore  *store = arg;
 	Endpoint	endpoint;
-	char	   *name = text_to_cstring(receipt->message_id);
+	char	   *name;
+
+	if (receipt->endpoint == NULL)
+		return true;			/* the first receipt of its record named the endpoint */
 
 	/* Freed at once: there may be millions of them in one user transaction. */
+	name = text_to_cstring(receipt->endpoint);
 	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && strcmp(endpoint.dedup_store, store->url) == 0)
 		store->keys[store->n++] = (StoreKey) {.key = receipt->key, .retention = endpoint.store_retention};
 	pfree(name);

@@ -29,7 +29,9 @@ typedef struct EndpointSearch
 static void search_undispatched(EndpointSearch *search);
 static bool match_message(TupleTableSlot *row, int segment, void *arg);
 static bool match_deferred(const Deferred *row, void *arg);
-static bool belongs_to(const Message *message, const char *endpoint);
+static bool row_is_of(TupleTableSlot *row, const char *endpoint);
+static bool message_is_of(const Message *message, const char *endpoint);
+static bool key_is_of(const pg_uuid_t *key, const char *endpoint, const text *msgid);
 
 /* Raises 55006 if messages of the endpoint are on their way, or their ids. */
 void
@@ -78,12 +80,10 @@ match_message(TupleTableSlot *row, int segment, void *arg)
 {
 	EndpointSearch *search = arg;
 	bool		is_sent = snapshot_value_sees(search->published, log_row_tx(row));
-	Message		message;
 
 	if (is_sent && (search->found || !log_row_is_receipt(row)))
 		return true;
-	log_row_origin(row, &message);
-	if (!belongs_to(&message, search->endpoint))
+	if (!row_is_of(row, search->endpoint))
 		return true;
 	search->found = true;
 	search->is_id = is_sent;
@@ -97,21 +97,42 @@ match_deferred(const Deferred *row, void *arg)
 	EndpointSearch *search = arg;
 
 	if (row->state == DEFERRED_RETURNED || row->state == DEFERRED_DISCARDED ||
-		!belongs_to(&row->message, search->endpoint))
+		!message_is_of(&row->message, search->endpoint))
 		return true;
 	search->found = true;
 	search->is_id = false;
 	return false;
 }
 
-/* A message does not name its endpoint, but the key of its record does; that of a receipt, too. */
+/* Check whether a row of the log is of the endpoint. */
 static bool
-belongs_to(const Message *message, const char *endpoint)
+row_is_of(TupleTableSlot *row, const char *endpoint)
 {
-	pg_uuid_t	key;
+	Message		message;
+	Receipt		receipt;
 
-	if (!message->has_key || message->cause == NULL)
-		return false;
-	record_key_make(endpoint, text_to_cstring(message->cause), &key);
-	return memcmp(&key, &message->key, sizeof(key)) == 0;
+	if (log_row_is_receipt(row))
+	{
+		log_row_receipt(row, &receipt);
+		return key_is_of(&receipt.key, endpoint, receipt.msgid);
+	}
+	log_row_origin(row, &message);
+	return message_is_of(&message, endpoint);
+}
+
+/* Check whether a message is of the endpoint. */
+static bool
+message_is_of(const Message *message, const char *endpoint)
+{
+	return message->has_key && message->cause && key_is_of(&message->key, endpoint, message->cause);
+}
+
+/* Check whether a key was made for the endpoint. Messages, and some receipts, do not name theirs. */
+static bool
+key_is_of(const pg_uuid_t *key, const char *endpoint, const text *msgid)
+{
+	pg_uuid_t	its_key;
+
+	record_key_make(endpoint, text_to_cstring(msgid), &its_key);
+	return memcmp(&its_key, key, sizeof(*key)) == 0;
 }

@@ -40,6 +40,7 @@ static bool is_incomplete(Oid relation, TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
 static bool is_segment_of(RingKind kind, Oid relation);
 static void restore_deferred(TupleTableSlot *row);
+static void restore_log_row(TupleTableSlot *row);
 static void restore_message(TupleTableSlot *row);
 static void restore_compacted(TupleTableSlot *row);
 static void restore_record(TupleTableSlot *row);
@@ -61,7 +62,7 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 		!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired before insert for each row",
+				 errmsg("function \"%s\" must be fired BEFORE INSERT FOR EACH ROW",
 						"outbox.redirect_restored")));
 
 	/*
@@ -92,7 +93,7 @@ outbox_refuse_replicated(PG_FUNCTION_ARGS)
 		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired before a change for each row",
+				 errmsg("function \"%s\" must be fired BEFORE a change FOR EACH ROW",
 						"outbox.refuse_replicated")));
 	if (IsLogicalWorker())
 		return PointerGetDatum(NULL);
@@ -151,7 +152,7 @@ is_incomplete(Oid relation, TupleTableSlot *row)
 		if (TupleDescAttr(columns, i)->attnotnull && slot_attisnull(row, i + 1))
 			return true;
 	}
-	return is_segment_of(RING_LOG, relation) && !log_row_has_id(row);
+	return is_segment_of(RING_LOG, relation) && !log_row_is_whole(row);
 }
 
 /* Restores a row of any of our tables. */
@@ -166,7 +167,7 @@ restore_row(Oid relation, TupleTableSlot *row)
 	else if (relation == relations->forgotten)
 		record_forget_restored(DatumGetUUIDP(slot_getattr(row, 1, &isnull)));
 	else if (is_segment_of(RING_LOG, relation))
-		restore_message(row);
+		restore_log_row(row);
 	else if (is_segment_of(RING_HISTORY, relation))
 		restore_compacted(row);
 	else
@@ -204,9 +205,24 @@ restore_deferred(TupleTableSlot *row)
 	log_append_receipt_of(&deferred.message);
 }
 
+/* Restores a message or a receipt. */
+static void
+restore_log_row(TupleTableSlot *row)
+{
+	Receipt		receipt;
+
+	if (!log_row_is_receipt(row))
+	{
+		restore_message(row);
+		return;
+	}
+	log_row_receipt(row, &receipt);
+	log_append_receipt(&receipt);
+}
+
 /*
- * Restores a message or a receipt. A message that was deferred when it was dumped gets a
- * receipt again: the first one may have been passed over.
+ * Restores a message. One that was deferred when it was dumped gets a receipt
+ * again: the first one may have been passed over.
  */
 static void
 restore_message(TupleTableSlot *row)
@@ -214,11 +230,10 @@ restore_message(TupleTableSlot *row)
 	Message		message;
 
 	log_row_message(row, &message);
-	if (message.dest)
-		entry_check(&message);
+	entry_check(&message);
 	message.id = log_id_next();
 	log_append(&message);
-	if (message.dest && !FullTransactionIdIsValid(message.tx))
+	if (!FullTransactionIdIsValid(message.tx))
 		log_append_receipt_of(&message);
 }
 

@@ -86,8 +86,9 @@ field_write_header_value(const JsonbValue *name, const JsonbValue *value, EntryS
 
 /*
  * Returns an iterator that names and values of headers can be read from. Raises
- * 22023 if they are not a JSON object, or too many: with more fields than Lua in
- * Redis can unpack, the script would end in the middle of its batch.
+ * 22023 if they are not a JSON object, and 54000 if they are too many: with more
+ * fields than Lua in Redis can unpack, the script would end in the middle of its
+ * batch.
  */
 JsonbIterator *
 field_open_headers(Jsonb *headers)
@@ -101,7 +102,7 @@ field_open_headers(Jsonb *headers)
 				 errmsg("headers must be a JSON object")));
 	if (JB_ROOT_COUNT(headers) > MAX_HEADERS)
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("too many headers"),
 				 errdetail("There are %u; %d are allowed.", JB_ROOT_COUNT(headers), MAX_HEADERS)));
 	iterator = JsonbIteratorInit(&headers->root);

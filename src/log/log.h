@@ -1,6 +1,6 @@
 /*
  * log.h
- *		The log: outgoing messages in the order of the calls.
+ *		The log: outgoing messages, and receipts of incoming ones, in the order of the calls.
  */
 #ifndef OUTBOX_LOG_H
 #define OUTBOX_LOG_H
@@ -12,7 +12,7 @@
 
 #include "src/log/window.h"
 
-/* A row of log_N. */
+/* A row of log_N that is a message. */
 typedef struct Message
 {
 	int64		id;
@@ -24,7 +24,7 @@ typedef struct Message
 	bool		has_uuid;		/* whether message_id is known to be the usual
 								 * form of a UUID */
 	pg_uuid_t	uuid;
-	text	   *dest;			/* NULL = a receipt, see log_append_receipt() */
+	text	   *dest;
 	text	   *cause;			/* or NULL */
 	Jsonb	   *headers;		/* or NULL */
 	bytea	   *body;			/* maybe still out of line */
@@ -32,12 +32,24 @@ typedef struct Message
 	text	   *partition_key;	/* whose messages stay in order, or NULL */
 } Message;
 
+/*
+ * A row of log_N that is a receipt: the endpoint has processed the incoming
+ * message msgid, which is to be propagated.
+ */
+typedef struct Receipt
+{
+	TimestampTz at;
+	pg_uuid_t	key;			/* of the record */
+	text	   *endpoint;		/* NULL = the one that the key was made for */
+	text	   *msgid;
+} Receipt;
+
 /* Reads a row that log_scan() found; returns false to end the scan. */
 typedef bool (*LogReader) (TupleTableSlot *row, int segment, void *arg);
 
 /* log_append.c */
 extern void log_append(const Message *message);
-extern void log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid);
+extern void log_append_receipt(const Receipt *receipt);
 extern void log_append_receipt_of(const Message *message);
 
 /* log_size.c */
@@ -56,7 +68,7 @@ extern bool log_scan_read_body(FullTransactionId tx, Message *message);
 
 /* log_row.c */
 extern bool log_row_is_receipt(TupleTableSlot *row);
-extern bool log_row_has_id(TupleTableSlot *row);
+extern bool log_row_is_whole(TupleTableSlot *row);
 extern int64 log_row_id(TupleTableSlot *row);
 extern bool log_row_is_of(TupleTableSlot *row, const pg_uuid_t *key);
 extern FullTransactionId log_row_tx(TupleTableSlot *row);
@@ -65,5 +77,6 @@ extern TimestampTz log_row_at(TupleTableSlot *row);
 extern void log_row_message(TupleTableSlot *row, Message *message);
 extern void log_row_envelope(TupleTableSlot *row, Message *message);
 extern void log_row_origin(TupleTableSlot *row, Message *message);
+extern void log_row_receipt(TupleTableSlot *row, Receipt *receipt);
 
 #endif							/* OUTBOX_LOG_H */

@@ -17,6 +17,8 @@
 #include "src/ring/ring.h"
 #include "src/wakeup.h"
 
+static void end_append(Relation table);
+
 /*
  * Appends a message to the current segment, as part of the caller's
  * transaction, and has the dispatcher woken when that commits. message->tx is
@@ -30,30 +32,18 @@ log_append(const Message *message)
 	Relation	table = ring_open_current(RING_LOG, NULL);
 
 	log_row_insert(table, message);
-	KILL_POINT("message_written");
-	table_close(table, NoLock);
-	wakeup_at_commit();
+	end_append(table);
 }
 
-/*
- * Appends a receipt: the endpoint has processed msgid, which must be propagated
- * to its custom record table or store. Part of the caller's transaction, like
- * log_append().
- */
+/* The same for a receipt, which gets the next id. */
 void
-log_append_receipt(const pg_uuid_t *key, const char *endpoint, const char *msgid)
+log_append_receipt(const Receipt *receipt)
 {
-	Message		receipt = {
-		.id = log_id_next(),
-		.at = GetCurrentTimestamp(),
-		.has_key = true,
-		.key = *key,
-		.message_id = cstring_to_text(endpoint),
-		.cause = cstring_to_text(msgid),
-		.body = (bytea *) cstring_to_text("")
-	};
+	int64		id = log_id_next();
+	Relation	table = ring_open_current(RING_LOG, NULL);
 
-	log_append(&receipt);
+	log_row_insert_receipt(table, id, receipt);
+	end_append(table);
 }
 
 /*
@@ -67,5 +57,16 @@ void
 log_append_receipt_of(const Message *message)
 {
 	if (message->has_key && message->cause)
-		log_append_receipt(&message->key, "", text_to_cstring(message->cause));
+		log_append_receipt(&(Receipt) {
+			.at = GetCurrentTimestamp(), .key = message->key, .msgid = message->cause
+		});
+}
+
+/* Closes the segment, and has the dispatcher woken at commit. */
+static void
+end_append(Relation table)
+{
+	KILL_POINT("message_written");
+	table_close(table, NoLock);
+	wakeup_at_commit();
 }

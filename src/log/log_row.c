@@ -4,9 +4,9 @@
  *
  * Called by log_append.c, and by everything that reads rows of the log; no
  * other file uses its columns. Besides messages the log holds receipts: rows
- * without dest which say that a message has been processed. They are never
- * sent; bgworker/propagate/ reads them window by window. Every reader of rows
- * must distinguish them from messages.
+ * without dest which say that an endpoint has processed an incoming message.
+ * They are never sent; bgworker/propagate/ reads them window by window. Every
+ * reader of rows must distinguish them from messages.
  *
  * Columns that are often NULL stand last, where they take no space. For the same
  * reason an id that is a UUID is stored as one, in 16 bytes instead of 36, even
@@ -25,19 +25,19 @@
 #include "src/table/row.h"
 #include "src/unique_id.h"
 
+static void set_common(Datum *values, bool *isnull, int64 id, TimestampTz at);
+static bool all_null(TupleTableSlot *row, int first, int last);
+
 /* Inserts a message of the caller's top-level transaction. The caller holds RowExclusiveLock. */
 void
 log_row_insert(Relation table, const Message *message)
 {
 	Datum		values[LOG_NCOLUMNS];
-	bool		isnull[LOG_NCOLUMNS] = {0};
+	bool		isnull[LOG_NCOLUMNS];
 	pg_uuid_t	uuid = message->uuid;
 	bool		is_uuid = message->has_uuid || unique_id_from_text(message->message_id, &uuid);
 
-	values[LOG_COL_ID - 1] = Int64GetDatum(message->id);
-	values[LOG_COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
-	values[LOG_COL_AT - 1] = TimestampTzGetDatum(message->at);
-	values[LOG_COL_DATABASE - 1] = ObjectIdGetDatum(MyDatabaseId);
+	set_common(values, isnull, message->id, message->at);
 	values[LOG_COL_MESSAGE_UUID - 1] = UUIDPGetDatum(&uuid);
 	values[LOG_COL_DEST - 1] = PointerGetDatum(message->dest);
 	values[LOG_COL_BODY - 1] = PointerGetDatum(message->body);
@@ -48,7 +48,8 @@ log_row_insert(Relation table, const Message *message)
 	values[LOG_COL_DELIVER_AT - 1] = TimestampTzGetDatum(message->deliver_at);
 	values[LOG_COL_PARTITION_KEY - 1] = PointerGetDatum(message->partition_key);
 	isnull[LOG_COL_MESSAGE_UUID - 1] = !is_uuid;
-	isnull[LOG_COL_DEST - 1] = message->dest == NULL;
+	isnull[LOG_COL_DEST - 1] = false;
+	isnull[LOG_COL_BODY - 1] = false;
 	isnull[LOG_COL_KEY - 1] = !message->has_key;
 	isnull[LOG_COL_CAUSE - 1] = message->cause == NULL;
 	isnull[LOG_COL_HEADERS - 1] = message->headers == NULL;
@@ -59,6 +60,39 @@ log_row_insert(Relation table, const Message *message)
 	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
 }
 
+/* The same for a receipt. */
+void
+log_row_insert_receipt(Relation table, int64 id, const Receipt *receipt)
+{
+	Datum		values[LOG_NCOLUMNS];
+	bool		isnull[LOG_NCOLUMNS];
+
+	set_common(values, isnull, id, receipt->at);
+	values[LOG_COL_KEY - 1] = UUIDPGetDatum(&receipt->key);
+	values[LOG_COL_ENDPOINT - 1] = PointerGetDatum(receipt->endpoint);
+	values[LOG_COL_MSGID - 1] = PointerGetDatum(receipt->msgid);
+	isnull[LOG_COL_KEY - 1] = false;
+	isnull[LOG_COL_ENDPOINT - 1] = receipt->endpoint == NULL;
+	isnull[LOG_COL_MSGID - 1] = false;
+
+	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
+}
+
+/* Sets what messages and receipts both have; all other columns are NULL after it. */
+static void
+set_common(Datum *values, bool *isnull, int64 id, TimestampTz at)
+{
+	memset(isnull, true, LOG_NCOLUMNS * sizeof(bool));
+	values[LOG_COL_ID - 1] = Int64GetDatum(id);
+	values[LOG_COL_TX - 1] = FullTransactionIdGetDatum(GetTopFullTransactionId());
+	values[LOG_COL_AT - 1] = TimestampTzGetDatum(at);
+	values[LOG_COL_DATABASE - 1] = ObjectIdGetDatum(MyDatabaseId);
+	isnull[LOG_COL_ID - 1] = false;
+	isnull[LOG_COL_TX - 1] = false;
+	isnull[LOG_COL_AT - 1] = false;
+	isnull[LOG_COL_DATABASE - 1] = false;
+}
+
 /* Check whether a row is a receipt and not a message. */
 bool
 log_row_is_receipt(TupleTableSlot *row)
@@ -66,11 +100,36 @@ log_row_is_receipt(TupleTableSlot *row)
 	return slot_attisnull(row, LOG_COL_DEST);
 }
 
-/* Check whether a row has one id that consumers see; one that was written by SQL may have none or two. */
+/*
+ * Check whether a row is either a message or a receipt, with all that belongs to
+ * it, as the check constraint of the table demands; one that was written by SQL
+ * may be neither.
+ */
 bool
-log_row_has_id(TupleTableSlot *row)
+log_row_is_whole(TupleTableSlot *row)
 {
-	return slot_attisnull(row, LOG_COL_MESSAGE_UUID) != slot_attisnull(row, LOG_COL_MESSAGE_ID);
+	bool		has_key = !slot_attisnull(row, LOG_COL_KEY);
+	bool		has_endpoint = !slot_attisnull(row, LOG_COL_ENDPOINT);
+	bool		has_msgid = !slot_attisnull(row, LOG_COL_MSGID);
+	bool		has_body = !slot_attisnull(row, LOG_COL_BODY);
+
+	if (log_row_is_receipt(row))
+		return has_key && has_msgid && !has_body && slot_attisnull(row, LOG_COL_MESSAGE_UUID) &&
+			all_null(row, LOG_COL_CAUSE, LOG_COL_PARTITION_KEY);
+	return has_body && !has_endpoint && !has_msgid &&
+		slot_attisnull(row, LOG_COL_MESSAGE_UUID) != slot_attisnull(row, LOG_COL_MESSAGE_ID);
+}
+
+/* Check whether all of these columns are NULL. */
+static bool
+all_null(TupleTableSlot *row, int first, int last)
+{
+	for (int column = first; column <= last; column++)
+	{
+		if (!slot_attisnull(row, column))
+			return false;
+	}
+	return true;
 }
 
 /* Returns the id of a row. */
@@ -120,7 +179,7 @@ log_row_at(TupleTableSlot *row)
 }
 
 /*
- * Reads a row. The body is not fetched if it is stored out of line; everything
+ * Reads a message. The body is not fetched if it is stored out of line; everything
  * else is fetched into palloc'd memory.
  */
 void
@@ -157,7 +216,7 @@ log_row_origin(TupleTableSlot *row, Message *message)
 	message->has_uuid = !ISNULL(LOG_COL_MESSAGE_UUID);
 	if (message->has_uuid)
 		message->uuid = *DatumGetUUIDP(COLUMN(LOG_COL_MESSAGE_UUID));
-	message->dest = ISNULL(LOG_COL_DEST) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_DEST));
+	message->dest = DatumGetTextPP(COLUMN(LOG_COL_DEST));
 	message->cause = ISNULL(LOG_COL_CAUSE) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_CAUSE));
 	message->headers = NULL;
 	message->body = NULL;
@@ -165,4 +224,17 @@ log_row_origin(TupleTableSlot *row, Message *message)
 	message->partition_key = ISNULL(LOG_COL_PARTITION_KEY) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_PARTITION_KEY));
 #undef COLUMN
 #undef ISNULL
+}
+
+/* Reads a receipt. Its strings are those of the row, unless they are compressed. */
+void
+log_row_receipt(TupleTableSlot *row, Receipt *receipt)
+{
+	bool		isnull;
+	Datum		endpoint = slot_getattr(row, LOG_COL_ENDPOINT, &isnull);
+
+	receipt->endpoint = isnull ? NULL : DatumGetTextPP(endpoint);
+	receipt->at = log_row_at(row);
+	receipt->key = *DatumGetUUIDP(slot_getattr(row, LOG_COL_KEY, &isnull));
+	receipt->msgid = DatumGetTextPP(slot_getattr(row, LOG_COL_MSGID, &isnull));
 }

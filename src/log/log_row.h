@@ -23,9 +23,12 @@ enum
 	LOG_COL_MESSAGE_ID,
 	LOG_COL_DELIVER_AT,
 	LOG_COL_PARTITION_KEY,
-	LOG_NCOLUMNS = LOG_COL_PARTITION_KEY
+	LOG_COL_ENDPOINT,
+	LOG_COL_MSGID,
+	LOG_NCOLUMNS = LOG_COL_MSGID
 };
 
 extern void log_row_insert(Relation table, const Message *message);
+extern void log_row_insert_receipt(Relation table, int64 id, const Receipt *receipt);
 
 #endif							/* OUTBOX_LOG_ROW_H */

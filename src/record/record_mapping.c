@@ -46,6 +46,19 @@ record_mapping_copy(RecordMapping *copy, const RecordMapping *mapping)
 	copy->problem = mapping->problem ? pstrdup(mapping->problem) : NULL;
 }
 
+/* Frees the strings of a copy. */
+void
+record_mapping_free_copy(RecordMapping *copy)
+{
+	if (!OidIsValid(copy->table))
+		return;
+	pfree(copy->message_id);
+	pfree(copy->dispatched);
+	pfree(copy->dispatched_at);
+	if (copy->problem)
+		pfree(copy->problem);
+}
+
 /* Check whether two mappings are equal. */
 bool
 record_mapping_equal(const RecordMapping *a, const RecordMapping *b)

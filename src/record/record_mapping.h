@@ -18,6 +18,7 @@ typedef struct RecordMapping
 
 extern void record_mapping_read(RecordMapping *mapping, Oid table, Jsonb *columns);
 extern void record_mapping_copy(RecordMapping *copy, const RecordMapping *mapping);
+extern void record_mapping_free_copy(RecordMapping *copy);
 extern bool record_mapping_equal(const RecordMapping *a, const RecordMapping *b);
 
 #endif							/* OUTBOX_RECORD_MAPPING_H */

@@ -33,3 +33,14 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	name->is_restored = false;
 	name->has_receipt = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
 }
+
+/* Frees the strings that record_name_make() has copied. */
+void
+record_name_free(RecordName *name)
+{
+	pfree(name->endpoint);
+	pfree(name->msgid);
+	record_mapping_free_copy(&name->mapping);
+	if (name->dedup_store)
+		pfree(name->dedup_store);
+}

@@ -25,5 +25,6 @@ typedef struct RecordName
 } RecordName;
 
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
+extern void record_name_free(RecordName *name);
 
 #endif							/* OUTBOX_RECORD_NAME_H */

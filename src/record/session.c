@@ -20,8 +20,10 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "src/kill_point.h"
 #include "src/log/log.h"
@@ -43,6 +45,7 @@ typedef struct SessionState
 	SubTransactionId subtransaction;	/* that this state belongs to */
 	Phase		phase;
 	RecordName	name;
+	bool		owns_name;		/* or it is that of a state below */
 	RecordMemo	memo;
 	bool		claimed;
 	int			messages;
@@ -53,6 +56,8 @@ static SessionState *state;
 
 static SessionState *writable_state(void);
 static void open_message(SessionState *session, const Endpoint *endpoint, const char *msgid);
+static void free_name(SessionState *session);
+static void append_receipt(const RecordName *name);
 static void refuse_claimed(const RecordName *name, const RecordLook *winner);
 static void end_with_transaction(XactEvent event, void *arg);
 static void follow_savepoint(SubXactEvent event, SubTransactionId mine,
@@ -181,7 +186,7 @@ session_commit(void)
 	else if (session->phase == PHASE_OPEN)
 		endpoint_check_place(session->name.endpoint, &session->name.mapping, session->name.dedup_store);
 	if (session->phase == PHASE_OPEN && session->name.has_receipt)
-		log_append_receipt(&session->name.key, session->name.endpoint, session->name.msgid);
+		append_receipt(&session->name);
 	session->phase = PHASE_IDLE;
 	return session->messages;
 }
@@ -201,20 +206,48 @@ writable_state(void)
 		*copy = *state;
 	copy->below = state;
 	copy->subtransaction = mine;
+	copy->owns_name = false;
 	state = copy;
 	return state;
 }
 
-/* Names the record in memory that lives as long as the transaction. */
+/*
+ * Names the record in memory that lives as long as the transaction. One transaction
+ * may process millions of messages, so the name of the one before is freed, unless a
+ * savepoint can bring it back.
+ */
 static void
 open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
 {
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
+	RecordName	name;
 
-	record_name_make(&session->name, endpoint, msgid);
+	record_name_make(&name, endpoint, msgid);
 	MemoryContextSwitchTo(caller);
+	free_name(session);
+	session->name = name;
+	session->owns_name = true;
 	session->claimed = false;
 	session->messages = 0;
+}
+
+/* Frees the name of a state, if it has one of its own. */
+static void
+free_name(SessionState *session)
+{
+	if (session->owns_name)
+		record_name_free(&session->name);
+	session->owns_name = false;
+}
+
+/* Leaves a receipt in the log for those that are told of the record. */
+static void
+append_receipt(const RecordName *name)
+{
+	log_append_receipt(&(Receipt) {
+		.at = GetCurrentTimestamp(), .key = name->key,
+			.endpoint = cstring_to_text(name->endpoint), .msgid = cstring_to_text(name->msgid)
+	});
 }
 
 /* Raises 40001 if the isolation level forbids to see the winner, otherwise 23505. */
@@ -281,6 +314,7 @@ follow_savepoint(SubXactEvent event, SubTransactionId mine,
 	below = state->below;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
+		free_name(state);
 		pfree(state);
 		state = below;
 	}
@@ -288,6 +322,9 @@ follow_savepoint(SubXactEvent event, SubTransactionId mine,
 	{
 		if (below && below->subtransaction == parent)
 		{
+			if (state->owns_name)
+				free_name(below);
+			state->owns_name |= below->owns_name;
 			state->below = below->below;
 			pfree(below);
 		}
