@@ -92,6 +92,15 @@ INSERT INTO padded VALUES ('abc');
 SELECT key, convert_from(body, 'UTF8') AS body FROM outbox_enqueued();
 ROLLBACK;
 DROP TABLE padded;
+CREATE TYPE quoted AS ENUM ('a "\b"');
+CREATE TABLE quoting (code quoted PRIMARY KEY);
+SELECT outbox_capture('quoting', 'quoting');
+BEGIN;
+INSERT INTO quoting VALUES ('a "\b"');
+SELECT key, convert_from(body, 'UTF8') AS body FROM outbox_enqueued();
+ROLLBACK;
+DROP TABLE quoting;
+DROP TYPE quoted;
 
 -- Some columns, some events, a condition, another key, without the row as it was.
 SELECT outbox_uncapture('orders');

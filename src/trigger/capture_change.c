@@ -123,7 +123,7 @@ check_trigger(const Trigger *trigger)
 		(!TRIGGER_FOR_ROW(type) && (type & TRIGGER_TYPE_EVENT_MASK) != TRIGGER_TYPE_TRUNCATE))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired after insert, update or delete for each row, or after truncate for each statement",
+				 errmsg("function \"%s\" must be fired AFTER INSERT, UPDATE or DELETE FOR EACH ROW, or AFTER TRUNCATE FOR EACH STATEMENT",
 						"outbox_capture")));
 }
 

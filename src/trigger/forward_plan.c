@@ -118,7 +118,7 @@ check_trigger(const Trigger *trigger)
 		(TRIGGER_FOR_BEFORE(type) && TRIGGER_FOR_UPDATE(type)))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired after insert or update, or before insert, for each row",
+				 errmsg("function \"%s\" must be fired AFTER INSERT or UPDATE, or BEFORE INSERT, FOR EACH ROW",
 						"outbox_forward")));
 }
 

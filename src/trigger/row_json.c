@@ -18,7 +18,9 @@
 #include "utils/datetime.h"
 #include "utils/datum.h"
 #include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
 #include "utils/json.h"
+#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -47,6 +49,7 @@ static void add_column(RowJson *json, Relation table, AttrNumber number);
 static void find_printer(JsonColumn *column);
 static void write_value(JsonColumn *column, Datum value, StringInfo out);
 static void write_plain(JsonColumn *column, Datum value, StringInfo out);
+static void unescape(StringInfo json);
 static void write_number(JsonColumn *column, Datum value, StringInfo out);
 
 /*
@@ -141,11 +144,30 @@ write_plain(JsonColumn *column, Datum value, StringInfo out)
 		return;
 	}
 	write_value(column, value, out);
-	if (out->len > 1 && out->data[0] == '"' && out->data[out->len - 1] == '"')
+	if (out->len < 2 || out->data[0] != '"' || out->data[out->len - 1] != '"')
+		return;
+	if (column->type != JSONOID && memchr(out->data, '\\', out->len))
+		unescape(out);
+	else
 	{
 		memmove(out->data, out->data + 1, out->len - 2);
 		out->len -= 2;
 	}
+}
+
+/*
+ * Replaces a JSON string by what it stands for. One that is not of type json has
+ * only escapes that text can have.
+ */
+static void
+unescape(StringInfo json)
+{
+	Jsonb	   *parsed = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(json->data)));
+	JsonbValue	string;
+
+	(void) JsonbExtractScalar(&parsed->root, &string);
+	resetStringInfo(json);
+	appendBinaryStringInfo(json, string.val.string.val, string.val.string.len);
 }
 
 /*
