@@ -24,6 +24,7 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "src/compat.h"
 #include "src/record/owner.h"
@@ -38,6 +39,7 @@ static void check_columns(Relation table, const RecordMapping *mapping, RecordSh
 static AttrNumber find_column(Relation table, const char *name, const char *type);
 static void check_type(Relation table, AttrNumber column, bool fits, const char *types);
 static void check_other_columns(Relation table, const RecordShape *shape);
+static Oid	domain_that_is_not_null(Oid type);
 static void find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *shape);
 static char *unfit_to_be_unique(Relation index);
 static bool compares_bytes(Relation index);
@@ -216,15 +218,39 @@ check_other_columns(Relation table, const RecordShape *shape)
 	for (int i = 0; i < columns->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(columns, i);
-		const char *name = quote_identifier(NameStr(column->attname));
+		Oid			domain = domain_that_is_not_null(column->atttypid);
+		const char *name = NameStr(column->attname);
 
-		if (column->attisdropped || !column->attnotnull || column->attnum == shape->message_id ||
+		if (column->attisdropped || !(column->attnotnull || OidIsValid(domain)) || column->attnum == shape->message_id ||
 			column->attnum == shape->dispatched || build_column_default(table, column->attnum) != NULL)
 			continue;
+		if (!column->attnotnull)
+			refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						 psprintf("Column \"%s\" has no default, and its domain is NOT NULL.", name),
+						 psprintf("Execute ALTER DOMAIN %s DROP NOT NULL.", format_type_be_qualified(domain)));
 		refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-					 psprintf("Column \"%s\" is NOT NULL and has no default.", NameStr(column->attname)),
-					 psprintf("Execute ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL.", name_of(table), name));
+					 psprintf("Column \"%s\" is NOT NULL and has no default.", name),
+					 psprintf("Execute ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL.", name_of(table), quote_identifier(name)));
 	}
+}
+
+/* Returns the domain that keeps a value of a type from being NULL; InvalidOid if none does. */
+static Oid
+domain_that_is_not_null(Oid type)
+{
+	Oid			found = InvalidOid;
+
+	while (get_typtype(type) == TYPTYPE_DOMAIN && !OidIsValid(found))
+	{
+		HeapTuple	tuple = SearchSysCache1(TYPEOID, ObjectIdGetDatum(type));
+		Form_pg_type domain = (Form_pg_type) GETSTRUCT(tuple);
+
+		if (domain->typnotnull)
+			found = type;
+		type = domain->typbasetype;
+		ReleaseSysCache(tuple);
+	}
+	return found;
 }
 
 /* Finds the unique index by which ids are looked up. */
