@@ -35,7 +35,7 @@ static const struct
 }			remedies[] = {
 	{"WRONGPASS", CORRECT_LOGIN},
 	{"NOAUTH", CORRECT_LOGIN},
-	{"is not Redis", "Correct the address in outbox.redis_url, or let it begin with \"rediss\" if the server expects TLS."},
+	{"may expect TLS", "Correct the address in outbox.redis_url, or let it begin with \"rediss\" if the server expects TLS."},
 	{"expects TLS", "To connect with TLS, let outbox.redis_url begin with \"rediss\"."},
 	{"with TLS", CORRECT_TLS},
 	{"certificate", CORRECT_TLS},

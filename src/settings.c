@@ -154,8 +154,8 @@ define_callers_settings(void)
 							 NULL, &outbox_concurrency, CONCURRENCY_OPTIMISTIC, concurrency_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("outbox.headers",
-							   "Sets headers that all messages are given which are enqueued or sent while it is in force.",
-							   "A JSON object, as the argument \"headers\" is. A header of the message itself counts instead of one of the same name here.",
+							   "Sets the headers that are added to each message enqueued or sent while the setting is in force.",
+							   "A JSON object, as the argument \"headers\" is. A header that the message has itself replaces one of the same name.",
 							   &headers_setting, "",
 							   PGC_USERSET, 0, headers_check_setting, headers_assign_setting, NULL);
 }
@@ -164,8 +164,8 @@ static void
 define_redis_settings(void)
 {
 	DefineCustomStringVariable("outbox.redis_url",
-							   "Sets the URL of the Redis server that messages are published to.",
-							   "redis://[[user]:password@]host[:port][/db], unix:///path or redis+sentinel://host[:port],.../master; rediss instead of redis for TLS. "
+							   "Sets the URL of the Redis that messages are published to.",
+							   "redis://[[user]:password@]host[:port][/db], unix:///path, redis+sentinel://host[:port],.../master or redis+cluster://host[:port],...; rediss instead of redis for TLS. "
 							   "Every role can read what ALTER DATABASE SET has set: put a password into the file of outbox.redis_password_file.",
 							   &outbox_redis_url, "redis://127.0.0.1:6379/0",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, check_redis_url, NULL, NULL);

@@ -27,7 +27,7 @@ my $insert = sub {
 	  . " gen_random_uuid(), '$dest', $body, NULL, NULL, $headers);";
 };
 like($node->sql_error($insert->('d', $huge, q{''})), qr/^54000: /, 'a restore refuses them');
-like($node->sql_error($insert->('d', q{(SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n)}, q{''})), qr/^22023: too many headers/, '... however short they are');
+like($node->sql_error($insert->('d', q{(SELECT jsonb_object_agg('h' || n, n) FROM generate_series(1, 5000) n)}, q{''})), qr/^54000: too many headers/, '... however short they are');
 like($node->sql_error($insert->('d', q{'[1]'}, q{''})), qr/^22023: headers must be/, '... and what are no headers');
 
 # Changes the rows that a transaction has enqueued, before they are read.

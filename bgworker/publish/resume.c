@@ -31,6 +31,15 @@
 #include "bgworker/window/loss_note.h"
 #include "src/settings.h"
 
+/* Why all that is in the log is sent again. */
+typedef enum Replay
+{
+	FENCE_MISSING,
+	FENCE_IN_OLDEST,
+	FENCE_TOO_OLD,
+	FENCE_OF_FORMER_PAST
+} Replay;
+
 /* What the last call has found in the tables: many lanes are at the same window. */
 static int64 oldest_kept;
 static int64 seen_number;		/* 0 = none */
@@ -45,7 +54,8 @@ static int64 note_unknown(int64 unknown, int64 published);
 static bool is_kept(const Fence *fence);
 static bool is_inside_oldest(const Position *position, const Fence *fence);
 static WindowPlace resume_without_fence(Position *position);
-static WindowPlace resume_from_oldest(Position *position, const char *message);
+static WindowPlace resume_from_oldest(Position *position, Replay reason);
+static int	errmsg_replay(Replay reason, int64 after);
 static int64 oldest_to_replay(const Position *position);
 
 /*
@@ -113,10 +123,10 @@ place_of(Position *position, const char *fence_text, bool *kept)
 	{
 		*kept = !is_inside_oldest(position, &fence);
 		return *kept ? place_of_kept(&fence) :
-			resume_from_oldest(position, "outbox: the fence in Redis is inside the oldest window, of which only the end is kept; continuing after window %lld");
+			resume_from_oldest(position, FENCE_IN_OLDEST);
 	}
 	if (fence.number < oldest_kept)
-		return resume_from_oldest(position, "outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld");
+		return resume_from_oldest(position, FENCE_TOO_OLD);
 	return place_of_unknown(position, fence.number);
 }
 
@@ -136,7 +146,7 @@ place_of_unknown(Position *position, int64 unknown)
 	int64		went_on_after = note_unknown(unknown, position->published);
 
 	if (went_on_after < oldest_kept)
-		return resume_from_oldest(position, "outbox: Redis has gone back to before this database went on after a window that is no longer kept; continuing after window %lld");
+		return resume_from_oldest(position, FENCE_OF_FORMER_PAST);
 	went_on_after = Max(went_on_after, position->first_window);
 	if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG,
@@ -214,19 +224,16 @@ resume_without_fence(Position *position)
 	if (position->published <= position->first_window)
 		return place_at_end(position->published);
 	if (outbox_redis_data_loss != DATA_LOSS_RESUME)
-		return resume_from_oldest(position, "outbox: Redis has no fence of this database; sending again all that is in the log after window %lld");
+		return resume_from_oldest(position, FENCE_MISSING);
 	if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG, (errmsg("outbox: Redis has no fence of this database; continuing after window %lld because \"outbox.redis_data_loss\" is \"resume\"",
 							 (long long) position->published)));
 	return place_at_end(position->published);
 }
 
-/*
- * Sends again everything that is in the log, and notes what is no longer there,
- * if anything. `message` has a %lld for the window after which sending begins.
- */
+/* Sends again everything that is in the log, and notes what is no longer there, if anything. */
 static WindowPlace
-resume_from_oldest(Position *position, const char *message)
+resume_from_oldest(Position *position, Replay reason)
 {
 	int64		oldest = oldest_to_replay(position);
 	TimestampTz lost_before = 0;
@@ -234,11 +241,33 @@ resume_from_oldest(Position *position, const char *message)
 	if (oldest > position->first_window)
 		lost_before = loss_note_before(oldest);
 	if (position_is_news(position, NEWS_FENCE))
-		ereport(LOG, (errmsg(message, (long long) oldest),
+		ereport(LOG, (errmsg_replay(reason, oldest),
 					  lost_before == 0 ? 0 :
 					  errdetail("Messages enqueued before %s that Redis has lost are no longer in the log.",
 								timestamptz_to_str(lost_before))));
 	return place_at_end(oldest);
+}
+
+/* Does what errmsg() does: says why everything behind a window is sent again. */
+static int
+errmsg_replay(Replay reason, int64 after)
+{
+	switch (reason)
+	{
+		case FENCE_IN_OLDEST:
+			return errmsg("outbox: the fence in Redis is inside the oldest window, of which only the end is kept; continuing after window %lld",
+						  (long long) after);
+		case FENCE_TOO_OLD:
+			return errmsg("outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld",
+						  (long long) after);
+		case FENCE_OF_FORMER_PAST:
+			return errmsg("outbox: Redis has gone back to before this database went on after a window that is no longer kept; continuing after window %lld",
+						  (long long) after);
+		case FENCE_MISSING:
+			break;
+	}
+	return errmsg("outbox: Redis has no fence of this database; sending again all that is in the log after window %lld",
+				  (long long) after);
 }
 
 /* Returns the window after which everything that is kept would be sent again. */

@@ -32,7 +32,7 @@ outbox_discarded(PG_FUNCTION_ARGS)
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired for each row", "outbox.discarded")));
+				 errmsg("function \"%s\" must be fired FOR EACH ROW", "outbox.discarded")));
 	deferred_read_row(trigger->tg_newslot, &discarded);
 	log_append_receipt_of(&discarded.message);
 	return PointerGetDatum(NULL);

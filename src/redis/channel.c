@@ -129,7 +129,7 @@ channel_read(Channel *channel, char *bytes, size_t size)
 	n = recv(channel->socket, bytes, size, 0);
 	if (n == 0)
 	{
-		note_error(channel, "Server closed the connection");
+		note_error(channel, "the server closed the connection");
 		return -1;
 	}
 	return note_result(channel, n);

@@ -66,6 +66,7 @@ static bool open_reader(RedisLink *link);
 static bool note_dialed(RedisLink *link, bool connected);
 static bool write_some(RedisLink *link);
 static bool read_some(RedisLink *link);
+static redisReply *fail_to_answer(RedisLink *link, TimestampTz begun, TimestampTz deadline);
 static void fail_to_read(RedisLink *link);
 static void take_bytes(RedisLink *link, const char *bytes, int n);
 static int	wait_for_socket(RedisLink *link, int events, TimestampTz deadline);
@@ -265,10 +266,7 @@ redis_link_receive(RedisLink *link)
 		if (reply || link->reader == NULL)
 			return reply;
 		if (is_late)
-		{
-			redis_link_fail(link, "it did not answer within %ld ms", TimestampDifferenceMilliseconds(begun, deadline));
-			break;
-		}
+			return fail_to_answer(link, begun, deadline);
 		if (link->limit)
 			deadline = Min(deadline, link->limit);
 		events = channel_read_event(&link->channel);
@@ -352,13 +350,11 @@ static bool
 open_reader(RedisLink *link)
 {
 	link->reader = redisReaderCreate();
-	if (link->reader == NULL)
-	{
+	if (link->reader)
+		resp_limit_replies(link->reader);
+	else
 		redis_link_fail(link, "out of memory");
-		return false;
-	}
-	resp_limit_replies(link->reader);
-	return true;
+	return link->reader != NULL;
 }
 
 /* Notes why the channel could not connect, if it could not. */
@@ -387,6 +383,17 @@ write_some(RedisLink *link)
 	if (link->reader)
 		send_buffer_empty(&link->out);
 	return link->reader != NULL;
+}
+
+/* Notes that no answer came, and returns none. Of a share of the time for connecting nothing may have been left. */
+static redisReply *
+fail_to_answer(RedisLink *link, TimestampTz begun, TimestampTz deadline)
+{
+	if (link->limit && deadline >= link->limit)
+		redis_link_fail(link, "it did not answer within its share of outbox.connect_timeout");
+	else
+		redis_link_fail(link, "it did not answer within %ld ms", TimestampDifferenceMilliseconds(begun, deadline));
+	return NULL;
 }
 
 /* Reads what is there. Returns false if the link failed. */
@@ -430,8 +437,8 @@ fail_to_read(RedisLink *link)
 {
 	bool		may_expect_tls = !link->has_answered && link->channel.tls == NULL;
 
-	redis_link_fail(link, "connection lost: %s%s", link->channel.error,
-					may_expect_tls ? " before its first answer, as one does that expects TLS or is not Redis" : "");
+	redis_link_fail(link, may_expect_tls ? "connection lost before the first answer: %s; the server may expect TLS or not be Redis" :
+					"connection lost: %s", link->channel.error);
 }
 
 /* Waits for the socket; returns the events, 0 if the time is up. */

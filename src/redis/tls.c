@@ -334,10 +334,10 @@ note_result(Tls *tls, int result, int *event)
 			fail_with_code(tls, ERR_get_error());
 			break;
 		case SSL_ERROR_SYSCALL:
-			tls_failure_note(tls->error, "%s", failure != 0 ? strerror(failure) : "Server closed the connection");
+			tls_failure_note(tls->error, "%s", failure != 0 ? strerror(failure) : "the server closed the connection");
 			break;
 		default:
-			tls_failure_note(tls->error, "Server closed the connection");
+			tls_failure_note(tls->error, "the server closed the connection");
 			break;
 	}
 	tls->is_broken = true;
