@@ -292,8 +292,9 @@ take_key(const Receipt *receipt, void *arg)
 	Endpoint	endpoint;
 	char	   *name;
 
+	/* The first receipt of its record has named the endpoint. */
 	if (receipt->endpoint == NULL)
-		return true;			/* the first receipt of its record named the endpoint */
+		return true;
 
 	/* Freed at once: there may be millions of them in one user transaction. */
 	name = text_to_cstring(receipt->endpoint);
