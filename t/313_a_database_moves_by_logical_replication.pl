@@ -50,13 +50,13 @@ END
 sub start_load { my ($node, $name) = @_; return $node->start_load(clients => 4, seconds => 300, scripts => [$handle], args => [ '--define=n=0', "--define=server=$name" ]); }
 sub orders { my ($node) = @_; return [ split /\n/, $node->sql('SELECT name FROM orders ORDER BY id') ]; }
 
-# Those of the messages that the old server processed which are new to the new one.
+# Those of the messages that the old server processed which are new to the new one, up to ten.
 sub new_among
 {
 	my ($some) = @_;
 	return $new->sql(<<"END");
 BEGIN;
-SELECT coalesce(string_agg(name, ' ' ORDER BY id) FILTER (WHERE is_new), '')
+SELECT array_to_string((array_agg(name ORDER BY id) FILTER (WHERE is_new))[1:10], ' ')
 FROM (SELECT id, name, outbox_begin(name, 'shop') AS is_new, outbox_commit() FROM (SELECT id, name FROM orders WHERE name LIKE 'old %' $some) o) t;
 ROLLBACK;
 END
