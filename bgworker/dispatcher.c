@@ -43,6 +43,8 @@
 
 #define TURN_MS				100 /* of sending, until other work has its turn */
 #define TURN_ROUND_TRIPS	4	/* are added: at its end, one is waited for */
+#define LOOK_AGAIN_MS		100 /* until messages are looked for although
+								 * nobody told of any */
 
 PGDLLEXPORT void outbox_dispatcher_main(Datum database);
 
@@ -50,6 +52,9 @@ static DatabaseShared *shared;
 static Position position;
 static uint32 wakeups_seen;		/* before work was last looked for */
 static uint32 calls_seen;		/* likewise */
+static uint32 wakeups_answered; /* those seen before the last look for
+								 * messages */
+static uint32 calls_answered;	/* likewise */
 static TimestampTz last_look;	/* for messages */
 static TimestampTz turn_ends;	/* of sending */
 
@@ -61,6 +66,7 @@ static void register_dispatcher(void);
 static void deregister_dispatcher(int code, Datum arg);
 static bool may_send(void);
 static bool look_for_messages(void);
+static bool look_is_due(void);
 static void pause_between_windows(void);
 static bool publish(void);
 static bool spread(void);
@@ -197,17 +203,13 @@ may_send(void)
 	return outbox_dispatch && !destination_all_paused() && redis_state_may_send();
 }
 
-/*
- * Opens a window if messages were committed. While nothing can be sent, or
- * older messages are being sent, this is done only at intervals, so that there
- * are neither large windows nor too many.
- */
+/* Opens a window if messages were committed. */
 static bool
 look_for_messages(void)
 {
 	bool		opened = false;
 
-	if (!(may_send() && position_is_caught_up(&position)) && clock_ms_until_next(last_look, outbox_poll_interval) > 0)
+	if (!look_is_due())
 		return false;
 	last_look = clock_now();
 
@@ -217,12 +219,34 @@ look_for_messages(void)
 	return open_window() || opened;
 }
 
+/*
+ * Check whether messages should be looked for. While nothing can be sent, or older
+ * messages are being sent, this is done only at intervals, so that there are neither
+ * large windows nor too many.
+ *
+ * Otherwise there is no need to look again if no commit was counted since the last
+ * look: what is counted now was so before the snapshot of that look, and a commit is
+ * counted after others see it. What is not counted (a wake-up can get lost, see
+ * wakeup.c) is found nevertheless, if a little later.
+ */
+static bool
+look_is_due(void)
+{
+	if (!may_send() || !position_is_caught_up(&position))
+		return clock_ms_until_next(last_look, outbox_poll_interval) <= 0;
+	return wakeups_seen != wakeups_answered || calls_seen != calls_answered ||
+		clock_ms_until_next(last_look, Min(outbox_poll_interval, LOOK_AGAIN_MS)) <= 0 ||
+		due_messages_ms_until() <= 0;
+}
+
 /* Opens a window if messages were committed. */
 static bool
 open_window(void)
 {
 	int64		before = position.opened.messages;
 
+	wakeups_answered = wakeups_seen;
+	calls_answered = calls_seen;
 	if (!window_opening_next(&position))
 		return false;
 	window_pace_note(position.opened.messages - before);

@@ -85,7 +85,7 @@ my $one = counted(sub {
 my $closing = $one->{windows} - 50;
 is($one->{commits}, 50 + $one->{windows}, 'a window is one commit');
 cmp_ok($one->{script_runs}, '<=', 50 + 5 + 3 * $closing, '... and one run of the script');
-cmp_ok($one->{scans}, '<=', 3 * $one->{windows} + 10, '... and some scans of the index of the log');
+cmp_ok($one->{scans}, '<=', 1.5 * $one->{windows} + 10, '... and one look into the log');
 cmp_ok($one->{switches}, '<=', 5 * $one->{windows} + 50, '... and some waits');
 
 # All at once: 20 transactions with 250 messages each, for ten streams.
