@@ -3,6 +3,10 @@
 Idle: the next message follows 10 ms after the arrival of the last one. Under load: callers
 run at a share of the throughput that this rival reached just before, and a message
 is sent every 10 ms beside them.
+
+Beside the idle delay its floor is measured, by the same program: what a relay needs at least
+that sends nothing before it is on disk. A delay over that floor tells more of a relay than of
+the disk and of how fast the machine wakes a process.
 """
 import subprocess
 from functools import partial
@@ -10,13 +14,14 @@ from functools import partial
 import load
 import rivals
 from figures import percentile
-from servers import SOCKET, conninfo, forget_streams
+from servers import FOLDER, SOCKET, conninfo, forget_streams
 from steps import QUICK, Step
 
 PAUSE_MS = 10
 FIRST = 5
 SHARE = 0.8
 SHARES = (0.2, 0.5)  # of the throughput, for the plot
+FLOOR = "a flush and an XADD alone"
 QUICK_RIVALS = (rivals.OUTBOX, rivals.POLLED, rivals.NOTIFIED)
 RIVALS = (*QUICK_RIVALS, rivals.LOGICAL, rivals.PGQ, rivals.GRAPHILE, rivals.PG_BOSS)
 
@@ -24,6 +29,7 @@ RIVALS = (*QUICK_RIVALS, rivals.LOGICAL, rivals.PGQ, rivals.GRAPHILE, rivals.PG_
 def steps(scale):
     seconds = scale.samples * 0.012 + 0.5
     for _ in range(scale.rounds):
+        yield Step("delay, idle", FLOOR, seconds, partial(floor, scale), say)
         for rival in QUICK_RIVALS if scale is QUICK else RIVALS:
             yield Step("delay, idle", rival.title, seconds, partial(idle, rival, scale), say)
         for rival in (rivals.OUTBOX,) if scale is QUICK else QUICK_RIVALS:
@@ -36,6 +42,12 @@ def steps(scale):
 
 def say(figures):
     return f"p50 {figures['p50']:.0f} us, p99 {figures['p99']:.0f} us"
+
+
+def floor(scale):
+    """Two processes: one tells the other, which writes and flushes a page of a file where the servers have their data, and adds the message."""
+    forget_streams()
+    return delays(f"file:{FOLDER}/flushed", "", scale.samples, scale.samples * 0.015)
 
 
 def idle(rival, scale):
@@ -57,14 +69,19 @@ def loaded(rival, share, scale):
 
 
 def probe(rival, relay, count, seconds, *pace):
+    try:
+        return delays(conninfo(rival.server, rival.database), rival.read("probe.sql"), count, seconds, *pace)
+    finally:
+        relay.check()
+
+
+def delays(conninfo_or_file, statement, count, seconds, *pace):
     """The first messages do not count: the relay may still be starting."""
-    command = [f"{rivals.PROGRAMS}/probe", conninfo(rival.server, rival.database), SOCKET, rival.read("probe.sql"),
-               str(count + FIRST), str(PAUSE_MS), str(seconds), *pace]
+    command = [f"{rivals.PROGRAMS}/probe", conninfo_or_file, SOCKET, statement, str(count + FIRST), str(PAUSE_MS), str(seconds), *pace]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    relay.check()
     if done.returncode != 0:
         raise rivals.CannotRun(done.stderr.strip())
-    delays = [float(line) for line in done.stdout.split()[FIRST:]]
-    if not delays:
+    found = [float(line) for line in done.stdout.split()[FIRST:]]
+    if not found:
         raise rivals.CannotRun("none of its messages was in Redis in time")
-    return {"p50": percentile(delays, 0.5), "p99": percentile(delays, 0.99), "worst": max(delays), "samples": len(delays)}
+    return {"p50": percentile(found, 0.5), "p99": percentile(found, 0.99), "worst": max(found), "samples": len(found)}

@@ -8,8 +8,13 @@
  * the arrival of the last one; with "pace", PAUSE_MS after that was sent. Prints,
  * for each message, the microseconds from the return of the commit until arrival.
  * Both ends read the same clock.
+ *
+ * If CONNINFO is "file:PATH", no PostgreSQL takes part. It is measured what a relay
+ * needs at least that sends nothing before it is on disk: another process is told,
+ * writes and flushes a page of that file, and adds the message.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,18 +27,30 @@
 #include <libpq-fe.h>
 
 #define LIMIT_S				60	/* a message that takes longer is lost */
+#define PAGE_BYTES			8192
+#define FILE_PAGES			256 /* written before, like a segment of the WAL */
+#define FILE_PREFIX			"file:"
 
 static const char *socket_path;
+static PGconn *connection;
+static int	relay = -1;			/* a pipe to the process that flushes; -1 =
+								 * there is none */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t arrival;
 static double *arrived;
 static int	arrivals;
 static bool reader_is_ready;
 
+static void connect_to(const char *conninfo, const char *statement);
+static void start_relay(const char *path);
+static void run_relay(int file, int messages);
+static void flush_page(int file, int page);
 static void *read_arrivals(void *argument);
 static void note_arrivals(redisReply *streams, char *last, size_t size);
 static void wait_for(int count);
-static void send_message(PGconn *connection, int number);
+static void send_message(int number);
+static void execute_statement(int number);
+static void write_body(char *body, size_t size, int number);
 static void sleep_until(double time);
 static double now(void);
 static void die(const char *what, const char *why);
@@ -41,7 +58,6 @@ static void die(const char *what, const char *why);
 int
 main(int argc, char **argv)
 {
-	PGconn	   *connection = PQconnectdb(argv[1]);
 	int			count = atoi(argv[4]);
 	double		pause = atof(argv[5]) / 1000;
 	double		deadline = now() + atof(argv[6]);
@@ -53,10 +69,10 @@ main(int argc, char **argv)
 
 	socket_path = argv[2];
 	arrived = calloc(count, sizeof(double));
-	if (PQstatus(connection) != CONNECTION_OK)
-		die("PostgreSQL", PQerrorMessage(connection));
-	if (PQresultStatus(PQprepare(connection, "enqueue", argv[3], 0, NULL)) != PGRES_COMMAND_OK)
-		die(argv[3], PQerrorMessage(connection));
+	if (strncmp(argv[1], FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
+		start_relay(argv[1] + strlen(FILE_PREFIX));
+	else
+		connect_to(argv[1], argv[3]);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&arrival, &monotonic);
@@ -67,7 +83,7 @@ main(int argc, char **argv)
 	{
 		double		start = now();
 
-		send_message(connection, sent);
+		send_message(sent);
 		returned[sent] = now();
 		if (!paced)
 			wait_for(sent + 1);
@@ -77,6 +93,67 @@ main(int argc, char **argv)
 	for (int i = 0; i < sent; i++)
 		printf("%.0f\n", (arrived[i] - returned[i]) * 1e6);
 	return 0;
+}
+
+static void
+connect_to(const char *conninfo, const char *statement)
+{
+	connection = PQconnectdb(conninfo);
+	if (PQstatus(connection) != CONNECTION_OK)
+		die("PostgreSQL", PQerrorMessage(connection));
+	if (PQresultStatus(PQprepare(connection, "enqueue", statement, 0, NULL)) != PGRES_COMMAND_OK)
+		die(statement, PQerrorMessage(connection));
+}
+
+/* Starts the process that flushes; it ends when the pipe to it is closed. */
+static void
+start_relay(const char *path)
+{
+	int			file = open(path, O_RDWR | O_CREAT, 0600);
+	int			ends[2];
+
+	if (file < 0)
+		die(path, strerror(errno));
+	for (int page = 0; page < FILE_PAGES; page++)
+		flush_page(file, page);
+	if (pipe(ends) != 0)
+		die("pipe", strerror(errno));
+	relay = ends[1];
+	if (fork() == 0)
+	{
+		close(relay);
+		run_relay(file, ends[0]);
+		_exit(0);
+	}
+	close(ends[0]);
+}
+
+/* The process that flushes: adds each message when a page is on disk. */
+static void
+run_relay(int file, int messages)
+{
+	redisContext *redis = redisConnectUnix(socket_path);
+	int			number;
+
+	if (redis == NULL || redis->err)
+		die("Redis", "no connection");
+	while (read(messages, &number, sizeof(number)) == sizeof(number))
+	{
+		char		body[128];
+
+		write_body(body, sizeof(body), number);
+		flush_page(file, number % FILE_PAGES);
+		freeReplyObject(redisCommand(redis, "XADD probe * id %d time 1700000000000 body %s", number, body));
+	}
+}
+
+static void
+flush_page(int file, int page)
+{
+	static char bytes[PAGE_BYTES];
+
+	if (pwrite(file, bytes, sizeof(bytes), (off_t) page * PAGE_BYTES) != sizeof(bytes) || fdatasync(file) != 0)
+		die("file", strerror(errno));
 }
 
 /* The second thread: reads the stream for ever. */
@@ -151,17 +228,32 @@ wait_for(int count)
 }
 
 static void
-send_message(PGconn *connection, int number)
+send_message(int number)
+{
+	if (relay < 0)
+		execute_statement(number);
+	else if (write(relay, &number, sizeof(number)) != sizeof(number))
+		die("relay", strerror(errno));
+}
+
+static void
+execute_statement(int number)
 {
 	char		body[128];
 	const char *value = body;
 	PGresult   *result;
 
-	snprintf(body, sizeof(body), "{\"type\": \"BalanceChanged\", \"account\": %d, \"delta\": -100}", number);
+	write_body(body, sizeof(body), number);
 	result = PQexecPrepared(connection, "enqueue", 1, &value, NULL, NULL, 0);
 	if (PQresultStatus(result) != PGRES_COMMAND_OK && PQresultStatus(result) != PGRES_TUPLES_OK)
 		die("enqueue", PQerrorMessage(connection));
 	PQclear(result);
+}
+
+static void
+write_body(char *body, size_t size, int number)
+{
+	snprintf(body, size, "{\"type\": \"BalanceChanged\", \"account\": %d, \"delta\": -100}", number);
 }
 
 static void
