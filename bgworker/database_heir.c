@@ -24,12 +24,11 @@
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "storage/lock.h"
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/syscache.h"
 
 #include "bgworker/database_heir.h"
 #include "src/lock_class.h"
+#include "src/unique_id.h"
 
 #define FILE_NAME		"outbox.heirs"
 #define LINE_BYTES		128
@@ -46,9 +45,11 @@ static void append_heir(const char *instance, Oid original);
 bool
 database_heir_claim(const pg_uuid_t *instance, Oid original)
 {
-	char	   *name = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(instance)));
+	char		name[UNIQUE_ID_BYTES];
 	LOCKTAG		tag;
 	Oid			heir;
+
+	unique_id_write(instance, name);
 
 	/* For all databases together. */
 	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, LOCK_CLASS_HEIRS);
@@ -70,7 +71,7 @@ find_heir(const char *instance, Oid original)
 	FILE	   *file = AllocateFile(FILE_NAME, "r");
 	Oid			found = InvalidOid;
 	char		line[LINE_BYTES];
-	char		name[37];
+	char		name[UNIQUE_ID_BYTES];
 	Oid			of;
 	Oid			heir;
 	char		end;

@@ -12,7 +12,7 @@
 #include "src/compat.h"
 #include "src/unique_id.h"
 
-#define UUID_TEXT_LENGTH	36
+#define UUID_TEXT_LENGTH	(UNIQUE_ID_BYTES - 1)
 
 /* What the digits of a UUID stand for in its usual form; -1 = nothing. By ASCII. */
 static const signed char digit_values[128] = {
@@ -32,6 +32,7 @@ static const uint8 pair_places[UUID_LEN] = {0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 2
 /* The two digits of each byte, by its value. */
 static char pairs[256][2];
 
+static void put_digits(const pg_uuid_t *id, char *at);
 static void make_pairs(void);
 
 /* Makes a version 4 UUID. */
@@ -57,20 +58,34 @@ unique_id_random(pg_uuid_t *id)
 	id->data[8] = (id->data[8] & 0x3f) | 0x80;	/* variant */
 }
 
-/* Returns the usual form of a UUID as palloc'd text: what uuid_out() prints, which takes ten times as long. */
+/* Writes the usual form of a UUID as a C string of UNIQUE_ID_BYTES: what uuid_out() prints, which takes ten times as long. */
+void
+unique_id_write(const pg_uuid_t *id, char *string)
+{
+	put_digits(id, string);
+	string[UUID_TEXT_LENGTH] = '\0';
+}
+
+/* Returns the same as palloc'd text. */
 text *
 unique_id_to_text(const pg_uuid_t *id)
 {
 	text	   *result = palloc(VARHDRSZ + UUID_TEXT_LENGTH);
-	char	   *at = VARDATA(result);
 
+	SET_VARSIZE(result, VARHDRSZ + UUID_TEXT_LENGTH);
+	put_digits(id, VARDATA(result));
+	return result;
+}
+
+/* Writes the digits of a UUID, with the hyphens between them. */
+static void
+put_digits(const pg_uuid_t *id, char *at)
+{
 	if (pairs[0][0] == '\0')
 		make_pairs();
-	SET_VARSIZE(result, VARHDRSZ + UUID_TEXT_LENGTH);
 	for (int i = 0; i < UUID_LEN; i++)
 		memcpy(at + pair_places[i], pairs[id->data[i]], sizeof(pairs[0]));
 	at[8] = at[13] = at[18] = at[23] = '-';
-	return result;
 }
 
 /* Prepares the digits of each byte, once for a process. */

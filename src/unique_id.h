@@ -7,7 +7,11 @@
 
 #include "utils/uuid.h"
 
+/* The usual form of a UUID, with the zero at its end. */
+#define UNIQUE_ID_BYTES		37
+
 extern void unique_id_random(pg_uuid_t *id);
+extern void unique_id_write(const pg_uuid_t *id, char *string);
 extern text *unique_id_to_text(const pg_uuid_t *id);
 extern bool unique_id_from_text(const text *string, pg_uuid_t *id);
 

@@ -29,8 +29,6 @@
  */
 #include "postgres.h"
 
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/propagate/propagation.h"
@@ -43,6 +41,7 @@
 #include "src/settings.h"
 #include "src/shared.h"
 #include "src/store/store.h"
+#include "src/unique_id.h"
 
 #define LIST_MS			3000	/* between two readings of the endpoints */
 
@@ -74,10 +73,10 @@ propagation_init(LinkAttend attend)
 void
 propagation_set_instance(const Instance *instance)
 {
-	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&instance->id)));
+	char		id[UNIQUE_ID_BYTES];
 
+	unique_id_write(&instance->id, id);
 	used_store_init(id);
-	pfree(id);
 }
 
 /*

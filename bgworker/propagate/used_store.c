@@ -22,13 +22,14 @@
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
 #include "src/store/store.h"
+#include "src/unique_id.h"
 
 #define MAX_WINDOWS		64		/* whose receipts are collected at once */
 #define FIRST_RETRY_MS	50
 #define LAST_RETRY_MS	2000
 
 static UsedStore *stores;		/* in TopMemoryContext */
-static char client[37];			/* the name of our watermarks */
+static char client[UNIQUE_ID_BYTES];	/* the name of our watermarks */
 
 static bool compare_watermarks(UsedStore *store, const StoreReport *report, Position *position);
 static int64 oldest_of(const StoreReport *report);

@@ -10,7 +10,6 @@
 
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 #include "bgworker/publish/command.h"
@@ -76,10 +75,10 @@ command_begin(Command *command, const ScriptCall *call, const Lane *lane)
 void
 command_begin_window(Command *command, int64 number, const pg_uuid_t *uuid)
 {
-	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+	char		text[UNIQUE_ID_BYTES];
 
+	unique_id_write(uuid, text);
 	appendStringInfo(&command->ids, "%lld/%s ", (long long) number, text);
-	pfree(text);
 }
 
 /* Adds a message. */

@@ -9,6 +9,7 @@
 #include "bgworker/publish/redis_server.h"
 #include "bgworker/publish/route.h"
 #include "src/redis/redis_link.h"
+#include "src/unique_id.h"
 
 /* What is the same in all runs of the script. */
 typedef struct ScriptCall
@@ -16,7 +17,7 @@ typedef struct ScriptCall
 	bool		clustered;		/* the keys are the fence and the streams, not
 								 * the lease */
 	char		sha[SCRIPT_SHA_BYTES];
-	char		instance[37];	/* its id, as text */
+	char		instance[UNIQUE_ID_BYTES];	/* its id, as text */
 	char		lease_key[64];
 } ScriptCall;
 

@@ -10,6 +10,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "bgworker/publish/fence.h"
+#include "src/unique_id.h"
 
 /* "<window number> <window uuid> <connection> <last message id>" */
 #define FENCE_FORMAT	"%lld %36s %*s %lld"
@@ -21,10 +22,10 @@
 void
 fence_write(char *fence, const Fence *value, const char *connection)
 {
-	char	   *uuid = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&value->uuid)));
+	char		uuid[UNIQUE_ID_BYTES];
 
+	unique_id_write(&value->uuid, uuid);
 	snprintf(fence, FENCE_BYTES, "%lld %s %s %lld", (long long) value->number, uuid, connection, (long long) value->last_id);
-	pfree(uuid);
 }
 
 /* Writes the same fence with the name of another connection. */
@@ -33,7 +34,7 @@ fence_claim(const char *fence, const char *connection, char *claimed, size_t siz
 {
 	long long	number;
 	long long	last_id;
-	char		uuid[37];
+	char		uuid[UNIQUE_ID_BYTES];
 
 	if (sscanf(fence, FENCE_FORMAT, &number, uuid, &last_id) == 3)
 		snprintf(claimed, size, "%lld %s %s %lld", number, uuid, connection, last_id);
@@ -50,7 +51,7 @@ fence_parse(const char *text, Fence *fence)
 {
 	long long	number;
 	long long	last_id;
-	char		uuid[37];
+	char		uuid[UNIQUE_ID_BYTES];
 	pg_uuid_t  *read;
 
 	if (sscanf(text, FENCE_FORMAT, &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||

@@ -20,8 +20,9 @@
 
 #include "bgworker/publish/lanes.h"
 #include "src/redis/hash_slot.h"
+#include "src/unique_id.h"
 
-static char id[37];				/* of the instance, as text */
+static char id[UNIQUE_ID_BYTES];	/* of the instance, as text */
 static bool is_clustered;
 static Lane own;				/* of all messages in a single Redis */
 static Lane *by_slot[HASH_SLOTS];	/* NULL = never asked for */

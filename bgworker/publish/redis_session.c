@@ -12,9 +12,6 @@
  */
 #include "postgres.h"
 
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
-
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/cluster_layout.h"
 #include "bgworker/publish/cluster_lease.h"
@@ -33,6 +30,7 @@
 #include "src/kill_point.h"
 #include "src/problem.h"
 #include "src/redis/hash_slot.h"
+#include "src/unique_id.h"
 
 static Instance *instance;
 static LinkAttend attend_to;	/* called while waiting for Redis */
@@ -62,14 +60,12 @@ redis_session_init(LinkAttend attend)
 void
 redis_session_set_instance(Instance *ours)
 {
-	char	   *id = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&ours->id)));
 	ScriptCall *call = traffic_script();
 
 	instance = ours;
-	strlcpy(call->instance, id, sizeof(call->instance));
-	lanes_init(id);
-	snprintf(call->lease_key, sizeof(call->lease_key), "outbox:lease:%s", id);
-	pfree(id);
+	unique_id_write(&ours->id, call->instance);
+	lanes_init(call->instance);
+	snprintf(call->lease_key, sizeof(call->lease_key), "outbox:lease:%s", call->instance);
 }
 
 /*

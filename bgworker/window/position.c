@@ -13,14 +13,13 @@
  */
 #include "postgres.h"
 
-#include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 #include "bgworker/report.h"
 #include "bgworker/window/position.h"
 #include "src/clock.h"
 #include "src/store/store.h"
+#include "src/unique_id.h"
 
 static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
@@ -97,10 +96,10 @@ position_expect_receipts_after(Position *position, int64 number)
 void
 position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, size_t size)
 {
-	char	   *text = DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(uuid)));
+	char		text[UNIQUE_ID_BYTES];
 
+	unique_id_write(uuid, text);
 	snprintf(watermark, size, "%lld %s", (long long) number, text);
-	pfree(text);
 }
 
 /* Writes the watermark that follows another one when ids of later windows were added, but not all: it has a number. */

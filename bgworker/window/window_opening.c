@@ -129,7 +129,6 @@ window_opening_closing_at_once(Position *position)
 static void
 append_window(Position *position, const SnapshotValue *snapshot, Opening *opening)
 {
-	Rings		rings;
 	bool		is_empty = opening->rows.n == 0 && opening->receipts == 0;
 	bool		all_propagated = position->propagated == position->opened.number;
 	Window		window = {
@@ -144,8 +143,7 @@ append_window(Position *position, const SnapshotValue *snapshot, Opening *openin
 	};
 
 	unique_id_random(&window.uuid);
-	rings_read(&rings);
-	window_append(&window, rings.ring[RING_LOG].current);
+	window_append(&window, rings_now()->ring[RING_LOG].current);
 
 	position_note_opened(position, &window);
 	opening->uuid = window.uuid;

@@ -47,7 +47,8 @@ typedef struct Times
 } Times;
 
 static int	times_file = -1;	/* -1 = the kernel does not say */
-static Times seen;				/* when the last window was opened */
+static Times seen;				/* when the last window was opened that had
+								 * more than few messages */
 static double share;			/* over the recent windows */
 
 static bool read_times(Times *times);
@@ -75,14 +76,17 @@ window_pace_note(int64 messages)
 	uint64		ran;
 	uint64		waited;
 
+	if (messages < FEW_MESSAGES)
+	{
+		share = 0;
+		return;
+	}
 	if (!read_times(&now))
 		return;
 	ran = now.ran - seen.ran;
 	waited = now.waited - seen.waited;
 	seen = now;
-	if (messages < FEW_MESSAGES)
-		share = 0;
-	else if (ran + waited > 0)
+	if (ran + waited > 0)
 		share += ((double) waited / (ran + waited) - share) / RECENT_WINDOWS;
 }
 
