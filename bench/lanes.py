@@ -20,7 +20,7 @@ import psycopg
 import redis
 
 SLOTS = 16384
-CASES = (1, 16, 256, 4096, 16384)
+CASES = tuple(int(lanes) for lanes in os.environ.get("BENCH_LANES", "1 16 256 4096 16384").split())
 IDLE = 5  # seconds
 BODY = "repeat('x', 100)"
 
@@ -135,7 +135,7 @@ class Case:
 
     def reconnect(self):
         name = self.names[0]
-        node = next(node for node in self.nodes if node.exists(name))
+        node = next(node for node in self.nodes if node.execute_command("CLUSTER COUNTKEYSINSLOT", slot_of(name)) > 0)
         last = node.xrevrange(name, count=1)[0][0]
         for each in self.nodes:
             each.client_kill_filter(_type="normal", skipme=True)
