@@ -17,14 +17,14 @@ GRACE = 5  # seconds within which WAL that was not waited for is on disk
 
 
 class Events(Administration):
-    def __init__(self, postgres, server, proxy, scheme, destinations, streams, limit_is_small, say):
+    def __init__(self, postgres, server, proxies, destinations, streams, limit_is_small, say):
         super().__init__()
         self.postgres = postgres
-        self.redis = server
-        self.proxy = proxy
+        self.redis = server  # or a cluster
+        self.proxies = proxies  # one for each node
         self.destinations = destinations
         self.streams = streams
-        self.store_url = f"{scheme}://127.0.0.1:{proxy.port}/1"
+        self.store_url = server.url("/1")
         self.limit_is_small = limit_is_small  # a flag that clients see: Redis refuses large messages now
         self.say = say
         self.done = {}  # kind → how often
@@ -32,7 +32,6 @@ class Events(Administration):
         self.leaps = []  # when the clock of PostgreSQL was set so far forward that ids may be forgotten
         self._undo = []  # heap of (due, number, function)
         self._numbers = itertools.count()
-        self._sizes = []  # (time, bytes that Redis had written)
         self._holding = None  # session that holds tables
         self._clock_set_at = 0
         self._times_ahead = []
@@ -50,16 +49,15 @@ class Events(Administration):
 
     def undo_due(self):
         """Undo what has lasted long enough."""
-        if self.redis.is_running and os.path.exists(self.redis.writes):
-            self._sizes.append((time.monotonic(), os.path.getsize(self.redis.writes)))
+        self.redis.note_size()
         while self._undo and self._undo[0][0] <= time.monotonic():
             heapq.heappop(self._undo)[2]()
 
     def heal(self):
         """Undo everything."""
-        self.proxy.heal()
-        self.redis.thaw()
-        self.redis.start()
+        for proxy in self.proxies:
+            proxy.heal()
+        self.redis.recover()
         self.postgres.start()
         self.relieve_redis()
         while self._undo:
@@ -187,90 +185,106 @@ class Events(Administration):
         except (psycopg.Error, redis.RedisError):
             self.later(0.5, lambda: self.surely(function))
 
-    # Redis and the network
+    # Redis and the network; of a cluster, one node, or all if none is named
 
-    def kill_redis(self, seconds):
-        self.redis_must_run()
-        self.redis.end(signal.SIGKILL)
-        self.later(seconds, self.redis.start)
+    def kill_redis(self, seconds, node=0):
+        server = self.running(node)
+        server.end(signal.SIGKILL)
+        self.later(seconds, server.start)
 
     def rewind_redis(self, back):
         """Kill it; it restarts without what it wrote in the last seconds."""
-        self.redis_must_run()
-        past = [size for at, size in self._sizes if at <= time.monotonic() - back]
-        if not past:
+        server = self.running(0)
+        size = server.size_before(back)
+        if size is None:
             raise Skipped("too early")
-        self.redis.end(signal.SIGKILL)
-        self.redis.forget(past[-1])
-        self._sizes.clear()
-        self.redis.start()
+        server.end(signal.SIGKILL)
+        server.forget(size)
+        server.start()
 
-    def freeze_redis(self, seconds):
-        self.redis_must_run()
-        self.redis.freeze()
-        self.later(seconds, self.redis.thaw)
+    def freeze_redis(self, seconds, node=0):
+        server = self.running(node)
+        server.freeze()
+        self.later(seconds, server.thaw)
 
-    def hinder_redis(self, how, seconds):
-        client = self.quick_redis()
-        if how == "OOM":
-            client.config_set("maxmemory", 1)
-        elif how == "NOREPLICAS":
-            client.config_set("min-replicas-to-write", 1)
-        elif how == "READONLY":
-            client.execute_command("REPLICAOF", "127.0.0.1", 1)
-        elif how == "NOSCRIPT":
-            client.script_flush()
-        elif how == "small":
-            client.config_set("proto-max-bulk-len", "1mb")
-            self.limit_is_small.value = 1
-        elif how == "kick":
-            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    def hinder_redis(self, how, seconds, node=None):
         self.later(seconds, self.relieve_redis)
+        if how == "small":
+            self.limit_is_small.value = 1
+        for client in [server.client(1) for server in self.servers(node)]:
+            if how == "OOM":
+                client.config_set("maxmemory", 1)
+            elif how == "NOREPLICAS":
+                client.config_set("min-replicas-to-write", 2)
+            elif how == "READONLY":
+                client.execute_command("REPLICAOF", "127.0.0.1", 1)
+            elif how == "NOSCRIPT":
+                client.script_flush()
+            elif how == "small":
+                client.config_set("proto-max-bulk-len", "1mb")
+            elif how == "kick":
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     def forbid_destination(self, dest, seconds):
         """Revoke the permission to write there."""
-        others = [f"~{other}{suffix}" for other in self.destinations if other != dest for suffix in ("", ":*")]
-        self.quick_redis().execute_command("ACL", "SETUSER", "default", "resetkeys", "~outbox:*", "~*.aside", *others)
         self.later(seconds, self.relieve_redis)
+        others = [f"~{other}{suffix}" for other in self.destinations if other != dest for suffix in ("", ":*")]
+        for server in self.servers(None):
+            server.client(1).execute_command("ACL", "SETUSER", "default", "resetkeys", "~outbox:*", "~*.aside", *others)
 
     def relieve_redis(self):
         def relieve():
-            client = self.quick_redis()
-            client.config_set("maxmemory", 0)
-            client.config_set("min-replicas-to-write", 0)
-            client.config_set("proto-max-bulk-len", "512mb")
+            for server in self.servers(None):
+                server.relieve()
             self.limit_is_small.value = 0
-            client.execute_command("REPLICAOF", "NO", "ONE")
-            client.execute_command("ACL", "SETUSER", "default", "allkeys")
 
         self.surely(relieve)
 
-    def redis_must_run(self):
-        if not self.redis.is_running:
+    def running(self, node):
+        server = self.redis.nodes[node]
+        if not server.is_running:
             raise Skipped("it does not run")
+        return server
 
-    def delay_network(self, seconds, delay):
-        self.proxy.delay(delay)
-        self.later(seconds, lambda: self.proxy.delay(0))
+    def servers(self, node):
+        """A node, or all that run."""
+        servers = self.redis.nodes if node is None else [self.running(node)]
+        if any(server.is_frozen for server in servers):
+            raise redis.TimeoutError("it is frozen")
+        return [server for server in servers if server.is_running]
 
-    def cut_network(self):
-        self.proxy.cut()
+    def network(self, node):
+        """In front of a node, or of all."""
+        return self.proxies if node is None else [self.proxies[node]]
 
-    def truncate_network(self, direction, size):
-        self.proxy.truncate(direction, size)
+    def delay_network(self, seconds, delay, node=None):
+        for proxy in self.network(node):
+            proxy.delay(delay)
+            self.later(seconds, lambda proxy=proxy: proxy.delay(0))
 
-    def hold_network(self, seconds):
-        self.proxy.hold()
-        self.later(seconds, self.proxy.release)
+    def cut_network(self, node=None):
+        for proxy in self.network(node):
+            proxy.cut()
 
-    def refuse_network(self, seconds):
-        self.proxy.refuse(True)
-        self.proxy.cut()
-        self.later(seconds, lambda: self.proxy.refuse(False))
+    def truncate_network(self, direction, size, node=None):
+        for proxy in self.network(node):
+            proxy.truncate(direction, size)
+
+    def hold_network(self, seconds, node=None):
+        for proxy in self.network(node):
+            proxy.hold()
+            self.later(seconds, proxy.release)
+
+    def refuse_network(self, seconds, node=None):
+        for proxy in self.network(node):
+            proxy.refuse(True)
+            proxy.cut()
+            self.later(seconds, lambda proxy=proxy: proxy.refuse(False))
 
     def break_stream(self, stream, seconds):
         """Put a key of another type in its place."""
-        client = self.quick_redis()
+        self.redis.must_not_move()
+        client = self.redis.server_of(stream, 1)
         if client.type(stream) == b"string":
             raise Skipped("it is broken")
         try:
@@ -284,7 +298,8 @@ class Events(Administration):
 
     def heal_stream(self, stream):
         def heal():
-            client = self.quick_redis()
+            self.redis.must_not_move()
+            client = self.redis.server_of(stream, 1)
             if client.type(stream) != b"string":
                 return
             if client.exists(aside(stream)):
@@ -306,9 +321,7 @@ class Events(Administration):
     def let_no_message_die(self):
         self.surely(lambda: self.change_settings(outbox_max_attempts=MANY_ATTEMPTS, patience=0))
 
-    def quick_redis(self):
-        return redis.Redis(unix_socket_path=self.redis.socket, socket_timeout=1)
-
 
 def aside(stream):
-    return stream + ".aside"
+    """In the same hash slot."""
+    return f"{{{stream}}}.aside"

@@ -8,6 +8,8 @@ PAUSE = 1.2  # seconds between two events, on average
 SORTED, HOLDING = "sorted", "shaky"  # destinations with partitions; dead messages of the second one hold back others
 PARTITIONS, FEW_PARTITIONS = 8, 2  # how many they have, at most
 SHAKY = {HOLDING: [HOLDING, *(f"{HOLDING}:{n}" for n in range(FEW_PARTITIONS))], "shakier": ["shakier"]}  # destinations that refuse now and then; their streams
+DESTINATIONS = ["orders", "payments", "mail", SORTED, *SHAKY]
+STREAMS = [*DESTINATIONS, *(f"{SORTED}:{n}" for n in range(PARTITIONS)), *SHAKY[HOLDING][1:]]
 SHORT, SHORT_PAUSE = 60, 0.4  # a shorter run has more of them, so that it has some of each kind
 
 # What may happen, and how often. The names are those of methods in events.py and administration.py.
@@ -33,6 +35,13 @@ LOSSY_KINDS = {
     "rewind_redis": 20,
     "leap_clock": 0,  # the log would forget what Redis has lost
 }
+CLUSTER_KINDS = {
+    "rewind_redis": 0,  # by failovers
+    "fail_over": 12, "empty_node": 3, "move_slot": 12, "reshard": 4, "abandon_move": 8,
+}  # fmt: skip
+NODES, SHARDS = 6, 3  # of a cluster
+SLOTS_OF_STORE = range(0, 16384, 1024)
+OURS = ["outbox:lease:", "outbox:fence:"]  # and then the id of the instance
 
 # Segments of each ring; None is the one that is written when it happens.
 SEGMENTS = {"log": [None, None, 0, 1, 2, 3], "window": [None, 0, 1, 2, 3], "record": [None, None, *range(12)], "history": [None, *range(6)]}
@@ -50,10 +59,10 @@ class Event:
         return f"{self.at:7.2f}  {self.kind}  {arguments}".rstrip()
 
 
-def make(seed, seconds, retention, lossy, only):
+def make(seed, seconds, retention, lossy, cluster, only):
     """The events of a run, in their order; of these kinds only, if any are given."""
     chance = random.Random(seed)
-    kinds = {**KINDS, **(LOSSY_KINDS if lossy else {})}
+    kinds = {**KINDS, **(LOSSY_KINDS if lossy else {}), **(CLUSTER_KINDS if cluster else {})}
     kinds = {kind: times for kind, times in kinds.items() if kind in (only or kinds)}
     pause = SHORT_PAUSE if seconds < SHORT else PAUSE
     events = []
@@ -65,7 +74,10 @@ def make(seed, seconds, retention, lossy, only):
             bag = [kind for kind, times in kinds.items() for _ in range(times)]
             chance.shuffle(bag)
         kind = bag.pop()
-        events.append(Event(round(at, 2), kind, arguments(chance, kind, retention, lossy)))
+        event = Event(round(at, 2), kind, arguments(chance, kind, retention, lossy))
+        events.append(event)
+        if cluster:
+            event.arguments.update(arguments_in_cluster(chance, kind, event.arguments))
         at += min(chance.expovariate(1 / pause), 4 * pause)
     return events
 
@@ -120,6 +132,32 @@ def arguments(chance, kind, retention, lossy):
         return change_of_settings(chance, lossy)
     if kind == "rewind_redis":
         return {"back": round(chance.uniform(0, 6), 1)}
+    return {}
+
+
+def arguments_in_cluster(chance, kind, others):
+    """Those beside the others, or in their place."""
+    seconds = round(chance.uniform(0.1, 1) ** 2 * 8, 2)
+    key = chance.choice([*STREAMS, *OURS, chance.choice(SLOTS_OF_STORE)])
+    if kind in ("kill_redis", "freeze_redis"):
+        return {"node": chance.randrange(NODES), "seconds": seconds}
+    if kind.endswith("_network"):
+        return {"node": chance.choice([None, *range(NODES)])}
+    if kind == "hinder_redis":
+        how = chance.choice(["OOM", "NOREPLICAS"]) if others["how"] == "READONLY" else others["how"]
+        return {"how": how, "node": None if how == "small" else chance.choice([None, *range(NODES)])}
+    if kind == "fail_over":
+        how, lag = chance.choice([("", 0), ("FORCE", 0), ("FORCE", 1), ("TAKEOVER", 0), ("TAKEOVER", 1), ("TAKEOVER", 1)])
+        return {"shard": chance.randrange(SHARDS), "how": how, "lag": lag and round(seconds / 2, 2)}
+    if kind == "empty_node":
+        return {"shard": chance.randrange(SHARDS), "how": chance.choice(["FLUSHALL", "restart"])}
+    if kind == "move_slot":
+        return {"key": key, "by": chance.randint(1, SHARDS - 1)}
+    if kind == "reshard":
+        return {"keys": chance.sample(STREAMS, chance.randint(2, 8)), "by": chance.randint(1, SHARDS - 1)}
+    if kind == "abandon_move":
+        keep = chance.choice(["ours", "theirs", "all"])
+        return {"key": key, "by": chance.randint(1, SHARDS - 1), "keep": keep, "seconds": seconds, "fails_over": chance.random() < 0.5}
     return {}
 
 

@@ -12,10 +12,10 @@ TO_REDIS, TO_CLIENT = "to Redis", "to the client"
 class Proxy:
     """Listens on a loopback port; a thread of its own. All methods may be called from any thread."""
 
-    def __init__(self, socket, tls_port=None):
-        """Carries to the unix socket, or to a loopback port for TLS, which it passes on as it is."""
+    def __init__(self, socket, port=None):
+        """Carries to the unix socket, or to a loopback port; TLS passes as it is."""
         self._socket = socket
-        self._tls_port = tls_port
+        self._port = port
         self._loop = asyncio.new_event_loop()
         self._connections = set()
         self._delay = 0
@@ -84,8 +84,8 @@ class Proxy:
             self._connections.discard(connection)
 
     def _connect(self):
-        if self._tls_port:
-            return asyncio.open_connection("127.0.0.1", self._tls_port)
+        if self._port:
+            return asyncio.open_connection("127.0.0.1", self._port)
         return asyncio.open_unix_connection(self._socket)
 
     async def _pump(self, connection, reader, writer, direction):

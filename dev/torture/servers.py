@@ -1,5 +1,7 @@
-"""A private PostgreSQL and a private Redis that are killed often, and started again."""
+"""A private PostgreSQL and a private Redis that are killed often, and started again. The
+nodes of a cluster are in cluster.py."""
 
+import glob
 import os
 import shutil
 import signal
@@ -10,6 +12,8 @@ import time
 
 import psycopg
 import redis
+
+from proxy import Proxy
 
 PATIENCE = 90  # seconds until a server must answer
 
@@ -126,12 +130,51 @@ class Redis(Server):
     """A Redis that answers only when its data are on disk, so that a kill loses nothing that it acknowledged."""
 
     name = "Redis"
+    is_cluster = False
 
     def __init__(self, folder, tls):
         super().__init__(folder)
         self.socket = os.path.join(folder, "redis.sock")
         self.certificate, self.key = os.path.join(folder, "certificate.pem"), os.path.join(folder, "key.pem")
         self.tls_port = self.make_certificate() if tls else None
+        self.is_frozen = False
+        self._sizes = []  # (time, bytes written)
+
+    # What a cluster has, too
+
+    @property
+    def nodes(self):
+        return [self]
+
+    def make_proxies(self):
+        """Make a network in front of each node. To be called before it starts."""
+        self.proxies = [Proxy(self.socket, self.tls_port)]
+        return self.proxies
+
+    def url(self, database=""):
+        return f"{'rediss' if self.tls_port else 'redis'}://127.0.0.1:{self.proxies[0].port}{database}"
+
+    def server_of(self, key, timeout=30):
+        """The client of the server that has this key."""
+        return self.client(timeout)
+
+    def relieve(self):
+        """Undo what keeps it from accepting messages."""
+        client = self.client(1)
+        client.config_set("maxmemory", 0)
+        client.config_set("min-replicas-to-write", 0)
+        client.config_set("proto-max-bulk-len", "512mb")
+        if not self.is_cluster:
+            client.execute_command("REPLICAOF", "NO", "ONE")
+        client.execute_command("ACL", "SETUSER", "default", "allkeys")
+
+    def must_not_move(self):
+        """Nothing moves."""
+
+    def recover(self):
+        """Undo all that was done to it."""
+        self.thaw()
+        self.start()
 
     def make_certificate(self):
         """Make a certificate that is its own authority; return a port that is free."""
@@ -158,28 +201,45 @@ class Redis(Server):
             "--tls-ca-cert-file", self.certificate, "--tls-auth-clients", "no",
         )  # fmt: skip
 
-    def client(self):
-        return redis.Redis(unix_socket_path=self.socket, socket_timeout=30)
+    def client(self, timeout=30):
+        return redis.Redis(unix_socket_path=self.socket, socket_timeout=timeout)
 
     def answers(self):
         try:
-            return redis.Redis(unix_socket_path=self.socket, socket_timeout=1).ping()
+            return self.client(1).ping()
         except redis.RedisError:
             return False
 
     def freeze(self):
         os.kill(self.process.pid, signal.SIGSTOP)
+        self.is_frozen = True
 
     def thaw(self):
         if self.is_running:
             os.kill(self.process.pid, signal.SIGCONT)
+        self.is_frozen = False
 
     @property
     def writes(self):
         """The file with all that was ever written: a prefix of it is an earlier state."""
         return os.path.join(self.folder, "appendonlydir", "appendonly.aof.1.incr.aof")
 
+    def note_size(self):
+        """Remember how much it has written by now."""
+        if self.is_running and os.path.exists(self.writes):
+            self._sizes.append((time.monotonic(), os.path.getsize(self.writes)))
+
+    def size_before(self, seconds):
+        """How much it had written so many seconds ago; None if that was before it began."""
+        past = [size for at, size in self._sizes if at <= time.monotonic() - seconds]
+        return past[-1] if past else None
+
     def forget(self, size):
         """Keep only so many bytes of what was written; while it does not run."""
         shutil.copyfile(self.writes, os.path.join(self.folder, f"writes.{time.monotonic():.3f}"))
         os.truncate(self.writes, size)
+        self._sizes.clear()
+
+    def all_writes(self):
+        """The files with all that was ever written, also what was forgotten."""
+        return [*glob.glob(os.path.join(self.folder, "writes.*")), self.writes]

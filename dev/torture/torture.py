@@ -26,10 +26,15 @@ is pending:
 Exits with 0 if that is so. With TORTURE_LOSSY=1 Redis also comes back without
 its newest writes; then messages may come again, never be missing. The seed also
 decides whether the connections to Redis are over TLS; TORTURE_TLS=0 or 1 does, too.
+
+With TORTURE_CLUSTER=1 there is a Redis Cluster of three masters and three replicas in the
+place of the Redis, without TLS. Masters are killed, frozen, emptied, and replaced by replicas
+that lack the last seconds; slots move, and stay torn between two nodes for a while. What
+consumers had read long before a node lost it may be missing; nothing else may, and no
+key is on two nodes.
 TORTURE_ONLY names the kinds of events that happen, instead of all; see plan.py.
 """
 
-import glob
 import multiprocessing
 import os
 import random
@@ -39,18 +44,20 @@ import sys
 import time
 
 import psycopg
+import redis
 
 import plan
 from administration import RECORD_COLUMNS, create_inbox
 from check import SHOWN, Books
 from client import CAPTURED, Client
+from cluster import Cluster
+from cluster_events import ClusterEvents
+from consumer import Consumer
 from events import MANY_ATTEMPTS, Events
-from proxy import Proxy
+from plan import DESTINATIONS, STREAMS
 from servers import Postgres, Redis, ServerFailed
 
 CLIENTS = 8
-DESTINATIONS = ["orders", "payments", "mail", plan.SORTED, *plan.SHAKY]
-STREAMS = [*DESTINATIONS, *(f"{plan.SORTED}:{n}" for n in range(plan.PARTITIONS)), *plan.SHAKY[plan.HOLDING][1:]]
 PATIENCE = 90  # seconds without progress that are too many
 PROGRESS_INTERVAL = 10  # seconds
 
@@ -75,7 +82,7 @@ SETTINGS = {
 
 # What a server that is only killed by this program has no reason to log.
 ALARMS = re.compile(
-    r"PANIC|TRAP|signal (6|7|8|11):|missing|could not (read|open|access)|invalid page|exit code [2-9]"
+    r"PANIC|TRAP|signal (6|7|8|11):|missing|could not (read(?! the fence| the lease| which )|open|access)|invalid page|exit code [2-9]"
     r"|outbox (dispatcher|launcher) (?!57P0|57014)[0-9A-Z]{5} (ERROR|FATAL):"
 )
 
@@ -85,19 +92,19 @@ class TortureFailed(Exception):
 
 
 class Torture:
-    def __init__(self, folder, seconds, seed, lossy, tls, only):
+    def __init__(self, folder, seconds, seed, lossy, tls, cluster, only):
         os.makedirs(folder, exist_ok=True)
         self.folder = folder
         self.seconds = seconds
         self.seed = seed
-        self.lossy = lossy
+        self.lossy = lossy or cluster  # a replica that takes over may lack the newest writes
         self.retention = 30 if seconds >= 60 else 12  # longer than any message is delivered again
         self.clients = []
         self.stop_clients = multiprocessing.Event()
         self.postgres = Postgres(os.path.join(folder, "postgres"))
-        self.tls = tls
         self.only = only
-        self.redis = Redis(os.path.join(folder, "redis"), tls)
+        self.redis = Cluster(os.path.join(folder, "redis")) if cluster else Redis(os.path.join(folder, "redis"), tls)
+        self.consumer = Consumer(self.redis, STREAMS) if cluster else None
         self.started = time.monotonic()
         self.next_progress = 0
 
@@ -105,8 +112,9 @@ class Torture:
         print(f"{time.monotonic() - self.started:7.2f}  {text}", flush=True)
 
     def run(self):
-        events = plan.make(self.seed, self.seconds, self.retention, self.lossy, self.only)
-        print(f"seed {self.seed}, {self.seconds:g} seconds{', Redis forgets' if self.lossy else ''}{', over TLS' if self.tls else ''}; the plan:")
+        events = plan.make(self.seed, self.seconds, self.retention, self.lossy, self.redis.is_cluster, self.only)
+        how = (", a Redis Cluster", self.redis.is_cluster), (", Redis forgets", self.lossy), (", over TLS", self.redis.tls_port)
+        print(f"seed {self.seed}, {self.seconds:g} seconds{''.join(word for word, holds in how if holds)}; the plan:")
         for event in events:
             print(f"  {event}")
         self.prepare()
@@ -115,16 +123,18 @@ class Torture:
         return self.report()
 
     def prepare(self):
-        self.redis.start()
         self.start_clients()  # before there are threads; they wait for the server
-        self.proxy = Proxy(self.redis.socket, self.redis.tls_port)
-        scheme = "rediss" if self.tls else "redis"
-        self.events = Events(self.postgres, self.redis, self.proxy, scheme, DESTINATIONS, STREAMS, self.limit_is_small, self.say)
+        self.proxies = self.redis.make_proxies()
+        self.redis.start()
+        arguments = self.postgres, self.redis, self.proxies, DESTINATIONS, STREAMS, self.limit_is_small, self.say
+        self.events = ClusterEvents(self.consumer, *arguments) if self.consumer else Events(*arguments)
+        if self.consumer:
+            self.consumer.start()
         self.postgres.create(
             {
                 **SETTINGS,
-                "outbox.redis_url": f"{scheme}://127.0.0.1:{self.proxy.port}",
-                **({"outbox.redis_tls_ca_file": self.redis.certificate} if self.tls else {}),
+                "outbox.redis_url": self.redis.url(),
+                **({"outbox.redis_tls_ca_file": self.redis.certificate} if self.redis.tls_port else {}),
                 "outbox.retention": f"{self.retention}s",
                 # A Redis that loses writes needs a log that keeps them.
                 "outbox.replay_window": "60s" if self.lossy else "2s",
@@ -245,7 +255,10 @@ class Torture:
             return None
 
     def entries(self):
-        return [self.redis.client().xlen(stream) for stream in STREAMS]
+        try:
+            return [self.redis.server_of(stream).xlen(stream) for stream in STREAMS]
+        except redis.RedisError:  # a node of a cluster may be replaced now
+            return None
 
     def show_progress(self):
         if time.monotonic() < self.next_progress:
@@ -264,14 +277,19 @@ class Torture:
         with self.postgres.connect() as connection:
             books.read_postgres(connection)
             rotations = dict(connection.execute("SELECT ring, max(generation) FROM outbox.ring GROUP BY ring").fetchall())
-        books.read_redis(self.redis.client(), STREAMS)
-        for path in glob.glob(os.path.join(self.redis.folder, "writes.*")) + [self.redis.writes]:
-            books.read_store(path)
+        books.read_redis(self.redis, STREAMS)
+        if self.consumer:
+            self.consumer.end()
+            books.read_consumer(self.consumer, self.events.sold_at, time.monotonic() - self.retention / 2)
+            books.strays = list(self.redis.strays())
+        else:
+            for path in self.redis.all_writes():
+                books.read_store(path)
         books.errors.extend(self.events.errors)
         books.read_log(self.postgres.log, ALARMS)
 
         print(f"\nevents: {', '.join(f'{count} {kind}' for kind, count in sorted(self.events.done.items()))}")
-        print(f"connections to Redis cut or refused: {self.proxy.harmed}; changes of state of segments: {rotations}")
+        print(f"connections to Redis cut or refused: {sum(proxy.harmed for proxy in self.proxies)}; changes of state of segments: {rotations}")
         for name, value in books.totals():
             print(f"{name}: {value}")
         failed = False
@@ -300,7 +318,8 @@ def main(folder):
     seed = os.environ.get("TORTURE_SEED") or str(random.SystemRandom().randrange(1, 1_000_000))
     seconds = float(os.environ.get("TORTURE_SECONDS") or 600)
     tls = os.environ.get("TORTURE_TLS") or random.Random(f"{seed}/tls").choice("01")
-    torture = Torture(folder, seconds, seed, os.environ.get("TORTURE_LOSSY", "0") not in ("", "0"), tls != "0", os.environ.get("TORTURE_ONLY", "").split())
+    lossy, cluster = (os.environ.get(name, "0") not in ("", "0") for name in ("TORTURE_LOSSY", "TORTURE_CLUSTER"))
+    torture = Torture(folder, seconds, seed, lossy, tls != "0", cluster, os.environ.get("TORTURE_ONLY", "").split())
     try:
         return torture.run()
     except (TortureFailed, ServerFailed) as failure:

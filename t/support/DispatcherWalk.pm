@@ -105,10 +105,11 @@ SELECT claim(floor(extract(epoch FROM clock_timestamp()) * 2 - 3 * :again)::text
 COMMIT;
 END
 
+# Publishes to a Redis, or to the cluster that is given.
 sub new
 {
-	my ($class) = @_;
-	my $redis = Redis->new;
+	my ($class, $redis) = @_;
+	$redis //= Redis->new;
 	my $node = create_with_kill_points('main', redis => $redis, conf => $settings);
 
 	$node->sql($functions);
@@ -122,6 +123,16 @@ sub walk
 {
 	my ($self, $manner) = @_;
 	$self->die_at($_, $manner, 1) foreach grep { !/^(lane|cluster)_/ } kill_points('bgworker');    # of a cluster
+	return;
+}
+
+# The same without those in what publishes.
+sub walk_beside_publishing
+{
+	my ($self, $manner) = @_;
+	my %publishing = map { $_ => 1 } kill_points('bgworker/publish');
+
+	$self->die_at($_, $manner, 1) foreach grep { !$publishing{$_} } kill_points('bgworker');
 	return;
 }
 
