@@ -84,6 +84,18 @@ class Node(Redis):
                 slots.update(range(int(first), int(last or first) + 1))
         return int(words[6]), slots
 
+    def gives_away(self, slot):
+        return f"[{slot}->-" in self.call("CLUSTER", "NODES").decode()
+
+    def wait_for_replica(self):
+        """Wait until its replica has what it has now, but not for long."""
+        end = self.call("INFO", "replication")["master_repl_offset"]
+        deadline = time.monotonic() + QUICK
+        while self.call("INFO", "replication").get("slave0", {}).get("offset", 0) < end:
+            if time.monotonic() > deadline:
+                raise NotNow("the replica does not answer")
+            time.sleep(0.01)
+
     def ignore_master(self):
         """From now on it gets nothing."""
         self.call("CONFIG", "SET", "masterauth", "wrong")
@@ -272,8 +284,7 @@ class Cluster:
         if keys:
             source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "REPLACE", "KEYS", *keys, timeout=10)
         for node in (target, source):
-            if node.call("WAIT", 1, 1000) < 1:
-                raise NotNow("the replica does not answer")
+            node.wait_for_replica()
 
     def close(self, slot, source, target):
         for node in [target, source, *(node for node in self.masters() if node not in (target, source))]:
@@ -281,15 +292,25 @@ class Cluster:
         del self.moves[slot]
 
     def end_moves(self):
-        """End what was left half-way, also if the source has failed over meanwhile; returns True."""
+        """End what was left half-way; returns True."""
         for slot, shard in list(self.moves.items()):
             self.must_be_whole()
             source, target = self.owner(slot), self.pair(shard)[0]
-            if source is not target:
-                self.open(slot, source, target)
+            if source is target:
+                self.close(slot, source, target)
+            elif source.gives_away(slot):
                 self.carry(slot, source, target)
-            self.close(slot, source, target)
+                self.close(slot, source, target)
+            else:
+                self.take_back(slot, source, target)
         return True
+
+    def take_back(self, slot, source, target):
+        """The source has failed over, and forgotten that it gives the slot away; so `redis-cli --cluster fix` gives it back."""
+        target.call("CLUSTER", "SETSLOT", slot, "NODE", source.id)
+        self.carry(slot, target, source)
+        target.call("CLUSTER", "SETSLOT", slot, "STABLE")
+        del self.moves[slot]
 
 
 def free_port():

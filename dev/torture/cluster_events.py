@@ -86,7 +86,15 @@ class ClusterEvents(Events):
             self.redis.move(slot, by, keep)
         finally:
             if self.redis.moves:
-                self.later(seconds, lambda: self.surely(self.redis.end_moves))
+                self.later(seconds, lambda: self.surely(self.end_moves))
+
+    def end_moves(self):
+        try:
+            self.redis.end_moves()
+        except redis.RedisError as error:
+            self.say(f"the slot is still on its way: {error}")
+            raise
+        self.say("no slot is on its way")
 
 
 def is_ours(key):
