@@ -1,9 +1,9 @@
-"""What happens to a Redis Cluster, beside what happens to its nodes: masters change, are emptied, and slots move.
+"""What happens to a Redis Cluster beside the death of nodes: masters change and are emptied, and slots move.
 
-What only one of two keys of a slot survives is lost without notice: the outbox sees that
-by the fence, which is not in the same key as the stream. So a slot that is on its way and the nodes
-it moves between are left alone, but for one case that must not lose anything: its
-source fails over.
+The outbox notices a loss by the fence, so a loss of the stream alone goes unnoticed. A
+failover amid a move of a slot could cause one, since stream and fence may be on different
+nodes then. So nodes are left alone while a slot is on its way, with one exception, which
+must not lose anything: the source fails over, and its replica has all that it had.
 """
 
 import signal
