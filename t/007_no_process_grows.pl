@@ -1,5 +1,5 @@
 # A session needs no more memory after 10,000 transactions than after some, whether
-# they succeed or fail.
+# they succeed or fail; nor does the dispatcher after it was cut off from Redis many times.
 
 use strict;
 use warnings FATAL => 'all';
@@ -74,6 +74,43 @@ $some = fail_to_send();
 $many = fail_to_send();
 cmp_ok($many - $some, '<', 32 * 1024, 'nor by what cannot be sent') or diag "from $some to $many";
 $holder->quit;
+
+# What the dispatcher has allocated for as long as it lives.
+sub dispatcher_memory
+{
+	my $log = $node->log_position;
+	my $used;
+
+	$node->sql('SELECT pg_log_backend_memory_contexts(' . $node->dispatcher . ')');
+	wait_until { ($used) = $node->log_since($log) =~ /TopMemoryContext: .* (\d+) used/ };
+	return $used;
+}
+
+sub descriptors { return scalar(() = glob '/proc/' . $node->dispatcher . '/fd/*'); }
+
+# Cuts the dispatcher off so many times; each time a message arrives by the next connection.
+my ($cut, $last) = (0, '0');
+sub cut_off
+{
+	foreach (1 .. $_[0])
+	{
+		$cut += $redis->command('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+		$session->query_safe(q{SELECT outbox_enqueue('cut', 'x')});
+		$last = $redis->command('XREAD', 'BLOCK', 170_000, 'STREAMS', 'cut', $last)->[0][1][-1][0];
+	}
+	return;
+}
+
+cut_off(50);
+my $open = descriptors();
+$some = dispatcher_memory();
+$cut = 0;
+cut_off(500);
+$many = dispatcher_memory();
+cmp_ok($cut, '>=', 500, 'the dispatcher loses 500 connections');
+cmp_ok($many - $some, '<', 8 * 1024, '... and no memory') or diag "from $some to $many";
+cmp_ok(descriptors(), '<', $open + 50, '... nor leaves them open');
+is($redis->count('cut'), 550, '... nor a message');
 $session->quit;
 
 done_testing();
