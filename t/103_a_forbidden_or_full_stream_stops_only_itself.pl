@@ -11,7 +11,7 @@ use Test::More;
 my $redis = Redis->new(tcp => 1);
 my @keys = ('~good', '~full', '~outbox:*');
 $redis->command('ACL', 'SETUSER', 'sender', 'on', '>secret', @keys, '+@all');
-my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $redis->tcp_url('sender:secret@') . "'");
+my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $redis->tcp_url('sender:secret@') . "'\noutbox.command_timeout = '60s'");
 
 sub enqueue { my ($body, @dests) = @_; $node->sql("SELECT outbox_enqueue('$_', '$body')") foreach @dests; return; }
 sub last_error { return $node->sql("SELECT last_error FROM outbox.destinations WHERE dest = '$_[0]'"); }

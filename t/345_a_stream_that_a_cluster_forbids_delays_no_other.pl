@@ -17,6 +17,7 @@ my @bad = ('{a}:not', '{a}:never');
 allow(@good);
 my $node = Outbox->create('main', redis => $cluster, conf => <<"END");
 outbox.redis_url = '@{[ $cluster->url =~ s{//}{//sender:secret@}r ]}'
+outbox.command_timeout = '60s'
 outbox.retry_delay = '1h'
 outbox.retry_max_delay = '1h'
 outbox.max_attempts = 1000000
