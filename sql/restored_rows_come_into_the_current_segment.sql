@@ -86,6 +86,10 @@ ROLLBACK;
 INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, body) VALUES (104, '1', now(), '');
 INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, body) VALUES (104, '1', now(), 1, '');
 INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, message_uuid, message_id, body) VALUES (104, '1', now(), 1, gen_random_uuid(), 'restored-4', '');
+INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, message_id, dest, body, msgid) VALUES (104, '1', now(), 1, 'restored-4', 'd', '', 'm');
+INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, message_id, dest) VALUES (104, '1', now(), 1, 'restored-4', 'd');
+INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, endpoint, msgid) VALUES (104, '1', now(), 1, 'e', 'm');
+INSERT INTO outbox.log_:other_log (id, tx, enqueued_at, database, key, endpoint, msgid, cause) VALUES (104, '1', now(), 1, gen_random_uuid(), 'e', 'm', 'm');
 INSERT INTO outbox.record_:other_record (tx, endpoint, msgid) VALUES ('1', 'default', 'restored-5');
 INSERT INTO outbox.deferred (id, message_id) VALUES (105, 'restored-5');
 \set VERBOSITY default
