@@ -40,9 +40,7 @@ CREATE TABLE outbox.instance (
 	database oid NOT NULL,
 	first_window bigint NOT NULL,
 	publisher text,
-	layout_epoch bigint NOT NULL DEFAULT 0,
-	went_on_after bigint,
-	unknown_window bigint
+	layout_epoch bigint NOT NULL DEFAULT 0
 );
 COMMENT ON TABLE outbox.instance IS 'identity of this outbox; one row. Every transaction that uses the outbox locks this table first';
 COMMENT ON COLUMN outbox.instance.id IS 'part of the names of the keys in Redis';
@@ -50,8 +48,6 @@ COMMENT ON COLUMN outbox.instance.database IS 'OID of the database that the id w
 
 COMMENT ON COLUMN outbox.instance.publisher IS 'data directory whose dispatcher published last; NULL: none has yet';
 COMMENT ON COLUMN outbox.instance.layout_epoch IS 'epoch of the last layout of partitions that Redis may have been told; 0: none';
-COMMENT ON COLUMN outbox.instance.went_on_after IS 'window after which sending went on when the database had gone back in time; NULL: it never has';
-COMMENT ON COLUMN outbox.instance.unknown_window IS 'greatest number of a window that Redis had then, and that this database never opened';
 COMMENT ON COLUMN outbox.instance.first_window IS 'nothing in this window or an earlier one is ever sent again';
 
 INSERT INTO outbox.instance
@@ -66,6 +62,14 @@ CREATE TABLE outbox.loss (
 COMMENT ON TABLE outbox.loss IS 'messages that Redis has lost and that are no longer in the log, until outbox_acknowledge_loss()';
 COMMENT ON COLUMN outbox.loss.lost_before IS 'some of the messages enqueued before this may be missing';
 COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed';
+
+CREATE TABLE outbox.era (
+	id text PRIMARY KEY,
+	went_on_after bigint
+);
+COMMENT ON TABLE outbox.era IS 'eras of publishing: one ends when another server takes over, or when the database has gone back in time';
+COMMENT ON COLUMN outbox.era.id IS 'part of the fences in Redis that were set in it';
+COMMENT ON COLUMN outbox.era.went_on_after IS 'window after which sending went on when the era ended; NULL: it has not';
 
 CREATE TABLE outbox.lane (
 	slot integer PRIMARY KEY CHECK (slot BETWEEN 0 AND 16383)
@@ -984,7 +988,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|lane|loss|mapping|compacted|forgotten|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|era|lane|loss|mapping|compacted|forgotten|deferred|window_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);

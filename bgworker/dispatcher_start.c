@@ -85,6 +85,7 @@ load_instance(Position *position)
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.mapping", 0, NULL, NULL, NULL);
+		(void) transaction_execute("DELETE FROM outbox.era", 0, NULL, NULL, NULL);
 		used_lanes_forget_all();
 		copied_messages_skip_foreign(position, &instance);
 		unique_id_random(&instance.id);

@@ -7,7 +7,8 @@
  * server 0 has sent by then may arrive at any later time, also after it was frozen.
  *
  * As in lanes.pml each lane has a fence, which names a window; a window is known by
- * an id, which says who opened it. Destination E is in lane 1. Destination D is in
+ * an id, which says who opened it: server 0 publishes in one era, server 1 in the next.
+ * Destination E is in lane 1. Destination D is in
  * lane 0, and from some window on in lane 1, if an administrator has changed that.
  * Windows are sent one after the other.
  */
@@ -69,6 +70,7 @@ byte noted = NEVER;				/* the border that is on disk */
 byte remaps, failovers, kills;
 bool begun;						/* server 1 has added a message */
 bool went_back[2];				/* a fence names a window that this database never opened */
+byte went_on[2] = NEVER;		/* after which window, if its era has ended; on disk */
 bool finished;
 
 /* Windows in the order in which a server has them. */
@@ -152,25 +154,62 @@ end:
 	od
 }
 
-/* The fence of a lane is read and claimed, in one step. */
+/*
+ * The fence of a lane is read. After that it must be known that the lease is still
+ * ours: only then the fence may be set, if it has not changed.
+ */
+inline read_fence(l)
+{
+	atomic {
+#ifndef LEASE_NOT_CHECKED_BEFORE_CLAIM
+		if
+		:: lease != me -> goto gone
+		:: else
+		fi;
+#endif
+		seen = master[l].window; seen_name = master[l].name
+	}
+}
+
+#define IS_AS_READ(l)	(master[l].window == seen && master[l].name == seen_name)
+
+/* Where to go on from a fence that names an unknown window. That is noted when its era ends, or now. */
+inline go_back(l, place)
+{
+	went_back[me] = true;
+	if
+	:: went_on[me] == NEVER -> went_on[me] = place
+	:: else
+	fi;
+	at[l] = went_on[me]
+}
+
+#define IS_UNKNOWN(w)	((w) != 0 && !KNOWS(me, w))
+
+/* A fence that has the value that was read is claimed; it stays where it is: it names what the streams of the lane have. */
 inline claim(l)
 {
 	if
-	:: master[l].window != 0 && !KNOWS(me, master[l].window) -> went_back[me] = true; at[l] = db[me].published
+	:: IS_UNKNOWN(master[l].window) -> go_back(l, db[me].published)
 	:: else -> at[l] = (master[l].window == 0 -> 0 : ORD(me, master[l].window))
 	fi;
-	/* The value stays as it is: it names what the streams of the lane have. */
-	master[l].name = name
+	master[l].name = name;
+	master_known[l] = master[l].window
 }
 
 /* Nothing that was sent was for this lane, unless its fence says so. */
 inline claim_first(l)
 {
-	claim(l);
+	if
+	:: IS_UNKNOWN(master[l].window) -> go_back(l, sent); at[l] = 0
+	:: else -> at[l] = (master[l].window == 0 -> 0 : ORD(me, master[l].window))
+	fi;
+	master[l].name = name;
 	if
 	:: at[l] < sent -> at[l] = sent; master[l].window = (sent == 0 -> 0 : ID(me, sent))
 	:: else
-	fi
+	fi;
+	master_known[l] = master[l].window
 }
 
 #define IS_OURS(l)	(master[l].name == name)
@@ -195,7 +234,7 @@ inline send(l)
 
 proctype dispatcher(byte me)
 {
-	byte l, name, sent, next, new, touched;
+	byte l, name, sent, next, new, touched, seen, seen_name;
 	byte at[L], master_known[L];
 	mtype answer;
 
@@ -204,6 +243,9 @@ proctype dispatcher(byte me)
 	:: atomic { me == 1 && lease == 0 && TAKEOVERS > 0 ->
 		/* The lease of server 0 has run out, and server 1 is promoted: it opens a window. */
 		promoted = true; lease = 1;
+#ifndef ERA_NOT_NOTED
+		went_on[1] = db[1].published;
+#endif
 		went_back[1] = (db[1].border != db[0].border);	/* a transaction is lost */
 		db[1].own = 1; rows[LATER] = BIT(D) | BIT(E) }
 	fi;
@@ -221,13 +263,16 @@ connect:
 	/* Here it may be frozen, too: the lease was ours. */
 	do
 	:: l < L ->
+		read_fence(l);
 		if
 #ifndef TAKES_OVER_KNOWN_LANES_ONLY
 		/* Who takes over claims every fence that there is. */
-		:: atomic { (me == 1 && master[l].name != 0) || HAS(db[me].used, l) -> claim(l); master_known[l] = master[l].window; l++ }
-		:: atomic { !((me == 1 && master[l].name != 0) || HAS(db[me].used, l)) -> l++ }
+		:: atomic { ((me == 1 && seen_name != 0) || HAS(db[me].used, l)) && IS_AS_READ(l) -> claim(l); l++ }
+		:: atomic { ((me == 1 && seen_name != 0) || HAS(db[me].used, l)) && !IS_AS_READ(l) } goto connect
+		:: atomic { !((me == 1 && seen_name != 0) || HAS(db[me].used, l)) -> l++ }
 #else
-		:: atomic { HAS(db[me].used, l) -> claim(l); master_known[l] = master[l].window; l++ }
+		:: atomic { HAS(db[me].used, l) && IS_AS_READ(l) -> claim(l); l++ }
+		:: atomic { HAS(db[me].used, l) && !IS_AS_READ(l) } goto connect
 		:: atomic { !HAS(db[me].used, l) -> l++ }
 #endif
 		fi
@@ -267,7 +312,11 @@ publish:
 		l = 0;
 		do
 		:: l < L && ROWS(me, l, next) != 0 && !HAS(db[me].used, l) ->
-			atomic { claim_first(l); master_known[l] = master[l].window; new = new | BIT(l); l++ }
+			read_fence(l);
+			if
+			:: atomic { IS_AS_READ(l) -> claim_first(l); new = new | BIT(l); l++ }
+			:: atomic { !IS_AS_READ(l) } goto connect
+			fi
 		:: l < L && !(ROWS(me, l, next) != 0 && !HAS(db[me].used, l)) -> l++
 		:: l == L -> break
 		od;

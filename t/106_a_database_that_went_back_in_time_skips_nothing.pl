@@ -4,9 +4,11 @@
 use strict;
 use warnings FATAL => 'all';
 
+use File::Basename;
 use File::Path qw(rmtree);
 use Outbox;
 use PostgreSQL::Test::RecursiveCopy;
+use PostgreSQL::Test::Utils;
 use Redis;
 use Test::More;
 
@@ -109,9 +111,90 @@ eventually { $redis->sequence('d') eq "$before x y z" } '... also when Redis goe
 is($node->sql('SELECT count(*) FROM outbox.problems'), 0, '... and nothing is wrong');
 
 # As if the window where it went on were no longer kept.
-$node->sql('UPDATE outbox.instance SET went_on_after = -1');
+sub age_eras { $node->sql('UPDATE outbox.era SET went_on_after = -1 WHERE went_on_after IS NOT NULL'); return; }
+
+age_eras();
 redis_goes_back();
 eventually { $redis->sequence('d') =~ /^\Q$before\E .*x y z$/ } 'if the log does not reach back to there, all that it has is sent';
 like($node->log_since($log), qr/went on after a window that is no longer kept; continuing after window/, '... and the log says so');
 
+# A server takes over. Then Redis falls back to a state without its claim, and a batch
+# of the old server arrives.
+my $script = slurp_file(dirname(__FILE__) . '/../bgworker/publish/publish.lua');
+my $key = $redis->key('fence');
+
+sub save_redis { $redis->stop; $redis->save_data; $redis->start; return; }
+
+sub late_batch
+{
+	my $fence = $redis->command('GET', $key);
+	my ($window, $uuid, $names, $id) = split / /, $fence;
+	$window++;
+	$uuid =~ s/^.{8}/ffffffff/;
+	$id++;
+	my $reply = $redis->command('EVAL', $script, 1, $key, $fence, '', 0,
+		1, 'd', 1, 0, 'body', 'late', "$window/$uuid $id ", "$window $uuid $names $id");
+	return $reply->[0];
+}
+
+enqueue('by the old');
+ok(settle(), 'all is sent');
+$node->stop('fast');
+$node->backup_fs_cold('standby');
+save_redis();
+$before = $redis->sequence('d');
+back_in_time('standby');
+enqueue('v', 'w');
+eventually { $redis->sequence('d') eq "$before v w" } 'another server takes over';
+ok(settle(), '... and knows what it has sent');
+$node->stop('fast');
+redis_goes_back();
+is(late_batch(), 1, 'a late batch of the old server arrives where the claim of the new one is lost');
+$node->start;
+eventually { $redis->sequence('d') eq "$before late v w" } '... and what is lost is sent again';
+ok(settle(), 'all is sent');
+
+# Long after that the database goes back in time, and Redis to the first history.
+age_eras();
+$node->stop('fast');
+$node->backup_fs_cold('second');
+$node->start;
+enqueue('unknown');
+ok(settle(), '... and one more');
+back_in_time('second');
+enqueue('p');
+eventually { $redis->sequence('d') eq "$before late v w unknown p" } 'a database that went back again repeats nothing';
+ok(settle(), '... and knows so');
+$node->stop('fast');
+redis_goes_back();
+is(late_batch(), 1, 'Redis goes back to what the first server sent');
+$node->start;
+eventually { $redis->sequence('d') =~ /^\Q$before\E late .*\bv w .*p$/ } '... and gets all that the log has';
+
+# The blocks of a volume are set back: the server does not change.
+sub blocks_go_back
+{
+	my ($copy) = @_;
+	my ($data, $backup) = ($node->data_dir, $node->backup_dir . "/$copy");
+	$node->stop('fast');
+	system_or_bail('sh', '-c', "find '$data' -mindepth 1 -maxdepth 1 ! -name outbox.server -exec rm -r {} + && cp -an '$backup/.' '$data' && chmod 700 '$data'");
+	$node->start;
+	return;
+}
+
+ok(settle(), 'all is sent');
+$node->stop('fast');
+$node->backup_fs_cold('blocks');
+$node->start;
+enqueue('unknown 2');
+ok(settle(), 'one more is sent');
+save_redis();
+$before = $redis->sequence('d');
+blocks_go_back('blocks');
+enqueue('q');
+eventually { $redis->sequence('d') eq "$before q" } 'a volume that is set back repeats nothing';
+ok(settle(), '... and knows so');
+is($node->sql('SELECT count(*) FROM outbox.era WHERE went_on_after IS NULL'), 1, '... and one era goes on');
+redis_goes_back();
+eventually { $redis->sequence('d') eq "$before q" } '... and what Redis loses of that is sent again';
 done_testing();

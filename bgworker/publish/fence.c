@@ -12,32 +12,40 @@
 #include "bgworker/publish/fence.h"
 #include "src/unique_id.h"
 
-/* "<window number> <window uuid> <connection> <last message id>" */
-#define FENCE_FORMAT	"%lld %36s %*s %lld"
+/* "<window number> <window uuid> <era>.<connection> <last message id>" */
+#define FENCE_FORMAT	"%lld %36s %31s %lld"
+#define NAMES_BYTES		32
 
 /* The value before anything was sent; the connection follows. */
 #define NO_FENCE	"none"
 
-/* Writes a value of the fence that is set by a connection. */
+static void read_era(const char *names, char *era);
+
+/* Writes a value of the fence that is set by a connection, in an era. */
 void
-fence_write(char *fence, const Fence *value, const char *connection)
+fence_write(char *fence, const Fence *value, const char *era, const char *connection)
 {
 	char		uuid[UNIQUE_ID_BYTES];
 
 	unique_id_write(&value->uuid, uuid);
-	snprintf(fence, FENCE_BYTES, "%lld %s %s %lld", (long long) value->number, uuid, connection, (long long) value->last_id);
+	snprintf(fence, FENCE_BYTES, "%lld %s %s.%s %lld", (long long) value->number, uuid, era, connection, (long long) value->last_id);
 }
 
-/* Writes the same fence with the name of another connection. */
+/* Writes the same fence, of the same era, with the name of another connection. */
 void
 fence_claim(const char *fence, const char *connection, char *claimed, size_t size)
 {
 	long long	number;
 	long long	last_id;
 	char		uuid[UNIQUE_ID_BYTES];
+	char		names[NAMES_BYTES];
+	char		era[ERA_BYTES];
 
-	if (sscanf(fence, FENCE_FORMAT, &number, uuid, &last_id) == 3)
-		snprintf(claimed, size, "%lld %s %s %lld", number, uuid, connection, last_id);
+	if (sscanf(fence, FENCE_FORMAT, &number, uuid, names, &last_id) == 4)
+	{
+		read_era(names, era);
+		snprintf(claimed, size, "%lld %s %s.%s %lld", number, uuid, era, connection, last_id);
+	}
 	else
 		snprintf(claimed, size, "%s %s", NO_FENCE, connection);
 }
@@ -52,9 +60,10 @@ fence_parse(const char *text, Fence *fence)
 	long long	number;
 	long long	last_id;
 	char		uuid[UNIQUE_ID_BYTES];
+	char		names[NAMES_BYTES];
 	pg_uuid_t  *read;
 
-	if (sscanf(text, FENCE_FORMAT, &number, uuid, &last_id) != 3 || strlen(uuid) != 36 ||
+	if (sscanf(text, FENCE_FORMAT, &number, uuid, names, &last_id) != 4 || strlen(uuid) != 36 ||
 		strspn(uuid, "0123456789abcdef-") != 36)
 		return false;
 	fence->number = number;
@@ -62,5 +71,18 @@ fence_parse(const char *text, Fence *fence)
 	read = DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(uuid)));
 	fence->uuid = *read;
 	pfree(read);
+	read_era(names, fence->era);
 	return true;
+}
+
+/* Reads the name of the era out of "<era>.<connection>". */
+static void
+read_era(const char *names, char *era)
+{
+	size_t		size = strspn(names, "0123456789abcdef");
+
+	if (names[size] != '.' || size >= ERA_BYTES)
+		size = 0;
+	memcpy(era, names, size);
+	era[size] = '\0';
 }

@@ -8,6 +8,7 @@
 #include "utils/uuid.h"
 
 #define FENCE_BYTES		128
+#define ERA_BYTES		9		/* of the name of an era, which is hexadecimal */
 
 /* In place of the last message: the window is finished. */
 #define FENCE_AT_END	0
@@ -18,9 +19,10 @@ typedef struct Fence
 	int64		number;
 	pg_uuid_t	uuid;
 	int64		last_id;
+	char		era[ERA_BYTES]; /* in which that was sent; empty = unknown */
 } Fence;
 
-extern void fence_write(char *fence, const Fence *value, const char *connection);
+extern void fence_write(char *fence, const Fence *value, const char *era, const char *connection);
 extern void fence_claim(const char *fence, const char *connection, char *claimed, size_t size);
 extern bool fence_parse(const char *text, Fence *fence);
 

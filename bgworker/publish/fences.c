@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "bgworker/publish/era.h"
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/lanes.h"
 #include "bgworker/publish/resume.h"
@@ -56,8 +57,8 @@ fences_init(void)
  * whatever slot. Called when another server published before us: what it has sent and
  * is still on its way, also to lanes of which our database knows nothing, is refused
  * from then on. A lane without a fence needs nothing, for no batch builds on that; and
- * to one that it claims later the other server sends nothing, without the lease. No
- * lane is in use after that.
+ * to one that it claims later the other server sends nothing, without the lease. Their
+ * eras are remembered. No lane is in use after that.
  */
 bool
 fences_bar_others(void)
@@ -68,8 +69,10 @@ fences_bar_others(void)
 		return false;
 	for (int i = 0; i < lanes_count(); i++)
 	{
-		if (lanes_get(i)->fence[0] != '\0')
-			want_claimed(lanes_get(i));
+		if (lanes_get(i)->fence[0] == '\0')
+			continue;
+		era_meet(lanes_get(i)->fence);
+		want_claimed(lanes_get(i));
 	}
 	if (!set_wanted(0))
 		return false;

@@ -10,6 +10,7 @@
 
 #include "common/pg_prng.h"
 
+#include "bgworker/publish/era.h"
 #include "bgworker/publish/lane.h"
 #include "src/clock.h"
 #include "src/redis/hash_slot.h"
@@ -72,11 +73,11 @@ lane_want(Lane *lane, const char *fence, WindowPlace at)
 	lane->wanted_at = at;
 }
 
-/* Writes a value of the fence that is set by this connection. */
+/* Writes a value of the fence that is set by this connection, in the current era. */
 void
 lane_write_fence(const Lane *lane, const Fence *value, char *fence)
 {
-	fence_write(fence, value, lane->connection);
+	fence_write(fence, value, era_name(), lane->connection);
 }
 
 /* Check whether the fence names that window. */

@@ -15,6 +15,7 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/publish/cluster_layout.h"
 #include "bgworker/publish/cluster_lease.h"
+#include "bgworker/publish/era.h"
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/lanes.h"
 #include "bgworker/publish/lease.h"
@@ -38,9 +39,9 @@ static LinkAttend attend_to;	/* called while waiting for Redis */
 static bool prepare_link(RedisLink *link);
 static bool check_servers(void);
 static Connection look_at_lease(void);
-static bool note_publisher(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
+static void note_publisher(const Position *position);
 static bool all_is_mapped(const Position *position);
 
 /*
@@ -247,8 +248,8 @@ check_servers(void)
 }
 
 /*
- * Finds out whether we may publish. If another server published before us,
- * notes that we do now; in a cluster only when nothing of it can arrive any more.
+ * Finds out whether we may publish. If another server published before us, nothing of
+ * it can arrive any more after that in a cluster; resume() notes that we publish.
  */
 static Connection
 look_at_lease(void)
@@ -272,23 +273,7 @@ look_at_lease(void)
 	}
 	if (traffic_is_clustered() && last && strcmp(last, lease_owner()) != 0 && !fences_bar_others())
 		return CONNECTION_FAILED;
-	return note_publisher() ? CONNECTION_OPEN : CONNECTION_FAILED;
-}
-
-/* Notes in the database that we publish, for the server that takes over from us. */
-static bool
-note_publisher(void)
-{
-	if (strcmp(instance->publisher, lease_owner()) == 0)
-		return true;
-	if (!transaction_begin("noting the publisher"))
-	{
-		traffic_give_up();
-		return false;
-	}
-	instance_publish_as(instance, lease_owner());
-	transaction_commit();
-	return true;
+	return CONNECTION_OPEN;
 }
 
 /* Takes the lanes into use that are in use on disk, and reads which streams they are of. */
@@ -310,7 +295,7 @@ enter_lanes(void)
 	return true;
 }
 
-/* Sets the position to where the fences say. */
+/* Sets the position to where the fences say, and notes that we publish. */
 static bool
 resume(Position *position)
 {
@@ -319,9 +304,26 @@ resume(Position *position)
 		traffic_give_up();
 		return false;
 	}
+	note_publisher(position);
 	resume_position(position, traffic_is_clustered());
 	transaction_commit();
 	return true;
+}
+
+/*
+ * Notes in the database that we publish, for the server that takes over from us, and
+ * that an era begins, if another server published before us. Needs an open transaction.
+ */
+static void
+note_publisher(const Position *position)
+{
+	era_load();
+	if (strcmp(instance->publisher, lease_owner()) == 0 && era_has_begun())
+		return;
+	for (int i = 0; i < lanes_count(); i++)
+		era_meet(lanes_get(i)->fence);
+	era_begin(position->published);
+	instance_publish_as(instance, lease_owner());
 }
 
 /*

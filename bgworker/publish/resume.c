@@ -8,26 +8,17 @@
  * database never opened. In that case everything that is in the log is sent again, unless
  * outbox.redis_data_loss says otherwise; what may be missing is noted (loss_note.c).
  *
- * A fence that names a window that this database never opened is first met when the
- * database has gone back in time; sending goes on after what it knows to be published.
- * That place is noted in outbox.instance, in the transaction that reads the position,
- * so before anything is sent. Redis may fall back to that fence, or to one before it,
- * at any later time: it then has nothing of what was sent since, and sending goes on
- * from there once more.
- *
- *	 died before the commit		nothing was sent; the next connect notes the same
- *	 after it					the next connect goes on from what is noted
- *	 a standby lacks the note	it lacks all windows that were opened since, too
+ * A fence that names a window that this database never opened shows that the database
+ * has gone back in time, or that Redis has gone back to what another server had sent.
+ * Its era tells which of them, and after which window to go on (era.c).
  */
 #include "postgres.h"
 
-#include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/publish/era.h"
 #include "bgworker/publish/lanes.h"
 #include "bgworker/publish/resume.h"
-#include "bgworker/transaction.h"
 #include "bgworker/window/loss_note.h"
 #include "src/settings.h"
 
@@ -49,8 +40,7 @@ static pg_uuid_t seen_uuid;
 static void begin_look(void);
 static WindowPlace place_of(Position *position, const char *fence_text, bool *kept);
 static WindowPlace place_of_kept(const Fence *fence);
-static WindowPlace place_of_unknown(Position *position, int64 unknown);
-static int64 note_unknown(int64 unknown, int64 published);
+static WindowPlace place_of_unknown(Position *position, const Fence *fence);
 static bool is_kept(const Fence *fence);
 static bool is_inside_oldest(const Position *position, const Fence *fence);
 static WindowPlace resume_without_fence(Position *position);
@@ -106,7 +96,7 @@ resume_place_at_first_use(const Position *position, const char *fence_text)
 	if (is_kept(&fence))
 		return place_of_kept(&fence);
 	if (fence.number >= oldest_kept)
-		(void) note_unknown(fence.number, position->sent);
+		(void) era_went_on_after(fence.era, position->sent);
 	return (WindowPlace) {0};
 }
 
@@ -127,7 +117,7 @@ place_of(Position *position, const char *fence_text, bool *kept)
 	}
 	if (fence.number < oldest_kept)
 		return resume_from_oldest(position, FENCE_TOO_OLD);
-	return place_of_unknown(position, fence.number);
+	return place_of_unknown(position, &fence);
 }
 
 /* The same for a fence that names a window that is kept. The oldest one counts as finished. */
@@ -141,9 +131,9 @@ place_of_kept(const Fence *fence)
 
 /* The same for a fence that names a window that this database never opened. */
 static WindowPlace
-place_of_unknown(Position *position, int64 unknown)
+place_of_unknown(Position *position, const Fence *fence)
 {
-	int64		went_on_after = note_unknown(unknown, position->published);
+	int64		went_on_after = era_went_on_after(fence->era, position->published);
 
 	if (went_on_after < oldest_kept)
 		return resume_from_oldest(position, FENCE_OF_FORMER_PAST);
@@ -151,34 +141,9 @@ place_of_unknown(Position *position, int64 unknown)
 	if (position_is_news(position, NEWS_FENCE))
 		ereport(LOG,
 				(errmsg("outbox: the fence in Redis names window %lld, which this database never opened; continuing after window %lld",
-						(long long) unknown, (long long) went_on_after),
-				 errdetail("The database was restored to an earlier time, or a standby was promoted that lacked the newest transactions.")));
+						(long long) fence->number, (long long) went_on_after),
+				 errdetail("The database was restored to an earlier time, a standby was promoted that lacked the newest transactions, or Redis has gone back to what another server had sent.")));
 	return place_at_end(went_on_after);
-}
-
-/*
- * Notes that Redis has a window with that number that this database never opened;
- * returns the window after which sending went on when that was found. If that one is
- * kept, Redis may be where it was then, or before. If it is not, a number that Redis
- * did not have then shows that the database has gone back once more.
- */
-static int64
-note_unknown(int64 unknown, int64 published)
-{
-	bool		isnull;
-	int64		went_on_after;
-
-	SPI_connect();
-	if (SPI_execute_with_args("UPDATE outbox.instance SET unknown_window = greatest(unknown_window, $1), "
-							  "went_on_after = CASE WHEN went_on_after >= $2 OR unknown_window >= $1 THEN went_on_after ELSE $3 END "
-							  "RETURNING went_on_after",
-							  3, (Oid[]) {INT8OID, INT8OID, INT8OID},
-							  (Datum[]) {Int64GetDatum(unknown), Int64GetDatum(oldest_kept), Int64GetDatum(published)},
-							  NULL, false, 0) != SPI_OK_UPDATE_RETURNING || SPI_processed != 1)
-		elog(ERROR, "outbox.instance is empty");
-	went_on_after = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	SPI_finish();
-	return went_on_after;
 }
 
 /* Forgets what the last call has found. */

@@ -1,0 +1,15 @@
+/*
+ * era.h
+ *		Eras: by them a fence that names a window we never opened is understood.
+ */
+#ifndef OUTBOX_ERA_H
+#define OUTBOX_ERA_H
+
+extern void era_load(void);
+extern bool era_has_begun(void);
+extern const char *era_name(void);
+extern void era_meet(const char *fence_text);
+extern void era_begin(int64 after);
+extern int64 era_went_on_after(const char *era, int64 now);
+
+#endif							/* OUTBOX_ERA_H */
