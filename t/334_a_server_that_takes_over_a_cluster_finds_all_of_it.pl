@@ -40,8 +40,17 @@ sub late_batch
 	return $reply ? $reply->[0] : $@;
 }
 
+# A slot whose note is gone.
+enqueue($old, 'forgotten', 'sent');
+eventually { $cluster->sequence('forgotten') eq 'sent' } 'the old server publishes';
+$old->sql('DELETE FROM outbox.lane WHERE slot = ' . $cluster->slot_of('forgotten'));
+$old->stop('fast');
+my (undef, $forgotten) = fence('forgotten');
+$old->start;
+
 enqueue($old, 'known', 'first');
-eventually { $cluster->sequence('known') eq 'first' } 'the old server publishes';
+eventually { $cluster->sequence('known') eq 'first' } '... and goes on after a restart';
+is((fence('forgotten'))[1], $forgotten, '... which leaves fences alone of slots that it does not use');
 $old->backup('base');
 enqueue($old, $unknown, 'sent');
 eventually { $cluster->sequence($unknown) eq 'sent' } '... also to a slot of which its copy does not know';
@@ -49,6 +58,11 @@ $old->wait_until_sent;
 my $stale = $old->dispatcher;
 kill 'STOP', $stale;
 my @fence = fence($unknown);
+my $node = $cluster->node_of($unknown);
+$node->stop;
+$node->save_data;
+$node->start;
+$cluster->wait_until_ok;
 
 my $new = Outbox->new('new');
 $new->init_from_backup($old, 'base');
@@ -59,6 +73,13 @@ eventually { $cluster->sequence('known') eq 'first second' } 'the copy takes ove
 like(late_batch($unknown, @fence), qr/^FENCE /, 'a batch of the old one that is late does nothing, wherever it is for');
 enqueue($new, $unknown, 'third');
 eventually { $cluster->sequence($unknown) eq 'sent third' } 'the copy publishes to the slot that it did not know, too';
+isnt((fence('forgotten'))[1], $forgotten, 'it has claimed all fences that there were');
+ok($new->wait_until_sent, 'all is sent');
+$node->stop;
+$node->restore_data;
+$node->start;
+$cluster->wait_until_ok;
+eventually { $cluster->sequence($unknown) eq 'sent third' } 'what a node loses that goes back to before the copy is sent again';
 
 kill 'CONT', $stale;
 eventually { $old->status('dispatcher_state') eq 'waiting for the lease' } 'the old one wakes up and waits';

@@ -97,6 +97,6 @@ cluster_lease_is_valid(void)
 void
 cluster_lease_release(RedisCluster *redis, const char *key)
 {
-	redis_cluster_tell(redis, 5, (const char *[]) {"EVAL", release_script, "1", key, lease_value()});
+	redis_cluster_tell(redis, key, 5, (const char *[]) {"EVAL", release_script, "1", key, lease_value()});
 	renewed = 0;
 }

@@ -253,12 +253,21 @@ redis_cluster_call(RedisCluster *cluster, int argc, const char **argv)
 	return reply;
 }
 
-/* Sends a command to the node that the roaming link is at, and waits for nothing. The links must be closed next. */
+/*
+ * Sends a command to the master that has a key, if there is a link to it, otherwise to
+ * the node that the roaming link is at, and waits for nothing. The links must be closed next.
+ */
 void
-redis_cluster_tell(RedisCluster *cluster, int argc, const char **argv)
+redis_cluster_tell(RedisCluster *cluster, const char *key, int argc, const char **argv)
 {
-	if (redis_link_is_open(cluster->roaming))
-		(void) redis_link_send_strings(cluster->roaming, argc, argv);
+	RedisLink  *link = cluster->roaming;
+	int			place = cluster->map_is_known ? cluster->map->node_of[hash_slot_of(key, strlen(key))] : SLOT_UNSERVED;
+	Master	   *master = place == SLOT_UNSERVED ? NULL : find_master(cluster, &cluster->map->nodes[place]);
+
+	if (master && redis_link_is_open(master->link))
+		link = master->link;
+	if (redis_link_is_open(link))
+		(void) redis_link_send_strings(link, argc, argv);
 }
 
 /*

@@ -25,7 +25,7 @@ extern RedisLink *redis_cluster_link_to(RedisCluster *cluster, const RedisNode *
 extern bool redis_cluster_refresh(RedisCluster *cluster);
 extern bool redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply);
 extern redisReply *redis_cluster_call(RedisCluster *cluster, int argc, const char **argv);
-extern void redis_cluster_tell(RedisCluster *cluster, int argc, const char **argv);
+extern void redis_cluster_tell(RedisCluster *cluster, const char *key, int argc, const char **argv);
 extern redisReply *redis_cluster_call_master(RedisCluster *cluster, const char *key, int argc, const char **argv);
 extern redisReply *redis_cluster_command(RedisCluster *cluster, const char *command, size_t size);
 extern bool redis_cluster_roam(RedisCluster *cluster, const RedisNode *node);

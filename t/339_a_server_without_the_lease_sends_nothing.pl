@@ -1,0 +1,58 @@
+# The lease in a Redis Cluster: a clean stop gives it back, whatever the dispatcher has asked
+# which node last; and what was made while the lease was ours is not sent when it has run out.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use RedisCluster;
+use Test::More;
+
+my $cluster = RedisCluster->new(replicas => 0);
+my $node = Outbox->create('main', redis => $cluster);
+my $key = 'outbox:lease:' . $node->sql('SELECT id FROM outbox.instance');
+
+sub lease { return $cluster->node_of($key)->command('GET', $key) // ''; }
+sub enqueue { my ($stream, $body) = @_; $node->sql("SELECT outbox_enqueue('$stream', '$body')"); return; }
+
+# A stream of each node, each in a hash slot that was not used before: when one is used for
+# the first time, all nodes are asked which slots are moving.
+my %stream;
+$stream{ $cluster->index_of("d:$_") } = "d:$_" foreach 1 .. 20;
+foreach my $stream (map { $stream{$_} } sort keys %stream)
+{
+	enqueue($stream, 'first');
+	eventually { $cluster->sequence($stream) eq 'first' } 'a message arrives';
+	isnt(lease(), '', '... the lease is held');
+}
+$node->stop('fast');
+is(lease(), '', 'a clean stop gives the lease back');
+
+# The dispatcher reads a page when Redis comes back. It looks up which of its messages were
+# deferred, since its predecessor may have done that, and hangs there.
+$_->stop foreach $cluster->nodes;
+$node->start;
+my ($stream) = values %stream;
+my $windows = $node->sql('SELECT max(number) FROM outbox.window_0');
+enqueue($stream, 'second');
+ok($node->poll_query_until('postgres', "SELECT max(number) > $windows FROM outbox.window_0"), 'a window is open');
+my $first = $node->dispatcher;
+kill 'TERM', $first;
+eventually { $node->dispatcher != $first && $node->status('redis_state') eq 'down' } 'the next dispatcher waits for Redis';
+my $session = $node->session;
+$session->query_safe('BEGIN; LOCK TABLE outbox.deferred IN ACCESS EXCLUSIVE MODE');
+$_->start foreach $cluster->nodes;
+$cluster->wait_until_ok;
+my $waits = q{SELECT count(*) = 1 FROM pg_locks WHERE relation = 'outbox.deferred'::regclass AND NOT granted};
+ok($node->poll_query_until('postgres', $waits), 'it hangs amid a page');
+isnt(lease(), '', '... with the lease');
+eventually { lease() eq '' } '... until its lease has run out';
+$cluster->node_of($key)->command('SET', $key, 'another.server of a test');
+$session->query_safe('COMMIT');
+$session->quit;
+eventually { $node->status('dispatcher_state') eq 'waiting for the lease' } 'it finds the lease in other hands';
+is($cluster->sequence($stream), 'first', '... and has sent nothing');
+like($node->log_since(0), qr/the lease could not be renewed in time/, '... because the time was over');
+$cluster->node_of($key)->command('DEL', $key);
+eventually { $cluster->sequence($stream) eq 'first second' } 'when it has the lease again, it sends';
+done_testing();
