@@ -161,7 +161,7 @@ end:
 inline read_fence(l)
 {
 	atomic {
-#ifndef LEASE_NOT_CHECKED_BEFORE_CLAIM
+#ifndef LEASE_NOT_CHECKED
 		if
 		:: lease != me -> goto gone
 		:: else
@@ -218,7 +218,7 @@ inline claim_first(l)
 inline send(l)
 {
 	if
-#ifdef LEASE_NOT_CHECKED_AFTER_CLAIM
+#ifdef LEASE_NOT_CHECKED
 	:: true
 #else
 	:: atomic { lease == me }
