@@ -363,6 +363,19 @@ INSERT INTO mine.outbox VALUES ('d', 'from elsewhere');
 SELECT count(*) FROM sent;
 ROLLBACK;
 
+-- The check of a new trigger locks the table that it looks at, also if the name has come to mean another one.
+CREATE SCHEMA meanwhile;
+CREATE TABLE renamed (topic text, payload text);
+CREATE TABLE meanwhile.renamed (topic text, payload text);
+BEGIN;
+CREATE FUNCTION look_elsewhere() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('search_path', 'meanwhile, public', true); END $$;
+CREATE EVENT TRIGGER look_elsewhere ON ddl_command_end WHEN TAG IN ('CREATE TRIGGER') EXECUTE FUNCTION look_elsewhere();
+CREATE TRIGGER forward AFTER INSERT ON renamed FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload');
+SELECT mode FROM pg_locks WHERE relation = 'meanwhile.renamed'::regclass AND pid = pg_backend_pid();
+ROLLBACK;
+DROP TABLE meanwhile.renamed, renamed;
+DROP SCHEMA meanwhile;
+
 SET client_min_messages = warning;
 DROP TABLE messages, typed, outboxevent, "OutboxMessage", published, "BillingOutboxData", outboxrecord, gone, events;
 DROP FUNCTION busy;
