@@ -197,4 +197,19 @@ ok(settle(), '... and knows so');
 is($node->sql('SELECT count(*) FROM outbox.era WHERE went_on_after IS NULL'), 1, '... and one era goes on');
 redis_goes_back();
 eventually { $redis->sequence('d') eq "$before q" } '... and what Redis loses of that is sent again';
+ok(settle(), 'all is sent');
+
+# Another server had the lease for a while, and sent only windows that both have.
+$node->stop('fast');
+$redis->command('SET', $key, $redis->command('GET', $key) =~ s/ \w+\./ 0badcafe./r);
+save_redis();
+$before = $redis->sequence('d');
+$node->start;
+enqueue('r');
+ok(settle(), 'this one has the lease again');
+$node->stop('fast');
+redis_goes_back();
+is(late_batch(), 1, 'a batch of the other one is late, where the claim of this one is lost');
+$node->start;
+eventually { $redis->sequence('d') eq "$before late r" } '... and what is lost is sent again';
 done_testing();

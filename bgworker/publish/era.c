@@ -15,8 +15,9 @@
  *	 of any other era			the database has gone back in time, or another server
  *								has published: our era ends here
  *
- * A server that takes over notes the eras of all fences that it finds: its database
- * may lack the note of the last one.
+ * Each connection notes eras of fences that it finds and does not know: the database of
+ * a server that takes over may lack the note of the last one, and while another server
+ * had the lease it may have sent nothing but windows that both have.
  *
  * Who writes what when: claiming a fence leaves the era that it names. The notes are
  * made in the transaction that reads the position, or before a lane is used for the
@@ -41,8 +42,9 @@
 #include "bgworker/publish/fence.h"
 #include "bgworker/transaction.h"
 
-static char current[ERA_BYTES];	/* empty = none has begun */
-static List *met;				/* names of eras that ended without us */
+static char current[ERA_BYTES]; /* empty = none has begun */
+static List *met;				/* names of eras that fences were found to be
+								 * of */
 
 static bool read_end(const char *era, int64 *went_on_after);
 static void note_end(const char *era, int64 after);
@@ -74,7 +76,7 @@ era_name(void)
 	return current;
 }
 
-/* Remembers the era of a fence that another server has left, until era_begin() notes it. */
+/* Remembers the era of a fence that was found, until era_begin() notes that it has ended. */
 void
 era_meet(const char *fence_text)
 {
@@ -91,6 +93,24 @@ era_meet(const char *fence_text)
 	caller = MemoryContextSwitchTo(TopMemoryContext);
 	met = lappend(met, pstrdup(fence.era));
 	MemoryContextSwitchTo(caller);
+}
+
+/*
+ * Check whether there is a row for each era that was met; if so, forgets these. Another
+ * server has published if there is none. Needs an open transaction.
+ */
+bool
+era_knows_all_met(void)
+{
+	for (int i = 0; i < list_length(met); i++)
+	{
+		if (transaction_execute("SELECT FROM outbox.era WHERE id = $1",
+								1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(list_nth(met, i))}, NULL) == 0)
+			return false;
+	}
+	list_free_deep(met);
+	met = NIL;
+	return true;
 }
 
 /*

@@ -9,6 +9,7 @@ extern void era_load(void);
 extern bool era_has_begun(void);
 extern const char *era_name(void);
 extern void era_meet(const char *fence_text);
+extern bool era_knows_all_met(void);
 extern void era_begin(int64 after);
 extern int64 era_went_on_after(const char *era, int64 now);
 

@@ -312,16 +312,17 @@ resume(Position *position)
 
 /*
  * Notes in the database that we publish, for the server that takes over from us, and
- * that an era begins, if another server published before us. Needs an open transaction.
+ * that an era begins, if another server published before us, as far as the database or
+ * a fence tells. Needs an open transaction.
  */
 static void
 note_publisher(const Position *position)
 {
 	era_load();
-	if (strcmp(instance->publisher, lease_owner()) == 0 && era_has_begun())
-		return;
 	for (int i = 0; i < lanes_count(); i++)
 		era_meet(lanes_get(i)->fence);
+	if (strcmp(instance->publisher, lease_owner()) == 0 && era_has_begun() && era_knows_all_met())
+		return;
 	era_begin(position->published);
 	instance_publish_as(instance, lease_owner());
 }
