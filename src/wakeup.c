@@ -6,7 +6,7 @@
  * once per backend, does nothing for all other transactions. It runs after the
  * commit has become visible to others, so a dispatcher woken by it sees the
  * message. It also runs after the commit record was written, so it must never
- * raise an error, which would be a PANIC. Hence the entry in shared memory is
+ * raise an error, which would be a PANIC. So the entry in shared memory is
  * looked up before.
  *
  * A wake-up can get lost (by a crash, or a COMMIT PREPARED in a session without

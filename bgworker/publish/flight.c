@@ -68,7 +68,7 @@ flight_remove_oldest(Flight *flight)
 	flight->pages[flight->n] = done;
 }
 
-/* Removes all pages: each was answered, or will be by nobody. */
+/* Removes all pages: each was answered, or never will be. */
 void
 flight_clear(Flight *flight)
 {

@@ -3,7 +3,7 @@
  *		To which stream a message goes.
  *
  * Called by page.c and command.c. It reads what is in memory of the settings of
- * destinations, and talks to nobody. For all messages of a page the answer must be
+ * destinations, and connects to nothing. For all messages of a page the answer must be
  * the same as long as the page is being made: settings are read between pages.
  */
 #include "postgres.h"

@@ -14,7 +14,7 @@
  * written then on the caller's behalf: deferred constraints have been checked
  * already. And nothing may have been committed elsewhere: postgres_fdw does
  * that at the same moment, so that our check has to come first. PostgreSQL
- * calls first what was registered last; hence it is registered again when a
+ * calls first what was registered last; so it is registered again when a
  * message is opened, and by the hook on COMMIT.
  */
 #include "postgres.h"

@@ -202,7 +202,7 @@ segment_state_name(SegmentState state)
 /*
  * Takes over the copy in shared memory. Returns false if that is not of our
  * extension. A process that holds a lock which a change must wait for must see
- * all changes that did not wait: hence the barrier.
+ * all changes that did not wait: so there is a barrier.
  */
 static bool
 take_shared(const Relations *relations)
