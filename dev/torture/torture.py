@@ -202,6 +202,7 @@ class Torture:
             self.show_progress()
             time.sleep(0.02)
         self.events.undo_due()
+        self.show_progress()  # also if the plan is late
 
     def drain(self):
         """Heal all, let the clients end, wait until the outbox says that all is in Redis."""
