@@ -156,8 +156,9 @@ def arguments_in_cluster(chance, kind, others):
     if kind == "reshard":
         return {"keys": chance.sample(STREAMS, chance.randint(2, 8)), "by": chance.randint(1, SHARDS - 1)}
     if kind == "abandon_move":
-        keep = chance.choice(["ours", "theirs", "all"])
-        return {"key": key, "by": chance.randint(1, SHARDS - 1), "keep": keep, "seconds": seconds, "fails_over": chance.random() < 0.5}
+        key = chance.choice([key, *DESTINATIONS])  # those that are written to most of all
+        keep = chance.choice(["ours", "ours", "theirs", "theirs", "all"])
+        return {"key": key, "by": chance.randint(1, SHARDS - 1), "keep": keep, "seconds": round(seconds / 2, 2), "fails_over": chance.random() < 0.6}
     return {}
 
 
