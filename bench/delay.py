@@ -16,6 +16,7 @@ import rivals
 from figures import percentile
 from servers import FOLDER, SOCKET, conninfo, forget_streams
 from steps import QUICK, Step
+from throughput import wait_until_arrived
 
 PAUSE_MS = 10
 FIRST = 5
@@ -58,14 +59,16 @@ def idle(rival, scale):
 
 
 def loaded(rival, share, scale):
-    """The delay, and at which rate of transactions."""
+    """The delay, and at which rate of transactions. No message is left to the next part."""
     rivals.prepare(rival)
     forget_streams()
     with rivals.at_work(rival, "off") as relay:
-        full = load.run(rival, 1, "off").rate
-        callers = load.start(rival, scale.samples * PAUSE_MS / 1000 + 0.5, "off", rate=share * full)
+        full = load.run(rival, 1, "off")
+        callers = load.start(rival, scale.samples * PAUSE_MS / 1000 + 0.5, "off", rate=share * full.rate)
         figures = probe(rival, relay, scale.samples, 60, "pace")
-        return {**figures, "rate": load.finish(callers).rate}
+        done = load.finish(callers)
+        wait_until_arrived(rival, relay, full.transactions + done.transactions, scale.patience)
+        return {**figures, "rate": done.rate}
 
 
 def probe(rival, relay, count, seconds, *pace):
