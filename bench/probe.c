@@ -44,7 +44,8 @@ static bool reader_is_ready;
 static void connect_to(const char *conninfo, const char *statement);
 static void start_relay(const char *path);
 static void run_relay(int file, int messages);
-static void flush_page(int file, int page);
+static void write_page(int file, int page);
+static void flush(int file);
 static void *read_arrivals(void *argument);
 static void note_arrivals(redisReply *streams, char *last, size_t size);
 static void wait_for(int count);
@@ -60,7 +61,7 @@ main(int argc, char **argv)
 {
 	int			count = atoi(argv[4]);
 	double		pause = atof(argv[5]) / 1000;
-	double		deadline = now() + atof(argv[6]);
+	double		deadline;
 	bool		paced = argc > 7;
 	double	   *returned = calloc(count, sizeof(double));
 	pthread_condattr_t monotonic;
@@ -79,6 +80,7 @@ main(int argc, char **argv)
 	pthread_create(&reader, NULL, read_arrivals, NULL);
 	wait_for(-1);
 
+	deadline = now() + atof(argv[6]);
 	for (sent = 0; sent < count && now() < deadline; sent++)
 	{
 		double		start = now();
@@ -115,7 +117,8 @@ start_relay(const char *path)
 	if (file < 0)
 		die(path, strerror(errno));
 	for (int page = 0; page < FILE_PAGES; page++)
-		flush_page(file, page);
+		write_page(file, page);
+	flush(file);
 	if (pipe(ends) != 0)
 		die("pipe", strerror(errno));
 	relay = ends[1];
@@ -142,18 +145,26 @@ run_relay(int file, int messages)
 		char		body[128];
 
 		write_body(body, sizeof(body), number);
-		flush_page(file, number % FILE_PAGES);
+		write_page(file, number % FILE_PAGES);
+		flush(file);
 		freeReplyObject(redisCommand(redis, "XADD probe * id %d time 1700000000000 body %s", number, body));
 	}
 }
 
 static void
-flush_page(int file, int page)
+write_page(int file, int page)
 {
 	static char bytes[PAGE_BYTES];
 
-	if (pwrite(file, bytes, sizeof(bytes), (off_t) page * PAGE_BYTES) != sizeof(bytes) || fdatasync(file) != 0)
-		die("file", strerror(errno));
+	if (pwrite(file, bytes, sizeof(bytes), (off_t) page * PAGE_BYTES) != sizeof(bytes))
+		die("write", strerror(errno));
+}
+
+static void
+flush(int file)
+{
+	if (fdatasync(file) != 0)
+		die("flush", strerror(errno));
 }
 
 /* The second thread: reads the stream for ever. */
