@@ -32,12 +32,37 @@ sub new
 	{
 		$self->node($n)->command('CLUSTER', 'SET-CONFIG-EPOCH', $n + 1);
 		$self->node($n)->command('CLUSTER', 'ADDSLOTS', $option{dealt} ? grep { $_ % $masters == $n } 0 .. $SLOTS - 1 : $first[$n] .. $first[ $n + 1 ] - 1) if $n < $masters;
-		$self->node($n)->command('CLUSTER', 'MEET', '127.0.0.1', $option{tls} ? $self->node(0)->tls_port : $self->node(0)->port) if $n > 0;
 	}
-	$self->wait_for(sub { @{ [ $self->lines($_[0]) ] } == $nodes }, 'the nodes meet');
+	my $next = 0;
+	$self->wait_for(
+		sub {
+			my ($node) = @_;
+			my @met = grep { !/handshake/ } $self->lines($node);
+
+			return 1 if @met == $nodes;
+			$self->introduce($node, $option{tls} ? 'tls_port' : 'port') if time > $next;
+			$next = time + 2 if time > $next;
+			return 0;
+		},
+		'the nodes meet');
 	$self->node($_)->command('CLUSTER', 'REPLICATE', $self->id($_ - $masters)) foreach $masters .. $nodes - 1;
 	$self->wait_until_ok;
 	return $self;
+}
+
+# Has a node meet those that it does not list. A node that answers later than after the
+# node timeout is forgotten again, so on a busy machine once may not be enough.
+sub introduce
+{
+	my ($self, $node, $port) = @_;
+	my @lines = $self->lines($node);
+
+	foreach my $other ($self->nodes)
+	{
+		my $number = $other->$port;
+		$node->command('CLUSTER', 'MEET', '127.0.0.1', $number) unless grep { /:$number@/ } @lines;
+	}
+	return;
 }
 
 # All nodes take the cluster for whole, and each replica has the data of its master.
