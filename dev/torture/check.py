@@ -107,8 +107,8 @@ class Books:
 
     def read_consumer(self, consumer, sold_at, recently):
         """Read what a cluster had; wait until its store has all ids, and has again those that were processed recently."""
-        self.excused = consumer.excused() - {key for entries in self.streams.values() for key, *_ in entries}
-        self.losses = sum(map(len, consumer.losses.values()))
+        self.excused = consumer.excused - {key for entries in self.streams.values() for key, *_ in entries}
+        self.losses = consumer.losses
         deadline = time.monotonic() + PATIENCE
         while True:
             present = consumer.look_at_store()

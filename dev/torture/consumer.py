@@ -21,7 +21,8 @@ class Consumer:
         self.server = server
         self.streams = streams
         self.read = collections.defaultdict(dict)  # stream → message → milliseconds of its last entry
-        self.losses = collections.defaultdict(list)  # stream → when it was seen that it had lost something, in milliseconds
+        self.losses = 0  # how often a stream had lost what was read last
+        self.excused = set()  # messages that were read long before they were lost: it is too late for them to come again
         self.stored = set()  # ids seen in the deduplication store
         self._last = {}  # stream → the entry that was read last
         self._ends = threading.Event()
@@ -48,14 +49,24 @@ class Consumer:
         self.look_at_store()
 
     def _read(self, stream):
+        """Read what is new; if the entry that was read last is gone, read all of it."""
         client = self.server.server_of(stream, 2)
-        if stream in self._last and not client.xrange(stream, self._last[stream], self._last[stream]):
-            self.losses[stream].append(time.time() * 1000)
-            del self._last[stream]
-        while page := client.xrange(stream, b"(" + self._last[stream] if stream in self._last else "-", count=PAGE):
+        last = self._last.get(stream)
+        is_lost = last and not client.xrange(stream, last, last)
+        if is_lost:
+            last = None
+        found = {}
+        while page := client.xrange(stream, b"(" + last if last else "-", count=PAGE):
             for entry_id, fields in page:
-                self.read[stream][key_of(fields)] = int(entry_id.split(b"-")[0])
-            self._last[stream] = page[-1][0]
+                found[key_of(fields)] = int(entry_id.split(b"-")[0])
+            last = page[-1][0]
+        if is_lost:
+            self.losses += 1
+            too_old = (time.time() - KEPT) * 1000
+            self.excused.update(message for message, at in self.read[stream].items() if at < too_old and message not in found)
+            self.read[stream].clear()
+        self.read[stream].update(found)
+        self._last[stream] = last
 
     def look_at_store(self):
         """Return the ids that are in the store now."""
@@ -68,12 +79,3 @@ class Consumer:
                 pass
         self.stored |= found
         return found
-
-    def excused(self):
-        """Messages that were read long before their stream lost something: it is too late for them to come again."""
-        return {
-            message
-            for stream, losses in self.losses.items()
-            for message, at in self.read[stream].items()
-            if at < max(losses) - KEPT * 1000
-        }
