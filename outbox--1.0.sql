@@ -879,7 +879,7 @@ COMMENT ON COLUMN outbox.status.problem IS 'NULL, or what is wrong and what to d
 CREATE VIEW outbox.problems AS SELECT * FROM outbox.read_problems();
 COMMENT ON VIEW outbox.problems IS 'what is wrong with the outbox of this database: one row for each problem, the worst first';
 COMMENT ON COLUMN outbox.problems.kind IS 'short name of the problem, for monitoring';
-COMMENT ON COLUMN outbox.problems.severity IS 'critical: nothing is sent, or messages are refused or lost; warning: something is not done, or in danger';
+COMMENT ON COLUMN outbox.problems.severity IS 'critical: nothing is sent, or not to a part of Redis, or messages are refused or lost; warning: something is not done, or in danger';
 COMMENT ON COLUMN outbox.problems.problem IS 'what is wrong and what to do about it';
 COMMENT ON COLUMN outbox.problems.since IS 'when it was noticed; NULL: not known';
 

@@ -141,6 +141,7 @@ stand_by(void)
 	report_state(DISPATCHER_OFF);
 	problem_clear(PROBLEM_REDIS_DOWN);
 	problem_clear(PROBLEM_LEASE);
+	problem_clear(PROBLEM_SLOTS);
 	window_opening_closing_at_once(&position);
 	propagation_attend(&position);
 	return housekeeping_keep_rings(&position, false);
@@ -214,7 +215,7 @@ look_for_messages(void)
 	last_look = clock_now();
 
 	pause_between_windows();
-	if (position_is_caught_up(&position) && redis_session_is_open() && !destination_all_paused())
+	if (position_has_sent_all(&position) && redis_session_is_open() && !destination_all_paused())
 		opened = due_messages_return();
 	return open_window() || opened;
 }
@@ -297,7 +298,7 @@ publish(void)
 		if (progress == PUBLISHED_PART)
 			break;
 		KILL_POINT("window_advanced");
-		if (position_is_caught_up(&position))
+		if (position_has_sent_all(&position))
 			due_messages_end_probes();
 		ConditionVariableBroadcast(&shared->progress);
 		requests_attend();
@@ -325,6 +326,7 @@ spread(void)
 static bool
 may_publish(void)
 {
+	redis_state_try_blocked();
 	if (!redis_session_is_open() && !redis_state_connect(&position))
 		return false;
 	if (!destination_all_paused())
@@ -437,7 +439,7 @@ ms_until_due(void)
 	ms = Min(ms, redis_state_ms_until_due());
 	ms = Min(ms, housekeeping_ms_until_due(&position));
 	ms = Min(ms, propagation_ms_until_due(&position));
-	if (redis_session_is_open() && !destination_all_paused())
+	if (position_has_sent_all(&position) && redis_session_is_open() && !destination_all_paused())
 		ms = Min(ms, due_messages_ms_until());
 	return ms;
 }

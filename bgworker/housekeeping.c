@@ -74,7 +74,7 @@ housekeeping_run(Position *position, bool busy)
 {
 	TimestampTz now = clock_now();
 
-	if (!busy && position_is_caught_up(position) && position_has_news(position) &&
+	if (!busy && position_has_sent_all(position) && position_has_news(position) &&
 		redis_session_is_open() && now - position->opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position(position);
 
@@ -198,7 +198,7 @@ end_cleanup_if_done(void)
 static bool
 nothing_is_lost(const Position *position)
 {
-	bool		redis_has_all = redis_session_is_open() && position->sent >= position->published;
+	bool		redis_has_all = redis_session_is_open() && redis_session_blocked(NULL) == NULL && position->sent >= position->published;
 
 	return (redis_has_all || position->opened.messages == 0) && propagation_is_sound();
 }

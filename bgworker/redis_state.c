@@ -4,7 +4,8 @@
  *
  * Called by the dispatcher. Each change is logged once, and the state is shown
  * in the views. If another server holds the lease, that counts as a Redis that
- * cannot be used.
+ * cannot be used. If only some hash slots of a cluster cannot be written to, it can be
+ * used; these are tried again at intervals.
  */
 #include "postgres.h"
 
@@ -16,10 +17,16 @@
 #include "bgworker/report.h"
 #include "src/clock.h"
 #include "src/problem.h"
+#include "src/settings.h"
 
 #define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
 #define FIRST_RETRY_MS		20
 #define LAST_RETRY_MS		400 /* Redis is found again within a second */
+#define LAST_SLOT_RETRY_MS	1000	/* the same for blocked slots, while
+									 * others go on */
+#define SHARE_OF_TIME		10	/* which takes at most a tenth of the time */
+#define TELL_AFTER_MS		10000	/* a slot that moves is blocked for
+									 * moments */
 
 #define CORRECT_LOGIN	"Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
@@ -57,8 +64,16 @@ static bool lease_is_foreign;	/* another server holds it, and the log says
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;
+static TimestampTz blocked_since;	/* some slots cannot be written to; 0 =
+									 * all can */
+static bool blocked_is_told;	/* the log says so */
+static int	slot_retry_ms;
+static TimestampTz next_slot_try;
 
-static const char *advice(void);
+static const char *advice(const char *error);
+static void note_blocked(TimestampTz tried_since);
+static void tell_of_blocked(const char *why, int slots);
+static void end_blocked(void);
 static void note_connection(void);
 static void note_foreign_lease(void);
 
@@ -102,6 +117,7 @@ redis_state_note_failure(void)
 	if (retry_ms > 0 && !is_down)
 	{
 		is_down = true;
+		problem_clear(PROBLEM_SLOTS);
 		ereport(LOG, (errmsg("outbox: Redis cannot be used: %s", redis_session_error()),
 					  errdetail("Messages wait until Redis can be used again.")));
 	}
@@ -110,7 +126,7 @@ redis_state_note_failure(void)
 	report_redis(REDIS_DOWN, redis_session_error());
 	problem_clear(PROBLEM_LEASE);
 	problem_set(PROBLEM_REDIS_DOWN, "Redis cannot be used, so messages wait: %s. %s Connecting is retried automatically.",
-				redis_session_error(), advice());
+				redis_session_error(), advice(redis_session_error()));
 	report_state(DISPATCHER_WAITING_FOR_REDIS);
 }
 
@@ -147,6 +163,25 @@ redis_state_renew_lease(void)
 		redis_state_note_failure();
 }
 
+/*
+ * Tries the hash slots again that cannot be written to, if there are any and that is due.
+ * If one can be, the links are closed: the next connection uses all of them. Must be
+ * called only when nothing is in flight.
+ */
+void
+redis_state_try_blocked(void)
+{
+	TimestampTz begun = clock_now();
+	bool		freed;
+
+	if (redis_session_blocked(NULL) == NULL || begun < next_slot_try)
+		return;
+	if (!redis_session_try_blocked(Max(LAST_SLOT_RETRY_MS, outbox_connect_timeout / 5), &freed))
+		redis_state_note_failure();
+	else if (!freed)
+		note_blocked(begun);
+}
+
 /* Check whether messages committed now could be sent at once. */
 bool
 redis_state_may_send(void)
@@ -158,16 +193,18 @@ redis_state_may_send(void)
 long
 redis_state_ms_until_due(void)
 {
-	return redis_session_is_open() ? RENEW_AFTER_MS : clock_ms_until(next_try);
+	if (!redis_session_is_open())
+		return clock_ms_until(next_try);
+	return redis_session_blocked(NULL) == NULL ? RENEW_AFTER_MS : Min(RENEW_AFTER_MS, clock_ms_until(next_slot_try));
 }
 
-/* Returns what to do about the error of the link, as a sentence. */
+/* Returns what to do about an error, as a sentence. */
 static const char *
-advice(void)
+advice(const char *error)
 {
 	for (int i = 0; i < lengthof(remedies); i++)
 	{
-		if (strstr(redis_session_error(), remedies[i].words))
+		if (strstr(error, remedies[i].words))
 			return remedies[i].advice;
 	}
 	return "Repair Redis, or correct outbox.redis_url.";
@@ -183,6 +220,58 @@ note_connection(void)
 		problem_clear(PROBLEM_REDIS_DOWN);
 	problem_clear(PROBLEM_LEASE);
 	report_state(DISPATCHER_IDLE);
+	note_blocked(last_contact);
+}
+
+/* Notes whether there are hash slots that cannot be written to; what was done since then has found that out. */
+static void
+note_blocked(TimestampTz tried_since)
+{
+	TimestampTz now = clock_now();
+	int			slots;
+	const char *why = redis_session_blocked(&slots);
+
+	if (why == NULL)
+	{
+		end_blocked();
+		return;
+	}
+	if (blocked_since == 0)
+	{
+		blocked_since = now;
+		slot_retry_ms = 0;
+	}
+	slot_retry_ms = slot_retry_ms == 0 ? FIRST_RETRY_MS : Min(slot_retry_ms * 2, LAST_SLOT_RETRY_MS);
+	next_slot_try = now + Max(slot_retry_ms * INT64CONST(1000), SHARE_OF_TIME * (now - tried_since));
+	report_redis(REDIS_UP, why);
+	if (now - blocked_since > TELL_AFTER_MS * INT64CONST(1000))
+		tell_of_blocked(why, slots);
+}
+
+/* Tells of slots that have been blocked for a while; `why` is of one of them. */
+static void
+tell_of_blocked(const char *why, int slots)
+{
+	if (!blocked_is_told)
+		ereport(LOG, (errmsg_plural("outbox: %d hash slot of the Redis Cluster cannot be written to: %s",
+									"outbox: %d hash slots of the Redis Cluster cannot be written to: %s", slots, slots, why),
+					  errdetail("Messages for other hash slots are sent.")));
+	blocked_is_told = true;
+	problem_set(PROBLEM_SLOTS,
+				ngettext("Messages for %d hash slot of the Redis Cluster wait, and those for others are sent: %s. %s This is retried automatically.",
+						 "Messages for %d hash slots of the Redis Cluster wait, and those for others are sent: %s. %s This is retried automatically.", slots),
+				slots, why, advice(why));
+}
+
+/* Notes that all slots can be written to. */
+static void
+end_blocked(void)
+{
+	if (blocked_is_told)
+		ereport(LOG, (errmsg("outbox: all hash slots of the Redis Cluster can be written to again")));
+	blocked_is_told = false;
+	blocked_since = 0;
+	problem_clear(PROBLEM_SLOTS);
 }
 
 /* Notes that Redis works, but another server publishes: we wait for it to stop. */
@@ -198,6 +287,7 @@ note_foreign_lease(void)
 
 	report_redis(REDIS_UP, redis_session_error());
 	problem_clear(PROBLEM_REDIS_DOWN);
+	problem_clear(PROBLEM_SLOTS);
 	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, so messages wait here: %s. Stop the server that should not publish, or set outbox.dispatch = off there.",
 				redis_session_error());
 	report_state(DISPATCHER_WAITING_FOR_LEASE);

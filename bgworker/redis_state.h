@@ -12,6 +12,7 @@ extern void redis_state_note_failure(void);
 extern void redis_state_note_success(void);
 extern bool redis_state_lease_is_due(void);
 extern void redis_state_renew_lease(void);
+extern void redis_state_try_blocked(void);
 extern bool redis_state_may_send(void);
 extern long redis_state_ms_until_due(void);
 

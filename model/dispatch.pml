@@ -1521,10 +1521,10 @@ connect: /* publish(): redis_state_connect(), redis_session_open() */
 			link_is_up = true;
 			COPY(my_fence, fence) } };
 		if
-		:: d_step { FENCE_IS_MINE ->	/* set_fence() */
+		:: d_step { FENCE_IS_MINE ->	/* fences_set_wanted() */
 #ifdef CLAIM
 			/*
-			 * fences_claim(): nothing that older links sent matches any more.
+			 * claims_take(): nothing that older links sent matches any more.
 			 * The name of the link is one that is nowhere else.
 			 */
 			fence.claim = 1;

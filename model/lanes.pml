@@ -16,6 +16,10 @@
  *
  * The destination of lane 0 may refuse: its messages are deferred, and return in
  * windows after W, which are opened when all others are sent.
+ *
+ * The node of a lane may be away for a while, or not accept writes. Lanes that cannot be
+ * claimed for that are blocked: what is for them is left out until the next connection,
+ * and no window from the first one on counts as published of which something was left out.
  */
 #ifndef W
 #define W			2			/* windows */
@@ -43,6 +47,9 @@
 #endif
 #ifndef BREAKS
 #define BREAKS		0			/* times that the destination of lane 0 breaks */
+#endif
+#ifndef BLOCKS
+#define BLOCKS		0			/* times that the node of a lane is away */
 #endif
 #ifndef EXPIRES
 #define EXPIRES		0			/* times that the log is emptied */
@@ -74,17 +81,21 @@ byte waiting;					/* and those that were not returned since */
 byte returns;					/* windows of messages that were returned */
 byte returned[RETURNS + 1];		/* in which of them a message was returned last */
 byte expired;					/* no window up to this one is kept */
+byte published;					/* all messages up to this window are known to be in Redis, or deferred */
 
 /* The dispatcher. What it keeps in memory is gone when it is killed. */
 byte name;						/* of the connection; none is used twice */
 byte at[L];						/* the window that the fence of the lane names when all is answered */
-byte sent;						/* all messages up to this window are in Redis, or deferred */
+byte sent;						/* all messages up to this window are in Redis, or deferred, or were left out */
+byte blocked;					/* lanes that could not be claimed, whether they are in use or not */
+byte left;						/* the first window that is not published of which something was left out; 0 = none */
 byte next;						/* window that is sent next */
 byte first[IN_FLIGHT];			/* windows under way, the oldest first */
 byte flight;
 
 bool is_broken;
-byte failovers, flushes, kills, cuts, breaks, expiries, probes, lates;
+byte away;						/* lanes whose node is */
+byte failovers, flushes, kills, cuts, breaks, blocks, expiries, probes, lates;
 bool finished;
 
 /* Ghosts: what a lane's node has lost, and what was told of that. */
@@ -99,6 +110,15 @@ bool lost_since_compared[L];
 #define MY_NAME		name
 #endif
 #define IS_OURS(l)	(master[l].window == at[l] && master[l].name == MY_NAME)
+
+#ifdef EXPIRES_WHILE_BLOCKED
+#define MAY_EXPIRE	true
+#else
+#define MAY_EXPIRE	(blocked == 0)
+#endif
+
+#define BEHIND_ALL	255
+#define IS_AWAY(l)	(BLOCKS > 0 && HAS(away, l))
 
 #ifdef LANES_DO_NOT_SKIP
 #define SENDS(l)	true
@@ -145,15 +165,17 @@ proctype cluster(byte l)
 {
 end:
 	do
-	:: atomic { !finished && link[l].b[0].state == SENT -> run_script(link[l].b[0], l) }
-	:: atomic { !finished && link[l].b[0].state != SENT && link[l].b[0].state != NOTHING && link[l].b[1].state == SENT -> run_script(link[l].b[1], l) }
-	:: atomic { !finished && late[l].state == SENT -> run_script(late[l], l); late[l].state = NOTHING }
+	:: atomic { !finished && !IS_AWAY(l) && link[l].b[0].state == SENT -> run_script(link[l].b[0], l) }
+	:: atomic { !finished && !IS_AWAY(l) && link[l].b[0].state != SENT && link[l].b[0].state != NOTHING && link[l].b[1].state == SENT -> run_script(link[l].b[1], l) }
+	:: atomic { !finished && !IS_AWAY(l) && late[l].state == SENT -> run_script(late[l], l); late[l].state = NOTHING }
 	:: d_step { !finished && (FAILOVERS > 0) && failovers < FAILOVERS &&
 			(replica[l].window != master[l].window || replica[l].name != master[l].name || replica[l].stream != master[l].stream) ->
 		replica[l].window = master[l].window; replica[l].name = master[l].name; replica[l].stream = master[l].stream }
 	:: d_step { !finished && failovers < FAILOVERS -> failovers++; lose(l) }
 	:: d_step { !finished && flushes < FLUSHES -> flushes++;
 		replica[l].window = 0; replica[l].name = 0; replica[l].stream = 0; lose(l) }
+	:: d_step { !finished && (BLOCKS > 0) && blocks < BLOCKS && !HAS(away, l) -> blocks++; away = away | BIT(l) }
+	:: d_step { !finished && (BLOCKS > 0) && HAS(away, l) -> away = away & ~BIT(l) }
 	:: d_step { !finished && breaks < BREAKS && l == 0 && !is_broken -> breaks++; is_broken = true }
 	:: d_step { !finished && l == 0 && is_broken -> is_broken = false }
 	:: finished -> break
@@ -179,7 +201,40 @@ inline give_up_links()
 	:: else -> break
 	od;
 	flight = 0;
+	blocked = 0;
+	left = 0;
 	l = 0
+}
+
+/* The node of a lane is away: it is blocked. */
+inline block(l)
+{
+	blocked = blocked | BIT(l);
+	at[l] = BEHIND_ALL
+}
+
+/* A message of a window is left out. Redis had it before if that is published. */
+inline leave_out(w)
+{
+	if
+	:: left == 0 && (w) > published -> left = w
+	:: else
+	fi
+}
+
+/* A window has its answers. */
+inline advance(w)
+{
+	sent = w;
+	if
+#ifdef PUBLISHED_PASSES_LEFT_OUT
+	:: sent > published -> published = sent
+#else
+	:: sent > published && left == 0 -> published = sent
+	:: sent > published && left != 0 && left - 1 > published -> published = (sent < left - 1 -> sent : left - 1)
+#endif
+	:: else
+	fi
 }
 
 /* The fence of a lane is read and claimed, in one script. What is told may be missing. */
@@ -251,7 +306,7 @@ inline take_answer(l)
 	link[l].b[1].state = NOTHING
 }
 
-/* What counts as published is in Redis as far as that has lost nothing, or is deferred. */
+/* What counts as sent is in Redis as far as that has lost nothing, or is deferred; in lanes that are blocked, what counts as published. */
 inline check_sent()
 {
 	l = 0;
@@ -259,7 +314,7 @@ inline check_sent()
 	:: l < L ->
 		x = 1;
 		do
-		:: x <= sent ->
+		:: x <= (HAS(blocked, l) || published > sent -> published : sent) ->
 			assert((MESSAGES(x, l) & ~(master[l].stream | lost[l] | (l == 0 -> deferred : 0))) == 0);
 			x++
 		:: else -> break
@@ -304,13 +359,14 @@ connect:
 	do
 	:: l < L ->
 		if
-		:: atomic { HAS(used, l) -> claim(l); l++ }
+		:: atomic { HAS(used, l) && !IS_AWAY(l) -> claim(l); l++ }
+		:: atomic { HAS(used, l) && IS_AWAY(l) -> block(l); l++ }
 		:: atomic { !HAS(used, l) -> at[l] = expired; l++ }
 		fi
 	:: else -> break
 	od;
 	atomic {
-		/* resume_position(): the oldest fence. Each lane leaves out what its own one covers. */
+		/* resume_position(): the oldest fence. Each lane skips what its own one covers. */
 		sent = NEWEST; l = 0;
 		do
 		:: l < L ->
@@ -325,6 +381,13 @@ connect:
 		:: used == 0 -> sent = expired
 		:: else
 		fi;
+#ifndef RESUMES_AT_OLDEST_FENCE
+		/* What counts as published matters where something may have been left out for a lane that is not in use. */
+		if
+		:: BLOCKS > 0 && published < sent -> sent = published
+		:: else
+		fi;
+#endif
 #ifdef STARTS_AT_NEWEST_FENCE
 		l = 0;
 		do
@@ -350,8 +413,9 @@ publish:
 		 * and only then is anything of this window sent, to whichever lane.
 		 */
 		do
-		:: l < L && MESSAGES(next, l) != 0 && !HAS(used, l) -> atomic { claim_first(l); new = new | BIT(l); l++ }
-		:: l < L && !(MESSAGES(next, l) != 0 && !HAS(used, l)) -> l++
+		:: atomic { l < L && MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l) && !IS_AWAY(l) -> claim_first(l); new = new | BIT(l); l++ }
+		:: atomic { l < L && MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l) && IS_AWAY(l) -> block(l); l++ }
+		:: l < L && !(MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l)) -> l++
 		:: l == L -> break
 		od;
 		if
@@ -383,8 +447,10 @@ publish:
 #ifdef LANES_DO_NOT_SKIP
 				:: false
 #else
-				:: at[l] >= next				/* it has this window */
+				:: at[l] >= next && !HAS(blocked, l)	/* it has this window */
 #endif
+				:: HAS(blocked, l) && TO_SEND(next, l) != 0 -> leave_out(next)
+				:: HAS(blocked, l) && TO_SEND(next, l) == 0
 				:: SENDS(l) && TO_SEND(next, l) == 0
 				:: SENDS(l) && TO_SEND(next, l) != 0 && l == 0 && waiting != 0 -> x = TO_SEND(next, l); defer(next, x); x = 0
 				:: SENDS(l) && TO_SEND(next, l) != 0 && !(l == 0 && waiting != 0) -> send(l); under[flight] = under[flight] | BIT(l)
@@ -407,6 +473,7 @@ publish:
 			if
 			:: atomic { link[l].b[0].state != SENT -> take_answer(l); under[0] = under[0] & ~BIT(l) }
 			:: atomic { cuts < CUTS && link[l].b[0].state == SENT -> cuts++ } goto connect
+			:: IS_AWAY(l) && link[l].b[0].state == SENT -> goto connect
 			fi;
 			if
 			:: answer == ADDED -> l++
@@ -417,15 +484,29 @@ publish:
 		:: l == L -> break
 		od;
 		atomic {
-			sent = first[0]; first[0] = first[1]; under[0] = under[1]; under[1] = 0; flight--; l = 0;
+			advance(first[0]); first[0] = first[1]; under[0] = under[1]; under[1] = 0; flight--; l = 0;
 			check_sent()
 		}
 
 	:: next > NEWEST && flight == 0 -> break
 
+	/* A lane that was blocked can be claimed: all is begun again. */
+	:: BLOCKS > 0 && flight == 0 && (blocked & ~away) != 0 ->
+#ifdef FREED_LANE_GOES_ON
+		l = 0;
+		do
+		:: atomic { l < L && HAS(blocked, l) && !HAS(away, l) -> claim(l); blocked = blocked & ~BIT(l); l++ }
+		:: l < L && !(HAS(blocked, l) && !HAS(away, l)) -> l++
+		:: l == L -> break
+		od;
+		left = 0; l = 0
+#else
+		goto connect
+#endif
+
 	/* The page of the second window is answered by one lane: no reason to count it. */
 #ifdef ADVANCES_WITH_FIRST_LANE
-	:: flight > 0 && under[0] != 0 -> atomic { sent = first[0]; check_sent() }
+	:: flight > 0 && under[0] != 0 -> atomic { advance(first[0]); check_sent() }
 #endif
 	od;
 	goto idle;
@@ -434,7 +515,10 @@ refused:
 	/* Of lane 0. What is behind it in this lane has failed the comparison; other lanes are not concerned. */
 	if
 	:: flight == 2 && HAS(under[1], 0) ->
-		atomic { link[0].b[0].state != SENT -> take_answer(0); under[1] = under[1] & ~BIT(0) };
+		if
+		:: atomic { link[0].b[0].state != SENT -> take_answer(0); under[1] = under[1] & ~BIT(0) }
+		:: IS_AWAY(0) && link[0].b[0].state == SENT -> goto connect
+		fi;
 		if
 		:: answer == MOVED
 		:: answer != MOVED -> goto connect
@@ -446,11 +530,14 @@ refused:
 	:: l < L ->
 		if
 		:: HAS(under[0], l) || HAS(under[1], l) ->
-			atomic { link[l].b[0].state != SENT -> take_answer(l);
+			if
+			:: atomic { link[l].b[0].state != SENT -> take_answer(l);
 				if
 				:: HAS(under[0], l) -> under[0] = under[0] & ~BIT(l)
 				:: else -> under[1] = under[1] & ~BIT(l)
-				fi };
+				fi }
+			:: IS_AWAY(l) && link[l].b[0].state == SENT -> goto connect
+			fi;
 			if
 			:: answer == ADDED
 			:: answer != ADDED -> goto connect
@@ -468,9 +555,10 @@ refused:
 	goto publish;
 
 idle:
-	/* Nothing is under way, and all is sent. */
+	/* Nothing is under way, and all is sent, but for what was left out. */
 	if
-	:: atomic { waiting != 0 && (!is_broken || probes < PROBES) -> probes = probes + is_broken; assert(returns < RETURNS); returns++; returned[returns] = waiting; waiting = 0 } goto publish
+	:: BLOCKS > 0 && (blocked & ~away) != 0 -> goto publish
+	:: atomic { waiting != 0 && left == 0 && (!is_broken || probes < PROBES) -> probes = probes + is_broken; assert(returns < RETURNS); returns++; returned[returns] = waiting; waiting = 0 } goto publish
 	:: goto settle
 	:: atomic { kills < KILLS -> kills++ } goto killed
 	fi;
@@ -481,23 +569,24 @@ settle:
 	do
 	:: l < L ->
 		if
-		:: !HAS(used, l) -> l++
+		:: !HAS(used, l) || HAS(blocked, l) -> l++
 #ifdef IDLE_LANES_NOT_COMPARED
 		:: HAS(used, l) && MESSAGES(NEWEST, l) == 0 -> l++
 		:: HAS(used, l) && MESSAGES(NEWEST, l) != 0 ->
 #else
-		:: HAS(used, l) ->
+		:: HAS(used, l) && !HAS(blocked, l) ->
 #endif
 			if
-			:: atomic { IS_OURS(l) -> master[l].window = sent; at[l] = sent; lost_since_compared[l] = false; l++ }
-			:: atomic { !IS_OURS(l) } goto connect
+			:: IS_AWAY(l) -> goto connect
+			:: atomic { !IS_AWAY(l) && IS_OURS(l) -> master[l].window = sent; at[l] = sent; lost_since_compared[l] = false; l++ }
+			:: atomic { !IS_AWAY(l) && !IS_OURS(l) } goto connect
 			:: atomic { cuts < CUTS -> cuts++ } goto connect
 			fi
 		fi
 	:: else -> break
 	od;
 	if
-	:: atomic { expiries < EXPIRES && expired < sent && waiting == 0 -> expiries++;
+	:: atomic { expiries < EXPIRES && expired < sent && waiting == 0 && left == 0 && MAY_EXPIRE -> expiries++;
 		check_expired();
 		expired = sent; l = 0; x = 0 }
 		goto idle
@@ -506,7 +595,7 @@ settle:
 	fi;
 	/* The last look, after the last failure. */
 	if
-	:: atomic { waiting == 0 && failovers == FAILOVERS && flushes == FLUSHES -> l = 0; x = 1;
+	:: atomic { waiting == 0 && blocked == 0 && left == 0 && failovers == FAILOVERS && flushes == FLUSHES -> l = 0; x = 1;
 		do
 		:: l < L ->
 			if

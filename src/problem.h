@@ -10,8 +10,8 @@
 /*
  * All problems, the worst first: name and severity.
  *
- * "critical": nothing is sent, or messages are refused or lost. "warning":
- * something is not done, or is in danger.
+ * "critical": nothing is sent, or not to some part of Redis, or messages are refused or
+ * lost. "warning": something is not done, or is in danger.
  *
  * To add one, add its line here, and call problem_set() and problem_clear()
  * where it begins and ends. Each must end by itself or by a function that its
@@ -22,6 +22,7 @@
 	P(DISPATCH_OFF, "dispatch off", "critical") \
 	P(NO_DISPATCHER, "no dispatcher", "critical") \
 	P(REDIS_DOWN, "redis down", "critical") \
+	P(SLOTS, "slots", "critical") \
 	P(LEASE, "lease", "critical") \
 	P(PAUSED, "paused", "critical") \
 	P(LOG_FULL, "log full", "critical") \

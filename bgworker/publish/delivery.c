@@ -21,6 +21,7 @@
 #include "bgworker/publish/forbidden.h"
 #include "bgworker/publish/refusals.h"
 #include "bgworker/publish/suspects.h"
+#include "bgworker/publish/torn_slots.h"
 #include "bgworker/publish/traffic.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
@@ -32,7 +33,7 @@ static bool drain_batch(Delivery *delivery, Batch *batch);
 static bool clear_up(Delivery *delivery, RefusedRows *refusal);
 
 /*
- * Notes that all rows before that one are in Redis, or deferred. `settled` is
+ * Notes that all rows before that one are in Redis, or deferred, or were left out. `settled` is
  * how many messages waited when the last window was looked at that is published
  * now; -1 = unknown.
  */
@@ -44,7 +45,7 @@ delivery_advance(const Delivery *delivery, int64 row, int64 settled)
 	if (sent > delivery->position->sent)
 	{
 		suspects_note_sent(sent);
-		if (settled >= 0)
+		if (settled >= 0 && delivery->position->left_out == 0)
 			tally_settle(settled);
 	}
 	(void) position_advance(delivery->position, row);
@@ -83,9 +84,14 @@ delivery_follow_verdicts(Delivery *delivery)
 static bool
 receive(Delivery *delivery, Batch *batch, Verdict *verdict)
 {
+	verdict->error[0] = '\0';
 	verdict->refused = delivery->flight->refused;
 	if (!traffic_receive_verdict(batch->lane, verdict, batch->n))
+	{
+		if (strncmp(verdict->error, "TRYAGAIN", strlen("TRYAGAIN")) == 0)
+			torn_slots_note_refusal(batch->lane->slot);
 		return false;
+	}
 	pg_atomic_fetch_add_u64(&shared_mine()->sent, verdict->added);
 	return true;
 }

@@ -8,13 +8,12 @@
 #include "bgworker/window/position.h"
 
 extern void fences_init(void);
-extern bool fences_bar_others(void);
-extern bool fences_claim(void);
-extern bool fences_use_wanted(const Position *position);
 extern bool fences_are_reached(void);
 extern bool fences_compare(void);
 extern bool fences_move(int64 number, const pg_uuid_t *uuid);
 extern bool fences_take_along(int64 number, const pg_uuid_t *uuid);
 extern bool fences_settle(const Position *position);
+extern bool fences_set_wanted(void);
+extern bool fences_send_wanted(int first);
 
 #endif							/* OUTBOX_FENCES_H */

@@ -2,7 +2,7 @@
  * lane.c
  *		Messages that share a fence, and how far they have got.
  *
- * Called by lanes.c, fences.c, batch.c, publisher.c and refusals.c. All messages for one Redis are one lane
+ * Called by lanes.c, claims.c, fences.c, batch.c, publisher.c and refusals.c. All messages for one Redis are one lane
  * (lanes.c). A lane is read and claimed when a connection is opened; each batch then builds on
  * the value that the one before it brings the fence to. Nothing here talks to Redis.
  */
@@ -71,6 +71,26 @@ lane_want(Lane *lane, const char *fence, WindowPlace at)
 {
 	memmove(lane->wanted, fence, strlen(fence) + 1);
 	lane->wanted_at = at;
+}
+
+/* Has the fence moved to the end of a window, unless it is beyond. */
+void
+lane_want_end(Lane *lane, int64 number, const pg_uuid_t *uuid)
+{
+	char		moved[FENCE_BYTES];
+
+	if (lane->at.window > number)
+		return;
+	lane_write_fence(lane, &(Fence) {.number = number, .uuid = *uuid, .last_id = FENCE_AT_END}, moved);
+	lane_want(lane, moved, place_at_end(number));
+}
+
+/* Notes that the fence has the value that was wanted. */
+void
+lane_note_set(Lane *lane)
+{
+	lane_expect(lane, lane->wanted, lane->wanted_at);
+	lane->wanted[0] = '\0';
 }
 
 /* Writes a value of the fence that is set by this connection, in the current era. */

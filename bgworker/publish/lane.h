@@ -21,13 +21,16 @@ typedef struct Lane
 	char		fence[FENCE_BYTES]; /* value in Redis when all batches in
 									 * flight are done */
 	WindowPlace at;				/* the last message that Redis has then: it
-								 * has, or has deferred, all up to this one */
+								 * has, or has deferred, all up to this one;
+								 * behind all if the lane is blocked */
 	int			batch;			/* place among the batches of the page that is
 								 * being made, if it has one */
 	TimestampTz moved;			/* when it last named the newest published
 								 * window, by clock_now(); 0 = not yet on this
 								 * connection */
 	bool		is_ours;		/* on this connection */
+	const char *blocked;		/* why it cannot be written to for now; NULL =
+								 * it can (lanes.c) */
 	char		wanted[FENCE_BYTES];	/* value that is being set (fences.c);
 										 * empty = none */
 	WindowPlace wanted_at;
@@ -40,6 +43,8 @@ extern void lane_claim(Lane *lane, char *claimed);
 extern void lane_expect(Lane *lane, const char *fence, WindowPlace at);
 extern void lane_write_fence(const Lane *lane, const Fence *value, char *fence);
 extern void lane_want(Lane *lane, const char *fence, WindowPlace at);
+extern void lane_want_end(Lane *lane, int64 number, const pg_uuid_t *uuid);
+extern void lane_note_set(Lane *lane);
 extern bool lane_is_at(const Lane *lane, int64 window);
 extern bool lane_may_lag(const Lane *lane);
 extern int64 lane_lag(void);

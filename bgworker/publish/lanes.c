@@ -2,7 +2,7 @@
  * lanes.c
  *		The lanes that messages are sent in.
  *
- * Called by fences.c, which claims them, and by page.c, which asks for the lane of a
+ * Called by claims.c, which claims them, and by page.c, which asks for the lane of a
  * message. All messages for a single Redis are one lane. In a Redis Cluster the
  * messages for the streams of a hash slot are one: a script reaches the keys of one
  * slot only, and slots move one by one. Which lanes are in use is on disk
@@ -11,6 +11,21 @@
  * Our own lane is always in use. In a single Redis it is the only one. In a cluster no
  * message is in it: its fence tells whether this is the Redis that we were connected
  * to, and how far we got, as long as none was sent.
+ *
+ * A lane may be blocked: its slot is on its way to another node, or the master that has
+ * it is away. Others go on. What is for that lane is left out, neither sent nor
+ * deferred, and no window counts as published from the first one on of which something was
+ * left out (position_leave_out()), though the fences of other lanes pass it. Nothing of
+ * that is on disk. When a lane can be written to again, the connection is begun again, as
+ * after any failure: publishing resumes behind what is published, and each lane leaves
+ * out what its own fence covers.
+ *
+ *	 died while a lane is blocked	the next process begins behind what is published,
+ *								so before the first message that was left out, also of
+ *								a lane that is not noted in outbox.lane yet
+ *	 the log meanwhile			nothing is removed from it: the fence of a blocked lane
+ *								cannot be taken along
+ *	 a late batch of ours		is in its fence when that is read and claimed
  *
  * Nothing here talks to Redis.
  */
@@ -26,10 +41,14 @@ static char id[UNIQUE_ID_BYTES];	/* of the instance, as text */
 static bool is_clustered;
 static Lane own;				/* of all messages in a single Redis */
 static Lane *by_slot[HASH_SLOTS];	/* NULL = never asked for */
-static Lane *lanes[HASH_SLOTS + 1]; /* in use, our own first, */
+static Lane *lanes[HASH_SLOTS + 1]; /* in use */
 static int	nlanes;
-static int	place[HASH_SLOTS];	/* of a slot's lane among these; 0 = it is not
-								 * in use */
+static Lane *blocked[HASH_SLOTS + 1];	/* would be in use, and cannot be
+										 * written to for now */
+static int	nblocked;
+static MemoryContext reasons;	/* why not */
+static Lane *of_slot[HASH_SLOTS];	/* one of these, whether it is blocked or
+									 * not; NULL = it is not in use */
 static int	wanted[HASH_SLOTS]; /* and slots that are asked for and are not */
 static int	nwanted;
 static bool is_wanted[HASH_SLOTS];
@@ -53,8 +72,11 @@ lanes_begin(bool clustered)
 	lanes[0] = &own;
 	nlanes = 1;
 	nwanted = 0;
+	nblocked = 0;
+	if (reasons)
+		MemoryContextReset(reasons);
 	memset(is_wanted, 0, sizeof(is_wanted));
-	memset(place, 0, sizeof(place));
+	memset(of_slot, 0, sizeof(of_slot));
 }
 
 /* Takes the lane of a hash slot into use. Its fence is not ours yet. */
@@ -66,25 +88,25 @@ lanes_enter(int slot)
 	if (lane == NULL)
 		lane = by_slot[slot] = MemoryContextAlloc(TopMemoryContext, sizeof(Lane));
 	lane_init_slot(lane, id, slot);
-	place[slot] = nlanes;
+	of_slot[slot] = lane;
 	lanes[nlanes++] = lane;
 }
 
-/* Returns how many lanes are in use. */
+/* Returns how many lanes are in use, but for those that are blocked. */
 int
 lanes_count(void)
 {
 	return nlanes;
 }
 
-/* Returns one of the lanes that are in use. */
+/* Returns one of these. */
 Lane *
 lanes_get(int n)
 {
 	return lanes[n];
 }
 
-/* Returns the lane of a message; NULL if it is not in use, which it is wanted for from now on. */
+/* Returns the lane of a message, which may be blocked; NULL if it is not in use, which it is wanted for from now on. */
 Lane *
 lanes_find(const Route *route, const Message *message)
 {
@@ -93,8 +115,8 @@ lanes_find(const Route *route, const Message *message)
 	if (!is_clustered)
 		return lanes[0];
 	slot = slot_of(route, message);
-	if (place[slot] > 0)
-		return lanes[place[slot]];
+	if (of_slot[slot])
+		return of_slot[slot];
 	if (!is_wanted[slot])
 		wanted[nwanted++] = slot;
 	is_wanted[slot] = true;
@@ -121,6 +143,64 @@ lanes_enter_wanted(void)
 	}
 	nwanted = 0;
 	return first;
+}
+
+/* Notes why a lane cannot be written to for now. */
+void
+lanes_block(Lane *lane, const char *why)
+{
+	if (reasons == NULL)
+		reasons = AllocSetContextCreate(TopMemoryContext, "outbox blocked lanes", ALLOCSET_SMALL_SIZES);
+	lane->blocked = MemoryContextStrdup(reasons, why);
+	lane->at = place_at_end(PG_INT64_MAX);
+	lane->wanted[0] = '\0';
+}
+
+/* Sets those that are blocked apart from the lanes in use, from that one on. */
+void
+lanes_set_blocked_apart(int first)
+{
+	int			kept = first;
+
+	for (int i = first; i < nlanes; i++)
+	{
+		if (lanes[i]->blocked)
+			blocked[nblocked++] = lanes[i];
+		else
+			lanes[kept++] = lanes[i];
+	}
+	nlanes = kept;
+}
+
+/* Takes all that are blocked into use again, to be tried. Returns which one of those in use is the first of them. */
+int
+lanes_enter_blocked(void)
+{
+	int			first = nlanes;
+
+	for (int i = 0; i < nblocked; i++)
+	{
+		blocked[i]->blocked = NULL;
+		lanes[nlanes++] = blocked[i];
+	}
+	nblocked = 0;
+	if (reasons)
+		MemoryContextReset(reasons);
+	return first;
+}
+
+/* Returns how many lanes are blocked. */
+int
+lanes_blocked(void)
+{
+	return nblocked;
+}
+
+/* Returns why one of them is; NULL if none is. */
+const char *
+lanes_why_blocked(void)
+{
+	return nblocked > 0 ? blocked[0]->blocked : NULL;
 }
 
 /* Returns the hash slot of the stream of a message. */

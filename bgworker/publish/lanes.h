@@ -17,4 +17,10 @@ extern Lane *lanes_find(const Route *route, const Message *message);
 extern int	lanes_wanted(void);
 extern int	lanes_enter_wanted(void);
 
+extern void lanes_block(Lane *lane, const char *why);
+extern void lanes_set_blocked_apart(int first);
+extern int	lanes_enter_blocked(void);
+extern int	lanes_blocked(void);
+extern const char *lanes_why_blocked(void);
+
 #endif							/* OUTBOX_LANES_H */

@@ -6,7 +6,7 @@
  * (batch.c). It is read in a transaction of its own, which has ended before anything
  * is sent. Messages that are deferred meanwhile are on disk by then, because the
  * fences of the batches pass them. A message that the fence of its lane covers
- * already is left out.
+ * already is skipped. One whose lane is blocked is left out, which the page notes.
  *
  * A message that cannot be made part of a command (too large, damaged) is
  * deferred as if it had been refused. An ERROR rolls the page back. The page is
@@ -43,6 +43,7 @@ typedef struct PageReader
 	PageSize	size;
 	WindowPlace touched;		/* rows behind it are looked at for the first
 								 * time */
+	int64		published;		/* newest window that Redis is known to have */
 	size_t		bytes;			/* of the bodies and headers looked at */
 	bool		is_full;		/* one of its batches is */
 } PageReader;
@@ -67,6 +68,7 @@ static void defer_row(PageReader *page, const LogRow *row, const char *error);
 static bool defer_unreadable(Run *run, const Failure *failure);
 static bool defer_first(MessagePage *page, Run *run, const Failure *failure);
 static bool take_row(PageReader *page, Run *run, int64 row);
+static void leave_out(PageReader *page, int64 window);
 static void add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Message *message,
 						 const Route *route, Lane *lane);
 static Batch *batch_of(PageReader *page, Lane *lane);
@@ -82,14 +84,14 @@ page_init(void)
 
 /*
  * Makes the page of the run that begins with row `first`; its batches build on the
- * fences of their lanes. Rows behind `touched` are looked at for the first time; some
- * of those up to it may have been deferred already. The page may have no batch.
+ * fences of their lanes. Rows behind position->touched are looked at for the first time;
+ * some of those up to it may have been deferred already. The page may have no batch.
  * Returns false if the extension is being dropped.
  */
 bool
-page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, int64 first, WindowPlace touched)
+page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, int64 first, const Position *position)
 {
-	PageReader	reader = {.page = page, .call = call, .size = size, .touched = touched};
+	PageReader	reader = {.page = page, .call = call, .size = size, .touched = position->touched, .published = position->published};
 	int64		end = run->rows.n;
 	Failure		failure;
 
@@ -167,6 +169,7 @@ clear_page(MessagePage *page)
 {
 	page->settled = -1;
 	page->last = -1;
+	page->left_out = 0;
 	page->bytes = 0;
 	page->nbatches = 0;
 	page->answered = 0;
@@ -309,7 +312,11 @@ take_row(PageReader *page, Run *run, int64 row)
 	if (lane == NULL)
 		return true;			/* the page is made again when it is in use */
 	if (!place_precedes(lane->at, at))
+	{
+		if (lane->blocked)
+			leave_out(page, at.window);
 		return true;
+	}
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
 		(message.headers ? VARSIZE_ANY(message.headers) : 0);
 	if (page->bytes > 0 && size > BATCH_BYTES)
@@ -320,6 +327,14 @@ take_row(PageReader *page, Run *run, int64 row)
 	else
 		add_to_batch(page, run, row, at.window, &message, &route, lane);
 	return true;
+}
+
+/* Notes that a message of a window is left out. Redis had it before if that is published; if it lost it, its fence will tell. */
+static void
+leave_out(PageReader *page, int64 window)
+{
+	if (page->page->left_out == 0 && window > page->published)
+		page->page->left_out = window;
 }
 
 /* Adds a message to the batch of its lane. */

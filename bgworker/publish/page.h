@@ -6,6 +6,7 @@
 #define OUTBOX_PAGE_H
 
 #include "bgworker/publish/batch.h"
+#include "bgworker/window/position.h"
 
 #define BATCH_BYTES		(1024 * 1024)	/* a page ends when one of its batches
 										 * has that many */
@@ -25,6 +26,8 @@ typedef struct MessagePage
 								 * window that ends in it had been looked at;
 								 * -1 = none ends in it */
 	int64		last;			/* last row that is in one of its batches */
+	int64		left_out;		/* first window that is not published of which
+								 * it leaves out messages; 0 = none */
 	size_t		bytes;			/* of the commands */
 	int			nbatches;		/* one for each lane that it has messages for */
 	int			answered;		/* the first so many of them */
@@ -33,7 +36,7 @@ typedef struct MessagePage
 } MessagePage;
 
 extern void page_init(void);
-extern bool page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, int64 first, WindowPlace touched);
+extern bool page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, int64 first, const Position *position);
 extern bool page_defer_rows(Run *run, const int64 *rows, int n, const char *error);
 
 #endif							/* OUTBOX_PAGE_H */

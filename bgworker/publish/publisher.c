@@ -16,6 +16,7 @@
 
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
+#include "bgworker/publish/claims.h"
 #include "bgworker/publish/delivery.h"
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/lanes.h"
@@ -347,12 +348,14 @@ make_page(Delivery *delivery)
 		.bytes = is_clustered ? CLUSTER_BYTES : BATCH_BYTES
 	};
 
-	if (!page_make(page, size, traffic_script(), delivery->run, delivery->next, delivery->position->touched))
+	if (!page_make(page, size, traffic_script(), delivery->run, delivery->next, delivery->position))
 	{
 		traffic_give_up();
 		return false;
 	}
 	note_read(delivery, page->next);
+	if (page->left_out > 0)
+		position_leave_out(delivery->position, page->left_out);
 	return true;
 }
 
@@ -382,7 +385,7 @@ static bool
 use_lanes(Delivery *delivery)
 {
 	delivery->begun = false;
-	return drain(delivery) && fences_use_wanted(delivery->position);
+	return drain(delivery) && claims_use_wanted(delivery->position);
 }
 
 /*

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/publish/claims.h"
 #include "bgworker/publish/cluster_layout.h"
 #include "bgworker/publish/cluster_lease.h"
 #include "bgworker/publish/era.h"
@@ -88,7 +89,7 @@ redis_session_open(Position *position)
 		return lease;
 	KILL_POINT("lease_looked_at");
 	mapping_begin(traffic_is_clustered());
-	if (!enter_lanes() || !fences_claim())
+	if (!enter_lanes() || !claims_take())
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
@@ -125,6 +126,34 @@ const char *
 redis_session_error(void)
 {
 	return traffic_error();
+}
+
+/*
+ * Returns why messages of a hash slot cannot be sent while others are, and if `lanes`
+ * is not NULL sets it to how many slots that concerns; NULL if there is none.
+ */
+const char *
+redis_session_blocked(int *lanes)
+{
+	if (lanes)
+		*lanes = lanes_blocked();
+	return traffic_is_open() ? lanes_why_blocked() : NULL;
+}
+
+/*
+ * Tries these again; no master gets more time for that than so many milliseconds. If
+ * one can be sent to, the links are closed, so that the next connection uses all of
+ * them. Must be called only when nothing is in flight. Returns false if the links have
+ * failed.
+ */
+bool
+redis_session_try_blocked(int patience_ms, bool *freed)
+{
+	if (!claims_try_blocked(patience_ms, freed))
+		return false;
+	if (*freed)
+		traffic_close();
+	return true;
 }
 
 /* Does what is due while waiting for Redis. */
@@ -171,7 +200,7 @@ redis_session_renew(void)
 		return traffic_fail_as_cluster();
 	if (!fences_are_reached() || !fences_compare() || (problem_is_set(PROBLEM_EVICTION) && !check_servers()))
 		return false;
-	return !traffic_is_clustered() || cluster_layout_compare(traffic_redis(), traffic_script()->instance) ||
+	return !traffic_is_clustered() || lanes_blocked() > 0 || cluster_layout_compare(traffic_redis(), traffic_script()->instance) ||
 		traffic_fail_as_cluster();
 }
 
@@ -190,8 +219,9 @@ redis_session_keep_lease(void)
  * Has messages spread over the partitions that their destinations are to have, when
  * Redis has been told. If it refuses, whether the server or a destination is to
  * blame is told by a batch without messages. In a cluster that waits until all is sent
- * that goes to the former partitions: consumers are told where these end. Must be called
- * only when nothing is in flight. Returns false if the link is closed.
+ * that goes to the former partitions: consumers are told where these end; so it waits for
+ * lanes that are blocked. Must be called only when nothing is in flight. Returns false if
+ * the link is closed.
  */
 bool
 redis_session_settle_partitions(const Position *position)
@@ -199,7 +229,7 @@ redis_session_settle_partitions(const Position *position)
 	Lane	   *lane = lanes_get(0);
 	bool		refused;
 
-	if (traffic_is_clustered() && !all_is_mapped(position))
+	if (traffic_is_clustered() && (lanes_blocked() > 0 || !all_is_mapped(position)))
 		return true;
 	if (traffic_is_clustered())
 		return cluster_layout_settle(traffic_redis(), traffic_script()->instance, instance) || traffic_fail_as_cluster();
@@ -271,7 +301,7 @@ look_at_lease(void)
 		(void) traffic_fail_as_cluster();
 		return CONNECTION_FAILED;
 	}
-	if (traffic_is_clustered() && last && strcmp(last, lease_owner()) != 0 && !fences_bar_others())
+	if (traffic_is_clustered() && last && strcmp(last, lease_owner()) != 0 && !claims_bar_others())
 		return CONNECTION_FAILED;
 	return CONNECTION_OPEN;
 }

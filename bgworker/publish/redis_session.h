@@ -22,6 +22,8 @@ extern Connection redis_session_open(Position *position);
 extern void redis_session_release(void);
 extern bool redis_session_is_open(void);
 extern const char *redis_session_error(void);
+extern const char *redis_session_blocked(int *lanes);
+extern bool redis_session_try_blocked(int patience_ms, bool *freed);
 extern void redis_session_attend(void);
 extern int64 redis_session_round_trip(void);
 

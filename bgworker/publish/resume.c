@@ -50,7 +50,8 @@ static int64 oldest_to_replay(const Position *position);
 
 /*
  * Sets the position, and where each lane is, to what the fences say that were read.
- * Called on every connect. A promoted standby may not know of a lane, so in a cluster
+ * Called on every connect. A promoted standby may not know of a lane, and something may
+ * have been left out for a lane that was blocked, or still is; so in a cluster
  * windows that no table calls published are looked at, wherever the fences are. Needs
  * an open transaction.
  */
@@ -74,6 +75,7 @@ resume_position(Position *position, bool clustered)
 	}
 	position->sent = least.id == PG_INT64_MAX ? least.window : least.window - 1;
 	position->resume_after = least.id == PG_INT64_MAX ? 0 : least.id;
+	position->left_out = 0;
 	position->published = Max(position->published, position->sent);
 	if (all_kept)
 		position->told &= ~NEWS_FENCE;

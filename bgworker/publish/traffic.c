@@ -9,10 +9,12 @@
  *
  * Every failure of a link closes all of them, after which the links of lanes must not
  * be used: there is one way of recovery, for all lanes together. The fences that the next connection reads tell what has arrived.
+ * Only where fences are read first, a lane that cannot be reached is blocked, and the others are used (lanes.c).
  */
 #include "postgres.h"
 
 #include "bgworker/publish/cluster_lease.h"
+#include "bgworker/publish/nodes_away.h"
 #include "bgworker/publish/traffic.h"
 #include "src/clock.h"
 
@@ -97,6 +99,26 @@ traffic_reach(Lane *lane)
 	return lane->link != NULL || traffic_fail_as_cluster();
 }
 
+/*
+ * The same for a lane of a cluster, whose map has been read, that may be blocked:
+ * returns why it cannot be reached, with all links open; NULL if it is.
+ */
+const char *
+traffic_try_reach(Lane *lane)
+{
+	const RedisNode *node = redis_cluster_node_of(redis, lane->slot);
+	const char *why = node ? nodes_away_why(node) : NULL;
+
+	if (why)
+		return why;
+	lane->link = redis_cluster_link(redis, lane->slot);
+	if (lane->link)
+		return NULL;
+	if (node)
+		nodes_away_add(node, redis_cluster_error(redis));
+	return redis_cluster_error(redis);
+}
+
 /* Sends a command that is given as strings. From then on an answer to it is due. */
 bool
 traffic_ask(Lane *lane, int argc, const char **argv)
@@ -159,6 +181,21 @@ traffic_receive_verdict(Lane *lane, Verdict *verdict, int messages)
 }
 
 /*
+ * The same for a command without messages. If it could not be run, but others may be that
+ * are for other lanes, this returns true with the error.
+ */
+bool
+traffic_receive_claim(Lane *lane, Verdict *verdict)
+{
+	redisReply *reply = traffic_receive(lane);
+
+	if (reply == NULL)
+		return false;
+	return verdict_read(verdict, reply, 0, traffic_is_clustered()) ||
+		(traffic_is_clustered() && verdict_is_of_slot(verdict->error)) || traffic_fail_as_lane(lane, verdict->error);
+}
+
+/*
  * The same for a batch behind a refused message of its lane: the only answer allowed
  * is that the fence has moved, or that it was not compared because a stream is forbidden.
  */
@@ -210,6 +247,16 @@ traffic_fail_as_lane(Lane *lane, const char *reason)
 	else
 		redis_link_fail(lane->link, "%s", reason);
 	return traffic_fail_as_link(lane->link);
+}
+
+/* Closes all links because all lanes are blocked. Returns false. */
+bool
+traffic_fail_as_blocked(const char *why)
+{
+	strlcpy(error, why, sizeof(error));
+	knows_why = true;
+	traffic_close();
+	return false;
 }
 
 /* Closes all links because that one has failed, and knows why. Returns false. */

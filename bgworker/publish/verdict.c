@@ -15,6 +15,7 @@
 #include "src/redis/redis_link.h"
 #include "src/redis/resp.h"
 
+static bool begins_with_one(const char *error, const char *const *codes, int n);
 static bool forbids_command(const char *error);
 static bool read_refused(Verdict *verdict, const redisReply *places, int messages);
 
@@ -77,21 +78,36 @@ verdict_forbids_key(const redisReply *reply)
 bool
 verdict_is_of_server(const char *error)
 {
+	static const char *const codes[] = {"NOAUTH", "WRONGPASS", "NOSCRIPT", "CROSSSLOT", SCRIPT_FENCE_MOVED, SCRIPT_LEASE_LOST};
+
+	return verdict_is_of_slot(error) || begins_with_one(error, codes, lengthof(codes)) || forbids_command(error);
+}
+
+/* Check whether an error of a server may be one of a hash slot of a cluster, or of the node that has it, for some time. */
+bool
+verdict_is_of_slot(const char *error)
+{
 	static const char *const codes[] = {
 		"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "BUSY",
-		"NOAUTH", "WRONGPASS", "NOSCRIPT", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
-		"ERR Script attempted", /* to do what the state of a cluster forbids */
-		SCRIPT_FENCE_MOVED, SCRIPT_LEASE_LOST
+		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+		"ERR Script attempted"	/* to do what the state of a cluster forbids */
 	};
 
-	for (int i = 0; i < lengthof(codes); i++)
+	return begins_with_one(error, codes, lengthof(codes));
+}
+
+/* Check whether an error begins with one of these codes. */
+static bool
+begins_with_one(const char *error, const char *const *codes, int n)
+{
+	for (int i = 0; i < n; i++)
 	{
 		size_t		length = strlen(codes[i]);
 
 		if (strncmp(error, codes[i], length) == 0 && (error[length] == ' ' || error[length] == '\0'))
 			return true;
 	}
-	return forbids_command(error);
+	return false;
 }
 
 /*

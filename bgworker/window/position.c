@@ -49,6 +49,7 @@ position_load(Position *position, int64 first_window)
 	position->touched = (WindowPlace) {.window = newest.number, .id = PG_INT64_MAX};
 	position->first_window = first_window;
 	position->resume_after = 0;
+	position->left_out = 0;
 	run_clear(&position->run);
 	report_published(position->published, position->propagated);
 }
@@ -113,13 +114,25 @@ position_continue_watermark(const char *before, char *watermark, size_t size)
 }
 
 /*
- * Notes that all rows of the run before that one are in Redis, or deferred.
- * Returns whether another window counts as published.
+ * Notes that a message of a window was left out: from now on neither that window nor one
+ * behind it counts as published, until the position is read again (resume_position()).
+ */
+void
+position_leave_out(Position *position, int64 window)
+{
+	if (position->left_out == 0 || window < position->left_out)
+		position->left_out = window;
+}
+
+/*
+ * Notes that all rows of the run before that one are in Redis, or deferred, or were left
+ * out. Returns whether another window counts as sent.
  */
 bool
 position_advance(Position *position, int64 row)
 {
 	int64		sent = run_sent_upto(&position->run, position->sent, row);
+	int64		published = position->left_out > 0 ? Min(sent, position->left_out - 1) : sent;
 
 	position->run.done = row;
 	if (sent == position->sent)
@@ -127,9 +140,9 @@ position_advance(Position *position, int64 row)
 	position->told = 0;			/* what is found next is news */
 	position->sent = sent;
 	position->resume_after = 0;
-	if (position->sent > position->published)
+	if (published > position->published)
 	{
-		position->published = position->sent;
+		position->published = published;
 		position_note_published(position);
 	}
 	return true;

@@ -25,6 +25,9 @@ typedef struct Position
 	int64		sent;			/* newest window sent since the fence was
 								 * read; less than published while messages
 								 * that Redis lost are sent again */
+	int64		left_out;		/* oldest window of which messages were left
+								 * out since then, which is not published:
+								 * they cannot be sent for now; 0 = none */
 	int64		propagated;		/* newest window whose receipts are known to
 								 * have been propagated; never greater than
 								 * published */
@@ -46,6 +49,7 @@ extern void position_note_opened(Position *position, const Window *window);
 extern void position_note_looked(Position *position, const SnapshotValue *snapshot);
 extern void position_note_published(Position *position);
 extern void position_note_all_published(Position *position);
+extern void position_leave_out(Position *position, int64 window);
 extern bool position_advance(Position *position, int64 row);
 extern void position_propagate(Position *position, int64 upto);
 extern int64 position_of_watermark(const char *watermark);
@@ -56,11 +60,18 @@ extern void position_end_run(Position *position);
 extern bool position_is_news(Position *position, News news);
 extern bool position_has_published(const Position *position, FullTransactionId tx);
 
-/* Check whether all windows have been sent. */
+/* Check whether all windows have been sent, but for what was left out. */
 static inline bool
 position_is_caught_up(const Position *position)
 {
 	return position->sent == position->opened.number;
+}
+
+/* Check whether all windows have been sent, and nothing was left out. */
+static inline bool
+position_has_sent_all(const Position *position)
+{
+	return position_is_caught_up(position) && position->left_out == 0;
 }
 
 /* Check whether publishing has got further than the newest window says. */

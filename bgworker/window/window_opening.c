@@ -113,7 +113,7 @@ window_opening_closing_at_once(Position *position)
 {
 	Rings		rings;
 
-	if (!position_is_caught_up(position) || position->opened.published >= position->published ||
+	if (!position_has_sent_all(position) || position->opened.published >= position->published ||
 		!transaction_begin("noting the position"))
 		return;
 	rings_read(&rings);

@@ -6,7 +6,8 @@
  * taken for lost. Only the two nodes know of the move, and if the source fails over
  * Redis 7 forgets it there. So all masters are asked, also those without slots. One
  * that has failed, as the others say, cannot be asked: a node that has left for good
- * would otherwise hold up everything.
+ * would otherwise hold up everything. One that does not answer and has not failed yet may
+ * know of a move that nobody else knows of.
  */
 #include "postgres.h"
 
@@ -27,20 +28,23 @@ static char *next_line(char **text);
 static int	split(char *line, char **words, int room);
 
 /*
- * Asks all masters which slots they are giving away or taking over. Returns false if
- * one of them does not tell; see redis_cluster_error(). Allocates in the current context.
+ * Asks all masters which slots they are giving away or taking over, but for those that
+ * are away. *all_answered tells whether all did. Returns false if no node tells which ones
+ * there are; see redis_cluster_error(). Allocates in the current context.
  */
 bool
-moving_slots_read(RedisCluster *cluster, uint8 moving[HASH_SLOTS])
+moving_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered)
 {
 	char	   *nodes = ask_for_nodes(cluster);
 	char	   *rest = nodes;
 	bool		by_name = nodes && redis_cluster_names_hosts(cluster);
-	bool		known = nodes != NULL;
 	char	   *line;
 
 	memset(moving, 0, HASH_SLOTS);
-	while (known && (line = next_line(&rest)) != NULL)
+	*all_answered = true;
+	if (nodes == NULL)
+		return false;
+	while ((line = next_line(&rest)) != NULL)
 	{
 		char	   *words[NODE_SLOTS];
 		int			n = split(line, words, NODE_SLOTS);
@@ -49,17 +53,18 @@ moving_slots_read(RedisCluster *cluster, uint8 moving[HASH_SLOTS])
 
 		if (!is_master(words, n) || !read_address(words[NODE_ADDRESS], by_name, &node))
 			continue;
-		if (redis_cluster_roam(cluster, &node))
+		if (!has_flag(words[NODE_FLAGS], "fail?") && !is_away(&node) && redis_cluster_roam(cluster, &node))
 			own = ask_for_nodes(cluster);
-		known = own != NULL;
-		if (!known)
-			break;
-		note_own(own, moving);
-		pfree(own);
+		if (own)
+		{
+			note_own(own, moving);
+			pfree(own);
+		}
+		else
+			*all_answered = false;
 	}
-	if (nodes)
-		pfree(nodes);
-	return known;
+	pfree(nodes);
+	return true;
 }
 
 /* Returns what the node that the roaming link is at says of all nodes; NULL if it does not. */

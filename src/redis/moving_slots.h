@@ -12,6 +12,9 @@
 #define SLOT_LEAVES		1		/* one gives it away */
 #define SLOT_COMES		2		/* one takes it over */
 
-extern bool moving_slots_read(RedisCluster *cluster, uint8 moving[HASH_SLOTS]);
+/* Check whether a node is known not to answer. */
+typedef bool (*NodeIsAway) (const RedisNode *node);
+
+extern bool moving_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered);
 
 #endif							/* OUTBOX_MOVING_SLOTS_H */

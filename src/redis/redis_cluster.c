@@ -48,12 +48,15 @@ struct RedisCluster
 	SlotMap    *map;			/* the last one that was read; NULL = none yet */
 	uint64		map_url;		/* hash of the URL that led to it */
 	bool		map_is_known;	/* since the roaming link was opened */
+	int			patience_ms;	/* in which a master is reached; 0 = that of
+								 * the settings */
 	int			nmasters;
 	int			room;
 	Master	   *masters;
 	char		error[LINK_ERROR_BYTES];
 };
 
+static bool prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz deadline);
 static bool open_roaming(RedisCluster *cluster);
 static void forget_map_of_another(RedisCluster *cluster, const char *url);
 static bool read_map(RedisCluster *cluster, const redisReply *reply);
@@ -161,12 +164,27 @@ redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node)
 
 	if (redis_link_is_open(master->link))
 		return master->link;
-	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-	if (redis_connect_to_node(master->link, cluster->url, &master->node, deadline) &&
-		(!cluster->prepare || cluster->prepare(master->link)))
+	deadline = TimestampTzPlusMilliseconds(clock_now(), cluster->patience_ms > 0 ? cluster->patience_ms : outbox_connect_timeout);
+	if (redis_connect_to_node(master->link, cluster->url, &master->node, deadline) && prepare_within(cluster, master->link, deadline))
 		return master->link;
 	(void) fail_as(cluster, master->link);
 	return NULL;
+}
+
+/* Sets how long reaching a master may take from now on, in milliseconds; 0 = as long as the settings say. */
+void
+redis_cluster_limit(RedisCluster *cluster, int ms)
+{
+	cluster->patience_ms = ms;
+}
+
+/* Returns the node that serves a slot, as the map says that was read last; NULL if none does. */
+const RedisNode *
+redis_cluster_node_of(const RedisCluster *cluster, int slot)
+{
+	int			place = cluster->map ? cluster->map->node_of[slot] : SLOT_UNSERVED;
+
+	return place == SLOT_UNSERVED ? NULL : &cluster->map->nodes[place];
 }
 
 /*
@@ -190,6 +208,17 @@ redis_cluster_refresh(RedisCluster *cluster)
 	if (reply)
 		freeReplyObject(reply);
 	return read || fail_as(cluster, cluster->roaming);
+}
+
+/*
+ * The same from a node that says that the cluster is up, if there is one: the node that
+ * the roaming link is at may be cut off from the others by now, and does not know it.
+ */
+bool
+redis_cluster_refresh_elsewhere(RedisCluster *cluster)
+{
+	redis_link_close(cluster->roaming);
+	return redis_cluster_refresh(cluster);
 }
 
 /*
@@ -327,6 +356,18 @@ redis_cluster_refused(RedisCluster *cluster, const redisReply *reply, const char
 {
 	redis_link_refused(cluster->roaming, reply, what);
 	(void) fail_as(cluster, cluster->roaming);
+}
+
+/* Prepares a link to a master that was opened. Returns false if that fails, or takes too long. */
+static bool
+prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz deadline)
+{
+	bool		prepared;
+
+	redis_link_limit(link, deadline);
+	prepared = !cluster->prepare || cluster->prepare(link);
+	redis_link_limit(link, 0);
+	return prepared;
 }
 
 /* Connects the roaming link. Returns false if that fails. */

@@ -22,7 +22,10 @@ extern const char *redis_cluster_error(const RedisCluster *cluster);
 
 extern RedisLink *redis_cluster_link(RedisCluster *cluster, int slot);
 extern RedisLink *redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node);
+extern void redis_cluster_limit(RedisCluster *cluster, int ms);
+extern const RedisNode *redis_cluster_node_of(const RedisCluster *cluster, int slot);
 extern bool redis_cluster_refresh(RedisCluster *cluster);
+extern bool redis_cluster_refresh_elsewhere(RedisCluster *cluster);
 extern bool redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply);
 extern redisReply *redis_cluster_call(RedisCluster *cluster, int argc, const char **argv);
 extern void redis_cluster_tell(RedisCluster *cluster, const char *key, int argc, const char **argv);

@@ -1,0 +1,66 @@
+/*
+ * nodes_away.c
+ *		Masters of a Redis Cluster that could not be reached.
+ *
+ * Called by traffic.c, claims.c and torn_slots.c. A master that is down may take
+ * outbox.connect_timeout to be found so, and thousands of lanes may be on it. It is
+ * tried once, for all of them, and not again with the next connection, until it is
+ * time for that (redis_state.c). So while it is away, others are not held up by it each
+ * time. Nothing here talks to Redis.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "bgworker/publish/nodes_away.h"
+#include "src/redis/redis_link.h"
+
+typedef struct NodeAway
+{
+	RedisNode	node;
+	char		why[LINK_ERROR_BYTES];
+} NodeAway;
+
+static NodeAway *nodes;
+static int	nnodes;
+static int	room;
+
+/* Notes that a master could not be reached, and why. */
+void
+nodes_away_add(const RedisNode *node, const char *why)
+{
+	if (nnodes == room)
+	{
+		room = Max(4, 2 * room);
+		nodes = nodes ? repalloc(nodes, room * sizeof(NodeAway)) : MemoryContextAlloc(TopMemoryContext, room * sizeof(NodeAway));
+	}
+	nodes[nnodes].node = *node;
+	strlcpy(nodes[nnodes].why, why, sizeof(nodes[nnodes].why));
+	nnodes++;
+}
+
+/* Returns why a master could not be reached; NULL if that is not known of it. */
+const char *
+nodes_away_why(const RedisNode *node)
+{
+	for (int i = 0; i < nnodes; i++)
+	{
+		if (nodes[i].node.port == node->port && strcmp(nodes[i].node.host, node->host) == 0)
+			return nodes[i].why;
+	}
+	return NULL;
+}
+
+/* Check whether a master could not be reached. */
+bool
+nodes_away_include(const RedisNode *node)
+{
+	return nodes_away_why(node) != NULL;
+}
+
+/* Forgets all of them: each may be tried again. */
+void
+nodes_away_forget(void)
+{
+	nnodes = 0;
+}

@@ -1,0 +1,130 @@
+# While a hash slot of a Redis Cluster cannot be written to, or the master that has it is
+# away, messages for the other slots are sent; when it can be written to again, those for it
+# follow, once and in order.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Ledger;
+use Outbox;
+use RedisCluster;
+use Test::More;
+
+my $cluster = RedisCluster->new;
+my $node = Outbox->create('main', redis => $cluster, conf => <<'END');
+restart_after_crash = on
+outbox.command_timeout = '2s'
+outbox.connect_timeout = '2s'
+outbox.replay_window = '3s'
+outbox.retry_delay = '50ms'
+END
+my @streams = map { "events:$_" } 1 .. 12;
+my $ledger = Ledger->new($node, $cluster, @streams, map { "new:$_" } 1 .. 40);
+my $lease = 'outbox:lease:' . $node->sql('SELECT id FROM outbox.instance');
+
+# A master that does not have the lease, without which nothing is sent, and which streams are elsewhere.
+my ($blocked) = grep { $_ != $cluster->index_of($lease) } 0 .. 2;
+my $replica = $cluster->replica_of($blocked);
+my %is_there = map { $_ => $cluster->index_of($_) != $blocked } $ledger->streams;
+
+# Messages for the streams of other masters are sent.
+sub others_go_on
+{
+	my ($name, @but) = @_;
+	my %before;
+	my @others = grep { my $stream = $_; $is_there{$stream} && !grep { $_ eq $stream } @but } @streams;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$before{$_} = $cluster->count($_) foreach @others;
+	$ledger->post(@streams) foreach 1 .. 3;
+	eventually { !grep { $cluster->count($_) < $before{$_} + 3 } @others } "$name: messages for other slots are sent";
+	return;
+}
+
+# One more stream that was never written to, of those that are there, or not.
+sub new_stream
+{
+	my ($there) = @_;
+	return (grep { /^new/ && ($is_there{$_} xor !$there) } $ledger->streams)[0];
+}
+
+# Whether the replica may take the place of its master.
+sub let_fail_over
+{
+	my ($may) = @_;
+	$cluster->node($replica)->command('CONFIG', 'SET', 'cluster-replica-no-failover', $may eq 'yes' ? 'no' : 'yes');
+	return;
+}
+
+sub problem { return $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'slots'}); }
+
+$ledger->post(@streams);
+$ledger->agrees('messages arrive on all nodes');
+
+# A master is killed, and its replica does not take its place.
+let_fail_over('no');
+my $load = $ledger->start_load(50, @streams);
+$cluster->node($blocked)->kill9;
+others_go_on('a master was killed');
+my ($known, $unknown) = (new_stream(1), new_stream(0));
+$ledger->post($known, $unknown);
+eventually { $cluster->count($known) == 1 } 'a slot is used for the first time beside it';
+like(problem(), qr/^Messages for \d+ hash slots of the Redis Cluster wait, and those for others are sent: .*127\.0\.0\.1:\d+/, 'which node it is shows')
+  if eventually { problem() ne '' } 'the problem shows';
+is($node->status('redis_state'), 'up', 'Redis can be used');
+cmp_ok($node->status('pending'), '>', 0, 'what waits is pending');
+
+$node->sql('SELECT outbox_cleanup()');
+others_go_on('after a cleanup');
+$node->kill_dispatcher;
+wait_until { $node->answers };
+others_go_on('after the dispatcher was killed');
+$node->restart;
+others_go_on('after a restart of the server');
+$load->stop;
+$cluster->node($blocked)->start;
+let_fail_over('yes');
+$cluster->wait_until_ok;
+eventually { $node->status('problem IS NULL') eq 't' } 'the problem ends with its cause';
+$ledger->agrees('the master is back');
+
+# A master hangs, and goes on: there is a batch in its socket.
+let_fail_over('no');
+$load = $ledger->start_load(50, @streams);
+$cluster->node($blocked)->pause;
+others_go_on('a master hangs');
+others_go_on('... also when that is known');
+$cluster->node($blocked)->resume;
+let_fail_over('yes');
+others_go_on('it goes on');
+$load->stop;
+$ledger->agrees('it went on');
+$cluster->wait_until_ok;
+
+# A reshard is abandoned when one of two keys has moved; a stream of the slot is new.
+my $torn = (grep { $is_there{$_} } @streams)[0];
+my $from = $cluster->index_of($torn);
+my ($to) = grep { $_ != $from } 0 .. 2;
+my $beside = $ledger->add("{$torn}:beside");
+%is_there = map { $_ => 1 } @streams;
+$cluster->move_slot($cluster->slot_of($torn), $from, $to, stop_after => 1);
+$load = $ledger->start_load(50, @streams);
+$ledger->post($beside);
+others_go_on('a slot is neither here nor there', $torn);
+eventually { problem() =~ /hash slot @{[ $cluster->slot_of($torn) ]}\b.*redis-cli --cluster fix/ } 'the problem says which slot, and what to do';
+$node->kill_dispatcher;
+wait_until { $node->answers };
+others_go_on('after the dispatcher was killed', $torn);
+$cluster->fix;
+$load->stop;
+$ledger->agrees('the cluster was fixed');
+
+# Another node dies then: the cluster is the same, but the slots are elsewhere.
+$load = $ledger->start_load(50, @streams);
+$cluster->wait_for_replica($blocked);
+$cluster->node($blocked)->kill9;
+$cluster->wait_until_served_by($replica);
+$load->stop;
+$ledger->agrees('a replica takes the place of a master');
+is($node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'loss'}), 0, 'nothing is reported as lost');
+done_testing();
