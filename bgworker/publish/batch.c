@@ -42,6 +42,13 @@ batch_add(Batch *batch, int64 row, int64 window, const pg_uuid_t *uuid, const Me
 	add_row(batch, row);
 }
 
+/* Check whether a batch has so many messages (outbox.batch_size), or as many bytes as one may have. */
+bool
+batch_is_full(const Batch *batch, int messages)
+{
+	return batch->n >= messages || command_bytes(batch->command) >= BATCH_BYTES;
+}
+
 /* Computes what the fence will be when all messages have been added, and completes the command. */
 void
 batch_complete(Batch *batch, Run *run)

@@ -9,6 +9,8 @@
 #include "bgworker/publish/fence.h"
 #include "bgworker/window/run.h"
 
+#define BATCH_BYTES		(1024 * 1024)	/* a batch that has as many is full */
+
 typedef struct Batch
 {
 	Lane	   *lane;
@@ -25,6 +27,7 @@ typedef struct Batch
 
 extern void batch_begin(Batch *batch, const ScriptCall *call, Lane *lane, Command *command);
 extern void batch_add(Batch *batch, int64 row, int64 window, const pg_uuid_t *uuid, const Message *message, const Route *route);
+extern bool batch_is_full(const Batch *batch, int messages);
 extern void batch_complete(Batch *batch, Run *run);
 extern WindowPlace batch_fence_after(const Batch *batch, Run *run, int n, char *fence);
 

@@ -346,7 +346,7 @@ add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Me
 
 	batch_add(batch, row, window, &run_window(run, window)->uuid, message, route);
 	page->page->last = row;
-	page->is_full = batch->n >= page->size.messages || command_bytes(batch->command) >= BATCH_BYTES;
+	page->is_full = batch_is_full(batch, page->size.messages);
 }
 
 /* Returns the batch of the page that is for a lane; it begins now if there is none. */

@@ -8,13 +8,10 @@
 #include "bgworker/publish/batch.h"
 #include "bgworker/window/position.h"
 
-#define BATCH_BYTES		(1024 * 1024)	/* a page ends when one of its batches
-										 * has that many */
-
 /* Limits of a page. */
 typedef struct PageSize
 {
-	int			messages;		/* in each of its batches */
+	int			messages;		/* in a batch; the page ends when one is full */
 	int			rows;			/* that are looked at for them */
 	size_t		bytes;			/* of their bodies and headers */
 } PageSize;
