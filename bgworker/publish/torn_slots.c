@@ -14,7 +14,7 @@
  * may be written to all the same if its fence is there, its slot is where it was when
  * all masters had answered, and was not moving then: what has not changed its master
  * since has forgotten nothing. After a start nothing is known of that; then all lanes
- * wait until the cluster itself says that the node has failed (moving_slots.c).
+ * wait until the cluster itself says that the node has failed (migrating_slots.c).
  */
 #include "postgres.h"
 
@@ -24,7 +24,7 @@
 #include "bgworker/publish/nodes_away.h"
 #include "bgworker/publish/torn_slots.h"
 #include "bgworker/publish/traffic.h"
-#include "src/redis/moving_slots.h"
+#include "src/redis/migrating_slots.h"
 
 static bool has_refused[HASH_SLOTS];	/* TRYAGAIN, and it was moving since */
 static uint64 whole_on[HASH_SLOTS]; /* hash of the node that had all of the
@@ -52,7 +52,7 @@ torn_slots_block(int first)
 
 	if (!traffic_is_clustered())
 		return true;
-	if (!moving_slots_read(traffic_redis(), nodes_away_include, moving, &all_answered))
+	if (!migrating_slots_read(traffic_redis(), nodes_away_include, moving, &all_answered))
 		return traffic_fail_as_cluster();
 	for (int i = first; i < lanes_count(); i++)
 	{

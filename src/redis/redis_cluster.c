@@ -2,7 +2,7 @@
  * redis_cluster.c
  *		The connections to a Redis Cluster, or the one to a single Redis.
  *
- * Called by send.c, cluster_lease.c and moving_slots.c. There is a roaming link,
+ * Called by send.c, cluster_lease.c and migrating_slots.c. There is a roaming link,
  * on which nothing is ever left under way: it goes to any node that lets us in, reads
  * the map there, and calls what has one key, following that key from node to node.
  * And there is a link to each master that is needed, opened when it is asked for. A

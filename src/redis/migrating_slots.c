@@ -1,5 +1,5 @@
 /*
- * moving_slots.c
+ * migrating_slots.c
  *		Which hash slots of a Redis Cluster are on their way from node to node.
  *
  * A key that is missing in such a slot may be on the other node; so it must not be
@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "src/redis/moving_slots.h"
+#include "src/redis/migrating_slots.h"
 #include "src/redis/redis_url.h"
 
 /* What a line of CLUSTER NODES consists of, up to the slots. */
@@ -33,7 +33,7 @@ static int	split(char *line, char **words, int room);
  * there are; see redis_cluster_error(). Allocates in the current context.
  */
 bool
-moving_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered)
+migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered)
 {
 	char	   *nodes = ask_for_nodes(cluster);
 	char	   *rest = nodes;

@@ -1,9 +1,9 @@
 /*
- * moving_slots.h
+ * migrating_slots.h
  *		Which hash slots of a Redis Cluster are on their way from node to node.
  */
-#ifndef OUTBOX_MOVING_SLOTS_H
-#define OUTBOX_MOVING_SLOTS_H
+#ifndef OUTBOX_MIGRATING_SLOTS_H
+#define OUTBOX_MIGRATING_SLOTS_H
 
 #include "src/redis/hash_slot.h"
 #include "src/redis/redis_cluster.h"
@@ -15,6 +15,6 @@
 /* Check whether a node is known not to answer. */
 typedef bool (*NodeIsAway) (const RedisNode *node);
 
-extern bool moving_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered);
+extern bool migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered);
 
-#endif							/* OUTBOX_MOVING_SLOTS_H */
+#endif							/* OUTBOX_MIGRATING_SLOTS_H */
