@@ -164,7 +164,7 @@ static void
 define_redis_settings(void)
 {
 	DefineCustomStringVariable("outbox.redis_url",
-							   "Sets the URL of the Redis that messages are published to.",
+							   "Sets the URL of the Redis server or cluster that messages are published to.",
 							   "redis://[[user]:password@]host[:port][/db], unix:///path, redis+sentinel://host[:port],.../master or redis+cluster://host[:port],...; rediss instead of redis for TLS. "
 							   "Every role can read what ALTER DATABASE SET has set: put a password into the file of outbox.redis_password_file.",
 							   &outbox_redis_url, "redis://127.0.0.1:6379/0",

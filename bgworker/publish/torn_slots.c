@@ -79,9 +79,9 @@ is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t siz
 	if (is_missing ? moving != 0 : moving == SLOT_COMES)
 		snprintf(why, size, "hash slot %d is torn between two nodes", slot);
 	else if (has_refused[slot] && (moving != 0 || !all_answered))
-		snprintf(why, size, "TRYAGAIN is what the node says until the move of hash slot %d is over", slot);
+		snprintf(why, size, "the node answers TRYAGAIN for hash slot %d until its move is over", slot);
 	else if (!all_answered && (is_missing || whole_on[slot] != hash_of_node(slot)))
-		snprintf(why, size, "whether hash slot %d is torn between two nodes is not known, since a master does not answer", slot);
+		snprintf(why, size, "it is not known whether hash slot %d is torn between two nodes, because a master does not answer", slot);
 	else
 	{
 		if (all_answered)
