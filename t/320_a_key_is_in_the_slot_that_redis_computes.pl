@@ -12,7 +12,7 @@ use Test::More;
 
 my $source = dirname(__FILE__) . '/..';
 my $program = PostgreSQL::Test::Utils::tempdir_short() . '/slots';
-my $redis = Redis->new(tcp => 1, config => [ '--cluster-enabled', 'yes' ]);
+my $redis = Redis->new(tcp => 1, config => [ '--cluster-enabled', 'yes', '--cluster-port', PostgreSQL::Test::Cluster::get_free_port() ]);
 my ($include) = run_command([ $ENV{PG_CONFIG} // 'pg_config', '--includedir-server' ]);
 
 system_or_bail(

@@ -14,11 +14,12 @@ sys.path.insert(0, os.path.join(HERE, "../demo"))
 from servers import START_TIMEOUT, Redis, ServerFailed  # noqa: E402
 
 BUS = 10000  # the nodes talk to each other on a port that is so much greater
+EPHEMERAL = 32768  # connections get ports from that one on
 
 
 def free_port():
     while True:
-        port = random.randrange(10000, 30000)
+        port = random.randrange(10000, EPHEMERAL - BUS)
         try:
             for number in port, port + BUS:
                 with socket.socket() as server:

@@ -8,6 +8,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use IPC::Run;
+use PostgreSQL::Test::Cluster ();
 use PostgreSQL::Test::Utils ();
 use Redis;
 use Time::HiRes qw(time usleep);
@@ -25,8 +26,11 @@ sub new
 		'--cluster-enabled', 'yes', '--cluster-node-timeout', '1000', '--cluster-require-full-coverage', 'no',
 		'--cluster-replica-validity-factor', '0', '--repl-diskless-sync-delay', '0', @{ $option{config} // [] });
 	push @config, '--tls-cluster', 'yes' if $option{tls};
-	my $self = bless { masters => $masters, nodes => [ map { Redis->new(tcp => 1, tls => $option{tls}, config => \@config) } 1 .. $nodes ] }, $class;
+	my $self = bless { masters => $masters, nodes => [], bus_ports => [ map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. $nodes ] }, $class;
 	my @first = map { int($SLOTS * $_ / $masters) } 0 .. $masters;
+
+	# The port that a node has by itself, greater by 10,000, is one of those that connections get.
+	push @{ $self->{nodes} }, Redis->new(tcp => 1, tls => $option{tls}, config => [ @config, '--cluster-port', $_ ]) foreach @{ $self->{bus_ports} };
 
 	for my $n (0 .. $nodes - 1)
 	{
@@ -57,10 +61,10 @@ sub introduce
 	my ($self, $node, $port) = @_;
 	my @lines = $self->lines($node);
 
-	foreach my $other ($self->nodes)
+	foreach my $n (0 .. $#{ $self->{nodes} })
 	{
-		my $number = $other->$port;
-		$node->command('CLUSTER', 'MEET', '127.0.0.1', $number) unless grep { /:$number@/ } @lines;
+		my $number = $self->node($n)->$port;
+		$node->command('CLUSTER', 'MEET', '127.0.0.1', $number, $self->{bus_ports}[$n]) unless grep { /:$number@/ } @lines;
 	}
 	return;
 }
