@@ -1,6 +1,6 @@
 # The dispatcher of a Redis Cluster is ended at each kill point beside those in what
-# publishes, which t/337 walks through: what has committed is in Redis, once and in order,
-# and nothing else is.
+# publishes, which t/337 walks through, and those of records and compaction: what has
+# committed is in Redis, once and in order, and nothing else is.
 
 use strict;
 use warnings FATAL => 'all';

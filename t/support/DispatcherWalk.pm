@@ -126,13 +126,13 @@ sub walk
 	return;
 }
 
-# The same without those in what publishes.
+# The same without those in what publishes, and those of compaction and of the ring of records, which know nothing of Redis.
 sub walk_beside_publishing
 {
 	my ($self, $manner) = @_;
 	my %publishing = map { $_ => 1 } kill_points('bgworker/publish');
 
-	$self->die_at($_, $manner, 1) foreach grep { !$publishing{$_} } kill_points('bgworker');
+	$self->die_at($_, $manner, 1) foreach grep { !$publishing{$_} && !/^(record_|history_|merge_|filter_|current_filter_)/ } kill_points('bgworker');
 	return;
 }
 
