@@ -58,8 +58,11 @@ sub let_fail_over
 
 sub problem { return $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'slots'}); }
 
+# Redis is told of partitions once more with each connection; while a slot is blocked that waits.
+$node->sql("SELECT outbox_set_destination('orders', partitions => 2)");
 $ledger->post(@streams);
 $ledger->agrees('messages arrive on all nodes');
+eventually { $node->sql(q{SELECT partitions FROM outbox.mapping WHERE dest = 'orders'}) eq '2' } 'partitions are in use';
 
 # A master is killed, and its replica does not take its place.
 let_fail_over('no');
@@ -69,6 +72,10 @@ others_go_on('a master was killed');
 my ($known, $unknown) = (new_stream(1), new_stream(0));
 $ledger->post($known, $unknown);
 eventually { $cluster->count($known) == 1 } 'a slot is used for the first time beside it';
+my ($other) = grep { $cluster->index_of($_) != $blocked } map { "other:$_" } 1 .. 40;
+$node->sql("SELECT outbox_set_destination('renamed', stream => '$other')");
+$node->sql("SELECT outbox_enqueue('renamed', 'body')");
+eventually { $cluster->count($other) == 1 } 'a destination gets a stream of another name beside it';
 like(problem(), qr/^Messages for \d+ hash slots of the Redis Cluster wait: .*127\.0\.0\.1:\d+/, 'which node it is shows')
   if eventually { problem() ne '' } 'the problem shows';
 is($node->status('redis_state'), 'up', 'Redis can be used');

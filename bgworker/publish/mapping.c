@@ -141,15 +141,18 @@ load_row(HeapTuple row, TupleDesc columns)
 	destination->newest = mapping;
 }
 
-/* Adds what a destination has now. */
+/* Adds what a destination has now. As long as Redis is not told of its partitions it keeps what was noted, if anything. */
 static void
 add_current(const Destination *destination, void *arg)
 {
 	Current    *current = arg;
+	const MappedDestination *before = destination->is_settled ? NULL : hash_search(mapped, destination->dest, HASH_FIND, NULL);
+	const text *stream = before ? before->newest->stream : destination->stream;
+	int			partitions = before ? before->newest->partitions : destination->partitions;
 
 	current->dests = accumArrayResult(current->dests, CStringGetTextDatum(destination->dest), false, TEXTOID, CurrentMemoryContext);
-	current->streams = accumArrayResult(current->streams, PointerGetDatum(destination->stream), destination->stream == NULL, TEXTOID, CurrentMemoryContext);
-	current->partitions = accumArrayResult(current->partitions, Int32GetDatum(destination->partitions), false, INT4OID, CurrentMemoryContext);
+	current->streams = accumArrayResult(current->streams, PointerGetDatum(stream), stream == NULL, TEXTOID, CurrentMemoryContext);
+	current->partitions = accumArrayResult(current->partitions, Int32GetDatum(partitions), false, INT4OID, CurrentMemoryContext);
 }
 
 /* Writes what is not as the table has it, and removes what no kept window needs. */

@@ -240,13 +240,14 @@ redis_session_settle_partitions(const Position *position)
 
 /*
  * Has messages that were not sent yet go to the streams that their destinations have
- * now, unless Redis is to be told of partitions first. Must be called only when nothing
- * is in flight. Returns false if the link is closed.
+ * now, unless Redis is to be told of partitions first; while lanes are blocked, which that
+ * waits for, those of other destinations do not wait. Must be called only when nothing is
+ * in flight. Returns false if the link is closed.
  */
 bool
 redis_session_settle_mapping(const Position *position)
 {
-	if (traffic_is_clustered() && destination_have_new_partitions())
+	if (traffic_is_clustered() && lanes_blocked() == 0 && destination_have_new_partitions())
 		return true;
 	if (mapping_note(position->touched.window))
 		return true;
