@@ -98,7 +98,7 @@ resume_place_at_first_use(const Position *position, const char *fence_text)
 	if (is_kept(&fence))
 		return place_of_kept(&fence);
 	if (fence.number >= oldest_kept)
-		(void) era_went_on_after(fence.era, position->sent);
+		(void) era_went_on_after(fence.era, Min(position->sent, position->published));
 	return (WindowPlace) {0};
 }
 

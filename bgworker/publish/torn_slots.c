@@ -88,6 +88,7 @@ is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t siz
 			whole_on[slot] = moving == 0 ? hash_of_node(slot) : 0;
 		return false;
 	}
+	whole_on[slot] = 0;
 	return true;
 }
 
