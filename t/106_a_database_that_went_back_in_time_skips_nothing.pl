@@ -116,7 +116,7 @@ sub age_eras { $node->sql('UPDATE outbox.era SET went_on_after = -1 WHERE went_o
 age_eras();
 redis_goes_back();
 eventually { $redis->sequence('d') =~ /^\Q$before\E .*x y z$/ } 'if the log does not reach back to there, all that it has is sent';
-like($node->log_since($log), qr/went on after a window that is no longer kept; continuing after window/, '... and the log says so');
+like($node->log_since($log), qr/of an earlier era, whose end is no longer in the log; continuing after window/, '... and the log says so');
 
 # A server takes over. Then Redis falls back to a state without its claim, and a batch
 # of the old server arrives.

@@ -228,7 +228,7 @@ errmsg_replay(Replay reason, int64 after)
 			return errmsg("outbox: the fence in Redis is older than the windows that are kept; continuing after window %lld",
 						  (long long) after);
 		case FENCE_OF_FORMER_PAST:
-			return errmsg("outbox: Redis has gone back to before this database went on after a window that is no longer kept; continuing after window %lld",
+			return errmsg("outbox: the fence in Redis is of an earlier era, whose end is no longer in the log; continuing after window %lld",
 						  (long long) after);
 		case FENCE_MISSING:
 			break;
