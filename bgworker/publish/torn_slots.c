@@ -52,7 +52,7 @@ torn_slots_block(int first)
 
 	if (!traffic_is_clustered())
 		return true;
-	if (!migrating_slots_read(traffic_redis(), nodes_away_include, moving, &all_answered))
+	if (!migrating_slots_read(traffic_redis(), nodes_away_include, nodes_away_add, moving, &all_answered))
 		return traffic_fail_as_cluster();
 	for (int i = first; i < lanes_count(); i++)
 	{

@@ -29,11 +29,12 @@ static int	split(char *line, char **words, int room);
 
 /*
  * Asks all masters which slots they are giving away or taking over, but for those that
- * are away. *all_answered tells whether all did. Returns false if no node tells which ones
- * there are; see redis_cluster_error(). Allocates in the current context.
+ * are away; one that does not answer is noted as away. *all_answered tells whether all
+ * did. Returns false if no node tells which ones there are; see redis_cluster_error().
+ * Allocates in the current context.
  */
 bool
-migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered)
+migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, NodeNoteAway note_away, uint8 moving[HASH_SLOTS], bool *all_answered)
 {
 	char	   *nodes = ask_for_nodes(cluster);
 	char	   *rest = nodes;
@@ -53,8 +54,13 @@ migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HAS
 
 		if (!is_master(words, n) || !read_address(words[NODE_ADDRESS], by_name, &node))
 			continue;
-		if (!has_flag(words[NODE_FLAGS], "fail?") && !is_away(&node) && redis_cluster_roam(cluster, &node))
-			own = ask_for_nodes(cluster);
+		if (!has_flag(words[NODE_FLAGS], "fail?") && !is_away(&node))
+		{
+			own = redis_cluster_roam(cluster, &node) ? ask_for_nodes(cluster) : NULL;
+			redis_cluster_stay(cluster);
+			if (own == NULL)
+				note_away(&node, redis_cluster_error(cluster));
+		}
 		if (own)
 		{
 			note_own(own, moving);

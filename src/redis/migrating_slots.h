@@ -15,6 +15,9 @@
 /* Check whether a node is known not to answer. */
 typedef bool (*NodeIsAway) (const RedisNode *node);
 
-extern bool migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, uint8 moving[HASH_SLOTS], bool *all_answered);
+/* Called with a node that has not answered, and why. */
+typedef void (*NodeNoteAway) (const RedisNode *node, const char *why);
+
+extern bool migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, NodeNoteAway note_away, uint8 moving[HASH_SLOTS], bool *all_answered);
 
 #endif							/* OUTBOX_MIGRATING_SLOTS_H */

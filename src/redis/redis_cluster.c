@@ -324,13 +324,27 @@ redis_cluster_call_master(RedisCluster *cluster, const char *key, int argc, cons
 	}
 }
 
-/* Connects the roaming link to a node of the cluster. Returns false if that fails. */
+/*
+ * Connects the roaming link to a node of the cluster. Returns false if that fails. Where
+ * redis_cluster_limit() holds, the node must also answer in that time until
+ * redis_cluster_stay() is called.
+ */
 bool
 redis_cluster_roam(RedisCluster *cluster, const RedisNode *node)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), cluster->patience_ms > 0 ? cluster->patience_ms : outbox_connect_timeout);
+	bool		connected = redis_connect_to_node(cluster->roaming, cluster->url, node, deadline);
 
-	return redis_connect_to_node(cluster->roaming, cluster->url, node, deadline) || fail_as(cluster, cluster->roaming);
+	if (cluster->patience_ms > 0)
+		redis_link_limit(cluster->roaming, connected ? deadline : 0);
+	return connected || fail_as(cluster, cluster->roaming);
+}
+
+/* Ends the limit that redis_cluster_roam() has set. */
+void
+redis_cluster_stay(RedisCluster *cluster)
+{
+	redis_link_limit(cluster->roaming, 0);
 }
 
 /* Check whether the node that the roaming link is at was found by a name. */

@@ -32,6 +32,7 @@ extern void redis_cluster_tell(RedisCluster *cluster, const char *key, int argc,
 extern redisReply *redis_cluster_call_master(RedisCluster *cluster, const char *key, int argc, const char **argv);
 extern redisReply *redis_cluster_command(RedisCluster *cluster, const char *command, size_t size);
 extern bool redis_cluster_roam(RedisCluster *cluster, const RedisNode *node);
+extern void redis_cluster_stay(RedisCluster *cluster);
 extern bool redis_cluster_names_hosts(const RedisCluster *cluster);
 extern void redis_cluster_refused(RedisCluster *cluster, const redisReply *reply, const char *what);
 extern void redis_cluster_fail(RedisCluster *cluster, const char *reason);

@@ -1,0 +1,35 @@
+# A master of a Redis Cluster that no message is for, and that does not answer, takes its time
+# once; then messages for the other masters are sent, whatever happens to the links.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Ledger;
+use Outbox;
+use RedisCluster;
+use Test::More;
+
+my $cluster = RedisCluster->new(replicas => 0, config => [ '--cluster-node-timeout', '600000' ]);
+my $node = Outbox->create('main', redis => $cluster, conf => <<'END');
+outbox.connect_timeout = '5s'
+outbox.command_timeout = '10s'
+END
+my $id = $node->sql('SELECT id FROM outbox.instance');
+my %in_use = map { $cluster->index_of("outbox:$_:$id") => 1 } 'lease', 'fence';
+my ($hung) = grep { !$in_use{$_} } 0 .. 2;
+my @streams = (grep { $cluster->index_of($_) != $hung } map { "s$_" } 1 .. 20)[ 0 .. 3 ];
+my $ledger = Ledger->new($node, $cluster, @streams);
+
+$ledger->post(@streams);
+eventually { $ledger->arrived == @streams } 'messages arrive';
+$cluster->node($hung)->pause;
+foreach my $round (2 .. 4)
+{
+	$cluster->node($_)->command('CLIENT', 'KILL', 'TYPE', 'normal') foreach grep { $_ != $hung } 0 .. 2;
+	$ledger->post(@streams);
+	eventually { (eval { $ledger->arrived } // 0) == $round * @streams } 'links are cut while it hangs: messages arrive';
+}
+$cluster->node($hung)->resume;
+$ledger->agrees('all messages are there, in order');
+
+done_testing();
