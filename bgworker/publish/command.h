@@ -5,9 +5,9 @@
 #ifndef OUTBOX_COMMAND_H
 #define OUTBOX_COMMAND_H
 
-#include "bgworker/publish/lane.h"
+#include "bgworker/lane/lane.h"
+#include "bgworker/lane/route.h"
 #include "bgworker/publish/redis_server.h"
-#include "bgworker/publish/route.h"
 #include "src/redis/redis_link.h"
 #include "src/unique_id.h"
 

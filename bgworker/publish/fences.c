@@ -14,8 +14,8 @@
  */
 #include "postgres.h"
 
+#include "bgworker/lane/lanes.h"
 #include "bgworker/publish/fences.h"
-#include "bgworker/publish/lanes.h"
 #include "bgworker/publish/traffic.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"

@@ -25,7 +25,7 @@
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
-#include "bgworker/publish/lanes.h"
+#include "bgworker/lane/lanes.h"
 #include "bgworker/publish/page.h"
 #include "bgworker/transaction.h"
 #include "bgworker/window/row_reader.h"

@@ -16,10 +16,10 @@
 
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
+#include "bgworker/lane/lanes.h"
 #include "bgworker/publish/claims.h"
 #include "bgworker/publish/delivery.h"
 #include "bgworker/publish/fences.h"
-#include "bgworker/publish/lanes.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/publish/suspects.h"

@@ -20,7 +20,7 @@
 
 #include "common/hashfn.h"
 
-#include "bgworker/publish/lanes.h"
+#include "bgworker/lane/lanes.h"
 #include "bgworker/publish/nodes_away.h"
 #include "bgworker/publish/torn_slots.h"
 #include "bgworker/publish/traffic.h"

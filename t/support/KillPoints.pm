@@ -19,13 +19,13 @@ our @EXPORT = qw(arm fired create_with_kill_points kill_points revive);
 my $source = dirname(__FILE__) . '/../..';
 my $armed_at;    # a place in the log
 
-# The points in the C files of a folder, as the source has them.
+# The points in the C files of folders, as the source has them.
 sub kill_points
 {
-	my ($folder) = @_;
+	my (@folders) = @_;
 	my @points;
 
-	foreach my $file (sort glob "$source/$folder/*.c $source/$folder/*/*.c")
+	foreach my $file (sort map { glob "$source/$_/*.c $source/$_/*/*.c" } @folders)
 	{
 		my $code = PostgreSQL::Test::Utils::slurp_file($file);
 		while ($code =~ /\bKILL_POINT(\w*)\((?:kind, )?(?:"(\w+)")?/g)

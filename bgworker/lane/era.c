@@ -38,8 +38,8 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#include "bgworker/publish/era.h"
-#include "bgworker/publish/fence.h"
+#include "bgworker/lane/era.h"
+#include "bgworker/lane/fence.h"
 #include "bgworker/transaction.h"
 
 static char current[ERA_BYTES]; /* empty = none has begun */

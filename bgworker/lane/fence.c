@@ -9,7 +9,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 
-#include "bgworker/publish/fence.h"
+#include "bgworker/lane/fence.h"
 #include "src/unique_id.h"
 
 /* "<window number> <window uuid> <era>.<connection> <last message id>" */

@@ -35,7 +35,7 @@
 #include "executor/spi.h"
 #include "utils/array.h"
 
-#include "bgworker/publish/used_lanes.h"
+#include "bgworker/lane/used_lanes.h"
 #include "bgworker/transaction.h"
 #include "src/kill_point.h"
 #include "src/redis/hash_slot.h"

@@ -5,8 +5,8 @@
 #ifndef OUTBOX_LANES_H
 #define OUTBOX_LANES_H
 
-#include "bgworker/publish/lane.h"
-#include "bgworker/publish/route.h"
+#include "bgworker/lane/lane.h"
+#include "bgworker/lane/route.h"
 
 extern void lanes_init(const char *instance);
 extern void lanes_begin(bool clustered);

@@ -10,8 +10,8 @@
 
 #include "common/pg_prng.h"
 
-#include "bgworker/publish/era.h"
-#include "bgworker/publish/lane.h"
+#include "bgworker/lane/era.h"
+#include "bgworker/lane/lane.h"
 #include "src/clock.h"
 #include "src/redis/hash_slot.h"
 #include "src/settings.h"

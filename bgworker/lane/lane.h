@@ -7,7 +7,7 @@
 
 #include "datatype/timestamp.h"
 
-#include "bgworker/publish/fence.h"
+#include "bgworker/lane/fence.h"
 #include "bgworker/window/run.h"
 #include "src/redis/redis_link.h"
 

@@ -33,7 +33,7 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/publish/lanes.h"
+#include "bgworker/lane/lanes.h"
 #include "src/redis/hash_slot.h"
 #include "src/unique_id.h"
 

@@ -16,9 +16,9 @@
 
 #include "utils/timestamp.h"
 
-#include "bgworker/publish/era.h"
-#include "bgworker/publish/lanes.h"
-#include "bgworker/publish/resume.h"
+#include "bgworker/lane/era.h"
+#include "bgworker/lane/lanes.h"
+#include "bgworker/lane/resume.h"
 #include "bgworker/window/loss_note.h"
 #include "src/settings.h"
 

@@ -10,8 +10,8 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/publish/mapping.h"
-#include "bgworker/publish/route.h"
+#include "bgworker/lane/mapping.h"
+#include "bgworker/lane/route.h"
 #include "src/log/partition.h"
 
 /* Returns the route of a message in a window; it is valid until the settings of destinations are read again. */

@@ -26,8 +26,8 @@
 #include "utils/memutils.h"
 
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/publish/mapping.h"
-#include "bgworker/publish/used_lanes.h"
+#include "bgworker/lane/mapping.h"
+#include "bgworker/lane/used_lanes.h"
 #include "bgworker/transaction.h"
 #include "src/kill_point.h"
 #include "src/log/window.h"
