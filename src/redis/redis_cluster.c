@@ -23,6 +23,7 @@
 
 #include "src/clock.h"
 #include "src/foreign_text.h"
+#include "src/redis/master_links.h"
 #include "src/redis/redis_cluster.h"
 #include "src/redis/redis_connect.h"
 #include "src/redis/redis_seeds.h"
@@ -31,12 +32,6 @@
 #include "src/settings.h"
 
 #define MAX_HOPS	5			/* from node to node, for one command */
-
-typedef struct Master
-{
-	RedisNode	node;
-	RedisLink  *link;
-} Master;
 
 struct RedisCluster
 {
@@ -50,9 +45,7 @@ struct RedisCluster
 	bool		map_is_known;	/* since the roaming link was opened */
 	int			patience_ms;	/* in which a master is reached; 0 = that of
 								 * the settings */
-	int			nmasters;
-	int			room;
-	Master	   *masters;
+	MasterLinks masters;
 	char		error[LINK_ERROR_BYTES];
 };
 
@@ -60,7 +53,6 @@ static bool prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz d
 static bool open_roaming(RedisCluster *cluster);
 static void forget_map_of_another(RedisCluster *cluster, const char *url);
 static bool read_map(RedisCluster *cluster, const redisReply *reply);
-static Master *find_master(RedisCluster *cluster, const RedisNode *node);
 static bool fail_as(RedisCluster *cluster, const RedisLink *link);
 
 /*
@@ -88,8 +80,6 @@ redis_cluster_free(RedisCluster *cluster)
 		pfree(cluster->url);
 	if (cluster->map)
 		pfree(cluster->map);
-	if (cluster->masters)
-		pfree(cluster->masters);
 	pfree(cluster);
 }
 
@@ -114,8 +104,7 @@ void
 redis_cluster_close(RedisCluster *cluster)
 {
 	redis_link_close(cluster->roaming);
-	while (cluster->nmasters > 0)
-		redis_link_free(cluster->masters[--cluster->nmasters].link);
+	master_links_free(&cluster->masters);
 	cluster->map_is_known = false;
 }
 
@@ -159,7 +148,7 @@ redis_cluster_link(RedisCluster *cluster, int slot)
 RedisLink *
 redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node)
 {
-	Master	   *master = find_master(cluster, node);
+	MasterLink *master = master_links_find(&cluster->masters, node, cluster->attend);
 	TimestampTz deadline;
 
 	if (redis_link_is_open(master->link))
@@ -291,7 +280,8 @@ redis_cluster_tell(RedisCluster *cluster, const char *key, int argc, const char 
 {
 	RedisLink  *link = cluster->roaming;
 	int			place = cluster->map_is_known ? cluster->map->node_of[hash_slot_of(key, strlen(key))] : SLOT_UNSERVED;
-	Master	   *master = place == SLOT_UNSERVED ? NULL : find_master(cluster, &cluster->map->nodes[place]);
+	MasterLink *master = place == SLOT_UNSERVED ? NULL :
+		master_links_find(&cluster->masters, &cluster->map->nodes[place], cluster->attend);
 
 	if (master && redis_link_is_open(master->link))
 		link = master->link;
@@ -435,33 +425,6 @@ read_map(RedisCluster *cluster, const redisReply *reply)
 	cluster->map = fresh;
 	cluster->map_is_known = true;
 	return true;
-}
-
-/* Returns the entry of a master, which is made if there is none. */
-static Master *
-find_master(RedisCluster *cluster, const RedisNode *node)
-{
-	Master	   *master;
-
-	for (int i = 0; i < cluster->nmasters; i++)
-	{
-		master = &cluster->masters[i];
-		if (master->node.port == node->port && strcmp(master->node.host, node->host) == 0)
-			return master;
-	}
-	if (cluster->nmasters == cluster->room)
-	{
-		int			room = Max(8, 2 * cluster->room);
-
-		cluster->masters = cluster->masters ? repalloc(cluster->masters, room * sizeof(Master)) :
-			MemoryContextAlloc(TopMemoryContext, room * sizeof(Master));
-		cluster->room = room;
-	}
-	master = &cluster->masters[cluster->nmasters];
-	master->node = *node;
-	master->link = redis_link_create(cluster->attend);
-	cluster->nmasters++;
-	return master;
 }
 
 /* Notes why a link has failed. Returns false. */
