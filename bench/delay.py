@@ -4,9 +4,10 @@ Idle: the next message follows 10 ms after the arrival of the last one. Under lo
 run at a share of the throughput that this rival reached just before, and a message
 is sent every 10 ms beside them.
 
-Beside the idle delay its floor is measured, by the same program: what a relay needs at least
-that sends nothing before it is on disk. A delay over that floor tells more of a relay than of
-the disk and of how fast the machine wakes a process.
+Beside the idle delay that of a flush and an XADD alone is measured, by the same program: what a
+relay has to do that sends only what it has written down. A delay over that tells more of a relay
+than of the disk and of how fast the machine wakes a process. It is no lower bound: a file is not
+flushed as the WAL is.
 """
 import subprocess
 from functools import partial
@@ -22,7 +23,7 @@ PAUSE_MS = 10
 FIRST = 5
 SHARE = 0.8
 SHARES = (0.2, 0.5)  # of the throughput, for the plot
-FLOOR = "a flush and an XADD alone"
+ALONE = "a flush and an XADD alone"
 QUICK_RIVALS = (rivals.OUTBOX, rivals.POLLED, rivals.NOTIFIED)
 RIVALS = (*QUICK_RIVALS, rivals.LOGICAL, rivals.PGQ, rivals.GRAPHILE, rivals.PG_BOSS)
 
@@ -30,7 +31,7 @@ RIVALS = (*QUICK_RIVALS, rivals.LOGICAL, rivals.PGQ, rivals.GRAPHILE, rivals.PG_
 def steps(scale):
     seconds = scale.samples * 0.012 + 0.5
     for _ in range(scale.rounds):
-        yield Step("delay, idle", FLOOR, seconds, partial(floor, scale), say)
+        yield Step("delay, idle", ALONE, seconds, partial(alone, scale), say)
         for rival in QUICK_RIVALS if scale is QUICK else RIVALS:
             yield Step("delay, idle", rival.title, seconds, partial(idle, rival, scale), say)
         for rival in (rivals.OUTBOX,) if scale is QUICK else QUICK_RIVALS:
@@ -45,7 +46,7 @@ def say(figures):
     return f"p50 {figures['p50']:.0f} us, p99 {figures['p99']:.0f} us"
 
 
-def floor(scale):
+def alone(scale):
     """Two processes: one tells the other, which writes and flushes a page of a file where the servers have their data, and adds the message."""
     forget_streams()
     return delays(f"file:{FOLDER}/flushed", "", scale.samples, scale.samples * 0.015)
