@@ -10,7 +10,7 @@ import statistics
 import sys
 
 import rivals
-from delay import FLOOR as LEAST
+from delay import ALONE
 from figures import ratio, spread
 
 OUTBOX, XADD = rivals.OUTBOX.title, "XADD, pipelined"
@@ -90,8 +90,8 @@ def others(run):
     for part in (part for part in run.parts if part.startswith("delay") and run.has(part, OUTBOX)):
         for figure in ("p50", "p99"):
             yield f"{capital(part)}: {figure}, µs", amount(run.spread(part, OUTBOX, figure))
-            if run.has(part, LEAST):
-                yield f"The same over that of {LEAST}", share(run.ratio(part, OUTBOX, LEAST, figure))
+            if run.has(part, ALONE):
+                yield f"The same over that of {ALONE}", share(run.ratio(part, OUTBOX, ALONE, figure))
     series = list(run.parts.get(BESIDE, {}))
     if len(series) == 2:
         yield f"Callers beside {series[1]} over those without: throughput", share(run.ratio(BESIDE, *reversed(series), "rate"))
@@ -244,10 +244,10 @@ def delay(run):
         heads, rows = [capital(part), "p50, µs", "p99, µs"], []
         for title in run.parts[part]:
             rows.append([title, *(amount(run.spread(part, title, figure)) for figure in ("p50", "p99"))])
-            if run.has(part, LEAST):
-                rows[-1] += [share(run.ratio(part, title, LEAST, figure)) if title != LEAST else "1" for figure in ("p50", "p99")]
-        if run.has(part, LEAST):
-            heads += [f"over {LEAST}: p50", "p99"]
+            if run.has(part, ALONE):
+                rows[-1] += [share(run.ratio(part, title, ALONE, figure)) if title != ALONE else "1" for figure in ("p50", "p99")]
+        if run.has(part, ALONE):
+            heads += [f"over {ALONE}: p50", "p99"]
         text += "\n" + table(heads, rows) + left_out(run, part)
     return text.lstrip() or table([], [])
 
