@@ -4,7 +4,7 @@
  *
  * Called by the dispatcher, redis_state.c and publisher.c. When a connection is
  * opened, the server is checked, the script is loaded, the lease is taken, and
- * the fences are read and claimed (fences.c); publishing resumes where they say. No
+ * the fences are read and claimed (claims.c); publishing resumes where they say. No
  * transaction is open while waiting for Redis.
  *
  * In a Redis Cluster there is a link to each master that has a lane (traffic.c), and
