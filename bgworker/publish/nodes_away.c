@@ -45,7 +45,7 @@ nodes_away_why(const RedisNode *node)
 {
 	for (int i = 0; i < nnodes; i++)
 	{
-		if (nodes[i].node.port == node->port && strcmp(nodes[i].node.host, node->host) == 0)
+		if (redis_node_is(&nodes[i].node, node))
 			return nodes[i].why;
 	}
 	return NULL;

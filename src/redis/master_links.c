@@ -24,7 +24,7 @@ master_links_find(MasterLinks *links, const RedisNode *node, LinkAttend attend)
 	{
 		MasterLink *master = &links->list[i];
 
-		if (master->node.port == node->port && strcmp(master->node.host, node->host) == 0)
+		if (redis_node_is(&master->node, node))
 			return master;
 	}
 	if (links->n == links->room)

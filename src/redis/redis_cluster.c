@@ -49,6 +49,7 @@ struct RedisCluster
 	char		error[LINK_ERROR_BYTES];
 };
 
+static TimestampTz connect_deadline(const RedisCluster *cluster);
 static bool prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz deadline);
 static bool open_roaming(RedisCluster *cluster);
 static void forget_map_of_another(RedisCluster *cluster, const char *url);
@@ -129,19 +130,19 @@ redis_cluster_error(const RedisCluster *cluster)
 RedisLink *
 redis_cluster_link(RedisCluster *cluster, int slot)
 {
-	int			place;
+	const RedisNode *node;
 
 	if (!cluster->has_slots)
 		return redis_link_is_open(cluster->roaming) || open_roaming(cluster) ? cluster->roaming : NULL;
 	if (!cluster->map_is_known && !redis_cluster_refresh(cluster))
 		return NULL;
-	place = cluster->map->node_of[slot];
-	if (place == SLOT_UNSERVED)
+	node = redis_cluster_node_of(cluster, slot);
+	if (node == NULL)
 	{
 		snprintf(cluster->error, sizeof(cluster->error), "no node of the Redis Cluster serves the hash slot %d", slot);
 		return NULL;
 	}
-	return redis_cluster_link_to(cluster, &cluster->map->nodes[place]);
+	return redis_cluster_link_to(cluster, node);
 }
 
 /* The same for a node of the cluster. */
@@ -153,7 +154,7 @@ redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node)
 
 	if (redis_link_is_open(master->link))
 		return master->link;
-	deadline = TimestampTzPlusMilliseconds(clock_now(), cluster->patience_ms > 0 ? cluster->patience_ms : outbox_connect_timeout);
+	deadline = connect_deadline(cluster);
 	if (redis_connect_to_node(master->link, cluster->url, &master->node, deadline) && prepare_within(cluster, master->link, deadline))
 		return master->link;
 	(void) fail_as(cluster, master->link);
@@ -279,9 +280,8 @@ void
 redis_cluster_tell(RedisCluster *cluster, const char *key, int argc, const char **argv)
 {
 	RedisLink  *link = cluster->roaming;
-	int			place = cluster->map_is_known ? cluster->map->node_of[hash_slot_of(key, strlen(key))] : SLOT_UNSERVED;
-	MasterLink *master = place == SLOT_UNSERVED ? NULL :
-		master_links_find(&cluster->masters, &cluster->map->nodes[place], cluster->attend);
+	const RedisNode *node = cluster->map_is_known ? redis_cluster_node_of(cluster, hash_slot_of(key, strlen(key))) : NULL;
+	MasterLink *master = node ? master_links_find(&cluster->masters, node, cluster->attend) : NULL;
 
 	if (master && redis_link_is_open(master->link))
 		link = master->link;
@@ -322,7 +322,7 @@ redis_cluster_call_master(RedisCluster *cluster, const char *key, int argc, cons
 bool
 redis_cluster_roam(RedisCluster *cluster, const RedisNode *node)
 {
-	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), cluster->patience_ms > 0 ? cluster->patience_ms : outbox_connect_timeout);
+	TimestampTz deadline = connect_deadline(cluster);
 	bool		connected = redis_connect_to_node(cluster->roaming, cluster->url, node, deadline);
 
 	if (cluster->patience_ms > 0)
@@ -360,6 +360,13 @@ redis_cluster_refused(RedisCluster *cluster, const redisReply *reply, const char
 {
 	redis_link_refused(cluster->roaming, reply, what);
 	(void) fail_as(cluster, cluster->roaming);
+}
+
+/* Returns until when a node that is tried now must be reached. */
+static TimestampTz
+connect_deadline(const RedisCluster *cluster)
+{
+	return TimestampTzPlusMilliseconds(clock_now(), cluster->patience_ms > 0 ? cluster->patience_ms : outbox_connect_timeout);
 }
 
 /* Prepares a link to a master that was opened. Returns false if that fails, or takes too long. */

@@ -31,6 +31,13 @@ typedef struct RedisUrl
 	char		sentinel_password[512];
 } RedisUrl;
 
+/* Check whether two addresses are the same. */
+static inline bool
+redis_node_is(const RedisNode *one, const RedisNode *other)
+{
+	return one->port == other->port && strcmp(one->host, other->host) == 0;
+}
+
 extern bool redis_url_has_scheme(const char *text);
 extern bool redis_url_parse(const char *text, RedisUrl *url, const char **reason);
 

@@ -187,7 +187,7 @@ enter_node(SlotMap *map, const RedisNode *node)
 	 */
 	for (int place = map->nnodes - 1; place >= 0; place--)
 	{
-		if (map->nodes[place].port == node->port && strcmp(map->nodes[place].host, node->host) == 0)
+		if (redis_node_is(&map->nodes[place], node))
 			return place;
 	}
 	if (map->nnodes == SLOT_MAP_NODES)
