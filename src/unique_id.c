@@ -1,12 +1,13 @@
 /*
  * unique_id.c
- *		Makes ids for messages, windows and instances, and their usual form.
+ *		Makes ids for messages, windows and instances, and their usual form; and short names.
  *
  * Called for every message, so random bytes are fetched by the page: a system
  * call for each id costs more than the insert of a row.
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "miscadmin.h"
 
 #include "src/compat.h"
@@ -56,6 +57,13 @@ unique_id_random(pg_uuid_t *id)
 
 	id->data[6] = (id->data[6] & 0x0f) | 0x40;	/* version */
 	id->data[8] = (id->data[8] & 0x3f) | 0x80;	/* variant */
+}
+
+/* Writes a random name of RANDOM_NAME_BYTES, in hexadecimal, that has to differ only from few others. */
+void
+unique_id_name(char *name)
+{
+	snprintf(name, RANDOM_NAME_BYTES, "%08x", pg_prng_uint32(&pg_global_prng_state));
 }
 
 /* Writes the usual form of a UUID as a C string of UNIQUE_ID_BYTES: what uuid_out() prints, which takes ten times as long. */

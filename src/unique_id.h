@@ -10,6 +10,10 @@
 /* The usual form of a UUID, with the zero at its end. */
 #define UNIQUE_ID_BYTES		37
 
+/* A random name, with the zero at its end. */
+#define RANDOM_NAME_BYTES	9
+
+extern void unique_id_name(char *name);
 extern void unique_id_random(pg_uuid_t *id);
 extern void unique_id_write(const pg_uuid_t *id, char *string);
 extern text *unique_id_to_text(const pg_uuid_t *id);

@@ -33,7 +33,6 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -41,6 +40,7 @@
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/fence.h"
 #include "bgworker/transaction.h"
+#include "src/unique_id.h"
 
 static char current[ERA_BYTES]; /* empty = none has begun */
 static List *met;				/* names of eras that fences were found to be
@@ -126,7 +126,7 @@ era_begin(int64 after)
 		note_end(list_nth(met, i), after);
 	list_free_deep(met);
 	met = NIL;
-	snprintf(current, sizeof(current), "%08x", pg_prng_uint32(&pg_global_prng_state));
+	unique_id_name(current);
 	(void) transaction_execute("INSERT INTO outbox.era (id) VALUES ($1)",
 							   1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(current)}, NULL);
 }

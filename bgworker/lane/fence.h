@@ -5,10 +5,10 @@
 #ifndef OUTBOX_FENCE_H
 #define OUTBOX_FENCE_H
 
-#include "utils/uuid.h"
+#include "src/unique_id.h"
 
 #define FENCE_BYTES		128
-#define ERA_BYTES		9		/* of the name of an era, which is hexadecimal */
+#define ERA_BYTES		RANDOM_NAME_BYTES	/* of the name of an era */
 
 /* In place of the last message: the window is finished. */
 #define FENCE_AT_END	0

@@ -8,8 +8,6 @@
  */
 #include "postgres.h"
 
-#include "common/pg_prng.h"
-
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/lane.h"
 #include "src/clock.h"
@@ -53,7 +51,7 @@ lane_note_read(Lane *lane, const char *fence)
 void
 lane_claim(Lane *lane, char *claimed)
 {
-	snprintf(lane->connection, sizeof(lane->connection), "%08x", pg_prng_uint32(&pg_global_prng_state));
+	unique_id_name(lane->connection);
 	fence_claim(lane->fence, lane->connection, claimed, FENCE_BYTES);
 }
 

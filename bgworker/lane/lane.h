@@ -10,6 +10,7 @@
 #include "bgworker/lane/fence.h"
 #include "bgworker/window/run.h"
 #include "src/redis/redis_link.h"
+#include "src/unique_id.h"
 
 typedef struct Lane
 {
@@ -17,7 +18,8 @@ typedef struct Lane
 								 * cluster its streams */
 	char		key[64];		/* of the fence in Redis */
 	RedisLink  *link;			/* to the master that has the slot */
-	char		connection[9];	/* random, part of every fence that is set */
+	char		connection[RANDOM_NAME_BYTES];	/* random, part of every fence
+												 * that is set */
 	char		fence[FENCE_BYTES]; /* value in Redis when all batches in
 									 * flight are done */
 	WindowPlace at;				/* the last message that Redis has then: it

@@ -26,7 +26,6 @@
  */
 #include "postgres.h"
 
-#include "common/pg_prng.h"
 #include "utils/memutils.h"
 
 #include "bgworker/defer/destination_settings.h"
@@ -70,7 +69,7 @@ typedef struct Layout
 	const char **words;			/* of the script; the ends behind the others */
 } Layout;
 
-static char claim_value[9];		/* random, of this process */
+static char claim_value[RANDOM_NAME_BYTES]; /* random, of this process */
 
 static Told with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *name, Instance *instance,
 						Destination *destination);
@@ -141,7 +140,7 @@ with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *na
 	Told		told;
 
 	if (claim_value[0] == '\0')
-		snprintf(claim_value, sizeof(claim_value), "%08x", pg_prng_uint32(&pg_global_prng_state));
+		unique_id_name(claim_value);
 	layout.key = partition_layout_key(destination);
 	layout.claim = psprintf("by:%s", name);
 	layout.field = partition_layout_field(destination, name);
