@@ -88,7 +88,7 @@ receive(Delivery *delivery, Batch *batch, Verdict *verdict)
 	verdict->refused = delivery->flight->refused;
 	if (!traffic_receive_verdict(batch->lane, verdict, batch->n))
 	{
-		if (strncmp(verdict->error, "TRYAGAIN", strlen("TRYAGAIN")) == 0)
+		if (verdict_is_of_torn_slot(verdict->error))
 			torn_slots_note_refusal(batch->lane->slot);
 		return false;
 	}

@@ -96,6 +96,15 @@ verdict_is_of_slot(const char *error)
 	return begins_with_one(error, codes, lengthof(codes));
 }
 
+/* Check whether an error says that a part of what the batch needs may have gone to another node. */
+bool
+verdict_is_of_torn_slot(const char *error)
+{
+	static const char *const codes[] = {"TRYAGAIN"};
+
+	return begins_with_one(error, codes, lengthof(codes));
+}
+
 /* Check whether an error begins with one of these codes. */
 static bool
 begins_with_one(const char *error, const char *const *codes, int n)

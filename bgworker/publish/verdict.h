@@ -30,5 +30,6 @@ extern bool verdict_read(Verdict *verdict, redisReply *reply, int messages, bool
 extern bool verdict_forbids_key(const redisReply *reply);
 extern bool verdict_is_of_server(const char *error);
 extern bool verdict_is_of_slot(const char *error);
+extern bool verdict_is_of_torn_slot(const char *error);
 
 #endif							/* OUTBOX_VERDICT_H */
