@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 
-import psycopg
 import redis
+from servers import connect
 
 CASES = (0, 1, 100, 10000)
 ACCEPTING = 100  # other destinations in the case 0
@@ -41,9 +41,9 @@ class Case:
 
     def __enter__(self):
         self.redis.flushall()
-        with self.connect("postgres") as admin:
+        with connect("main") as admin:
             admin.execute("CREATE DATABASE fairness")
-        self.connection = self.connect("fairness")
+        self.connection = connect("main", "fairness")
         self.connection.execute("CREATE EXTENSION outbox")
         with self.redis.pipeline(transaction=False) as pipeline:
             for n in range(1, self.refusing + 1):
@@ -54,11 +54,8 @@ class Case:
 
     def __exit__(self, *exception):
         self.connection.close()
-        with self.connect("postgres") as admin:
+        with connect("main") as admin:
             admin.execute("DROP DATABASE fairness")
-
-    def connect(self, database):
-        return psycopg.connect(host=self.host, dbname=database, user="postgres", autocommit=True)
 
     def wait_until_idle(self):
         while self.connection.execute("SELECT dispatcher_state FROM outbox.status").fetchone()[0] != "idle":

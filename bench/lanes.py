@@ -1,4 +1,4 @@
-"""What hash slots in use cost: lanes.py PGHOST MESSAGES ROUNDS REDIS_SOCKET...
+"""What hash slots in use cost: lanes.py MESSAGES ROUNDS REDIS_SOCKET...
 
 For each number of lanes:
 
@@ -16,8 +16,8 @@ import statistics
 import sys
 import time
 
-import psycopg
 import redis
+from servers import connect, cpu_of
 
 SLOTS = 16384
 CASES = tuple(int(lanes) for lanes in os.environ.get("BENCH_LANES", "1 16 256 4096 16384").split())
@@ -42,16 +42,6 @@ def streams(lanes):
     return names
 
 
-def cpu_of(pids):
-    """Seconds of processor time that processes have used, with all their threads."""
-    used = 0
-    for pid in pids:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/schedstat") as line:
-                used += int(line.read().split()[0])
-    return used / 1e9
-
-
 def wait_until(condition):
     deadline = time.monotonic() + 120
     while not condition():
@@ -63,17 +53,17 @@ def wait_until(condition):
 class Case:
     """A database and an empty cluster."""
 
-    def __init__(self, host, sockets, lanes):
-        self.host, self.lanes, self.names = host, lanes, streams(lanes)
+    def __init__(self, sockets, lanes):
+        self.lanes, self.names = lanes, streams(lanes)
         self.nodes = [redis.Redis(unix_socket_path=socket) for socket in sockets]
         self.redis = [node.info("server")["process_id"] for node in self.nodes]
 
     def __enter__(self):
         for node in self.nodes:
             node.flushall()
-        with self.connect("postgres") as admin:
+        with connect("main") as admin:
             admin.execute("CREATE DATABASE lanes")
-        self.connection = self.connect("lanes")
+        self.connection = connect("main", "lanes")
         self.connection.execute("CREATE EXTENSION outbox")
         self.connection.execute("CREATE TABLE stream (number integer PRIMARY KEY, name text)")
         with self.connection.cursor().copy("COPY stream FROM STDIN") as copy:
@@ -86,11 +76,8 @@ class Case:
 
     def __exit__(self, *exception):
         self.connection.close()
-        with self.connect("postgres") as admin:
+        with connect("main") as admin:
             admin.execute("DROP DATABASE lanes")
-
-    def connect(self, database):
-        return psycopg.connect(host=self.host, dbname=database, user="postgres", autocommit=True)
 
     def status(self, column):
         return self.connection.execute(f"SELECT {column} FROM outbox.status", prepare=True).fetchone()[0]
@@ -106,7 +93,7 @@ class Case:
         work()
         seconds = time.monotonic() - start
         after = (cpu_of(self.dispatcher), cpu_of(self.redis))
-        return [seconds, *((b - a) * 1e6 / messages for a, b in zip(before, after))]
+        return [seconds, *((b - a) / messages for a, b in zip(before, after))]
 
     def first_use(self):
         def work():
@@ -146,8 +133,8 @@ class Case:
         return self.measured(work)
 
 
-def measure(host, sockets, lanes, messages):
-    with Case(host, sockets, lanes) as case:
+def measure(sockets, lanes, messages):
+    with Case(sockets, lanes) as case:
         first = case.first_use()
         spread = case.backlog(messages, lanes)
         single = case.backlog(messages, 1)
@@ -166,16 +153,16 @@ def show(label, lanes, row):
           f"idle {row[9]:.4f} {row[10]:.4f} of a core; reconnect {row[11] * 1000:5.0f} ms, {row[12] / 1000:5.1f} {row[13] / 1000:5.1f} ms of CPU", flush=True)
 
 
-def main(host, messages, rounds, sockets):
+def main(messages, rounds, sockets):
     results = {lanes: [] for lanes in CASES}
     for n in range(rounds):
         turn = n % len(CASES)
         for lanes in CASES[turn:] + CASES[:turn]:
-            results[lanes].append(measure(host, sockets, lanes, messages))
+            results[lanes].append(measure(sockets, lanes, messages))
             show(f"round {n + 1}", lanes, results[lanes][-1])
     for lanes in CASES:
         show("median ", lanes, medians(results[lanes]))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
