@@ -22,6 +22,7 @@
 #include "bgworker/defer/due_messages.h"
 #include "bgworker/dispatcher_start.h"
 #include "bgworker/housekeeping.h"
+#include "bgworker/lane/lanes.h"
 #include "bgworker/process.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
@@ -71,6 +72,7 @@ static void pause_between_windows(void);
 static bool publish(void);
 static bool spread(void);
 static bool may_publish(void);
+static bool connect_to_redis(void);
 static bool is_other_work_due(void);
 static bool open_meanwhile(void);
 static bool open_window(void);
@@ -170,6 +172,7 @@ set_up_dispatcher(Oid database)
 	transaction_init(requests_attend_to_standby);
 	redis_session_init(requests_attend);
 	publisher_init(is_other_work_due, open_meanwhile);
+	due_messages_init(lanes_are_blocked_for);
 	window_pace_init();
 	propagation_init(publish_meanwhile);
 }
@@ -215,8 +218,8 @@ look_for_messages(void)
 	last_look = clock_now();
 
 	pause_between_windows();
-	if (position_has_sent_all(&position) && redis_session_is_open() && !destination_all_paused())
-		opened = due_messages_return();
+	if (position_is_caught_up(&position) && redis_session_is_open() && !destination_all_paused())
+		opened = due_messages_return(position_has_sent_all(&position));
 	return open_window() || opened;
 }
 
@@ -298,7 +301,7 @@ publish(void)
 		if (progress == PUBLISHED_PART)
 			break;
 		KILL_POINT("window_advanced");
-		if (position_has_sent_all(&position))
+		if (position_is_caught_up(&position))
 			due_messages_end_probes();
 		ConditionVariableBroadcast(&shared->progress);
 		requests_attend();
@@ -327,13 +330,25 @@ static bool
 may_publish(void)
 {
 	redis_state_try_blocked();
-	if (!redis_session_is_open() && !redis_state_connect(&position))
+	if (!redis_session_is_open() && !connect_to_redis())
 		return false;
 	if (!destination_all_paused())
 		return true;
 	report_state(DISPATCHER_PAUSED);
 	problem_clear(PROBLEM_REDIS_DOWN);
 	return false;
+}
+
+/* Tries to connect. What could not be sent to before may be sent to by this connection. */
+static bool
+connect_to_redis(void)
+{
+	if (!redis_state_connect(&position))
+		return false;
+	due_messages_rejoin_all();
+	if (position_is_caught_up(&position))
+		due_messages_end_probes();
+	return true;
 }
 
 /* Check whether other work is due before more is sent. */
@@ -439,7 +454,7 @@ ms_until_due(void)
 	ms = Min(ms, redis_state_ms_until_due());
 	ms = Min(ms, housekeeping_ms_until_due(&position));
 	ms = Min(ms, propagation_ms_until_due(&position));
-	if (position_has_sent_all(&position) && redis_session_is_open() && !destination_all_paused())
+	if (position_is_caught_up(&position) && redis_session_is_open() && !destination_all_paused())
 		ms = Min(ms, due_messages_ms_until());
 	return ms;
 }

@@ -15,7 +15,8 @@
  * an answer when the links are closed is run at any later time, or never.
  *
  * The destination of lane 0 may refuse: its messages are deferred, and return in
- * windows after W, which are opened when all others are sent.
+ * windows after W, which are opened when all others are sent, unless something may
+ * have been left out for it.
  *
  * The node of a lane may be away for a while, or not accept writes. Lanes that cannot be
  * claimed for that are blocked: what is for them is left out until the next connection,
@@ -117,6 +118,12 @@ bool lost_since_compared[L];
 #define MAY_EXPIRE	(blocked == 0)
 #endif
 
+#ifdef RETURNS_TO_BLOCKED_LANE
+#define MAY_RETURN	true
+#else
+#define MAY_RETURN	(!HAS(blocked, 0))
+#endif
+
 #define BEHIND_ALL	255
 #define IS_AWAY(l)	(BLOCKS > 0 && HAS(away, l))
 
@@ -143,7 +150,8 @@ inline run_script(B, l)
 		if
 		:: l == 0 && is_broken && B.set != 0 -> B.state = REFUSED
 		:: else ->
-			assert((master[l].stream & B.set) == 0);	/* rule 4: nothing is added twice */
+			assert((master[l].stream & B.set) == 0);	/* rule 4: nothing is added twice, */
+			assert(B.set == 0 || (B.set & ~(B.set - 1)) > master[l].stream);	/* and all in order */
 			master[l].stream = master[l].stream | B.set;
 			master[l].window = B.to;
 			B.state = ADDED
@@ -558,7 +566,7 @@ idle:
 	/* Nothing is under way, and all is sent, but for what was left out. */
 	if
 	:: BLOCKS > 0 && (blocked & ~away) != 0 -> goto publish
-	:: atomic { waiting != 0 && left == 0 && (!is_broken || probes < PROBES) -> probes = probes + is_broken; assert(returns < RETURNS); returns++; returned[returns] = waiting; waiting = 0 } goto publish
+	:: atomic { waiting != 0 && MAY_RETURN && (!is_broken || probes < PROBES) -> probes = probes + is_broken; assert(returns < RETURNS); returns++; returned[returns] = waiting; waiting = 0 } goto publish
 	:: goto settle
 	:: atomic { kills < KILLS -> kills++ } goto killed
 	fi;

@@ -21,6 +21,7 @@ static HTAB *all_blocked;
 static dlist_head probing;
 static dlist_head draining;		/* the next in turn comes first */
 static int64 ndraining;
+static dlist_head apart;
 static pairingheap by_due;
 static pairingheap by_age;
 static int64 waiting;			/* messages of all of them */
@@ -40,6 +41,7 @@ blocked_reset(void)
 	all_blocked = destination_make_table("outbox blocked destinations", context, sizeof(Blocked));
 	dlist_init(&probing);
 	dlist_init(&draining);
+	dlist_init(&apart);
 	ndraining = 0;
 	by_due.ph_compare = compare_due;
 	pairingheap_reset(&by_due);
@@ -106,6 +108,20 @@ blocked_file(Blocked *blocked)
 		ndraining += blocked->list == &draining;
 	}
 	waiting += blocked->waiting;
+}
+
+/* Files all that are apart like others again. */
+void
+blocked_rejoin_all(void)
+{
+	while (!dlist_is_empty(&apart))
+	{
+		Blocked    *blocked = dlist_head_element(Blocked, in_list, &apart);
+
+		blocked_take(blocked);
+		blocked->is_apart = false;
+		blocked_file(blocked);
+	}
 }
 
 /* Returns the one whose head is due first; NULL if none waits to be tried. */
@@ -179,13 +195,15 @@ compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 static bool
 waits_to_be_tried(const Blocked *blocked)
 {
-	return blocked->state == BLOCKED_WAITING && blocked->waiting > 0 && !blocked->paused;
+	return blocked->state == BLOCKED_WAITING && blocked->waiting > 0 && !blocked->paused && !blocked->is_apart;
 }
 
 /* Returns the list that an entry belongs in; NULL = none. */
 static dlist_head *
 list_of(const Blocked *blocked)
 {
+	if (blocked->is_apart)
+		return &apart;
 	if (blocked->state == BLOCKED_PROBING)
 		return &probing;
 	if (blocked->state == BLOCKED_DRAINING && blocked->waiting > 0 && !blocked->paused)

@@ -26,14 +26,16 @@ typedef struct Blocked
 	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
 	BlockedState state;
 	bool		paused;			/* by outbox_pause(): nothing is due */
+	bool		is_apart;		/* a hash slot of its streams cannot be
+								 * written to: nothing is due */
 	int64		waiting;		/* how many messages wait */
 	int64		head;			/* lowest id of these */
 	TimestampTz due;			/* when the head is to be tried again */
 	TimestampTz at;				/* when the head was enqueued */
 
 	/* Where it is filed; for blocked.c only. */
-	dlist_head *list;			/* the list it is in while probing or
-								 * draining, or NULL */
+	dlist_head *list;			/* the list it is in while probing, draining
+								 * or apart, or NULL */
 	dlist_node	in_list;
 	pairingheap_node by_due;	/* if it waits to be tried */
 	pairingheap_node by_age;	/* if anything waits */
@@ -44,6 +46,7 @@ extern Blocked *blocked_find(const text *dest);
 extern Blocked *blocked_open(const char *dest);
 extern void blocked_take(Blocked *blocked);
 extern void blocked_file(Blocked *blocked);
+extern void blocked_rejoin_all(void);
 
 extern Blocked *blocked_next_due(void);
 extern Blocked *blocked_next_probing(void);

@@ -2,10 +2,16 @@
  * due_messages.c
  *		Returns deferred messages to the log when their time has come.
  *
- * Called by the dispatcher, only when no window is unpublished, so that they
+ * Called by the dispatcher, only when all windows are sent, so that they
  * are sent before everything that is enqueued later. They keep their original
  * id and are sent like other messages; their rows in outbox.deferred stay as
  * tombstones (deferral.c).
+ *
+ * In a Redis Cluster messages may have been left out of these windows, because a hash
+ * slot cannot be written to (lanes.c). They come back in their own windows, so before
+ * whatever is returned now. Only a destination that may have had such messages, and has
+ * earlier ones waiting, must keep these back until then: it is set apart. Scheduled
+ * messages need not be: they are sent when their time has come, and in no other order.
  *
  * Returned are: the first message of a destination that has refused one, as a
  * probe; the other messages of a destination whose probe was accepted;
@@ -74,8 +80,10 @@ static Statement complete = {
 	4, {INT8OID, JSONBOID, BYTEAOID, TIMESTAMPTZOID}
 };
 
+static bool (*is_unreachable) (const char *dest);	/* messages for it may be left out */
 static int64 being_returned;	/* the message being returned; 0 = none */
 
+static bool set_apart(Blocked *blocked);
 static bool try_return(TimestampTz now, int64 *returned, char *error, size_t size);
 static int64 probe_due(TimestampTz now);
 static void note_probe(const Message *message);
@@ -86,14 +94,28 @@ static int64 return_rows(Statement *statement, Datum *values, void (*visit) (con
 static bool return_row(HeapTuple row, TupleDesc columns, Message *message);
 static bool read_body(Message *message, FullTransactionId log_tx);
 
+/* Prepares for use; called once. `is_unreachable` tells whether messages for a destination may be left out of windows. */
+void
+due_messages_init(bool (*unreachable) (const char *dest))
+{
+	is_unreachable = unreachable;
+}
+
+/* Must be called when destinations that could not be reached may be reached again: those that were set apart rejoin the others. */
+void
+due_messages_rejoin_all(void)
+{
+	blocked_rejoin_all();
+}
+
 /*
  * Returns messages that are due to the log, but only as many as do not delay
- * the other messages of the next window for long. Must be called only when no
- * window is unpublished, and right before the next one is opened. Returns
- * whether any message was returned.
+ * the other messages of the next window for long. Must be called only when all
+ * windows are sent, and right before the next one is opened; `all_is_published` tells
+ * that nothing was left out of them. Returns whether any message was returned.
  */
 bool
-due_messages_return(void)
+due_messages_return(bool all_is_published)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		returned;
@@ -111,14 +133,15 @@ due_messages_return(void)
 	transaction_commit();
 	if (returned > 0)
 		KILL_POINT("return_committed");
-	tally_settle(tally_waiting());
+	if (all_is_published)
+		tally_settle(tally_waiting());
 	tally_report(NULL);
 	return returned > 0;
 }
 
 /*
- * Ends all probes: every window has been published, so those that were not
- * deferred again were accepted.
+ * Ends all probes: every window has been sent, so those that were neither
+ * deferred again nor left out were accepted.
  */
 void
 due_messages_end_probes(void)
@@ -128,12 +151,24 @@ due_messages_end_probes(void)
 	retry_pace_end_probes();
 	while ((blocked = blocked_next_probing()) != NULL)
 	{
+		blocked_take(blocked);
+		if (set_apart(blocked))
+			continue;
 		KILL_POINT("probe_passed");
 		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages again", blocked->dest)));
-		blocked_take(blocked);
 		blocked->state = BLOCKED_DRAINING;
 		blocked_file(blocked);
 	}
+}
+
+/* Files an entry that was taken out apart from the others, if messages for the destination may be left out. Returns whether it does. */
+static bool
+set_apart(Blocked *blocked)
+{
+	blocked->is_apart = is_unreachable(blocked->dest);
+	if (blocked->is_apart)
+		blocked_file(blocked);
+	return blocked->is_apart;
 }
 
 /* Returns how long until due_messages_return() has something to do. */
@@ -196,6 +231,8 @@ probe_due(TimestampTz now)
 	while (n < PROBE_LIMIT && (chosen[n] = blocked_next_due()) != NULL && chosen[n]->due <= now)
 	{
 		blocked_take(chosen[n]);
+		if (set_apart(chosen[n]))
+			continue;
 		ids[n] = Int64GetDatum(chosen[n]->head);
 		n++;
 	}
@@ -241,6 +278,8 @@ drain(void)
 		int64		first;
 
 		blocked_take(blocked);
+		if (set_apart(blocked))
+			continue;
 		first = return_rows(&return_waiting,
 							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned)},
 							NULL, &bytes);

@@ -122,7 +122,7 @@ tally_report(const char *error)
 {
 	DeferredCounts counts = {
 		.waiting = tally_waiting(),
-		.settled = settled,
+		.settled = Min(settled, tally_waiting()),
 		.oldest = oldest_waiting(),
 		.scheduled = scheduled,
 		.dead = dead

@@ -3,7 +3,7 @@
  *		The lanes that messages are sent in.
  *
  * Called by claims.c, which claims them, and by page.c, which asks for the lane of a
- * message. All messages for a single Redis are one lane. In a Redis Cluster the
+ * message; dispatcher.c has due_messages.c ask which destinations have to wait. All messages for a single Redis are one lane. In a Redis Cluster the
  * messages for the streams of a hash slot are one: a script reaches the keys of one
  * slot only, and slots move one by one. Which lanes are in use is on disk
  * (used_lanes.c); a message for another one must wait until that is.
@@ -31,6 +31,7 @@
  */
 #include "postgres.h"
 
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "bgworker/lane/lanes.h"
@@ -201,6 +202,38 @@ const char *
 lanes_why_blocked(void)
 {
 	return nblocked > 0 ? blocked[0]->blocked : NULL;
+}
+
+/* Check whether a lane is blocked that the next messages of a destination may be for. */
+bool
+lanes_are_blocked_for(const char *dest)
+{
+	Message		message = {0};
+	Route		route;
+	int			partitions;
+	bool		found = false;
+
+	if (nblocked == 0)
+		return false;
+	message.dest = cstring_to_text(dest);
+	route = route_of_destination(message.dest, PG_INT64_MAX, &partitions);
+	do
+	{
+		const Lane *lane;
+
+		route.partition = --partitions;
+		lane = of_slot[slot_of(&route, &message)];
+		found = lane && lane->blocked;
+	} while (!found && partitions > 0);
+	pfree(message.dest);
+	return found;
+}
+
+/* Check whether partitions are to change where a window ends, which is not while lanes are blocked (redis_session_settle_partitions()). */
+bool
+lanes_await_partitions(void)
+{
+	return nblocked == 0 && destination_have_new_partitions();
 }
 
 /* Returns the hash slot of the stream of a message. */

@@ -22,5 +22,7 @@ extern void lanes_set_blocked_apart(int first);
 extern int	lanes_enter_blocked(void);
 extern int	lanes_blocked(void);
 extern const char *lanes_why_blocked(void);
+extern bool lanes_are_blocked_for(const char *dest);
+extern bool lanes_await_partitions(void);
 
 #endif							/* OUTBOX_LANES_H */

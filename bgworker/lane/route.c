@@ -2,7 +2,7 @@
  * route.c
  *		To which stream a message goes.
  *
- * Called by page.c and command.c. It reads what is in memory of the settings of
+ * Called by page.c, command.c and lanes.c. It reads what is in memory of the settings of
  * destinations, and connects to nothing. For all messages of a page the answer must be
  * the same as long as the page is being made: settings are read between pages.
  */
@@ -18,23 +18,33 @@
 Route
 route_find(const Message *message, int64 window)
 {
-	Route		route = {.destination = destination_find(message->dest), .partition = -1};
-	int			partitions = 0;
+	int			partitions;
+	Route		route = route_of_destination(message->dest, window, &partitions);
 
+	if (partitions > 0)
+		route.partition = partition_of(message, partitions);
+	return route;
+}
+
+/* The same for all messages of a destination, without a partition. *partitions is how many it has; 0 = one stream. */
+Route
+route_of_destination(const text *dest, int64 window, int *partitions)
+{
+	Route		route = {.destination = destination_find(dest), .partition = -1};
+
+	*partitions = 0;
 	if (mapping_is_kept())
 	{
-		const Mapping *mapping = mapping_find(message->dest, window);
+		const Mapping *mapping = mapping_find(dest, window);
 
 		route.stream = mapping ? mapping->stream : NULL;
-		partitions = mapping ? mapping->partitions : 0;
+		*partitions = mapping ? mapping->partitions : 0;
 	}
 	else if (route.destination)
 	{
 		route.stream = route.destination->stream;
-		partitions = route.destination->partitions;
+		*partitions = route.destination->partitions;
 	}
-	if (partitions > 0)
-		route.partition = partition_of(message, partitions);
 	return route;
 }
 

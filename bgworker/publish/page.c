@@ -23,7 +23,6 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/deferral.h"
-#include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/publish/page.h"
@@ -155,7 +154,7 @@ make_page(PageReader *page, Run *run, int64 first, int64 end, int64 *row)
 		if (run_window_ends(run, *row))
 		{
 			page->page->settled = tally_waiting();
-			has_ended = destination_have_new_partitions();
+			has_ended = lanes_await_partitions();
 		}
 	}
 	page->page->next = *row;

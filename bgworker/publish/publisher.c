@@ -14,7 +14,6 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/publish/claims.h"
@@ -220,7 +219,7 @@ static bool
 must_stop(const Delivery *delivery)
 {
 	return is_other_work_due() ||
-		(destination_have_new_partitions() && run_window_ends(delivery->run, delivery->next - 1));
+		(lanes_await_partitions() && run_window_ends(delivery->run, delivery->next - 1));
 }
 
 /* Sends pages and acts on their verdicts. When it returns true, none is under way. */
