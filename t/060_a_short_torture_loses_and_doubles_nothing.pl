@@ -14,7 +14,7 @@ my $python = Outbox::python() or plan skip_all => 'no python3 with psycopg and r
 
 local $ENV{TORTURE_SECONDS} = 25;
 local $ENV{TORTURE_SEED} = 3805;
-delete local @ENV{qw(TORTURE_LOSSY TORTURE_TLS TORTURE_ONLY)};
+delete local @ENV{qw(TORTURE_LOSSY TORTURE_TLS TORTURE_ONLY TORTURE_CLUSTER TORTURE_KILL_POINTS)};
 
 my $folder = PostgreSQL::Test::Utils::tempdir_short();
 my @torture = ($python, dirname(__FILE__) . '/../dev/torture/torture.py', "$folder/torture");

@@ -244,15 +244,19 @@ class Administration:
         self.query("CHECKPOINT")
 
     def pause_destination(self, dest, seconds):
-        self.query("SELECT outbox_pause(%s)", dest)
-        self.later(seconds, lambda: self.resume(dest))
+        try:
+            self.query("SELECT outbox_pause(%s)", dest)
+        finally:
+            self.later(seconds, lambda: self.resume(dest))
 
     def resume(self, dest):
         self.surely(lambda: self.query("SELECT outbox_resume(%s)", dest, patience=0))
 
     def switch_off(self, seconds):
-        self.change_settings(outbox_dispatch="off")
-        self.later(seconds, self.switch_on)
+        try:
+            self.change_settings(outbox_dispatch="off")
+        finally:  # it may be off although the server died at once
+            self.later(seconds, self.switch_on)
 
     def switch_on(self):
         self.surely(lambda: self.change_settings(outbox_dispatch="on", patience=0))

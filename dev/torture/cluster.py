@@ -8,15 +8,13 @@ one that the nodes name. This program itself uses their unix sockets.
 import binascii
 import glob
 import os
-import random
 import shutil
-import socket
 import time
 
 import redis
 
 from proxy import Proxy
-from servers import PATIENCE, Redis, ServerFailed
+from servers import PATIENCE, Redis, ServerFailed, free_port, make_certificate
 
 SHARDS = 3
 SLOTS = 16384
@@ -33,9 +31,12 @@ class Node(Redis):
 
     is_cluster = True
 
-    def __init__(self, folder):
+    def __init__(self, folder, certificate, key):
+        """With a certificate it speaks nothing but TLS, with clients, its master and the other nodes."""
         super().__init__(folder, None)
         self.port, self.bus_port = free_port(), free_port()
+        self.certificate, self.key = certificate, key
+        self.tls_port = self.port if certificate else None
         self._id = None
 
     def make_proxy(self):
@@ -44,13 +45,15 @@ class Node(Redis):
 
     def command(self):
         return (
-            "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.socket,
+            "redis-server", "--port", "0" if self.tls_port else str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.socket,
             "--dir", self.folder, "--save", "", "--appendonly", "yes", "--appendfsync", "no",
             "--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync-delay", "0",
             "--cluster-enabled", "yes", "--cluster-port", str(self.bus_port), "--cluster-node-timeout", str(1000 * NODE_TIMEOUT),
             "--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0",
             "--cluster-allow-replica-migration", "no", "--cluster-announce-ip", "127.0.0.1",
-            "--cluster-announce-port", str(self.proxy.port), "--cluster-announce-bus-port", str(self.bus_port),
+            *(("--cluster-announce-tls-port", str(self.proxy.port), "--tls-cluster", "yes", "--tls-replication", "yes") if self.tls_port
+              else ("--cluster-announce-port", str(self.proxy.port))),
+            "--cluster-announce-bus-port", str(self.bus_port), *self.tls_options(),
         )  # fmt: skip
 
     @property
@@ -122,11 +125,13 @@ class Cluster:
 
     name = "Redis Cluster"
     is_cluster = True
-    tls_port = None
 
-    def __init__(self, folder):
-        self.nodes = [Node(f"{folder}{n}") for n in range(2 * SHARDS)]
-        self.moves = {}  # slot on its way → the shard it goes to
+    def __init__(self, folder, tls):
+        os.mkdir(folder, 0o700)
+        self.certificate, key = make_certificate(folder) if tls else (None, None)
+        self.nodes = [Node(f"{folder}{n}", self.certificate, key) for n in range(2 * SHARDS)]
+        self.tls_port = self.nodes[0].tls_port
+        self.moves = {}  # slot on its way → (the shard it leaves, the shard it goes to)
         self._is_made = False
 
     def make_proxies(self):
@@ -134,7 +139,7 @@ class Cluster:
 
     def url(self, database=""):
         """There are no databases in a cluster."""
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.proxy.port}" for node in self.nodes)
+        return f"{'rediss' if self.tls_port else 'redis'}+cluster://" + ",".join(f"127.0.0.1:{node.proxy.port}" for node in self.nodes)
 
     # The whole
 
@@ -257,18 +262,23 @@ class Cluster:
 
     # Slots that move
 
-    def must_not_move(self):
-        """While slots move, their nodes are left alone: what only one of two keys survives is lost for good."""
-        if self.moves:
-            raise NotNow("a slot is on its way")
+    def must_stay(self, key):
+        """A key whose slot is on its way is left alone."""
+        if self.slot_of(key) in self.moves:
+            raise NotNow("its slot is on its way")
+
+    def must_be_closed(self, node):
+        """While slots are on their way, the nodes of both shards are left alone: what only one of two keys survives is lost for good."""
+        if any(self.shard_of(node) in shards for shards in self.moves.values()):
+            raise NotNow("a slot of it is on its way")
 
     def move(self, slot, by, keep=None):
         """Move a slot, by so many shards; if `keep` is given, only the keys for which it is false, and it stays torn."""
         self.must_be_whole()
-        self.must_not_move()
+        self.must_stay(slot)
         source = self.owner(slot)
         target = self.pair((self.shard_of(source) + by) % SHARDS)[0]
-        self.moves[slot] = self.shard_of(target)
+        self.moves[slot] = self.shard_of(source), self.shard_of(target)
         self.open(slot, source, target)
         self.carry(slot, source, target, keep)
         if not keep:
@@ -292,18 +302,22 @@ class Cluster:
         del self.moves[slot]
 
     def end_moves(self):
-        """End what was left half-way; returns True."""
-        for slot, shard in list(self.moves.items()):
-            self.must_be_whole()
-            source, target = self.owner(slot), self.pair(shard)[0]
-            if source is target:
-                self.close(slot, source, target)
-            elif source.gives_away(slot):
-                self.carry(slot, source, target)
-                self.close(slot, source, target)
-            else:
-                self.take_back(slot, source, target)
+        """End all that was left half-way; returns True."""
+        for slot in list(self.moves):
+            self.end_move(slot)
         return True
+
+    def end_move(self, slot):
+        self.must_be_whole()
+        source, target = self.owner(slot), self.pair(self.moves[slot][1])[0]
+        if source is target:
+            self.close(slot, source, target)
+        elif source.gives_away(slot):
+            self.open(slot, source, target)  # a target that has failed over has forgotten it
+            self.carry(slot, source, target)
+            self.close(slot, source, target)
+        else:
+            self.take_back(slot, source, target)
 
     def take_back(self, slot, source, target):
         """The source has failed over, and forgotten that it gives the slot away; so `redis-cli --cluster fix` gives it back."""
@@ -311,15 +325,3 @@ class Cluster:
         self.carry(slot, target, source)
         target.call("CLUSTER", "SETSLOT", slot, "STABLE")
         del self.moves[slot]
-
-
-def free_port():
-    """A port that is free, below those that connections get."""
-    while True:
-        port = random.SystemRandom().randrange(20000, 32768)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                pass

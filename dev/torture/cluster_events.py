@@ -2,15 +2,17 @@
 
 The outbox notices a loss by the fence, so a loss of the stream alone goes unnoticed. A
 failover amid a move of a slot could cause one, since stream and fence may be on different
-nodes then. So nodes are left alone while a slot is on its way, with one exception, which
-must not lose anything: the source fails over, and its replica has all that it had.
+nodes then. So the nodes of both shards are left alone while a slot is on its way, with one
+exception, which must not lose anything: the source, or the target, fails over, and its replica
+has all that it had. (Were it both, nobody would know any more that the slot is torn.)
 """
 
 import signal
 
+import psycopg
 import redis
 
-from administration import Skipped
+from administration import Skipped, first_line
 from events import Events
 
 
@@ -20,17 +22,17 @@ class ClusterEvents(Events):
         self.consumer = consumer
 
     def kill_redis(self, seconds, node):
-        self.redis.must_not_move()
+        self.redis.must_be_closed(self.redis.nodes[node])
         super().kill_redis(seconds, node)
 
     def freeze_redis(self, seconds, node):
-        self.redis.must_not_move()
+        self.redis.must_be_closed(self.redis.nodes[node])
         super().freeze_redis(seconds, node)
 
     def fail_over(self, shard, how, lag):
         """The replica takes the place of its master; what came in the last seconds may not have reached it."""
-        self.redis.must_not_move()
         _, replica = self.redis.pair(shard)
+        self.redis.must_be_closed(replica)
         if lag and how:
             replica.ignore_master()
             self.later(lag, lambda: self.take_over(replica, how))
@@ -47,8 +49,8 @@ class ClusterEvents(Events):
     def empty_node(self, shard, how):
         """A master loses all its keys, and so does its replica."""
         self.redis.must_be_whole()
-        self.redis.must_not_move()
         master, _ = self.redis.pair(shard)
+        self.redis.must_be_closed(master)
         self.consumer.look()  # consumers have read what is not sent again
         if how == "FLUSHALL":
             master.call("FLUSHALL", timeout=10)
@@ -66,12 +68,31 @@ class ClusterEvents(Events):
             self.move(self.slot_of(key), by)
 
     def abandon_move(self, key, by, keep, seconds, fails_over):
-        """A slot stays torn between two nodes for a while, and its source may fail over meanwhile."""
+        """A slot stays torn between two nodes for a while, and one of these may fail over meanwhile."""
         kept = {"all": lambda _: True, "ours": is_ours, "theirs": lambda name: not is_ours(name)}[keep]
         slot = self.slot_of(key)
+        is_alone = not self.redis.moves
         self.move(slot, by, kept, seconds)
-        if fails_over:
-            self.take_over(self.redis.pair(self.redis.shard_of(self.redis.owner(slot)))[1], "FORCE")
+        self.say(f"  slot {slot} is torn")
+        if fails_over and is_alone:
+            self.take_over(self.redis.pair(self.redis.moves[slot][["source", "target"].index(fails_over)])[1], "FORCE")
+
+    def tear_slot(self, tries=20, **arguments):
+        """The same, for so long that all else happens beside it, and nobody repairs it; as soon as the cluster is whole."""
+        try:
+            self.abandon_move(**arguments)
+        except redis.RedisError:
+            if tries == 1:
+                raise
+            self.later(1, lambda: self.try_to_tear(tries - 1, arguments))
+
+    def try_to_tear(self, tries, arguments):
+        if self.is_healing:
+            return
+        try:
+            self.tear_slot(tries, **arguments)
+        except (Skipped, psycopg.Error, redis.RedisError) as reason:
+            self.say(f"  no slot is torn: {first_line(reason)}")
 
     def slot_of(self, key):
         if isinstance(key, str) and key.endswith(":"):
@@ -80,21 +101,23 @@ class ClusterEvents(Events):
 
     def move(self, slot, by, keep=None, seconds=0.5):
         """What is left half-way is ended later."""
-        if self.redis.moves:
-            raise Skipped("a slot is on its way")
+        if slot in self.redis.moves:
+            raise Skipped("it is on its way")
         try:
             self.redis.move(slot, by, keep)
         finally:
-            if self.redis.moves:
-                self.later(seconds, lambda: self.surely(self.end_moves))
+            if slot in self.redis.moves:
+                self.later(seconds, lambda: self.surely(lambda: self.end_move(slot)))
 
-    def end_moves(self):
+    def end_move(self, slot):
+        if slot not in self.redis.moves:  # all was healed
+            return
         try:
-            self.redis.end_moves()
+            self.redis.end_move(slot)
         except redis.RedisError as error:
-            self.say(f"the slot is still on its way: {error}")
+            self.say(f"slot {slot} is still on its way: {error}")
             raise
-        self.say("no slot is on its way")
+        self.say(f"slot {slot} is whole")
 
 
 def is_ours(key):

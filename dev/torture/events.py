@@ -3,12 +3,14 @@
 import heapq
 import itertools
 import os
+import shutil
 import signal
 import time
 
 import psycopg
 import redis
 
+import kill_points
 from administration import Administration, Skipped, first_line
 
 LEAP = 3600  # seconds by which the clock is set when it is set far
@@ -30,10 +32,14 @@ class Events(Administration):
         self.done = {}  # kind → how often
         self.crashes = []  # (from, to): what was committed asynchronously then may be gone
         self.leaps = []  # when the clock of PostgreSQL was set so far forward that ids may be forgotten
+        self.is_healing = False
         self._undo = []  # heap of (due, number, function)
         self._numbers = itertools.count()
         self._holding = None  # session that holds tables
         self._clock_set_at = 0
+        self._armed_until = None  # a kill point
+        self._armed_since = None
+        self._died = None  # in which manner a process dies there, if others lose something by that
         self._times_ahead = []
 
     # Doing and undoing
@@ -50,13 +56,16 @@ class Events(Administration):
     def undo_due(self):
         """Undo what has lasted long enough."""
         self.redis.note_size()
+        self.look_at_kill_point()
         while self._undo and self._undo[0][0] <= time.monotonic():
             heapq.heappop(self._undo)[2]()
 
     def heal(self):
         """Undo everything."""
+        self.is_healing = True
         for proxy in self.proxies:
             proxy.heal()
+        self.disarm()
         self.redis.recover()
         self.postgres.start()
         self.relieve_redis()
@@ -149,6 +158,61 @@ class Events(Administration):
         self.postgres.end(number)
         self.later(seconds, self.postgres.start)
 
+    def move_server(self, seconds, lease_is_lost):
+        """PostgreSQL goes down and comes back as another server, as one does on which a copy of the data goes on."""
+        self.query("SELECT 1")
+        self.end_postgres(self.postgres.IMMEDIATE, seconds)
+        file = os.path.join(self.postgres.folder, "outbox.server")
+        if os.path.exists(file):  # a dispatcher has started
+            shutil.copy2(file, f"{file}.copy")
+            os.replace(f"{file}.copy", file)
+        if lease_is_lost:
+            self.surely(self.lose_lease)
+
+    def lose_lease(self):
+        for server in self.servers(None):
+            client = server.client(1)
+            for key in client.scan_iter(match="outbox:lease:*", count=10_000):
+                try:
+                    client.delete(key)
+                except redis.ResponseError:  # a replica; or it is on its way
+                    pass
+
+    def die_at_kill_point(self, which, manner, times, seconds):
+        """A process dies at a line of the source, if it comes there in time."""
+        if self._armed_until:
+            raise Skipped("one is armed")
+        points = kill_points.names()
+        name = points[int(which * len(points))]
+        self.say(f"  armed: {name}")
+        self._armed_until = time.monotonic() + seconds
+        self._died = manner if manner != "end" else None
+        self._armed_since = time.monotonic()
+        kill_points.arm(self.postgres.folder, name, manner, times)
+
+    def look_at_kill_point(self):
+        """See what has become of a kill point that is armed; a server that it has ended starts again."""
+        if not self._armed_until:
+            return
+        has_fired = kill_points.has_fired(self.postgres.folder)
+        if not has_fired and time.monotonic() > self._armed_until:
+            has_fired = not kill_points.disarm(self.postgres.folder)
+            self._armed_until = None
+        if not has_fired:
+            return
+        self._armed_until = None
+        self.say("  a process died at the kill point")
+        self.done["died at a kill point"] = self.done.get("died at a kill point", 0) + 1
+        if self._died:
+            self.crashes.append((self._armed_since - GRACE, time.monotonic() + GRACE))
+        if self._died == "server":
+            self.later(1, self.postgres.start)
+
+    def disarm(self):
+        if self._armed_until:
+            self._armed_until = time.monotonic()
+            self.look_at_kill_point()
+
     def jump_clock(self, seconds):
         """Set PostgreSQL's clock forward or back while it runs; the clocks of Redis and of the clients are right."""
         if not self.postgres.has_clock:
@@ -232,6 +296,13 @@ class Events(Administration):
         for server in self.servers(None):
             server.client(1).execute_command("ACL", "SETUSER", "default", "resetkeys", "~outbox:*", "~*.aside", *others)
 
+    def forbid_streams(self, streams, seconds, node=None):
+        """The same for streams, also single partitions; in a cluster perhaps on one of its nodes only."""
+        self.later(seconds, self.relieve_redis)
+        others = [f"~{other}" for other in self.streams if other not in streams]
+        for server in self.servers(node):
+            server.client(1).execute_command("ACL", "SETUSER", "default", "resetkeys", "~outbox:*", "~*.aside", *others)
+
     def relieve_redis(self):
         def relieve():
             for server in self.servers(None):
@@ -283,7 +354,7 @@ class Events(Administration):
 
     def break_stream(self, stream, seconds):
         """Put a key of another type in its place."""
-        self.redis.must_not_move()
+        self.redis.must_stay(stream)
         client = self.redis.server_of(stream, 1)
         if client.type(stream) == b"string":
             raise Skipped("it is broken")
@@ -298,7 +369,7 @@ class Events(Administration):
 
     def heal_stream(self, stream):
         def heal():
-            self.redis.must_not_move()
+            self.redis.must_stay(stream)
             client = self.redis.server_of(stream, 1)
             if client.type(stream) != b"string":
                 return

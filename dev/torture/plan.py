@@ -22,8 +22,9 @@ KINDS = {
     # Redis and the network
     "kill_redis": 7, "freeze_redis": 6, "hinder_redis": 10,
     "delay_network": 4, "cut_network": 6, "truncate_network": 10, "hold_network": 10, "refuse_network": 3,
-    "break_stream": 10, "forbid_destination": 4,
+    "break_stream": 10, "forbid_destination": 4, "forbid_streams": 4,
     # Administrators
+    "move_server": 1,
     "pause_destination": 4, "switch_off": 3, "change_settings": 8, "clean_up": 4, "replay": 5, "look": 4,
     "let_messages_die": 6, "retry": 5, "discard": 4,
     "set_partitions": 5, "alter_endpoint": 3, "come_and_go_endpoint": 4, "equip_endpoint": 2,
@@ -37,8 +38,9 @@ LOSSY_KINDS = {
 }
 CLUSTER_KINDS = {
     "rewind_redis": 0,  # by failovers
-    "fail_over": 12, "empty_node": 3, "move_slot": 12, "reshard": 4, "abandon_move": 8,
+    "fail_over": 12, "empty_node": 3, "move_slot": 12, "reshard": 4, "abandon_move": 8, "tear_slot": 4,
 }  # fmt: skip
+KILL_POINT_KINDS = {"die_at_kill_point": 20}
 NODES, SHARDS = 6, 3  # of a cluster
 SLOTS_OF_STORE = range(0, 16384, 1024)
 OURS = ["outbox:lease:", "outbox:fence:"]  # and then the id of the instance
@@ -59,11 +61,15 @@ class Event:
         return f"{self.at:7.2f}  {self.kind}  {arguments}".rstrip()
 
 
-def make(seed, seconds, retention, lossy, cluster, only):
-    """The events of a run, in their order; of these kinds only, if any are given."""
+def kinds(lossy, cluster, kill_points, only):
+    """What may happen in such a run; only these, if any are given."""
+    all_kinds = {**KINDS, **(LOSSY_KINDS if lossy else {}), **(CLUSTER_KINDS if cluster else {}), **(KILL_POINT_KINDS if kill_points else {})}
+    return {kind: times for kind, times in all_kinds.items() if kind in (only or all_kinds)}
+
+
+def make(seed, seconds, retention, lossy, cluster, kinds):
+    """The events of a run, in their order."""
     chance = random.Random(seed)
-    kinds = {**KINDS, **(LOSSY_KINDS if lossy else {}), **(CLUSTER_KINDS if cluster else {})}
-    kinds = {kind: times for kind, times in kinds.items() if kind in (only or kinds)}
     pause = SHORT_PAUSE if seconds < SHORT else PAUSE
     events = []
     bag = [kind for kind, times in kinds.items() if times]  # so that a short run has some of each kind
@@ -89,6 +95,12 @@ def arguments(chance, kind, retention, lossy):
         return {"which": round(chance.random(), 3)}
     if kind in ("kill_postmaster", "stop_postgres_immediate", "stop_postgres_fast", "kill_redis", "freeze_redis"):
         return {"seconds": seconds}
+    if kind == "move_server":
+        return {"seconds": seconds, "lease_is_lost": chance.random() < 0.5}
+    if kind == "die_at_kill_point":
+        return {"which": round(chance.random(), 4), "manner": chance.choice(["end", "kill", "server"]), "times": chance.choice([1, 1, 4]), "seconds": seconds + 5}
+    if kind == "forbid_streams":
+        return {"streams": chance.sample(STREAMS, chance.randint(1, 6)), "seconds": seconds}
     if kind in ("hold_network", "refuse_network", "hold_tables", "switch_off", "drop_database_of_others", "leap_clock"):
         return {"seconds": seconds}
     if kind == "delay_network":
@@ -146,6 +158,8 @@ def arguments_in_cluster(chance, kind, others):
     if kind == "hinder_redis":
         how = chance.choice(["OOM", "NOREPLICAS"]) if others["how"] == "READONLY" else others["how"]
         return {"how": how, "node": None if how == "small" else chance.choice([None, *range(NODES)])}
+    if kind == "forbid_streams":
+        return {"node": chance.choice([None, None, *range(NODES)])}
     if kind == "fail_over":
         how, lag = chance.choice([("", 0), ("FORCE", 0), ("FORCE", 1), ("TAKEOVER", 0), ("TAKEOVER", 1), ("TAKEOVER", 1)])
         return {"shard": chance.randrange(SHARDS), "how": how, "lag": lag and round(seconds / 2, 2)}
@@ -155,10 +169,12 @@ def arguments_in_cluster(chance, kind, others):
         return {"key": key, "by": chance.randint(1, SHARDS - 1)}
     if kind == "reshard":
         return {"keys": chance.sample(STREAMS, chance.randint(2, 8)), "by": chance.randint(1, SHARDS - 1)}
-    if kind == "abandon_move":
+    if kind in ("abandon_move", "tear_slot"):
         key = chance.choice([key, *DESTINATIONS])  # those that are written to most of all
         keep = chance.choice(["ours", "ours", "theirs", "theirs", "all"])
-        return {"key": key, "by": chance.randint(1, SHARDS - 1), "keep": keep, "seconds": round(seconds / 2, 2), "fails_over": chance.random() < 0.6}
+        seconds = round(chance.uniform(10, 25) if kind == "tear_slot" else seconds / 2, 2)
+        fails_over = chance.choice([None, None, "source", "source", "target"])
+        return {"key": key, "by": chance.randint(1, SHARDS - 1), "keep": keep, "seconds": seconds, "fails_over": fails_over}
     return {}
 
 
@@ -181,7 +197,8 @@ def change_of_settings(chance, lossy):
         "outbox.cleanup_interval": chance.choice(["100ms", "100ms", "1s"]),
         "outbox.command_timeout": chance.choice(["300ms", "1s", "1s", "5s"]),
         "outbox.record_segment_size": chance.choice(["64kB", "1MB", "4MB"]),
-        "outbox.max_log_size": chance.choice(["0", "0", "0", "4MB"]),
+        # Not full for long: with a store, a dispatcher keeps all for a whole replay window after its start.
+        "outbox.max_log_size": chance.choice(["0", "0", "0", "64MB" if lossy else "4MB"]),
         "outbox.concurrency": chance.choice(["optimistic", "pessimistic"]),
     }
     if not lossy:

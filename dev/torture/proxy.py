@@ -115,8 +115,9 @@ class Proxy:
                     if direction == TO_CLIENT:
                         connection.cut()
                     return
-                writer.write(data)
-                await writer.drain()
+                if direction == TO_REDIS or not writer.is_closing():
+                    writer.write(data)
+                    await writer.drain()
             except (OSError, RuntimeError):
                 if direction == TO_REDIS:
                     connection.cut()

@@ -3,6 +3,7 @@ nodes of a cluster are in cluster.py."""
 
 import glob
 import os
+import random
 import shutil
 import signal
 import socket
@@ -135,8 +136,8 @@ class Redis(Server):
     def __init__(self, folder, tls):
         super().__init__(folder)
         self.socket = os.path.join(folder, "redis.sock")
-        self.certificate, self.key = os.path.join(folder, "certificate.pem"), os.path.join(folder, "key.pem")
-        self.tls_port = self.make_certificate() if tls else None
+        self.certificate, self.key = (tls and make_certificate(folder)) or (None, None)
+        self.tls_port = free_port() if tls else None
         self.is_frozen = False
         self._sizes = []  # (time, bytes written)
 
@@ -168,24 +169,16 @@ class Redis(Server):
             client.execute_command("REPLICAOF", "NO", "ONE")
         client.execute_command("ACL", "SETUSER", "default", "allkeys")
 
-    def must_not_move(self):
+    def must_stay(self, key):
+        """Nothing moves."""
+
+    def must_be_closed(self, node):
         """Nothing moves."""
 
     def recover(self):
         """Undo all that was done to it."""
         self.thaw()
         self.start()
-
-    def make_certificate(self):
-        """Make a certificate that is its own authority; return a port that is free."""
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=torture",
-             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self.key, "-out", self.certificate],
-            check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
 
     def command(self):
         return (
@@ -243,3 +236,26 @@ class Redis(Server):
     def all_writes(self):
         """The files with all that was ever written, also what was forgotten."""
         return [*glob.glob(os.path.join(self.folder, "writes.*")), self.writes]
+
+
+def make_certificate(folder):
+    """Make a certificate that is its own authority; return the paths of it and its key."""
+    certificate, key = os.path.join(folder, "certificate.pem"), os.path.join(folder, "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=torture",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    return certificate, key
+
+
+def free_port():
+    """A port that is free, below those that connections get."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32768)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass

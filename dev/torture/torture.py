@@ -26,9 +26,10 @@ is pending:
 Exits with 0 if that is so. With TORTURE_LOSSY=1 Redis also comes back without
 its newest writes; then messages may come again, never be missing. The seed also
 decides whether the connections to Redis are over TLS; TORTURE_TLS=0 or 1 does, too.
+With TORTURE_KILL_POINTS=1 processes also die at lines of the source; see kill_points.py.
 
 With TORTURE_CLUSTER=1 there is a Redis Cluster of three masters and three replicas in the
-place of the Redis, without TLS. Masters are killed, frozen, emptied, and replaced by replicas
+place of the Redis. Masters are killed, frozen, emptied, and replaced by replicas
 that lack the last seconds; slots move, and stay torn between two nodes for a while. What
 consumers had read long before a node lost it may be missing; nothing else may. What was
 lost comes again, and no message is there twice in the end; no key is on two nodes.
@@ -46,6 +47,7 @@ import time
 import psycopg
 import redis
 
+import kill_points
 import plan
 from administration import RECORD_COLUMNS, create_inbox
 from check import SHOWN, Books
@@ -77,6 +79,7 @@ SETTINGS = {
     "outbox.command_timeout": "1s",
     "outbox.retry_delay": "50ms",
     "outbox.retry_max_delay": "1s",
+    "outbox.takeover_delay": "1s",
     "outbox.max_attempts": MANY_ATTEMPTS,
 }
 
@@ -103,7 +106,7 @@ class Torture:
         self.stop_clients = multiprocessing.Event()
         self.postgres = Postgres(os.path.join(folder, "postgres"))
         self.only = only
-        self.redis = Cluster(os.path.join(folder, "redis")) if cluster else Redis(os.path.join(folder, "redis"), tls)
+        self.redis = Cluster(os.path.join(folder, "redis"), tls) if cluster else Redis(os.path.join(folder, "redis"), tls)
         self.consumer = Consumer(self.redis, STREAMS) if cluster else None
         self.started = time.monotonic()
         self.next_progress = 0
@@ -112,8 +115,12 @@ class Torture:
         print(f"{time.monotonic() - self.started:7.2f}  {text}", flush=True)
 
     def run(self):
-        events = plan.make(self.seed, self.seconds, self.retention, self.lossy, self.redis.is_cluster, self.only)
-        how = (", a Redis Cluster", self.redis.is_cluster), (", Redis forgets", self.lossy), (", over TLS", self.redis.tls_port)
+        kinds = plan.kinds(self.lossy, self.redis.is_cluster, kill_points.are_built(), self.only)
+        events = plan.make(self.seed, self.seconds, self.retention, self.lossy, self.redis.is_cluster, kinds)
+        how = (
+            (", a Redis Cluster", self.redis.is_cluster), (", Redis forgets", self.lossy), (", over TLS", self.redis.tls_port),
+            (", with kill points", kill_points.are_built()),
+        )  # fmt: skip
         print(f"seed {self.seed}, {self.seconds:g} seconds{''.join(word for word, holds in how if holds)}; the plan:")
         for event in events:
             print(f"  {event}")
