@@ -15,9 +15,13 @@
 #include "bgworker/window/loss_note.h"
 #include "src/kill_point.h"
 
-/* How much is added to a run at once, apart from the next window. */
+/*
+ * How much is added to a run at once, apart from the next window. While nothing is under
+ * way Redis waits for it, so the first series has only two batches of the usual size.
+ */
 #define SERIES_WINDOWS	256
-#define SERIES_MESSAGES	4096
+#define SERIES_MESSAGES	2048
+#define FIRST_MESSAGES	1000
 
 /* Windows that follow each other. */
 typedef struct Series
@@ -91,6 +95,7 @@ static void
 read_series(const Position *position, int64 after, Series *series)
 {
 	Window	   *windows = series->windows;
+	int64		messages = position->run.last == 0 ? FIRST_MESSAGES : SERIES_MESSAGES;
 
 	series->n = 1;
 	if (!window_after(after, &windows[0]))
@@ -99,9 +104,8 @@ read_series(const Position *position, int64 after, Series *series)
 		series->before = windows[0];
 	if (windows[0].number < position->opened.number)
 		series->n += window_series(windows[0].number + 1,
-								   Min(SERIES_WINDOWS - 1, position->opened.number - windows[0].number), windows + 1);
-	while (series->n > 1 && windows[series->n - 1].messages - series->before.messages > SERIES_MESSAGES)
-		series->n--;
+								   Min(SERIES_WINDOWS - 1, position->opened.number - windows[0].number),
+								   series->before.messages + messages, windows + 1);
 }
 
 /* Notes if windows before the first one are missing, and skips their numbers. */

@@ -66,7 +66,7 @@ static bool newest_window(Snapshot snapshot, Window *window);
 static bool find_window(Snapshot snapshot, ScanDirection direction, StrategyNumber strategy, RegProcedure compare,
 						int64 number, Window *window);
 static bool read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot, Window *window);
-static void read_series(int segment, int64 from, int n, Window *windows);
+static void read_series(int segment, int64 from, int n, int64 messages, Window *windows);
 static void begin_scan(WindowScan *scan, int segment, Snapshot snapshot, ScanKey keys, int nkeys);
 static void end_scan(WindowScan *scan);
 static void copy_window(TupleTableSlot *row, Window *window);
@@ -104,11 +104,12 @@ window_after(int64 number, Window *window)
 }
 
 /*
- * Reads n windows from number `from` on; their snapshots are palloc'd. Returns
- * how many there are before the first that is not kept.
+ * Reads n windows from number `from` on, but none after which the database has had more
+ * than so many messages in all; their snapshots are palloc'd. Returns how many there are
+ * before the first that is not kept.
  */
 int
-window_series(int64 from, int n, Window *windows)
+window_series(int64 from, int n, int64 messages, Window *windows)
 {
 	Rings		rings;
 	int			kept = 0;
@@ -118,7 +119,7 @@ window_series(int64 from, int n, Window *windows)
 	for (int segment = 0; segment < rings.ring[RING_LOG].nsegments; segment++)
 	{
 		if (segment_is_live(&rings.ring[RING_LOG].segments[segment]))
-			read_series(segment, from, n, windows);
+			read_series(segment, from, n, messages, windows);
 	}
 	while (kept < n && windows[kept].number != 0)
 		kept++;
@@ -313,9 +314,9 @@ read_first(int segment, ScanDirection direction, ScanKey key, Snapshot snapshot,
 	return found;
 }
 
-/* Reads those of n windows that are in a segment's table. */
+/* Reads those of them that are in a segment's table. */
 static void
-read_series(int segment, int64 from, int n, Window *windows)
+read_series(int segment, int64 from, int n, int64 messages, Window *windows)
 {
 	WindowScan	scan;
 	ScanKeyData keys[2];
@@ -328,6 +329,8 @@ read_series(int segment, int64 from, int n, Window *windows)
 		Window		window;
 
 		copy_window(scan.row, &window);
+		if (window.messages > messages)
+			break;
 		windows[window.number - from] = window;
 	}
 	end_scan(&scan);

@@ -31,7 +31,7 @@ extern bool window_fetch(int64 number, Window *window);
 extern bool window_newest(Window *window);
 extern bool window_at(int64 number, Window *window);
 extern bool window_after(int64 number, Window *window);
-extern int	window_series(int64 from, int n, Window *windows);
+extern int	window_series(int64 from, int n, int64 messages, Window *windows);
 extern int64 window_oldest_number(void);
 extern void window_append(const Window *window, int segment);
 
