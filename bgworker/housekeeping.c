@@ -78,9 +78,7 @@ housekeeping_run(Position *position, bool busy)
 		redis_session_is_open() && now - position->opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
 		note_position(position);
 
-	if (!busy)
-		redis_state_renew_lease();
-
+	redis_state_renew_lease();
 	if (is_expiring)
 		end_cleanup_if_done();
 	if ((!is_expiring && is_asked_for()) ||

@@ -91,7 +91,16 @@ write_file($content);
 is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, 'they could be read again');
 eventually { $redis->count('d') == 3 } '... and one that is retried is sent';
 is(($redis->bodies('d'))[2], $body, '... whole');
+
+# The log is emptied while an administrator has not committed a retry of the message that is still to be read from it.
+my $file_of_log = q{SELECT pg_relation_filenode(format('outbox.log_%s', log_segment)::regclass) FROM outbox.deferred WHERE log_tx IS NOT NULL};
+my $before = $node->sql($file_of_log);
+my $session = $node->session;
+$session->query_safe(q{BEGIN; SELECT outbox_retry('d')});
 $node->set('outbox.replay_window' => '1s', 'outbox.cleanup_interval' => '100ms');
+eventually { $node->sql(q{SELECT outbox_enqueue('e', 'x')}); $node->sql($file_of_log) ne $before } 'a retry that is not committed does not keep the log from being emptied';
+$session->query_safe('ROLLBACK');
+$session->quit;
 eventually { $node->sql(q{SELECT outbox_enqueue('e', 'x')}); $node->sql(q{SELECT log_tx IS NULL FROM outbox.dead_letters JOIN outbox.deferred USING (id)}) eq 't' } 'the log has rotated';
 is($node->sql(q{SELECT outbox_retry('d')}), 0, '... so the other one cannot be retried any more');
 like($node->sql(q{SELECT last_error FROM outbox.dead_letters}), qr/could not read/, '... which says why');

@@ -25,6 +25,27 @@ foreach my $stream (map { $stream{$_} } sort keys %stream)
 	eventually { $cluster->sequence($stream) eq 'first' } 'a message arrives';
 	isnt(lease(), '', '... the lease is held');
 }
+
+# Messages that are processed and cause none keep the dispatcher as busy as it can be.
+$node->sql(q{CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean NOT NULL DEFAULT false, dispatched_at timestamptz)});
+$node->sql(q{CREATE INDEX ON inbox (dispatched_at) WHERE dispatched});
+$node->sql(q{SELECT outbox_create_endpoint('inbox', record_table => 'inbox')});
+$node->set(log_min_messages => 'debug1');
+my $load = $node->start_load(clients => 2, scripts => [ <<'END' ]);
+\set id random(1, 1000000000000)
+BEGIN;
+SELECT outbox_begin(':id', 'inbox');
+SELECT outbox_commit();
+COMMIT;
+END
+my $life = sub { $cluster->node_of($key)->command('PTTL', $key) };
+my $left = $life->();
+my $log = $node->log_position;
+eventually { my $now = $life->(); my $rises = $now > $left; $left = $now; $rises } 'while messages are processed and none is sent, the lease is renewed';
+unlike($node->log_since($log), qr/the lease could not be renewed in time/, '... and no link is closed for it');
+$load->stop;
+$node->set(log_min_messages => 'log');
+
 $node->stop('fast');
 is(lease(), '', 'a clean stop gives the lease back');
 

@@ -243,12 +243,15 @@ deferral_put_off(int64 id, const char *error)
 
 /*
  * Removes the tombstones of a log segment that is being emptied. Bodies that
- * were still to be read from it are lost.
+ * were still to be read from it are lost. A row that an administrator is retrying or
+ * discarding is not waited for: it keeps the name of a row that is gone, until the
+ * segment is emptied the next time.
  */
 void
 deferral_forget_segment(int segment)
 {
-	(void) transaction_execute("UPDATE outbox.deferred SET log_tx = NULL WHERE log_tx IS NOT NULL AND log_segment = $1",
+	(void) transaction_execute("UPDATE outbox.deferred SET log_tx = NULL WHERE ctid = ANY (ARRAY("
+							   "SELECT ctid FROM outbox.deferred WHERE log_tx IS NOT NULL AND log_segment = $1 FOR NO KEY UPDATE SKIP LOCKED))",
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
 	(void) transaction_execute("DELETE FROM outbox.deferred WHERE state IN ('returned', 'discarded') AND log_segment = $1",
 							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);

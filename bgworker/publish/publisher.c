@@ -104,7 +104,7 @@ publisher_publish_next(Position *position)
 		 * Receipts only. The fence must not stay at a window that will be
 		 * removed.
 		 */
-		if (!move_fences(delivery.run))
+		if (!redis_session_keep_lease() || !move_fences(delivery.run))
 			return PUBLISH_FAILED;
 		(void) position_advance(position, 0);
 		position_end_run(position);
