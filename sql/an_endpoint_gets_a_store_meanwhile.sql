@@ -17,6 +17,15 @@ SELECT outbox_commit();
 \echo :SQLSTATE
 ROLLBACK;
 
+-- also if ids are kept for ever
+SELECT outbox_alter_endpoint('meanwhile', retention => '300000 years');
+BEGIN;
+SELECT outbox_begin('id', 'meanwhile');
+SELECT outbox_alter_endpoint('meanwhile', dedup_store => 'redis://127.0.0.1:1');
+SELECT outbox_commit();
+\echo :SQLSTATE
+ROLLBACK;
+
 -- other settings do not matter
 BEGIN;
 SELECT outbox_begin('id', 'meanwhile', 'pessimistic');

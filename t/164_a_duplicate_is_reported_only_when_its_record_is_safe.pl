@@ -68,6 +68,30 @@ foreach my $endpoint ('default', 'own')
 	}
 }
 
+# A frozen row does not tell its transaction, so all WAL is flushed; also when it ends where
+# a page ends (24 is the size of the header of the next one).
+$node->sql('VACUUM (FREEZE) own');
+my $to_end_of_page = <<'SQL';
+DO $$
+DECLARE
+	here integer;
+BEGIN
+	FOR i IN 1 .. 3 LOOP
+		here := (pg_current_wal_insert_lsn() - '0/0') % 8192;
+		EXIT WHEN here = 24;
+		PERFORM pg_logical_emit_message(false, '', repeat('x', CASE WHEN here > 7000 THEN 1500 ELSE 8192 - here - 54 END));
+	END LOOP;
+END
+$$;
+SQL
+my $answer = '';
+foreach (1 .. 20)
+{
+	$answer = $node->sql($to_end_of_page . q{SELECT outbox_begin('own optimistic', 'own'), (pg_current_wal_insert_lsn() - '0/0') % 8192});
+	last if $answer =~ /24$/;
+}
+is($answer, 'f|24', 'a duplicate with a frozen record, at the end of a page of the WAL');
+
 # A session waits for the first transaction, which commits without waiting.
 my $first = $node->session;
 my $second = $node->session;

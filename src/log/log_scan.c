@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lwlock.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -26,6 +27,7 @@
 #include "src/compat.h"
 #include "src/log/log_row.h"
 #include "src/ring/ring.h"
+#include "src/table/commit_log.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 
@@ -75,7 +77,7 @@ static bool read_ended_transactions(SegmentScan *scan);
 static bool read_transaction(SegmentScan *scan, FullTransactionId tx);
 static bool read_matching(SegmentScan *scan, ScanKey keys, int nkeys);
 static bool is_seen_by_now(const SegmentScan *scan, FullTransactionId tx);
-static bool was_rolled_back(TransactionId tx);
+static bool was_rolled_back(FullTransactionId tx);
 static FullTransactionId indexed_tx(const SegmentScan *scan);
 static bool match_key(TupleTableSlot *row, int segment, void *arg);
 static bool copy_body(TupleTableSlot *row, int segment, void *arg);
@@ -310,7 +312,7 @@ read_matching(SegmentScan *scan, ScanKey keys, int nkeys)
 		else if (++in_vain >= SKIP_AFTER)
 		{
 			in_vain = 0;
-			if (is_seen_by_now(scan, tx) && !was_rolled_back(XidFromFullTransactionId(tx)))
+			if (is_seen_by_now(scan, tx) && !was_rolled_back(tx))
 				continue;		/* only a savepoint of it was rolled back */
 			ScanKeyInit(&two[0], 1, BTGreaterStrategyNumber, F_XID8GT, FullTransactionIdGetDatum(tx));
 			index_rescan(scan->scan, two, 2, NULL, 0);
@@ -326,11 +328,22 @@ is_seen_by_now(const SegmentScan *scan, FullTransactionId tx)
 	return scan->upto == NULL || snapshot_value_sees(scan->upto, tx);
 }
 
-/* Check whether a transaction was rolled back, so that no row of it can be visible. */
+/*
+ * Check whether a transaction is known to have been rolled back, so that no row of it
+ * can be visible. Messages may wait until the commit log does not have it any more.
+ */
 static bool
-was_rolled_back(TransactionId tx)
+was_rolled_back(FullTransactionId tx)
 {
-	return !TransactionIdDidCommit(tx) && !TransactionIdIsCurrentTransactionId(tx);
+	TransactionId xid = XidFromFullTransactionId(tx);
+	bool		rolled_back;
+
+	if (TransactionIdIsCurrentTransactionId(xid))
+		return false;
+	LWLockAcquire(XactTruncationLock, LW_SHARED);
+	rolled_back = commit_log_has(tx) && !TransactionIdDidCommit(xid);
+	LWLockRelease(XactTruncationLock);
+	return rolled_back;
 }
 
 /* Returns the transaction of the row that the index names now. */

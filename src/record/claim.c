@@ -217,7 +217,7 @@ static void
 check_may_claim(const RecordName *name)
 {
 	/* A record that is being restored is always written to the ring. */
-	if (record_is_appended(name))
+	if (name->is_appended)
 		return;
 	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
 	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
@@ -276,6 +276,7 @@ append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, 
 		.msgid = (char *) msgid,
 		.key = *key,
 		.retention = PG_INT64_MAX,
+		.is_appended = true,
 		.is_restored = is_restored
 	};
 	RecordLook	look;

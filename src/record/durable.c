@@ -33,6 +33,7 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
@@ -43,11 +44,12 @@
 
 #include "src/compat.h"
 #include "src/record/durable.h"
+#include "src/table/commit_log.h"
 
 #define LOOK_AGAIN_MS	20		/* whether the standby has it, at the latest */
 
 static void flush_commit(TransactionId xid);
-static bool is_known_to_commit_log(FullTransactionId tx);
+static XLogRecPtr end_of_wal(void);
 static bool standby_has(XLogRecPtr lsn);
 
 /*
@@ -64,7 +66,8 @@ durable_wait(const RecordLook *look)
 		return;
 	if (FullTransactionIdIsValid(look->tx))
 	{
-		if (!is_known_to_commit_log(look->tx))
+		/* What is too old for the commit log was flushed long ago. */
+		if (!commit_log_has(look->tx))
 			return;
 		xid = XidFromFullTransactionId(look->tx);
 	}
@@ -121,7 +124,7 @@ flush_commit(TransactionId xid)
 
 	/* A frozen version of a row does not tell its transaction. */
 	if (!TransactionIdIsNormal(xid))
-		lsn = GetXLogInsertRecPtr();
+		lsn = end_of_wal();
 	else
 	{
 		LWLockAcquire(XactTruncationLock, LW_SHARED);
@@ -134,13 +137,17 @@ flush_commit(TransactionId xid)
 }
 
 /*
- * Check whether the commit log has a transaction. An older one, whose number
- * may have been reused, was flushed long ago.
+ * Returns where the WAL ends that was written until now. PostgreSQL tells where the
+ * next record begins: at the beginning of a page behind its header, and a request to
+ * flush as far as that is an error until there is such a record.
  */
-static bool
-is_known_to_commit_log(FullTransactionId tx)
+static XLogRecPtr
+end_of_wal(void)
 {
-	return U64FromFullTransactionId(ReadNextFullTransactionId()) - U64FromFullTransactionId(tx) < MaxTransactionId / 2;
+	XLogRecPtr	next = GetXLogInsertRecPtr();
+	uint64		header = XLogSegmentOffset(next, wal_segment_size) < XLOG_BLCKSZ ? SizeOfXLogLongPHD : SizeOfXLogShortPHD;
+
+	return next % XLOG_BLCKSZ == header ? next - header : next;
 }
 
 /* Check whether the standby has written or flushed the WAL, as synchronous_commit asks. */

@@ -30,6 +30,7 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	record_mapping_copy(&name->mapping, &endpoint->mapping);
 	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
 	record_key_make(name->endpoint, name->msgid, &name->key);
+	name->is_appended = false;
 	name->is_restored = false;
 	name->has_receipt = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
 }

@@ -18,6 +18,8 @@ typedef struct RecordName
 								 * id in the store if that is longer */
 	RecordMapping mapping;		/* custom record table, if it has one */
 	char	   *dedup_store;	/* URL, or NULL */
+	bool		is_appended;	/* it is written by claim_append() or
+								 * claim_restore(), and not by a handler */
 	bool		is_restored;	/* it comes out of a dump: what is forgotten
 								 * stays so */
 	bool		has_receipt;	/* others than the ring are told of the

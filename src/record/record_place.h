@@ -59,11 +59,4 @@ typedef struct RecordPlace
 extern const RecordPlace record_ring;
 extern const RecordPlace record_table;
 
-/* Check whether a record is written by claim_append(), and not by a handler that claims it. */
-static inline bool
-record_is_appended(const RecordName *name)
-{
-	return name->retention == PG_INT64_MAX;
-}
-
 #endif							/* OUTBOX_RECORD_PLACE_H */

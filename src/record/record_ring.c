@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
-#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -305,7 +304,7 @@ read_record(TupleTableSlot *row, const SnapshotData *dirty)
 	if (look.fate == RECORD_IN_PROGRESS)
 		look.xmin = dirty->xmin;
 	else if (look.restored)
-		look.xmin = DatumGetTransactionId(slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull));
+		look.xmin = row_inserter(row);
 	else
 		look.xmin = XidFromFullTransactionId(look.tx);
 
@@ -429,7 +428,7 @@ static void
 append_record(const RecordClaim *claim)
 {
 	const RecordName *name = claim->name;
-	FullTransactionId tx = record_is_appended(name) ? InvalidFullTransactionId : GetTopFullTransactionId();
+	FullTransactionId tx = name->is_appended ? InvalidFullTransactionId : GetTopFullTransactionId();
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
 

@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/htup_details.h"
 #include "access/tableam.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
@@ -23,11 +22,11 @@
 
 #include "src/compat.h"
 #include "src/record/table_look.h"
+#include "src/table/row.h"
 
 static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
 static void start_scan(IndexScanDesc scan, Relation index, Datum id);
 static void take_in_version(RecordLook *look, const RecordShape *shape, TupleTableSlot *row, const SnapshotData *dirty);
-static TransactionId inserter_of(TupleTableSlot *row);
 
 /*
  * Looks up a record, repeatedly until the result is reliable. Between reading
@@ -115,21 +114,8 @@ take_in_version(RecordLook *look, const RecordShape *shape, TupleTableSlot *row,
 	bool		isnull;
 
 	look->fate = TransactionIdIsValid(dirty->xmin) ? RECORD_IN_PROGRESS : RECORD_COMMITTED;
-	look->xmin = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : inserter_of(row);
+	look->xmin = TransactionIdIsValid(dirty->xmin) ? dirty->xmin : row_inserter(row);
 	look->xmax = dirty->xmax;
 	look->in_table = true;
 	look->dispatched = DatumGetBool(slot_getattr(row, shape->dispatched, &isnull)) && !isnull;
-}
-
-/* Returns the transaction that wrote a version; FrozenTransactionId if its number means nothing any more. */
-static TransactionId
-inserter_of(TupleTableSlot *row)
-{
-	bool		copied;
-	HeapTuple	version = ExecFetchSlotHeapTuple(row, false, &copied);
-	TransactionId xid = HeapTupleHeaderGetXmin(version->t_data);
-
-	if (copied)
-		heap_freetuple(version);
-	return xid;
 }

@@ -177,6 +177,22 @@ row_delete(Relation table, ItemPointer tid, bool wait)
 							  wait, &failure, false) == TM_Ok;
 }
 
+/*
+ * Returns the transaction that wrote a version of a row; FrozenTransactionId if its number
+ * means nothing any more. (The system column xmin has the number even then.)
+ */
+TransactionId
+row_inserter(TupleTableSlot *row)
+{
+	bool		copied;
+	HeapTuple	version = ExecFetchSlotHeapTuple(row, false, &copied);
+	TransactionId xid = HeapTupleHeaderGetXmin(version->t_data);
+
+	if (copied)
+		heap_freetuple(version);
+	return xid;
+}
+
 /* Inserts the entries of a row into all indexes that are ready, whatever they are on. */
 static void
 fill_indexes(Relation table, HeapTuple row)

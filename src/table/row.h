@@ -6,11 +6,13 @@
 #define OUTBOX_ROW_H
 
 #include "access/attnum.h"
+#include "executor/tuptable.h"
 #include "storage/itemptr.h"
 #include "utils/relcache.h"
 
 extern void row_append(Relation table, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull);
 extern void row_append_with(Relation table, Relation index, AttrNumber key, int ncolumns, const Datum *values, const bool *isnull);
+extern TransactionId row_inserter(TupleTableSlot *row);
 extern bool row_delete(Relation table, ItemPointer tid, bool wait);
 
 #endif							/* OUTBOX_ROW_H */
