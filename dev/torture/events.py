@@ -37,6 +37,7 @@ class Events(Administration):
         self._numbers = itertools.count()
         self._holding = None  # session that holds tables
         self._clock_set_at = 0
+        self._killed_at = 0  # when a process was, without the postmaster
         self._armed_until = None  # a kill point
         self._armed_since = None
         self._died = None  # in which manner a process dies there, if others lose something by that
@@ -113,6 +114,7 @@ class Events(Administration):
 
     def kill(self, pid):
         self.crashed()
+        self._killed_at = time.monotonic()
         os.kill(pid, signal.SIGKILL)
 
     def kill_backend(self, which):
@@ -140,6 +142,9 @@ class Events(Administration):
         os.kill(self.pid("backend_type = 'outbox dispatcher'"), signal.SIGINT)
 
     def kill_postmaster(self, seconds):
+        # Not before it knows that a process was killed: one that waits for a lock of that process would be left, and wait for ever.
+        if self._armed_until or time.monotonic() < self._killed_at + GRACE:
+            raise Skipped("a process was killed just now, or may be")
         self.end_postgres(signal.SIGKILL, seconds)
 
     def stop_postgres_immediate(self, seconds):
@@ -201,6 +206,7 @@ class Events(Administration):
         if not has_fired:
             return
         self._armed_until = None
+        self._killed_at = time.monotonic()
         self.say("  a process died at the kill point")
         self.done["died at a kill point"] = self.done.get("died at a kill point", 0) + 1
         if self._died:

@@ -98,7 +98,8 @@ def arguments(chance, kind, retention, lossy):
     if kind == "move_server":
         return {"seconds": seconds, "lease_is_lost": chance.random() < 0.5}
     if kind == "die_at_kill_point":
-        return {"which": round(chance.random(), 4), "manner": chance.choice(["end", "kill", "server"]), "times": chance.choice([1, 1, 4]), "seconds": seconds + 5}
+        manner = chance.choice(["end", "kill", "server"])
+        return {"which": round(chance.random(), 4), "manner": manner, "times": chance.choice([1, 1, 4]), "seconds": seconds + 5}
     if kind == "forbid_streams":
         return {"streams": chance.sample(STREAMS, chance.randint(1, 6)), "seconds": seconds}
     if kind in ("hold_network", "refuse_network", "hold_tables", "switch_off", "drop_database_of_others", "leap_clock"):
