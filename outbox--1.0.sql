@@ -174,7 +174,8 @@ CREATE TABLE outbox.deferred (
 	first_attempt timestamptz,
 	last_attempt timestamptz,
 	log_tx xid8,
-	partition_key text
+	partition_key text,
+	stream text
 );
 CREATE INDEX deferred_waiting_idx ON outbox.deferred (dest, id) WHERE state = 'waiting';
 CREATE INDEX deferred_held_idx ON outbox.deferred (dest, id) WHERE state = 'held';
@@ -202,6 +203,7 @@ COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
 COMMENT ON COLUMN outbox.deferred.log_tx IS 'transaction of the row of the log that has the body, if that is still to be read from there';
 COMMENT ON COLUMN outbox.deferred.partition_key IS 'key whose messages stay in order; NULL: none was given';
+COMMENT ON COLUMN outbox.deferred.stream IS 'stream of a Redis Cluster that it goes to because it was there and was lost; NULL: where messages for its destination go when it is sent';
 
 CREATE TABLE outbox.destination (
 	dest text PRIMARY KEY,
@@ -252,11 +254,12 @@ BEGIN
 				message_id text,
 				deliver_at timestamptz,
 				partition_key text,
+				stream text,
 				endpoint text,
 				msgid text,
 				CHECK (CASE WHEN dest IS NULL
 					THEN num_nonnulls(key, msgid) = 2
-						AND num_nonnulls(message_uuid, message_id, body, cause, headers, deliver_at, partition_key) = 0
+						AND num_nonnulls(message_uuid, message_id, body, cause, headers, deliver_at, partition_key, stream) = 0
 					ELSE num_nonnulls(message_uuid, message_id) = 1 AND body IS NOT NULL
 						AND num_nonnulls(endpoint, msgid) = 0
 				END)
@@ -276,6 +279,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; NULL: message_uuid, or a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'when it is to be sent; NULL: at once';
 			COMMENT ON COLUMN outbox.log_%1$s.partition_key IS 'key whose messages stay in order; NULL: none was given';
+			COMMENT ON COLUMN outbox.log_%1$s.stream IS 'of a message that was deferred: stream of a Redis Cluster that it goes to because it was there and was lost; NULL: where messages for its destination go';
 			COMMENT ON COLUMN outbox.log_%1$s.endpoint IS 'of a receipt: endpoint that has processed the incoming message; NULL: the one that key was made for';
 			COMMENT ON COLUMN outbox.log_%1$s.msgid IS 'of a receipt: id of the incoming message that was processed';
 
@@ -1020,10 +1024,10 @@ DECLARE
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
 				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
-		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key, NULL, NULL'
+		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key, NULL, NULL, NULL'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''held'', ''dead'') AND body IS NOT NULL'
 		|| (
-			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at, l.partition_key, NULL, NULL '
+			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at, l.partition_key, NULL, NULL, NULL '
 				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'', ''held'')', segment), '' ORDER BY segment)
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';

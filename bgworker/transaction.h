@@ -15,7 +15,7 @@ typedef enum Refusal
 } Refusal;
 
 /* A statement that is planned once and run often. */
-#define STATEMENT_ARGS	6
+#define STATEMENT_ARGS	7
 
 typedef struct Statement
 {

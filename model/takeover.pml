@@ -11,6 +11,10 @@
  * Destination E is in lane 1. Destination D is in
  * lane 0, and from some window on in lane 1, if an administrator has changed that.
  * Windows are sent one after the other.
+ *
+ * D may be paused for a while. What is for it is deferred then, and returned in one more
+ * window of server 0; what must come before it in the stream, comes before it. With that,
+ * the mapping changes as the number of partitions does: when all is sent.
  */
 #ifndef W
 #define W			2			/* windows of server 0; server 1 opens one more */
@@ -27,15 +31,20 @@
 #ifndef KILLS
 #define KILLS		0			/* of the dispatcher of server 0 */
 #endif
+#ifndef PAUSES
+#define PAUSES		0			/* of D; 0 or 1, without takeovers */
+#endif
 
 #define L			2
 #define D			0
 #define E			1
 #define NEVER		100
-#define LATER		(W + 1)		/* the window of server 1 */
+#define LATER		(W + 1)		/* the window of server 1, or of what was deferred */
 #define BIT(n)		(1 << (n))
 #define HAS(set, n)	(((set) >> (n)) & 1)
 #define MESSAGE(dest, w)	BIT(2 * ((w) - 1) + (dest))
+#define FOR_D		21845		/* all messages for D */
+#define FIRST_OF(set)	((set) & -(set))
 
 /* Redis. A fence is {id of a window, name of a connection}; 0 0 is none. */
 typedef Keys { byte window; byte name; short stream; };
@@ -65,6 +74,11 @@ Entry wal[WAL];
 byte written, applied;
 bool promoted;
 
+/* outbox.deferred: messages that have a row there, those that wait, those that were returned, and those that keep lane 0. */
+short deferred, waiting, returned, kept;
+bool paused;
+byte pauses;
+
 byte names;						/* connections so far; none is used twice */
 byte noted = NEVER;				/* the border that is on disk */
 byte remaps, failovers, kills;
@@ -84,7 +98,13 @@ bool finished;
 #else
 #define LANE(s, dest, o)	((dest) == E || (o) > db[s].border)
 #endif
-#define ROWS(s, l, o)	((HAS(rows[ID(s, o)], D) && LANE(s, D, o) == (l) -> MESSAGE(D, ID(s, o)) : 0) | (HAS(rows[ID(s, o)], E) && (l) == 1 -> MESSAGE(E, ID(s, o)) : 0))
+#if PAUSES > 0
+#define RETURNED(s, l)	(LANE(s, D, LATER) == 0 -> ((l) == 0 -> returned : 0) : ((l) == 0 -> returned & kept : returned & ~kept))
+#define ROWS(s, l, o)	(ID(s, o) == LATER -> RETURNED(s, l) : MESSAGES(s, l, o) & ~deferred)
+#else
+#define ROWS(s, l, o)	MESSAGES(s, l, o)
+#endif
+#define MESSAGES(s, l, o)	((HAS(rows[ID(s, o)], D) && LANE(s, D, o) == (l) -> MESSAGE(D, ID(s, o)) : 0) | (HAS(rows[ID(s, o)], E) && (l) == 1 -> MESSAGE(E, ID(s, o)) : 0))
 
 inline log(what, argument)
 {
@@ -102,6 +122,10 @@ inline run_script(p)
 	:: else ->
 		/* Nothing of the old server appears once the new one has begun, unless a node has lost its claim. */
 		assert(!begun || BY(p) == 1 || failovers > 0);
+#if PAUSES > 0
+		/* Order: nothing comes behind later messages for D. */
+		assert((packet[p].set & FOR_D) == 0 || (master[l].stream & FOR_D & ~(2 * FIRST_OF(packet[p].set & FOR_D) - 1)) == 0);
+#endif
 		/* Rule 4, unless the database went back in time. */
 		assert(((master[0].stream | master[1].stream) & packet[p].set) == 0 || went_back[BY(p)]);
 		master[l].stream = master[l].stream | packet[p].set;
@@ -150,8 +174,36 @@ end:
 		:: wal[applied].kind == REMAP -> db[1].border = wal[applied].arg
 		fi;
 		applied++ }
+	:: atomic { pauses < PAUSES -> pauses++; paused = true }
+	:: atomic { paused -> paused = false }
 	:: finished -> break
 	od
+}
+
+/* What is for D waits while it is paused, and behind what waits. What a former lane has lost keeps it. */
+inline defer(l)
+{
+#if PAUSES > 0
+	atomic {
+		set = ROWS(me, l, next) & FOR_D;
+		if
+		:: set != 0 && (paused || (waiting & (FIRST_OF(set) - 1)) != 0) ->
+			deferred = deferred | set;
+			waiting = waiting | set;
+			returned = returned & ~set;
+#ifndef STREAM_NOT_KEPT
+			if
+			:: ID(me, next) != LATER && db[me].border != NEVER && next <= db[me].border -> kept = kept | set
+			:: else
+			fi
+#endif
+		:: else
+		fi;
+		set = 0
+	}
+#else
+	skip
+#endif
 }
 
 /*
@@ -236,6 +288,7 @@ proctype dispatcher(byte me)
 {
 	byte l, name, sent, next, new, touched, seen, seen_name;
 	byte at[L], master_known[L];
+	short set;
 	mtype answer;
 
 	if
@@ -337,6 +390,11 @@ publish:
 			if
 			:: ROWS(me, l, next) == 0 || at[l] >= next -> l++
 			:: !(ROWS(me, l, next) == 0 || at[l] >= next) ->
+				defer(l);
+				if
+				:: ROWS(me, l, next) == 0 -> goto skipped
+				:: else
+				fi;
 				send(l);
 				if
 				:: atomic { packet[P].state == ADDED || packet[P].state == MOVED -> answer = packet[P].state; packet[P].state = NOTHING }
@@ -346,7 +404,8 @@ publish:
 				:: answer == ADDED -> atomic { at[l] = next; master_known[l] = ID(me, next); l++ }
 				:: answer != ADDED -> goto connect
 				fi
-			fi
+			fi;
+skipped:	skip
 		:: else -> break
 		od;
 		atomic {
@@ -357,11 +416,11 @@ publish:
 			fi
 		}
 		if
-		:: atomic { me == 0 && kills < KILLS -> kills++; db[0].published = published_then[db[0].n]; db[0].border = noted; touched = db[0].n } goto connect
+		:: atomic { me == 0 && kills < KILLS -> kills++; db[0].published = published_then[db[0].n]; db[0].border = noted; touched = LAST(0) } goto connect
 		:: true
 		fi
 	/* An administrator's change takes effect behind the last window that may have been sent. */
-	:: atomic { me == 0 && remaps < REMAPS && !promoted -> remaps++;
+	:: atomic { me == 0 && remaps < REMAPS && !promoted && (PAUSES == 0 || sent >= touched) -> remaps++;
 #ifdef BORDER_AT_SENT
 		db[0].border = sent;
 #else
@@ -386,8 +445,11 @@ publish:
 	:: else -> break
 	od;
 	if
+#if PAUSES > 0
+	:: atomic { waiting != 0 && !paused && db[0].n == W && next > LAST(0) -> assert(!db[0].own); db[0].own = true; returned = waiting; waiting = 0 } goto publish
+#endif
 	:: next <= LAST(me) -> goto publish
-	:: atomic { next > LAST(me) && (me == 1 || (TAKEOVERS == 0 && db[0].n == W && remaps == REMAPS)) && failovers == FAILOVERS } goto last
+	:: atomic { next > LAST(me) && waiting == 0 && pauses == PAUSES && !paused && (me == 1 || (TAKEOVERS == 0 && db[0].n == W && remaps == REMAPS)) && failovers == FAILOVERS } goto last
 	:: me == 0 && (TAKEOVERS == 1 || failovers < FAILOVERS || remaps < REMAPS || db[0].n < W) && lease == 0 -> goto publish
 	:: lease != me -> goto gone
 	fi;

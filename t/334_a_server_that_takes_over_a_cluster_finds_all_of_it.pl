@@ -85,4 +85,41 @@ kill 'CONT', $stale;
 eventually { $old->status('dispatcher_state') eq 'waiting for the lease' } 'the old one wakes up and waits';
 enqueue($new, $_, 'last') foreach 'known', $unknown;
 eventually { $cluster->sequence('known') eq 'first second last' && $cluster->sequence($unknown) eq 'sent third last' } 'the new one goes on';
+
+# Fences of another server are in a slot whose master is away, and in one that is used for
+# the first time meanwhile. What was left out is sent when the master is back.
+my $id = $new->sql('SELECT id FROM outbox.instance');
+my %in_use = map { $cluster->index_of("outbox:$_:$id") => 1 } 'lease', 'fence';
+my ($away) = grep { !$in_use{$_} } 0 .. 2;
+my ($waits) = grep { $cluster->index_of($_) == $away } map { "waits:$_" } 1 .. 30;
+my ($beside, $first) = grep { $cluster->index_of($_) != $away } map { "beside:$_" } 1 .. 30;
+
+sub dispatch
+{
+	my ($state) = @_;
+	$new->set('outbox.dispatch' => $state);
+	eventually { ($new->status('dispatcher_state') eq 'off') eq ($state eq 'off') } "dispatch is $state";
+	return;
+}
+
+$old->stop('fast');
+enqueue($new, $_, 'known') foreach $waits, $beside, $first;
+ok($new->wait_until_sent, 'messages arrive');
+dispatch('off');
+$new->sql("DELETE FROM outbox.lane WHERE slot = " . $cluster->slot_of($first));
+foreach my $stream ($waits, $first)
+{
+	my ($key, $value) = fence($stream);
+	my ($window, $uuid, $names, $message) = split / /, $value;
+	$cluster->node_of($stream)->command('SET', $key, join ' ', $window + 1000, $uuid =~ s/^.{8}/ffffffff/r, $names =~ s/^\w+/0badcafe/r, $message);
+}
+$cluster->node($away)->stop;
+dispatch('on');
+enqueue($new, $waits, 'left out');
+enqueue($new, $beside, 'sent');
+eventually { $cluster->sequence($beside) eq 'known sent' } 'a message is sent beside a slot whose master is away';
+enqueue($new, $first, 'sent');
+eventually { $cluster->sequence($first) eq 'known sent' } '... also where another server has published';
+$cluster->node($away)->start;
+eventually { (eval { $cluster->sequence($waits) } // '') eq 'known left out' } 'what was left out follows';
 done_testing();

@@ -19,6 +19,10 @@
  * A message whose body cannot be read waits without it; its row names the row
  * of the log that has the body.
  *
+ * A message goes to the stream that its destination has when it is returned. One that
+ * a Redis Cluster has lost goes to the one that it was in, if that is another one by now
+ * (route.c): its row names that stream, and so does the row of the log that is returned.
+ *
  * Due messages go back to the log (due_messages.c). A row stays here as a tombstone
  * until the log segment of its last original is emptied: a window that is read
  * again is sent without the originals, but with the row that was returned last.
@@ -53,8 +57,8 @@ static Statement defer_again = {
 	"UPDATE outbox.deferred SET log_segment = $2, state = $3, returned_tx = NULL, "
 	"attempts = greatest(attempts, $4), next_attempt = $5, last_error = coalesce($6, last_error), "
 	"first_attempt = coalesce(first_attempt, CASE WHEN $6 IS NOT NULL THEN clock_timestamp() END), "
-	"last_attempt = CASE WHEN $6 IS NOT NULL THEN clock_timestamp() ELSE last_attempt END WHERE id = $1",
-	6, {INT8OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID}
+	"last_attempt = CASE WHEN $6 IS NOT NULL THEN clock_timestamp() ELSE last_attempt END, stream = $7 WHERE id = $1",
+	7, {INT8OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}
 };
 
 static Statement put_off = {
@@ -348,13 +352,18 @@ write_row(const Message *message, int segment, DeferredState state,
 
 	if (found && FullTransactionIdEquals(returned_tx, message->tx))
 	{
+		char		nulls[] = "       ";
+
+		nulls[5] = error ? ' ' : 'n';
+		nulls[6] = message->stream ? ' ' : 'n';
 		SPI_connect();
 		(void) transaction_run(&defer_again,
 							   (Datum[]) {
 								   Int64GetDatum(message->id), Int32GetDatum(segment),
 								   CStringGetTextDatum(deferred_state_name(state)), Int32GetDatum(attempts),
-								   TimestampTzGetDatum(next_attempt), error ? CStringGetTextDatum(error) : (Datum) 0
-							   }, error ? NULL : "     n");
+								   TimestampTzGetDatum(next_attempt), error ? CStringGetTextDatum(error) : (Datum) 0,
+								   PointerGetDatum(message->stream)
+							   }, nulls);
 		SPI_finish();
 	}
 	else if (found)

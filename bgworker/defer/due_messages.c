@@ -54,7 +54,7 @@
 	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
 	"FROM (SELECT id, coalesce(octet_length(body), 0) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
 	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
-	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.enqueued_at, d.headers, d.body, d.log_tx, d.partition_key"
+	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.enqueued_at, d.headers, d.body, d.log_tx, d.partition_key, d.stream"
 
 static Statement return_probes = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id"),
@@ -348,8 +348,8 @@ return_rows(Statement *statement, Datum *values, void (*visit) (const Message *m
 static bool
 return_row(HeapTuple row, TupleDesc columns, Message *message)
 {
-	Datum		values[10];
-	bool		isnull[10];
+	Datum		values[11];
+	bool		isnull[11];
 
 	memset(message, 0, sizeof(*message));
 	heap_deform_tuple(row, columns, values, isnull);
@@ -364,6 +364,7 @@ return_row(HeapTuple row, TupleDesc columns, Message *message)
 	message->headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
 	message->body = isnull[7] ? NULL : (bytea *) DatumGetPointer(values[7]);
 	message->partition_key = isnull[9] ? NULL : DatumGetTextPP(values[9]);
+	message->stream = isnull[10] ? NULL : DatumGetTextPP(values[10]);
 	if (message->body == NULL &&
 		!read_body(message, isnull[8] ? InvalidFullTransactionId : DatumGetFullTransactionId(values[8])))
 		return false;

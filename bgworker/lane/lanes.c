@@ -35,6 +35,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/lane/lanes.h"
+#include "bgworker/lane/mapping.h"
 #include "src/redis/hash_slot.h"
 #include "src/unique_id.h"
 
@@ -54,6 +55,7 @@ static int	wanted[HASH_SLOTS]; /* and slots that are asked for and are not */
 static int	nwanted;
 static bool is_wanted[HASH_SLOTS];
 
+static bool any_is_blocked(const Message *message, int64 window);
 static int	slot_of(const Route *route, const Message *message);
 static void note_slot(const char *bytes, size_t size, void *arg);
 
@@ -204,29 +206,47 @@ lanes_why_blocked(void)
 	return nblocked > 0 ? blocked[0]->blocked : NULL;
 }
 
-/* Check whether a lane is blocked that the next messages of a destination may be for. */
+/*
+ * Check whether a lane is blocked that messages of a destination may be for: the next ones,
+ * or those of windows that may be read again, which may be for streams of before.
+ */
 bool
 lanes_are_blocked_for(const char *dest)
 {
 	Message		message = {0};
-	Route		route;
-	int			partitions;
-	bool		found = false;
+	int64		window = PG_INT64_MAX;
+	const Mapping *mapping;
+	bool		found;
 
 	if (nblocked == 0)
 		return false;
 	message.dest = cstring_to_text(dest);
-	route = route_of_destination(message.dest, PG_INT64_MAX, &partitions);
 	do
 	{
-		const Lane *lane;
-
-		route.partition = --partitions;
-		lane = of_slot[slot_of(&route, &message)];
-		found = lane && lane->blocked;
-	} while (!found && partitions > 0);
+		found = any_is_blocked(&message, window);
+		mapping = mapping_find(message.dest, window);
+		window = mapping ? mapping->after_window : 0;
+	} while (!found && mapping);
 	pfree(message.dest);
 	return found;
+}
+
+/* Check whether a lane is blocked that messages of a destination in a window may be for. */
+static bool
+any_is_blocked(const Message *message, int64 window)
+{
+	int			partitions;
+	Route		route = route_of_destination(message->dest, window, &partitions);
+	const Lane *lane;
+
+	do
+	{
+		route.partition = --partitions;
+		lane = of_slot[slot_of(&route, message)];
+		if (lane && lane->blocked)
+			return true;
+	} while (partitions > 0);
+	return false;
 }
 
 /* Check whether partitions are to change where a window ends, which is not while lanes are blocked (redis_session_settle_partitions()). */

@@ -100,6 +100,26 @@ mapping_find(const text *dest, int64 window)
 }
 
 /*
+ * Check whether messages of a destination go elsewhere by now than those in a window, and
+ * all in that window have certainly been sent: it is published, or Redis was told of
+ * partitions since, which waits until all before is sent. What is sent of it now was lost.
+ */
+bool
+mapping_is_over(const text *dest, int64 window, int64 published)
+{
+	const MappedDestination *destination = destination_look_up(mapped, dest);
+	const Mapping *mapping = destination ? destination->newest : NULL;
+	const Mapping *next = NULL;
+
+	while (mapping && mapping->after_window >= window)
+	{
+		next = mapping;
+		mapping = mapping->former;
+	}
+	return next && (window <= published || next->partitions > 0 || (mapping && mapping->partitions > 0));
+}
+
+/*
  * Writes to disk what has changed since the last call, or since another process noted
  * it. It holds for the windows behind the last one of which a message may have been
  * sent; before anything was sent to a cluster, for all. Nothing may be under

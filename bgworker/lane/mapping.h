@@ -18,6 +18,7 @@ extern void mapping_begin(bool kept);
 extern bool mapping_is_kept(void);
 extern void mapping_load(void);
 extern const Mapping *mapping_find(const text *dest, int64 window);
+extern bool mapping_is_over(const text *dest, int64 window, int64 published);
 extern bool mapping_note(int64 touched);
 
 #endif							/* OUTBOX_MAPPING_H */

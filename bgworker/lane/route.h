@@ -16,6 +16,7 @@ typedef struct Route
 
 extern Route route_find(const Message *message, int64 window);
 extern Route route_of_destination(const text *dest, int64 window, int *partitions);
+extern void route_keep(const Route *route, Message *message, int64 window, int64 published);
 extern void route_write_stream(const Route *route, const Message *message, EntrySink sink, void *arg);
 
 #endif							/* OUTBOX_ROUTE_H */

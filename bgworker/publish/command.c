@@ -198,11 +198,16 @@ end_group(Command *command)
 		count[i] = '0' + n % 10;
 }
 
-/* Check whether a message has the destination and the partition of a group, which must be there. */
+/*
+ * Check whether a message has the destination and the partition of a group, which must be
+ * there. One that names its stream is alone: the name is gone with its row.
+ */
 static bool
 has_stream_of_group(const Group *group, const Message *message, const Route *route)
 {
-	return group->partition == route->partition && group->stream == route->stream && group->dest.len == VARSIZE_ANY_EXHDR(message->dest) &&
+	bool		names_stream = message->stream && message->stream == route->stream;
+
+	return !names_stream && group->partition == route->partition && group->stream == route->stream && group->dest.len == VARSIZE_ANY_EXHDR(message->dest) &&
 		memcmp(group->dest.data, VARDATA_ANY(message->dest), group->dest.len) == 0;
 }
 

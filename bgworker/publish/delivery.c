@@ -177,7 +177,7 @@ clear_up(Delivery *delivery, RefusedRows *refusal)
 bool
 delivery_defer_rows(const Delivery *delivery, const int64 *rows, int n, const char *error)
 {
-	if (page_defer_rows(delivery->run, rows, n, error))
+	if (page_defer_rows(delivery->run, delivery->position->published, rows, n, error))
 		return true;
 	traffic_give_up();
 	return false;

@@ -62,10 +62,11 @@ static bool try_page(PageReader *page, Run *run, int64 first, int64 end, Failure
 static void make_page(PageReader *page, Run *run, int64 first, int64 end, int64 *row);
 static void clear_page(MessagePage *page);
 static void complete_page(MessagePage *page, Run *run);
-static bool try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failure);
-static void defer_row(PageReader *page, const LogRow *row, const char *error);
-static bool defer_unreadable(Run *run, const Failure *failure);
-static bool defer_first(MessagePage *page, Run *run, const Failure *failure);
+static bool try_defer(Run *run, int64 published, const int64 *rows, int n, const char *error, Failure *failure);
+static void defer_row(PageReader *page, const Run *run, const LogRow *row, const char *error);
+static void keep_stream(Message *message, const Run *run, const LogRow *row, int64 published);
+static bool defer_unreadable(Run *run, int64 published, const Failure *failure);
+static bool defer_first(MessagePage *page, Run *run, int64 published, const Failure *failure);
 static bool take_row(PageReader *page, Run *run, int64 row);
 static void leave_out(PageReader *page, int64 window);
 static void add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Message *message,
@@ -103,7 +104,7 @@ page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, in
 		if (!deferral_reload())
 			return false;
 		if (failure.row == first)
-			return defer_first(page, run, &failure);
+			return defer_first(page, run, position->published, &failure);
 		end = failure.row;
 	}
 	KILL_POINT("page_read");
@@ -188,11 +189,11 @@ complete_page(MessagePage *page, Run *run)
 /*
  * Defers rows that Redis refused, all for the same reason. When this returns,
  * all of them or none are on disk. Those that wait behind another message of
- * their destination have not been tried. Returns false if the extension is
- * being dropped.
+ * their destination have not been tried. `published` is the newest window that Redis is
+ * known to have. Returns false if the extension is being dropped.
  */
 bool
-page_defer_rows(Run *run, const int64 *rows, int n, const char *error)
+page_defer_rows(Run *run, int64 published, const int64 *rows, int n, const char *error)
 {
 	Failure		failure;
 
@@ -200,9 +201,9 @@ page_defer_rows(Run *run, const int64 *rows, int n, const char *error)
 	{
 		if (!transaction_begin("deferring messages"))
 			return false;
-		if (try_defer(run, rows, n, error, &failure))
+		if (try_defer(run, published, rows, n, error, &failure))
 			break;
-		if (!deferral_reload() || !defer_unreadable(run, &failure))
+		if (!deferral_reload() || !defer_unreadable(run, published, &failure))
 			return false;
 	}
 	KILL_POINT("refusal_written");
@@ -213,18 +214,18 @@ page_defer_rows(Run *run, const int64 *rows, int n, const char *error)
 
 /* Defers rows. Returns false if a message could not be read; the transaction is then rolled back. */
 static bool
-try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failure)
+try_defer(Run *run, int64 published, const int64 *rows, int n, const char *error, Failure *failure)
 {
 	volatile bool done = true;
 
 	PG_TRY();
 	{
-		PageReader	page = {0};
+		PageReader	page = {.published = published};
 
 		for (int i = 0; i < n; i++)
 		{
 			failure->row = rows[i];
-			defer_row(&page, run_row(run, rows[i]), error);
+			defer_row(&page, run, run_row(run, rows[i]), error);
 		}
 		deferred_end_append();
 		row_reader_close(&page.reader);
@@ -240,7 +241,7 @@ try_defer(Run *run, const int64 *rows, int n, const char *error, Failure *failur
 
 /* Defers one of the rows that were refused, unless it has been deferred already. */
 static void
-defer_row(PageReader *page, const LogRow *row, const char *error)
+defer_row(PageReader *page, const Run *run, const LogRow *row, const char *error)
 {
 	TupleTableSlot *found = row_reader_fetch_message(&page->reader, row);
 	Message		message;
@@ -250,8 +251,19 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
 		return;
 	log_row_message(found, &message);
 	page->gap = (DeferredGap) {0};
+	keep_stream(&message, run, row, page->published);
 	if (!deferral_try_defer(&message, row->segment))
 		deferral_defer_refused(&message, row->segment, error);
+}
+
+/* Has a message that is about to be deferred keep its stream if it must go there again. */
+static void
+keep_stream(Message *message, const Run *run, const LogRow *row, int64 published)
+{
+	int64		window = run_place_of(run, row).window;
+	Route		route = route_find(message, window);
+
+	route_keep(&route, message, window, published);
 }
 
 /*
@@ -259,7 +271,7 @@ defer_row(PageReader *page, const LogRow *row, const char *error)
  * the extension is being dropped.
  */
 static bool
-defer_unreadable(Run *run, const Failure *failure)
+defer_unreadable(Run *run, int64 published, const Failure *failure)
 {
 	const LogRow *row = run_row(run, failure->row);
 	PageReader	page = {0};
@@ -268,6 +280,7 @@ defer_unreadable(Run *run, const Failure *failure)
 	if (!transaction_begin("deferring a message that cannot be read"))
 		return false;
 	log_row_envelope(row_reader_fetch_message(&page.reader, row), &message);
+	keep_stream(&message, run, row, published);
 	deferral_defer_unreadable(&message, row->segment, failure->error);
 	deferred_end_append();
 	row_reader_close(&page.reader);
@@ -280,11 +293,11 @@ defer_unreadable(Run *run, const Failure *failure)
  * the page has no batch and ends behind it.
  */
 static bool
-defer_first(MessagePage *page, Run *run, const Failure *failure)
+defer_first(MessagePage *page, Run *run, int64 published, const Failure *failure)
 {
 	clear_page(page);
 	page->next = failure->row + 1;
-	return page_defer_rows(run, &failure->row, 1, failure->error);
+	return page_defer_rows(run, published, &failure->row, 1, failure->error);
 }
 
 /*
@@ -301,9 +314,10 @@ take_row(PageReader *page, Run *run, int64 row)
 	Route		route;
 	Lane	   *lane;
 	size_t		size;
+	bool		is_fresh = place_precedes(page->touched, at);
 
 	log_row_origin(found, &message);
-	if (!place_precedes(page->touched, at) && deferral_holds(&message, &page->gap))
+	if (!is_fresh && deferral_holds(&message, &page->gap))
 		return true;
 	log_row_message(found, &message);
 	route = route_find(&message, run_place(run, row).window);
@@ -321,6 +335,8 @@ take_row(PageReader *page, Run *run, int64 row)
 	if (page->bytes > 0 && size > BATCH_BYTES)
 		return false;
 	page->bytes += size;
+	if (!is_fresh)
+		route_keep(&route, &message, at.window, page->published);
 	if (deferral_try_defer(&message, place->segment))
 		page->gap = (DeferredGap) {0};
 	else

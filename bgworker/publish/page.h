@@ -34,6 +34,6 @@ typedef struct MessagePage
 
 extern void page_init(void);
 extern bool page_make(MessagePage *page, PageSize size, const ScriptCall *call, Run *run, int64 first, const Position *position);
-extern bool page_defer_rows(Run *run, const int64 *rows, int n, const char *error);
+extern bool page_defer_rows(Run *run, int64 published, const int64 *rows, int n, const char *error);
 
 #endif							/* OUTBOX_PAGE_H */

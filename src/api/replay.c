@@ -91,6 +91,7 @@ replay_segment(Oid table, const Wanted *wanted)
 		message.id = log_id_next();
 		message.has_key = false;	/* the copy belongs to no record */
 		message.deliver_at = 0;
+		message.stream = NULL;
 		log_append(&message);
 		replayed++;
 	}

@@ -232,6 +232,7 @@ restore_message(TupleTableSlot *row)
 	log_row_message(row, &message);
 	entry_check(&message);
 	message.id = log_id_next();
+	message.stream = NULL;
 	log_append(&message);
 	if (!FullTransactionIdIsValid(message.tx))
 		log_append_receipt_of(&message);

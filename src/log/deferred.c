@@ -50,7 +50,8 @@ enum
 	COL_LAST_ATTEMPT,
 	COL_LOG_TX,
 	COL_PARTITION_KEY,
-	NCOLUMNS = COL_PARTITION_KEY
+	COL_STREAM,
+	NCOLUMNS = COL_STREAM
 };
 
 /* State of the table while rows are appended to it. */
@@ -284,6 +285,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	SET_UNLESS(COL_LAST_ATTEMPT, error == NULL, now);
 	SET_UNLESS(COL_LOG_TX, message->body != NULL, FullTransactionIdGetDatum(message->tx));
 	SET_UNLESS(COL_PARTITION_KEY, message->partition_key == NULL, PointerGetDatum(message->partition_key));
+	SET_UNLESS(COL_STREAM, message->stream == NULL, PointerGetDatum(message->stream));
 #undef SET
 #undef SET_UNLESS
 	ExecStoreVirtualTuple(row);

@@ -30,6 +30,8 @@ typedef struct Message
 	bytea	   *body;			/* maybe still out of line */
 	TimestampTz deliver_at;		/* 0 = at once */
 	text	   *partition_key;	/* whose messages stay in order, or NULL */
+	text	   *stream;			/* that it must go to because it was there and
+								 * Redis has lost it; NULL = any */
 } Message;
 
 /*

@@ -47,6 +47,7 @@ log_row_insert(Relation table, const Message *message)
 	values[LOG_COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
 	values[LOG_COL_DELIVER_AT - 1] = TimestampTzGetDatum(message->deliver_at);
 	values[LOG_COL_PARTITION_KEY - 1] = PointerGetDatum(message->partition_key);
+	values[LOG_COL_STREAM - 1] = PointerGetDatum(message->stream);
 	isnull[LOG_COL_MESSAGE_UUID - 1] = !is_uuid;
 	isnull[LOG_COL_DEST - 1] = false;
 	isnull[LOG_COL_BODY - 1] = false;
@@ -56,6 +57,7 @@ log_row_insert(Relation table, const Message *message)
 	isnull[LOG_COL_MESSAGE_ID - 1] = is_uuid;
 	isnull[LOG_COL_DELIVER_AT - 1] = message->deliver_at == 0;
 	isnull[LOG_COL_PARTITION_KEY - 1] = message->partition_key == NULL;
+	isnull[LOG_COL_STREAM - 1] = message->stream == NULL;
 
 	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
 }
@@ -115,7 +117,7 @@ log_row_is_whole(TupleTableSlot *row)
 
 	if (log_row_is_receipt(row))
 		return has_key && has_msgid && !has_body && slot_attisnull(row, LOG_COL_MESSAGE_UUID) &&
-			all_null(row, LOG_COL_CAUSE, LOG_COL_PARTITION_KEY);
+			all_null(row, LOG_COL_CAUSE, LOG_COL_STREAM);
 	return has_body && !has_endpoint && !has_msgid &&
 		slot_attisnull(row, LOG_COL_MESSAGE_UUID) != slot_attisnull(row, LOG_COL_MESSAGE_ID);
 }
@@ -222,6 +224,7 @@ log_row_origin(TupleTableSlot *row, Message *message)
 	message->body = NULL;
 	message->deliver_at = ISNULL(LOG_COL_DELIVER_AT) ? 0 : DatumGetTimestampTz(COLUMN(LOG_COL_DELIVER_AT));
 	message->partition_key = ISNULL(LOG_COL_PARTITION_KEY) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_PARTITION_KEY));
+	message->stream = ISNULL(LOG_COL_STREAM) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_STREAM));
 #undef COLUMN
 #undef ISNULL
 }
