@@ -51,7 +51,6 @@ class Books:
         self.gone = []  # keys that should be in the store of a cluster and are not
         self.strays = []  # keys of a cluster that are on two nodes, or the wrong one
         self.losses = None  # of streams of a cluster
-        self.lost = {}  # message → streams of a cluster that had it and lost it
         self.excused = set()  # messages that a cluster has lost when they were too old to come again
 
     def read_ledger(self, path):
@@ -110,7 +109,6 @@ class Books:
         """Read what a cluster had; wait until its store has all ids, and has again those that were processed recently."""
         self.excused = consumer.excused - {key for entries in self.streams.values() for key, *_ in entries}
         self.losses = consumer.losses
-        self.lost = consumer.lost
         deadline = time.monotonic() + PATIENCE
         while True:
             present = consumer.look_at_store()
@@ -298,8 +296,7 @@ class Books:
                     earliest, who = committed[key[0]], key
 
     def ordered(self, keys):
-        """Yield (stream, messages that must be in order there), each at its first place. A replay may go to other
-        partitions, and so may what had been deferred, if a node of a cluster loses it behind a change of partitions."""
+        """Yield (stream, messages that must be in order there), each at its first place. A replay may go to other partitions."""
         first = {}
         for entries in self.streams.values():
             for message, at, *_ in entries:
@@ -308,8 +305,7 @@ class Books:
             groups = collections.defaultdict(dict)
             may_be_late = self.died if stream.split(":")[0] != HOLDING else ()
             for message, at, message_id, _ in entries:
-                moved = self.lost.get(message, set()) - {stream}
-                if message in keys and at == first[message] and message_id not in may_be_late and not moved:
+                if message in keys and at == first[message] and message_id not in may_be_late:
                     groups[keys[message]].setdefault(message)
             for group in groups.values():
                 yield stream, list(group)

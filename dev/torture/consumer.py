@@ -22,7 +22,6 @@ class Consumer:
         self.streams = streams
         self.read = collections.defaultdict(dict)  # stream → message → milliseconds of its last entry
         self.losses = 0  # how often a stream had lost what was read last
-        self.lost = collections.defaultdict(set)  # message → streams that had it and lost it
         self.excused = set()  # messages that were read long before they were lost: it is too late for them to come again
         self.stored = set()  # ids seen in the deduplication store
         self._last = {}  # stream → the entry that was read last
@@ -64,10 +63,7 @@ class Consumer:
         if is_lost:
             self.losses += 1
             too_old = (time.time() - KEPT) * 1000
-            for message in self.read[stream].keys() - found.keys():
-                self.lost[message].add(stream)
-                if self.read[stream][message] < too_old:
-                    self.excused.add(message)
+            self.excused.update(message for message, at in self.read[stream].items() if at < too_old and message not in found)
             self.read[stream].clear()
         self.read[stream].update(found)
         self._last[stream] = last
