@@ -68,6 +68,7 @@ static void deregister_dispatcher(int code, Datum arg);
 static bool may_send(void);
 static bool look_for_messages(void);
 static bool look_is_due(void);
+static bool look_is_owed(void);
 static void pause_between_windows(void);
 static bool publish(void);
 static bool spread(void);
@@ -99,6 +100,7 @@ outbox_dispatcher_main(Datum database)
 		{
 			/* The URL or the password may have changed. */
 			redis_session_release();
+			redis_state_note_settings();
 		}
 		requests_reload();
 		busy = outbox_dispatch ? dispatch() : stand_by();
@@ -238,20 +240,31 @@ look_is_due(void)
 {
 	if (!may_send() || !position_is_caught_up(&position))
 		return clock_ms_until_next(last_look, outbox_poll_interval) <= 0;
-	return wakeups_seen != wakeups_answered || calls_seen != calls_answered ||
+	return look_is_owed() ||
 		clock_ms_until_next(last_look, Min(outbox_poll_interval, LOOK_AGAIN_MS)) <= 0 ||
 		due_messages_ms_until() <= 0;
 }
 
-/* Opens a window if messages were committed. */
+/* Check whether this process has seen calls that no look for messages has followed. */
+static bool
+look_is_owed(void)
+{
+	return wakeups_seen != wakeups_answered || calls_seen != calls_answered;
+}
+
+/* Opens a window if messages were committed. A look that could not be begun answers no call. */
 static bool
 open_window(void)
 {
 	int64		before = position.opened.messages;
+	bool		opened = window_opening_next(&position);
 
-	wakeups_answered = wakeups_seen;
-	calls_answered = calls_seen;
-	if (!window_opening_next(&position))
+	if (!transaction_was_refused())
+	{
+		wakeups_answered = wakeups_seen;
+		calls_answered = calls_seen;
+	}
+	if (!opened)
 		return false;
 	window_pace_note(position.opened.messages - before);
 	return true;
@@ -418,7 +431,8 @@ publish_meanwhile(void)
 
 /*
  * Makes commits set our latch from now on; those since the last look are in the
- * count. While nothing can be sent, commits need not wake us.
+ * count. While nothing can be sent, commits need not wake us: what they left then
+ * is owed a look when it can be sent again.
  */
 static void
 listen_for_commits(void)
@@ -426,7 +440,7 @@ listen_for_commits(void)
 	if (!may_send())
 		return;
 	(void) pg_atomic_exchange_u32(&shared->asleep, 1);
-	if (pg_atomic_read_u32(&shared->wakeups) != wakeups_seen)
+	if (pg_atomic_read_u32(&shared->wakeups) != wakeups_seen || (look_is_owed() && !transaction_was_refused()))
 		SetLatch(MyLatch);
 }
 
@@ -434,8 +448,8 @@ listen_for_commits(void)
 static void
 wait_for_work(void)
 {
-	/* Calls for anything but sending have a count of their own. */
-	if (pg_atomic_read_u32(&shared->calls) != calls_seen)
+	/* Calls for anything but sending have a count of their own. What came amid the work may have used up its latch. */
+	if (pg_atomic_read_u32(&shared->calls) != calls_seen || requests_have_new_settings() || requests_reload_is_due())
 		return;
 	listen_for_commits();
 	process_sleep(ms_until_due(), OUTBOX_WAIT_DISPATCHER);

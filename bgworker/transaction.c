@@ -81,6 +81,13 @@ transaction_begin(const char *activity)
 	return true;
 }
 
+/* Check whether a transaction could not begin since transaction_refusal() was called. */
+bool
+transaction_was_refused(void)
+{
+	return refused;
+}
+
 /* Returns why a transaction could not begin since the last call, if so. */
 Refusal
 transaction_refusal(void)

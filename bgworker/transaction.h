@@ -27,6 +27,7 @@ typedef struct Statement
 
 extern void transaction_init(bool (*attend) (void));
 extern bool transaction_begin(const char *activity);
+extern bool transaction_was_refused(void);
 extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
 extern bool transaction_confirm(void);

@@ -9,8 +9,9 @@
  * raise an error, which would be a PANIC. So the entry in shared memory is
  * looked up before.
  *
- * A wake-up can get lost (by a crash, or a COMMIT PREPARED in a session without
- * the library): therefore there is outbox.poll_interval.
+ * COMMIT PREPARED has the same done by the hook on commands (ddl.c). A wake-up
+ * comes late if its session is stopped here, or never if the hook fails: therefore
+ * there is outbox.poll_interval.
  */
 #include "postgres.h"
 

@@ -5,6 +5,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
+use POSIX 'fmod';
 use Redis;
 use Test::More;
 
@@ -88,6 +89,36 @@ four_at_once
 }
 'so is outbox_wait()';
 $session_of_waits->quit;
+
+# Nor does what was committed while it could not be sent or looked for.
+four_at_once
+{
+	$redis->stop;
+	wait_until { $node->status('redis_state') eq 'down' };
+	$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+	my $position = $node->log_position;
+	$redis->start;
+	$sent++;
+	wait_until { $redis->count('d') == $sent };
+	my ($minutes, $seconds) = $node->log_since($position) =~ /:(\d\d):(\d\d\.\d+) .*Redis can be used again/;
+	my $entered = ($redis->command('XREVRANGE', 'd', '+', '-', 'COUNT', 1)->[0][0] =~ /(\d+)-/)[0] / 1000;
+	return fmod($entered - $minutes * 60 - $seconds + 60, 3600) - 60;
+}
+'what waits for Redis arrives at once when it is back';
+
+my ($enqueues, $drops) = map { $node->session } 1 .. 2;
+four_at_once
+{
+	$enqueues->query_safe(q{BEGIN; SELECT outbox_enqueue('d', 'x')});
+	$drops->query_until(qr/asked/, "\\echo asked\nBEGIN; DROP EXTENSION outbox;\n");
+	wait_until { $node->sql(q{SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'}) == 1 };
+	$enqueues->query_safe('COMMIT');
+	$drops->query_safe('ROLLBACK');
+	$sent++;
+	return seconds { wait_until { $redis->count('d') == $sent } };
+}
+'what waits for DROP EXTENSION arrives at once when that is rolled back';
+$_->quit foreach $enqueues, $drops;
 
 $node->sql('CREATE DATABASE fresh');
 $node->sql('CREATE EXTENSION outbox', 'fresh');
