@@ -98,6 +98,7 @@ outbox_launcher_main(Datum argument)
 	for (;;)
 	{
 		long		ms = IDLE_MS;
+		uint32		calls = shared_launcher_calls();
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
@@ -108,7 +109,8 @@ outbox_launcher_main(Datum argument)
 		for (int i = 0; i < shared_capacity(); i++)
 			ms = Min(ms, look_after(i));
 
-		process_sleep(ms, OUTBOX_WAIT_LAUNCHER);
+		if (shared_launcher_calls() == calls)
+			process_sleep(ms, OUTBOX_WAIT_LAUNCHER);
 	}
 }
 
@@ -169,13 +171,8 @@ read_databases(void)
 static void
 note_database(Form_pg_database database)
 {
-	DatabaseShared *shared;
-
-	if (!row_allows_connections(database) || shared_find(database->oid, false) != NULL)
-		return;
-	shared = shared_find(database->oid, true);
-	if (shared)
-		pg_atomic_write_u32(&shared->wanted, 1);
+	if (row_allows_connections(database) && shared_find(database->oid, false) == NULL)
+		(void) shared_find(database->oid, true);
 }
 
 /* Frees the entries of databases that are gone. Needs an open transaction. */

@@ -28,6 +28,8 @@ typedef struct SharedState
 {
 	LWLock	   *lock;			/* protects which database an entry is for */
 	pg_atomic_uint32 launcher;	/* its process number + 1, 0 = none */
+	pg_atomic_uint32 launcher_calls;	/* how often it was woken: latches are
+										 * reset by all kinds of waits */
 	DatabaseShared databases[MAX_DATABASES];
 } SharedState;
 
@@ -58,6 +60,7 @@ shared_startup(void)
 		memset(shared_state, 0, sizeof(*shared_state));
 		shared_state->lock = &locks[MAX_DATABASES].lock;
 		pg_atomic_init_u32(&shared_state->launcher, 0);
+		pg_atomic_init_u32(&shared_state->launcher_calls, 0);
 		for (int i = 0; i < MAX_DATABASES; i++)
 		{
 			shared_state->databases[i].lock = &locks[i].lock;
@@ -169,10 +172,18 @@ shared_has_launcher(void)
 	return pg_atomic_read_u32(&shared_state->launcher) != 0;
 }
 
+/* Returns a number that changes whenever the launcher is woken. */
+uint32
+shared_launcher_calls(void)
+{
+	return pg_atomic_read_u32(&shared_state->launcher_calls);
+}
+
 /* Wakes the launcher. Raises no error, so it may be called after a commit. */
 void
 shared_wake_launcher(void)
 {
+	pg_atomic_fetch_add_u32(&shared_state->launcher_calls, 1);
 	shared_wake_process(pg_atomic_read_u32(&shared_state->launcher));
 }
 
@@ -220,7 +231,10 @@ shared_tell_dispatcher(DatabaseShared *shared)
 		shared_wake_process(pg_atomic_read_u32(&shared->dispatcher));
 }
 
-/* Sets all of an entry but its lock and its condition variable, for a database that has none. */
+/*
+ * Sets all of an entry but its lock and its condition variable, for a database that
+ * has none. Whoever makes it, the launcher has not looked into this database yet.
+ */
 static void
 entry_init(DatabaseShared *shared, Oid database)
 {
@@ -238,10 +252,11 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u32(&shared->calls, 0);
 	pg_atomic_init_u32(&shared->asleep, 0);
 	pg_atomic_init_u32(&shared->farewell, FAREWELL_NONE);
-	pg_atomic_init_u32(&shared->wanted, 0);
+	pg_atomic_init_u32(&shared->wanted, 1);
 	pg_atomic_init_u32(&shared->askers, 0);
 	pg_atomic_init_u32(&shared->restart, 0);
 	pg_atomic_init_u32(&shared->reload, 0);
+	pg_atomic_init_u32(&shared->send_epoch, 0);
 	pg_atomic_init_u64(&shared->sent, 0);
 	pg_atomic_init_u64(&shared->duplicates, 0);
 	for (int i = 0; i < COUNTED_ENDPOINTS; i++)

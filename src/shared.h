@@ -140,6 +140,7 @@ typedef struct DatabaseShared
 	pg_atomic_uint32 reload;	/* 1 = destinations or deferred messages were
 								 * changed by others */
 
+	pg_atomic_uint32 send_epoch;	/* of outbox_send(); see sender_lock.c */
 	pg_atomic_uint64 sent;
 	pg_atomic_uint64 duplicates;	/* of all endpoints */
 	EndpointCounter counters[COUNTED_ENDPOINTS];
@@ -173,6 +174,7 @@ extern int	shared_number(const DatabaseShared *shared);
 
 extern void shared_set_launcher(bool present);
 extern bool shared_has_launcher(void);
+extern uint32 shared_launcher_calls(void);
 extern void shared_wake_launcher(void);
 extern void shared_wake_process(uint32 number_plus_one);
 extern void shared_wake_dispatcher(DatabaseShared *shared);

@@ -170,6 +170,17 @@ arrives('later', 'first', 'the next launcher finds a new database');
 is(join(' ', map { $node->dispatchers($_) } 'postgres', 'bare'), "@before", '... and starts no second dispatcher elsewhere');
 quickly('... and DROP DATABASE', "DROP DATABASE $_") foreach 'bare', 'later';
 $redis->cli('DEL', 'bare', 'later');
+# A session looks at a copy before the launcher does.
+create_databases('original');
+arrives('original', 'first', 'before the launcher is late');
+my $launcher = $node->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox launcher'});
+kill 'STOP', $launcher;
+$node->sql('CREATE DATABASE copy TEMPLATE original');
+is($node->status('dispatcher_pid IS NULL', 'copy'), 't', 'the launcher is late: a copy has no dispatcher yet, and a session sees that');
+kill 'CONT', $launcher;
+eventually { $node->dispatchers('copy') } '... then it has one';
+quickly('... and DROP DATABASE', "DROP DATABASE $_") foreach 'copy', 'original';
+$redis->cli('DEL', 'original');
 $load->stop;
 $node->wait_until_sent;
 
