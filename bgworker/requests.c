@@ -14,6 +14,7 @@
 #include "catalog/pg_database.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -28,6 +29,7 @@
 #include "bgworker/window/window_opening.h"
 #include "src/compat.h"
 #include "src/ring/filter.h"
+#include "src/sender_lock.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -123,6 +125,8 @@ requests_reload(void)
 	destination_load();
 	deferral_load();
 	transaction_commit();
+	if (destination_have_new_partitions())
+		sender_lock_begin_epoch();
 }
 
 /* Check whether requests_reload() has something to do. */
@@ -133,13 +137,13 @@ requests_reload_is_due(void)
 }
 
 /*
- * Check whether the settings have been read again and
+ * Check whether the settings are to be read again, or have been and
  * requests_take_new_settings() was not called since.
  */
 bool
 requests_have_new_settings(void)
 {
-	return settings_are_new;
+	return settings_are_new || ConfigReloadPending;
 }
 
 /* The same, and notes that this is known. */

@@ -15,7 +15,8 @@ typedef enum LockClass
 	LOCK_CLASS_DISPATCHER,		/* one for each database; bgworker/process.c */
 	LOCK_CLASS_BOOKKEEPER,		/* likewise */
 	LOCK_CLASS_HEIRS,			/* file outbox.heirs; bgworker/database_heir.c */
-	LOCK_CLASS_SERVER_ID		/* file outbox.server; bgworker/server_id.c */
+	LOCK_CLASS_SERVER_ID,		/* file outbox.server; bgworker/server_id.c */
+	LOCK_CLASS_SENDERS			/* one for each epoch; src/sender_lock.c */
 } LockClass;
 
 #endif							/* OUTBOX_LOCK_CLASS_H */

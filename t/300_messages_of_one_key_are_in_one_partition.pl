@@ -6,6 +6,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
+use Proxy;
 use Redis;
 use Test::More;
 
@@ -217,5 +218,39 @@ ok(layout('ends')->{epoch} > $epoch, 'the layout of another database is a new ep
 set_partitions('ends', 2);
 eventually { layout('ends')->{former} == 6 } 'a change in one of two databases';
 is(layout('ends')->{partitions}, 6, '... leaves to consumers the streams of both');
+
+# outbox_send() that is under way when the number becomes smaller: its entry comes before
+# the end that consumers are told of, though another call is always under way.
+my $proxy = Proxy->new($redis);
+my ($key) = grep { crc16($_) % 4 == 3 } 'a' .. 'z';
+my @senders = map { $node->session } 1 .. 2;
+sub send_held
+{
+	my ($sender) = @_;
+	my $held = $proxy->held;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$sender->query_until(qr/asked/, "\\echo asked\nSET outbox.redis_url = '" . $proxy->url . "'; SELECT outbox_send('sends', 'x', key => '$key');\n");
+	eventually { $proxy->held == $held + 1 } 'outbox_send() is under way';
+	return;
+}
+set_partitions('sends', 4);
+layout_becomes('sends', 4);
+$node->set('outbox.command_timeout' => '60s');
+$proxy->hold('XADD');
+send_held($senders[0]);
+set_partitions('sends', 2);
+$node->sql("SELECT outbox_enqueue('sends', 'y')");
+eventually { $redis->count('sends:0') + $redis->count('sends:1') + $redis->count('sends:2') + $redis->count('sends:3') == 1 } '... messages do not wait for it';
+send_held($senders[1]);
+is(layout('sends')->{partitions}, 4, '... but the change does');
+$proxy->release($proxy->opened - 1);
+like($senders[0]->query('SELECT 1'), qr/^(\d+-\d+)\n1$/, 'it ends');
+layout_becomes('sends', 2);
+is(layout('sends')->{'end:3'}, (entries('sends:3'))[-1][0], '... and its entry is the end of its partition');
+$proxy->pass;
+$proxy->release($proxy->opened);
+$senders[1]->query('SELECT 1');
+is($redis->count('sends:3') + $redis->count('sends:1'), 2 + ($redis->count('sends:1') - 1), '... while another call goes where messages go now');
+$_->quit foreach @senders;
 
 done_testing();

@@ -32,6 +32,7 @@
 #include "src/kill_point.h"
 #include "src/problem.h"
 #include "src/redis/hash_slot.h"
+#include "src/sender_lock.h"
 #include "src/unique_id.h"
 
 static Instance *instance;
@@ -39,6 +40,7 @@ static LinkAttend attend_to;	/* called while waiting for Redis */
 
 static bool prepare_link(RedisLink *link);
 static bool check_servers(void);
+static bool settle_partitions(const Position *position);
 static Connection look_at_lease(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
@@ -93,9 +95,9 @@ redis_session_open(Position *position)
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
-	if (!traffic_is_clustered() && !redis_session_settle_partitions(position))
+	if (!traffic_is_clustered() && !settle_partitions(position))
 		return CONNECTION_FAILED;
-	if (!resume(position) || (traffic_is_clustered() && !redis_session_settle_partitions(position)))
+	if (!resume(position) || (traffic_is_clustered() && !settle_partitions(position)))
 		return CONNECTION_FAILED;
 	KILL_POINT("position_resumed");
 	return CONNECTION_OPEN;
@@ -220,11 +222,21 @@ redis_session_keep_lease(void)
  * Redis has been told. If it refuses, whether the server or a destination is to
  * blame is told by a batch without messages. In a cluster that waits until all is sent
  * that goes to the former partitions: consumers are told where these end; so it waits for
- * lanes that are blocked. Must be called only when nothing is in flight. Returns false if
- * the link is closed.
+ * lanes that are blocked. And it waits for calls of outbox_send() that may go there, but
+ * not when a connection is opened: no message may be sent before Redis knows where they
+ * go. Must be called only when nothing is in flight. Returns false if the link is closed.
  */
 bool
 redis_session_settle_partitions(const Position *position)
+{
+	if (destination_have_new_partitions() && sender_lock_is_held_of_before())
+		return true;
+	return settle_partitions(position);
+}
+
+/* The same without waiting for outbox_send(). */
+static bool
+settle_partitions(const Position *position)
 {
 	Lane	   *lane = lanes_get(0);
 	bool		refused;

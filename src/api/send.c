@@ -24,6 +24,7 @@
 #include "src/record/session.h"
 #include "src/redis/redis_cluster.h"
 #include "src/redis/resp.h"
+#include "src/sender_lock.h"
 #include "src/settings.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
@@ -108,8 +109,10 @@ send_now(const Message *message)
 	StringInfo	command;
 	char	   *volatile entry = NULL;
 	char	   *volatile error = NULL;
+	SenderLock	lock;
 	Target		target;
 
+	sender_lock_take(&lock);
 	read_destination(message, &target);
 	command = make_command(message, &target);
 
@@ -127,6 +130,7 @@ send_now(const Message *message)
 		redis_cluster_free(redis);
 	}
 	PG_END_TRY();
+	sender_lock_release(&lock);
 
 	if (error)
 		ereport(ERROR,
