@@ -59,9 +59,10 @@ PG_FUNCTION_INFO_V1(outbox_read_problems);
 
 /*
  * Notes a problem of this database, or a new text of it; it begins when it is
- * first noted. The text is in the encoding of the database.
+ * first noted. The text is in the encoding of the database. Returns whether it is
+ * news, also to a process that has not noted the former text itself.
  */
-void
+bool
 problem_set(ProblemKind kind, const char *format,...)
 {
 	char		text[PROBLEM_BYTES * 2];
@@ -70,24 +71,26 @@ problem_set(ProblemKind kind, const char *format,...)
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	if (shared_mine())
-		problem_set_in(shared_mine(), kind, text);
+	return shared_mine() && problem_set_in(shared_mine(), kind, text);
 }
 
 /* The same for any database; for the launcher. */
-void
+bool
 problem_set_in(DatabaseShared *shared, ProblemKind kind, const char *text)
 {
 	Problem    *problem = &shared->problems[kind];
 	TimestampTz now = GetCurrentTimestamp();
 	int			length = pg_mbcliplen(text, strlen(text), PROBLEM_BYTES - 1);
+	bool		is_news;
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	is_news = problem->since == 0 || strncmp(problem->text, text, length) != 0 || problem->text[length] != '\0';
 	if (problem->since == 0)
 		problem->since = now;
 	memcpy(problem->text, text, length);
 	problem->text[length] = '\0';
 	LWLockRelease(shared->lock);
+	return is_news;
 }
 
 /* Notes whether there is a problem whose text is made when the view is read. */

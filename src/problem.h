@@ -56,8 +56,8 @@ typedef struct Problem
 
 struct DatabaseShared;
 
-extern void problem_set(ProblemKind kind, const char *format,...) pg_attribute_printf(2, 3);
-extern void problem_set_in(struct DatabaseShared *shared, ProblemKind kind, const char *text);
+extern bool problem_set(ProblemKind kind, const char *format,...) pg_attribute_printf(2, 3);
+extern bool problem_set_in(struct DatabaseShared *shared, ProblemKind kind, const char *text);
 extern void problem_hold(ProblemKind kind, bool present);
 extern void problem_clear(ProblemKind kind);
 extern bool problem_is_set(ProblemKind kind);

@@ -76,9 +76,13 @@ others_go_on('o2');
 $node->sql(q{INSERT INTO hers.inbox VALUES ('old', true, now() - interval '2 hours'); INSERT INTO other VALUES ('old', true, now() - interval '2 hours')});
 is($node->sql('SELECT outbox_cleanup()'), 1, 'expiry goes on where it can');
 is($node->sql('SELECT message_id FROM hers.inbox WHERE message_id = \'old\''), 'old', '... and only there');
+$node->sql('SELECT outbox_cleanup()') foreach 1 .. 2;
+my @told = $node->log_since(0) =~ /expired records cannot be deleted: (.*)/g;
+is(scalar @told, 1, '... which the log says once');
 $node->sql(q{CREATE OR REPLACE FUNCTION hers.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN coalesce(NEW, OLD); END $$});
 eventually { unmarked() eq '' } 'when it is repaired, all is marked';
 is($node->sql('SELECT outbox_cleanup()'), 1, '... and expires');
+like($node->log_since(0), qr/expired records can be deleted again/, '... which the log says, too');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 
 # A trigger tries to get the rights of the process that runs it.

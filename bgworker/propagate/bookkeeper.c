@@ -52,6 +52,7 @@ static bool mark_pages(void);
 static bool expire(void);
 static bool begin_expiry(void);
 static void end_expiry(void);
+static void report_expiry(const char *error);
 
 /* Entry point; the argument is the oid of the database. */
 void
@@ -224,9 +225,22 @@ end_expiry(void)
 	if (shared->books.turn == turn)
 		shared->books.expiries_done = expiry_seen;
 	LWLockRelease(shared->lock);
-	if (table_expiry_error()[0] != '\0')
-		problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted. Correct the table, its triggers, or what refers to its records. The error is: %s", table_expiry_error());
-	else
-		problem_clear(PROBLEM_EXPIRY);
+	report_expiry(table_expiry_error());
 	shared_wake_dispatcher(shared);
+}
+
+/* Reports the error of a round in the views, and in the server log if it is news; "" = there was none. */
+static void
+report_expiry(const char *error)
+{
+	bool		had_failed = problem_is_set(PROBLEM_EXPIRY);
+
+	if (error[0] == '\0')
+	{
+		problem_clear(PROBLEM_EXPIRY);
+		if (had_failed)
+			ereport(LOG, (errmsg("outbox: expired records can be deleted again")));
+	}
+	else if (problem_set(PROBLEM_EXPIRY, "Expired records cannot be deleted. Correct the table, its triggers, or what refers to its records. The error is: %s", error))
+		ereport(LOG, (errmsg("outbox: expired records cannot be deleted: %s", error)));
 }

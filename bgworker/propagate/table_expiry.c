@@ -93,7 +93,6 @@ table_expiry_run(void)
 	statement.from = expiry->from;
 	if (!table_statement_run(delete_expired, &statement, expiry->endpoint, "deleting expired records"))
 	{
-		ereport(LOG, (errmsg("outbox: expired records cannot be deleted: %s", table_statement_error())));
 		strlcpy(expiry_error, table_statement_error(), sizeof(expiry_error));
 		statement.rows = 0;
 	}
