@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "common/pg_prng.h"
 #include "utils/timestamp.h"
 
@@ -61,6 +62,7 @@ static const struct
 static bool is_down;			/* it cannot be used, and the log says so */
 static bool lease_is_foreign;	/* another server holds it, and the log says
 								 * so */
+static uint32 url_tried;		/* hash of the URL that was tried last */
 static int	retry_ms;			/* 0 = the next try is at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;
@@ -86,6 +88,7 @@ redis_state_connect(Position *position)
 {
 	if (clock_ms_until(next_try) > 0)
 		return false;
+	url_tried = string_hash(outbox_redis_url, SIZE_MAX);
 	switch (redis_session_open(position))
 	{
 		case CONNECTION_OPEN:
@@ -101,6 +104,19 @@ redis_state_connect(Position *position)
 			return false;
 	}
 	return false;
+}
+
+/* Notes that the settings were read again: what another URL has led to need not hold for this one, which is tried next. */
+void
+redis_state_note_settings(void)
+{
+	uint32		url = string_hash(outbox_redis_url, SIZE_MAX);
+
+	if (url == url_tried || !is_down)
+		return;
+	report_redis(REDIS_UNKNOWN, "");
+	problem_clear(PROBLEM_REDIS_DOWN);
+	problem_clear(PROBLEM_LEASE);
 }
 
 /*

@@ -8,6 +8,7 @@
 #include "bgworker/window/position.h"
 
 extern bool redis_state_connect(Position *position);
+extern void redis_state_note_settings(void);
 extern void redis_state_note_failure(void);
 extern void redis_state_note_success(void);
 extern bool redis_state_lease_is_due(void);

@@ -149,6 +149,10 @@ $session->quit;
 # Servers of other kinds: a server in clear, one with TLS that is called in clear
 #
 says('a server without TLS', qr/could not connect with TLS within \d+ ms; the server may not speak it/, 'outbox.redis_url' => 'rediss://127.0.0.1:' . $redis->port);
+$node->set('outbox.connect_timeout' => '10min', 'outbox.redis_url' => 'rediss://localhost:' . $redis->port);
+eventually { $node->status('redis_error IS NULL AND problem IS NULL') eq 't' } '... until that is known, nothing is said that was so with another URL';
+$node->set('outbox.connect_timeout' => '1s', 'outbox.redis_url' => $redis->tls_url);
+$node->sql('SELECT pg_terminate_backend(' . $node->dispatcher . ')');
 says('one with TLS that is called in clear', qr/(expects|may expect) TLS/, 'outbox.redis_url' => 'redis://:sw0rdfish@127.0.0.1:' . $redis->tls_port);
 like($node->status('problem'), qr/let (outbox.redis_url|it) begin with "rediss"/, '... problem says what to correct');
 
