@@ -28,7 +28,10 @@
  *	 a standby lacks the note	it lacks all windows that were opened since, too
  *
  * Rows are not dumped, and a copy of a database, which gets keys of its own in Redis,
- * forgets them. There is one for each takeover: too few to ever remove them.
+ * forgets them. Otherwise they are never removed: however old an era is, Redis may go
+ * back to it (a backup of it is restored), and without the row that looks as if the
+ * database had gone back, and what was sent since would not be sent again. There are one
+ * or two for each takeover.
  */
 #include "postgres.h"
 

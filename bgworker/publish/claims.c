@@ -234,7 +234,9 @@ want_claimed(Lane *lane)
 
 /*
  * Has the fences of lanes that are used for the first time claimed where they are, if
- * they name a window behind the one that was sent last; otherwise moved there.
+ * they name a window behind the one that was sent last; otherwise moved there. What they
+ * are to be is in this process before an era that ends here is on disk: an error ends
+ * the process, and nothing is sent to Redis before the commit.
  */
 static bool
 want_first_use(const Position *position, int first)

@@ -27,6 +27,7 @@
 
 static Command *command;		/* without messages */
 
+static TimestampTz rest_after(TimestampTz begun);
 static bool take_along(Lane *lane, int64 number, const pg_uuid_t *uuid);
 
 /* Prepares for use; called once, when the dispatcher starts. */
@@ -69,7 +70,7 @@ fences_compare(void)
 	for (int i = 0; i < lanes_count(); i++)
 		lane_want(lanes_get(i), lanes_get(i)->fence, lanes_get(i)->at);
 	compared = fences_set_wanted();
-	next = clock_now() + Min(SHARE_OF_TIME * (clock_now() - begun), outbox_replay_window * USECS_PER_SEC / 4);
+	next = rest_after(begun);
 	return compared;
 }
 
@@ -107,7 +108,7 @@ fences_take_along(int64 number, const pg_uuid_t *uuid)
 		if (lane_is_at(lanes_get(i), number))
 			lane_note_moved(lanes_get(i));
 	}
-	next = clock_now() + Max(SHARE_OF_TIME * (clock_now() - begun), lane_lag());
+	next = rest_after(begun);
 	return true;
 }
 
@@ -179,6 +180,15 @@ fences_send_wanted(int first)
 	}
 	KILL_POINT("fence_sent");
 	return true;
+}
+
+/* Returns when to do next what was begun then and has just ended, by clock_now(): before a loss could go unnoticed for long. */
+static TimestampTz
+rest_after(TimestampTz begun)
+{
+	TimestampTz now = clock_now();
+
+	return now + Max(Min(SHARE_OF_TIME * (now - begun), outbox_replay_window * USECS_PER_SEC / 4), lane_lag());
 }
 
 /* Has a fence taken along, if that is due. Returns whether it is. */

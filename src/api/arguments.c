@@ -19,6 +19,7 @@
 #include "src/api/arguments.h"
 #include "src/compat.h"
 #include "src/limits.h"
+#include "src/log/entry.h"
 #include "src/log/headers.h"
 #include "src/unique_id.h"
 
@@ -264,11 +265,7 @@ make_body_of_bytes(const char *body, size_t size, bool is_text)
 		if (converted != body)
 			size = strlen(converted);
 	}
-	if (size > MAX_BODY_BYTES)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("body is too large"),
-				 errdetail("It has %zu bytes; %d are allowed.", size, MAX_BODY_BYTES)));
+	entry_check_body(size);
 
 	result = palloc(VARHDRSZ + size);
 	SET_VARSIZE(result, VARHDRSZ + size);

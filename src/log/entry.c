@@ -41,15 +41,20 @@ entry_format_from_name(const char *name)
 void
 entry_check(const Message *message)
 {
-	size_t		body = toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ;
+	entry_check_body(toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ);
+	if (message->headers)
+		entry_check_headers(message->headers);
+}
 
-	if (body > MAX_BODY_BYTES)
+/* The same for the size of a body alone. */
+void
+entry_check_body(size_t bytes)
+{
+	if (bytes > MAX_BODY_BYTES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("body is too large"),
-				 errdetail("It has %zu bytes; %d are allowed.", body, MAX_BODY_BYTES)));
-	if (message->headers)
-		entry_check_headers(message->headers);
+				 errdetail("It has %zu bytes; %d are allowed.", bytes, MAX_BODY_BYTES)));
 }
 
 /* The same for headers alone. */
