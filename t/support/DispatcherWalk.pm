@@ -229,17 +229,18 @@ sub books_agree
 
 	eventually { $node->status('pending = 0 AND deferred = 0 AND scheduled = 0 AND problem IS NULL') eq 't' }
 	'all is sent';
+	my @partitions = ('keyed', map { "keyed:$_" } 0 .. 3);
+	my %bodies = map { $_ => [ $redis->bodies($_) ] } 'orders', 'events', 'flaky', 'later', 'claims', @partitions;
 	foreach my $stream ('orders', 'events', 'flaky', 'later', 'claims')
 	{
 		my @ledger = split /\n/, $node->sql("SELECT body FROM ledger WHERE stream = '$stream'");
-		is_exactly_once([ $redis->bodies($stream) ], \@ledger, "$stream: what committed is there, once");
+		is_exactly_once($bodies{$stream}, \@ledger, "$stream: what committed is there, once");
 	}
-	my @partitions = ('keyed', map { "keyed:$_" } 0 .. 3);
 	my @ledger = split /\n/, $node->sql("SELECT body FROM ledger WHERE stream = 'keyed'");
-	is_exactly_once([ map { $redis->bodies($_) } @partitions ], \@ledger, 'keyed: what committed is in one of the partitions, once');
+	is_exactly_once([ map { @$_ } @bodies{@partitions} ], \@ledger, 'keyed: what committed is in one of the partitions, once');
 	foreach my $stream ('orders', 'events', 'flaky', @partitions)
 	{
-		is($self->overtaken($stream), '', "$stream: in order");
+		is(overtaken(@{ $bodies{$stream} }), '', "$stream: in order");
 	}
 	is($node->sql('SELECT count(*) - count(DISTINCT msgid) FROM claimed'), 0, 'no message was claimed twice');
 	is($node->sql('SELECT count(*) - count(DISTINCT (endpoint, msgid)) FROM outbox.records'), 0,
@@ -248,13 +249,13 @@ sub books_agree
 	return;
 }
 
-# The first message in a stream that comes after a later one of its client.
+# The first of the messages of a stream that comes after a later one of its client.
 sub overtaken
 {
-	my ($self, $stream) = @_;
+	my (@bodies) = @_;
 	my %last;
 
-	foreach my $body ($self->{redis}->bodies($stream))
+	foreach my $body (@bodies)
 	{
 		my ($client, $number, $part) = split / /, $body;
 		my $place = $number * 10 + $part;
