@@ -342,7 +342,9 @@ spread(void)
 static bool
 may_publish(void)
 {
-	redis_state_try_blocked();
+	/* What is read again comes first: a slot may be lost again each time that it is freed. */
+	if (!position_goes_over_sent(&position) || destination_all_paused())
+		redis_state_try_blocked();
 	if (!redis_session_is_open() && !connect_to_redis())
 		return false;
 	if (!destination_all_paused())

@@ -89,6 +89,9 @@ byte name;						/* of the connection; none is used twice */
 byte at[L];						/* the window that the fence of the lane names when all is answered */
 byte sent;						/* all messages up to this window are in Redis, or deferred, or were left out */
 byte blocked;					/* lanes that could not be claimed, whether they are in use or not */
+byte was;						/* what this process had sent before it connected */
+byte left_of[L];				/* the first window of which something was left out for a lane; 0 = none */
+bool fell_behind;				/* a fence was not in the log any more */
 byte left;						/* the first window that is not published of which something was left out; 0 = none */
 byte next;						/* window that is sent next */
 byte first[IN_FLIGHT];			/* windows under way, the oldest first */
@@ -221,11 +224,13 @@ inline block(l)
 	at[l] = BEHIND_ALL
 }
 
-/* A message of a window is left out. Redis had it before if that is published. */
-inline leave_out(w)
+/* A message of a window is left out for a lane. Redis had it before if that is published. */
+inline leave_out(w, l)
 {
 	if
-	:: left == 0 && (w) > published -> left = w
+	:: (w) > published ->
+		left = (left == 0 || (w) < left -> (w) : left);
+		left_of[l] = (left_of[l] == 0 || (w) < left_of[l] -> (w) : left_of[l])
 	:: else
 	fi
 }
@@ -252,6 +257,7 @@ inline claim(l)
 	if
 	:: at[l] < expired ->
 		told[l] = true;
+		fell_behind = true;
 		at[l] = expired
 	:: else
 	fi;
@@ -360,6 +366,8 @@ proctype dispatcher()
 connect:
 	atomic {
 		give_up_links();
+		was = sent;
+		fell_behind = false;
 		name++;
 		l = 0
 	}
@@ -369,7 +377,8 @@ connect:
 		if
 		:: atomic { HAS(used, l) && !IS_AWAY(l) -> claim(l); l++ }
 		:: atomic { HAS(used, l) && IS_AWAY(l) -> block(l); l++ }
-		:: atomic { !HAS(used, l) -> at[l] = expired; l++ }
+		:: atomic { !HAS(used, l) && left_of[l] != 0 && IS_AWAY(l) -> block(l); l++ }
+		:: atomic { !HAS(used, l) && !(left_of[l] != 0 && IS_AWAY(l)) -> at[l] = expired; l++ }
 		fi
 	:: else -> break
 	od;
@@ -390,9 +399,41 @@ connect:
 		:: else
 		fi;
 #ifndef RESUMES_AT_OLDEST_FENCE
-		/* What counts as published matters where something may have been left out for a lane that is not in use. */
+		/* What this process has sent matters, but for what it left out for lanes that are not blocked. */
+		l = 0;
+		do
+		:: l < L ->
+			if
+#ifndef LEFT_OUT_IS_FORGOTTEN
+			:: left_of[l] != 0 && !HAS(blocked, l) ->
+				was = (left_of[l] - 1 < was -> left_of[l] - 1 : was);
+				left_of[l] = 0
+#endif
+			:: else
+			fi;
+			l++
+		:: else -> break
+		od;
 		if
-		:: BLOCKS > 0 && published < sent -> sent = published
+		:: fell_behind && was > published -> was = published; left_of[0] = 0; left_of[1] = 0
+		:: else
+		fi;
+		if
+		:: BLOCKS > 0 && was < sent -> sent = was
+		:: else
+		fi;
+		l = 0;
+		do
+		:: l < L ->
+			if
+			:: left_of[l] != 0 && (left == 0 || left_of[l] < left) -> left = left_of[l]
+			:: else
+			fi;
+			l++
+		:: else -> break
+		od;
+		if
+		:: BLOCKS > 0 -> advance(sent)
 		:: else
 		fi;
 #endif
@@ -457,7 +498,7 @@ publish:
 #else
 				:: at[l] >= next && !HAS(blocked, l)	/* it has this window */
 #endif
-				:: HAS(blocked, l) && TO_SEND(next, l) != 0 -> leave_out(next)
+				:: HAS(blocked, l) && TO_SEND(next, l) != 0 -> leave_out(next, l)
 				:: HAS(blocked, l) && TO_SEND(next, l) == 0
 				:: SENDS(l) && TO_SEND(next, l) == 0
 				:: SENDS(l) && TO_SEND(next, l) != 0 && l == 0 && waiting != 0 -> x = TO_SEND(next, l); defer(next, x); x = 0
@@ -624,7 +665,7 @@ settle:
 	fi;
 
 killed:
-	atomic { sent = 0; next = 0; l = 0 }
+	atomic { sent = published; next = 0; left_of[0] = 0; left_of[1] = 0; l = 0 }
 	goto connect;
 
 done:

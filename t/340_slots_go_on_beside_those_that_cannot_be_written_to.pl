@@ -62,6 +62,15 @@ sub let_fail_over
 sub stream_elsewhere { my ($name) = @_; return (grep { $cluster->index_of($_) != $blocked } map { "$name:$_" } 1 .. 40)[0]; }
 sub stream_here { my ($name) = @_; return (grep { $cluster->index_of($_) == $blocked } map { "$name:$_" } 1 .. 40)[0]; }
 
+# How many rows of the log were read, as the dispatcher has reported after this call.
+sub rows_read
+{
+	my $sql = q{SELECT sum(idx_tup_read) FROM pg_stat_all_indexes WHERE schemaname = 'outbox' AND relname LIKE 'log%'};
+	my $now = $node->sql($sql);
+	wait_until { $node->sql($sql) > $now };
+	return $node->sql($sql);
+}
+
 sub problem { return $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'slots'}); }
 
 # Redis is told of partitions once more with each connection; while a slot is blocked that waits.
@@ -102,6 +111,17 @@ like(problem(), qr/^Messages for \d+ hash slots of the Redis Cluster wait: .*127
   if eventually { problem() ne '' } 'the problem shows';
 is($node->status('redis_state'), 'up', 'Redis can be used');
 cmp_ok($node->status('pending'), '>', 0, 'what waits is pending');
+
+# Of what was sent since then nothing is read again when the links break.
+my $bulk = stream_elsewhere('bulk');
+$node->sql("SELECT count(outbox_enqueue('$bulk', i::text)) FROM generate_series(1, 10000) i");
+eventually { $cluster->count($bulk) == 10000 } 'many messages are sent beside it';
+others_go_on('before the links break');
+my $before = rows_read();
+$cluster->node_of($bulk)->command('CLIENT', 'KILL', 'TYPE', 'normal');
+others_go_on('after the links broke');
+my $read = rows_read() - $before;
+cmp_ok($read, '<', 10000, "... and these are not read again ($read rows)");
 
 $node->sql('SELECT outbox_cleanup()');
 others_go_on('after a cleanup');

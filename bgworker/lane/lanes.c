@@ -17,8 +17,10 @@
  * deferred, and no window counts as published from the first one on of which something was
  * left out (position_leave_out()), though the fences of other lanes pass it. Nothing of
  * that is on disk. When a lane can be written to again, the connection is begun again, as
- * after any failure: publishing resumes behind what is published, and each lane leaves
- * out what its own fence covers.
+ * after any failure: publishing resumes before the first message that was left out for
+ * it, and each lane leaves out what its own fence covers. As long as a lane stays
+ * blocked, a connection that is begun again does not go back to what was left out for
+ * it: there may be millions of messages behind.
  *
  *	 died while a lane is blocked	the next process begins behind what is published,
  *								so before the first message that was left out, also of
@@ -36,6 +38,7 @@
 
 #include "bgworker/lane/lanes.h"
 #include "bgworker/lane/mapping.h"
+#include "bgworker/lane/used_lanes.h"
 #include "src/redis/hash_slot.h"
 #include "src/unique_id.h"
 
@@ -49,6 +52,10 @@ static Lane *blocked[HASH_SLOTS + 1];	/* would be in use, and cannot be
 										 * written to for now */
 static int	nblocked;
 static MemoryContext reasons;	/* why not */
+static int64 left_out[HASH_SLOTS];	/* the first window of which something was
+									 * left out for that slot, and not looked
+									 * at again since it could be written to;
+									 * 0 = none */
 static Lane *of_slot[HASH_SLOTS];	/* one of these, whether it is blocked or
 									 * not; NULL = it is not in use */
 static int	wanted[HASH_SLOTS]; /* and slots that are asked for and are not */
@@ -157,6 +164,85 @@ lanes_block(Lane *lane, const char *why)
 	lane->blocked = MemoryContextStrdup(reasons, why);
 	lane->at = place_at_end(PG_INT64_MAX);
 	lane->wanted[0] = '\0';
+}
+
+/* Notes that a message of a window is left out, because its lane is blocked. */
+void
+lanes_leave_out(const Lane *lane, int64 window)
+{
+	int64	   *first = &left_out[lane->slot];
+
+	if (*first == 0 || window < *first)
+		*first = window;
+}
+
+/* Returns the first window of which something was left out; 0 if there is none. */
+int64
+lanes_first_left_out(void)
+{
+	int64		first = 0;
+
+	for (int slot = 0; slot < HASH_SLOTS; slot++)
+	{
+		if (left_out[slot] != 0 && (first == 0 || left_out[slot] < first))
+			first = left_out[slot];
+	}
+	return first;
+}
+
+/*
+ * Returns up to which window all is sent, but for lanes that are blocked, if that was so
+ * for `sent` on the last connection. It goes back to what was left out for lanes that are
+ * not blocked any more. That does not count as left out from now on.
+ */
+int64
+lanes_take_freed(int64 sent)
+{
+	for (int slot = 0; slot < HASH_SLOTS; slot++)
+	{
+		if (left_out[slot] == 0 || (of_slot[slot] && of_slot[slot]->blocked))
+			continue;
+		sent = Min(sent, left_out[slot] - 1);
+		left_out[slot] = 0;
+	}
+	return sent;
+}
+
+/* Forgets what was left out: all of it is looked at again. */
+void
+lanes_forget_left_out(void)
+{
+	memset(left_out, 0, sizeof(left_out));
+}
+
+/*
+ * Takes those into use as well for which something was left out, and which are not
+ * noted as used: their fences are read to find out whether they still are blocked.
+ */
+void
+lanes_enter_left_out(void)
+{
+	for (int slot = 0; slot < HASH_SLOTS; slot++)
+	{
+		if (left_out[slot] != 0 && of_slot[slot] == NULL)
+			lanes_enter(slot);
+	}
+}
+
+/* Takes those of them out of use that are not: they are wanted again as soon as their messages come. */
+void
+lanes_drop_unused(void)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < nlanes; i++)
+	{
+		if (lanes[i] == &own || used_lanes_include(lanes[i]->slot))
+			lanes[kept++] = lanes[i];
+		else
+			of_slot[lanes[i]->slot] = NULL;
+	}
+	nlanes = kept;
 }
 
 /* Sets those that are blocked apart from the lanes in use, from that one on. */

@@ -18,6 +18,12 @@ extern int	lanes_wanted(void);
 extern int	lanes_enter_wanted(void);
 
 extern void lanes_block(Lane *lane, const char *why);
+extern void lanes_leave_out(const Lane *lane, int64 window);
+extern int64 lanes_first_left_out(void);
+extern int64 lanes_take_freed(int64 sent);
+extern void lanes_forget_left_out(void);
+extern void lanes_enter_left_out(void);
+extern void lanes_drop_unused(void);
 extern void lanes_set_blocked_apart(int first);
 extern int	lanes_enter_blocked(void);
 extern int	lanes_blocked(void);

@@ -51,14 +51,17 @@ static int64 oldest_to_replay(const Position *position);
 /*
  * Sets the position, and where each lane is, to what the fences say that were read.
  * Called on every connect. A promoted standby may not know of a lane, and something may
- * have been left out for a lane that was blocked, or still is; so in a cluster
- * windows that no table calls published are looked at, wherever the fences are. Needs
- * an open transaction.
+ * have been left out for a lane that was blocked; so in a cluster windows are looked at
+ * that this process has not sent, or that no table calls published if it has just
+ * begun, wherever the fences are. What was left out for a lane that is still blocked is
+ * not looked at, unless another server may have published meanwhile (an era begins, or a
+ * fence is not what this process has set). Needs an open transaction.
  */
 void
-resume_position(Position *position, bool clustered)
+resume_position(Position *position, bool clustered, bool era_begins)
 {
-	WindowPlace least = place_at_end(clustered ? position->published : PG_INT64_MAX);
+	int64		sent_before = position->sent;
+	WindowPlace least = place_at_end(clustered ? lanes_take_freed(sent_before) : PG_INT64_MAX);
 	bool		all_kept = true;
 
 	begin_look();
@@ -73,10 +76,17 @@ resume_position(Position *position, bool clustered)
 		if (place_precedes(lane->at, least))
 			least = lane->at;
 	}
+	if (!clustered || !all_kept || era_begins)
+	{
+		lanes_forget_left_out();
+		if (clustered && place_precedes(place_at_end(position->published), least))
+			least = place_at_end(position->published);
+	}
 	position->sent = least.id == PG_INT64_MAX ? least.window : least.window - 1;
 	position->resume_after = least.id == PG_INT64_MAX ? 0 : least.id;
-	position->left_out = 0;
-	position->published = Max(position->published, position->sent);
+	position->left_out = lanes_first_left_out();
+	position->sent_before = Max(position->sent_before, sent_before);
+	position->published = Max(position->published, position_published(position, position->sent));
 	if (all_kept)
 		position->told &= ~NEWS_FENCE;
 	position_note_published(position);

@@ -7,7 +7,7 @@
 
 #include "bgworker/window/position.h"
 
-extern void resume_position(Position *position, bool clustered);
+extern void resume_position(Position *position, bool clustered, bool era_begins);
 extern WindowPlace resume_place_at_first_use(const Position *position, const char *fence_text);
 
 #endif							/* OUTBOX_RESUME_H */

@@ -131,12 +131,17 @@ claims_use_wanted(const Position *position)
 	return false;
 }
 
-/* Claims the lanes in use from that one on; those that are blocked are set apart. */
+/*
+ * Claims the lanes in use from that one on; those that are blocked are set apart. Those
+ * that were never used are not claimed when a connection begins.
+ */
 static bool
 claim(int first)
 {
 	if (!read_fences(first, false))
 		return false;
+	if (first == 0)
+		lanes_drop_unused();
 	for (int i = first; i < lanes_count(); i++)
 		want_claimed(lanes_get(i));
 	return set_claims(first);

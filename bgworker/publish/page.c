@@ -68,7 +68,7 @@ static void keep_stream(Message *message, const Run *run, const LogRow *row, int
 static bool defer_unreadable(Run *run, int64 published, const Failure *failure);
 static bool defer_first(MessagePage *page, Run *run, int64 published, const Failure *failure);
 static bool take_row(PageReader *page, Run *run, int64 row);
-static void leave_out(PageReader *page, int64 window);
+static void leave_out(PageReader *page, const Lane *lane, int64 window);
 static void add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Message *message,
 						 const Route *route, Lane *lane);
 static Batch *batch_of(PageReader *page, Lane *lane);
@@ -327,7 +327,7 @@ take_row(PageReader *page, Run *run, int64 row)
 	if (!place_precedes(lane->at, at))
 	{
 		if (lane->blocked)
-			leave_out(page, at.window);
+			leave_out(page, lane, at.window);
 		return true;
 	}
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
@@ -346,9 +346,12 @@ take_row(PageReader *page, Run *run, int64 row)
 
 /* Notes that a message of a window is left out. Redis had it before if that is published; if it lost it, its fence will tell. */
 static void
-leave_out(PageReader *page, int64 window)
+leave_out(PageReader *page, const Lane *lane, int64 window)
 {
-	if (page->page->left_out == 0 && window > page->published)
+	if (window <= page->published)
+		return;
+	lanes_leave_out(lane, window);
+	if (page->page->left_out == 0)
 		page->page->left_out = window;
 }
 

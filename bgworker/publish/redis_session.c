@@ -44,7 +44,7 @@ static bool settle_partitions(const Position *position);
 static Connection look_at_lease(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
-static void note_publisher(const Position *position);
+static bool note_publisher(const Position *position);
 static bool all_is_mapped(const Position *position);
 
 /*
@@ -335,6 +335,7 @@ enter_lanes(void)
 	transaction_commit();
 	for (int slot = used_lanes_next(0); slot < HASH_SLOTS; slot = used_lanes_next(slot + 1))
 		lanes_enter(slot);
+	lanes_enter_left_out();
 	return true;
 }
 
@@ -342,13 +343,15 @@ enter_lanes(void)
 static bool
 resume(Position *position)
 {
+	bool		began;
+
 	if (!transaction_begin("reading the position"))
 	{
 		traffic_give_up();
 		return false;
 	}
-	note_publisher(position);
-	resume_position(position, traffic_is_clustered());
+	began = note_publisher(position);
+	resume_position(position, traffic_is_clustered(), began);
 	transaction_commit();
 	return true;
 }
@@ -356,18 +359,19 @@ resume(Position *position)
 /*
  * Notes in the database that we publish, for the server that takes over from us, and
  * that an era begins, if another server published before us, as far as the database or
- * a fence tells. Needs an open transaction.
+ * a fence tells. Returns whether one begins. Needs an open transaction.
  */
-static void
+static bool
 note_publisher(const Position *position)
 {
 	era_load();
 	for (int i = 0; i < lanes_count(); i++)
 		era_meet(lanes_get(i)->fence);
 	if (strcmp(instance->publisher, lease_owner()) == 0 && era_has_begun() && era_knows_all_met())
-		return;
+		return false;
 	era_begin(position->published);
 	instance_publish_as(instance, lease_owner());
+	return true;
 }
 
 /*

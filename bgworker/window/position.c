@@ -49,6 +49,7 @@ position_load(Position *position, int64 first_window)
 	position->touched = (WindowPlace) {.window = newest.number, .id = PG_INT64_MAX};
 	position->first_window = first_window;
 	position->resume_after = 0;
+	position->sent_before = 0;
 	position->left_out = 0;
 	run_clear(&position->run);
 	report_published(position->published, position->propagated);
@@ -115,7 +116,7 @@ position_continue_watermark(const char *before, char *watermark, size_t size)
 
 /*
  * Notes that a message of a window was left out: from now on neither that window nor one
- * behind it counts as published, until the position is read again (resume_position()).
+ * behind it counts as published, until its lane can be written to (resume_position()).
  */
 void
 position_leave_out(Position *position, int64 window)
@@ -132,7 +133,7 @@ bool
 position_advance(Position *position, int64 row)
 {
 	int64		sent = run_sent_upto(&position->run, position->sent, row);
-	int64		published = position->left_out > 0 ? Min(sent, position->left_out - 1) : sent;
+	int64		published = position_published(position, sent);
 
 	position->run.done = row;
 	if (sent == position->sent)

@@ -25,9 +25,11 @@ typedef struct Position
 	int64		sent;			/* newest window sent since the fence was
 								 * read; less than published while messages
 								 * that Redis lost are sent again */
+	int64		sent_before;	/* newest window that was sent before it was
+								 * last read */
 	int64		left_out;		/* oldest window of which messages were left
-								 * out since then, which is not published:
-								 * they cannot be sent for now; 0 = none */
+								 * out, which is not published: they cannot be
+								 * sent for now; 0 = none */
 	int64		propagated;		/* newest window whose receipts are known to
 								 * have been propagated; never greater than
 								 * published */
@@ -72,6 +74,20 @@ static inline bool
 position_has_sent_all(const Position *position)
 {
 	return position_is_caught_up(position) && position->left_out == 0;
+}
+
+/* Check whether windows are read again that were sent before the fence was last read. */
+static inline bool
+position_goes_over_sent(const Position *position)
+{
+	return position->sent < position->sent_before;
+}
+
+/* Returns the newest window that counts as published when all up to that one is sent. */
+static inline int64
+position_published(const Position *position, int64 sent)
+{
+	return position->left_out > 0 ? Min(sent, position->left_out - 1) : sent;
 }
 
 /* Check whether publishing has got further than the newest window says. */
