@@ -102,7 +102,8 @@ write_attribute_of(Jsonb *headers, const char *name, EntrySink sink, void *arg)
 
 /*
  * Returns a reference to this database: /<name>, percent-encoded. A database is
- * not renamed while a process is connected to it.
+ * not renamed while a process is connected to it. Its name may have been given in a
+ * database of another encoding; then its bytes are taken as they are.
  */
 static const char *
 source_by_default(void)
@@ -115,7 +116,8 @@ source_by_default(void)
 	if (source)
 		return source;
 	name = get_database_name(MyDatabaseId);
-	name = pg_server_to_any(name, strlen(name), PG_UTF8);
+	if (pg_verify_mbstr(GetDatabaseEncoding(), name, strlen(name), true))
+		name = pg_server_to_any(name, strlen(name), PG_UTF8);
 	end = source = MemoryContextAlloc(TopMemoryContext, 3 * strlen(name) + 2);
 	*end++ = '/';
 	for (; *name; name++)
