@@ -121,6 +121,7 @@ set_up_launcher(void)
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
+	process_lift_transaction_timeout();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
 	children = MemoryContextAllocZero(TopMemoryContext, shared_capacity() * sizeof(Child));

@@ -112,9 +112,21 @@ process_connect(Oid database)
 	/* A cancel could end the wait for the standby before it has our window. */
 	pqsignal(SIGINT, SIG_IGN);
 	BackgroundWorkerUnblockSignals();
+	process_lift_transaction_timeout();
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	force_settings();
 	give_memory_back();
+}
+
+/*
+ * Takes transaction_timeout away from this process. Called before it connects:
+ * that is a transaction, too, which would be limited by what postgresql.conf says.
+ */
+void
+process_lift_transaction_timeout(void)
+{
+	if (COMPAT_TRANSACTION_TIMEOUT)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /*
@@ -163,8 +175,6 @@ force_settings(void)
 {
 	for (int i = 0; i < lengthof(forced_settings); i++)
 		SetConfigOption(forced_settings[i][0], forced_settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
-	if (COMPAT_TRANSACTION_TIMEOUT)
-		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /*

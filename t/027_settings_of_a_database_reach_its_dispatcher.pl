@@ -79,4 +79,18 @@ foreach my $state ('goes on', 'starts', 'starts again')
 	$node->start;
 }
 
+SKIP:
+{
+	skip 'no transaction_timeout before PostgreSQL 17', 1 if $node->pg_version < 17;
+	# No session could connect any more, because that is a transaction, too.
+	my $session = $node->session('postgres', extra_params => [ '-U', 'sender' ]);
+	$session->query_safe(q{ALTER SYSTEM SET transaction_timeout = '1ms'});
+	$node->reload;
+	$session->query_safe(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'outbox %'});
+	my $count = $first->count('main');
+	$session->query_safe(q{SELECT public.outbox_enqueue('main', 'x')});
+	eventually { $first->count('main') > $count } 'with a limit on transactions in postgresql.conf all processes start';
+	$session->quit;
+}
+
 done_testing();
