@@ -23,6 +23,7 @@ report_begin(void)
 	shared->report.redis = REDIS_UNKNOWN;
 	shared->report.redis_error[0] = '\0';
 	LWLockRelease(shared->lock);
+	report_nothing_left_out();
 }
 
 /* Notes that it has ended. Called when the process exits. */
@@ -77,6 +78,44 @@ report_published(int64 published, int64 propagated)
 	shared->report.propagated = propagated;
 	LWLockRelease(shared->lock);
 	ConditionVariableBroadcast(&shared->progress);
+}
+
+/* Reports that a message of a destination is left out. Its window must not be reported as sent before. */
+void
+report_left_out(const text *dest)
+{
+	DatabaseShared *shared = shared_mine();
+
+	/* Only we write it. */
+	if (destination_set_includes(&shared->report.left_out, dest))
+		return;
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	destination_set_add(&shared->report.left_out, dest);
+	LWLockRelease(shared->lock);
+}
+
+/* Reports how far windows are sent of which something was left out. Wakes the sessions that wait for this. */
+void
+report_sent(int64 sent)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.sent = sent;
+	LWLockRelease(shared->lock);
+	ConditionVariableBroadcast(&shared->progress);
+}
+
+/* Reports that nothing is left out, or that it is not known. */
+void
+report_nothing_left_out(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.sent = -1;
+	memset(&shared->report.left_out, 0, sizeof(shared->report.left_out));
+	LWLockRelease(shared->lock);
 }
 
 /* Reports how many messages are deferred, and the newest reason if `error` is not NULL. */

@@ -24,6 +24,9 @@ extern void report_end(void);
 extern void report_state(DispatcherState state);
 extern void report_redis(RedisState state, const char *error);
 extern void report_published(int64 published, int64 propagated);
+extern void report_left_out(const text *dest);
+extern void report_sent(int64 sent);
+extern void report_nothing_left_out(void);
 extern void report_deferred(const DeferredCounts *counts, const char *error);
 extern void report_cleanup(void);
 

@@ -246,6 +246,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	memset(shared->problems, 0, sizeof(shared->problems));
 	shared->report.published = -1;
 	shared->report.propagated = -1;
+	shared->report.sent = -1;
 	memset(&shared->books, 0, sizeof(shared->books));
 	pg_atomic_init_u32(&shared->dispatcher, 0);
 	pg_atomic_init_u32(&shared->wakeups, 0);

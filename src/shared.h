@@ -10,6 +10,7 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
+#include "src/log/destination_set.h"
 #include "src/problem.h"
 #include "src/redis/redis_link.h"
 #include "src/ring/ring.h"
@@ -52,6 +53,10 @@ typedef struct DispatcherReport
 								 * not known yet */
 	int64		propagated;		/* newest window whose receipts have been
 								 * propagated; likewise */
+	int64		sent;			/* newest window of which all is in Redis, or
+								 * deferred, but for what is left out; -1 =
+								 * nothing is, or likewise */
+	DestinationSet left_out;	/* destinations that this concerns */
 	int64		deferred;		/* messages waiting in outbox.deferred */
 	int64		deferred_settled;	/* of these, those that are in no
 									 * unpublished window */

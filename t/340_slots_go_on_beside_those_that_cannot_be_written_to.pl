@@ -112,6 +112,19 @@ like(problem(), qr/^Messages for \d+ hash slots of the Redis Cluster wait: .*127
 is($node->status('redis_state'), 'up', 'Redis can be used');
 cmp_ok($node->status('pending'), '>', 0, 'what waits is pending');
 
+# outbox_wait() waits for what a message has caused, and not for other slots.
+sub process
+{
+	my ($msgid, @streams) = @_;
+	my $enqueue = join ' ', map { "SELECT outbox_enqueue('$_', 'body');" } @streams;
+	$node->sql("BEGIN; SELECT outbox_begin('$msgid'); $enqueue SELECT outbox_commit(); COMMIT");
+	return;
+}
+process('beside', $other, $later);
+process('here', $other, $later_here);
+is($node->sql(q{SELECT outbox_wait('beside', timeout => '3 min')}), 't', 'outbox_wait() returns when all of a message is sent beside it');
+is($node->sql(q{SELECT outbox_wait('here', timeout => '100 ms')}), 'f', '... and waits for what is not');
+
 # Of what was sent since then nothing is read again when the links break.
 my $bulk = stream_elsewhere('bulk');
 $node->sql("SELECT count(outbox_enqueue('$bulk', i::text)) FROM generate_series(1, 10000) i");
@@ -136,7 +149,8 @@ let_fail_over('yes');
 $cluster->wait_until_ok;
 eventually { problem() eq '' } 'the problem ends with its cause';
 $ledger->agrees('the master is back');
-is($cluster->count($later_here), 1, 'what was scheduled meanwhile has arrived');
+is($cluster->count($later_here), 2, 'what was scheduled meanwhile has arrived');
+is($node->sql(q{SELECT outbox_wait('here')}), 't', 'outbox_wait() returns for what has waited');
 
 # A master hangs, and goes on: there is a batch in its socket.
 let_fail_over('no');

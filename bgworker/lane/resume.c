@@ -19,6 +19,7 @@
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/lane/resume.h"
+#include "bgworker/report.h"
 #include "bgworker/window/loss_note.h"
 #include "src/settings.h"
 
@@ -90,6 +91,10 @@ resume_position(Position *position, bool clustered, bool era_begins)
 	if (all_kept)
 		position->told &= ~NEWS_FENCE;
 	position_note_published(position);
+	if (position->left_out > 0)
+		report_sent(position->sent);
+	else
+		report_nothing_left_out();
 }
 
 /*

@@ -279,7 +279,7 @@ take_id(const Receipt *receipt, void *arg)
 			elog(ERROR, "no window is left");
 		published = window.snapshot;
 	}
-	if (!deferred_record_waits(&receipt->key, published, &is_dead))
+	if (!deferred_record_waits(&receipt->key, published, NULL, &is_dead))
 	{
 		char	   *msgid = text_to_cstring(receipt->msgid);
 

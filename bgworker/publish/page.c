@@ -26,6 +26,7 @@
 #include "bgworker/defer/tally.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/publish/page.h"
+#include "bgworker/report.h"
 #include "bgworker/transaction.h"
 #include "bgworker/window/row_reader.h"
 #include "src/compat.h"
@@ -68,7 +69,7 @@ static void keep_stream(Message *message, const Run *run, const LogRow *row, int
 static bool defer_unreadable(Run *run, int64 published, const Failure *failure);
 static bool defer_first(MessagePage *page, Run *run, int64 published, const Failure *failure);
 static bool take_row(PageReader *page, Run *run, int64 row);
-static void leave_out(PageReader *page, const Lane *lane, int64 window);
+static void leave_out(PageReader *page, const Lane *lane, int64 window, const text *dest);
 static void add_to_batch(PageReader *page, const Run *run, int64 row, int64 window, const Message *message,
 						 const Route *route, Lane *lane);
 static Batch *batch_of(PageReader *page, Lane *lane);
@@ -327,7 +328,7 @@ take_row(PageReader *page, Run *run, int64 row)
 	if (!place_precedes(lane->at, at))
 	{
 		if (lane->blocked)
-			leave_out(page, lane, at.window);
+			leave_out(page, lane, at.window, message.dest);
 		return true;
 	}
 	size = toast_raw_datum_size(PointerGetDatum(message.body)) +
@@ -346,11 +347,12 @@ take_row(PageReader *page, Run *run, int64 row)
 
 /* Notes that a message of a window is left out. Redis had it before if that is published; if it lost it, its fence will tell. */
 static void
-leave_out(PageReader *page, const Lane *lane, int64 window)
+leave_out(PageReader *page, const Lane *lane, int64 window, const text *dest)
 {
 	if (window <= page->published)
 		return;
 	lanes_leave_out(lane, window);
+	report_left_out(dest);
 	if (page->page->left_out == 0)
 		page->page->left_out = window;
 }

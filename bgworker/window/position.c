@@ -141,6 +141,8 @@ position_advance(Position *position, int64 row)
 	position->told = 0;			/* what is found next is news */
 	position->sent = sent;
 	position->resume_after = 0;
+	if (position->left_out > 0)
+		report_sent(sent);
 	if (published > position->published)
 	{
 		position->published = published;

@@ -38,6 +38,7 @@
 static Datum wait_for_record(FunctionCallInfo fcinfo, const char *msgid);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
+static bool is_sent_beside(const RecordName *name, const RecordLook *look);
 static bool is_sent(const RecordName *name, const RecordLook *look, const Window *published);
 
 PG_FUNCTION_INFO_V1(outbox_wait_text);
@@ -137,7 +138,26 @@ is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 	 * is dead.
 	 */
 	sent = is_sent(name, look, &window);
-	return !deferred_record_waits(&name->key, window.snapshot, is_dead) && sent;
+	return (!deferred_record_waits(&name->key, window.snapshot, NULL, is_dead) && sent) || is_sent_beside(name, look);
+}
+
+/*
+ * The same while messages are left out, because a hash slot of a Redis Cluster cannot be
+ * written to: nothing counts as published from the first of them on, but what the record
+ * carries may be for other destinations. Only for records of our own that are known by
+ * their transaction.
+ */
+static bool
+is_sent_beside(const RecordName *name, const RecordLook *look)
+{
+	Window		window;
+	DestinationSet left_out;
+	bool		is_dead;
+
+	return !look->restored && FullTransactionIdIsValid(look->tx) && window_sent(&window, &left_out) &&
+		snapshot_value_sees(window.snapshot, look->tx) &&
+		!log_scan_carries_for(look->tx, &name->key, &left_out) &&
+		!deferred_record_waits(&name->key, window.snapshot, &left_out, &is_dead);
 }
 
 /*

@@ -79,7 +79,8 @@ typedef struct IndexLook
 /* What the deferred messages of a record are asked. */
 typedef struct RecordSearch
 {
-	const SnapshotValue *published;
+	const SnapshotValue *sent;
+	const DestinationSet *left_out; /* or NULL */
 	bool		waits;
 	bool		is_dead;
 } RecordSearch;
@@ -116,13 +117,14 @@ deferred_scan(DeferredReader reader, void *arg)
 
 /*
  * Check whether a message of a record is not in Redis because it was deferred,
- * as far as `published` shows; *is_dead says that one has been given up, and
+ * as far as it is known that what `sent` sees is there, but for destinations in `left_out`
+ * if that is not NULL; *is_dead says that one has been given up, and
  * will not be sent unless an administrator retries it.
  */
 bool
-deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *published, bool *is_dead)
+deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *sent, const DestinationSet *left_out, bool *is_dead)
 {
-	RecordSearch search = {.published = published};
+	RecordSearch search = {.sent = sent, .left_out = left_out};
 
 	scan_record(key, find_waiting, &search);
 	*is_dead = search.is_dead;
@@ -147,7 +149,8 @@ find_waiting(const Deferred *row, void *arg)
 			search->waits = true;
 			break;
 		case DEFERRED_RETURNED:
-			search->waits |= !snapshot_value_sees(search->published, row->returned_tx);
+			search->waits |= !snapshot_value_sees(search->sent, row->returned_tx) ||
+				(search->left_out && destination_set_includes(search->left_out, row->message.dest));
 			break;
 		case DEFERRED_DISCARDED:
 			break;

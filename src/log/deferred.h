@@ -42,7 +42,7 @@ typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 
 extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
-extern bool deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *published, bool *is_dead);
+extern bool deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *sent, const DestinationSet *left_out, bool *is_dead);
 extern void deferred_append(const Message *message, int log_segment, DeferredState state,
 							int attempts, TimestampTz next_attempt, const char *error);
 extern void deferred_end_append(void);

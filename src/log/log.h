@@ -65,6 +65,7 @@ extern void log_scan(Snapshot visible, const SnapshotValue *after, const Snapsho
 extern bool log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
 extern void log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg);
 extern bool log_scan_carries(FullTransactionId tx, const pg_uuid_t *key);
+extern bool log_scan_carries_for(FullTransactionId tx, const pg_uuid_t *key, const DestinationSet *dests);
 extern int64 log_scan_highest_id(void);
 extern bool log_scan_read_body(FullTransactionId tx, Message *message);
 

@@ -59,6 +59,7 @@ typedef struct KeySearch
 {
 	const pg_uuid_t *key;
 	bool		found;
+	const DestinationSet *dests;	/* that the message is for; NULL = any */
 } KeySearch;
 
 /* The message that log_scan_read_body() completes. */
@@ -79,6 +80,7 @@ static bool read_matching(SegmentScan *scan, ScanKey keys, int nkeys);
 static bool is_seen_by_now(const SegmentScan *scan, FullTransactionId tx);
 static bool was_rolled_back(FullTransactionId tx);
 static FullTransactionId indexed_tx(const SegmentScan *scan);
+static bool is_for(TupleTableSlot *row, const DestinationSet *dests);
 static bool match_key(TupleTableSlot *row, int segment, void *arg);
 static bool copy_body(TupleTableSlot *row, int segment, void *arg);
 
@@ -118,7 +120,7 @@ log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto
 bool
 log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
 {
-	KeySearch	search = {key, false};
+	KeySearch	search = {key, false, NULL};
 
 	log_scan(SnapshotSelf, after, snapshot_value_latest(), match_key, &search);
 	return search.found;
@@ -128,7 +130,17 @@ log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
 bool
 log_scan_carries(FullTransactionId tx, const pg_uuid_t *key)
 {
-	KeySearch	search = {key, false};
+	KeySearch	search = {key, false, NULL};
+
+	log_scan_transaction(tx, match_key, &search);
+	return search.found;
+}
+
+/* Check whether the log has messages of such a record that are for one of these destinations. */
+bool
+log_scan_carries_for(FullTransactionId tx, const pg_uuid_t *key, const DestinationSet *dests)
+{
+	KeySearch	search = {key, false, dests};
 
 	log_scan_transaction(tx, match_key, &search);
 	return search.found;
@@ -355,13 +367,25 @@ indexed_tx(const SegmentScan *scan)
 	return DatumGetFullTransactionId(index_getattr(scan->scan->xs_itup, 1, scan->scan->xs_itupdesc, &isnull));
 }
 
+/* Check whether a row is a message for one of these destinations. */
+static bool
+is_for(TupleTableSlot *row, const DestinationSet *dests)
+{
+	Message		message;
+
+	if (log_row_is_receipt(row))
+		return false;
+	log_row_message(row, &message);
+	return destination_set_includes(dests, message.dest);
+}
+
 /* A LogReader. */
 static bool
 match_key(TupleTableSlot *row, int segment, void *arg)
 {
 	KeySearch  *search = arg;
 
-	search->found = log_row_is_of(row, search->key);
+	search->found = log_row_is_of(row, search->key) && (search->dests == NULL || is_for(row, search->dests));
 	return !search->found;
 }
 

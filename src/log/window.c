@@ -201,6 +201,25 @@ window_published(Window *window)
 }
 
 /*
+ * The same for the newest window of which all is in Redis, or deferred, but for messages of
+ * destinations in *left_out. Returns false also if nothing is left out.
+ */
+bool
+window_sent(Window *window, DestinationSet *left_out)
+{
+	DatabaseShared *shared = shared_mine();
+	int64		sent;
+
+	if (shared == NULL)
+		return false;
+	LWLockAcquire(shared->lock, LW_SHARED);
+	sent = shared->report.sent;
+	*left_out = shared->report.left_out;
+	LWLockRelease(shared->lock);
+	return sent >= 0 && window_at(sent, window);
+}
+
+/*
  * The same for the newest window whose receipts have been propagated: to all, or
  * to custom record tables at least.
  */

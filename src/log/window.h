@@ -10,6 +10,7 @@
 #include "utils/snapshot.h"
 #include "utils/uuid.h"
 
+#include "src/log/destination_set.h"
 #include "src/log/snapshot_value.h"
 
 /* A row of window_N. */
@@ -36,6 +37,7 @@ extern int64 window_oldest_number(void);
 extern void window_append(const Window *window, int segment);
 
 extern bool window_published(Window *window);
+extern bool window_sent(Window *window, DestinationSet *left_out);
 extern bool window_propagated(Window *window, bool to_tables);
 extern bool window_published_in(Snapshot snapshot, Window *window);
 extern bool window_propagated_in(Snapshot snapshot, Window *window);
