@@ -10,6 +10,11 @@
  * slot away refuses by itself what it does not have any more (TRYAGAIN); it still has
  * the fence then, so that has to be remembered.
  *
+ * redis-cli's repair of a slot whose move was forgotten first makes the other node its
+ * owner, as if nothing were moving, and then brings the keys. So a slot that was torn a
+ * moment ago is not whole yet: its fence would be taken for lost, or its stream begun
+ * for a second time.
+ *
  * As long as a master does not answer, it may be the one that takes a slot over. A lane
  * may be written to all the same if its fence is there, its slot is where it was when
  * all masters had answered, and was not moving then: what has not changed its master
@@ -24,13 +29,20 @@
 #include "bgworker/publish/nodes_away.h"
 #include "bgworker/publish/torn_slots.h"
 #include "bgworker/publish/traffic.h"
+#include "src/clock.h"
 #include "src/redis/migrating_slots.h"
+
+/* How long a slot that was torn must not move until it counts as whole. */
+#define SETTLING_MS		3000
 
 static bool has_refused[HASH_SLOTS];	/* TRYAGAIN, and it was moving since */
 static uint64 whole_on[HASH_SLOTS]; /* hash of the node that had all of the
 									 * slot; 0 = not known */
+static TimestampTz settles_at[HASH_SLOTS];	/* 0 = was not torn; PG_INT64_MAX =
+											 * was torn when we looked last */
 
 static bool is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t size);
+static bool has_settled(int slot);
 static uint64 hash_of_node(int slot);
 
 /* Notes that a node has refused a batch because a part of what it needs has gone, or might have. */
@@ -77,19 +89,36 @@ is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t siz
 	int			slot = lane->slot;
 
 	if (is_missing ? moving != 0 : moving == SLOT_COMES)
+	{
 		snprintf(why, size, "hash slot %d is torn between two nodes", slot);
+		settles_at[slot] = PG_INT64_MAX;
+	}
 	else if (has_refused[slot] && (moving != 0 || !all_answered))
 		snprintf(why, size, "the node answers TRYAGAIN for hash slot %d until its move is over", slot);
 	else if (!all_answered && (is_missing || whole_on[slot] != hash_of_node(slot)))
 		snprintf(why, size, "it is not known whether hash slot %d is torn between two nodes, because a master does not answer", slot);
+	else if (!has_settled(slot))
+		snprintf(why, size, "hash slot %d was torn between two nodes a moment ago", slot);
 	else
 	{
+		settles_at[slot] = 0;
 		if (all_answered)
 			whole_on[slot] = moving == 0 ? hash_of_node(slot) : 0;
 		return false;
 	}
 	whole_on[slot] = 0;
 	return true;
+}
+
+/* Check whether a slot that is not torn has been so for long enough. */
+static bool
+has_settled(int slot)
+{
+	TimestampTz now = clock_now();
+
+	if (settles_at[slot] == PG_INT64_MAX)
+		settles_at[slot] = TimestampTzPlusMilliseconds(now, SETTLING_MS);
+	return now >= settles_at[slot];
 }
 
 /* Returns a hash of the address of the node that serves a slot; 0 if none does. */
