@@ -203,7 +203,7 @@ COMMENT ON COLUMN outbox.deferred.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.deferred.last_attempt IS 'last attempt';
 COMMENT ON COLUMN outbox.deferred.log_tx IS 'transaction of the row of the log that has the body, if that is still to be read from there';
 COMMENT ON COLUMN outbox.deferred.partition_key IS 'key whose messages stay in order; NULL: none was given';
-COMMENT ON COLUMN outbox.deferred.stream IS 'stream of a Redis Cluster that it goes to because it was there and was lost; NULL: where messages for its destination go when it is sent';
+COMMENT ON COLUMN outbox.deferred.stream IS 'stream that it goes back to because a Redis Cluster has lost it there; NULL: where messages for its destination go when it is sent';
 
 CREATE TABLE outbox.destination (
 	dest text PRIMARY KEY,
@@ -279,7 +279,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; NULL: message_uuid, or a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'when it is to be sent; NULL: at once';
 			COMMENT ON COLUMN outbox.log_%1$s.partition_key IS 'key whose messages stay in order; NULL: none was given';
-			COMMENT ON COLUMN outbox.log_%1$s.stream IS 'of a message that was deferred: stream of a Redis Cluster that it goes to because it was there and was lost; NULL: where messages for its destination go';
+			COMMENT ON COLUMN outbox.log_%1$s.stream IS 'of a message that was deferred: stream that it goes back to because a Redis Cluster has lost it there; NULL: where messages for its destination go';
 			COMMENT ON COLUMN outbox.log_%1$s.endpoint IS 'of a receipt: endpoint that has processed the incoming message; NULL: the one that key was made for';
 			COMMENT ON COLUMN outbox.log_%1$s.msgid IS 'of a receipt: id of the incoming message that was processed';
 

@@ -2,22 +2,24 @@
  * sender_lock.c
  *		Tells the dispatcher whether calls of outbox_send() may rely on former settings.
  *
+ * Called by send.c; and by requests.c and redis_session.c in the dispatcher.
+ *
  * A call holds the lock from before it reads the settings of a destination until
  * Redis has answered. The dispatcher tells Redis of another number of partitions only
  * when no call is left that may have read the former number, because consumers read a
  * partition that is used no longer up to the end that it has at that moment.
  *
- * Each epoch has a lock of its own, so that calls which never cease to overlap do not
+ * Each epoch has a lock of its own, so that calls that never cease to overlap do not
  * put off the change:
  *
  *	 1. the dispatcher has read new settings, which are committed, and begins an epoch
  *	 2. a call that gets the lock of an epoch that has ended lets it go and takes the
  *		next one; so it reads settings that are at least as new
- *	 3. when nobody holds the locks of the epochs that have ended, Redis is told
+ *	 3. when no process holds the locks of the epochs that have ended, Redis is told
  *
  * A process that dies loses its locks. A dispatcher that dies between 1 and 3 has a
  * successor that tells Redis when it connects, and does not wait: see
- * redis_session.c. Nobody ever waits here for longer than a moment.
+ * redis_session.c. No process ever waits here for longer than a moment.
  */
 #include "postgres.h"
 

@@ -233,7 +233,7 @@ shared_tell_dispatcher(DatabaseShared *shared)
 
 /*
  * Sets all of an entry but its lock and its condition variable, for a database that
- * has none. Whoever makes it, the launcher has not looked into this database yet.
+ * has none. Whichever process makes it, the launcher has not looked into this database yet.
  */
 static void
 entry_init(DatabaseShared *shared, Oid database)

@@ -77,6 +77,20 @@ sub misplaced
 	return @misplaced;
 }
 
+# Returns the files of C that the table of folders in a page lacks, and what it has that does not exist.
+sub misfiled
+{
+	my ($text) = @_;
+	my %listed;
+	while ($text =~ m{^\| `((?:src|bgworker)/(?:\w+/)?)` \|.*\| (.*) \|$}mg)
+	{
+		my ($folder, $files) = ($1, $2);
+		$listed{"$folder$_"} = 1 foreach split /[,;] /, $files;
+	}
+	my @lacking = grep { !$listed{s/\.c$//r} } map { s{^\Q$root\E/}{}r } grep { /\.c$/ } @sources;
+	return (sort(@lacking), sort grep { !-e "$root/$_" && !-e "$root/$_.c" && !-e "$root/$_.h" } keys %listed);
+}
+
 # Returns the functions and files that the comments of a model name and that do not exist.
 sub invented_in_model
 {
@@ -112,6 +126,10 @@ foreach my $page (@pages)
 {
 	is_deeply([ invented("$root/" . dirname($page), read_page("$root/$page")) ], [], "$page names only what there is");
 }
+
+my $internals = read_page("$root/docs/internals.md");
+is_deeply([ misfiled($internals =~ s/store, store_kind,/anvil,/r) ], [ 'src/store/store.c', 'src/store/anvil' ], 'a file that the table of folders lacks is noticed');
+is_deeply([ misfiled($internals) ], [], 'the table of folders has each file of C where it is');
 
 is_deeply([ invented_in_model("/* float_freely() and claim_message(): anvil.c, claim.c */ inline levitate()") ], [ qw(float_freely() anvil.c) ], '... and in a model');
 is_deeply([ invented_in_model(read_page($_)) ], [], basename($_) . ' names only what there is') foreach glob "$root/model/*.pml";
