@@ -342,7 +342,10 @@ spread(void)
 static bool
 may_publish(void)
 {
-	/* What is read again comes first: a slot may be lost again each time that it is freed. */
+	/*
+	 * What is read again comes first: a slot may be lost again each time that
+	 * it is freed.
+	 */
 	if (!position_goes_over_sent(&position) || destination_all_paused())
 		redis_state_try_blocked();
 	if (!redis_session_is_open() && !connect_to_redis())
@@ -450,7 +453,10 @@ listen_for_commits(void)
 static void
 wait_for_work(void)
 {
-	/* Calls for anything but sending have a count of their own. What came amid the work may have used up its latch. */
+	/*
+	 * Calls for anything but sending have a count of their own. What came
+	 * amid the work may have used up its latch.
+	 */
 	if (pg_atomic_read_u32(&shared->calls) != calls_seen || requests_have_new_settings() || requests_reload_is_due())
 		return;
 	listen_for_commits();

@@ -80,7 +80,8 @@ static Statement complete = {
 	4, {INT8OID, JSONBOID, BYTEAOID, TIMESTAMPTZOID}
 };
 
-static bool (*is_unreachable) (const char *dest);	/* messages for it may be left out */
+static bool (*is_unreachable) (const char *dest);	/* messages for it may be
+													 * left out */
 static int64 being_returned;	/* the message being returned; 0 = none */
 
 static bool set_apart(Blocked *blocked);
