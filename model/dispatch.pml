@@ -1524,7 +1524,7 @@ connect: /* publish(): redis_state_connect(), redis_session_open() */
 		:: d_step { FENCE_IS_MINE ->	/* fences_set_wanted() */
 #ifdef CLAIM
 			/*
-			 * claims_take(): nothing that older links sent matches any more.
+			 * fence_claims_take(): nothing that older links sent matches any more.
 			 * The name of the link is one that is nowhere else.
 			 */
 			fence.claim = 1;

@@ -2,7 +2,7 @@
  * era.c
  *		Eras: by them a fence that names a window we never opened is understood.
  *
- * Called by redis_session.c, claims.c, lane.c and resume.c. An era is a stretch of
+ * Called by redis_session.c, fence_claims.c, lane.c and resume.c. An era is a stretch of
  * publishing: it ends when another server takes over, or when the database turns out
  * to have gone back in time. Its name is part of each fence that is set in it.
  * outbox.era has a row for each era that we know, and when one has ended also the

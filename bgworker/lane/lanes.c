@@ -2,7 +2,7 @@
  * lanes.c
  *		The lanes that messages are sent in.
  *
- * Called by claims.c, which claims them, and by page.c, which asks for the lane of a
+ * Called by fence_claims.c, which claims them, and by page.c, which asks for the lane of a
  * message; dispatcher.c has due_messages.c ask which destinations have to wait. All messages for a single Redis are one lane. In a Redis Cluster the
  * messages for the streams of a hash slot are one: a script reaches the keys of one
  * slot only, and slots move one by one. Which lanes are in use is on disk

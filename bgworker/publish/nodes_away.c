@@ -2,7 +2,7 @@
  * nodes_away.c
  *		Masters of a Redis Cluster that could not be reached.
  *
- * Called by traffic.c, claims.c and torn_slots.c. A master that is down may take
+ * Called by traffic.c, fence_claims.c and torn_slots.c. A master that is down may take
  * outbox.connect_timeout to be found so, and thousands of lanes may be on it. It is
  * tried once, for all of them, and not again with the next connection, until it is
  * time for that (redis_state.c). So while it is away, others are not held up by it each

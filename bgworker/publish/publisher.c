@@ -16,8 +16,8 @@
 
 #include "bgworker/defer/tally.h"
 #include "bgworker/lane/lanes.h"
-#include "bgworker/publish/claims.h"
 #include "bgworker/publish/delivery.h"
+#include "bgworker/publish/fence_claims.h"
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/publisher.h"
 #include "bgworker/publish/redis_session.h"
@@ -384,7 +384,7 @@ static bool
 use_lanes(Delivery *delivery)
 {
 	delivery->begun = false;
-	return drain(delivery) && claims_use_wanted(delivery->position);
+	return drain(delivery) && fence_claims_use_wanted(delivery->position);
 }
 
 /*

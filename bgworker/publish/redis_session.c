@@ -4,7 +4,7 @@
  *
  * Called by the dispatcher, redis_state.c and publisher.c. When a connection is
  * opened, the server is checked, the script is loaded, the lease is taken, and
- * the fences are read and claimed (claims.c); publishing resumes where they say. No
+ * the fences are read and claimed (fence_claims.c); publishing resumes where they say. No
  * transaction is open while waiting for Redis.
  *
  * In a Redis Cluster there is a link to each master that has a lane (traffic.c), and
@@ -18,9 +18,9 @@
 #include "bgworker/lane/mapping.h"
 #include "bgworker/lane/resume.h"
 #include "bgworker/lane/used_lanes.h"
-#include "bgworker/publish/claims.h"
 #include "bgworker/publish/cluster_layout.h"
 #include "bgworker/publish/cluster_lease.h"
+#include "bgworker/publish/fence_claims.h"
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/lease.h"
 #include "bgworker/publish/partition_layout.h"
@@ -91,7 +91,7 @@ redis_session_open(Position *position)
 		return lease;
 	KILL_POINT("lease_looked_at");
 	mapping_begin(traffic_is_clustered());
-	if (!enter_lanes() || !claims_take())
+	if (!enter_lanes() || !fence_claims_take())
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
@@ -151,7 +151,7 @@ redis_session_blocked(int *lanes)
 bool
 redis_session_try_blocked(int patience_ms, bool *freed)
 {
-	if (!claims_try_blocked(patience_ms, freed))
+	if (!fence_claims_try_blocked(patience_ms, freed))
 		return false;
 	if (*freed)
 		traffic_close();
@@ -314,7 +314,7 @@ look_at_lease(void)
 		(void) traffic_fail_as_cluster();
 		return CONNECTION_FAILED;
 	}
-	if (traffic_is_clustered() && last && strcmp(last, lease_owner()) != 0 && !claims_bar_others())
+	if (traffic_is_clustered() && last && strcmp(last, lease_owner()) != 0 && !fence_claims_bar_others())
 		return CONNECTION_FAILED;
 	return CONNECTION_OPEN;
 }

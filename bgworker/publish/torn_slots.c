@@ -2,7 +2,7 @@
  * torn_slots.c
  *		Lanes that are torn apart between two nodes of a Redis Cluster.
  *
- * Called by claims.c when it has read fences, and by delivery.c. A fence that is missing
+ * Called by fence_claims.c when it has read fences, and by delivery.c. A fence that is missing
  * because its slot is on its way to another node must not be taken for a loss. Nor must
  * a stream be written to that has gone there: where a node fails over while it gives a
  * slot away, Redis 7 forgets that it does, and the new master would begin a second copy.

@@ -1,5 +1,5 @@
 /*
- * claims.c
+ * fence_claims.c
  *		Reads the fences of lanes and claims them.
  *
  * Called by redis_session.c and publisher.c. A fence is claimed by writing the name of
@@ -21,7 +21,7 @@
 #include "bgworker/lane/lanes.h"
 #include "bgworker/lane/resume.h"
 #include "bgworker/lane/used_lanes.h"
-#include "bgworker/publish/claims.h"
+#include "bgworker/publish/fence_claims.h"
 #include "bgworker/publish/fences.h"
 #include "bgworker/publish/nodes_away.h"
 #include "bgworker/publish/torn_slots.h"
@@ -51,7 +51,7 @@ static bool receive_claim(Lane *lane);
  * eras are remembered. No lane is in use after that.
  */
 bool
-claims_bar_others(void)
+fence_claims_bar_others(void)
 {
 	for (int slot = 0; slot < HASH_SLOTS; slot++)
 		lanes_enter(slot);
@@ -76,7 +76,7 @@ claims_bar_others(void)
  * them, without moving them. Lanes that are blocked are set apart; all must not be.
  */
 bool
-claims_take(void)
+fence_claims_take(void)
 {
 	if (traffic_is_clustered() && !redis_cluster_refresh(traffic_redis()))
 		return traffic_fail_as_cluster();
@@ -94,7 +94,7 @@ claims_take(void)
  * milliseconds.
  */
 bool
-claims_try_blocked(int patience_ms, bool *freed)
+fence_claims_try_blocked(int patience_ms, bool *freed)
 {
 	int			first;
 	bool		tried;
@@ -117,7 +117,7 @@ claims_try_blocked(int patience_ms, bool *freed)
  * what is for them is left out.
  */
 bool
-claims_use_wanted(const Position *position)
+fence_claims_use_wanted(const Position *position)
 {
 	int			first = lanes_enter_wanted();
 
