@@ -38,8 +38,8 @@
 static bool has_refused[HASH_SLOTS];	/* TRYAGAIN, and it was moving since */
 static uint64 whole_on[HASH_SLOTS]; /* hash of the node that had all of the
 									 * slot; 0 = not known */
-static TimestampTz settles_at[HASH_SLOTS];	/* 0 = was not torn; PG_INT64_MAX =
-											 * was torn when we looked last */
+static TimestampTz settles_at[HASH_SLOTS];	/* 0 = was not torn; PG_INT64_MAX
+											 * = was torn when we looked last */
 
 static bool is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t size);
 static bool has_settled(int slot);
