@@ -238,7 +238,7 @@ inline publish()
 #define OLDEST		watermark
 #endif
 
-/* position_write_watermark() */
+/* store_watermark_write() */
 #define RAISE(mark, expected_mark, window) \
 	if \
 	:: mark < window -> mark = window \
@@ -278,7 +278,7 @@ inline add_to_store()
 #endif
 }
 
-/* used_store_check(), oldest_of(), position_of_watermark(); unless the store is away */
+/* used_store_check(), store_watermark_oldest(); unless the store is away */
 inline compare_watermark()
 {
 	if

@@ -4,9 +4,10 @@
  *
  * Called by propagation.c, which decides which stores are used. A store may
  * lose its newest ids, as Redis does when it dies, and each part of it by itself. So
- * each addition writes a watermark in each part, which is compared with each addition
- * and every few seconds. If one is not what we wrote, nothing is added to that part,
- * until everything that the log still has after the oldest one has been added again.
+ * each addition writes a watermark in each part (store_watermark.c), which is compared
+ * with each addition and every few seconds. If one is not what we wrote, nothing is
+ * added to that part, until everything that the log still has after the oldest one has
+ * been added again.
  *
  * No transaction is open while waiting for a store.
  */
@@ -16,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/propagate/store_watermark.h"
 #include "bgworker/propagate/used_store.h"
 #include "bgworker/transaction.h"
 #include "src/clock.h"
@@ -32,7 +34,6 @@ static UsedStore *stores;		/* in TopMemoryContext */
 static char client[UNIQUE_ID_BYTES];	/* the name of our watermarks */
 
 static bool compare_watermarks(UsedStore *store, const StoreReport *report, Position *position);
-static int64 oldest_of(const StoreReport *report);
 static void note_success(UsedStore *store, const StoreReport *report);
 static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
 static void report_store_problem(void);
@@ -169,7 +170,7 @@ compare_watermarks(UsedStore *store, const StoreReport *report, Position *positi
 	store->sound = false;
 	if (!transaction_begin("reading the position"))
 		return false;
-	back = oldest_of(report);
+	back = store_watermark_oldest(report);
 	transaction_commit();
 	if (back < store->propagated)
 	{
@@ -188,17 +189,6 @@ compare_watermarks(UsedStore *store, const StoreReport *report, Position *positi
 	store->watermarks = report->watermarks;
 	store->knows_watermark = true;
 	return true;
-}
-
-/* Returns the window up to which all parts of a store have their ids. */
-static int64
-oldest_of(const StoreReport *report)
-{
-	int64		oldest = PG_INT64_MAX;
-
-	for (int part = 0; part < report->nparts; part++)
-		oldest = Min(oldest, position_of_watermark(report->watermarks.part[part]));
-	return oldest;
 }
 
 /*
@@ -345,8 +335,8 @@ write_next(const UsedStore *store, bool is_last, StoreWatermarks *next)
 	for (int part = 0; part < store->nparts; part++)
 	{
 		if (is_last)
-			position_write_watermark(store->reader.last, &store->reader.uuid, next->part[part], STORE_WATERMARK_BYTES);
+			store_watermark_write(store->reader.last, &store->reader.uuid, next->part[part]);
 		else
-			position_continue_watermark(store->watermarks.part[part], next->part[part], STORE_WATERMARK_BYTES);
+			store_watermark_continue(store->watermarks.part[part], next->part[part]);
 	}
 }

@@ -18,8 +18,6 @@
 #include "bgworker/report.h"
 #include "bgworker/window/position.h"
 #include "src/clock.h"
-#include "src/store/store.h"
-#include "src/unique_id.h"
 
 static void keep_window(Window *kept, const Window *window);
 static void keep_snapshot(SnapshotValue **kept, const SnapshotValue *snapshot);
@@ -64,25 +62,6 @@ position_propagate(Position *position, int64 upto)
 }
 
 /*
- * Returns the window up to which a store has all ids: the one that its
- * watermark names or, if that is not kept, the oldest one that is. Needs an
- * open transaction.
- */
-int64
-position_of_watermark(const char *watermark)
-{
-	int64		oldest = window_oldest_number();
-	long long	number;
-	Window		window;
-	char		expected[STORE_WATERMARK_BYTES];
-
-	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
-		return oldest;
-	position_write_watermark(window.number, &window.uuid, expected, sizeof(expected));
-	return strncmp(watermark, expected, strlen(expected)) == 0 ? number : oldest;
-}
-
-/*
  * Assumes that all windows after that one have receipts, so that they are
  * propagated once more.
  */
@@ -92,26 +71,6 @@ position_expect_receipts_after(Position *position, int64 number)
 	position->propagated = Min(position->propagated, number);
 	position->marked = position->opened.number;
 	report_published(position->published, position->propagated);
-}
-
-/* Writes the watermark of a store that has all ids up to the end of a window. */
-void
-position_write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark, size_t size)
-{
-	char		text[UNIQUE_ID_BYTES];
-
-	unique_id_write(uuid, text);
-	snprintf(watermark, size, "%lld %s", (long long) number, text);
-}
-
-/* Writes the watermark that follows another one when ids of later windows were added, but not all: it has a number. */
-void
-position_continue_watermark(const char *before, char *watermark, size_t size)
-{
-	const char *plus = strrchr(before, '+');
-	int			length = plus ? plus - before : strlen(before);
-
-	snprintf(watermark, size, "%.*s%s+%d", length, before, plus ? "" : " ", plus ? atoi(plus + 1) + 1 : 1);
 }
 
 /*

@@ -1,0 +1,66 @@
+/*
+ * store_watermark.c
+ *		The watermark that stands in a deduplication store: which ids it has.
+ *
+ * Called by used_store.c, which compares what is there with what we wrote last, and so
+ * finds out whether the store has lost ids. Nothing here talks to a store.
+ *
+ *	 <window number> <window uuid>		all ids up to the end of that window
+ *	 <window number> <window uuid> +3	... and those of three additions after it
+ */
+#include "postgres.h"
+
+#include "bgworker/propagate/store_watermark.h"
+#include "src/log/window.h"
+#include "src/unique_id.h"
+
+static int64 window_of(const char *watermark);
+
+/* Writes the watermark of a store that has all ids up to the end of a window. */
+void
+store_watermark_write(int64 number, const pg_uuid_t *uuid, char *watermark)
+{
+	char		text[UNIQUE_ID_BYTES];
+
+	unique_id_write(uuid, text);
+	snprintf(watermark, STORE_WATERMARK_BYTES, "%lld %s", (long long) number, text);
+}
+
+/* Writes the watermark that follows another one when ids of later windows were added, but not all: it has a number. */
+void
+store_watermark_continue(const char *before, char *watermark)
+{
+	const char *plus = strrchr(before, '+');
+	int			length = plus ? plus - before : strlen(before);
+
+	snprintf(watermark, STORE_WATERMARK_BYTES, "%.*s%s+%d", length, before, plus ? "" : " ", plus ? atoi(plus + 1) + 1 : 1);
+}
+
+/* Returns the window up to which all parts of a store have their ids. Needs an open transaction. */
+int64
+store_watermark_oldest(const StoreReport *report)
+{
+	int64		oldest = PG_INT64_MAX;
+
+	for (int part = 0; part < report->nparts; part++)
+		oldest = Min(oldest, window_of(report->watermarks.part[part]));
+	return oldest;
+}
+
+/*
+ * Returns the window up to which a part of a store has all ids: the one that its
+ * watermark names or, if that is not kept, the oldest one that is.
+ */
+static int64
+window_of(const char *watermark)
+{
+	int64		oldest = window_oldest_number();
+	long long	number;
+	Window		window;
+	char		expected[STORE_WATERMARK_BYTES];
+
+	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
+		return oldest;
+	store_watermark_write(window.number, &window.uuid, expected);
+	return strncmp(watermark, expected, strlen(expected)) == 0 ? number : oldest;
+}
