@@ -13,7 +13,6 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
@@ -21,11 +20,9 @@
 #include "src/limits.h"
 #include "src/log/entry.h"
 #include "src/log/headers.h"
-#include "src/unique_id.h"
 
 #define RESERVED_PREFIX "outbox:"
 
-static text *read_message_id(FunctionCallInfo fcinfo);
 static bytea *make_body_of_bytes(const char *body, size_t size, bool is_text);
 static void check_convertible(const char *string, int length);
 
@@ -134,7 +131,7 @@ argument_check_name(text *name, const char *what)
 	return name;
 }
 
-/* Makes a message of the arguments that outbox_enqueue() and outbox_send() share. */
+/* Makes a message of the arguments that outbox_enqueue() and outbox_send() share; its id is taken by message_id_take(). */
 void
 argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message)
 {
@@ -147,10 +144,6 @@ argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *message)
 	message->body = argument_body(body_type, PG_GETARG_DATUM(ARG_BODY));
 	if (!PG_ARGISNULL(ARG_HEADERS))
 		message->headers = headers_check(PG_GETARG_JSONB_P(ARG_HEADERS));
-	if (PG_ARGISNULL(ARG_MESSAGE_ID))
-		argument_make_id(message);
-	else
-		message->message_id = read_message_id(fcinfo);
 }
 
 /* Reads the name of a destination. */
@@ -190,15 +183,6 @@ argument_body(Oid type, Datum value)
 	return make_body_of_bytes(VARDATA_ANY(body), VARSIZE_ANY_EXHDR(body), type != BYTEAOID);
 }
 
-/* Makes an id for a message that was given none. */
-void
-argument_make_id(Message *message)
-{
-	unique_id_random(&message->uuid);
-	message->has_uuid = true;
-	message->message_id = unique_id_to_text(&message->uuid);
-}
-
 /* Returns the key whose messages stay in order; NULL if there is none. */
 text *
 argument_key(FunctionCallInfo fcinfo, int arg)
@@ -224,32 +208,6 @@ argument_check_deliver_at(TimestampTz deliver_at)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("deliver_at must be finite")));
 	return deliver_at;
-}
-
-/*
- * Reads an id that is not NULL. The argument is polymorphic: a second function
- * for uuid would make every call without an id ambiguous.
- */
-static text *
-read_message_id(FunctionCallInfo fcinfo)
-{
-	Oid			type = get_fn_expr_argtype(fcinfo->flinfo, ARG_MESSAGE_ID);
-
-	if (type != TEXTOID && type != UUIDOID)
-		type = getBaseType(type);
-	switch (type)
-	{
-		case TEXTOID:
-		case VARCHAROID:
-			return argument_name(fcinfo, ARG_MESSAGE_ID, "message_id");
-		case UUIDOID:
-			return unique_id_to_text(PG_GETARG_UUID_P(ARG_MESSAGE_ID));
-		default:
-			ereport(ERROR,
-					(errcode(ERRCODE_DATATYPE_MISMATCH),
-					 errmsg("message_id must be of type text or uuid, not %s", format_type_be(type))));
-	}
-	return NULL;				/* not reached */
 }
 
 /* Returns the bytes to be sent: text as UTF-8, bytea as it is. */

@@ -36,7 +36,6 @@ extern void argument_message(FunctionCallInfo fcinfo, Oid body_type, Message *me
 extern text *argument_dest(FunctionCallInfo fcinfo, int arg);
 extern text *argument_check_dest(text *dest);
 extern bytea *argument_body(Oid type, Datum value);
-extern void argument_make_id(Message *message);
 extern text *argument_key(FunctionCallInfo fcinfo, int arg);
 extern TimestampTz argument_deliver_at(FunctionCallInfo fcinfo);
 extern TimestampTz argument_check_deliver_at(TimestampTz deliver_at);

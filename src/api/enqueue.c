@@ -15,6 +15,7 @@
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
+#include "src/api/message_id.h"
 #include "src/log/headers.h"
 #include "src/log/log_id.h"
 #include "src/record/session.h"
@@ -81,6 +82,7 @@ enqueue_body(FunctionCallInfo fcinfo, Oid body_type)
 
 	caller_check_can_store("outbox_enqueue()");
 	argument_message(fcinfo, body_type, &message);
+	message_id_take(fcinfo, &message);
 	message.deliver_at = argument_deliver_at(fcinfo);
 	message.partition_key = argument_key(fcinfo, ARG_KEY);
 	enqueue_message(&message);

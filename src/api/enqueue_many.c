@@ -18,6 +18,7 @@
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
+#include "src/api/message_id.h"
 #include "src/compat.h"
 #include "src/log/headers.h"
 
@@ -189,7 +190,7 @@ append_bulk(const Bulk *bulk)
 		if (ids)
 			message.message_id = argument_check_name(DatumGetTextPP(next_element(ids, "message_ids", position)), "message_id");
 		else
-			argument_make_id(&message);
+			message_id_make(&message);
 		message.partition_key = keys ? next_key(keys) : NULL;
 		if (bulk->headers_of_each)
 			message.headers = headers_at(bulk->headers_of_each, position);

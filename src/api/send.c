@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
+#include "src/api/message_id.h"
 #include "src/compat.h"
 #include "src/log/entry.h"
 #include "src/log/headers.h"
@@ -86,6 +87,7 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 
 	owner_code_refuse();
 	argument_message(fcinfo, body_type, &message);
+	message_id_take(fcinfo, &message);
 	message.partition_key = argument_key(fcinfo, ARG_SEND_KEY);
 	headers_add_setting(&message);
 	message.at = GetCurrentTimestamp();

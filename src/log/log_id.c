@@ -7,7 +7,7 @@
  * setting the sequence forward, and sessions draw from it in shared memory, each
  * the id after the one that was drawn last by any of them. So ids are in the
  * order of the calls, whichever session has reserved the block.
- * (What consumers see is another id, message_id, which arguments.c takes or makes.)
+ * (What consumers see is another id: src/api/message_id.c.)
  *
  *	 reserve	the sequence is set to the end of the block (WAL), under a lock on
  *				it; then the block is published. What commits with an id of it has

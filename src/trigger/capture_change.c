@@ -33,6 +33,7 @@
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
+#include "src/api/message_id.h"
 #include "src/compat.h"
 #include "src/limits.h"
 #include "src/trigger/capture_change.h"
@@ -83,7 +84,7 @@ outbox_capture_change(PG_FUNCTION_ARGS)
 		SET_VARSIZE(body.data, body.len);
 		message.dest = plan->dest;
 		message.body = argument_body(TEXTOID, PointerGetDatum(body.data));
-		argument_make_id(&message);
+		message_id_make(&message);
 		message.partition_key = key_of(plan, call);
 		enqueue_message(&message);
 	}

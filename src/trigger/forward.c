@@ -28,6 +28,7 @@
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
+#include "src/api/message_id.h"
 #include "src/compat.h"
 #include "src/log/headers.h"
 #include "src/trigger/forward.h"
@@ -147,7 +148,7 @@ enqueue_checked(Message *message)
 	if (message->message_id)
 		message->message_id = argument_check_name(message->message_id, "message_id");
 	else
-		argument_make_id(message);
+		message_id_make(message);
 	message->deliver_at = argument_check_deliver_at(message->deliver_at);
 	if (message->partition_key)
 		message->partition_key = argument_check_name(message->partition_key, "key");
