@@ -14,7 +14,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
@@ -36,7 +35,6 @@
 #include "bgworker/window/window_opening.h"
 #include "bgworker/window/window_pace.h"
 #include "src/clock.h"
-#include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/problem.h"
 #include "src/settings.h"
@@ -63,8 +61,6 @@ static void note_calls(void);
 static bool dispatch(void);
 static bool stand_by(void);
 static void set_up_dispatcher(Oid database);
-static void register_dispatcher(void);
-static void deregister_dispatcher(int code, Datum arg);
 static bool may_send(void);
 static bool look_for_messages(void);
 static bool look_is_due(void);
@@ -155,21 +151,7 @@ stand_by(void)
 static void
 set_up_dispatcher(Oid database)
 {
-	/* Connecting reads the settings: only a change after this is new. */
-	shared = shared_find(database, true);
-	if (shared)
-	{
-		pg_atomic_write_u32(&shared->restart, 0);
-		pg_atomic_write_u32(&shared->farewell, FAREWELL_NONE);
-	}
-	process_connect(database);
-	if (shared == NULL)
-		ereport(FATAL,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("outbox: too many databases"),
-				 errdetail("The maximum number of databases is %d.", shared_capacity())));
-	process_take_role(LOCK_CLASS_DISPATCHER);
-	register_dispatcher();
+	shared = dispatcher_start_connect(database);
 	requests_init(&position);
 	transaction_init(requests_attend_to_standby);
 	redis_session_init(requests_attend);
@@ -177,29 +159,6 @@ set_up_dispatcher(Oid database)
 	due_messages_init(lanes_are_blocked_for);
 	window_pace_init();
 	propagation_init(publish_meanwhile);
-}
-
-/* Makes this process visible in shared memory, and resets what its predecessor reported there. */
-static void
-register_dispatcher(void)
-{
-	before_shmem_exit(deregister_dispatcher, (Datum) 0);
-	report_begin();
-	problem_clear_all();
-	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
-}
-
-/* Called whenever the process ends other than by a crash. */
-static void
-deregister_dispatcher(int code, Datum arg)
-{
-	supervision_end();
-	pg_atomic_write_u32(&shared->dispatcher, 0);
-	report_end();
-	problem_clear_all();
-	problem_hold(PROBLEM_NO_DISPATCHER, true);
-	ConditionVariableBroadcast(&shared->progress);
-	shared_wake_launcher();
 }
 
 /* Check whether messages committed now could be sent at once. */

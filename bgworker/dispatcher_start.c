@@ -1,12 +1,14 @@
 /*
  * dispatcher_start.c
- *		What a dispatcher reads from the tables when it starts.
+ *		How a dispatcher becomes that of its database, and what it reads from the tables then.
  *
  * Called by the dispatcher once, before it looks for messages. Redis is not
  * asked here, and nothing is sent: where to resume is found out on each connect
- * (publish/resume.c).
+ * (lane/resume.c).
  */
 #include "postgres.h"
+
+#include "storage/ipc.h"
 
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
@@ -14,21 +16,52 @@
 #include "bgworker/housekeeping.h"
 #include "bgworker/instance.h"
 #include "bgworker/lane/used_lanes.h"
+#include "bgworker/process.h"
 #include "bgworker/propagate/propagation.h"
+#include "bgworker/propagate/supervision.h"
 #include "bgworker/publish/redis_session.h"
 #include "bgworker/report.h"
 #include "bgworker/requests.h"
 #include "bgworker/transaction.h"
 #include "bgworker/window/copied_messages.h"
+#include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
+#include "src/problem.h"
 #include "src/ring/ring.h"
+#include "src/shared.h"
 #include "src/unique_id.h"
 
+static DatabaseShared *shared;
+
+static void register_dispatcher(void);
+static void deregister_dispatcher(int code, Datum arg);
 static void begin_at_start(void);
 static void load_instance(Position *position);
+
+/* Connects to the database, and makes this process its dispatcher. Returns the entry of the database. */
+DatabaseShared *
+dispatcher_start_connect(Oid database)
+{
+	/* Connecting reads the settings: only a change after this is new. */
+	shared = shared_find(database, true);
+	if (shared)
+	{
+		pg_atomic_write_u32(&shared->restart, 0);
+		pg_atomic_write_u32(&shared->farewell, FAREWELL_NONE);
+	}
+	process_connect(database);
+	if (shared == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("outbox: too many databases"),
+				 errdetail("The maximum number of databases is %d.", shared_capacity())));
+	process_take_role(LOCK_CLASS_DISPATCHER);
+	register_dispatcher();
+	return shared;
+}
 
 /*
  * Reads all state from the tables, and sets the position to where the tables say
@@ -59,6 +92,29 @@ dispatcher_start_load(Position *position)
 	transaction_commit();
 	housekeeping_init();
 	report_state(DISPATCHER_IDLE);
+}
+
+/* Makes this process visible in shared memory, and resets what its predecessor reported there. */
+static void
+register_dispatcher(void)
+{
+	before_shmem_exit(deregister_dispatcher, (Datum) 0);
+	report_begin();
+	problem_clear_all();
+	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
+}
+
+/* Called whenever the process ends other than by a crash. */
+static void
+deregister_dispatcher(int code, Datum arg)
+{
+	supervision_end();
+	pg_atomic_write_u32(&shared->dispatcher, 0);
+	report_end();
+	problem_clear_all();
+	problem_hold(PROBLEM_NO_DISPATCHER, true);
+	ConditionVariableBroadcast(&shared->progress);
+	shared_wake_launcher();
 }
 
 /* Begins a transaction; waits while the extension is being dropped or altered. */

@@ -1,12 +1,14 @@
 /*
  * dispatcher_start.h
- *		What a dispatcher reads from the tables when it starts.
+ *		How a dispatcher becomes that of its database, and what it reads from the tables then.
  */
 #ifndef OUTBOX_DISPATCHER_START_H
 #define OUTBOX_DISPATCHER_START_H
 
 #include "bgworker/window/position.h"
+#include "src/shared.h"
 
+extern DatabaseShared *dispatcher_start_connect(Oid database);
 extern void dispatcher_start_load(Position *position);
 
 #endif							/* OUTBOX_DISPATCHER_START_H */
