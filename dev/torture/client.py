@@ -214,7 +214,8 @@ class Client:
                 self.execute("SELECT outbox_commit()", claims=delivery, excuses=excuses)
             self.execute("ROLLBACK TO all_of_it")
         if not self.execute("SELECT outbox_begin(%s, %s, %s)", arguments, excuses=excuses):
-            self.note(processed=delivery.incoming, endpoint=delivery.endpoint, at=time.monotonic())
+            if [delivery.endpoint, delivery.incoming] not in tx.parts:  # then by this transaction, which may still roll back
+                self.note(processed=delivery.incoming, endpoint=delivery.endpoint, at=time.monotonic())
             self.execute("SELECT outbox_commit()")  # does nothing
             return
         count = self.work(tx, delivery.endpoint, delivery.incoming, style)

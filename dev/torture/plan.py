@@ -92,14 +92,14 @@ def arguments(chance, kind, retention, lossy):
     destinations = [*SHAKY]
     seconds = round(chance.uniform(0.1, 1) ** 2 * 5, 2)  # for what lasts a while
     if kind in ("kill_backend", "terminate_backend", "cancel_backend"):
-        return {"which": round(chance.random(), 3)}
+        return {"which": place(chance)}
     if kind in ("kill_postmaster", "stop_postgres_immediate", "stop_postgres_fast", "kill_redis", "freeze_redis"):
         return {"seconds": seconds}
     if kind == "move_server":
         return {"seconds": seconds, "lease_is_lost": chance.random() < 0.5}
     if kind == "die_at_kill_point":
         manner = chance.choice(["end", "kill", "server"])
-        return {"which": round(chance.random(), 4), "manner": manner, "times": chance.choice([1, 1, 4]), "seconds": seconds + 5}
+        return {"which": place(chance), "manner": manner, "times": chance.choice([1, 1, 4]), "seconds": seconds + 5}
     if kind == "forbid_streams":
         return {"streams": chance.sample(STREAMS, chance.randint(1, 6)), "seconds": seconds}
     if kind in ("hold_network", "refuse_network", "hold_tables", "switch_off", "drop_database_of_others", "leap_clock"):
@@ -116,9 +116,9 @@ def arguments(chance, kind, retention, lossy):
         streams = SHAKY[chance.choice([HOLDING, *destinations])]
         return {"attempts": chance.randint(1, 3), "streams": streams, "seconds": round(2 * seconds + 3, 2)}
     if kind == "retry":
-        return {"which": chance.choice([None, round(chance.random(), 3)])}  # None: all
+        return {"which": chance.choice([None, place(chance)])}  # None: all
     if kind == "discard":
-        return {"which": round(chance.random(), 3)}
+        return {"which": place(chance)}
     if kind == "pause_destination":
         return {"dest": chance.choice([*destinations, None, None]), "seconds": seconds}  # None: all
     if kind == "hinder_redis":
@@ -127,7 +127,7 @@ def arguments(chance, kind, retention, lossy):
     if kind in ("reindex", "create_index", "rewrite_table"):
         return arguments_of_table(chance, kind)
     if kind == "drop_index":
-        return {"which": round(chance.random(), 3), "concurrently": chance.random() < 0.5}
+        return {"which": place(chance), "concurrently": chance.random() < 0.5}
     if kind == "replay":
         return {"dest": chance.choice([None, "orders", *destinations]), "back": round(chance.uniform(0, 5), 1)}
     if kind == "set_partitions":
@@ -146,6 +146,11 @@ def arguments(chance, kind, retention, lossy):
     if kind == "rewind_redis":
         return {"back": round(chance.uniform(0, 6), 1)}
     return {}
+
+
+def place(chance):
+    """Which one of several: from 0 to below 1."""
+    return int(1000 * chance.random()) / 1000
 
 
 def arguments_in_cluster(chance, kind, others):
