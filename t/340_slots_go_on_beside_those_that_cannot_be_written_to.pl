@@ -87,6 +87,17 @@ $node->sql("SELECT outbox_pause('$paused')");
 $ledger->post($refusing, $paused);
 eventually { $node->status('deferred') == 2 } 'two messages are deferred';
 
+# In a database of another encoding names are converted. One cannot be.
+my ($refusing_text, $here_text) = (stream_elsewhere('refusing text'), stream_here('text'));
+$node->sql(q{CREATE DATABASE japanese ENCODING 'EUC_JP' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'});
+$node->sql('CREATE EXTENSION outbox', 'japanese');
+$node->sql(q{INSERT INTO outbox.destination (dest, stream) VALUES ('inconvertible', E'\xF4\xFE')}, 'japanese');
+$cluster->refuse($refusing_text);
+$node->sql("SELECT outbox_set_destination('other', maxlen => 1)", 'japanese');
+$node->sql("SELECT outbox_enqueue(d, 'body') FROM unnest(ARRAY['$refusing_text', '$refusing_text', '$here_text', 'inconvertible']) d", 'japanese');
+eventually { $cluster->count($here_text) == 1 && $node->sql('SELECT deferred FROM outbox.status', 'japanese') == 3 } '... and three of another database';
+my $dispatcher = $node->dispatcher('japanese');
+
 # A master is killed, and its replica does not take its place.
 let_fail_over('no');
 my $load = $ledger->start_load(50, @streams);
@@ -107,6 +118,11 @@ $node->sql("SELECT outbox_resume('$paused')");
 $cluster->accept($refusing);
 eventually { $cluster->count($later) == 1 } 'a scheduled message is sent beside it';
 eventually { $cluster->count($refusing) == 2 } 'messages that were refused are sent beside it';
+$node->sql("SELECT outbox_enqueue('$here_text', 'body')", 'japanese');
+eventually { $node->sql(q{SELECT redis_state || redis_error ~ '^up.' FROM outbox.status}, 'japanese') eq 't' } 'the other database knows of blocked slots, too';
+$cluster->accept($refusing_text);
+eventually { $cluster->count($refusing_text) == 2 } 'what was refused is sent from a database of another encoding';
+is($node->dispatcher('japanese'), $dispatcher, '... by the same dispatcher');
 like(problem(), qr/^Messages for \d+ hash slots of the Redis Cluster wait: .*127\.0\.0\.1:\d+/, 'which node it is shows')
   if eventually { problem() ne '' } 'the problem shows';
 is($node->status('redis_state'), 'up', 'Redis can be used');

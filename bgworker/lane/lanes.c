@@ -33,12 +33,14 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "bgworker/lane/lanes.h"
 #include "bgworker/lane/mapping.h"
 #include "bgworker/lane/used_lanes.h"
+#include "bgworker/transaction.h"
 #include "src/redis/hash_slot.h"
 #include "src/unique_id.h"
 
@@ -294,7 +296,9 @@ lanes_why_blocked(void)
 
 /*
  * Check whether a lane is blocked that messages of a destination may be for: the next ones,
- * or those of windows that may be read again, which may be for streams of before.
+ * or those of windows that may be read again, which may be for streams of before. Names
+ * of streams can be converted only in a transaction: this begins one if none is open. If
+ * the extension is being dropped, they may be for one.
  */
 bool
 lanes_are_blocked_for(const char *dest)
@@ -302,10 +306,13 @@ lanes_are_blocked_for(const char *dest)
 	Message		message = {0};
 	int64		window = PG_INT64_MAX;
 	const Mapping *mapping;
+	bool		is_alone = !IsTransactionState();
 	bool		found;
 
 	if (nblocked == 0)
 		return false;
+	if (is_alone && !transaction_begin("looking for hash slots"))
+		return true;
 	message.dest = cstring_to_text(dest);
 	do
 	{
@@ -314,10 +321,12 @@ lanes_are_blocked_for(const char *dest)
 		window = mapping ? mapping->after_window : 0;
 	} while (!found && mapping);
 	pfree(message.dest);
+	if (is_alone)
+		transaction_commit();
 	return found;
 }
 
-/* Check whether a lane is blocked that messages of a destination in a window may be for. */
+/* Check whether a lane is blocked that messages of a destination in a window may be for. To a name that cannot be converted none is sent. */
 static bool
 any_is_blocked(const Message *message, int64 window)
 {
@@ -325,6 +334,8 @@ any_is_blocked(const Message *message, int64 window)
 	Route		route = route_of_destination(message->dest, window, &partitions);
 	const Lane *lane;
 
+	if (!field_can_write_text(route.stream ? route.stream : message->dest))
+		return false;
 	do
 	{
 		route.partition = --partitions;
