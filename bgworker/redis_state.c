@@ -274,8 +274,8 @@ tell_of_blocked(const char *why, int slots)
 					  errdetail("Messages for other hash slots are sent.")));
 	blocked_is_told = true;
 	problem_set(PROBLEM_SLOTS,
-				ngettext("Messages for %d hash slot of the Redis Cluster wait: %s. Messages for other hash slots are sent. %s This is retried automatically.",
-						 "Messages for %d hash slots of the Redis Cluster wait: %s. Messages for other hash slots are sent. %s This is retried automatically.", slots),
+				ngettext("%d hash slot of the Redis Cluster cannot be written to, so messages for it wait: %s. Messages for other hash slots are sent. %s This is retried automatically.",
+						 "%d hash slots of the Redis Cluster cannot be written to, so messages for them wait: %s. Messages for other hash slots are sent. %s This is retried automatically.", slots),
 				slots, why, advice(why));
 }
 

@@ -123,7 +123,7 @@ eventually { $node->sql(q{SELECT redis_state || redis_error ~ '^up.' FROM outbox
 $cluster->accept($refusing_text);
 eventually { $cluster->count($refusing_text) == 2 } 'what was refused is sent from a database of another encoding';
 is($node->dispatcher('japanese'), $dispatcher, '... by the same dispatcher');
-like(problem(), qr/^Messages for \d+ hash slots of the Redis Cluster wait: .*127\.0\.0\.1:\d+/, 'which node it is shows')
+like(problem(), qr/^\d+ hash slots of the Redis Cluster cannot be written to, so messages for them wait: .*127\.0\.0\.1:\d+/, 'which node it is shows')
   if eventually { problem() ne '' } 'the problem shows';
 is($node->status('redis_state'), 'up', 'Redis can be used');
 cmp_ok($node->status('pending'), '>', 0, 'what waits is pending');
