@@ -98,11 +98,16 @@ $node->sql(q{CREATE EXTENSION outbox; SELECT outbox_set_destination('events', fo
 eventually { $redis->count('events') == 1 } 'another database sends';
 last_is('events', { ce_id => 'e6', body => 'x', ce_source => '/Gr%C3%B6%C3%9Fe%201%2F2' }, 'the source is a reference');
 
-# A name that is no text in the encoding of its own database.
-$node->sql(q{CREATE DATABASE "€" ENCODING 'EUC_JP' TEMPLATE template0});
-$node->sql(q{CREATE EXTENSION outbox; SELECT outbox_set_destination('events', format => 'cloudevents'); SELECT outbox_enqueue('events', 'x', message_id => 'e8')}, '€');
-eventually { $redis->count('events') == 2 } 'so does one whose name is not in its encoding';
-last_is('events', { ce_id => 'e8', body => 'x', ce_source => '/%E2%82%AC' }, '... which is taken as it is');
+# Names that cannot be converted: no text in the encoding of the database; a character that UTF-8 does not have.
+my %source = ('€' => '/%E2%82%AC', '㡢배' => '/%E3%A1%A2%EB%B0%B0');
+foreach my $database (sort keys %source)
+{
+	my $count = $redis->count('events');
+	$node->sql(qq{CREATE DATABASE "$database" ENCODING 'EUC_JP' TEMPLATE template0});
+	$node->sql(q{CREATE EXTENSION outbox; SELECT outbox_set_destination('events', format => 'cloudevents'); SELECT outbox_enqueue('events', 'x', message_id => 'e8')}, $database);
+	eventually { $redis->count('events') == $count + 1 } "$source{$database}: a database whose name cannot be converted sends";
+	last_is('events', { ce_id => 'e8', body => 'x', ce_source => $source{$database} }, '... and its name is taken as it is');
+}
 
 # Headers for all messages may be in postgresql.conf, which sessions read again where nothing
 # can be converted; what is wrong there is not taken.

@@ -109,14 +109,15 @@ mapping_is_over(const text *dest, int64 window, int64 published)
 {
 	const MappedDestination *destination = destination_look_up(mapped, dest);
 	const Mapping *mapping = destination ? destination->newest : NULL;
-	const Mapping *next = NULL;
+	bool		is_former = false;
+	bool		is_sent = window <= published;
 
-	while (mapping && mapping->after_window >= window)
+	for (; mapping && mapping->after_window >= window; mapping = mapping->former)
 	{
-		next = mapping;
-		mapping = mapping->former;
+		is_former = true;
+		is_sent |= mapping->partitions > 0;
 	}
-	return next && (window <= published || next->partitions > 0 || (mapping && mapping->partitions > 0));
+	return is_former && (is_sent || (mapping && mapping->partitions > 0));
 }
 
 /*

@@ -16,6 +16,7 @@
 #include "commands/dbcommands.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -116,7 +117,7 @@ source_by_default(void)
 	if (source)
 		return source;
 	name = get_database_name(MyDatabaseId);
-	if (pg_verify_mbstr(GetDatabaseEncoding(), name, strlen(name), true))
+	if (field_can_write_text(cstring_to_text(name)))
 		name = pg_server_to_any(name, strlen(name), PG_UTF8);
 	end = source = MemoryContextAlloc(TopMemoryContext, 3 * strlen(name) + 2);
 	*end++ = '/';
