@@ -105,6 +105,7 @@ sub dispatch
 $old->stop('fast');
 enqueue($new, $_, 'known') foreach $waits, $beside, $first;
 ok($new->wait_until_sent, 'messages arrive');
+wait_until { !grep { (fence($_))[1] !~ / 0$/ } $waits, $beside, $first };
 dispatch('off');
 $new->sql("DELETE FROM outbox.lane WHERE slot = " . $cluster->slot_of($first));
 foreach my $stream ($waits, $first)
