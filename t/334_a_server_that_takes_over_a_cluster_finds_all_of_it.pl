@@ -105,6 +105,10 @@ sub dispatch
 $old->stop('fast');
 enqueue($new, $_, 'known') foreach $waits, $beside, $first;
 ok($new->wait_until_sent, 'messages arrive');
+
+# What the forged fences below tell counts from the oldest fence on.
+sub windows { my %at = map { (split / /, (fence($_))[1])[0] => 1 } @_; return keys %at; }
+eventually { windows('known', $unknown, $waits, $beside, $first) == 1 } 'all fences are at the same window';
 wait_until { !grep { (fence($_))[1] !~ / 0$/ } $waits, $beside, $first };
 dispatch('off');
 $new->sql("DELETE FROM outbox.lane WHERE slot = " . $cluster->slot_of($first));
