@@ -22,10 +22,15 @@ outbox.max_attempts = 10000
 END
 my @streams = map { "events:$_" } 1 .. 12;
 my $ledger = Ledger->new($node, $cluster, @streams, map { "new:$_" } 1 .. 40);
-my $lease = 'outbox:lease:' . $node->sql('SELECT id FROM outbox.instance');
 
-# A master that does not have the lease, without which nothing is sent, and which streams are elsewhere.
-my ($blocked) = grep { $_ != $cluster->index_of($lease) } 0 .. 2;
+# In a database of another encoding names are converted.
+$node->sql(q{CREATE DATABASE japanese ENCODING 'EUC_JP' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'});
+$node->sql('CREATE EXTENSION outbox', 'japanese');
+my @leases = map { 'outbox:lease:' . $node->sql('SELECT id FROM outbox.instance', $_) } 'postgres', 'japanese';
+
+# A master that has neither lease, without which nothing is sent, and which streams are elsewhere.
+my %has_lease = map { $cluster->index_of($_) => 1 } @leases;
+my ($blocked) = grep { !$has_lease{$_} } 0 .. 2;
 my $replica = $cluster->replica_of($blocked);
 my %is_there = map { $_ => $cluster->index_of($_) != $blocked } $ledger->streams;
 
@@ -87,10 +92,8 @@ $node->sql("SELECT outbox_pause('$paused')");
 $ledger->post($refusing, $paused);
 eventually { $node->status('deferred') == 2 } 'two messages are deferred';
 
-# In a database of another encoding names are converted. One cannot be.
+# Also in the other database, where one name cannot be converted.
 my ($refusing_text, $here_text) = (stream_elsewhere('refusing text'), stream_here('text'));
-$node->sql(q{CREATE DATABASE japanese ENCODING 'EUC_JP' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'});
-$node->sql('CREATE EXTENSION outbox', 'japanese');
 $node->sql(q{INSERT INTO outbox.destination (dest, stream) VALUES ('inconvertible', E'\xF4\xFE')}, 'japanese');
 $cluster->refuse($refusing_text);
 $node->sql("SELECT outbox_set_destination('other', maxlen => 1)", 'japanese');
