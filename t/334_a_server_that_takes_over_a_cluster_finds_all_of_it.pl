@@ -51,6 +51,7 @@ $old->start;
 enqueue($old, 'known', 'first');
 eventually { $cluster->sequence('known') eq 'first' } '... and goes on after a restart';
 is((fence('forgotten'))[1], $forgotten, '... which leaves fences alone of slots that it does not use');
+ok($old->poll_query_until('postgres', 'SELECT published = number FROM outbox.window_0 ORDER BY number DESC LIMIT 1'), 'the copy will know what was sent');
 $old->backup('base');
 enqueue($old, $unknown, 'sent');
 eventually { $cluster->sequence($unknown) eq 'sent' } '... also to a slot of which its copy does not know';
