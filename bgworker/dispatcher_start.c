@@ -34,9 +34,7 @@
 #include "src/shared.h"
 #include "src/unique_id.h"
 
-static DatabaseShared *shared;
-
-static void register_dispatcher(void);
+static void register_dispatcher(DatabaseShared *shared);
 static void deregister_dispatcher(int code, Datum arg);
 static void begin_at_start(void);
 static void load_instance(Position *position);
@@ -45,8 +43,9 @@ static void load_instance(Position *position);
 DatabaseShared *
 dispatcher_start_connect(Oid database)
 {
+	DatabaseShared *shared = shared_find(database, true);
+
 	/* Connecting reads the settings: only a change after this is new. */
-	shared = shared_find(database, true);
 	if (shared)
 	{
 		pg_atomic_write_u32(&shared->restart, 0);
@@ -59,7 +58,7 @@ dispatcher_start_connect(Oid database)
 				 errmsg("outbox: too many databases"),
 				 errdetail("The maximum number of databases is %d.", shared_capacity())));
 	process_take_role(LOCK_CLASS_DISPATCHER);
-	register_dispatcher();
+	register_dispatcher(shared);
 	return shared;
 }
 
@@ -96,18 +95,20 @@ dispatcher_start_load(Position *position)
 
 /* Makes this process visible in shared memory, and resets what its predecessor reported there. */
 static void
-register_dispatcher(void)
+register_dispatcher(DatabaseShared *shared)
 {
-	before_shmem_exit(deregister_dispatcher, (Datum) 0);
+	before_shmem_exit(deregister_dispatcher, PointerGetDatum(shared));
 	report_begin();
 	problem_clear_all();
 	pg_atomic_write_u32(&shared->dispatcher, MyProcNumber + 1);
 }
 
-/* Called whenever the process ends other than by a crash. */
+/* Called whenever the process ends other than by a crash; the argument is the entry of the database. */
 static void
 deregister_dispatcher(int code, Datum arg)
 {
+	DatabaseShared *shared = (DatabaseShared *) DatumGetPointer(arg);
+
 	supervision_end();
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	report_end();

@@ -2,9 +2,10 @@
  * lane.c
  *		Messages that share a fence, and how far they have got.
  *
- * Called by lanes.c, fence_claims.c, fences.c, batch.c, publisher.c and refusals.c. All messages for one Redis are one lane
- * (lanes.c). A lane is read and claimed when a connection is opened; each batch then builds on
- * the value that the one before it brings the fence to. Nothing here talks to Redis.
+ * Called by lanes.c, fence_claims.c, fences.c, batch.c, publisher.c and refusals.c. All
+ * messages for one Redis are one lane (lanes.c). A lane is read and claimed when a
+ * connection is opened; each batch then builds on the value that the one before it brings
+ * the fence to. Nothing here talks to Redis.
  */
 #include "postgres.h"
 

@@ -3,10 +3,11 @@
  *		The lanes that messages are sent in.
  *
  * Called by fence_claims.c, which claims them, and by page.c, which asks for the lane of a
- * message; dispatcher.c has due_messages.c ask which destinations have to wait. All messages for a single Redis are one lane. In a Redis Cluster the
- * messages for the streams of a hash slot are one: a script reaches the keys of one
- * slot only, and slots move one by one. Which lanes are in use is on disk
- * (used_lanes.c); a message for another one must wait until that is.
+ * message; dispatcher.c has due_messages.c ask which destinations have to wait. All
+ * messages for a single Redis are one lane. In a Redis Cluster the messages for the
+ * streams of a hash slot are one: a script reaches the keys of one slot only, and slots
+ * move one by one. Which lanes are in use is on disk (used_lanes.c); a message for another
+ * one must wait until that is.
  *
  * Our own lane is always in use. In a single Redis it is the only one. In a cluster no
  * message is in it: its fence tells whether this is the Redis that we were connected

@@ -34,15 +34,14 @@ destination_set_add(DestinationSet *set, const text *dest)
 bool
 destination_set_includes(const DestinationSet *set, const text *dest)
 {
-	bool		includes = true;
-
-	for (int n = 0; n < NHASHES && includes; n++)
+	for (int n = 0; n < NHASHES; n++)
 	{
 		uint32		bit = bit_of(dest, n);
 
-		includes = (set->bits[bit / BITS_PER_BYTE] & 1 << bit % BITS_PER_BYTE) != 0;
+		if ((set->bits[bit / BITS_PER_BYTE] & 1 << bit % BITS_PER_BYTE) == 0)
+			return false;
 	}
-	return includes;
+	return true;
 }
 
 /* Returns the n-th bit of a destination. */
