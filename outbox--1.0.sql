@@ -223,8 +223,8 @@ COMMENT ON COLUMN outbox.destination.format IS 'form of its entries: plain or cl
 COMMENT ON COLUMN outbox.destination.partitions IS 'how many streams its messages are spread over; NULL: one, with the name of the stream; 0: the same, and it had partitions before';
 COMMENT ON COLUMN outbox.destination.on_dead IS 'pass: later messages overtake a dead one; hold: a dead message holds back the later ones of its key, or those without a key if it has none; NULL: pass';
 
-CREATE SEQUENCE outbox.message_id_seq CACHE 1;
-COMMENT ON SEQUENCE outbox.message_id_seq IS 'order of the messages in the log';
+CREATE SEQUENCE outbox.log_id_seq CACHE 1;
+COMMENT ON SEQUENCE outbox.log_id_seq IS 'order of the messages in the log';
 
 --
 -- The rings. No row of a segment is ever updated or deleted: TRUNCATE gives the

@@ -36,7 +36,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/process.h"
+#include "bgworker/process/process.h"
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/outbox.h"

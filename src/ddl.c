@@ -38,10 +38,10 @@
 #include "tcop/utility.h"
 #include "utils/syscache.h"
 
+#include "src/claim/session.h"
 #include "src/compat.h"
 #include "src/ddl.h"
 #include "src/kill_point.h"
-#include "src/record/session.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
 #include "src/trigger/trigger_check.h"

@@ -14,10 +14,10 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 
+#include "src/claim/session.h"
 #include "src/ddl.h"
 #include "src/outbox.h"
 #include "src/record/endpoint.h"
-#include "src/record/session.h"
 #include "src/record/table_cache.h"
 #include "src/ring/filter.h"
 #include "src/settings.h"

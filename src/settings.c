@@ -15,9 +15,9 @@
 #include "utils/guc.h"
 
 #include "src/limits.h"
-#include "src/log/headers.h"
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
+#include "src/stream/headers.h"
 
 char	   *outbox_redis_url;
 char	   *outbox_redis_password_file;

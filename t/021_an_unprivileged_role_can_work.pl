@@ -58,7 +58,7 @@ foreach my $role ('application', 'monitor', 'admin', 'stranger')
 	my @open = not_forbidden($role, map { ("SELECT FROM $_", "DELETE FROM $_", "TRUNCATE $_", "INSERT INTO $_ DEFAULT VALUES") } @tables);
 	push @open, grep { may($role, $_) ne '42501' } map { "COPY $_ FROM STDIN" } @tables;    # psql ends after each
 	is(join('; ', @open), '', "no table is open to: $role");
-	is(may($role, q{SELECT nextval('outbox.message_id_seq')}), '42501', '... nor the sequence');
+	is(may($role, q{SELECT nextval('outbox.log_id_seq')}), '42501', '... nor the sequence');
 }
 
 # Views and functions.

@@ -120,7 +120,7 @@ like($node->log_since($log), qr/of an earlier era, whose end is no longer in the
 
 # A server takes over. Then Redis falls back to a state without its claim, and a batch
 # of the old server arrives.
-my $script = slurp_file(dirname(__FILE__) . '/../bgworker/publish/publish.lua');
+my $script = slurp_file(dirname(__FILE__) . '/../bgworker/connection/publish.lua');
 my $key = $redis->key('fence');
 
 sub save_redis { $redis->stop; $redis->save_data; $redis->start; return; }

@@ -67,11 +67,11 @@ enqueue('busy', 'a3', 'a4');
 is($node->sql(q{SELECT outbox_wait('m', timeout => '0')}, 'busy'), 'f', 'outbox_wait knows that messages of a restored record are not sent');
 
 # An administrator sets all sequences back.
-$node->sql(q{SELECT setval('outbox.message_id_seq', 1)}, 'busy');
+$node->sql(q{SELECT setval('outbox.log_id_seq', 1)}, 'busy');
 $node->sql(q{CREATE ROLE app; SELECT outbox_grant('app')}, 'busy');
 is($node->sql(q{SET ROLE app; SELECT count(outbox_enqueue('d', 'a5'))}, 'busy'), 1, 'a sequence that was set back is set forward, whichever role draws from it');
 enqueue('busy', 'a6');
-$node->sql(q{SELECT setval('outbox.message_id_seq', 1)}, 'busy');
+$node->sql(q{SELECT setval('outbox.log_id_seq', 1)}, 'busy');
 $node->restart;
 eventually { $node->status('dispatcher_state', 'busy') eq 'off' } '... also after a restart';
 enqueue('busy', 'a7', 'a8');

@@ -17,7 +17,7 @@ my ($include) = run_command([ $ENV{PG_CONFIG} // 'pg_config', '--includedir-serv
 
 system_or_bail(
 	'cc', '-Wall', '-Werror', "-I$source", "-I$include", '-o', $program,
-	"$source/t/support/slots.c", "$source/src/redis/hash_slot.c", "$source/src/crc16.c");
+	"$source/t/support/slots.c", "$source/src/redis_cluster/hash_slot.c", "$source/src/crc16.c");
 
 my @names = (
 	'123456789', 'a', 'user-events', '{a}', '{a}:fence', 'x{a}y', '{}', '{}a', 'a{}{b}', '{a', 'a}', '}a{b}', '{a}{b}', '{{a}}', 'x{{a}}y',

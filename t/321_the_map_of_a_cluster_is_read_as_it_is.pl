@@ -18,7 +18,7 @@ my ($hiredis) = run_command([ 'sh', '-c', 'pkg-config --cflags --libs hiredis 2>
 
 system_or_bail(
 	'cc', '-Wall', '-Werror', "-I$source", "-I$include", '-o', $program,
-	"$source/t/support/slot_map.c", "$source/src/redis/slot_map.c", (split ' ', $hiredis), (map { "-L$_" } @libraries), '-lpgport');
+	"$source/t/support/slot_map.c", "$source/src/redis_cluster/slot_map.c", (split ' ', $hiredis), (map { "-L$_" } @libraries), '-lpgport');
 
 # What the program reads in a reply that 127.0.0.7 gave.
 sub map_of

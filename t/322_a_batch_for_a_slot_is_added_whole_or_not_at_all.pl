@@ -12,7 +12,7 @@ use RedisCluster;
 use Test::More;
 
 my $cluster = RedisCluster->new(replicas => 0);
-my $script = slurp_file(dirname(__FILE__) . '/../bgworker/publish/publish.lua');
+my $script = slurp_file(dirname(__FILE__) . '/../bgworker/connection/publish.lua');
 my $sha;
 my $uuid = '00000000-0000-4000-8000-000000000000';
 my ($fence, @stream) = ('outbox:fence:x:{orders}', 'orders', '{orders}:eu');

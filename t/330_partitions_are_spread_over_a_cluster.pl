@@ -90,7 +90,7 @@ my $layout = layout();
 is("$layout->{'end:0'} $layout->{'end:1'} $layout->{former}", "@ends 2", 'the layout names the ends of the streams before');
 
 # What was sent before another connection claimed the layout, or for another epoch, does nothing.
-my $script = slurp_file(dirname(__FILE__) . '/../bgworker/publish/partition_layout.lua');
+my $script = slurp_file(dirname(__FILE__) . '/../bgworker/connection/partition_layout.lua');
 my ($by) = grep { /^by:/ } keys %$layout;
 foreach my $late ([ 'somebody', $layout->{epoch} ], [ $layout->{$by}, $layout->{epoch} - 1 ])
 {

@@ -14,7 +14,7 @@ use Test::More;
 my $cluster = RedisCluster->new(replicas => 0);
 my $old = Outbox->create('old', redis => $cluster, init => { allows_streaming => 1 });
 my ($unknown) = grep { $cluster->index_of($_) != $cluster->index_of('known') } map { "unknown:$_" } 1 .. 20;
-my $script = slurp_file(dirname(__FILE__) . '/../bgworker/publish/publish.lua');
+my $script = slurp_file(dirname(__FILE__) . '/../bgworker/connection/publish.lua');
 
 sub enqueue { my ($node, $stream, $body) = @_; $node->sql("SELECT outbox_enqueue('$stream', '$body')"); return; }
 

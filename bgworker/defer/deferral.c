@@ -28,7 +28,7 @@
  * again is sent without the originals, but with the row that was returned last.
  *
  * In memory there is one entry for each destination that must not be sent to
- * (blocked.c). The table is what counts; the entries are read from it when the
+ * (blocked_destinations.c). The table is what counts; the entries are read from it when the
  * dispatcher starts, and when another process has changed it.
  */
 #include "postgres.h"
@@ -38,13 +38,13 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/defer/blocked.h"
+#include "bgworker/defer/blocked_destinations.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/held.h"
 #include "bgworker/defer/retry_pace.h"
 #include "bgworker/defer/tally.h"
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
 #include "src/limits.h"
 #include "src/log/deferred.h"

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_DEFERRAL_H
 #define OUTBOX_DEFERRAL_H
 
-#include "bgworker/defer/blocked.h"
+#include "bgworker/defer/blocked_destinations.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 

@@ -9,7 +9,7 @@
 #include "utils/hsearch.h"
 
 #include "src/limits.h"
-#include "src/log/entry.h"
+#include "src/stream/entry.h"
 
 typedef struct Destination
 {

@@ -25,7 +25,7 @@
 
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/held.h"
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "src/log/deferred.h"
 #include "src/record/record_key.h"
 

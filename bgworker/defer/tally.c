@@ -11,11 +11,11 @@
 #include "executor/spi.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/defer/blocked.h"
+#include "bgworker/defer/blocked_destinations.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/held.h"
 #include "bgworker/defer/tally.h"
-#include "bgworker/report.h"
+#include "bgworker/process/report.h"
 #include "src/problem.h"
 
 static TimestampTz scheduled_due;	/* when the next scheduled message is due;

@@ -42,7 +42,7 @@
 
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/fence.h"
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "src/unique_id.h"
 
 static char current[ERA_BYTES]; /* empty = none has begun */

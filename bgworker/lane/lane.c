@@ -12,7 +12,7 @@
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/lane.h"
 #include "src/clock.h"
-#include "src/redis/hash_slot.h"
+#include "src/redis_cluster/hash_slot.h"
 #include "src/settings.h"
 
 #define LAG_MS		1000		/* how far the fence may lag behind */

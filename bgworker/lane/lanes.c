@@ -41,8 +41,8 @@
 #include "bgworker/lane/lanes.h"
 #include "bgworker/lane/mapping.h"
 #include "bgworker/lane/used_lanes.h"
-#include "bgworker/transaction.h"
-#include "src/redis/hash_slot.h"
+#include "bgworker/process/transaction.h"
+#include "src/redis_cluster/hash_slot.h"
 #include "src/unique_id.h"
 
 static char id[UNIQUE_ID_BYTES];	/* of the instance, as text */

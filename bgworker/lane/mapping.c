@@ -28,10 +28,10 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/lane/mapping.h"
 #include "bgworker/lane/used_lanes.h"
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
 #include "src/log/window.h"
-#include "src/redis/hash_slot.h"
+#include "src/redis_cluster/hash_slot.h"
 
 typedef struct MappedDestination
 {

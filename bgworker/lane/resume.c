@@ -19,7 +19,7 @@
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/lane/resume.h"
-#include "bgworker/report.h"
+#include "bgworker/process/report.h"
 #include "bgworker/window/loss_note.h"
 #include "src/settings.h"
 

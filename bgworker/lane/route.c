@@ -22,7 +22,7 @@
 #include "bgworker/lane/mapping.h"
 #include "bgworker/lane/route.h"
 #include "src/compat.h"
-#include "src/log/partition.h"
+#include "src/stream/partition.h"
 
 static void write_name(const Route *route, const Message *message, StringInfo name);
 

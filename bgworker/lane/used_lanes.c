@@ -36,9 +36,9 @@
 #include "utils/array.h"
 
 #include "bgworker/lane/used_lanes.h"
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
-#include "src/redis/hash_slot.h"
+#include "src/redis_cluster/hash_slot.h"
 
 static bool in_use[HASH_SLOTS];
 static int	added[HASH_SLOTS];	/* lanes that are not on disk yet */

@@ -21,11 +21,11 @@
 #include "storage/proc.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/process.h"
+#include "bgworker/process/process.h"
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/marking.h"
 #include "bgworker/propagate/table_expiry.h"
 #include "bgworker/propagate/table_quarantine.h"
-#include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/problem.h"

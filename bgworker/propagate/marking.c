@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/marked_table.h"
 #include "bgworker/propagate/marking.h"
 #include "bgworker/propagate/receipts.h"
@@ -26,7 +27,6 @@
 #include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/propagate/table_statement.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/foreign_text.h"

@@ -31,11 +31,11 @@
 
 #include "utils/timestamp.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/receipts.h"
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/propagate/used_store.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/record/endpoint.h"
 #include "src/settings.h"

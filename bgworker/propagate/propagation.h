@@ -5,7 +5,7 @@
 #ifndef OUTBOX_PROPAGATION_H
 #define OUTBOX_PROPAGATION_H
 
-#include "bgworker/instance.h"
+#include "bgworker/identity/instance.h"
 #include "bgworker/window/position.h"
 #include "src/redis/socket_wait.h"
 

@@ -17,8 +17,8 @@
 #include "executor/tuptable.h"
 #include "utils/snapmgr.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/receipts.h"
-#include "bgworker/transaction.h"
 #include "bgworker/window/row_reader.h"
 #include "src/kill_point.h"
 

@@ -27,10 +27,10 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/process.h"
+#include "bgworker/process/process.h"
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/propagate/table_quarantine.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/outbox.h"

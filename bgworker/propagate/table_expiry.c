@@ -14,11 +14,11 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/table_expiry.h"
 #include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/propagate/table_statement.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/record/endpoint.h"
 #include "src/record/record_table.h"

@@ -5,7 +5,7 @@
  * Called by table_mark.c and table_expiry.c. Unlike our own tables, these have
  * rows that others lock, triggers that fail, and owners who alter them. So
  * nothing here waits for a lock; statements have a time limit and run with the
- * privileges of the table's owner (owner.c); and an error ends only this
+ * privileges of the table's owner (owner_rights.c); and an error ends only this
  * transaction, not the process: the caller tries again later. A trigger may
  * catch what should end it. So shared memory says while the owner's code may be
  * running, and the dispatcher ends this process if that takes too long
@@ -29,12 +29,12 @@
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/propagate/table_statement.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/record/owner.h"
+#include "src/record/owner_rights.h"
 #include "src/shared.h"
 
 /* How long a statement may take, and how long code that it executes may wait for a lock. */

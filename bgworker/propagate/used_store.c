@@ -17,9 +17,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/propagate/store_watermark.h"
 #include "bgworker/propagate/used_store.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"

@@ -5,8 +5,8 @@
 #ifndef OUTBOX_BATCH_H
 #define OUTBOX_BATCH_H
 
+#include "bgworker/connection/command.h"
 #include "bgworker/lane/fence.h"
-#include "bgworker/publish/command.h"
 #include "bgworker/window/run.h"
 
 #define BATCH_BYTES		(1024 * 1024)	/* a batch that has as many is full */

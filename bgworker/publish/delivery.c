@@ -16,13 +16,13 @@
  */
 #include "postgres.h"
 
+#include "bgworker/connection/torn_slots.h"
+#include "bgworker/connection/traffic.h"
 #include "bgworker/defer/tally.h"
 #include "bgworker/publish/delivery.h"
 #include "bgworker/publish/forbidden.h"
 #include "bgworker/publish/refusals.h"
 #include "bgworker/publish/suspects.h"
-#include "bgworker/publish/torn_slots.h"
-#include "bgworker/publish/traffic.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
 

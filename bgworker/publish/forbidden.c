@@ -17,9 +17,9 @@
 
 #include "utils/memutils.h"
 
+#include "bgworker/connection/traffic.h"
+#include "bgworker/process/transaction.h"
 #include "bgworker/publish/forbidden.h"
-#include "bgworker/publish/traffic.h"
-#include "bgworker/transaction.h"
 #include "bgworker/window/row_reader.h"
 #include "src/kill_point.h"
 

@@ -5,8 +5,8 @@
 #ifndef OUTBOX_REFUSALS_H
 #define OUTBOX_REFUSALS_H
 
+#include "bgworker/connection/verdict.h"
 #include "bgworker/publish/batch.h"
-#include "bgworker/publish/verdict.h"
 
 /* Messages of a batch that are refused for the same reason. */
 typedef struct RefusedRows

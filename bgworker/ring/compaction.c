@@ -10,11 +10,11 @@
  */
 #include "postgres.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/compaction.h"
 #include "bgworker/ring/merge.h"
 #include "bgworker/ring/merge_choice.h"
 #include "bgworker/ring/quarantine.h"
-#include "bgworker/transaction.h"
 
 static bool awake = true;		/* there may be something to do */
 

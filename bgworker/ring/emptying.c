@@ -28,11 +28,11 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/deferral.h"
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/emptying.h"
 #include "bgworker/ring/merge.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
-#include "bgworker/transaction.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/shared.h"

@@ -14,9 +14,9 @@
 
 #include "utils/timestamp.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/expiry.h"
 #include "bgworker/ring/ring_update.h"
-#include "bgworker/transaction.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
 #include "src/record/forgotten.h"

@@ -14,10 +14,10 @@
 
 #include "storage/lmgr.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/filter_builder.h"
 #include "bgworker/ring/key_run.h"
 #include "bgworker/ring/quarantine.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/ring/filter.h"

@@ -34,11 +34,11 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/key_run.h"
 #include "bgworker/ring/merge.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"

@@ -18,8 +18,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/quarantine.h"
-#include "bgworker/transaction.h"
 #include "src/clock.h"
 #include "src/problem.h"
 

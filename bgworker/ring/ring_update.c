@@ -13,8 +13,8 @@
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/ring_update.h"
-#include "bgworker/transaction.h"
 
 #define NEXT_GENERATION	"generation = (SELECT max(generation) + 1 FROM outbox.ring) "
 #define INTO_STATE		"since = clock_timestamp(), tx = pg_current_xact_id(), "

@@ -12,12 +12,12 @@
 #include "access/xlog.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/process/transaction.h"
 #include "bgworker/ring/expiry.h"
 #include "bgworker/ring/filter_builder.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
 #include "bgworker/ring/rotation.h"
-#include "bgworker/transaction.h"
 #include "src/kill_point.h"
 #include "src/log/window.h"
 #include "src/ring/filter.h"

@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "bgworker/window/backlog.h"
 #include "bgworker/window/loss_note.h"
 #include "src/kill_point.h"

@@ -14,7 +14,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "bgworker/database_heir.h"
+#include "bgworker/identity/database_heir.h"
 #include "bgworker/window/copied_messages.h"
 #include "bgworker/window/window_opening.h"
 #include "src/log/log.h"

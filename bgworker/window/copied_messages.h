@@ -5,7 +5,7 @@
 #ifndef OUTBOX_COPIED_MESSAGES_H
 #define OUTBOX_COPIED_MESSAGES_H
 
-#include "bgworker/instance.h"
+#include "bgworker/identity/instance.h"
 #include "bgworker/window/position.h"
 
 extern void copied_messages_skip_foreign(Position *position, const Instance *instance);

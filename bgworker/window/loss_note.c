@@ -11,7 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "bgworker/window/loss_note.h"
 
 static void keep_loss(TimestampTz before);

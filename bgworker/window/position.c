@@ -15,7 +15,7 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/report.h"
+#include "bgworker/process/report.h"
 #include "bgworker/window/position.h"
 #include "src/clock.h"
 

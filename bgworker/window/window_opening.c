@@ -23,7 +23,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/transaction.h"
+#include "bgworker/process/transaction.h"
 #include "bgworker/window/window_opening.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"

@@ -18,8 +18,8 @@
 #include "src/api/arguments.h"
 #include "src/compat.h"
 #include "src/limits.h"
-#include "src/log/entry.h"
-#include "src/log/headers.h"
+#include "src/stream/entry.h"
+#include "src/stream/headers.h"
 
 #define RESERVED_PREFIX "outbox:"
 

@@ -13,7 +13,7 @@
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
-#include "src/record/session.h"
+#include "src/claim/session.h"
 
 static bool begin_message(FunctionCallInfo fcinfo, const char *msgid);
 static Datum make_row(FunctionCallInfo fcinfo, bool value);

@@ -23,7 +23,7 @@
 #include "src/api/endpoint_use.h"
 #include "src/compat.h"
 #include "src/record/endpoint.h"
-#include "src/record/owner.h"
+#include "src/record/owner_rights.h"
 #include "src/record/record_check.h"
 #include "src/settings.h"
 #include "src/store/store.h"

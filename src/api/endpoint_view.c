@@ -28,10 +28,10 @@
 #include "utils/timestamp.h"
 
 #include "src/api/endpoint_view.h"
+#include "src/claim/duplicate_count.h"
 #include "src/limits.h"
-#include "src/record/duplicate_count.h"
 #include "src/record/endpoint.h"
-#include "src/record/owner.h"
+#include "src/record/owner_rights.h"
 #include "src/record/record_ring.h"
 #include "src/record/record_table.h"
 #include "src/ring/ring.h"

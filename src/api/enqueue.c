@@ -16,9 +16,9 @@
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
 #include "src/api/message_id.h"
-#include "src/log/headers.h"
+#include "src/claim/session.h"
 #include "src/log/log_id.h"
-#include "src/record/session.h"
+#include "src/stream/headers.h"
 
 static Datum enqueue_body(FunctionCallInfo fcinfo, Oid body_type);
 

@@ -20,7 +20,7 @@
 #include "src/api/enqueue.h"
 #include "src/api/message_id.h"
 #include "src/compat.h"
-#include "src/log/headers.h"
+#include "src/stream/headers.h"
 
 /* The messages that outbox_enqueue_many() has been given. */
 typedef struct Bulk

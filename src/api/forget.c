@@ -13,7 +13,7 @@
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
-#include "src/record/record_forget.h"
+#include "src/claim/record_forget.h"
 
 static Datum forget_message(FunctionCallInfo fcinfo, const char *msgid);
 

@@ -23,16 +23,16 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "src/claim/claim.h"
+#include "src/claim/record_forget.h"
 #include "src/compat.h"
 #include "src/log/deferred.h"
-#include "src/log/entry.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
-#include "src/record/claim.h"
-#include "src/record/record_forget.h"
 #include "src/record/record_ring.h"
 #include "src/ring/history.h"
 #include "src/shared.h"
+#include "src/stream/entry.h"
 #include "src/table/relations.h"
 
 static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *));

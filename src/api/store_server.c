@@ -17,11 +17,11 @@
 #include "utils/uuid.h"
 
 #include "src/api/caller.h"
+#include "src/claim/claim.h"
+#include "src/claim/durable.h"
+#include "src/claim/record_forget.h"
 #include "src/compat.h"
-#include "src/record/claim.h"
-#include "src/record/durable.h"
 #include "src/record/endpoint.h"
-#include "src/record/record_forget.h"
 
 static RecordName name_of_key(const pg_uuid_t *key);
 static int	compare_uuids(const void *a, const void *b);

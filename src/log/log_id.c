@@ -3,7 +3,7 @@
  *		The numbers of messages, in the order of the calls.
  *
  * Called by everything that appends to the log, and by the dispatcher when it
- * starts. Ids come from outbox.message_id_seq, in blocks: a block is reserved by
+ * starts. Ids come from outbox.log_id_seq, in blocks: a block is reserved by
  * setting the sequence forward, and sessions draw from it in shared memory, each
  * the id after the one that was drawn last by any of them. So ids are in the
  * order of the calls, whichever session has reserved the block.
@@ -55,10 +55,10 @@ log_id_next(void)
 
 	if (shared == NULL)
 	{
-		LockRelationOid(relations_enter()->message_id_seq, ShareUpdateExclusiveLock);
+		LockRelationOid(relations_enter()->log_id_seq, ShareUpdateExclusiveLock);
 		id = last_of_sequence() + 1;
 		set_sequence(id);
-		UnlockRelationOid(relations_enter()->message_id_seq, ShareUpdateExclusiveLock);
+		UnlockRelationOid(relations_enter()->log_id_seq, ShareUpdateExclusiveLock);
 		return id;
 	}
 
@@ -117,7 +117,7 @@ draw_id(DatabaseShared *shared, int64 *id)
 static void
 reserve_block(DatabaseShared *shared)
 {
-	Oid			sequence = relations_enter()->message_id_seq;
+	Oid			sequence = relations_enter()->log_id_seq;
 
 	LockRelationOid(sequence, ShareUpdateExclusiveLock);
 	if (pg_atomic_read_u64(&shared->next_id) > pg_atomic_read_u64(&shared->last_id))
@@ -148,7 +148,7 @@ last_of_sequence(void)
 	int64		last = 0;
 	bool		isnull;
 
-	row_scan_begin(&scan, relations_enter()->message_id_seq);
+	row_scan_begin(&scan, relations_enter()->log_id_seq);
 	if (row_scan_next(&scan))
 	{
 		last = DatumGetInt64(slot_getattr(scan.row, SEQ_COL_LASTVAL, &isnull));
@@ -168,7 +168,7 @@ set_sequence(int64 last)
 
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
-	(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(relations_enter()->message_id_seq), Int64GetDatum(last));
+	(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(relations_enter()->log_id_seq), Int64GetDatum(last));
 	SetUserIdAndSecContext(user, context);
 }
 

@@ -11,22 +11,13 @@
 #include "utils/relcache.h"
 #include "utils/xid8.h"
 
+#include "src/table/relations.h"
+
 /* The least space that a record takes in its table: of the default endpoint, with a short id. */
 #define RECORD_BYTES	60
 
 /* In tables with more blocks than this, rows are not counted but estimated from the first blocks. */
 #define COUNTED_BLOCKS	4096
-
-typedef enum RingKind
-{
-	RING_LOG,
-	RING_RECORD,
-	RING_HISTORY				/* records that were compacted */
-} RingKind;
-
-#define RING_KINDS	3
-#define MAX_SEGMENTS	24		/* the extension script makes no more of any
-								 * kind */
 
 typedef enum SegmentState
 {

@@ -21,9 +21,9 @@
 #include "utils/memutils.h"
 
 #include "src/foreign_text.h"
-#include "src/redis/hash_slot.h"
 #include "src/redis/resp.h"
-#include "src/redis/slot_map.h"
+#include "src/redis_cluster/hash_slot.h"
+#include "src/redis_cluster/slot_map.h"
 #include "src/store/redis_parts.h"
 
 #define MAX_HOPS	5			/* from node to node, for one command */

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_REDIS_PARTS_H
 #define OUTBOX_REDIS_PARTS_H
 
-#include "src/redis/redis_cluster.h"
+#include "src/redis_cluster/redis_cluster.h"
 #include "src/store/store.h"
 
 typedef struct RedisParts

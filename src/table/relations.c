@@ -270,7 +270,7 @@ look_up_names(Relations *relations)
 	relations->destination = get_relname_relid("destination", schema);
 	relations->deferred = get_relname_relid("deferred", schema);
 	relations->loss = get_relname_relid("loss", schema);
-	relations->message_id_seq = get_relname_relid("message_id_seq", schema);
+	relations->log_id_seq = get_relname_relid("log_id_seq", schema);
 	relations->nsegments[RING_LOG] =
 		resolve_ring(schema, "log_%d", true, relations->segments[RING_LOG]);
 	relations->nsegments[RING_RECORD] =
@@ -279,7 +279,7 @@ look_up_names(Relations *relations)
 		resolve_ring(schema, "history_%d", false, relations->segments[RING_HISTORY]);
 
 	/* During CREATE EXTENSION some are not there yet. */
-	return OidIsValid(relations->message_id_seq) &&
+	return OidIsValid(relations->log_id_seq) &&
 		relations->nsegments[RING_LOG] > 0 && relations->nsegments[RING_RECORD] > 0;
 }
 

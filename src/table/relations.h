@@ -7,7 +7,17 @@
 
 #include "storage/lockdefs.h"
 
-#include "src/ring/ring.h"
+/* The rings; ring.h has the states of their segments. */
+typedef enum RingKind
+{
+	RING_LOG,
+	RING_RECORD,
+	RING_HISTORY				/* records that were compacted */
+} RingKind;
+
+#define RING_KINDS	3
+#define MAX_SEGMENTS	24		/* the extension script makes no more of any
+								 * kind */
 
 /* The relations of one segment of a ring. */
 typedef struct SegmentRelations
@@ -27,7 +37,7 @@ typedef struct Relations
 	Oid			destination;
 	Oid			deferred;
 	Oid			loss;
-	Oid			message_id_seq;
+	Oid			log_id_seq;
 	int			nsegments[RING_KINDS];
 	SegmentRelations segments[RING_KINDS][MAX_SEGMENTS];
 } Relations;

@@ -30,7 +30,7 @@
 #include "src/api/enqueue.h"
 #include "src/api/message_id.h"
 #include "src/compat.h"
-#include "src/log/headers.h"
+#include "src/stream/headers.h"
 #include "src/trigger/forward.h"
 #include "src/trigger/nservicebus.h"
 #include "src/trigger/trigger_plan.h"

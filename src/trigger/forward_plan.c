@@ -22,7 +22,7 @@
 
 #include "src/api/arguments.h"
 #include "src/compat.h"
-#include "src/log/headers.h"
+#include "src/stream/headers.h"
 #include "src/trigger/forward.h"
 #include "src/trigger/trigger_plan.h"
 

@@ -130,7 +130,7 @@ sub walk
 sub walk_beside_publishing
 {
 	my ($self, $manner) = @_;
-	my %publishing = map { $_ => 1 } kill_points('bgworker/lane', 'bgworker/publish');
+	my %publishing = map { $_ => 1 } kill_points('bgworker/lane', 'bgworker/connection', 'bgworker/publish');
 
 	$self->die_at($_, $manner, 1) foreach grep { !$publishing{$_} && !/^(record_|history_|merge_|filter_|current_filter_)/ } kill_points('bgworker');
 	return;

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "src/redis/slot_map.h"
+#include "src/redis_cluster/slot_map.h"
 
 #undef printf					/* those of the server are in no library */
 #undef strlcpy

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "src/redis/hash_slot.h"
+#include "src/redis_cluster/hash_slot.h"
 
 #undef printf					/* that of the server is in no library */
 

@@ -1,0 +1,301 @@
+/*
+ * fence_claims.c
+ *		Reads the fences of lanes and claims them.
+ *
+ * Called by redis_session.c and publisher.c. A fence is claimed by writing the name of
+ * this connection into it (lane_claim()). What is done with the fences of several lanes
+ * is sent to all of them before the first answer is waited for. Nothing else may be under
+ * way. Each function returns false if the links were closed.
+ *
+ * A lane that cannot be claimed for now, because of its slot or of the node that has it,
+ * is blocked (lanes.c), and nothing is done with it from then on. If all are, or if it is
+ * not known what is wrong, the connection has failed.
+ *
+ * A lane that is used for the first time (the order of steps is in used_lanes.c) gets
+ * a fence at the end of the window that was sent last, for nothing up to there was
+ * for it.
+ */
+#include "postgres.h"
+
+#include "bgworker/connection/fence_claims.h"
+#include "bgworker/connection/fences.h"
+#include "bgworker/connection/nodes_away.h"
+#include "bgworker/connection/torn_slots.h"
+#include "bgworker/connection/traffic.h"
+#include "bgworker/lane/era.h"
+#include "bgworker/lane/lanes.h"
+#include "bgworker/lane/resume.h"
+#include "bgworker/lane/used_lanes.h"
+#include "bgworker/process/transaction.h"
+#include "src/foreign_text.h"
+#include "src/kill_point.h"
+#include "src/redis/resp.h"
+#include "src/redis_cluster/hash_slot.h"
+
+static bool claim(int first);
+static bool read_fences(int first, bool of_others);
+static bool reach(Lane *lane, bool of_others);
+static bool read_fence(Lane *lane, bool of_others);
+static void block(Lane *lane, const char *error);
+static void want_claimed(Lane *lane);
+static bool want_first_use(const Position *position, int first);
+static bool set_claims(int first);
+static bool receive_claim(Lane *lane);
+
+/*
+ * Writes the names of this connection into all fences that there are in a cluster, of
+ * whatever slot. Called when another server published before us: what it has sent and
+ * is still on its way, also to lanes of which our database knows nothing, is refused
+ * from then on. A lane without a fence needs nothing, for no batch builds on that; and
+ * to one that it claims later the other server sends nothing, without the lease. Their
+ * eras are remembered. No lane is in use after that.
+ */
+bool
+fence_claims_bar_others(void)
+{
+	for (int slot = 0; slot < HASH_SLOTS; slot++)
+		lanes_enter(slot);
+	if (!read_fences(0, true))
+		return false;
+	for (int i = 0; i < lanes_count(); i++)
+	{
+		if (lanes_get(i)->fence[0] == '\0')
+			continue;
+		era_meet(lanes_get(i)->fence);
+		want_claimed(lanes_get(i));
+	}
+	if (!fences_set_wanted())
+		return false;
+	lanes_begin(true);
+	KILL_POINT("lane_others_barred");
+	return true;
+}
+
+/*
+ * Reads the fences of all lanes in use, and writes the names of this connection into
+ * them, without moving them. Lanes that are blocked are set apart; all must not be.
+ */
+bool
+fence_claims_take(void)
+{
+	if (traffic_is_clustered() && !redis_cluster_refresh(traffic_redis()))
+		return traffic_fail_as_cluster();
+	if (!claim(0))
+		return false;
+	if (lanes_count() > 0)
+		return true;
+	nodes_away_forget();
+	return traffic_fail_as_blocked(lanes_why_blocked());
+}
+
+/*
+ * Tries to claim the lanes that are blocked, and sets *freed if any could be: then the
+ * connection must be begun again. No master gets more time for that than so many
+ * milliseconds.
+ */
+bool
+fence_claims_try_blocked(int patience_ms, bool *freed)
+{
+	int			first;
+	bool		tried;
+
+	nodes_away_forget();
+	if (!redis_cluster_refresh_elsewhere(traffic_redis()))
+		return traffic_fail_as_cluster();
+	redis_cluster_limit(traffic_redis(), patience_ms);
+	first = lanes_enter_blocked();
+	tried = claim(first);
+	redis_cluster_limit(traffic_redis(), 0);
+	*freed = tried && lanes_count() > first;
+	return tried;
+}
+
+/*
+ * Takes the lanes into use that are wanted for messages of the next page: claims
+ * their fences, and notes them on disk. Nothing of that page may be sent before a
+ * standby has the note (transaction_confirm()). Those that are blocked are not noted:
+ * what is for them is left out.
+ */
+bool
+fence_claims_use_wanted(const Position *position)
+{
+	int			first = lanes_enter_wanted();
+
+	if (!read_fences(first, false) || !want_first_use(position, first) || !set_claims(first))
+		return false;
+	for (int i = first; i < lanes_count(); i++)
+		used_lanes_add(lanes_get(i)->slot);
+	if (used_lanes_note())
+		return true;
+	traffic_give_up();
+	return false;
+}
+
+/*
+ * Claims the lanes in use from that one on; those that are blocked are set apart. Those
+ * that were never used are not claimed when a connection begins.
+ */
+static bool
+claim(int first)
+{
+	if (!read_fences(first, false))
+		return false;
+	if (first == 0)
+		lanes_drop_unused();
+	for (int i = first; i < lanes_count(); i++)
+		want_claimed(lanes_get(i));
+	return set_claims(first);
+}
+
+/*
+ * Reads the fences of all lanes in use from that one on, and sets those apart that are
+ * blocked. `of_others` tells that they are only to be barred, which must be all of them;
+ * one that has gone to another node amid a move of its slot is out of reach for all
+ * until the move is over.
+ */
+static bool
+read_fences(int first, bool of_others)
+{
+	for (int i = first; i < lanes_count(); i++)
+	{
+		Lane	   *lane = lanes_get(i);
+
+		if (!reach(lane, of_others) || (!lane->blocked && !traffic_ask(lane, 2, (const char *[]) {"GET", lane->key})))
+			return false;
+	}
+	for (int i = first; i < lanes_count(); i++)
+	{
+		if (!lanes_get(i)->blocked && !read_fence(lanes_get(i), of_others))
+			return false;
+	}
+	if (of_others)
+		return true;
+	if (!torn_slots_block(first))
+		return false;
+	lanes_set_blocked_apart(first);
+	return true;
+}
+
+/* Finds the link to a lane, or blocks it. Fails if that must not be. */
+static bool
+reach(Lane *lane, bool of_others)
+{
+	const char *why;
+
+	if (of_others || !traffic_is_clustered())
+		return traffic_reach(lane);
+	why = traffic_try_reach(lane);
+	if (why)
+		lanes_block(lane, why);
+	return true;
+}
+
+/* Receives the fence of a lane; it is empty if there is none. */
+static bool
+read_fence(Lane *lane, bool of_others)
+{
+	redisReply *reply = traffic_receive(lane);
+	bool		none = reply &&
+		(reply->type == REDIS_REPLY_NIL ||
+		 (of_others && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "ASK ", 4) == 0));
+	bool		read = none || (reply && reply->type == REDIS_REPLY_STRING && reply->len < FENCE_BYTES);
+	char		error[FOREIGN_TEXT_BYTES];
+
+	if (reply == NULL)
+		return false;
+	if (read)
+		lane_note_read(lane, none ? "" : reply->str);
+	else if (!of_others && traffic_is_clustered() && reply->type == REDIS_REPLY_ERROR && verdict_is_of_slot(reply->str))
+	{
+		resp_error(reply, error, sizeof(error));
+		block(lane, error);
+	}
+	else
+		redis_link_refused(lane->link, reply, "could not read the fence");
+	freeReplyObject(reply);
+	return read || lane->blocked || traffic_fail_as_link(lane->link);
+}
+
+/* Blocks a lane because of what its node has answered. */
+static void
+block(Lane *lane, const char *error)
+{
+	const RedisNode *node = redis_cluster_node_of(traffic_redis(), lane->slot);
+	char		why[LINK_ERROR_BYTES + FOREIGN_TEXT_BYTES];
+
+	snprintf(why, sizeof(why), "%s, in hash slot %d (%s:%d)", error, lane->slot, node ? node->host : "?", node ? node->port : 0);
+	lanes_block(lane, why);
+}
+
+/* Has the name of this connection written into the fence of a lane. */
+static void
+want_claimed(Lane *lane)
+{
+	char		claimed[FENCE_BYTES];
+
+	lane_claim(lane, claimed);
+	lane_want(lane, claimed, lane->at);
+}
+
+/*
+ * Has the fences of lanes that are used for the first time claimed where they are, if
+ * they name a window behind the one that was sent last; otherwise moved there. What they
+ * are to be is in this process before an era that ends here is on disk: an error ends
+ * the process, and nothing is sent to Redis before the commit.
+ */
+static bool
+want_first_use(const Position *position, int first)
+{
+	Window		sent;
+	bool		found;
+
+	if (!transaction_begin("reading a window"))
+	{
+		traffic_give_up();
+		return false;
+	}
+	found = window_at(position->sent, &sent);
+	for (int i = first; i < lanes_count(); i++)
+	{
+		Lane	   *lane = lanes_get(i);
+
+		lane->at = resume_place_at_first_use(position, lane->fence);
+		want_claimed(lane);
+		if (found && place_precedes(lane->at, place_at_end(sent.number)))
+			lane_want_end(lane, sent.number, &sent.uuid);
+	}
+	transaction_commit();
+	return true;
+}
+
+/* Sets the fences that are wanted for lanes from that one on; sets those apart that are blocked, the others are ours. */
+static bool
+set_claims(int first)
+{
+	if (!fences_send_wanted(first))
+		return false;
+	for (int i = first; i < lanes_count(); i++)
+	{
+		if (lanes_get(i)->wanted[0] != '\0' && !receive_claim(lanes_get(i)))
+			return false;
+	}
+	lanes_set_blocked_apart(first);
+	for (int i = first; i < lanes_count(); i++)
+		lanes_get(i)->is_ours = true;
+	return true;
+}
+
+/* Receives the answer to a claim; the lane may be blocked. */
+static bool
+receive_claim(Lane *lane)
+{
+	Verdict		verdict = {0};
+
+	if (!traffic_receive_claim(lane, &verdict))
+		return false;
+	if (verdict.error[0] == '\0')
+		lane_note_set(lane);
+	else
+		block(lane, verdict.error);
+	return true;
+}

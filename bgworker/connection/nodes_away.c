@@ -1,0 +1,75 @@
+/*
+ * nodes_away.c
+ *		Masters of a Redis Cluster that could not be reached.
+ *
+ * Called by traffic.c, fence_claims.c and torn_slots.c. A master that is down may take
+ * outbox.connect_timeout to be found so, and thousands of lanes may be on it. It is
+ * tried once, for all of them, and not again with the next connection, until it is
+ * time for that: when blocked lanes are tried (redis_state.c), and after FORGET_AFTER_MS
+ * if none is blocked. So while it is away, others are not held up by it each time; and
+ * once it is back, it is asked again which slots it moves. Nothing here talks to Redis.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "bgworker/connection/nodes_away.h"
+#include "src/clock.h"
+#include "src/redis/redis_link.h"
+
+#define FORGET_AFTER_MS		10000
+
+typedef struct NodeAway
+{
+	RedisNode	node;
+	char		why[LINK_ERROR_BYTES];
+} NodeAway;
+
+static NodeAway *nodes;
+static int	nnodes;
+static int	room;
+static TimestampTz forget_at;	/* of the first of them */
+
+/* Notes that a master could not be reached, and why. */
+void
+nodes_away_add(const RedisNode *node, const char *why)
+{
+	if (nnodes == room)
+	{
+		room = Max(4, 2 * room);
+		nodes = nodes ? repalloc(nodes, room * sizeof(NodeAway)) : MemoryContextAlloc(TopMemoryContext, room * sizeof(NodeAway));
+	}
+	if (nnodes == 0)
+		forget_at = TimestampTzPlusMilliseconds(clock_now(), FORGET_AFTER_MS);
+	nodes[nnodes].node = *node;
+	strlcpy(nodes[nnodes].why, why, sizeof(nodes[nnodes].why));
+	nnodes++;
+}
+
+/* Returns why a master could not be reached; NULL if that is not known of it. */
+const char *
+nodes_away_why(const RedisNode *node)
+{
+	if (nnodes > 0 && clock_now() >= forget_at)
+		nodes_away_forget();
+	for (int i = 0; i < nnodes; i++)
+	{
+		if (redis_node_is(&nodes[i].node, node))
+			return nodes[i].why;
+	}
+	return NULL;
+}
+
+/* Check whether a master could not be reached. */
+bool
+nodes_away_include(const RedisNode *node)
+{
+	return nodes_away_why(node) != NULL;
+}
+
+/* Forgets all of them: each may be tried again. */
+void
+nodes_away_forget(void)
+{
+	nnodes = 0;
+}

@@ -1,0 +1,79 @@
+/*
+ * redis_server.c
+ *		Checks the Redis that we are connected to, and loads the script into it.
+ *
+ * Called by redis_session.c when a connection is opened, and repeatedly while
+ * the server is set to evict keys.
+ */
+#include "postgres.h"
+
+#include "bgworker/connection/publish.lua.h"
+#include "bgworker/connection/redis_server.h"
+#include "src/foreign_text.h"
+#include "src/problem.h"
+
+static void note_eviction(const char *info, bool clustered);
+
+/*
+ * Check whether the server can be used, as a node of a cluster or as a single Redis;
+ * if not, closes the link. If we may not call INFO, assumes that it can.
+ */
+bool
+redis_server_check(RedisLink *link, bool clustered)
+{
+	redisReply *reply = redis_link_call(link, 1, (const char *[]) {"INFO"});
+	bool		usable = true;
+
+	if (reply == NULL)
+		return false;
+	if (reply->type == REDIS_REPLY_STRING)
+	{
+		usable = clustered || strstr(reply->str, "cluster_enabled:1") == NULL;
+		note_eviction(reply->str, clustered);
+	}
+	freeReplyObject(reply);
+	if (!usable)
+		redis_link_fail(link, "it is a node of a Redis Cluster, and outbox.redis_url does not begin with redis+cluster://");
+	return usable;
+}
+
+/*
+ * Loads the script, on each connection, because Redis forgets scripts when it
+ * restarts. Writes its hash to `sha`.
+ */
+bool
+redis_server_load_script(RedisLink *link, char *sha)
+{
+	redisReply *reply = redis_link_call(link, 3, (const char *[]) {"SCRIPT", "LOAD", publish_script});
+	bool		loaded = reply && reply->type == REDIS_REPLY_STRING && reply->len == 40;
+
+	if (loaded)
+		strlcpy(sha, reply->str, SCRIPT_SHA_BYTES);
+	else if (reply)
+		redis_link_refused(link, reply, "could not load the script");
+	if (reply)
+		freeReplyObject(reply);
+	return loaded;
+}
+
+/*
+ * Notes whether the server may evict keys: the fence and the streams could get lost. That
+ * one node of a cluster does not says nothing of the others.
+ */
+static void
+note_eviction(const char *info, bool clustered)
+{
+	const char *policy = strstr(info, "maxmemory_policy:allkeys-");
+	char		name[64];
+
+	if (policy == NULL || strstr(info, "\nmaxmemory:0\r") != NULL)
+	{
+		if (!clustered)
+			problem_clear(PROBLEM_EVICTION);
+		return;
+	}
+	policy += strlen("maxmemory_policy:");
+	foreign_text_copy(name, sizeof(name), policy, strcspn(policy, "\r\n"));
+	problem_set(PROBLEM_EVICTION,
+				"Redis may evict streams, the fence and the lease when its memory is full (maxmemory-policy %s). Set maxmemory-policy to noeviction.", name);
+}

@@ -1,0 +1,308 @@
+/*
+ * traffic.c
+ *		What is under way on the dispatcher's links to Redis.
+ *
+ * Called by redis_session.c, fences.c, forbidden.c, and publisher.c and delivery.c through the
+ * former. A command is sent on the link to the master that has the slot of its lane;
+ * a single Redis has all slots. The answers of one link come in the order in which
+ * the commands were sent, so the caller says for which lane it wants the next one.
+ *
+ * Every failure of a link closes all of them, after which the links of lanes must not
+ * be used: there is one way of recovery, for all lanes together. The fences that the next connection reads tell what has arrived.
+ * Only where fences are read first, a lane that cannot be reached is blocked, and the others are used (lanes.c).
+ */
+#include "postgres.h"
+
+#include "bgworker/connection/nodes_away.h"
+#include "bgworker/connection/traffic.h"
+#include "bgworker/identity/cluster_lease.h"
+#include "src/clock.h"
+
+static RedisCluster *redis;
+static ScriptCall script;
+static bool is_open;
+static int	answers_due;		/* on this connection */
+static TimestampTz sent_alone;	/* when something was sent while nothing was
+								 * under way; 0 = its answer has come */
+static int64 round_trip;		/* the shortest one on this connection, in
+								 * microseconds */
+static bool knows_why;			/* the links were closed for a reason that is
+								 * no fault of a message */
+static char error[LINK_ERROR_BYTES];
+
+static void note_sent(void);
+
+/*
+ * Prepares for use; called once, when the dispatcher starts. `attend` is called
+ * while waiting, `prepare` with each link that was opened.
+ */
+void
+traffic_init(LinkAttend attend, LinkPrepare prepare)
+{
+	redis = redis_cluster_create(attend, prepare);
+}
+
+/* Connects, to any node if it is a cluster. Nothing is under way then. */
+bool
+traffic_open(void)
+{
+	knows_why = false;
+	answers_due = 0;
+	sent_alone = 0;
+	round_trip = PG_INT64_MAX;
+	is_open = redis_cluster_open(redis, NULL);
+	script.clustered = traffic_is_clustered();
+	return is_open || traffic_fail_as_cluster();
+}
+
+/* Check whether something can be sent, as far as is known. */
+bool
+traffic_is_open(void)
+{
+	return is_open;
+}
+
+/* Closes all links. What is under way may arrive or not. */
+void
+traffic_close(void)
+{
+	is_open = false;
+	redis_cluster_close(redis);
+}
+
+/* Returns the Redis that we are connected to, for what has one key and is called at once. */
+RedisCluster *
+traffic_redis(void)
+{
+	return redis;
+}
+
+/* Returns what is the same in all runs of the script on this connection. */
+ScriptCall *
+traffic_script(void)
+{
+	return &script;
+}
+
+/* Check whether keys are in slots, which may be on several nodes. */
+bool
+traffic_is_clustered(void)
+{
+	return redis_cluster_has_slots(redis);
+}
+
+/* Finds the link to the master that has the slot of a lane; it is opened if need be. */
+bool
+traffic_reach(Lane *lane)
+{
+	lane->link = redis_cluster_link(redis, lane->slot);
+	return lane->link != NULL || traffic_fail_as_cluster();
+}
+
+/*
+ * The same for a lane of a cluster, whose map has been read, that may be blocked:
+ * returns why it cannot be reached, with all links open; NULL if it is.
+ */
+const char *
+traffic_try_reach(Lane *lane)
+{
+	const RedisNode *node = redis_cluster_node_of(redis, lane->slot);
+	const char *why = node ? nodes_away_why(node) : NULL;
+
+	if (why)
+		return why;
+	lane->link = redis_cluster_link(redis, lane->slot);
+	if (lane->link)
+		return NULL;
+	if (node)
+		nodes_away_add(node, redis_cluster_error(redis));
+	return redis_cluster_error(redis);
+}
+
+/* Sends a command that is given as strings. From then on an answer to it is due. */
+bool
+traffic_ask(Lane *lane, int argc, const char **argv)
+{
+	if (!is_open)
+		return false;
+	note_sent();
+	return redis_link_send_strings(lane->link, argc, argv) || traffic_fail_as_link(lane->link);
+}
+
+/*
+ * Sends a command for a lane. From then on an answer to it is due. In a cluster the
+ * lease is not checked by the command, so it must be known to be ours.
+ */
+bool
+traffic_send(Lane *lane, Command *command)
+{
+	if (!is_open)
+		return false;
+	if (traffic_is_clustered() && !cluster_lease_is_valid())
+		return traffic_fail("the lease could not be renewed in time");
+	note_sent();
+	return command_send(command, lane->link) || traffic_fail_as_link(lane->link);
+}
+
+/* Waits for an answer to what is under way for a lane, but not longer than that. Returns false if the time is up. */
+bool
+traffic_await(const Lane *lane, TimestampTz until)
+{
+	return !is_open || redis_link_await(lane->link, until);
+}
+
+/* Receives the next answer for a lane; NULL if its link fails. */
+redisReply *
+traffic_receive(Lane *lane)
+{
+	redisReply *reply = is_open ? redis_link_receive(lane->link) : NULL;
+
+	answers_due--;
+	if (sent_alone != 0)
+		round_trip = Min(round_trip, clock_now() - sent_alone);
+	sent_alone = 0;
+	if (reply == NULL)
+		(void) traffic_fail_as_link(lane->link);
+	return reply;
+}
+
+/*
+ * Waits for the verdict on the oldest batch under way for a lane, which has `messages`
+ * messages. Returns false if there is none; all links are then closed.
+ */
+bool
+traffic_receive_verdict(Lane *lane, Verdict *verdict, int messages)
+{
+	redisReply *reply = traffic_receive(lane);
+
+	if (reply == NULL)
+		return false;
+	return verdict_read(verdict, reply, messages, traffic_is_clustered()) || traffic_fail_as_lane(lane, verdict->error);
+}
+
+/*
+ * The same for a command without messages. If it could not be run, but others may be that
+ * are for other lanes, this returns true with the error.
+ */
+bool
+traffic_receive_claim(Lane *lane, Verdict *verdict)
+{
+	redisReply *reply = traffic_receive(lane);
+
+	if (reply == NULL)
+		return false;
+	return verdict_read(verdict, reply, 0, traffic_is_clustered()) ||
+		(traffic_is_clustered() && verdict_is_of_slot(verdict->error)) || traffic_fail_as_lane(lane, verdict->error);
+}
+
+/*
+ * The same for a batch behind a refused message of its lane: the only answer allowed
+ * is that the fence has moved, or that it was not compared because a stream is forbidden.
+ */
+bool
+traffic_receive_moved(Lane *lane)
+{
+	redisReply *reply = traffic_receive(lane);
+	bool		expected = reply && reply->type == REDIS_REPLY_ERROR &&
+		(strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0 ||
+		 (traffic_is_clustered() && verdict_forbids_key(reply)));
+
+	if (reply && !expected)
+		redis_link_refused(lane->link, reply, "a batch behind a refused message was not rejected");
+	if (reply)
+		freeReplyObject(reply);
+	return expected || traffic_fail_as_link(lane->link);
+}
+
+/* Returns how many answers are due. */
+int
+traffic_under_way(void)
+{
+	return answers_due;
+}
+
+/* Returns how long, in microseconds, the fastest command has taken on this connection. */
+int64
+traffic_round_trip(void)
+{
+	return round_trip;
+}
+
+/* Closes all links, for a reason that is no fault of a message. Returns false. */
+bool
+traffic_fail(const char *reason)
+{
+	redis_cluster_fail(redis, reason);
+	knows_why = true;
+	return traffic_fail_as_cluster();
+}
+
+/* Closes all links because of an error that was answered for a lane. Returns false. */
+bool
+traffic_fail_as_lane(Lane *lane, const char *reason)
+{
+	knows_why = verdict_is_of_server(reason);
+	if (traffic_is_clustered())
+		redis_link_fail(lane->link, "%s, in hash slot %d", reason, lane->slot);
+	else
+		redis_link_fail(lane->link, "%s", reason);
+	return traffic_fail_as_link(lane->link);
+}
+
+/* Closes all links because all lanes are blocked. Returns false. */
+bool
+traffic_fail_as_blocked(const char *why)
+{
+	strlcpy(error, why, sizeof(error));
+	knows_why = true;
+	traffic_close();
+	return false;
+}
+
+/* Closes all links because that one has failed, and knows why. Returns false. */
+bool
+traffic_fail_as_link(RedisLink *link)
+{
+	if (is_open)
+		strlcpy(error, redis_link_error(link), sizeof(error));
+	traffic_close();
+	return false;
+}
+
+/* The same if no link to a master can be named. */
+bool
+traffic_fail_as_cluster(void)
+{
+	strlcpy(error, redis_cluster_error(redis), sizeof(error));
+	traffic_close();
+	return false;
+}
+
+/* Returns why the links were closed, or the lease not taken. */
+const char *
+traffic_error(void)
+{
+	return error;
+}
+
+/* Check whether the links were closed for a known reason, which is no fault of a message. */
+bool
+traffic_knows_why(void)
+{
+	return knows_why;
+}
+
+/* Closes the links because no transaction could begin. */
+void
+traffic_give_up(void)
+{
+	(void) traffic_fail("the extension is being dropped");
+}
+
+/* Notes that something was sent. */
+static void
+note_sent(void)
+{
+	if (answers_due++ == 0)
+		sent_alone = clock_now();
+}

@@ -1,0 +1,144 @@
+/*
+ * lease.c
+ *		Decides whether this process may publish for its instance.
+ *
+ * Two servers may both take themselves for the same database: an old primary
+ * and the standby promoted in its place, or production and a clone restored
+ * beside it. The lease says which of them publishes. It is a key in Redis that
+ * expires after 10 s and is renewed with each batch and while idle. Its value
+ * begins with its owner: the id of the data directory (server_id.c), which a
+ * copy of the files does not share, and its place: host name, path, device and
+ * inode.
+ *
+ * The owner's next dispatcher takes the lease over at once. So does any server
+ * as long as none has published for this instance before. All others wait until
+ * the lease has expired and has been vacant for outbox.takeover_delay: as long
+ * as the owner lives, it keeps the lease. outbox.instance.publisher remembers
+ * the last owner.
+ *
+ * The same id in another place is either a data directory that has moved, for
+ * instance into a container that was created again, or a clone of its blocks.
+ * The only difference is that the original of a clone is alive. So such a
+ * server waits until the lease has expired, but not for the delay, unless it
+ * has seen the lease being renewed.
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "bgworker/identity/lease.h"
+#include "bgworker/identity/server_id.h"
+#include "src/clock.h"
+#include "src/settings.h"
+
+static char owner[LEASE_OWNER_BYTES];
+static char value[LEASE_BYTES];
+static TimestampTz vacant_since;	/* 0 = another server holds it, as far as
+									 * we know */
+static TimestampTz looked_first;	/* 0 = not yet */
+static bool rival_seen;			/* another server is alive */
+
+/* After this time a lease left by an earlier dispatcher of ours has certainly expired. */
+#define PAST_MS			(LEASE_MS + 2000)
+
+static void note_rival(const char *lease);
+static bool is_owned_by_us(const char *lease);
+static bool has_our_id(const char *other);
+
+/* Computes the owner and the value of our lease; called once, when the dispatcher starts. */
+void
+lease_init(void)
+{
+	char		host[64] = "";
+	char		place[MAXPGPATH + 128];
+	char		id[SERVER_ID_BYTES];
+	struct stat directory = {0};
+	unsigned long long hash;
+
+	(void) gethostname(host, sizeof(host) - 1);
+	(void) stat(DataDir, &directory);
+	snprintf(place, sizeof(place), "%s %s %llu %llu", host, DataDir,
+			 (unsigned long long) directory.st_dev, (unsigned long long) directory.st_ino);
+	hash = hash_bytes_extended((unsigned char *) place, strlen(place), 0);
+
+	/* Without a file, only the place distinguishes us from others. */
+	if (!server_id_get(id))
+		snprintf(id, sizeof(id), "%016llx", hash);
+	snprintf(owner, sizeof(owner), "%s.%016llx", id, hash);
+	snprintf(value, sizeof(value), "%s host %s, database %u, process %d", owner, host, MyDatabaseId, MyProcPid);
+}
+
+/* Returns what the value of every lease of our data directory begins with. */
+const char *
+lease_owner(void)
+{
+	return owner;
+}
+
+/* Returns the value of our lease. */
+const char *
+lease_value(void)
+{
+	return value;
+}
+
+/* Check whether we may publish. `current` is the lease in Redis, NULL if there is none. If we may not, `reason` says why. */
+bool
+lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)
+{
+	TimestampTz now = clock_now();
+
+	if (looked_first == 0)
+		looked_first = now;
+	if (current && !is_owned_by_us(current))
+		note_rival(current);
+	if (current && !is_owned_by_us(current))
+	{
+		const char *name = strchr(current, ' ');
+
+		vacant_since = 0;
+		snprintf(reason, size, "the lease is held by %s", name ? name + 1 : current);
+		return false;
+	}
+	if (current || last_owner == NULL || strcmp(last_owner, owner) == 0)
+		return true;
+	if (has_our_id(last_owner) && !rival_seen)
+		return true;
+
+	if (vacant_since == 0)
+		vacant_since = now;
+	if (now - vacant_since >= outbox_takeover_delay * USECS_PER_SEC)
+		return true;
+	snprintf(reason, size, "the lease has expired, and this server takes over after outbox.takeover_delay");
+	return false;
+}
+
+/*
+ * Notes that another server is alive, if this lease shows it: it has another id,
+ * or has our own and does not expire, so it is being renewed.
+ */
+static void
+note_rival(const char *lease)
+{
+	if (!has_our_id(lease) || clock_now() - looked_first > PAST_MS * INT64CONST(1000))
+		rival_seen = true;
+}
+
+/* Check whether a lease or an owner is of a data directory with our id, at any place. */
+static bool
+has_our_id(const char *other)
+{
+	return strncmp(other, owner, SERVER_ID_BYTES) == 0;
+}
+
+/* Check whether a lease is of this data directory at this place. */
+static bool
+is_owned_by_us(const char *lease)
+{
+	return strncmp(lease, owner, strlen(owner)) == 0 && lease[strlen(owner)] == ' ';
+}

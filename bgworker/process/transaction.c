@@ -1,0 +1,282 @@
+/*
+ * transaction.c
+ *		Begins and ends the transactions of the workers.
+ *
+ * Every transaction of the dispatcher begins and ends here, and none is open
+ * while it talks to Redis. Each one first takes a lock on the extension
+ * (relations_enter() in src/table/relations.c), so DROP EXTENSION waits for it
+ * to end, and it does not begin while the extension is being dropped.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "bgworker/process/transaction.h"
+#include "src/claim/durable.h"
+#include "src/kill_point.h"
+#include "src/ring/ring.h"
+#include "src/table/relations.h"
+
+static Oid	extension;			/* the extension that this process works for */
+static bool refused;
+static bool untold;				/* outbox.ring was changed, and sessions do
+								 * not know yet */
+static bool (*attend_meanwhile) (void); /* called while waiting for a standby;
+										 * NULL = the commit itself waits */
+static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
+								 * to there; 0 = it has all */
+
+static void set_synchronous_commit(const char *value);
+static bool concerns_message(int sqlerrcode);
+
+/*
+ * Prepares for use; called once, when the dispatcher starts. `attend` is called
+ * while a commit waits for the synchronous standby. No transaction is open
+ * then, and it must neither begin one nor publish. It need not return; if it
+ * returns false, the wait is put off until transaction_confirm().
+ */
+void
+transaction_init(bool (*attend) (void))
+{
+	attend_meanwhile = attend;
+}
+
+/*
+ * Begins a transaction with a new snapshot. Returns false if the extension is
+ * not there or is being dropped; then no transaction is open.
+ */
+bool
+transaction_begin(const char *activity)
+{
+	const Relations *relations;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	relations = relations_try_enter();
+	if (relations && extension == InvalidOid)
+		extension = relations->extension;
+	if (relations == NULL || relations->extension != extension)
+	{
+		refused = true;
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(TopMemoryContext);
+		return false;
+	}
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (untold)
+	{
+		rings_reload();
+		untold = false;
+	}
+	pgstat_report_activity(STATE_RUNNING, activity);
+	return true;
+}
+
+/* Check whether a transaction could not begin since transaction_refusal() was called. */
+bool
+transaction_was_refused(void)
+{
+	return refused;
+}
+
+/* Returns why a transaction could not begin since the last call, if so. */
+Refusal
+transaction_refusal(void)
+{
+	Oid			now;
+
+	if (!refused)
+		return REFUSAL_NONE;
+	refused = false;
+	StartTransactionCommand();
+	now = get_extension_oid("outbox", true);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(TopMemoryContext);
+
+	if (now == InvalidOid)
+		return REFUSAL_GONE;
+	return extension == InvalidOid || now == extension ? REFUSAL_BUSY : REFUSAL_ANOTHER;
+}
+
+/*
+ * Commits. If the transaction wrote anything, it is on disk and on the
+ * synchronous standby when this returns: dispatchers ignore the signal that
+ * could cancel the wait, and if they are terminated meanwhile this does not
+ * return. A process that passed `attend` waits after the commit, which other
+ * processes then see before the standby has it; and where `attend` has put the
+ * wait off, that is so when this returns.
+ */
+void
+transaction_commit(void)
+{
+	bool		waits = attend_meanwhile && durable_has_standby();
+	bool		wrote = TransactionIdIsValid(GetTopTransactionIdIfAny());
+
+	if (waits && wrote)
+		set_synchronous_commit("local");
+	if (ActiveSnapshotSet())
+		PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(TopMemoryContext);
+	if (waits && wrote)
+		unconfirmed = XactLastCommitEnd;
+	if (waits)
+		(void) transaction_confirm();
+	CHECK_FOR_INTERRUPTS();
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/*
+ * Waits until the synchronous standby has all that was committed. Must be called
+ * before anything is done that relies on it, by a process whose `attend` may put
+ * the wait off; returns whether it has.
+ */
+bool
+transaction_confirm(void)
+{
+	if (!XLogRecPtrIsInvalid(unconfirmed) && durable_wait_for_standby(unconfirmed, attend_meanwhile))
+		unconfirmed = InvalidXLogRecPtr;
+	return XLogRecPtrIsInvalid(unconfirmed);
+}
+
+/* Commits without waiting for a standby; for transactions that hold strong locks. */
+void
+transaction_commit_local(void)
+{
+	set_synchronous_commit("local");
+	transaction_commit();
+}
+
+/* Rolls back after an error that was caught. */
+void
+transaction_abort(void)
+{
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(TopMemoryContext);
+	CHECK_FOR_INTERRUPTS();
+	pgstat_report_stat(false);
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+/*
+ * Rolls back after an error that was caught while working on one message; its
+ * text is copied to `error`. An error that concerns the server rather than the
+ * message is raised again: no stored message may end this process, but none may
+ * be blamed for a full disk either.
+ */
+void
+transaction_abort_for_message(char *error, size_t size)
+{
+	ErrorData  *data;
+	int			length;
+
+	MemoryContextSwitchTo(TopMemoryContext);
+	data = CopyErrorData();
+	if (!concerns_message(data->sqlerrcode))
+		PG_RE_THROW();
+	FlushErrorState();
+	length = pg_mbcliplen(data->message, strlen(data->message), size - 1);
+	memcpy(error, data->message, length);
+	error[length] = '\0';
+	FreeErrorData(data);
+	transaction_abort();
+}
+
+/*
+ * Check whether an error says that data are too large, cannot be converted, are
+ * damaged or cannot be read from disk.
+ */
+static bool
+concerns_message(int sqlerrcode)
+{
+	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
+	{
+		case ERRCODE_DATA_EXCEPTION:
+		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
+		case ERRCODE_INTERNAL_ERROR:
+			return true;
+		default:
+			return sqlerrcode == ERRCODE_IO_ERROR;
+	}
+}
+
+/* Commits without waiting for the disk; for changes that take effect only by a later commit. */
+void
+transaction_commit_async(void)
+{
+	set_synchronous_commit("off");
+	transaction_commit();
+}
+
+/*
+ * Makes committed changes of outbox.ring known to all sessions: now or, if no
+ * transaction can begin, with the next one that can.
+ */
+void
+transaction_tell_rings(void)
+{
+	untold = true;
+	if (transaction_begin("telling of a segment's state"))
+		transaction_commit();
+	KILL_POINT("sessions_told");
+}
+
+/*
+ * Runs a statement in the open transaction and returns how many rows it
+ * processed. Names in it must be qualified: search_path is pg_catalog.
+ */
+int64
+transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	int64		rows;
+	int			result;
+
+	SPI_connect();
+	result = SPI_execute_with_args(sql, nargs, types, values, nulls, false, 0);
+	if (result < 0)
+		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(result));
+	rows = (int64) SPI_processed;
+	SPI_finish();
+	return rows;
+}
+
+/*
+ * The same for a statement that is planned once, when it is run first. Must be
+ * called between SPI_connect() and SPI_finish(); the rows are in SPI_tuptable.
+ * Returns how many rows were returned or processed.
+ */
+int64
+transaction_run(Statement *statement, Datum *values, const char *nulls)
+{
+	int			result;
+
+	if (statement->plan == NULL)
+	{
+		statement->plan = SPI_prepare(statement->sql, statement->nargs, statement->types);
+		if (statement->plan == NULL || SPI_keepplan(statement->plan) != 0)
+			elog(ERROR, "could not prepare \"%s\"", statement->sql);
+	}
+	result = SPI_execute_plan(statement->plan, values, nulls, false, 0);
+	if (result < 0)
+		elog(ERROR, "could not execute \"%s\": %s", statement->sql, SPI_result_code_string(result));
+	return (int64) SPI_processed;
+}
+
+/* Sets synchronous_commit for the open transaction. */
+static void
+set_synchronous_commit(const char *value)
+{
+	/* A source below PGC_S_SESSION would not be undone at the end. */
+	(void) set_config_option("synchronous_commit", value,
+							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+}

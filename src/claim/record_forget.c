@@ -1,0 +1,173 @@
+/*
+ * record_forget.c
+ *		Forgets messages: makes their ids count as new again.
+ *
+ * Called by forget.c, by store_server.c for ids of other databases, and by restore.c
+ * for what was forgotten before a dump. What is in the ring or the history stays
+ * there, and a tombstone says that it does not count (forgotten.c); a record in a
+ * custom record table is deleted, and an id is removed from a store. An id must not be
+ * forgotten in one place while it is still to be added to another.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "storage/lmgr.h"
+#include "utils/snapmgr.h"
+
+#include "src/claim/record_forget.h"
+#include "src/log/window.h"
+#include "src/record/forgotten.h"
+#include "src/record/record_key.h"
+#include "src/record/record_ring.h"
+#include "src/record/record_table.h"
+#include "src/store/store.h"
+
+static void check_is_alone(void);
+static void check_is_in_store(const RecordName *name, const RecordLook *found);
+static bool all_is_propagated(void);
+
+/*
+ * Forgets a message wherever the endpoint's ids are kept, so that the next
+ * claim of it succeeds. Returns false if it was not known.
+ *
+ * Raises 25001 if there is a store and this is a transaction block, because
+ * what is removed there cannot be rolled back; and 55000 if the id is still to
+ * be added.
+ */
+bool
+record_forget(const RecordName *name)
+{
+	RecordLook	in_ring;
+	RecordLook	in_table = {.fate = RECORD_ABSENT};
+	bool		known;
+
+	if (name->dedup_store)
+		check_is_alone();
+	known = record_forget_in_ring(name, &in_ring);
+	if (OidIsValid(name->mapping.table) && record_table_forget(name, &in_table))
+		known = true;
+	if (name->dedup_store)
+	{
+		/*
+		 * Only now: a claim may have been waited for. An error undoes what
+		 * was done.
+		 */
+		check_is_in_store(name, &in_ring);
+		check_is_in_store(name, &in_table);
+		if (store_remove(name->dedup_store, &name->key))
+			known = true;
+	}
+	return known;
+}
+
+/*
+ * Makes the ring and the history forget a message, as part of this transaction,
+ * and sets *found to what they had of it. Returns false if they do not know it.
+ * Waits for transactions that are processing it.
+ */
+bool
+record_forget_in_ring(const RecordName *name, RecordLook *found)
+{
+	for (;;)
+	{
+		LOCKTAG		tag;
+		Rings		rings;
+		TransactionId in_progress = InvalidTransactionId;
+		bool		unchanged;
+
+		record_key_lock(&name->key, &tag);
+		rings_read(&rings);
+		*found = record_ring_look_once(name, &rings);
+		unchanged = rings_generation() == rings.generation;
+		if (found->fate == RECORD_IN_PROGRESS)
+			in_progress = found->xmin;
+		else if (found->fate == RECORD_COMMITTED && forgotten_look(&name->key, &in_progress) == FORGOTTEN_NOT)
+		{
+			forgotten_add(&name->key);
+			record_key_unlock(&tag);
+			return true;
+		}
+		record_key_unlock(&tag);
+		if (TransactionIdIsValid(in_progress))
+			XactLockTableWait(in_progress, NULL, NULL, XLTW_None);
+		else if (unchanged)
+		{
+			*found = (RecordLook) {.fate = RECORD_ABSENT};
+			return false;
+		}
+	}
+}
+
+/*
+ * Writes a tombstone that a dump has brought, which is about the records of that
+ * dump: not if the message has been processed here, or is being. What is compacted,
+ * or was restored, is taken for one of the dump. It waits for no transaction:
+ * those that restore the records wait for ours.
+ */
+void
+record_forget_restored(const pg_uuid_t *key)
+{
+	RecordName	name = {.key = *key, .retention = PG_INT64_MAX};
+	LOCKTAG		tag;
+	Rings		rings;
+	RecordLook	look;
+	TransactionId in_progress;
+
+	record_key_lock(key, &tag);
+	do
+	{
+		rings_read(&rings);
+		look = record_ring_look_once(&name, &rings);
+	} while (look.fate == RECORD_ABSENT && rings_generation() != rings.generation);
+
+	/*
+	 * A claim that is making it new again would otherwise write what does not
+	 * count.
+	 */
+	if (!FullTransactionIdIsValid(look.tx) && forgotten_look(key, &in_progress) == FORGOTTEN_NOT)
+		forgotten_add(key);
+	record_key_unlock(&tag);
+}
+
+/* Raises 25001 in a transaction block. */
+static void
+check_is_alone(void)
+{
+	if (IsTransactionBlock())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("an id in a deduplication store cannot be forgotten in a transaction block"),
+				 errdetail("A store does not take part in transactions, so ROLLBACK would not bring the id back.")));
+}
+
+/* Raises an error if a record may still be added to the store. */
+static void
+check_is_in_store(const RecordName *name, const RecordLook *found)
+{
+	Window		window;
+
+	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched && all_is_propagated()) ||
+		(!found->in_table && !FullTransactionIdIsValid(found->tx)))
+		return;
+	if (!found->in_table && window_propagated_in(SnapshotSelf, &window) &&
+		snapshot_value_sees(window.snapshot, found->tx))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("message \"%s\" is not yet in the deduplication store", name->msgid),
+			 errhint("It is added when all that the message caused is in Redis.  Try again then.")));
+}
+
+/*
+ * Check whether everything in Redis has been propagated to the stores; that a
+ * record is marked does not tell.
+ */
+static bool
+all_is_propagated(void)
+{
+	Window		published;
+	Window		propagated;
+
+	return window_published(&published) && window_propagated(&propagated, false) &&
+		propagated.number >= published.number;
+}

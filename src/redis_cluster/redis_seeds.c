@@ -1,0 +1,74 @@
+/*
+ * redis_seeds.c
+ *		Finds a node of a Redis Cluster that lets us in.
+ *
+ * Called by redis_cluster.c. The nodes of the URL are tried first, then those that
+ * a node has named before. One that says that the cluster is down may be cut off from
+ * the others, and is taken only if no other lets us in. Each node gets its share of the
+ * time, so one that does not answer does not use up all of it.
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "src/clock.h"
+#include "src/redis/redis_connect.h"
+#include "src/redis_cluster/redis_seeds.h"
+#include "src/settings.h"
+
+static bool try_node(RedisLink *link, const char *text, const RedisNode *node, TimestampTz deadline, bool *is_up);
+static bool says_that_it_is_up(RedisLink *link);
+
+/*
+ * Connects a link to one of the nodes of a URL, or of the last map (NULL = none): to
+ * the first one that says that the cluster is up, otherwise to one that lets us in. `text`
+ * is the URL as it was given, NULL = by the settings. Returns false if none lets us in;
+ * the link has the error.
+ */
+bool
+redis_seeds_connect(RedisLink *link, const char *text, const RedisUrl *url, const SlotMap *map)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	int			nknown = map ? map->nnodes : 0;
+	const RedisNode *open_node = NULL;
+
+	for (int i = 0; i < url->nnodes + nknown; i++)
+	{
+		const RedisNode *node = i < url->nnodes ? &url->nodes[i] : &map->nodes[i - url->nnodes];
+		bool		is_up;
+
+		if (i > 0 && clock_now() >= deadline)
+			break;
+		if (!try_node(link, text, node, clock_share(deadline, url->nnodes + nknown - i), &is_up))
+			continue;
+		if (is_up)
+			return true;
+		open_node = node;
+	}
+	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
+	return open_node && redis_connect_to_node(link, text, open_node, deadline);
+}
+
+/* Connects the link to a node within a deadline. Sets *is_up to whether it says that the cluster is. */
+static bool
+try_node(RedisLink *link, const char *text, const RedisNode *node, TimestampTz deadline, bool *is_up)
+{
+	if (!redis_connect_to_node(link, text, node, deadline))
+		return false;
+	redis_link_limit(link, deadline);
+	*is_up = says_that_it_is_up(link);
+	redis_link_limit(link, 0);
+	return redis_link_is_open(link);
+}
+
+/* Check whether a node says that the cluster is up. If we may not ask, it is assumed to be. */
+static bool
+says_that_it_is_up(RedisLink *link)
+{
+	redisReply *reply = redis_link_call(link, 2, (const char *[]) {"CLUSTER", "INFO"});
+	bool		is_up = reply && (reply->type != REDIS_REPLY_STRING || strstr(reply->str, "cluster_state:ok") != NULL);
+
+	if (reply)
+		freeReplyObject(reply);
+	return is_up;
+}

@@ -1,0 +1,206 @@
+/*
+ * headers.c
+ *		Headers: what is allowed, and those that outbox.headers gives all messages.
+ *
+ * headers_check() is for what applications pass. The hooks of outbox.headers, in
+ * settings.c, come here too: a value is checked and parsed when it is set, and
+ * PostgreSQL keeps what was made of it as long as the value is in force.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+
+#include "src/compat.h"
+#include "src/stream/entry.h"
+#include "src/stream/headers.h"
+
+static const char *const reserved[] = {"id", "time", "body", "cause", "key"};
+
+/* What is made of a value of outbox.headers. */
+typedef struct Setting
+{
+	bool		is_convertible; /* whether that was checked */
+	Jsonb		headers;		/* of variable length, the last field */
+} Setting;
+
+static Setting *setting;		/* NULL = there are no headers */
+
+static void check_rules(Jsonb *headers);
+static void check_header(const JsonbValue *name, const JsonbValue *value);
+static Jsonb *try_to_read_setting(const char *value, bool is_convertible);
+static bool is_about_value(int sqlerrcode);
+static bool can_convert(void);
+
+/*
+ * Checks headers and returns them: each becomes a field of the entry, so the
+ * object must be flat. Raises 22023, 54000 or the error of a conversion to UTF-8.
+ */
+Jsonb *
+headers_check(Jsonb *headers)
+{
+	check_rules(headers);
+	entry_check_headers(headers);
+	return headers;
+}
+
+/* Raises 22023 if a header may not have this name. */
+void
+headers_check_name(const char *name)
+{
+	if (name[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("the name of a header must not be empty")));
+	for (int i = 0; i < lengthof(reserved); i++)
+	{
+		if (strcmp(name, reserved[i]) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("header \"%s\" is reserved", name),
+					 errdetail("Messages have a field of this name.")));
+	}
+}
+
+/*
+ * A GucStringCheckHook. Outside of a transaction, as when postgresql.conf is read
+ * again, nothing can be converted; then that is checked at the first use.
+ */
+bool
+headers_check_setting(char **newval, void **extra, GucSource source)
+{
+	bool		is_convertible = can_convert();
+	Jsonb	   *headers;
+	Setting    *made;
+
+	if ((*newval)[0] == '\0')
+		return true;
+	headers = try_to_read_setting(*newval, is_convertible);
+	if (headers == NULL)
+		return false;
+	if (JB_ROOT_COUNT(headers) == 0)
+		return true;
+	made = compat_guc_malloc(offsetof(Setting, headers) + VARSIZE(headers));
+	if (made == NULL)
+		return false;
+	made->is_convertible = is_convertible;
+	memcpy(&made->headers, headers, VARSIZE(headers));
+	*extra = made;
+	return true;
+}
+
+/* A GucStringAssignHook. */
+void
+headers_assign_setting(const char *newval, void *extra)
+{
+	setting = extra;
+}
+
+/*
+ * Adds the headers of outbox.headers to a message; its own count where both have
+ * one. Raises an error if it then has too many.
+ */
+void
+headers_add_setting(Message *message)
+{
+	if (setting == NULL)
+		return;
+	if (!setting->is_convertible)
+	{
+		entry_check_headers(&setting->headers);
+		setting->is_convertible = true;
+	}
+	if (message->headers == NULL || JB_ROOT_COUNT(message->headers) == 0)
+	{
+		message->headers = &setting->headers;
+		return;
+	}
+	message->headers = DatumGetJsonbP(DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(&setting->headers),
+														  JsonbPGetDatum(message->headers)));
+	entry_check_headers(message->headers);
+}
+
+/* Checks names and values, but not what they are when they are sent. */
+static void
+check_rules(Jsonb *headers)
+{
+	JsonbIterator *iterator = field_open_headers(headers);
+	JsonbValue	name;
+	JsonbValue	value;
+
+	while (JsonbIteratorNext(&iterator, &name, true) == WJB_KEY)
+	{
+		(void) JsonbIteratorNext(&iterator, &value, true);
+		check_header(&name, &value);
+	}
+}
+
+/* Checks one header: its name, and that its value has no structure. */
+static void
+check_header(const JsonbValue *name, const JsonbValue *value)
+{
+	char	   *key = pnstrdup(name->val.string.val, name->val.string.len);
+
+	headers_check_name(key);
+	if (value->type != jbvString && value->type != jbvNumeric && value->type != jbvBool)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("header \"%s\" must be a string, a number or a boolean", key)));
+	pfree(key);
+}
+
+/*
+ * Reads and checks a value of outbox.headers. Returns NULL if it is wrong, and has
+ * said why: an error raised while postgresql.conf is read would end the server.
+ * What is called here leaves nothing behind but memory.
+ */
+static Jsonb *
+try_to_read_setting(const char *value, bool is_convertible)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	Jsonb	   *volatile headers = NULL;
+
+	PG_TRY();
+	{
+		Jsonb	   *read = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(value)));
+
+		check_rules(read);
+		if (is_convertible)
+			entry_check_headers(read);
+		headers = read;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		if (!is_about_value(error->sqlerrcode))
+			PG_RE_THROW();
+		FlushErrorState();
+		GUC_check_errmsg("invalid value for parameter \"outbox.headers\": %s", error->message);
+		if (error->detail)
+			GUC_check_errdetail("%s", error->detail);
+	}
+	PG_END_TRY();
+	return headers;
+}
+
+/* Check whether an error says that a value is wrong. */
+static bool
+is_about_value(int sqlerrcode)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlerrcode);
+
+	return category == ERRCODE_DATA_EXCEPTION || category == ERRCODE_PROGRAM_LIMIT_EXCEEDED ||
+		sqlerrcode == ERRCODE_FEATURE_NOT_SUPPORTED || sqlerrcode == ERRCODE_SYNTAX_ERROR;
+}
+
+/* Check whether text can be converted to UTF-8 now. */
+static bool
+can_convert(void)
+{
+	return IsTransactionState() || GetDatabaseEncoding() == PG_UTF8;
+}
