@@ -12,10 +12,13 @@ typedef enum LockClass
 {
 	LOCK_CLASS_KEY = 0x0b0c,	/* of a record: its claim;
 								 * src/record/record_key.c */
-	LOCK_CLASS_DISPATCHER,		/* one for each database; bgworker/process/process.c */
+	LOCK_CLASS_DISPATCHER,		/* one for each database;
+								 * bgworker/process/process.c */
 	LOCK_CLASS_BOOKKEEPER,		/* likewise */
-	LOCK_CLASS_HEIRS,			/* file outbox.heirs; bgworker/identity/database_heir.c */
-	LOCK_CLASS_SERVER_ID,		/* file outbox.server; bgworker/identity/server_id.c */
+	LOCK_CLASS_HEIRS,			/* file outbox.heirs;
+								 * bgworker/identity/database_heir.c */
+	LOCK_CLASS_SERVER_ID,		/* file outbox.server;
+								 * bgworker/identity/server_id.c */
 	LOCK_CLASS_SENDERS			/* one for each epoch; src/sender_lock.c */
 } LockClass;
 

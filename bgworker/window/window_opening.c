@@ -27,6 +27,7 @@
 #include "bgworker/window/window_opening.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
+#include "src/ring/ring.h"
 #include "src/table/relations.h"
 #include "src/unique_id.h"
 
