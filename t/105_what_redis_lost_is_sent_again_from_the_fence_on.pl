@@ -86,6 +86,18 @@ is($redis->sequence($streams[0]), join(' ', 1 .. $sent), '... makes everything b
 $redis->cli('FLUSHALL');
 all_is_there('and once more');
 
+# Others may write anything to the fence: what is none of ours counts as none.
+my $dispatcher = $node->dispatcher;
+foreach my $foreign ('9', '9 ------------------------------------ a.b 3', '9 0123456789abcdef0123456789abcdef01234567 a.b 3')
+{
+	$log = $node->log_position;
+	$redis->command('DEL', @streams);
+	$redis->command('SET', $fence, $foreign);
+	all_is_there("a fence that says \"$foreign\" makes everything be sent again");
+	like($node->log_since($log), qr/Redis has no fence of this database; sending again all/, '... as the log says');
+}
+is($node->dispatcher, $dispatcher, 'the dispatcher survives that');
+
 # What the log does not keep any more cannot be sent.
 $node->set('outbox.redis_data_loss' => 'resume');
 $log = $node->log_position;

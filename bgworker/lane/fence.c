@@ -19,6 +19,7 @@
 /* The value before anything was sent; the connection follows. */
 #define NO_FENCE	"none"
 
+static bool is_unique_id(const char *text);
 static void read_era(const char *names, char *era);
 
 /* Writes a value of the fence that is set by a connection, in an era. */
@@ -63,8 +64,7 @@ fence_parse(const char *text, Fence *fence)
 	char		names[NAMES_BYTES];
 	pg_uuid_t  *read;
 
-	if (sscanf(text, FENCE_FORMAT, &number, uuid, names, &last_id) != 4 || strlen(uuid) != 36 ||
-		strspn(uuid, "0123456789abcdef-") != 36)
+	if (sscanf(text, FENCE_FORMAT, &number, uuid, names, &last_id) != 4 || !is_unique_id(uuid))
 		return false;
 	fence->number = number;
 	fence->last_id = last_id;
@@ -72,6 +72,22 @@ fence_parse(const char *text, Fence *fence)
 	fence->uuid = *read;
 	pfree(read);
 	read_era(names, fence->era);
+	return true;
+}
+
+/* Check whether a text is an id as unique_id_write() writes it: uuid_in() would raise an error, and others may write to Redis. */
+static bool
+is_unique_id(const char *text)
+{
+	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+
+	if (strlen(text) != strlen(form))
+		return false;
+	for (int i = 0; form[i] != '\0'; i++)
+	{
+		if (form[i] == '-' ? text[i] != '-' : strchr("0123456789abcdef", text[i]) == NULL)
+			return false;
+	}
 	return true;
 }
 
