@@ -1067,7 +1067,7 @@ CREATE TRIGGER delivery_changed_by_truncate AFTER TRUNCATE ON outbox.destination
 COMMENT ON TRIGGER delivery_changed_by_truncate ON outbox.destination IS 'makes the dispatcher read it again';
 ALTER TABLE outbox.destination ENABLE ALWAYS TRIGGER delivery_changed_by_truncate;
 
-CREATE TRIGGER delivery_changed AFTER UPDATE ON outbox.deferred
+CREATE TRIGGER delivery_changed AFTER UPDATE OR DELETE OR TRUNCATE ON outbox.deferred
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
 COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher read it again';
 CREATE TRIGGER discarded AFTER UPDATE ON outbox.deferred

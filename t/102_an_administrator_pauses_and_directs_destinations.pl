@@ -74,6 +74,20 @@ eventually { $node->status('deferred') == 1 } 'the settings do not end a pause';
 $node->sql(q{SELECT outbox_resume('a')});
 eventually { $redis->count('a') == 8 } '... and without them its name is the stream again';
 
+# A superuser deletes what waits, and the dispatcher waits for it no more.
+foreach my $statement (q{DELETE FROM outbox.deferred WHERE dest = 'emptied'}, 'TRUNCATE outbox.deferred')
+{
+	$redis->refuse('emptied');
+	$node->sql(q{SELECT outbox_enqueue('emptied', 'deleted') FROM generate_series(1, 3)});
+	eventually { $node->status('deferred') == 3 } 'messages wait';
+	$node->sql($statement);
+	eventually { $node->status('deferred') == 0 } "... not after $statement";
+	$redis->accept('emptied');
+	$node->sql(q{SELECT outbox_enqueue('emptied', 'new')});
+	eventually { $redis->count('emptied') == 1 } '... and keep no other back';
+	$redis->command('DEL', 'emptied');
+}
+
 # Bad input.
 my $long = "repeat('x', 1025)";
 foreach my $case (
