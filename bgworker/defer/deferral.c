@@ -74,6 +74,7 @@ static Statement find_head = {
 
 static void block_paused(const char *dest);
 static void load_waiting(void);
+static void read_head(HeapTuple row, TupleDesc columns, int first, Blocked *blocked);
 static void add_waiting(Blocked *blocked, const Message *message, TimestampTz due);
 static void wait_behind(const Message *message, int segment, TimestampTz now);
 static bool must_wait(const Message *message);
@@ -272,14 +273,7 @@ deferral_read_head(Blocked *blocked)
 		return;
 	SPI_connect();
 	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest)}, NULL) > 0)
-	{
-		HeapTuple	row = SPI_tuptable->vals[0];
-		bool		isnull;
-
-		blocked->head = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
-		blocked->due = DatumGetTimestampTz(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
-		blocked->at = DatumGetTimestampTz(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull));
-	}
+		read_head(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, blocked);
 	SPI_finish();
 }
 
@@ -293,29 +287,42 @@ block_paused(const char *dest)
 	blocked_file(blocked);
 }
 
-/* Reads which destinations have waiting messages, and how many. */
+/*
+ * Reads which destinations have waiting messages, how many, and which comes first. By one
+ * statement: there may be many thousands.
+ */
 static void
 load_waiting(void)
 {
-	SPITupleTable *rows;
-	uint64		n;
-
 	SPI_connect();
 	/* Not read-only: held_load() may have changed rows just now. */
-	if (SPI_execute("SELECT dest, count(*) FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest", false, 0) != SPI_OK_SELECT)
+	if (SPI_execute("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at FROM "
+					"(SELECT dest, count(*) AS messages, min(id) AS head FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest) w "
+					"JOIN outbox.deferred h ON h.id = w.head", false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
-	rows = SPI_tuptable;
-	n = SPI_processed;
-	for (uint64 i = 0; i < n; i++)
+	for (uint64 i = 0; i < SPI_processed; i++)
 	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		TupleDesc	columns = SPI_tuptable->tupdesc;
 		bool		isnull;
-		Blocked    *blocked = blocked_open(SPI_getvalue(rows->vals[i], rows->tupdesc, 1));
+		Blocked    *blocked = blocked_open(SPI_getvalue(row, columns, 1));
 
-		blocked->waiting = DatumGetInt64(SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull));
-		deferral_read_head(blocked);
+		blocked->waiting = DatumGetInt64(SPI_getbinval(row, columns, 2, &isnull));
+		read_head(row, columns, 3, blocked);
 		blocked_file(blocked);
 	}
 	SPI_finish();
+}
+
+/* Takes the message of a destination that waits first from a row, from that column on. */
+static void
+read_head(HeapTuple row, TupleDesc columns, int first, Blocked *blocked)
+{
+	bool		isnull;
+
+	blocked->head = DatumGetInt64(SPI_getbinval(row, columns, first, &isnull));
+	blocked->due = DatumGetTimestampTz(SPI_getbinval(row, columns, first + 1, &isnull));
+	blocked->at = DatumGetTimestampTz(SPI_getbinval(row, columns, first + 2, &isnull));
 }
 
 /* Counts another message that waits, which may come before all others of its destination. */
