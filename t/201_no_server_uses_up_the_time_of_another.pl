@@ -111,6 +111,9 @@ foreach my $behaviour ('drips', 'counts')
 	cmp_ok($took, '<', 60, '... ends');
 }
 
+# How often a process has waited.
+sub waits { my ($pid) = @_; return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : 0; }
+
 # Each error names the server.
 my $nobody = PostgreSQL::Test::Cluster::get_free_port();
 my $file = $node->basedir . '/password';
@@ -125,6 +128,30 @@ my $error = $node->sql_error(q{SELECT outbox_send('d', 'x')});
 like($error, qr/WRONGPASS.*user "worker", password file/, '... in the error of outbox_send()');
 like($node->status('problem'), qr/Redis cannot be used.*WRONGPASS.*password file.*\. Correct the file of outbox\.redis_password_file/, '... in problem, which says what to correct');
 like(slurp_file($node->logfile), qr/Redis cannot be used: .*Redis at 127.0.0.1:\d+, user "drips"/, '... and in the log');
+
+# ... also where the settings are read again while a sentinel is asked.
+my ($asked, $other) = map { PostgreSQL::Test::Utils::tempdir() . "/$_" } 'asked', 'other';
+append_to_file($other, "swordfish\n");
+my $slow = Impostor->new(plain => sub {
+	return undef unless $_[1] eq 'SENTINEL';
+	append_to_file($asked, '') unless -e $asked;
+	usleep(20_000) until -e "$asked.answer";
+	return "*2\r\n" . Impostor::bulk('127.0.0.1') . Impostor::bulk($nobody);
+});
+$node->set('outbox.connect_timeout' => '10min', 'outbox.command_timeout' => '10min', 'log_min_messages' => 'debug2',
+	'outbox.redis_url' => 'redis+sentinel://127.0.0.1:' . $slow->port . '/m');
+eventually { -e $asked } 'a sentinel is asked';
+my $log = $node->log_position;
+my $dispatcher = $node->dispatcher;
+$node->set('outbox.redis_password_file' => $other);
+eventually { $node->log_since($log) =~ /checkpointer updated shared memory configuration values/ } '... and meanwhile all processes are told to read the settings again';
+my $waits = waits($dispatcher);
+eventually { waits($dispatcher) > $waits + 5 } '... as the dispatcher does';
+append_to_file("$asked.answer", '');
+eventually { $node->log_since($log) =~ /could not connect: .*\(Redis at 127.0.0.1:$nobody, password file "[^"]*"\)/ } '... then its answer comes';
+like($node->log_since($log), qr/could not connect: .*\(Redis at 127.0.0.1:$nobody, password file "\Q$file\E"\)/, '... and the error names the file that was read');
+$node->set('outbox.redis_password_file' => $file, 'log_min_messages' => 'warning');
+
 unlink $file;
 eventually { $node->status('redis_error') =~ /could not open the file of outbox.redis_password_file: .*password file "\Q$file\E"/ } 'a password file that is not there';
 unlike($node->status('problem') . $error, qr/swordfish|secret/, 'no password is shown');

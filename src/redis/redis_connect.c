@@ -28,7 +28,7 @@
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
 
-static bool read_login(RedisLink *link, const char *text, RedisUrl *url, const char **password_file);
+static bool read_login(RedisLink *link, const char *text, RedisUrl *url, char *password_file);
 static bool connect_as(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline);
 static bool connect_to_node(RedisLink *link, const RedisUrl *url, const RedisNode *node, const char *password_file,
 							TimestampTz deadline);
@@ -53,10 +53,10 @@ redis_connect_to(RedisLink *link, const char *text)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
 	RedisUrl	url;
-	const char *password_file;
+	char		password_file[MAXPGPATH];
 	bool		connected;
 
-	connected = read_login(link, text, &url, &password_file) && connect_as(link, &url, password_file, deadline);
+	connected = read_login(link, text, &url, password_file) && connect_as(link, &url, password_file, deadline);
 	explicit_bzero(&url, sizeof(url));
 	return connected;
 }
@@ -66,10 +66,10 @@ bool
 redis_connect_to_node(RedisLink *link, const char *text, const RedisNode *node, TimestampTz deadline)
 {
 	RedisUrl	url;
-	const char *password_file;
+	char		password_file[MAXPGPATH];
 	bool		connected;
 
-	connected = read_login(link, text, &url, &password_file) &&
+	connected = read_login(link, text, &url, password_file) &&
 		connect_to_node(link, &url, node, password_file, deadline);
 	explicit_bzero(&url, sizeof(url));
 	return connected;
@@ -77,17 +77,18 @@ redis_connect_to_node(RedisLink *link, const char *text, const RedisNode *node, 
 
 /*
  * Closes the link and reads how to connect it: a URL, or if it is NULL the settings,
- * which may name files with passwords; *password_file is for errors only, or NULL.
- * Returns false if that fails; the link has the error.
+ * which may name files with passwords. The name of that for Redis, or nothing, is copied
+ * to password_file, which has MAXPGPATH bytes, for errors: the settings may be read again
+ * while a sentinel is waited for. Returns false if that fails; the link has the error.
  */
 static bool
-read_login(RedisLink *link, const char *text, RedisUrl *url, const char **password_file)
+read_login(RedisLink *link, const char *text, RedisUrl *url, char *password_file)
 {
 	const char *reason;
 
 	redis_link_close(link);
 	redis_link_name(link, "%s", "");
-	*password_file = !text && outbox_redis_password_file[0] != '\0' ? outbox_redis_password_file : NULL;
+	strlcpy(password_file, text ? "" : outbox_redis_password_file, MAXPGPATH);
 	if (!redis_url_parse(text ? text : outbox_redis_url, url, &reason))
 	{
 		redis_link_fail(link, text ? "the URL is invalid" : "outbox.redis_url is invalid");
@@ -95,11 +96,11 @@ read_login(RedisLink *link, const char *text, RedisUrl *url, const char **passwo
 	}
 	if (text)
 		return true;
-	name_server(link, url, &url->nodes[0], *password_file);
+	name_server(link, url, &url->nodes[0], password_file);
 	return read_password_files(link, url);
 }
 
-/* Connects and logs in; password_file is for errors only, which name it, or NULL. */
+/* Connects and logs in; password_file is for errors only, which name it unless it is empty. */
 static bool
 connect_as(RedisLink *link, RedisUrl *url, const char *password_file, TimestampTz deadline)
 {
@@ -138,7 +139,7 @@ name_server(RedisLink *link, const RedisUrl *url, const RedisNode *node, const c
 		length += snprintf(details + length, sizeof(details) - length, ", user \"%.64s\"", url->user);
 	if (url->tls)
 		length += snprintf(details + length, sizeof(details) - length, ", TLS");
-	if (password_file)
+	if (password_file[0] != '\0')
 		snprintf(details + length, sizeof(details) - length, ", password file \"%s\"", password_file);
 	redis_link_name(link, "Redis at %s%s", place, details);
 }
