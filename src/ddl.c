@@ -170,6 +170,8 @@ before_statement(Node *statement)
 		case T_TransactionStmt:
 			if (ends_transaction((TransactionStmt *) statement))
 				session_check_first();
+			else if (((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED)
+				wakeup_watch_prepared();
 			break;
 		default:
 			break;
@@ -200,7 +202,7 @@ after_statement(Node *statement)
 		case T_TransactionStmt:
 			KILL_POINT("prepared_committed");
 			if (OidIsValid(get_extension_oid("outbox", true)))
-				wakeup_at_commit();
+				wakeup_after_prepared();
 			break;
 		default:
 			break;

@@ -11,14 +11,22 @@
  *
  * COMMIT PREPARED has the same done by the hook on commands (ddl.c). A wake-up
  * comes late if its session is stopped here, or never if the hook fails: therefore
- * there is outbox.poll_interval.
+ * there is outbox.poll_interval. What the session has noted for the dispatcher is
+ * gone by then, and the server may have been restarted. But PostgreSQL keeps the
+ * invalidations of a prepared transaction: those of outbox.destination and
+ * outbox.deferred tell that the dispatcher must read these tables again.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "fmgr.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
 
 #include "src/kill_point.h"
+#include "src/table/relation_change.h"
+#include "src/table/relations.h"
 #include "src/wakeup.h"
 
 static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
@@ -26,7 +34,12 @@ static bool reload;				/* the dispatcher must read its tables again */
 static bool wake_launcher;
 static DatabaseShared *restart; /* whose dispatcher must restart */
 
+/* Tables whose invalidations are looked out for; InvalidOid = none. */
+static Oid	watched[2];
+static bool watched_has_changed;
+
 static void wake_after_commit(XactEvent event, void *arg);
+static void watch_relation(Oid relation);
 
 PG_FUNCTION_INFO_V1(outbox_wake_launcher);
 
@@ -59,6 +72,38 @@ wakeup_reload_at_commit(void)
 {
 	wakeup_at_commit();
 	reload = true;
+}
+
+/* Called before COMMIT PREPARED, for wakeup_after_prepared(). */
+void
+wakeup_watch_prepared(void)
+{
+	static bool listens = false;
+	Oid			schema = get_namespace_oid(OUTBOX_SCHEMA, true);
+
+	if (!listens)
+		relation_change_listen(watch_relation);
+	listens = true;
+	watched[0] = get_relname_relid("destination", schema);
+	watched[1] = get_relname_relid("deferred", schema);
+	AcceptInvalidationMessages();
+	watched_has_changed = false;
+}
+
+/*
+ * Called after COMMIT PREPARED: wakes our dispatcher when this command has ended, and has
+ * it read its tables again if the prepared transaction has changed them. A change by
+ * others meanwhile has it do so for nothing.
+ */
+void
+wakeup_after_prepared(void)
+{
+	AcceptInvalidationMessages();
+	if (watched_has_changed)
+		wakeup_reload_at_commit();
+	else
+		wakeup_at_commit();
+	memset(watched, 0, sizeof(watched));
 }
 
 /* Makes the launcher look at the list of databases after the commit. */
@@ -118,4 +163,11 @@ wake_after_commit(XactEvent event, void *arg)
 	reload = false;
 	wake_launcher = false;
 	restart = NULL;
+}
+
+/* A RelationListener. */
+static void
+watch_relation(Oid relation)
+{
+	watched_has_changed |= relation == InvalidOid || relation == watched[0] || relation == watched[1];
 }

@@ -1,5 +1,6 @@
 # PREPARE TRANSACTION keeps record and messages; COMMIT PREPARED sends them,
-# ROLLBACK PREPARED does not, also after a restart or a crash of the server.
+# ROLLBACK PREPARED does not, also after a restart or a crash of the server. So it is with
+# what administrators change.
 
 use strict;
 use warnings FATAL => 'all';
@@ -58,5 +59,16 @@ eventually
 $node->sql(q{COMMIT PREPARED 'p5'});
 eventually { $redis->count('d') == 10 } '... which then is sent';
 is($node->sql(q{SELECT count(*) FROM pg_prepared_xacts}), 0, 'none is left');
+
+# What administrators change counts from COMMIT PREPARED on.
+foreach my $is_later (0, 1)
+{
+	$node->sql(q{BEGIN; SELECT outbox_pause(); PREPARE TRANSACTION 'pause'});
+	$node->restart if $is_later;
+	eventually { $node->status('dispatcher_state') eq 'idle' } 'a pause is prepared';
+	$node->sql(q{COMMIT PREPARED 'pause'});
+	eventually { $node->status('dispatcher_state') eq 'paused' } $is_later ? '... also after a restart' : '... and counts when that is committed';
+	$node->sql(q{SELECT outbox_resume()});
+}
 
 done_testing();

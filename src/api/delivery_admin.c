@@ -12,6 +12,7 @@
 
 #include "commands/trigger.h"
 #include "fmgr.h"
+#include "utils/inval.h"
 
 #include "src/log/deferred.h"
 #include "src/log/log.h"
@@ -49,6 +50,14 @@ outbox_delivery_changed(PG_FUNCTION_ARGS)
 						"outbox.delivery_changed")));
 	owner_code_refuse();
 	if (!shared_is_dispatcher())
+	{
 		wakeup_reload_at_commit();
+
+		/*
+		 * This session forgets that at PREPARE TRANSACTION; COMMIT PREPARED
+		 * sends the invalidation: see wakeup_watch_prepared().
+		 */
+		CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	}
 	return PointerGetDatum(NULL);
 }
