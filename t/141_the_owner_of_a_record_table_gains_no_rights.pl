@@ -51,4 +51,21 @@ CREATE TRIGGER look BEFORE INSERT ON hers.inbox FOR EACH ROW EXECUTE FUNCTION he
 END
 is($node->sql(qq{SET client_min_messages = error; BEGIN; SELECT outbox_begin('m$_', 'own'), outbox_commit(); COMMIT}), 't|0', 'a trigger that looks at the views does no harm') foreach 3 .. 5;
 
+# A function in a predicate that opens a message while another one is being opened.
+$node->sql(q{SELECT outbox_grant('mallory')});
+$node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);
+CREATE FUNCTION hers.meddle(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_setting('hers.meddles', true) = 'yes' THEN
+		BEGIN PERFORM public.outbox_begin('hers'); EXCEPTION WHEN object_not_in_prerequisite_state THEN PERFORM hers.note(); END;
+	END IF;
+	RETURN true;
+END $$;
+CREATE INDEX ON hers.inbox (dispatched_at) WHERE hers.meddle(1);
+END
+$node->sql('TRUNCATE hers.calls');
+$node->sql(q{SET hers.meddles = 'yes'; BEGIN; SELECT outbox_begin('m6', 'own'), outbox_commit(); COMMIT});
+is($node->sql(q{SELECT string_agg(msgid, ' ') FROM outbox.records WHERE msgid IN ('m6', 'hers')}), 'm6', 'a function in a predicate cannot open another message meanwhile');
+is(callers(), 'mallory', '... it gets an error');
+
 done_testing();

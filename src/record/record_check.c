@@ -53,7 +53,8 @@ static const char *name_of(Relation table);
  * caller holds a lock on it.
  *
  * Reading the predicate of an index folds constants, and so may call immutable
- * functions of the owner, which run with the privileges of the owner.
+ * functions of the owner. They run with the privileges of the owner, and cannot use
+ * the outbox: a message may be about to be opened.
  */
 void
 record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
@@ -61,7 +62,16 @@ record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
 	OwnerRights before;
 
 	owner_rights_take(&before, table->rd_rel->relowner);
-	check_as_owner(table, mapping, shape);
+	owner_code_begin();
+	PG_TRY();
+	{
+		check_as_owner(table, mapping, shape);
+	}
+	PG_FINALLY();
+	{
+		owner_code_end();
+	}
+	PG_END_TRY();
 	owner_rights_return(&before);
 }
 
