@@ -1070,9 +1070,11 @@ ALTER TABLE outbox.destination ENABLE ALWAYS TRIGGER delivery_changed_by_truncat
 CREATE TRIGGER delivery_changed AFTER UPDATE OR DELETE OR TRUNCATE ON outbox.deferred
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.delivery_changed();
 COMMENT ON TRIGGER delivery_changed ON outbox.deferred IS 'makes the dispatcher read it again';
+ALTER TABLE outbox.deferred ENABLE ALWAYS TRIGGER delivery_changed;
 CREATE TRIGGER discarded AFTER UPDATE ON outbox.deferred
 	FOR EACH ROW WHEN (OLD.state <> 'discarded' AND NEW.state = 'discarded') EXECUTE FUNCTION outbox.discarded();
 COMMENT ON TRIGGER discarded ON outbox.deferred IS 'causes the record to be marked as dispatched, because none of its messages will be sent any more';
+ALTER TABLE outbox.deferred ENABLE ALWAYS TRIGGER discarded;
 
 SELECT pg_extension_config_dump('outbox.endpoint', '');
 SELECT pg_extension_config_dump('outbox.destination', '');

@@ -78,14 +78,19 @@ $node->sql(q{DELETE FROM inbox WHERE ref IN ('m5', 'm6')});
 $node->sql(q{ALTER SYSTEM SET outbox.max_attempts = 1; SELECT pg_reload_conf()});
 foreach my $how ('outbox_retry', 'outbox_discard')
 {
-	$redis->refuse('bad');
-	$node->sql(qq{BEGIN; SELECT outbox_begin('$how', 'inbox'), outbox_enqueue('bad', '$how', message_id => '$how'), outbox_commit(); COMMIT});
-	is($node->sql(qq{SELECT outbox_wait('$how', 'inbox')}), 'f', 'a message is dead, outbox_wait() says so');
-	is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$how'}), 'f', '... its record is not marked');
-	$redis->accept('bad');
-	$node->sql("SELECT $how('bad', '$how')");
-	is($node->sql(qq{SELECT outbox_wait('$how', 'inbox')}), 't', "... until $how()");
-	is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$how'}), 't', '... and then it is');
+	foreach my $role ('origin', 'replica')
+	{
+		my $id = "$how as $role";
+
+		$redis->refuse('bad');
+		$node->sql(qq{BEGIN; SELECT outbox_begin('$id', 'inbox'), outbox_enqueue('bad', '$how', message_id => '$id'), outbox_commit(); COMMIT});
+		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox')}), 'f', 'a message is dead, outbox_wait() says so');
+		is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$id'}), 'f', '... its record is not marked');
+		$redis->accept('bad');
+		$node->sql("SET session_replication_role = $role; SELECT $how('bad', '$id')");
+		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox')}), 't', "... until $how(), where session_replication_role is $role");
+		is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$id'}), 't', '... and then it is');
+	}
 }
 $node->sql(q{ALTER SYSTEM RESET outbox.max_attempts; SELECT pg_reload_conf(); DELETE FROM inbox WHERE ref LIKE 'outbox%'});
 
