@@ -1019,6 +1019,7 @@ $$;
 DO $$
 DECLARE
 	segment_table regclass;
+	segment_name name;
 	pending CONSTANT text := (
 		SELECT string_agg(format('%s WHERE CASE WHEN dest IS NULL THEN outbox.is_to_propagate(tx) ELSE outbox.is_pending(tx) '
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
@@ -1032,8 +1033,8 @@ DECLARE
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';
 BEGIN
-	FOR segment_table IN
-		SELECT c.oid FROM pg_class c
+	FOR segment_table, segment_name IN
+		SELECT c.oid, c.relname FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(log_[0-9]+|record_[0-9]+|history_[0-9]+|deferred|forgotten)$'
 		ORDER BY c.relname
 	LOOP
@@ -1041,8 +1042,8 @@ BEGIN
 		EXECUTE format('COMMENT ON TRIGGER redirect_restored ON %s IS ''sends restored rows to where they belong in this database''', segment_table);
 		EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER redirect_restored', segment_table);
 		PERFORM pg_extension_config_dump(segment_table, CASE
-			WHEN segment_table::text LIKE '%log_0' THEN pending
-			WHEN segment_table::text ~ 'log_|deferred' THEN 'WHERE false'
+			WHEN segment_name = 'log_0' THEN pending
+			WHEN segment_name ~ '^(log_|deferred$)' THEN 'WHERE false'
 			ELSE '' END);
 	END LOOP;
 END

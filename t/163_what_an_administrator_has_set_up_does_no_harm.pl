@@ -1,4 +1,4 @@
-# Defaults for new tables and for privileges, a schema that somebody else owns, a standby,
+# Defaults for new tables and for privileges, quoted names, a schema that somebody else owns, a standby,
 # DROP EXTENSION while dispatch is off: the extension works all the same.
 
 use strict;
@@ -38,6 +38,14 @@ END
 $node->sql('SELECT outbox_grant(\'"Other role"\')');
 is($node->sql(q{SET ROLE "Other role"; SELECT outbox_enqueue('d', 'x', message_id => 'm')}), 'm', '... until outbox_grant() gives some');
 ok($node->wait_until_sent, '... and what they enqueue is sent');
+
+#
+# quote_all_identifiers changes names that are made text.
+#
+my $dumped = q{SELECT c.relname, x.condition FROM pg_extension e, unnest(e.extconfig, e.extcondition) x (relation, condition) JOIN pg_class c ON c.oid = x.relation WHERE e.extname = 'outbox' ORDER BY 1};
+my $expected = $node->sql($dumped);
+$node->sql('DROP EXTENSION outbox CASCADE; SET quote_all_identifiers = on; CREATE EXTENSION outbox');
+is($node->sql($dumped), $expected, 'dumps carry what they should, also with quote_all_identifiers');
 $node->sql('DROP EXTENSION outbox CASCADE');
 
 #
