@@ -102,6 +102,26 @@ ROLLBACK;
 DROP TABLE quoting;
 DROP TYPE quoted;
 
+-- Sessions with other settings print the same key.
+CREATE TABLE printed (at timestamptz, during interval, bytes bytea, number float8, day date, PRIMARY KEY (at, during, bytes, number, day));
+SELECT outbox_capture('printed', 'printed', events => '{insert,update}', columns => '{day}');
+CREATE TABLE moments (at timestamptz PRIMARY KEY);
+SELECT outbox_capture('moments', 'moments');
+BEGIN;
+INSERT INTO printed VALUES ('2026-11-23 04:00+00', '1 day 2:03', '\x00ff', 0.1::float8 + 0.2, '2026-11-23');
+INSERT INTO moments VALUES ('2026-11-23 04:00+00');
+SET LOCAL timezone = 'Asia/Kolkata';
+SET LOCAL datestyle = 'SQL, DMY';
+SET LOCAL intervalstyle = 'sql_standard';
+SET LOCAL bytea_output = 'escape';
+SET LOCAL extra_float_digits = 0;
+UPDATE printed SET day = '2026-11-24';
+DELETE FROM moments;
+SELECT key FROM outbox_enqueued();
+SHOW timezone;
+ROLLBACK;
+DROP TABLE printed, moments;
+
 -- Some columns, some events, a condition, another key, without the row as it was.
 SELECT outbox_uncapture('orders');
 SELECT outbox_uncapture('orders');

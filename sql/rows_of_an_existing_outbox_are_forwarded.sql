@@ -196,6 +196,19 @@ CREATE TRIGGER forward BEFORE INSERT ON made FOR EACH ROW EXECUTE FUNCTION outbo
 \echo :SQLSTATE
 DROP TABLE made;
 
+-- Sessions with other settings print the same key.
+CREATE TABLE printed (at timestamptz, day date);
+CREATE TRIGGER forward AFTER INSERT ON printed FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''printed''', 'body=''''', 'key=at');
+CREATE TRIGGER forward_text AFTER INSERT ON printed FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''printed''', 'body=''''', 'key=''day '' || day');
+BEGIN;
+INSERT INTO printed VALUES ('2026-11-23 04:00+00', '2026-11-23');
+SET LOCAL timezone = 'Asia/Kolkata';
+SET LOCAL datestyle = 'SQL, DMY';
+INSERT INTO printed VALUES ('2026-11-23 04:00+00', '23.11.2026');
+SELECT key FROM outbox_enqueued();
+ROLLBACK;
+DROP TABLE printed;
+
 -- Rows are not deleted where others refer to them, and where that would not be replicated.
 CREATE TABLE parent (id integer PRIMARY KEY, topic text);
 CREATE TRIGGER forward AFTER INSERT ON parent FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=id', 'keep=false');

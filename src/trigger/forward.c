@@ -32,6 +32,7 @@
 #include "src/compat.h"
 #include "src/stream/headers.h"
 #include "src/trigger/forward.h"
+#include "src/trigger/key_settings.h"
 #include "src/trigger/nservicebus.h"
 #include "src/trigger/trigger_plan.h"
 
@@ -127,12 +128,26 @@ forward_operations(ForwardPlan *plan, TupleTableSlot *row)
 	}
 }
 
-/* Returns the key of a row; NULL if that is NULL or empty, as it may be in a table that was made for another outbox. */
+/*
+ * Returns the key of a row, whatever the settings of the session are; NULL if that is NULL or
+ * empty, as it may be in a table that was made for another outbox.
+ */
 static text *
 read_key(ForwardPlan *plan, TupleTableSlot *row)
 {
-	text	   *key = plan->key ? column_expression_text(plan->key, row) : NULL;
+	text	   *key;
+	int			nest_level;
 
+	if (plan->key == NULL)
+		return NULL;
+	if (plan->key->column > 0 && !key_settings_matter(plan->key->type))
+		key = column_expression_text(plan->key, row);
+	else
+	{
+		nest_level = key_settings_take();
+		key = column_expression_text(plan->key, row);
+		key_settings_return(nest_level);
+	}
 	return key && VARSIZE_ANY_EXHDR(key) > 0 ? key : NULL;
 }
 

@@ -25,6 +25,7 @@
 #include "utils/rel.h"
 
 #include "src/compat.h"
+#include "src/trigger/key_settings.h"
 #include "src/trigger/row_json.h"
 
 typedef struct JsonColumn
@@ -41,6 +42,7 @@ typedef struct JsonColumn
 struct RowJson
 {
 	int			n;
+	bool		has_settings;	/* settings matter for one of the columns */
 	JsonColumn	columns[FLEXIBLE_ARRAY_MEMBER];
 };
 
@@ -115,13 +117,14 @@ row_json_write(RowJson *json, TupleTableSlot *row, StringInfo out)
 /*
  * Returns columns as a text of at most `limit` bytes that tells rows apart: the
  * value of a single column as it is, unless that is NULL or empty; otherwise the
- * object.
+ * object. The settings of the session do not matter.
  */
 text *
 row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 {
 	StringInfoData out;
 	int			encoding = GetDatabaseEncoding() == PG_SQL_ASCII ? PG_UTF8 : GetDatabaseEncoding(); /* as it is sent */
+	int			nest_level = json->has_settings ? key_settings_take() : 0;
 
 	initStringInfo(&out);
 	slot_getallattrs(row);
@@ -129,6 +132,8 @@ row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 		write_plain(&json->columns[0], row->tts_values[json->columns[0].number - 1], &out);
 	if (out.len == 0)
 		row_json_write(json, row, &out);
+	if (json->has_settings)
+		key_settings_return(nest_level);
 	return cstring_to_text_with_len(out.data, pg_encoding_mbcliplen(encoding, out.data, out.len, limit));
 }
 
@@ -233,6 +238,7 @@ add_column(RowJson *json, Relation table, AttrNumber number)
 	column->type = getBaseType(attribute->atttypid);
 	column->byval = attribute->attbyval;
 	column->length = attribute->attlen;
+	json->has_settings |= key_settings_matter(column->type);
 	column->label = label.data;
 	column->label_size = label.len;
 	find_printer(column);

@@ -1,0 +1,80 @@
+/*
+ * key_settings.c
+ *		Settings under which the key of a message is printed.
+ *
+ * Called by row_json.c and forward.c. A row must have one key, whichever session
+ * changes it: only messages of one key stay in order. But sessions print a timestamptz
+ * in time zones of their own, and have other settings for dates, intervals, bytea and
+ * floating-point numbers.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "pgtime.h"
+#include "utils/bytea.h"
+#include "utils/float.h"
+#include "utils/guc.h"
+
+#include "src/trigger/key_settings.h"
+
+static void set(const char *name, const char *value);
+
+/* Check whether a value of a type may be printed differently by different sessions. */
+bool
+key_settings_matter(Oid type)
+{
+	switch (type)
+	{
+		case BOOLOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case NUMERICOID:
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case UUIDOID:
+		case JSONOID:
+		case JSONBOID:
+			return false;
+		default:
+			return true;
+	}
+}
+
+/*
+ * Sets the defaults of PostgreSQL, with times in UTC, where this session has anything
+ * else. Returns what key_settings_return() needs; after an error that is not needed.
+ */
+int
+key_settings_take(void)
+{
+	int			nest_level = NewGUCNestLevel();
+
+	if (strcmp(pg_get_timezone_name(session_timezone), "UTC") != 0)
+		set("TimeZone", "UTC");
+	if (DateStyle != USE_ISO_DATES)
+		set("DateStyle", "ISO");
+	if (IntervalStyle != INTSTYLE_POSTGRES)
+		set("IntervalStyle", "postgres");
+	if (extra_float_digits <= 0)
+		set("extra_float_digits", "1");
+	if (bytea_output != BYTEA_OUTPUT_HEX)
+		set("bytea_output", "hex");
+	return nest_level;
+}
+
+/* Restores what key_settings_take() has changed. */
+void
+key_settings_return(int nest_level)
+{
+	AtEOXact_GUC(false, nest_level);
+}
+
+/* Sets one of them. */
+static void
+set(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
