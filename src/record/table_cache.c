@@ -79,6 +79,10 @@ check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
 	entry->valid = true;
 	PG_TRY();
 	{
+		entry->context = AllocSetContextCreate(TopMemoryContext, "outbox record table", ALLOCSET_SMALL_SIZES);
+		caller = MemoryContextSwitchTo(entry->context);
+		record_mapping_copy(&entry->mapping, mapping);
+		MemoryContextSwitchTo(caller);
 		record_check(table, mapping, &entry->shape);
 	}
 	PG_CATCH();
@@ -87,11 +91,6 @@ check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-
-	entry->context = AllocSetContextCreate(TopMemoryContext, "outbox record table", ALLOCSET_SMALL_SIZES);
-	caller = MemoryContextSwitchTo(entry->context);
-	record_mapping_copy(&entry->mapping, mapping);
-	MemoryContextSwitchTo(caller);
 }
 
 /* A RelationListener. */
