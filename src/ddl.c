@@ -13,7 +13,8 @@
  * dispatcher, because the flag of the session that prepared the transaction is
  * gone. COMMIT makes session.c check first for an open message.
  *
- * CREATE TRIGGER has the arguments of our trigger functions checked.
+ * CREATE TRIGGER has the arguments of our trigger functions checked, and is refused on
+ * tables to which rows are written without firing triggers.
  *
  * pg_restore --disable-triggers would put rows where they are not read, and the
  * following ENABLE TRIGGER ALL would turn our ALWAYS triggers into ordinary
@@ -172,6 +173,9 @@ before_statement(Node *statement)
 				session_check_first();
 			else if (((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED)
 				wakeup_watch_prepared();
+			break;
+		case T_CreateTrigStmt:
+			trigger_check_table((CreateTrigStmt *) statement);
 			break;
 		default:
 			break;

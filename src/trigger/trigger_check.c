@@ -1,8 +1,8 @@
 /*
  * trigger_check.c
- *		Checks the arguments of a trigger of ours when it is created.
+ *		Checks a trigger when it is created: its table, and the arguments of one of ours.
  *
- * Called by the hook on utility commands, after CREATE TRIGGER, and by
+ * Called by the hook on utility commands, before and after CREATE TRIGGER, and by
  * outbox_capture(). PostgreSQL does not call a trigger function when a trigger
  * is created; without this check a wrong argument would show at the first row.
  * It still does so if the library is not preloaded, and if the table is
@@ -12,17 +12,56 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "commands/extension.h"
 #include "commands/trigger.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+#include "src/table/relations.h"
 #include "src/trigger/capture_change.h"
 #include "src/trigger/forward.h"
 #include "src/trigger/trigger_check.h"
 #include "src/trigger/trigger_plan.h"
 
+static bool is_written_by_us(const char *table);
 static TriggerPlanner planner_of(Oid function);
+
+/*
+ * Raises 42809 if a trigger is to be created on a table of ours to which rows are written
+ * without firing triggers: whoever relies on it, such as pg_repack, would lose rows.
+ */
+void
+trigger_check_table(const CreateTrigStmt *statement)
+{
+	Oid			table = creating_extension ? InvalidOid : RangeVarGetRelid(statement->relation, NoLock, true);
+
+	if (OidIsValid(table) && get_rel_namespace(table) == get_namespace_oid(OUTBOX_SCHEMA, true) &&
+		getExtensionOfObject(RelationRelationId, table) == get_extension_oid("outbox", true) &&
+		is_written_by_us(get_rel_name(table)))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("cannot create trigger \"%s\" on table \"%s.%s\"", statement->trigname, OUTBOX_SCHEMA, get_rel_name(table)),
+				 errdetail("Rows are written to this table without firing triggers."),
+				 errhint("A program that copies the table by means of a trigger, such as pg_repack, would lose rows; VACUUM FULL loses none.")));
+}
+
+/* Check whether row.c or deferred.c writes to a table of this name. */
+static bool
+is_written_by_us(const char *table)
+{
+	static const char *const beginnings[] = {"log_", "window_", "record_", "history_", "deferred", "forgotten"};
+
+	for (int i = 0; i < lengthof(beginnings); i++)
+	{
+		if (strncmp(table, beginnings[i], strlen(beginnings[i])) == 0)
+			return true;
+	}
+	return false;
+}
 
 /* Checks the trigger that a statement has just created, if it is still there and calls a function of ours. */
 void
