@@ -8,6 +8,9 @@
 /* This much of a text is kept, including the terminating zero. */
 #define FOREIGN_TEXT_BYTES	256
 
+/* The maximum length of an error of a link to another server. */
+#define LINK_ERROR_BYTES	512
+
 extern void foreign_text_copy(char *safe, size_t size, const char *bytes, size_t length);
 extern void foreign_text_format(char *safe, size_t size, const char *format, va_list args) pg_attribute_printf(3, 0);
 

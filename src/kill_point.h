@@ -20,8 +20,6 @@
 
 #ifdef OUTBOX_KILL_POINTS
 
-#include "src/ring/ring.h"
-
 extern void kill_point_pass(const char *prefix, const char *name);
 
 #define KILL_POINT(name) kill_point_pass("", name)

@@ -10,9 +10,9 @@
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 
-#include "src/log/destination_set.h"
+#include "src/destination_set.h"
+#include "src/foreign_text.h"
 #include "src/problem.h"
-#include "src/redis/redis_link.h"
 #include "src/ring/ring.h"
 
 typedef enum DispatcherState

@@ -15,7 +15,7 @@
 
 #include "bgworker/connection/nodes_away.h"
 #include "src/clock.h"
-#include "src/redis/redis_link.h"
+#include "src/foreign_text.h"
 
 #define FORGET_AFTER_MS		10000
 

@@ -17,6 +17,7 @@
 #include "bgworker/connection/traffic.h"
 #include "bgworker/identity/cluster_lease.h"
 #include "src/clock.h"
+#include "src/foreign_text.h"
 
 static RedisCluster *redis;
 static ScriptCall script;

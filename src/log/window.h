@@ -10,7 +10,7 @@
 #include "utils/snapshot.h"
 #include "utils/uuid.h"
 
-#include "src/log/destination_set.h"
+#include "src/destination_set.h"
 #include "src/log/snapshot_value.h"
 
 /* A row of window_N. */

@@ -14,9 +14,6 @@
 
 typedef struct RedisLink RedisLink;
 
-/* The maximum length of an error of a link. */
-#define LINK_ERROR_BYTES	512
-
 extern RedisLink *redis_link_create(LinkAttend attend);
 extern void redis_link_free(RedisLink *link);
 extern void redis_link_name(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);

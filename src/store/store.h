@@ -7,6 +7,7 @@
 
 #include "utils/uuid.h"
 
+#include "src/redis/socket_wait.h"
 #include "src/store/store_failure.h"
 
 /* An id that is to be remembered. */

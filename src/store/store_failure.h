@@ -5,7 +5,7 @@
 #ifndef OUTBOX_STORE_FAILURE_H
 #define OUTBOX_STORE_FAILURE_H
 
-#include "src/redis/redis_link.h"
+#include "src/foreign_text.h"
 
 /* Contains no password. */
 typedef struct StoreFailure

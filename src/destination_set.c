@@ -12,7 +12,7 @@
 #include "common/hashfn.h"
 
 #include "src/compat.h"
-#include "src/log/destination_set.h"
+#include "src/destination_set.h"
 
 #define NHASHES		2
 
