@@ -149,12 +149,12 @@ CREATE TABLE outbox.endpoint (
 );
 COMMENT ON TABLE outbox.endpoint IS 'settings of endpoints; endpoint "default" exists without a row';
 COMMENT ON COLUMN outbox.endpoint.name IS 'logical receiver; message ids are deduplicated per endpoint';
-COMMENT ON COLUMN outbox.endpoint.concurrency IS 'optimistic or pessimistic; NULL means outbox.concurrency';
-COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its dispatch; NULL means outbox.retention';
-COMMENT ON COLUMN outbox.endpoint.record_table IS 'custom record table that holds the records; NULL means the tables of the extension';
+COMMENT ON COLUMN outbox.endpoint.concurrency IS 'optimistic or pessimistic; NULL: outbox.concurrency';
+COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its dispatch; NULL: outbox.retention';
+COMMENT ON COLUMN outbox.endpoint.record_table IS 'custom record table that holds the records; NULL: the tables of the extension';
 COMMENT ON COLUMN outbox.endpoint.record_columns IS 'which column of that table is what';
-COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the deduplication store that remembers message ids; NULL means none';
-COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long that store keeps ids; NULL means the retention';
+COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the deduplication store that remembers message ids; NULL: none';
+COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long that store keeps ids; NULL: the retention';
 
 CREATE TABLE outbox.deferred (
 	id bigint PRIMARY KEY,
@@ -224,7 +224,7 @@ COMMENT ON COLUMN outbox.destination.partitions IS 'how many streams its message
 COMMENT ON COLUMN outbox.destination.on_dead IS 'pass: later messages overtake a dead one; hold: a dead message holds back the later ones of its key, or those without a key if it has none; NULL: pass';
 
 CREATE SEQUENCE outbox.log_id_seq CACHE 1;
-COMMENT ON SEQUENCE outbox.log_id_seq IS 'order of the messages in the log';
+COMMENT ON SEQUENCE outbox.log_id_seq IS 'ids of messages and receipts in the log, in the order of the calls';
 
 --
 -- The rings. No row of a segment is ever updated or deleted: TRUNCATE gives the
@@ -355,13 +355,13 @@ CREATE FUNCTION @extschema@.outbox_begin(msgid text, endpoint text DEFAULT NULL,
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_begin_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_begin(text, text, text) IS 'opens an incoming message: true = process it, false = duplicate, just acknowledge it';
+COMMENT ON FUNCTION @extschema@.outbox_begin(text, text, text) IS 'opens an incoming message; true: process it; false: it is a duplicate, just acknowledge it';
 
 CREATE FUNCTION @extschema@.outbox_begin(msgid uuid, endpoint text DEFAULT NULL, concurrency text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_begin_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_begin(uuid, text, text) IS 'opens an incoming message: true = process it, false = duplicate, just acknowledge it';
+COMMENT ON FUNCTION @extschema@.outbox_begin(uuid, text, text) IS 'opens an incoming message; true: process it; false: it is a duplicate, just acknowledge it';
 
 -- message_id may be text or uuid. It is polymorphic, because with two functions a
 -- call without an id would be ambiguous; an untyped argument resolves to text.
@@ -406,13 +406,13 @@ CREATE FUNCTION @extschema@.outbox_wait(msgid text, endpoint text DEFAULT NULL, 
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_wait_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until everything that an incoming message caused is in Redis; false = the time is up or a message is dead, NULL = no such record';
+COMMENT ON FUNCTION @extschema@.outbox_wait(text, text, interval) IS 'waits until everything that an incoming message caused is in Redis; false: the time is up or a message is dead; NULL: there is no such record';
 
 CREATE FUNCTION @extschema@.outbox_wait(msgid uuid, endpoint text DEFAULT NULL, timeout interval DEFAULT '30 s')
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_wait_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, text, interval) IS 'waits until everything that an incoming message caused is in Redis; false = the time is up or a message is dead, NULL = no such record';
+COMMENT ON FUNCTION @extschema@.outbox_wait(uuid, text, interval) IS 'waits until everything that an incoming message caused is in Redis; false: the time is up or a message is dead; NULL: there is no such record';
 
 CREATE FUNCTION outbox.read_enqueued(
 	OUT id bigint, OUT message_id text, OUT dest text, OUT cause text, OUT headers jsonb, OUT body bytea, OUT deliver_at timestamptz, OUT key text)
@@ -478,7 +478,7 @@ CREATE FUNCTION @extschema@.outbox_uncapture(relation regclass)
 RETURNS boolean
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_uncapture(regclass) IS 'drops the triggers of outbox_capture(); false = there was none';
+COMMENT ON FUNCTION @extschema@.outbox_uncapture(regclass) IS 'drops the triggers of outbox_capture(); false: there was none';
 
 --
 -- The same as procedures, for frameworks that can use nothing but CALL. They have
@@ -528,7 +528,7 @@ CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text D
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text, interval) IS 'creates an endpoint; NULL means the setting of the same name, and records in the tables of the extension';
+COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text, interval) IS 'creates an endpoint; NULL: as the setting of the same name says, and records in the tables of the extension';
 
 CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
 	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL,
@@ -542,19 +542,19 @@ CREATE FUNCTION @extschema@.outbox_drop_endpoint(name text, force boolean DEFAUL
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text, boolean) IS 'drops an endpoint, if all its messages are sent or by force; its records live on until they expire';
+COMMENT ON FUNCTION @extschema@.outbox_drop_endpoint(text, boolean) IS 'drops an endpoint if all its messages are sent, or if force is true; its records live on until they expire';
 
 CREATE FUNCTION @extschema@.outbox_forget(msgid text, endpoint text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_forget_text'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_forget(text, text) IS 'makes a processed message count as new; false = it was not known';
+COMMENT ON FUNCTION @extschema@.outbox_forget(text, text) IS 'makes a processed message count as new; false: it was not known';
 
 CREATE FUNCTION @extschema@.outbox_forget(msgid uuid, endpoint text DEFAULT NULL)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_forget_uuid'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_forget(uuid, text) IS 'makes a processed message count as new; false = it was not known';
+COMMENT ON FUNCTION @extschema@.outbox_forget(uuid, text) IS 'makes a processed message count as new; false: it was not known';
 
 CREATE FUNCTION @extschema@.outbox_cleanup()
 RETURNS bigint
@@ -631,7 +631,7 @@ BEGIN
 END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION outbox.set_paused(text, boolean) IS 'notes whether messages are sent to a destination; NULL means all';
+COMMENT ON FUNCTION outbox.set_paused(text, boolean) IS 'notes whether messages are sent to a destination; NULL: to any';
 
 CREATE FUNCTION @extschema@.outbox_pause(dest text DEFAULT NULL)
 RETURNS void
@@ -656,7 +656,7 @@ AS $$
 	SELECT count(*) FROM retried
 $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_retry(text, text) IS 'tries dead messages again; NULL means all; returns how many';
+COMMENT ON FUNCTION @extschema@.outbox_retry(text, text) IS 'tries dead messages again (NULL: of all destinations, with any id); returns how many';
 
 CREATE FUNCTION @extschema@.outbox_retry(dest text, message_id uuid)
 RETURNS bigint

@@ -50,7 +50,7 @@ caller_require_shared(void)
 	if (shared == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("outbox must be loaded via shared_preload_libraries"),
+				 errmsg("outbox must be loaded via \"shared_preload_libraries\""),
 				 errhint(PRELOAD_HINT)));
 	return shared;
 }

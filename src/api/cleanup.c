@@ -47,7 +47,7 @@ outbox_cleanup(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("cannot clean up while dispatch is off"),
-					 errhint("Set outbox.dispatch to on.")));
+					 errhint("Set \"outbox.dispatch\" to \"on\".")));
 		if (!wait_for_progress(shared, deadline))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

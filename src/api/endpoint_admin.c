@@ -169,8 +169,8 @@ check_store_retention(const Interval *retention)
 	if (DatumGetBool(DirectFunctionCall2(interval_lt, IntervalPGetDatum(retention), IntervalPGetDatum(&least))))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("store_retention must not be shorter than outbox.replay_window"),
-				 errdetail("outbox.replay_window is %d s.", outbox_replay_window)));
+				 errmsg("store_retention must not be shorter than \"outbox.replay_window\""),
+				 errdetail("\"outbox.replay_window\" is %d s.", outbox_replay_window)));
 }
 
 /* Refuses a row that says how long a store keeps ids, but names none. */

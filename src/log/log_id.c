@@ -126,7 +126,7 @@ reserve_block(DatabaseShared *shared)
 		int64		drawn = pg_atomic_read_u64(&shared->next_id) - 1;
 
 		if (last < drawn)
-			ereport(LOG, (errmsg("outbox: the sequence of message ids was set back to %lld; it continues after %lld",
+			ereport(LOG, (errmsg("outbox: sequence \"outbox.log_id_seq\" was set back to %lld; it continues after %lld",
 								 (long long) last, (long long) drawn)));
 		last = Max(last, drawn);
 		set_sequence(last + BLOCK);

@@ -101,7 +101,7 @@ log_size_check(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("the log of the outbox is full"),
-				 errdetail("Its size is %lld kB, and outbox.max_log_size is %d kB.",
+				 errdetail("Its size is %lld kB, and \"outbox.max_log_size\" is %d kB.",
 						   (long long) (size / 1024), outbox_max_log_size),
 				 errhint("Column \"problem\" of the view outbox.status shows the reason.")));
 }
