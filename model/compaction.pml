@@ -392,7 +392,7 @@ proctype dump()
 #endif
 
 /* merge_choice_make(): all segments of a ring that can be merged, or but one of them. */
-inline choose(first, last)
+inline merge_choice_make(first, last)
 {
 	for (c : first .. last) {
 		if
@@ -403,7 +403,7 @@ inline choose(first, last)
 }
 
 /* merge_keys(): the next key of all sources. */
-inline merge_next()
+inline merge_keys()
 {
 	for (c : 0 .. TABLES - 1) {
 		if
@@ -505,19 +505,19 @@ end:
 	/* merge_begin(): records, or the history, into an empty segment of the history */
 	:: d_step { merges > 0 && target == NONE && (IS_SOURCE(0) || IS_SOURCE(1) || IS_SOURCE(2)) &&
 		(state[3] == EMPTY || state[4] == EMPTY) ->
-		choose(0, RECORDS - 1);
+		merge_choice_make(0, RECORDS - 1);
 		target = (state[3] == EMPTY -> 3 : 4);
 		state[target] = FILLING;
 		merges--;
 		changed() }
 	:: d_step { merges > 0 && target == NONE && (IS_SOURCE(3) || IS_SOURCE(4)) &&
 		(state[3] == EMPTY || state[4] == EMPTY) ->
-		choose(RECORDS, TABLES - 1);
+		merge_choice_make(RECORDS, TABLES - 1);
 		target = (state[3] == EMPTY -> 3 : 4);
 		state[target] = FILLING;
 		merges--;
 		changed() }
-	:: d_step { target != NONE && sources != 0 && merged < KEYS -> merge_next() }
+	:: d_step { target != NONE && sources != 0 && merged < KEYS -> merge_keys() }
 	FINISH
 	/* filter_publish() */
 	:: d_step { building_segment != NONE ->

@@ -960,7 +960,7 @@ inline resume_position()
 #endif
 
 /* page_make(): one transaction; what is left out of the batch is on disk. */
-inline batch_make()
+inline page_make()
 {
 	clear_batch(made);
 	n = 0;
@@ -1014,7 +1014,7 @@ inline batch_make()
 }
 
 /* What send_page() does with a batch that was made. */
-inline batch_send()
+inline send_page()
 {
 	for (i : 1 .. SPOTS) {
 		if
@@ -1037,7 +1037,7 @@ inline batch_send()
 #define TRIED_IS_SUSPECT (suspect_window > tried_window || (suspect_window == tried_window && tried <= suspects_upto))
 
 /* suspects_note_strike(): the link has failed, and nothing tells why. */
-inline note_strike()
+inline suspects_note_strike()
 {
 	if
 	:: tried == 0
@@ -1142,7 +1142,7 @@ inline defer_at_last()
 #endif
 
 /* due_messages_return(): probe_due() returns one, drain() all the rest. */
-inline return_due()
+inline due_messages_return()
 {
 	returns++;
 	assert(returns <= RETURNS);
@@ -1281,7 +1281,7 @@ inline position_advance()
 }
 
 /* run_append(): window `number`. */
-inline add_to_run(number)
+inline run_append(number)
 {
 	places(last, found_rows, found_returns);
 	for (i : 1 .. PLACES) {
@@ -1295,7 +1295,7 @@ inline add_to_run(number)
 }
 
 /* backlog_extend_run(): the next windows that are open, at the end of the run. */
-inline extend_run()
+inline backlog_extend_run()
 {
 	k = (run_n + SERIES < RUN -> LAST + SERIES : base + RUN - 1);
 	k = (opened < k -> opened : k);
@@ -1314,13 +1314,13 @@ inline extend_run()
 		:: else
 		fi;
 #endif
-		add_to_run(n)
+		run_append(n)
 	}
 	n = 0; k = 0
 }
 
 /* fences_move(): the whole window is dealt with. */
-inline move_fence(number)
+inline fences_move(number)
 {
 	maybe_save();
 	fence.window = number;
@@ -1335,7 +1335,7 @@ inline move_fence(number)
  * ------------------------------------------------------------------------ */
 
 /* rotation_run(): the newest window is repeated in the new segment. */
-inline rotate()
+inline rotation_run()
 {
 	seg_state[current] = SEALED;
 	current++;
@@ -1386,7 +1386,7 @@ inline rotate()
  * expiry_retire(). Rule 6: if Redis is as we believe, what goes is there, or it is kept
  * in another place.
  */
-inline retire(n)
+inline expiry_retire(n)
 {
 	if
 	:: FENCE_IS_MINE ->
@@ -1434,7 +1434,7 @@ inline forget_tombstones(n)
 		fi; \
 		flush(); i = 0 }; then \
 	:: d_step { seg_state[n] == PUBLISHED && IS_PROVED(n) && NOTHING_IS_LOST && !IS_LEFT_BEHIND -> \
-		retire(n); \
+		expiry_retire(n); \
 		flush(); i = 0 }; then \
 	:: d_step { seg_state[n] == RETIRED ->						/* emptying_run() */ \
 		forget_tombstones(n); \
@@ -1443,7 +1443,7 @@ inline forget_tombstones(n)
 
 /* cleanup_round_run() */
 #define ROTATE(then) \
-	:: d_step { current < ROTATIONS -> rotate() }; then
+	:: d_step { current < ROTATIONS -> rotation_run() }; then
 #define LACKS_PROOF(n)	((seg_state[n] == QUIET || seg_state[n] == PUBLISHED) && !HAS_PUBLISHED(seg_tx[n]))
 #if ROTATIONS == 1
 #define CLEANUP(then)	ROTATE(then) STEPS(0, then)
@@ -1474,7 +1474,7 @@ start:
 
 look:	/* look_for_messages() */
 		if
-		:: d_step { MAY_RETURN && RETURN_IS_DUE -> return_due() }
+		:: d_step { MAY_RETURN && RETURN_IS_DUE -> due_messages_return() }
 		:: else
 		fi;
 
@@ -1556,7 +1556,7 @@ publish:
 		/* housekeeping_run(): cleanup_round_run(), by the clock */
 		if
 		CLEANUP(skip)
-		:: atomic { MUST_SETTLE_FENCE && FENCE_IS_MINE -> move_fence(sent) }
+		:: atomic { MUST_SETTLE_FENCE && FENCE_IS_MINE -> fences_move(sent) }
 		:: atomic { MUST_SETTLE_FENCE && !FENCE_IS_MINE -> disconnect() }; goto look
 		:: true
 		fi;
@@ -1568,7 +1568,7 @@ publish:
 		/* publisher_publish_next(): backlog_next_run() */
 		:: d_step { !CAUGHT_UP ->
 			base = sent + 1;
-			extend_run();
+			backlog_extend_run();
 			/* begin_delivery() */
 			next = AFTER(0, resume_after);
 #ifdef READ_BEFORE_IS_FRESH
@@ -1587,20 +1587,20 @@ publish:
 		do
 		/* send_page() */
 		:: due < BATCHES_ALLOWED && MORE ->
-			d_step { batch_make() };
+			d_step { page_make() };
 			if
 			:: made.rows == 0
-			:: d_step { made.rows != 0 && link_is_up -> batch_send() }
+			:: d_step { made.rows != 0 && link_is_up -> send_page() }
 			:: atomic { made.rows != 0 && !link_is_up ->
 #ifdef POISON
-				note_strike();
+				suspects_note_strike();
 #endif
 				clear_batch(made); disconnect() }; goto look
 			fi
 
 		/* provide_windows(): all that there is to send is under way */
 #if SERIES < RUN
-		:: due > 0 && !MORE && run_n < RUN && opened > LAST -> d_step { extend_run() }
+		:: due > 0 && !MORE && run_n < RUN && opened > LAST -> d_step { backlog_extend_run() }
 #endif
 #if OVERLAP
 		/* open_meanwhile() */
@@ -1613,7 +1613,7 @@ publish:
 				append_window(now_xmax, now_xip, false);
 				flush();
 				now_xmax = 0; now_xip = 0;
-				add_to_run(opened) }
+				run_append(opened) }
 #endif
 
 		/* is_other_work_due(): the rest of the run another time */
@@ -1650,7 +1650,7 @@ publish:
 			:: atomic { !link_is_up || answer[0] == MOVED || (answer[0] > REFUSED && RUNS_BEHIND_REFUSED) ->
 #ifdef POISON
 				if
-				:: !link_is_up -> note_strike()
+				:: !link_is_up -> suspects_note_strike()
 				:: else
 				fi;
 #endif
@@ -1663,7 +1663,7 @@ publish:
 		/* Where the window is empty; else fences_take_along(), which may lag */
 		if
 		:: my_fence.window == LAST || rows != 0
-		:: atomic { LEAVES_FENCE && FENCE_IS_MINE -> move_fence(LAST) }
+		:: atomic { LEAVES_FENCE && FENCE_IS_MINE -> fences_move(LAST) }
 		:: atomic { LEAVES_FENCE && !FENCE_IS_MINE -> disconnect() }; goto look
 		fi;
 
@@ -1698,7 +1698,7 @@ caught_up:
 #else
 			flush() };
 			if
-			:: atomic { FENCE_IS_MINE -> move_fence(windows) }
+			:: atomic { FENCE_IS_MINE -> fences_move(windows) }
 			:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look
 			fi
 #endif
@@ -1717,7 +1717,7 @@ caught_up:
 		:: atomic { !FENCE_IS_MINE -> disconnect() }; goto look	/* redis_session_renew() */
 #if ROTATIONS
 		CLEANUP(goto publish)
-		:: atomic { MUST_SETTLE_FENCE && FENCE_IS_MINE -> move_fence(sent) }; goto publish
+		:: atomic { MUST_SETTLE_FENCE && FENCE_IS_MINE -> fences_move(sent) }; goto publish
 		:: AWAITS_LOOK -> goto look
 #endif
 		:: timeout -> d_step {

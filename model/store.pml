@@ -114,7 +114,7 @@ inline look_at_record()
 }
 
 /* is_in_store(): an error is no answer. */
-inline look_into_store()
+inline store_contains()
 {
 	if
 #ifdef AWAY_IS_ABSENT
@@ -134,13 +134,13 @@ inline look_into_store()
 inline claim_look_up()
 {
 #ifdef STORE_FIRST
-	look_into_store();
+	store_contains();
 	looked_at = now;
 	look_at_record()
 #else
 	look_at_record();
 	looked_at = now;
-	look_into_store()
+	store_contains()
 #endif
 }
 
@@ -148,7 +148,7 @@ inline late_look()
 {
 	if
 	:: atomic { now - looked_at >= LATE -> skip }
-		look_into_store()
+		store_contains()
 	:: atomic { now - looked_at < LATE -> skip }
 	fi
 }
@@ -247,7 +247,7 @@ inline publish()
 	expected_mark = mark
 
 /* store_add(): the script compares the watermark. */
-inline add_to_store()
+inline used_store_propagate()
 {
 	atomic {
 		if
@@ -262,7 +262,7 @@ inline add_to_store()
 #ifndef PARTS
 			propagated = true
 #endif
-		:: else -> compare_watermark()
+		:: else -> compare_watermarks()
 		fi
 	}
 #ifdef PARTS
@@ -272,14 +272,14 @@ inline add_to_store()
 			propagated = true
 		}
 	:: atomic { away || watermark != expected || watermark < 1 || other != expected_other ->
-			compare_watermark()
+			compare_watermarks()
 		}
 	fi
 #endif
 }
 
 /* used_store_check(), store_watermark_oldest(); unless the store is away */
-inline compare_watermark()
+inline compare_watermarks()
 {
 	if
 	:: away || (watermark == expected && other == expected_other) -> skip
@@ -311,7 +311,7 @@ inline propagate_later_window()
 #endif
 			later_window = true
 #ifndef NO_COMPARE
-		:: else -> compare_watermark()
+		:: else -> compare_watermarks()
 #endif
 		fi
 	}
@@ -356,13 +356,13 @@ end:
 	:: atomic { record == COMMITTED && !published -> publish() }
 	:: MAY_ADD ->
 		if
-		:: MAY_ADD -> add_to_store()
+		:: MAY_ADD -> used_store_propagate()
 		:: else -> skip
 		fi
 	:: atomic { MAY_NOTE -> noted = true; noted_at = now }
 	:: atomic { propagated && !later_window && !away -> propagate_later_window() }
 #ifndef NO_CHECK
-	:: atomic { was_added && !away && (watermark != expected || other != expected_other) -> compare_watermark() }
+	:: atomic { was_added && !away && (watermark != expected || other != expected_other) -> compare_watermarks() }
 #endif
 		/* expiry_retire(), and the log's segment goes as well */
 	:: atomic { noted && record == COMMITTED && IS_OLD && IS_SOUND -> record = ABSENT; receipt = false }

@@ -134,7 +134,7 @@ byte stalls;
 #endif
 
 /* shared_find(): under a lock */
-inline find_entry(is_wanted)
+inline shared_find(is_wanted)
 {
 	atomic {
 		if
@@ -147,14 +147,14 @@ inline find_entry(is_wanted)
 }
 
 /* shared_wake_launcher() */
-inline wake_launcher()
+inline shared_wake_launcher()
 {
 	launcher_calls++;
 	launcher_latch = true
 }
 
 /* shared_wake_dispatcher() */
-inline wake_dispatcher()
+inline shared_wake_dispatcher()
 {
 	d = dispatcher;
 	calls++;
@@ -162,22 +162,22 @@ inline wake_dispatcher()
 	:: d != 0 -> SET_LATCH(d)
 	:: d == 0 ->
 #ifdef LAUNCHER_WOKEN_FIRST
-		wake_launcher();
+		shared_wake_launcher();
 		wanted = true
 #else
 		wanted = true;
-		wake_launcher()
+		shared_wake_launcher()
 #endif
 	fi;
 	d = 0
 }
 
 /* shared_tell_dispatcher() */
-inline tell_dispatcher()
+inline shared_tell_dispatcher()
 {
 	d = dispatcher;
 	if
-	:: d == 0 -> wake_dispatcher()
+	:: d == 0 -> shared_wake_dispatcher()
 	:: d != 0 ->
 		d = 0;
 #ifdef ASLEEP_READ_FIRST
@@ -220,9 +220,9 @@ start:
 		:: true -> goto done		/* nothing more is ever committed */
 		:: has_database && has_extension && !is_dropping -> skip
 		fi;
-		find_entry(false);			/* wakeup_at_commit(): shared_mine() */
+		shared_find(false);			/* wakeup_at_commit(): shared_mine() */
 #ifdef COUNTED_BEFORE_COMMIT
-		tell_dispatcher();
+		shared_tell_dispatcher();
 		committed = committed | BIT(id);
 #else
 		if
@@ -237,7 +237,7 @@ start:
 		:: true
 		fi;
 #endif
-		tell_dispatcher();
+		shared_tell_dispatcher();
 #endif
 done:
 		skip
@@ -258,14 +258,14 @@ done:
 active proctype reader()
 {
 	has_database;
-	find_entry(false)
+	shared_find(false)
 }
 
 /* CREATE DATABASE ... TEMPLATE: ddl.c, wakeup_launcher_at_commit() */
 active proctype copier()
 {
 	atomic { committed = BIT(1); has_database = true };
-	wake_launcher()
+	shared_wake_launcher()
 }
 #endif
 
@@ -274,15 +274,15 @@ active proctype copier()
  * ------------------------------------------------------------------------ */
 
 #if CREATED
-/* outbox.wake_launcher() */
+/* outbox.shared_wake_launcher() */
 active proctype creator()
 {
 	byte d;
 	bool was_asleep;
 
-	find_entry(false);
+	shared_find(false);
 	has_extension = true;
-	tell_dispatcher()
+	shared_tell_dispatcher()
 }
 #endif
 
@@ -291,11 +291,11 @@ active proctype creator()
 inline tell_of_reload()
 {
 #ifdef RELOAD_SET_LAST
-	wake_dispatcher();
+	shared_wake_dispatcher();
 	reload = true
 #else
 	reload = true;
-	wake_dispatcher()
+	shared_wake_dispatcher()
 #endif
 }
 
@@ -381,7 +381,7 @@ round:		seen = launcher_calls;
 			launcher_latch = false;
 			/* read_databases(), note_database() */
 			if
-			:: has_database -> find_entry(true)
+			:: has_database -> shared_find(true)
 			:: !has_database
 			fi;
 			launcher_waits();
@@ -465,9 +465,9 @@ inline waits()
 
 /* requests_reload() */
 #if !PAUSES
-#define read_again()	skip
+#define requests_reload()	skip
 #else
-inline read_again()
+inline requests_reload()
 {
 	if
 	:: reload ->
@@ -597,7 +597,7 @@ inline propagate()
 		:: !settings_are_new && dispatch_is_on ->
 			wakeups_seen = wakeups;
 			look_for_messages();
-			read_again();
+			requests_reload();
 			publish();
 			if
 			:: busy -> latch = true		/* there may be more */
@@ -652,11 +652,11 @@ turn:	busy = false;
 		:: settings_are_new -> atomic { settings_are_new = false; has_link = false }
 		:: !settings_are_new
 		fi;
-		read_again();
+		requests_reload();
 		if
 		:: dispatch_is_on ->				/* dispatch() */
 			look_for_messages();
-			read_again();
+			requests_reload();
 			publish();
 #if STORE
 			propagate();
@@ -692,7 +692,7 @@ end_sleep:
 
 		/* deregister_dispatcher() */
 leave:	atomic { term = false; dispatcher = 0 };
-		wake_launcher();
+		shared_wake_launcher();
 		goto ended;
 
 		/* leave(FAREWELL_NO_EXTENSION) */
@@ -704,7 +704,7 @@ gone:
 		dispatcher = 0;
 		left_without_extension = !has_extension;
 #endif
-		wake_launcher();
+		shared_wake_launcher();
 ended:	atomic { FORGET_LOCALS; is_alive = false };
 		goto start
 	} unless {
