@@ -60,10 +60,10 @@ sub backend
 }
 
 survives('dispatcher killed', sub { $node->kill_dispatcher });
-survives('session killed', sub { kill 'KILL', backend() });
+survives('session killed', sub { $node->kill_process(backend()) });
 survives('dispatcher terminated', sub { kill 'TERM', $node->dispatcher });
 survives('launcher killed', sub {
-		kill 'KILL', $node->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'outbox launcher%'});
+		$node->kill_process($node->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'outbox launcher%'}));
 });
 survives('immediate stop', sub { $node->stop('immediate'); $node->start });
 survives('postmaster killed', sub {

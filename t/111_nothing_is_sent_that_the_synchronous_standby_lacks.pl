@@ -60,7 +60,7 @@ enqueue('and this');
 is(waiting(), $next, 'a cancel does not end the wait');
 is($redis->count('d'), 1, '... nor sends anything');
 
-kill 'KILL', $next;
+$node->kill_process($next);
 wait_until { $node->answers };
 $pid = waiting();
 isnt($pid, $next, 'killed, it has a successor');

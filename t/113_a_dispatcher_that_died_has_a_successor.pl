@@ -80,7 +80,7 @@ foreach my $round (1 .. 10)
 	}
 	usleep(rand 30_000);
 	my $pid = process('dispatcher');
-	kill 'KILL', $pid if $pid;
+	$node->kill_process($pid) if $pid;
 	$load->stop;
 	wait_until { $node->answers };
 }

@@ -88,7 +88,7 @@ is($node->dispatcher, $dispatcher, '... by the same dispatcher');
 
 # The next dispatcher goes on from the same place.
 ok(gap() > 0, 'the gap is still there');
-kill 'KILL', $dispatcher;
+$node->kill_process($dispatcher);
 $redis->cli('FLUSHALL');
 eventually { $node->answers } 'the server is back after a crash, which ended the forgotten transaction';
 is_in_order_and_goes_on('Redis is emptied and the dispatcher killed');

@@ -190,12 +190,15 @@ sub start_after_kill
 	return wait_until { $self->{_pid} = undef; $self->start(fail_ok => 1) };
 }
 
-# Changes settings of the running server.
+# Changes settings of the running server. Returns when the postmaster has read them, and
+# tells its processes: a moment later each of them obeys.
 sub set
 {
 	my ($self, %setting) = @_;
 	$self->sql("ALTER SYSTEM SET $_ = '$setting{$_}'") foreach sort keys %setting;
+	my $log = $self->log_position;
 	$self->reload;
+	wait_until { $self->log_since($log) =~ /received SIGHUP/ };
 	return;
 }
 
@@ -333,16 +336,19 @@ sub dispatcher
 	return $pids[0];
 }
 
-# Kills a dispatcher, and waits until the postmaster knows: from then on the server does
-# not accept connections before it has recovered.
-sub kill_dispatcher
+# Kills a process of the server, and waits until the postmaster knows: from then on the
+# server does not accept connections before it has recovered.
+sub kill_process
 {
-	my ($self) = @_;
+	my ($self, $pid) = @_;
 	my $log = $self->log_position;
 
-	kill 'KILL', $self->dispatcher;
-	return wait_until { $self->log_since($log) =~ /was terminated by signal 9/ };
+	$pid or die 'there is no process to kill';
+	kill 'KILL', $pid;
+	return wait_until { $self->log_since($log) =~ /\(PID $pid\) was terminated by signal 9/ };
 }
+
+sub kill_dispatcher { my ($self) = @_; return $self->kill_process($self->dispatcher); }
 
 # The process id of the bookkeeper (of this database, in this state); '' if there is none.
 sub bookkeeper
