@@ -10,7 +10,7 @@ use Test::More;
 use Time::HiRes qw(time);
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis);
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'");
 
 sub ids { return join ' ', map { $_->{id} } $redis->entries($_[0]); }
 
@@ -34,7 +34,7 @@ like($node->sql_error(q{SELECT outbox_send('d', NULL::text)}), qr/^22004/, '... 
 # Redis hangs, then is away.
 $node->sql('SELECT outbox_pause()');
 $redis->pause;
-my $taken = seconds { like($node->sql_error(q{SELECT outbox_send('now', 'x')}), qr/^08006/, 'a Redis that hangs is an error') };
+my $taken = seconds { like($node->sql_error(q{SET outbox.command_timeout = '1s'; SET outbox.connect_timeout = '1s'; SELECT outbox_send('now', 'x')}), qr/^08006/, 'a Redis that hangs is an error') };
 cmp_ok($taken, '>', 0.9, '... after the time allowed');
 cmp_ok($taken, '<', 60, '... and not much later');
 my $session = $node->session('postgres', on_error_stop => 0);

@@ -10,7 +10,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $store = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => 'restart_after_crash = on');
+my $node = Outbox->create('main', redis => $redis, conf => "restart_after_crash = on\noutbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'");
 my $folder = PostgreSQL::Test::Utils::tempdir();
 
 my $log = 'SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3';

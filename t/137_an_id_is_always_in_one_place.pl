@@ -13,6 +13,8 @@ use Test::More;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, extension => 0, conf => <<'END');
 restart_after_crash = on
+outbox.command_timeout = '60s'
+outbox.connect_timeout = '60s'
 outbox.retention = '1h'
 outbox.cleanup_interval = '100ms'
 END

@@ -12,7 +12,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.connect_timeout = '10s'");
 my $redis_store = Redis->new(tcp => 1);
 my $server = Outbox->create('store', init => { allows_streaming => 1 },
 	conf => "outbox.redis_url = 'redis://127.0.0.1:1'\nlisten_addresses = '127.0.0.1'");
@@ -34,7 +34,12 @@ sub use_store
 	return;
 }
 
-sub begin_in { return "BEGIN; SELECT outbox_begin('never seen', 'sales'" . ($_[0] // '') . '); ROLLBACK'; }
+# Looks up an id, with more arguments, or a setting for this transaction.
+sub begin_in
+{
+	my ($arguments, $setting) = @_;
+	return 'BEGIN; ' . ($setting ? "SET LOCAL $setting; " : '') . "SELECT outbox_begin('never seen', 'sales'" . ($arguments // '') . '); ROLLBACK';
+}
 
 # Check that outbox_begin() fails in both modes with this SQLSTATE and text.
 sub fails
@@ -123,15 +128,15 @@ fails($server->store_url('shard'), qr/^55000: .*read-only/, 'a database that is 
 $server->sql('BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT');
 
 #
-# A store that hangs: the wait is limited, and can be cancelled earlier.
+# A store that hangs: the wait is limited, and can be cancelled earlier. Only who gives up has so little time.
 #
-$node->set('outbox.command_timeout' => '1s');
-eventually { $node->sql('SHOW outbox.command_timeout') eq '1s' } 'from now on an answer is waited for one second';
+my $limit = q{outbox.command_timeout = '1s'};
+my $brief = q{statement_timeout = '200ms'};
 $redis_store->pause;
 use_store($good_redis);
-my $took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms/, 'a Redis that hangs'); };
+my $took = seconds { like($node->sql_error(begin_in('', $limit)), qr/^08006: .*within 1000 ms/, 'a Redis that hangs'); };
 cmp_ok($took, '<', 60, '... is not waited for long');
-like($node->sql_error("SET statement_timeout = '200ms'; " . begin_in()), qr/^57014/, '... and can be cancelled before the time is up');
+like($node->sql_error(begin_in('', $brief)), qr/^57014/, '... and can be cancelled before the time is up');
 $redis_store->resume;
 works($good_redis, '... it goes on');
 
@@ -155,10 +160,8 @@ my $proxy = Proxy->new($redis_store);
 use_store($proxy->url =~ s{//}{//:sw0rdfish\@}r);
 like($session->query(begin_in()), qr/^t$/m, 'through a slow network');
 $proxy->hold('EXISTS');
-$session->query("SET statement_timeout = '200ms'");
-unlike($session->query(begin_in()), qr/^[tf]$/m, '... a session gives up');
+unlike($session->query(begin_in('', $brief)), qr/^[tf]$/m, '... a session gives up');
 $proxy->pass;
-$session->query('RESET statement_timeout');
 like($session->query(begin_in()), qr/^t$/m, '... and asks again on a new connection');
 keeps_its_connection($session, $proxy);
 $redis_store->command('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
@@ -169,23 +172,21 @@ $server->sql(q{SELECT 1});
 use_store($server->store_url('shard', $pg_proxy));
 like($session->query(begin_in()), qr/^t$/m, 'the same for a PostgreSQL');
 $pg_proxy->hold('store_contains');
-$session->query("SET statement_timeout = '200ms'");
 $session->{stderr} = '';
-unlike($session->query(begin_in()), qr/^[tf]$/m, '... a session gives up');
+unlike($session->query(begin_in('', $brief)), qr/^[tf]$/m, '... a session gives up');
 like($session->{stderr}, qr/statement timeout/, '... before the time is up');
-$session->query('RESET statement_timeout');
-$took = seconds { like($node->sql_error(begin_in()), qr/^08006: .*within 1000 ms/, '... or its time is up') };
+$took = seconds { like($node->sql_error(begin_in('', $limit)), qr/^08006: .*within 1000 ms/, '... or its time is up') };
 cmp_ok($took, '<', 60, '... soon');
 $pg_proxy->pass;
 like($session->query(begin_in()), qr/^t$/m, '... and asks again on a new connection');
 keeps_its_connection($session, $pg_proxy);
-$server->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shard'});
+$server->sql(q{SELECT pg_terminate_backend(pid, 180000) FROM pg_stat_activity WHERE usename = 'shard'});
 like($session->query(begin_in()), qr/^t$/m, 'a connection that was ended meanwhile is none to the caller');
 
 # Savepoints and PL/pgSQL may catch the error.
 $redis_store->pause;
 use_store($good_redis);
-$node->sql(<<'SQL');
+$node->sql("SET $limit;" . <<'SQL');
 DO $$
 BEGIN
 	FOR i IN 1 .. 3 LOOP

@@ -12,13 +12,14 @@ use Test::More;
 my $redis = Redis->new;
 my $store = Redis->new;
 my $proxy = Proxy->new($store);
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.poll_interval = '10s'");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '1h'\noutbox.connect_timeout = '1h'\noutbox.poll_interval = '10s'");
 
 $node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '" . $proxy->url . "')");
 $node->sql('CREATE TABLE took (ms float)');
 
 # Sends messages one after the other, each when the one before is in Redis, and returns
-# how long the fastest one took. A dispatcher that is not woken looks for messages every
+# how long the fastest one took: on a machine that is busy with other things, not even that
+# one may be fast, so this is tried again. A dispatcher that is not woken looks for messages every
 # 100 ms: what is committed right after another message was sent waits for most of that.
 sub fastest
 {
@@ -49,9 +50,9 @@ fastest('warm');
 $proxy->hold('EVAL');
 $node->sql(q{BEGIN; SELECT outbox_begin('m', 'stored'), outbox_enqueue('d', 'm'), outbox_commit(); COMMIT});
 eventually { $proxy->held == 1 } 'the store is being told of an id, and does not answer';
-my $took = fastest('meanwhile');
-cmp_ok($took, '<', 50, 'a commit meanwhile wakes the dispatcher');
-is($redis->count('d'), 51, '... all is sent');
+my $rounds = 0;
+eventually { fastest('meanwhile ' . ++$rounds) < 50 } 'a commit meanwhile wakes the dispatcher';
+is($redis->count('d'), 26 + 25 * $rounds, '... all is sent');
 is($proxy->held, 1, '... and the store has still not answered');
 $proxy->pass;
 $proxy->release($_) foreach 1 .. $proxy->opened;

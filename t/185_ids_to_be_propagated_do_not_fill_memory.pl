@@ -17,7 +17,7 @@ plan skip_all => 'needs /proc' unless -e "/proc/$$/status";
 my $redis = Redis->new;
 my $store = Redis->new;
 my $proxy = Proxy->new($store);
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '1h'");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '1h'\noutbox.connect_timeout = '1h'");
 
 $node->sql("SELECT outbox_create_endpoint('stored', dedup_store => '" . $proxy->url . "')");
 sub process { my ($id) = @_; return $node->sql("BEGIN; SELECT outbox_begin('$id', 'stored'), outbox_commit(); COMMIT"); }
