@@ -18,6 +18,7 @@ END
 # Three transactions stay open: one that enqueued before the others, one that holds a
 # snapshot, one that only has a transaction id.
 my @open = map { $node->session } 1 .. 3;
+$open[0]->query_safe(q{SET outbox.retention = '1h'});    # the others keep their records for a second
 $open[0]->query_safe(q{BEGIN; SELECT outbox_begin('long', concurrency => 'pessimistic'); SELECT outbox_enqueue('d', 'long 1')});
 $open[1]->query_safe(q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1});
 $open[2]->query_safe(q{BEGIN; SELECT pg_current_xact_id()});

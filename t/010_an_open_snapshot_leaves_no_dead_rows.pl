@@ -36,6 +36,7 @@ my $start = $node->sql($generation);
 my $script = <<'END';
 \set n random(1, 9000000000000000)
 BEGIN;
+SET LOCAL outbox.retention = '1h';
 INSERT INTO business VALUES (:n);
 SELECT outbox_begin('m' || :n);
 SELECT outbox_enqueue('d', :n::text);
