@@ -97,7 +97,11 @@ remembers(claimed($node), 'postgres');
 #
 $node->sql(q{ALTER SYSTEM SET outbox.record_segment_size = '300kB'});
 $node->reload;
-fill($node, 1) until $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring = 'record' AND state = 'quiet'}) == 5 && is_at_rest($node);
+until (segments('record', 'quiet') == 5)
+{
+	fill($node, 1);
+	wait_until { is_at_rest($node) } or die 'segments do not come to rest';
+}
 my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
 my $filling = q{SELECT 'outbox.history_' || segment FROM outbox.ring WHERE ring = 'history' AND state = 'filling'};
 my @holders = map { $node->session } 1 .. 2;
