@@ -48,7 +48,7 @@ sub looks_for_each
 	my $first = $next_id;
 
 	$next_id += 100;
-	$node->sql("CALL claim_each($first, $next_id - 1, '$mode')", $database);
+	$node->sql(counted("CALL claim_each($first, $next_id - 1, '$mode')"), $database);
 	return ($node->sql($index_scans, $database) - $before) / 100;
 }
 
@@ -154,7 +154,7 @@ $node->sql('SELECT outbox_cleanup()', 'locked') foreach 1 .. 2;
 sub looks_to_begin
 {
 	my $before = $node->sql($index_scans, 'locked');
-	$node->sql(<<'END', 'locked');
+	$node->sql(counted(<<'END'), 'locked');
 DO $$
 BEGIN
 	FOR i IN 1 .. 100 LOOP
@@ -166,7 +166,7 @@ BEGIN
 		END;
 	END LOOP;
 END;
-$$;
+$$
 END
 	return ($node->sql($index_scans, 'locked') - $before) / 100;
 }

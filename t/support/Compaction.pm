@@ -9,7 +9,7 @@ use warnings FATAL => 'all';
 use Exporter 'import';
 use Outbox;
 
-our @EXPORT = qw(claimed compact fill is_at_rest is_new live_keys compacted_segments prepare sizes unknown);
+our @EXPORT = qw(claimed compact counted fill is_at_rest is_new live_keys compacted_segments prepare sizes unknown);
 
 # Segments are full at once, and segments of records are as many as they can be.
 our $small_segments = <<'END';
@@ -69,11 +69,15 @@ END
 	return;
 }
 
+# SQL at whose end the statistics count what it has done: by itself, a session sees to
+# that when it ends, which may be some time after its client.
+sub counted { return "$_[0]; DO 'BEGIN PERFORM pg_stat_force_next_flush(); END'"; }
+
 # Fills segments with new ids and returns the last of them.
 sub fill
 {
 	my ($node, $segments, $database) = @_;
-	$node->sql("CALL fill($segments)", $database);
+	$node->sql(counted("CALL fill($segments)"), $database);
 	return claimed($node, $database);
 }
 
@@ -100,7 +104,7 @@ sub unknown
 	my ($node, $first, $last, %option) = @_;
 	my $every = $option{every} // 1;
 
-	return $node->sql("BEGIN; SELECT sum(claim(i, i)) FROM generate_series($first, $last, $every) i; ROLLBACK",
+	return $node->sql(counted("BEGIN; SELECT sum(claim(i, i)) FROM generate_series($first, $last, $every) i; ROLLBACK"),
 		$option{database});
 }
 
