@@ -46,7 +46,7 @@ sub check_later
 
 $old->handle('m1', 'shop');
 is($old->sql(q{SELECT outbox_wait('m1', 'shop', '3 min')}), 't', 'one message is sent');
-$old->sql('SELECT pg_sleep(1.5)');
+ok($old->poll_query_until('postgres', 'SELECT published = number FROM outbox.window_0 ORDER BY number DESC LIMIT 1'), '... as is noted');
 $redis->stop;
 $old->handle('m2', 'shop');
 

@@ -84,6 +84,7 @@ ok($main->poll_query_until('source', 'SELECT deferred = 1 AND scheduled = 1 AND 
 eventually { $redis->count('d') == 6 } '... in Redis, too';
 $redis->stop;
 handle($main, 'source', $_, 'd') foreach 17 .. 19;
+eventually { $main->status('windows', 'source') > 0 } 'Redis is away, and a window notes what was sent before';
 $main->command_ok([ 'pg_dump', '--format=custom', '--file', $dump, $main->connstr('source') ], 'pg_dump, with messages pending');
 
 # The extension exists, and a dispatcher is at work, before the data come.
