@@ -46,7 +46,7 @@ eventually { $proxy->harmed } 'a batch is held back';
 $proxy->pass;
 arrived_once('a batch is overtaken by another connection');
 cmp_ok($proxy->opened, '>', $connection, '... which is a new one');
-is($proxy->held, 1, '... while the batch is still under way');
+cmp_ok($proxy->held, '>=', 1, '... while the batch is still under way');
 $proxy->release($connection);
 eventually { $proxy->answered($connection) > 0 } 'it is delivered late';
 arrived_once('after the late batch');
@@ -55,9 +55,10 @@ arrived_once('dispatch goes on');
 
 # The next connection has read the fence when the old batch arrives.
 $connection = $proxy->opened;
+my $held = $proxy->held;
 $proxy->hold('crossing');
 enqueue('crossing');
-eventually { $proxy->held >= 2 } 'a batch is held back on a connection and on the next one';
+eventually { $proxy->held >= $held + 2 } 'a batch is held back on a connection and on the next one';
 $proxy->pass;
 $proxy->release($connection);
 $proxy->release($connection + 1);

@@ -38,12 +38,11 @@ sub hang_amid_a_window
 
 	return wait_until
 	{
-		my $until = time + 10;
-
 		$redis->resume;
 		$node->wait_until_sent;
 		$redis->pause;
 		enqueue($count);
+		my $until = time + 10;
 		wait_until { $node->status('dispatcher_state') eq 'publishing' || time > $until };
 		$node->status('dispatcher_state') eq 'publishing';
 	};
