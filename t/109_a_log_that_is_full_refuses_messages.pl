@@ -69,7 +69,7 @@ $node->set('outbox.replay_window' => '1h');
 wait_until { $error = enqueue(); $error ne '' };
 like($error, qr/^53400/, 'messages that are sent but kept for a replay fill the log, too');
 ok($node->wait_until_sent, '... though all are sent');
-like($node->status('problem'), qr/^The log is full, so messages are refused. Raise outbox.max_log_size/, '... and status says so');
+eventually { $node->status('problem') =~ /^The log is full, so messages are refused. Raise outbox.max_log_size/ } '... and status says so';
 $node->set('outbox.max_log_size' => '0');
 eventually { $node->status('problem') eq '' } '... until the limit is lifted';
 $redis->stop;

@@ -52,8 +52,8 @@ sub deliver
 sub end_prepared
 {
 	my ($how) = @_;
-	$node->sql("$how PREPARED '$_'") foreach split /\n/, $node->sql('SELECT gid FROM pg_prepared_xacts');
-	return;
+	# A session that was ended may still hold one.
+	return wait_until { $node->sql("$how PREPARED '$_'") foreach split /\n/, $node->sql('SELECT gid FROM pg_prepared_xacts'); 1 };
 }
 
 # Delivers the message once more, which must succeed.
