@@ -34,9 +34,9 @@ my $id = '11111111-2222-3333-4444-555555555555';
 $node->handle('m1', 'inbox', messages => 2);
 $node->handle('m2', 'inbox', messages => 0);
 $node->handle($id, 'ids', messages => 1);
-is($node->sql(q{SELECT outbox_wait('m1', 'inbox'), outbox_wait('m2', 'inbox'), outbox_wait('nobody', 'inbox') IS NULL}), 't|t|t',
+is($node->sql(q{SELECT outbox_wait('m1', 'inbox', '3 min'), outbox_wait('m2', 'inbox', '3 min'), outbox_wait('nobody', 'inbox', '3 min') IS NULL}), 't|t|t',
 	'outbox_wait() knows what is in such a table');
-is($node->sql("SELECT outbox_wait('$id', 'ids')"), 't', '... of whatever kind');
+is($node->sql("SELECT outbox_wait('$id', 'ids', '3 min')"), 't', '... of whatever kind');
 eventually { $redis->count('d') == 3 } 'messages are sent';
 is($node->sql(q{SELECT ref, done, done_at BETWEEN now() - interval '1 minute' AND now(), note FROM inbox ORDER BY ref}),
 	"m1|t|t|tables_owner\nm2|t|t|tables_owner", 'records are marked, also of a message without outgoing ones');
@@ -55,7 +55,7 @@ $node->handle('m3', 'inbox', messages => 1);
 is($node->sql(q{SELECT outbox_wait('m3', 'inbox', '0.3 s')}), 'f', 'outbox_wait() waits while Redis is away');
 is($node->sql(q{SELECT done FROM inbox WHERE ref = 'm3'}), 'f', '... and the record is not marked');
 $redis->start;
-is($node->sql(q{SELECT outbox_wait('m3', 'inbox')}), 't', 'Redis is back');
+is($node->sql(q{SELECT outbox_wait('m3', 'inbox', '3 min')}), 't', 'Redis is back');
 
 # A record is marked when all its messages are in Redis, and not while one of them is
 # deferred. That holds up nothing else.
@@ -63,13 +63,13 @@ $redis->refuse('bad');
 $node->sql(q{BEGIN; SELECT outbox_begin('m4', 'inbox'), outbox_enqueue('bad', '4'), outbox_enqueue('d', '4'), outbox_commit(); COMMIT});
 $node->sql(q{BEGIN; SELECT outbox_begin('m5', 'inbox'), outbox_enqueue('later', '5', deliver_at => clock_timestamp() + '1 h'), outbox_commit(); COMMIT});
 $node->handle('m6', 'inbox', messages => 1);
-is($node->sql(q{SELECT outbox_wait('m6', 'inbox')}), 't', 'a message waits for its destination, another one for its time: others go on');
+is($node->sql(q{SELECT outbox_wait('m6', 'inbox', '3 min')}), 't', 'a message waits for its destination, another one for its time: others go on');
 is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '0'), outbox_wait('m5', 'inbox', '0')}), 'f|f', '... outbox_wait() waits for those');
 eventually { $node->sql(q{SELECT max(propagated) >= max(number) - 1 FROM (SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1) w}) eq 't' }
 '... the log does not';
 is($node->sql(q{SELECT ref FROM inbox WHERE NOT done ORDER BY ref}), "m4\nm5", '... and their records are not marked');
 $redis->accept('bad');
-is($node->sql(q{SELECT outbox_wait('m4', 'inbox')}), 't', '... until the message is sent');
+is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '3 min')}), 't', '... until the message is sent');
 is($node->sql(q{SELECT done, done_at > now() - interval '1 minute' FROM inbox WHERE ref = 'm4'}), 't|t', '... then it is marked, and its retention begins');
 $node->sql(q{DELETE FROM inbox WHERE ref IN ('m5', 'm6')});
 
@@ -84,11 +84,11 @@ foreach my $how ('outbox_retry', 'outbox_discard')
 
 		$redis->refuse('bad');
 		$node->sql(qq{BEGIN; SELECT outbox_begin('$id', 'inbox'), outbox_enqueue('bad', '$how', message_id => '$id'), outbox_commit(); COMMIT});
-		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox')}), 'f', 'a message is dead, outbox_wait() says so');
+		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox', '3 min')}), 'f', 'a message is dead, outbox_wait() says so');
 		is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$id'}), 'f', '... its record is not marked');
 		$redis->accept('bad');
 		$node->sql("SET session_replication_role = $role; SELECT $how('bad', '$id')");
-		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox')}), 't', "... until $how(), where session_replication_role is $role");
+		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox', '3 min')}), 't', "... until $how(), where session_replication_role is $role");
 		is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$id'}), 't', '... and then it is');
 	}
 }
@@ -104,7 +104,7 @@ ok(is_duplicate('inbox', 'old 17'), 'what has expired counts as long as it is th
 is($node->sql('SELECT outbox_cleanup()'), 4322, 'what has expired is deleted, in several steps');
 is($node->sql('SELECT ref FROM inbox ORDER BY 1'), "m1\nm3\nm4\norphan\nunknown time", '... and nothing else');
 $node->handle('m2', 'inbox', messages => 1);
-is($node->sql(q{SELECT outbox_wait('m2', 'inbox')}), 't', 'an id that has expired is new again');
+is($node->sql(q{SELECT outbox_wait('m2', 'inbox', '3 min')}), 't', 'an id that has expired is new again');
 $node->sql(q{UPDATE ids SET dispatched_at = (now() AT TIME ZONE 'UTC') - interval '7 days' + interval '1 minute'});
 is($node->sql('SELECT outbox_cleanup()'), 0, 'another endpoint has another retention, and another table');
 $node->sql(q{UPDATE ids SET dispatched_at = dispatched_at - interval '2 minutes'});

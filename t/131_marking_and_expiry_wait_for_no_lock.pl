@@ -31,7 +31,7 @@ eventually { $redis->count('d') == 3 } 'a record is locked, messages are sent';
 eventually { unmarked() eq 'm2' } '... the others are marked';
 $node->handle("n$_", 'own') foreach 1 .. 3;
 $node->handle('o1', 'other');
-is($node->sql(q{SELECT outbox_wait('n3', 'own'), outbox_wait('o1', 'other')}), 't|t', '... and so are those that come later, of all endpoints');
+is($node->sql(q{SELECT outbox_wait('n3', 'own', '3 min'), outbox_wait('o1', 'other', '3 min')}), 't|t', '... and so are those that come later, of all endpoints');
 is($node->sql(q{SELECT outbox_wait('m2', 'own', '0')}), 'f', '... but that one');
 is($node->status('pending'), 0, 'it is not pending');
 
@@ -63,7 +63,7 @@ my $sent = $redis->count('d');
 $node->sql(qq{SELECT outbox_enqueue('d', 'plain $_')}) foreach 1 .. 3;
 $node->handle('o2', 'other');
 eventually { $redis->count('d') == $sent + 4 } 'the table is locked, all else goes on';
-is($node->sql(q{SELECT outbox_wait('o2', 'other')}), 't', '... also for another table');
+is($node->sql(q{SELECT outbox_wait('o2', 'other', '3 min')}), 't', '... also for another table');
 $writer->query_safe('COMMIT');
 
 $node->sql('SELECT outbox_pause()');
@@ -73,7 +73,7 @@ $node->sql('SELECT outbox_resume()');
 eventually { $redis->count('d') == $sent + 5 } 'the table is locked against writers, messages are sent';
 is($node->sql(q{SELECT dispatched FROM inbox WHERE message_id = 'q1'}), 'f', '... but not marked');
 $writer->query_safe('COMMIT');
-is($node->sql(q{SELECT outbox_wait('q1', 'own')}), 't', '... until the lock is gone');
+is($node->sql(q{SELECT outbox_wait('q1', 'own', '3 min')}), 't', '... until the lock is gone');
 
 # Expiry.
 $node->sql(q{INSERT INTO inbox SELECT 'old ' || i, true, now() - interval '2 hours' + i * interval '1 s' FROM generate_series(1, 2500) i});

@@ -43,7 +43,7 @@ sub others_go_on
 {
 	my ($msgid) = @_;
 	$node->handle($msgid, 'other');
-	return is($node->sql("SELECT outbox_wait('$msgid', 'other')"), 't', '... another endpoint goes on');
+	return is($node->sql("SELECT outbox_wait('$msgid', 'other', '3 min')"), 't', '... another endpoint goes on');
 }
 
 # A column is renamed.
@@ -105,7 +105,7 @@ END
 $$;
 SQL
 $node->handle('e1', 'own');
-is($node->sql(q{SELECT outbox_wait('e1', 'own')}), 't', 'a trigger that tries to become somebody else');
+is($node->sql(q{SELECT outbox_wait('e1', 'own', '3 min')}), 't', 'a trigger that tries to become somebody else');
 like($node->sql(q{SELECT note FROM hers.inbox WHERE message_id = 'e1'}), qr/^mallory o.* 42501 42501$/, '... is run by its owner, and cannot');
 handle_and_break('e2', q{DROP TRIGGER fail ON hers.inbox; CREATE CONSTRAINT TRIGGER fail AFTER UPDATE ON hers.inbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hers.fail()});
 eventually { $node->status('problem') =~ /endpoint "own".*deferrable/ } 'one that would run at the end of the transaction is refused';
@@ -143,7 +143,7 @@ eventually { $node->status('problem IS NULL') eq 't' } '... there is nothing lef
 others_go_on('o4');
 $node->sql(q{SELECT outbox_alter_endpoint('own', reset => '{record_table}')});
 $node->handle('h2', 'own');
-is($node->sql(q{SELECT outbox_wait('h2', 'own')}), 't', 'the endpoint can go on with our tables');
+is($node->sql(q{SELECT outbox_wait('h2', 'own', '3 min')}), 't', 'the endpoint can go on with our tables');
 is(scalar($redis->bodies('d')), 15, 'all messages were sent once');
 
 done_testing();

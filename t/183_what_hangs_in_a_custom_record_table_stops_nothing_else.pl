@@ -24,7 +24,7 @@ ok($node->wait_until_sent, 'a database without record tables');
 is($node->bookkeeper, '', '... has no bookkeeper');
 $node->sql(q{SELECT outbox_create_endpoint('own', record_table => 'inbox', retention => '1 hour'), outbox_create_endpoint('other', record_table => 'other', retention => '1 hour')});
 $node->handle('a1', 'own');
-is($node->sql(q{SELECT outbox_wait('a1', 'own')}), 't', 'an endpoint gets a record table: its records are marked');
+is($node->sql(q{SELECT outbox_wait('a1', 'own', '3 min')}), 't', 'an endpoint gets a record table: its records are marked');
 like($node->bookkeeper, qr/^\d+$/, '... by a process of its own');
 
 # The trigger hangs, and catches every error.
@@ -91,7 +91,7 @@ $node->start;
 $node->sql('DROP TRIGGER hang ON inbox');
 $node->append_conf('postgresql.conf', 'outbox.dispatch = on');
 $node->reload;
-eventually { $node->sql(q{SELECT outbox_wait('d1', 'own')}) eq 't' } 'what was not marked is marked after that';
+eventually { $node->sql(q{SELECT outbox_wait('d1', 'own', '3 min')}) eq 't' } 'what was not marked is marked after that';
 
 # No worker slot is free for the process: messages are sent, and outbox.status says why nothing is marked.
 $node->append_conf('postgresql.conf', "max_worker_processes = 2\nmax_logical_replication_workers = 0");

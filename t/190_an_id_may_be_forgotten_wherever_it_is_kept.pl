@@ -130,7 +130,7 @@ is($handle->(), 't', 'with Redis away a message is processed, whose record is in
 like($node->sql_error(q{SELECT outbox_forget('u', 'own')}), qr/^55000: .*not yet marked/, '... it is not forgotten before that is marked');
 is($node->sql('SELECT count(*), count(*) FILTER (WHERE dispatched) FROM inbox'), '1|0', '... and the record is there');
 $redis->start;
-is($node->sql(q{SELECT outbox_wait('u', 'own')}), 't', 'Redis is back: it is marked');
+is($node->sql(q{SELECT outbox_wait('u', 'own', '3 min')}), 't', 'Redis is back: it is marked');
 is($node->sql(q{SELECT outbox_forget('u', 'own')}), 't', '... and can be forgotten');
 is($handle->(), 't', '... and processed again');
 
