@@ -5,7 +5,7 @@ SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox; RESET 
 DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET outbox.dispatch = off', current_database()); END $$;
 DO $$
 BEGIN
-	FOR n IN 1..3000 LOOP
+	FOR n IN 1..18000 LOOP
 		EXIT WHEN (SELECT dispatcher_state = 'off' FROM outbox.status);
 		PERFORM pg_sleep(0.01);
 	END LOOP;

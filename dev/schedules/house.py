@@ -7,7 +7,7 @@ import time
 import psycopg
 from session import PATIENCE, Session, Stuck
 
-ROUNDS = 200  # of cleanup that are enough for anything
+ROUNDS = 2000  # of cleanup that are enough for anything
 
 # Records of nobody, so many with ids of so many bytes.
 FILL = """

@@ -26,7 +26,7 @@ import redis
 from house import House
 from plan import Given, Random, families
 from play import AGAIN, Play
-from session import Stuck
+from session import PATIENCE, Stuck
 
 # Of a hundred random schedules, so many are of each family. And if all are
 # wanted, this share of the bound is for each of its cases: for what takes long
@@ -157,7 +157,7 @@ class Schedules:
 
     @staticmethod
     def wait_until_sent(house):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while house.value("SELECT pending > 0 FROM outbox.status"):
             if time.monotonic() > deadline:
                 raise Stuck("messages stay pending")

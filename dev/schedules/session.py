@@ -6,7 +6,7 @@ import time
 import psycopg
 from psycopg import pq
 
-PATIENCE = 60  # seconds; no statement takes longer
+PATIENCE = 180  # seconds; no statement takes longer
 
 
 class Stuck(Exception):

@@ -17,7 +17,7 @@ LASTING = ("default", "tabled", "stored", "moving", "sold")  # endpoints whose r
 EPOCH = time.time() - time.monotonic()  # of the monotonic clock
 DEATH = re.compile('outbox: message "(.*?)" for destination .* is dead after')
 PAGE = 500  # entries of a stream read at a time
-PATIENCE = 60  # seconds until a store has all ids
+PATIENCE = 180  # seconds until a store has all ids
 SHOWN = 12  # examples of each kind of difference
 
 

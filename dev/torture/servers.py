@@ -16,7 +16,7 @@ import redis
 
 from proxy import Proxy
 
-PATIENCE = 90  # seconds until a server must answer
+PATIENCE = 180  # seconds until a server must answer
 
 
 class ServerFailed(Exception):

@@ -60,7 +60,7 @@ from plan import DESTINATIONS, STREAMS
 from servers import Postgres, Redis, ServerFailed
 
 CLIENTS = 8
-PATIENCE = 90  # seconds without progress that are too many
+PATIENCE = 180  # seconds without progress that are too many
 PROGRESS_INTERVAL = 10  # seconds
 
 SETTINGS = {
