@@ -94,8 +94,11 @@ outbox_dispatcher_main(Datum database)
 		requests_attend();
 		if (requests_take_new_settings())
 		{
-			/* The URL or the password may have changed. */
-			redis_session_release();
+			/* The password may have changed, or what certificates say. */
+			if (outbox_dispatch && !redis_state_has_new_url())
+				redis_session_close();
+			else
+				redis_session_release();
 			redis_state_note_settings();
 		}
 		requests_reload();

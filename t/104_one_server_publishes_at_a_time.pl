@@ -49,6 +49,19 @@ ok(has_noted($production), '... and has noted how far it is');
 my $incumbent = $production->dispatcher;
 like(lease(), qr/process $incumbent$/, 'its dispatcher holds the lease');
 
+# A connection that is opened again, to read the password, keeps the lease: a server that
+# waits for it would take its absence for the end of this one.
+sub connection { return (split ' ', $redis->command('GET', $redis->key('fence')))[2]; }
+sub released { return $redis->command('INFO', 'commandstats') =~ /cmdstat_del:calls=(\d+)/ ? $1 : 0; }
+my ($connection, $released) = (connection(), released());
+$production->reload;
+eventually { connection() ne $connection } 'when settings are read again, production connects again';
+is(released(), $released, '... and has not released the lease');
+$production->set('outbox.dispatch' => 'off');
+eventually { lease() eq '' } '... as it does when dispatch is off';
+$production->set('outbox.dispatch' => 'on');
+eventually { lease() ne '' } '... until it is on again';
+
 # A clone, by pg_basebackup, with all its settings.
 $production->backup('base');
 my $clone = Outbox->new('clone');

@@ -116,6 +116,16 @@ redis_session_release(void)
 	traffic_close();
 }
 
+/*
+ * Keeps the lease, to connect again at once: another server that waits for it must not
+ * take its absence for our end.
+ */
+void
+redis_session_close(void)
+{
+	traffic_close();
+}
+
 /* Check whether batches can be sent. */
 bool
 redis_session_is_open(void)

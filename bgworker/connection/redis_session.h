@@ -20,6 +20,7 @@ extern void redis_session_init(LinkAttend attend);
 extern void redis_session_set_instance(Instance *instance);
 extern Connection redis_session_open(Position *position);
 extern void redis_session_release(void);
+extern void redis_session_close(void);
 extern bool redis_session_is_open(void);
 extern const char *redis_session_error(void);
 extern const char *redis_session_blocked(int *lanes);

@@ -106,13 +106,18 @@ redis_state_connect(Position *position)
 	return false;
 }
 
+/* Check whether the URL is another one than that which was tried last. */
+bool
+redis_state_has_new_url(void)
+{
+	return string_hash(outbox_redis_url, SIZE_MAX) != url_tried;
+}
+
 /* Notes that the settings were read again: what another URL has led to need not hold for this one, which is tried next. */
 void
 redis_state_note_settings(void)
 {
-	uint32		url = string_hash(outbox_redis_url, SIZE_MAX);
-
-	if (url == url_tried || !is_down)
+	if (!redis_state_has_new_url() || !is_down)
 		return;
 	report_redis(REDIS_UNKNOWN, "");
 	problem_clear(PROBLEM_REDIS_DOWN);

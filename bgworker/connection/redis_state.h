@@ -8,6 +8,7 @@
 #include "bgworker/window/position.h"
 
 extern bool redis_state_connect(Position *position);
+extern bool redis_state_has_new_url(void);
 extern void redis_state_note_settings(void);
 extern void redis_state_note_failure(void);
 extern void redis_state_note_success(void);
