@@ -17,6 +17,7 @@
 #include "bgworker/housekeeping.h"
 #include "bgworker/identity/instance.h"
 #include "bgworker/lane/used_lanes.h"
+#include "bgworker/process/last_error.h"
 #include "bgworker/process/process.h"
 #include "bgworker/process/report.h"
 #include "bgworker/process/transaction.h"
@@ -97,6 +98,7 @@ dispatcher_start_load(Position *position)
 static void
 register_dispatcher(DatabaseShared *shared)
 {
+	last_error_init();
 	before_shmem_exit(deregister_dispatcher, PointerGetDatum(shared));
 	report_begin();
 	problem_clear_all();
@@ -113,7 +115,11 @@ deregister_dispatcher(int code, Datum arg)
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	report_end();
 	problem_clear_all();
-	problem_hold(PROBLEM_NO_DISPATCHER, true);
+	if (last_error_text())
+		problem_set(PROBLEM_NO_DISPATCHER, "No dispatcher is running, because the last one has failed: %s. See the server log. Another one is started automatically.",
+					last_error_text());
+	else
+		problem_hold(PROBLEM_NO_DISPATCHER, true);
 	ConditionVariableBroadcast(&shared->progress);
 	shared_wake_launcher();
 }

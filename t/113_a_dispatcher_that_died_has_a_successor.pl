@@ -1,11 +1,12 @@
 # A launcher or dispatcher that dies is started again, without any commit that would
-# cause that; and kill -9 of a dispatcher, at whatever moment, loses, doubles or reorders
+# cause that; one that failed says why; and kill -9 of a dispatcher, at whatever moment, loses, doubles or reorders
 # nothing.
 
 use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
+use PostgreSQL::Test::Utils;
 use Redis;
 use Test::More;
 use Time::HiRes qw(usleep);
@@ -48,6 +49,25 @@ $dispatcher = process('dispatcher');
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 successor('dispatcher', $dispatcher);
 ok($node->poll_query_until('postgres', q{SELECT dispatcher_state = 'idle' FROM outbox.status}), '... that works');
+
+# One that fails says why: here a page of the log is damaged.
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+$node->sql(q{SELECT outbox_enqueue('damaged', 'x')});
+my $page = $node->data_dir . '/' . $node->sql(q{SELECT pg_relation_filepath(('outbox.log_' || segment)::regclass) FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
+$node->set('outbox.dispatch' => 'on');
+$node->stop;
+rename $page, "$page.sound" or die $!;
+append_to_file($page, 'x' x 8192);
+$node->start;
+eventually { $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'no dispatcher'})
+	  =~ /^No dispatcher is running, because the last one has failed: invalid page in block 0 of relation base\S+\. See the server log\. Another one is started automatically\.$/ }
+'a dispatcher that meets a damaged page ends, and outbox.problems says why';
+$node->stop;
+rename "$page.sound", $page or die $!;
+$node->start;
+eventually { $redis->count('damaged') == 1 } 'when the page is repaired, the message is sent';
+is($node->sql(q{SELECT count(*) FROM outbox.problems}), 0, '... and nothing is wrong');
 
 # Transactions take turns, so the numbers tell the order.
 my $script = <<'END';
