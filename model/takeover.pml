@@ -8,6 +8,10 @@
  *
  * As in lanes.pml each lane has a fence, which names a window; a window is known by
  * an id, which says who opened it: server 0 publishes in one era, server 1 in the next.
+ * A window of server 0 that server 1 does not have tells it something only if it knows the
+ * era: because the standby has the note of it, or because it has met it in a fence, be it as
+ * the era of the window or, where server 0 has claimed the lane and its first batch has
+ * not arrived, as that of the claim.
  * Destination E is in lane 1. Destination D is in
  * lane 0, and from some window on in lane 1, if an administrator has changed that.
  * Windows are sent one after the other.
@@ -30,6 +34,9 @@
 #endif
 #ifndef KILLS
 #define KILLS		0			/* of the dispatcher of server 0 */
+#endif
+#ifndef BAR_KILLS
+#define BAR_KILLS	0			/* of that of server 1, when it has claimed all fences */
 #endif
 #ifndef PAUSES
 #define PAUSES		0			/* of D; 0 or 1, without takeovers */
@@ -80,11 +87,12 @@ bool paused;
 byte pauses;
 
 byte names;						/* connections so far; none is used twice */
+int names_of_old;				/* those of server 0 */
 byte noted = NEVER;				/* the border that is on disk */
-byte remaps, failovers, kills;
+byte remaps, failovers, kills, bar_kills;
 bool begun;						/* server 1 has added a message */
 bool went_back[2];				/* a fence names a window that this database never opened */
-byte went_on[2] = NEVER;		/* after which window, if its era has ended; on disk */
+byte went_on[2] = NEVER;		/* after which window, if the era of the other one is known to have ended; on disk */
 bool finished;
 
 /* Windows in the order in which a server has them. */
@@ -206,6 +214,8 @@ inline defer(l)
 #endif
 }
 
+#define IS_OF_OLD(w)	((w) != 0 && (w) != LATER)
+
 /*
  * The fence of a lane is read. After that it must be known that the lease is still
  * ours: only then the fence may be set, if it has not changed.
@@ -219,8 +229,31 @@ inline read_fence(l)
 		:: else
 		fi;
 #endif
-		seen = master[l].window; seen_name = master[l].name
+		seen = master[l].window; seen_name = master[l].name;
+#ifdef CLAIMS_NAME_NO_ERA
+		if
+		:: me == 1 && IS_OF_OLD(seen) -> met = true
+		:: else
+		fi
+#else
+		if
+		:: me == 1 && (IS_OF_OLD(seen) || HAS(names_of_old, seen_name)) -> met = true
+		:: else
+		fi
+#endif
 	}
+}
+
+/* The eras that were met have ended. */
+inline note_met()
+{
+#ifndef ERA_NOT_NOTED
+	if
+	:: met && went_on[me] == NEVER -> went_on[me] = db[me].published
+	:: else
+	fi;
+#endif
+	met = false
 }
 
 #define IS_AS_READ(l)	(master[l].window == seen && master[l].name == seen_name)
@@ -288,6 +321,7 @@ proctype dispatcher(byte me)
 {
 	byte l, name, sent, next, new, touched, seen, seen_name;
 	byte at[L], master_known[L];
+	bool met;
 	short set;
 	mtype answer;
 
@@ -297,7 +331,11 @@ proctype dispatcher(byte me)
 		/* The lease of server 0 has run out, and server 1 is promoted: it opens a window. */
 		promoted = true; lease = 1;
 #ifndef ERA_NOT_NOTED
-		went_on[1] = db[1].published;
+		/* The note of its era comes before all that server 0 has written in it. */
+		if
+		:: went_on[1] = db[1].published
+		:: applied == 0
+		fi;
 #endif
 		went_back[1] = (db[1].border != db[0].border);	/* a transaction is lost */
 		db[1].own = 1; rows[LATER] = BIT(D) | BIT(E) }
@@ -311,12 +349,20 @@ connect:
 		:: lease != me -> goto gone
 		:: else
 		fi;
-		names++; name = names
+		names++; name = names;
+		assert(names < 31);
+		if
+		:: me == 0 -> names_of_old = names_of_old | BIT(name)
+		:: else
+		fi
 	}
 	/* Here it may be frozen, too: the lease was ours. */
 	do
 	:: l < L ->
 		read_fence(l);
+#ifndef MET_NOTED_LAST
+		atomic { note_met() };
+#endif
 		if
 #ifndef TAKES_OVER_KNOWN_LANES_ONLY
 		/* Who takes over claims every fence that there is. */
@@ -331,7 +377,14 @@ connect:
 		fi
 	:: else -> break
 	od;
+#if BAR_KILLS > 0
+	if
+	:: atomic { me == 1 && bar_kills < BAR_KILLS -> bar_kills++; met = false } goto connect
+	:: true
+	fi;
+#endif
 	atomic {
+		note_met();
 		/* The oldest fence of the lanes in use, or what the tables know to be published. */
 		l = 0;
 		sent = LAST(me);
@@ -366,6 +419,9 @@ publish:
 		do
 		:: l < L && ROWS(me, l, next) != 0 && !HAS(db[me].used, l) ->
 			read_fence(l);
+#ifndef MET_NOTED_LAST
+			atomic { note_met() };
+#endif
 			if
 			:: atomic { IS_AS_READ(l) -> claim_first(l); new = new | BIT(l); l++ }
 			:: atomic { !IS_AS_READ(l) } goto connect

@@ -127,8 +127,10 @@ sub save_redis { $redis->stop; $redis->save_data; $redis->start; return; }
 
 sub late_batch
 {
+	my ($era) = @_;
 	my $fence = $redis->command('GET', $key);
 	my ($window, $uuid, $names, $id) = split / /, $fence;
+	$names =~ s/^\w+/$era/ if $era;
 	$window++;
 	$uuid =~ s/^.{8}/ffffffff/;
 	$id++;
@@ -212,4 +214,20 @@ redis_goes_back();
 is(late_batch(), 1, 'a batch of the other one is late, where the claim of this one is lost');
 $node->start;
 eventually { $redis->sequence('d') eq "$before late r" } '... and what is lost is sent again';
+ok(settle(), 'all is sent');
+
+# Another server had claimed the fence, and what it sent first was still under way when this
+# one got the lease back; so nothing but the claim tells of its era.
+$node->stop('fast');
+$redis->command('SET', $key, $redis->command('GET', $key) =~ s/\.\w+\./.0badc1a1./r);
+save_redis();
+$before = $redis->sequence('d');
+$node->start;
+enqueue('s');
+ok(settle(), 'this one has the lease again');
+$node->stop('fast');
+redis_goes_back();
+is(late_batch('0badc1a1'), 1, 'the first batch of the other one is late, where the claim of this one is lost');
+$node->start;
+eventually { $redis->sequence('d') eq "$before late s" } '... and what is lost is sent again';
 done_testing();

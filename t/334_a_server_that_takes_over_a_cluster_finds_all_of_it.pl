@@ -31,8 +31,9 @@ sub fence
 # A batch with one message on top of a value of the fence. Returns the number of messages that it added, or the error.
 sub late_batch
 {
-	my ($stream, $key, $builds_on) = @_;
+	my ($stream, $key, $builds_on, $era) = @_;
 	my ($window, $uuid, $connection, $id) = split / /, $builds_on;
+	$connection =~ s/^\w+/$era/ if $era;
 	my $reply = eval {
 		$cluster->node_of($stream)->command('EVAL', $script, 2, $key, $stream, $builds_on, '', 0,
 			1, $stream, 1, 0, 'body', 'late', "$window/$uuid " . ($id + 1) . ' ', "$window $uuid $connection " . ($id + 1));
@@ -58,7 +59,12 @@ eventually { $cluster->sequence($unknown) eq 'sent' } '... also to a slot of whi
 $old->wait_until_sent;
 my $stale = $old->dispatcher;
 kill 'STOP', $stale;
+
+# As if it had begun an era that its copy does not know, and had sent nothing in it but what
+# is still under way: its claims are all that tells of that.
 my @fence = fence($unknown);
+$cluster->node_of($unknown)->command('SET', $fence[0], $fence[1] =~ s/\.\w+\./.0badc1a1./r);
+@fence = fence($unknown);
 my $node = $cluster->node_of($unknown);
 $node->stop;
 $node->save_data;
@@ -81,11 +87,19 @@ $node->restore_data;
 $node->start;
 $cluster->wait_until_ok;
 eventually { $cluster->sequence($unknown) eq 'sent third' } 'what a node loses that goes back to before the copy is sent again';
+dispatch('off');
+$node->stop;
+$node->restore_data;
+$node->start;
+$cluster->wait_until_ok;
+is(late_batch($unknown, @fence, '0badc1a1'), 1, 'the first batch of the old one arrives where the claim of the copy is lost');
+dispatch('on');
+eventually { $cluster->sequence($unknown) eq 'sent late third' } '... and what is lost is sent again';
 
 kill 'CONT', $stale;
 eventually { $old->status('dispatcher_state') eq 'waiting for the lease' } 'the old one wakes up and waits';
 enqueue($new, $_, 'last') foreach 'known', $unknown;
-eventually { $cluster->sequence('known') eq 'first second last' && $cluster->sequence($unknown) eq 'sent third last' } 'the new one goes on';
+eventually { $cluster->sequence('known') eq 'first second last' && $cluster->sequence($unknown) eq 'sent late third last' } 'the new one goes on';
 
 # Fences of another server are in a slot whose master is away, and in one that is used for
 # the first time meanwhile. What was left out is sent when the master is back.

@@ -33,7 +33,7 @@ my $news = 0;
 # A process passes some points when it connects, one of them only if another server published
 # before, most as it sends, and some in both. A single Redis has those of partition_layout.c.
 my @points = grep { !/^layout_/ } kill_points('bgworker/lane', 'bgworker/connection', 'bgworker/publish');
-my $connecting = qr/^(lease_looked_at|lane_others_barred|fence_claimed|position_resumed)$/;
+my $connecting = qr/^(lease_looked_at|fences_read|eras_noted|lane_others_barred|fence_claimed|position_resumed)$/;
 my $both = qr/^(fence_sent|lane_mapping_noted|cluster_layout_.*)$/;
 
 foreach my $manner ('end', 'server')

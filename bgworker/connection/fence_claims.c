@@ -7,6 +7,10 @@
  * is sent to all of them before the first answer is waited for. Nothing else may be under
  * way. Each function returns false if the links were closed.
  *
+ * Between the two it is noted which eras the fences tell of (era.c): a claim takes the
+ * place of the one before, and so the only trace of a server that has claimed a fence and
+ * whose first batch is still on its way.
+ *
  * A lane that cannot be claimed for now, because of its slot or of the node that has it,
  * is blocked (lanes.c), and nothing is done with it from then on. If all are, or if it is
  * not known what is wrong, the connection has failed.
@@ -32,6 +36,11 @@
 #include "src/redis/resp.h"
 #include "src/redis_cluster/hash_slot.h"
 
+/* Why a connection is begun again, in which all fences are claimed in a new era. */
+#define NEW_ERA		"another server has published, or the database has gone back in time"
+
+static bool begin_era_if_due(bool another_published, int64 published);
+static bool know_eras(int first);
 static bool claim(int first);
 static bool read_fences(int first, bool of_others);
 static bool reach(Lane *lane, bool of_others);
@@ -47,22 +56,20 @@ static bool receive_claim(Lane *lane);
  * whatever slot. Called when another server published before us: what it has sent and
  * is still on its way, also to lanes of which our database knows nothing, is refused
  * from then on. A lane without a fence needs nothing, for no batch builds on that; and
- * to one that it claims later the other server sends nothing, without the lease. Their
- * eras are remembered. No lane is in use after that.
+ * to one that it claims later the other server sends nothing, without the lease. An era
+ * begins after the last window that is published. No lane is in use after that.
  */
 bool
-fence_claims_bar_others(void)
+fence_claims_bar_others(int64 published)
 {
 	for (int slot = 0; slot < HASH_SLOTS; slot++)
 		lanes_enter(slot);
-	if (!read_fences(0, true))
+	if (!read_fences(0, true) || !begin_era_if_due(true, published))
 		return false;
 	for (int i = 0; i < lanes_count(); i++)
 	{
-		if (lanes_get(i)->fence[0] == '\0')
-			continue;
-		era_meet(lanes_get(i)->fence);
-		want_claimed(lanes_get(i));
+		if (lanes_get(i)->fence[0] != '\0')
+			want_claimed(lanes_get(i));
 	}
 	if (!fences_set_wanted())
 		return false;
@@ -73,19 +80,31 @@ fence_claims_bar_others(void)
 
 /*
  * Reads the fences of all lanes in use, and writes the names of this connection into
- * them, without moving them. Lanes that are blocked are set apart; all must not be.
+ * them, without moving them. Lanes that are blocked are set apart; all must not be. If
+ * another server published, as far as the database or a fence tells, an era begins
+ * before that.
  */
 bool
-fence_claims_take(void)
+fence_claims_take(bool another_published, int64 published)
 {
 	if (traffic_is_clustered() && !redis_cluster_refresh(traffic_redis()))
 		return traffic_fail_as_cluster();
-	if (!claim(0))
+	if (!read_fences(0, false))
+		return false;
+	lanes_drop_unused();
+	if (!begin_era_if_due(another_published, published) || !claim(0))
 		return false;
 	if (lanes_count() > 0)
 		return true;
 	nodes_away_forget();
 	return traffic_fail_as_blocked(lanes_why_blocked());
+}
+
+/* Claims the fences of all lanes in use once more, because an era has begun since they were claimed. */
+bool
+fence_claims_renew(void)
+{
+	return claim(0);
 }
 
 /*
@@ -104,7 +123,7 @@ fence_claims_try_blocked(int patience_ms, bool *freed)
 		return traffic_fail_as_cluster();
 	redis_cluster_limit(traffic_redis(), patience_ms);
 	first = lanes_enter_blocked();
-	tried = claim(first);
+	tried = read_fences(first, false) && know_eras(first) && claim(first);
 	redis_cluster_limit(traffic_redis(), 0);
 	*freed = tried && lanes_count() > first;
 	return tried;
@@ -121,7 +140,7 @@ fence_claims_use_wanted(const Position *position)
 {
 	int			first = lanes_enter_wanted();
 
-	if (!read_fences(first, false) || !want_first_use(position, first) || !set_claims(first))
+	if (!read_fences(first, false) || !know_eras(first) || !want_first_use(position, first) || !set_claims(first))
 		return false;
 	for (int i = first; i < lanes_count(); i++)
 		used_lanes_add(lanes_get(i)->slot);
@@ -131,17 +150,48 @@ fence_claims_use_wanted(const Position *position)
 	return false;
 }
 
-/*
- * Claims the lanes in use from that one on; those that are blocked are set apart. Those
- * that were never used are not claimed when a connection begins.
- */
+/* Notes which eras the fences tell of that were read, and has an era begin if that is due. */
+static bool
+begin_era_if_due(bool another_published, int64 published)
+{
+	for (int i = 0; i < lanes_count(); i++)
+		era_meet(lanes_get(i)->fence);
+	KILL_POINT("fences_read");
+	if (!transaction_begin("noting eras"))
+	{
+		traffic_give_up();
+		return false;
+	}
+	era_begin_if_due(another_published, published);
+	transaction_commit();
+	KILL_POINT("eras_noted");
+	return true;
+}
+
+/* Check whether the fences of the lanes from that one on tell of no era that is not known. If they do, the next connection begins an era; this one is over. */
+static bool
+know_eras(int first)
+{
+	bool		known;
+
+	for (int i = first; i < lanes_count(); i++)
+		era_meet(lanes_get(i)->fence);
+	if (!era_has_met())
+		return true;
+	if (!transaction_begin("looking for eras"))
+	{
+		traffic_give_up();
+		return false;
+	}
+	known = era_knows_all_met();
+	transaction_commit();
+	return known || traffic_fail(NEW_ERA);
+}
+
+/* Claims the lanes in use from that one on, whose fences were read; those that are blocked are set apart. */
 static bool
 claim(int first)
 {
-	if (!read_fences(first, false))
-		return false;
-	if (first == 0)
-		lanes_drop_unused();
 	for (int i = first; i < lanes_count(); i++)
 		want_claimed(lanes_get(i));
 	return set_claims(first);
@@ -239,16 +289,17 @@ want_claimed(Lane *lane)
 
 /*
  * Has the fences of lanes that are used for the first time claimed where they are, if
- * they name a window behind the one that was sent last; otherwise moved there. What they
- * are to be is in this process before an era that ends here is on disk: an error ends
- * the process, and nothing is sent to Redis before the commit.
+ * they name a window behind the one that was sent last; otherwise moved there. Where one
+ * shows that an era ends here, the next connection claims all of them in the new one.
  */
 static bool
 want_first_use(const Position *position, int first)
 {
+	char		claimed_in[ERA_BYTES];
 	Window		sent;
 	bool		found;
 
+	strlcpy(claimed_in, era_name(), sizeof(claimed_in));
 	if (!transaction_begin("reading a window"))
 	{
 		traffic_give_up();
@@ -265,7 +316,7 @@ want_first_use(const Position *position, int first)
 			lane_want_end(lane, sent.number, &sent.uuid);
 	}
 	transaction_commit();
-	return true;
+	return strcmp(claimed_in, era_name()) == 0 || traffic_fail(NEW_ERA);
 }
 
 /* Sets the fences that are wanted for lanes from that one on; sets those apart that are blocked, the others are ours. */

@@ -7,8 +7,9 @@
 
 #include "bgworker/window/position.h"
 
-extern bool fence_claims_bar_others(void);
-extern bool fence_claims_take(void);
+extern bool fence_claims_bar_others(int64 published);
+extern bool fence_claims_take(bool another_published, int64 published);
+extern bool fence_claims_renew(void);
 extern bool fence_claims_try_blocked(int patience_ms, bool *freed);
 extern bool fence_claims_use_wanted(const Position *position);
 

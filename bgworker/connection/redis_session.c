@@ -41,10 +41,10 @@ static LinkAttend attend_to;	/* called while waiting for Redis */
 static bool prepare_link(RedisLink *link);
 static bool check_servers(void);
 static bool settle_partitions(const Position *position);
-static Connection look_at_lease(void);
+static Connection look_at_lease(const Position *position);
+static bool another_published(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
-static bool note_publisher(const Position *position);
 static bool all_is_mapped(const Position *position);
 
 /*
@@ -86,12 +86,12 @@ redis_session_open(Position *position)
 	lanes_begin(traffic_is_clustered());
 	if (traffic_is_clustered())
 		problem_clear(PROBLEM_EVICTION);
-	lease = look_at_lease();
+	lease = look_at_lease(position);
 	if (lease != CONNECTION_OPEN)
 		return lease;
 	KILL_POINT("lease_looked_at");
 	mapping_begin(traffic_is_clustered());
-	if (!enter_lanes() || !fence_claims_take())
+	if (!enter_lanes() || !fence_claims_take(another_published(), position->published))
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
 	destination_unsettle_all();
@@ -305,7 +305,7 @@ check_servers(void)
  * it can arrive any more after that in a cluster; resume() notes that we publish.
  */
 static Connection
-look_at_lease(void)
+look_at_lease(const Position *position)
 {
 	const char *key = traffic_script()->lease_key;
 	const char *last = instance->publisher[0] ? instance->publisher : NULL;
@@ -324,9 +324,16 @@ look_at_lease(void)
 		(void) traffic_fail_as_cluster();
 		return CONNECTION_FAILED;
 	}
-	if (traffic_is_clustered() && last && strcmp(last, lease_owner()) != 0 && !fence_claims_bar_others())
+	if (traffic_is_clustered() && last && another_published() && !fence_claims_bar_others(position->published))
 		return CONNECTION_FAILED;
 	return CONNECTION_OPEN;
+}
+
+/* Check whether another server published before us, or none, as far as the database tells. */
+static bool
+another_published(void)
+{
+	return strcmp(instance->publisher, lease_owner()) != 0;
 }
 
 /* Takes the lanes into use that are in use on disk, and reads which streams they are of. */
@@ -349,38 +356,29 @@ enter_lanes(void)
 	return true;
 }
 
-/* Sets the position to where the fences say, and notes that we publish. */
+/*
+ * Sets the position to where the fences say, and notes in the database that we publish,
+ * for the server that takes over from us. If an era begins there, the fences are claimed
+ * in it.
+ */
 static bool
 resume(Position *position)
 {
-	bool		began;
+	char		claimed_in[ERA_BYTES];
 
+	strlcpy(claimed_in, era_name(), sizeof(claimed_in));
 	if (!transaction_begin("reading the position"))
 	{
 		traffic_give_up();
 		return false;
 	}
-	began = note_publisher(position);
-	resume_position(position, traffic_is_clustered(), began);
+	if (another_published())
+		instance_publish_as(instance, lease_owner());
+	resume_position(position, traffic_is_clustered(), era_is_unused());
 	transaction_commit();
-	return true;
-}
-
-/*
- * Notes in the database that we publish, for the server that takes over from us, and
- * that an era begins, if another server published before us, as far as the database or
- * a fence tells. Returns whether one begins. Needs an open transaction.
- */
-static bool
-note_publisher(const Position *position)
-{
-	era_load();
-	for (int i = 0; i < lanes_count(); i++)
-		era_meet(lanes_get(i)->fence);
-	if (strcmp(instance->publisher, lease_owner()) == 0 && era_has_begun() && era_knows_all_met())
+	if (strcmp(claimed_in, era_name()) != 0 && !fence_claims_renew())
 		return false;
-	era_begin(position->published);
-	instance_publish_as(instance, lease_owner());
+	era_use();
 	return true;
 }
 

@@ -2,7 +2,7 @@
  * fence.c
  *		The value of the fence, the key in Redis that says how far the dispatcher got.
  *
- * Called by lane.c, and by resume.c, which reads it. Nothing here talks to Redis.
+ * Called by lane.c, and by resume.c and era.c, which read it. Nothing here talks to Redis.
  */
 #include "postgres.h"
 
@@ -12,7 +12,11 @@
 #include "bgworker/lane/fence.h"
 #include "src/unique_id.h"
 
-/* "<window number> <window uuid> <era>.<connection> <last message id>" */
+/*
+ * "<window number> <window uuid> <era>.<connection> <last message id>". The name of a
+ * connection is "<era>.<random>", of the era in which it has claimed the fence: that is
+ * another one until it has sent something.
+ */
 #define FENCE_FORMAT	"%lld %36s %31s %lld"
 #define NAMES_BYTES		32
 
@@ -89,6 +93,23 @@ is_unique_id(const char *text)
 			return false;
 	}
 	return true;
+}
+
+/* Reads the name of the era in which a fence was claimed last; it is empty if the fence does not tell. */
+void
+fence_read_claim(const char *text, char *era)
+{
+	char		uuid[UNIQUE_ID_BYTES];
+	char		names[NAMES_BYTES];
+	const char *connection = NULL;
+
+	if (sscanf(text, "%*d %36s %31s", uuid, names) == 2 && is_unique_id(uuid))
+		connection = strchr(names, '.');
+	era[0] = '\0';
+	if (connection)
+		read_era(connection + 1, era);
+	else if (sscanf(text, NO_FENCE " %31s", names) == 1)
+		read_era(names, era);
 }
 
 /* Reads the name of the era out of "<era>.<connection>". */

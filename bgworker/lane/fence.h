@@ -25,5 +25,6 @@ typedef struct Fence
 extern void fence_write(char *fence, const Fence *value, const char *era, const char *connection);
 extern void fence_claim(const char *fence, const char *connection, char *claimed, size_t size);
 extern bool fence_parse(const char *text, Fence *fence);
+extern void fence_read_claim(const char *text, char *era);
 
 #endif							/* OUTBOX_FENCE_H */

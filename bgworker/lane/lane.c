@@ -44,7 +44,8 @@ lane_note_read(Lane *lane, const char *fence)
 }
 
 /*
- * Gives the connection a name, and writes the fence with that name to `claimed`.
+ * Gives the connection a name, which begins with that of the current era, and writes the
+ * fence with that name to `claimed`.
  * When Redis has this value, no batch of an earlier connection that is still on its
  * way can pass the comparison, not even if the position has not changed because a
  * message was deferred.
@@ -52,7 +53,10 @@ lane_note_read(Lane *lane, const char *fence)
 void
 lane_claim(Lane *lane, char *claimed)
 {
-	unique_id_name(lane->connection);
+	char		name[RANDOM_NAME_BYTES];
+
+	unique_id_name(name);
+	snprintf(lane->connection, sizeof(lane->connection), "%s.%s", era_name(), name);
 	fence_claim(lane->fence, lane->connection, claimed, FENCE_BYTES);
 }
 

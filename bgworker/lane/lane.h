@@ -18,8 +18,8 @@ typedef struct Lane
 								 * cluster its streams */
 	char		key[64];		/* of the fence in Redis */
 	RedisLink  *link;			/* to the master that has the slot */
-	char		connection[RANDOM_NAME_BYTES];	/* random, part of every fence
-												 * that is set */
+	char		connection[ERA_BYTES + RANDOM_NAME_BYTES];	/* part of every fence
+															 * that is set */
 	char		fence[FENCE_BYTES]; /* value in Redis when all batches in
 									 * flight are done */
 	WindowPlace at;				/* the last message that Redis has then: it
