@@ -80,4 +80,35 @@ foreach my $fails (undef, qr/^events/, qr/^outbox/)
 	}
 	$ledger->agrees('a slot moved while the dispatcher was down' . ($fails ? ', and its node failed over' : ''));
 }
+
+# A dispatcher begins in the moment in which a slot has its owner already, and its keys not yet:
+# nothing tells of a move.
+my $slot = $cluster->slot_of('events:3');
+my $owner = $cluster->index_of('events:3');
+my ($keeper) = grep { $cluster->is_master($_) && $_ != $owner } $cluster->up;
+
+sub bring_keys
+{
+	my ($from, $to) = @_;
+	my ($source, $target) = ($cluster->node($from), $cluster->node($to));
+
+	# So the one that does not have the slot takes its keys, and gives them back.
+	$cluster->node($keeper)->command('CLUSTER', 'SETSLOT', $slot, 'IMPORTING', $cluster->id($owner));
+	$source->command('MIGRATE', '127.0.0.1', $target->port, '', 0, 5000, 'KEYS', @{ $source->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) });
+	$cluster->node($keeper)->command('CLUSTER', 'SETSLOT', $slot, 'STABLE');
+	return;
+}
+
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+$ledger->post;
+bring_keys($owner, $keeper);
+$node->restart;
+$node->set('outbox.dispatch' => 'on');
+eventually { $node->status('redis_error') =~ /the fence of hash slot $slot is missing/ } 'a fence that is missing is not taken for lost at once';
+my $dispatcher = $node->dispatcher;
+kill 'STOP', $dispatcher;
+bring_keys($keeper, $owner);
+kill 'CONT', $dispatcher;
+$ledger->agrees('the fence comes back');
 done_testing();

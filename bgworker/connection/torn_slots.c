@@ -13,7 +13,11 @@
  * redis-cli's repair of a slot whose move was forgotten first makes the other node its
  * owner, as if nothing were moving, and then brings the keys. So a slot that was torn a
  * moment ago is not whole yet: its fence would be taken for lost, or its stream begun
- * for a second time.
+ * for a second time. A process that has just begun does not know that it was torn; so a
+ * fence of a lane that is in use must be missing for as long, before it counts as lost.
+ * What a new process cannot see is a slot whose fence was brought and whose stream was
+ * not, in the moment of a repair by redis-cli that was not told of the move
+ * (docs/operations.md).
  *
  * As long as a master does not answer, it may be the one that takes a slot over. A lane
  * may be written to all the same if its fence is there, its slot is where it was when
@@ -29,17 +33,19 @@
 #include "bgworker/connection/torn_slots.h"
 #include "bgworker/connection/traffic.h"
 #include "bgworker/lane/lanes.h"
+#include "bgworker/lane/used_lanes.h"
 #include "src/clock.h"
 #include "src/redis_cluster/migrating_slots.h"
 
-/* How long a slot that was torn must not move until it counts as whole. */
+/* How long a slot that was torn, or has lost its fence, must not move until it counts as whole. */
 #define SETTLING_MS		3000
 
 static bool has_refused[HASH_SLOTS];	/* TRYAGAIN, and it was moving since */
 static uint64 whole_on[HASH_SLOTS]; /* hash of the node that had all of the
 									 * slot; 0 = not known */
-static TimestampTz settles_at[HASH_SLOTS];	/* 0 = was not torn; PG_INT64_MAX
-											 * = was torn when we looked last */
+static TimestampTz settles_at[HASH_SLOTS];	/* 0 = was not torn, nor lost a
+											 * fence; PG_INT64_MAX = was torn
+											 * when we looked last */
 
 static bool is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t size);
 static bool has_settled(int slot);
@@ -88,6 +94,8 @@ is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t siz
 	bool		is_missing = lane->fence[0] == '\0';
 	int			slot = lane->slot;
 
+	if (is_missing && used_lanes_include(slot) && settles_at[slot] == 0)
+		settles_at[slot] = PG_INT64_MAX;
 	if (is_missing ? moving != 0 : moving == SLOT_COMES)
 	{
 		snprintf(why, size, "hash slot %d is torn between two nodes", slot);
@@ -98,7 +106,8 @@ is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t siz
 	else if (!all_answered && (is_missing || whole_on[slot] != hash_of_node(slot)))
 		snprintf(why, size, "it is not known whether hash slot %d is torn between two nodes, because a master does not answer", slot);
 	else if (!has_settled(slot))
-		snprintf(why, size, "hash slot %d was torn between two nodes a moment ago", slot);
+		snprintf(why, size, is_missing ? "the fence of hash slot %d is missing, maybe only for a moment" :
+				 "hash slot %d was torn between two nodes a moment ago", slot);
 	else
 	{
 		settles_at[slot] = 0;
