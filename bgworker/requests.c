@@ -125,7 +125,7 @@ requests_reload(void)
 	destination_load();
 	deferral_load();
 	transaction_commit();
-	if (destination_have_new_partitions())
+	if (destination_were_given_partitions())
 		sender_lock_begin_epoch();
 }
 

@@ -243,6 +243,8 @@ $node->sql("SELECT outbox_enqueue('sends', 'y')");
 eventually { $redis->count('sends:0') + $redis->count('sends:1') + $redis->count('sends:2') + $redis->count('sends:3') == 1 } '... messages do not wait for it';
 send_held($senders[1]);
 is(layout('sends')->{partitions}, 4, '... but the change does');
+$node->sql(q{SELECT outbox_pause('paused'), outbox_enqueue('paused', 'z')});
+eventually { $node->sql(q{SELECT deferred FROM outbox.destinations WHERE dest = 'paused'}) eq '1' } 'a setting of another destination is read';
 $proxy->release($proxy->opened - 1);
 like($senders[0]->query('SELECT 1'), qr/^(\d+-\d+)\n1$/, 'it ends');
 layout_becomes('sends', 2);

@@ -92,11 +92,13 @@ static Told refused(Layout *layout, const redisReply *reply);
 bool
 cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
 {
-	Destination *destination;
+	List	   *unsettled = destination_unsettled();
 	Told		told = TOLD;
 
-	while (told != TOLD_NOT && (destination = destination_next_unsettled()) != NULL)
+	for (int i = 0; told != TOLD_NOT && i < list_length(unsettled); i++)
 	{
+		Destination *destination = list_nth(unsettled, i);
+
 		KILL_POINT("cluster_layout_wanted");
 		told = with_memory(tell_until_done, redis, name, instance, destination);
 		if (told != TOLD)
@@ -104,6 +106,7 @@ cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
 		KILL_POINT("cluster_layout_announced");
 		destination_settle(destination);
 	}
+	list_free(unsettled);
 	return told != TOLD_NOT;
 }
 
@@ -115,17 +118,19 @@ cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
 bool
 cluster_layout_compare(RedisCluster *redis, const char *name)
 {
-	TimestampTz limit = clock_now() - COMPARE_MS * INT64CONST(1000);
-	Destination *destination;
+	List	   *due = destination_compared_before(clock_now() - COMPARE_MS * INT64CONST(1000));
 	Told		told = TOLD;
 
-	while (told != TOLD_NOT && (destination = destination_next_compared_before(limit)) != NULL)
+	for (int i = 0; told != TOLD_NOT && i < list_length(due); i++)
 	{
+		Destination *destination = list_nth(due, i);
+
 		destination->compared = clock_now();
 		told = with_memory(compare, redis, name, NULL, destination);
 		if (told == TOLD_TOO_LATE)
 			destination_unsettle(destination);
 	}
+	list_free(due);
 	return told != TOLD_NOT;
 }
 

@@ -58,17 +58,20 @@ bool
 partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, Instance *instance, bool *refused)
 {
 	Announcement how = {link, call, lane, instance};
-	Destination *destination;
+	List	   *unsettled = destination_unsettled();
+	bool		told = true;
 
 	*refused = false;
-	while ((destination = destination_next_unsettled()) != NULL)
+	for (int i = 0; told && i < list_length(unsettled); i++)
 	{
+		Destination *destination = list_nth(unsettled, i);
+
 		KILL_POINT("layout_wanted");
-		if (!announce(&how, destination))
-			return false;
-		*refused |= destination->refusal != NULL;
+		told = announce(&how, destination);
+		*refused |= told && destination->refusal != NULL;
 	}
-	return true;
+	list_free(unsettled);
+	return told;
 }
 
 /*

@@ -28,6 +28,8 @@ static HTAB *destinations;
 static bool all_paused;
 static uint64 changes;			/* how often anything was changed */
 static int	nunsettled;			/* whose partitions Redis is to be told of */
+static bool given_partitions;	/* when the table was read last, some were to
+								 * have others than before */
 static int	nrefused;			/* those that it refused to be told of */
 
 static void load_row(HeapTuple row, TupleDesc columns, HTAB *before);
@@ -50,6 +52,7 @@ destination_load(void)
 	all_paused = false;
 	nunsettled = 0;
 	nrefused = 0;
+	given_partitions = false;
 
 	SPI_connect();
 	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", true, 0) != SPI_OK_SELECT)
@@ -75,44 +78,53 @@ destination_have_new_partitions(void)
 	return nunsettled > 0;
 }
 
-/* Returns one whose partitions Redis is to be told of; NULL if there is none. */
-Destination *
-destination_next_unsettled(void)
+/*
+ * Check whether an administrator has changed partitions, or their stream, as
+ * destination_load() has found. Those that Redis was to be told of before do not count.
+ */
+bool
+destination_were_given_partitions(void)
+{
+	return given_partitions;
+}
+
+/*
+ * Returns those whose partitions Redis is to be told of, in a list to be freed. It is good
+ * until destination_load() is called, whatever is noted with them meanwhile.
+ */
+List *
+destination_unsettled(void)
 {
 	HASH_SEQ_STATUS status;
 	Destination *destination;
+	List	   *found = NIL;
 
 	if (nunsettled == 0)
-		return NULL;
+		return NIL;
 	hash_seq_init(&status, destinations);
 	while ((destination = hash_seq_search(&status)) != NULL)
 	{
 		if (!destination->is_settled && destination->refusal == NULL)
-		{
-			hash_seq_term(&status);
-			return destination;
-		}
+			found = lappend(found, destination);
 	}
-	return NULL;
+	return found;
 }
 
-/* Returns one whose partitions Redis knows, as was seen before that moment and not since then; NULL if there is none. */
-Destination *
-destination_next_compared_before(TimestampTz moment)
+/* The same for those whose partitions Redis knows, as was seen before that moment and not since then. */
+List *
+destination_compared_before(TimestampTz moment)
 {
 	HASH_SEQ_STATUS status;
 	Destination *destination;
+	List	   *found = NIL;
 
 	hash_seq_init(&status, destinations);
 	while ((destination = hash_seq_search(&status)) != NULL)
 	{
 		if (destination->is_settled && destination->wanted != -1 && destination->compared < moment)
-		{
-			hash_seq_term(&status);
-			return destination;
-		}
+			found = lappend(found, destination);
 	}
-	return NULL;
+	return found;
 }
 
 /* Notes that Redis may not know the partitions of a destination any more. */
@@ -330,6 +342,7 @@ static void
 load_partitions(Destination *destination, int wanted, HTAB *before)
 {
 	const Destination *was = before ? hash_search(before, destination->dest, HASH_FIND, NULL) : NULL;
+	bool		is_as_before;
 
 	destination->wanted = wanted;
 	destination->partitions = was ? was->partitions : 0;
@@ -341,10 +354,12 @@ load_partitions(Destination *destination, int wanted, HTAB *before)
 		load_names(destination);
 		keep_stream(destination, was);
 	}
-	destination->is_settled = wanted == -1 ||
-		(was && was->is_settled && was->wanted == wanted && strcmp(was->sent_stream, destination->sent_stream) == 0);
+	is_as_before = was && was->wanted == wanted &&
+		(wanted == -1 || strcmp(was->sent_stream, destination->sent_stream) == 0);
+	destination->is_settled = wanted == -1 || (is_as_before && was->is_settled);
 	if (!destination->is_settled)
 		nunsettled++;
+	given_partitions |= wanted != -1 && !is_as_before;
 }
 
 /* Has a destination keep the stream that it has, whose partitions consumers know. */

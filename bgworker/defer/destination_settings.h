@@ -6,6 +6,7 @@
 #define OUTBOX_DESTINATION_SETTINGS_H
 
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 #include "utils/hsearch.h"
 
 #include "src/limits.h"
@@ -38,8 +39,9 @@ extern void destination_load(void);
 extern const Destination *destination_find(const text *dest);
 extern bool destination_all_paused(void);
 extern bool destination_have_new_partitions(void);
-extern Destination *destination_next_unsettled(void);
-extern Destination *destination_next_compared_before(TimestampTz moment);
+extern bool destination_were_given_partitions(void);
+extern List *destination_unsettled(void);
+extern List *destination_compared_before(TimestampTz moment);
 extern void destination_unsettle(Destination *destination);
 extern void destination_settle(Destination *destination);
 extern void destination_refuse(Destination *destination, const char *error);
