@@ -49,6 +49,9 @@ foreach my $stream ('events:3', 'events:4', 'events:5')
 $cluster->accept('events:1', 'events:2');
 $sent = $ledger->arrived;
 eventually { $ledger->arrived > $sent + 200 } 'slots move from node to node';
+$_->command('SCRIPT', 'FLUSH') foreach $cluster->nodes;
+$sent = $ledger->arrived;
+eventually { $ledger->arrived > $sent + 200 } 'nodes forget the script';
 $load->stop;
 $ledger->agrees('all messages are there, in order, and none is twice or on two nodes');
 eventually { $node->status('problem IS NULL') eq 't' } 'nothing is wrong';

@@ -54,6 +54,9 @@ $cluster->wait_until_ok;
 my ($dead) = lose('a master is killed that had more than its replica', sub { $cluster->node($_[0])->kill9; $cluster->wait_until_served_by($_[1]) });
 $cluster->node($dead)->start;
 $cluster->wait_until_ok;
+($dead) = lose('... while the dispatcher is down', sub { $cluster->node($_[0])->kill9; $cluster->wait_until_served_by($_[1]) }, down => 1);
+$cluster->node($dead)->start;
+$cluster->wait_until_ok;
 
 # A master that was stopped goes on when another has taken its place: there is a batch in its socket.
 my ($frozen) = lose('a master is frozen', sub { $cluster->node($_[0])->pause; $cluster->wait_until_served_by($_[1]) });
