@@ -55,10 +55,12 @@ sub new_stream
 	return (grep { /^new/ && ($is_there{$_} xor !$there) } $ledger->streams)[0];
 }
 
-# Whether the replica may take the place of its master.
+# Whether the replica may take the place of its master. A master that is back counts as
+# failed for a while, in which it would be replaced.
 sub let_fail_over
 {
 	my ($may) = @_;
+	$cluster->wait_until_ok if $may eq 'yes';
 	$cluster->node($replica)->command('CONFIG', 'SET', 'cluster-replica-no-failover', $may eq 'yes' ? 'no' : 'yes');
 	return;
 }
@@ -67,13 +69,14 @@ sub let_fail_over
 sub stream_elsewhere { my ($name) = @_; return (grep { $cluster->index_of($_) != $blocked } map { "$name:$_" } 1 .. 40)[0]; }
 sub stream_here { my ($name) = @_; return (grep { $cluster->index_of($_) == $blocked } map { "$name:$_" } 1 .. 40)[0]; }
 
-# How many rows of the log were read, as the dispatcher has reported after this call.
+# How many rows of the log were read, as was reported; and as the dispatcher has reported after this call.
+sub rows_reported { return $node->sql(q{SELECT sum(idx_tup_read) FROM pg_stat_all_indexes WHERE schemaname = 'outbox' AND relname LIKE 'log%'}); }
+
 sub rows_read
 {
-	my $sql = q{SELECT sum(idx_tup_read) FROM pg_stat_all_indexes WHERE schemaname = 'outbox' AND relname LIKE 'log%'};
-	my $now = $node->sql($sql);
-	wait_until { $node->sql($sql) > $now };
-	return $node->sql($sql);
+	my $now = rows_reported();
+	wait_until { rows_reported() > $now };
+	return rows_reported();
 }
 
 sub problem { return $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'slots'}); }
@@ -144,12 +147,16 @@ process('here', $other, $later_here);
 is($node->sql(q{SELECT outbox_wait('beside', timeout => '3 min')}), 't', 'outbox_wait() returns when all of a message is sent beside it');
 is($node->sql(q{SELECT outbox_wait('here', timeout => '100 ms')}), 'f', '... and waits for what is not');
 
-# Of what was sent since then nothing is read again when the links break.
+# Of what was sent since then nothing is read again when the links break. The dispatcher must
+# know that it was sent, and have reported that it has read it.
 my $bulk = stream_elsewhere('bulk');
-$node->sql("SELECT count(outbox_enqueue('$bulk', i::text)) FROM generate_series(1, 10000) i");
-eventually { $cluster->count($bulk) == 10000 } 'many messages are sent beside it';
-others_go_on('before the links break');
 my $before = rows_read();
+$node->sql("SELECT count(outbox_enqueue('$bulk', i::text)) FROM generate_series(1, 10000) i");
+process('behind', $bulk);
+is($node->sql(q{SELECT outbox_wait('behind', timeout => '3 min')}), 't', 'many messages are sent beside it');
+eventually { rows_reported() >= $before + 10000 } '... which is reported';
+others_go_on('before the links break');
+$before = rows_reported();
 $cluster->node_of($bulk)->command('CLIENT', 'KILL', 'TYPE', 'normal');
 others_go_on('after the links broke');
 my $read = rows_read() - $before;
@@ -165,7 +172,6 @@ others_go_on('after a restart of the server');
 $load->stop;
 $cluster->node($blocked)->start;
 let_fail_over('yes');
-$cluster->wait_until_ok;
 eventually { problem() eq '' } 'the problem ends with its cause';
 $ledger->agrees('the master is back');
 is($cluster->count($later_here), 2, 'what was scheduled meanwhile has arrived');
@@ -182,7 +188,6 @@ let_fail_over('yes');
 others_go_on('it goes on');
 $load->stop;
 $ledger->agrees('it went on');
-$cluster->wait_until_ok;
 
 # A reshard is abandoned when one of two keys has moved; a stream of the slot is new.
 my $torn = (grep { $is_there{$_} } @streams)[0];

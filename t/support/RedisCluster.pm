@@ -80,7 +80,7 @@ sub wait_until_ok
 			my ($node) = @_;
 			return $node->command('CLUSTER', 'INFO') =~ /cluster_state:ok/ &&
 			  $node->command('INFO', 'replication') !~ /master_link_status:down/ &&
-			  !(grep { /handshake|fail/ } $self->lines($node));
+			  !(grep { /handshake|\bfail\b/ } $self->lines($node));
 		},
 		'the cluster is whole');
 	return;
