@@ -109,7 +109,8 @@ sub is_exactly_once
 
 # Starts a server whose database "postgres" has the extension. Options: redis,
 # conf (text for postgresql.conf), init and install_path (of
-# PostgreSQL::Test::Cluster), started => 0, extension => 0.
+# PostgreSQL::Test::Cluster), started => 0, extension => 0, patient => 1 (a Redis or a store that
+# takes long to answer on a busy machine is waited for; for tests in which none hangs).
 sub create
 {
 	my ($class, $name, %option) = @_;
@@ -117,6 +118,7 @@ sub create
 
 	$self->init(extra => [ '--encoding=UTF8', '--no-locale' ], %{ $option{init} // {} });
 	$self->append_conf('postgresql.conf', $settings);
+	$self->append_conf('postgresql.conf', "outbox.connect_timeout = '20s'\noutbox.command_timeout = '20s'") if $option{patient};
 	# The default is the server that the user of this machine may have.
 	my $url = $option{redis} ? $option{redis}->url : 'unix:///nonexistent/redis.sock';
 	$self->append_conf('postgresql.conf', "outbox.redis_url = '$url'");

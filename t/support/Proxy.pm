@@ -60,6 +60,9 @@ sub lose_answer { my ($self, $text) = @_; return $self->order("lose $text"); }
 # Delivers the first half of the packet with $text and closes both sides.
 sub cut { my ($self, $text) = @_; return $self->order("cut $text"); }
 
+# Does the latter so many times, and then the former.
+sub cut_then_lose { my ($self, $text, $cuts) = @_; return $self->order("cut_then_lose $cuts $text"); }
+
 # Delivers each packet of a client as many milliseconds late.
 sub delay { my ($self, $ms) = @_; return $self->order("delay $ms"); }
 
@@ -93,14 +96,14 @@ sub order
 
 # From here on, code of the proxy's own process.
 
-my ($select, %side, @connections, $trick, $text, $harmed);
+my ($select, %side, @connections, $trick, $text, $cuts, $harmed);
 my ($most, @delayed) = (0);
 
 sub serve
 {
 	my ($listener, $control, $redis) = @_;
 
-	($select, $trick, $text, $harmed) = (IO::Select->new($listener, $control), 'pass', '', 0);
+	($select, $trick, $text, $cuts, $harmed) = (IO::Select->new($listener, $control), 'pass', '', 0, 0);
 	$control->autoflush(1);
 	while (1)
 	{
@@ -144,7 +147,8 @@ sub obey
 	elsif ($verb eq 'held') { $answer = grep { $_->{held} ne '' } @connections; }
 	elsif ($verb eq 'harmed') { $answer = $harmed; }
 	elsif ($verb eq 'most') { ($answer, $most) = ($most, 0); }
-	else { ($trick, $text) = ($verb, $rest); }
+	elsif ($verb eq 'cut_then_lose') { ($trick, $cuts, $text) = ('cut', split / /, $rest, 2); }
+	else { ($trick, $cuts, $text) = ($verb, 0, $rest); }
 	print {$control} "$answer\n";
 	return 1;
 }
@@ -178,6 +182,7 @@ sub harm
 	deliver($connection->{server}, $trick eq 'cut' ? substr($bytes, 0, length($bytes) / 2) : $bytes);
 	drop($connection, 'client');
 	drop($connection, 'server') if $trick eq 'cut';
+	$trick = 'lose' if $cuts > 0 and --$cuts == 0;
 	return;
 }
 
