@@ -63,10 +63,9 @@ eventually { $node->dispatcher != $first && $node->status('redis_state') eq 'dow
 my $session = $node->session;
 $session->query_safe('BEGIN; LOCK TABLE outbox.deferred IN ACCESS EXCLUSIVE MODE');
 $_->start foreach $cluster->nodes;
-$cluster->wait_until_ok;
 my $waits = q{SELECT count(*) = 1 FROM pg_locks WHERE relation = 'outbox.deferred'::regclass AND NOT granted};
-ok($node->poll_query_until('postgres', $waits), 'it hangs amid a page');
-isnt(lease(), '', '... with the lease');
+eventually { $node->sql($waits) eq 't' && lease() ne '' } 'it hangs amid a page, with the lease';
+$cluster->wait_until_ok;
 eventually { lease() eq '' } '... until its lease has run out';
 $cluster->node_of($key)->command('SET', $key, 'another.server of a test');
 $session->query_safe('COMMIT');
