@@ -99,6 +99,7 @@ SKIP:
 
 # Answers that do not end.
 says($impostor->url('drips'), qr/did not answer within 1000 ms \(Redis at 127.0.0.1:\d+, user "drips"\)/, 'an answer that drips');
+eventually { slurp_file($node->logfile) =~ /Redis cannot be used: .*Redis at 127.0.0.1:\d+, user "drips"/ } '... as the log says';
 says($impostor->url('counts'), qr/invalid reply: .*user "counts"/, 'an answer of two billion elements');
 says($impostor->url('nests'), qr/did not answer within 1000 ms .*user "nests"/, 'lists in lists');
 says($impostor->url('floods'), qr/its reply is too large .*user "floods"/, 'an answer of 500 MB');
@@ -127,7 +128,6 @@ says('redis://worker:secret@127.0.0.1:' . $redis->port, qr/^could not log in: WR
 my $error = $node->sql_error(q{SELECT outbox_send('d', 'x')});
 like($error, qr/WRONGPASS.*user "worker", password file/, '... in the error of outbox_send()');
 like($node->status('problem'), qr/Redis cannot be used.*WRONGPASS.*password file.*\. Correct the file of outbox\.redis_password_file/, '... in problem, which says what to correct');
-like(slurp_file($node->logfile), qr/Redis cannot be used: .*Redis at 127.0.0.1:\d+, user "drips"/, '... and in the log');
 
 # ... also where the settings are read again while a sentinel is asked.
 my ($asked, $other) = map { PostgreSQL::Test::Utils::tempdir() . "/$_" } 'asked', 'other';
