@@ -14,6 +14,7 @@ my $second = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<'END');
 outbox.replay_window = '1s'
 outbox.cleanup_interval = '100ms'
+outbox.max_attempts = 1000000
 END
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 

@@ -14,7 +14,7 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<'END');
 autovacuum = off
 outbox.replay_window = '1h'
-outbox.max_attempts = 1000
+outbox.max_attempts = 1000000
 outbox.retry_delay = '50ms'
 outbox.retry_max_delay = '50ms'
 END

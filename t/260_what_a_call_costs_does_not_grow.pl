@@ -10,6 +10,7 @@ use Test::More;
 my $node = Outbox->create('main', conf => <<'END');
 outbox.dispatch = off
 checkpoint_timeout = '1h'
+autovacuum = off
 END
 $node->sql('CREATE EXTENSION pg_walinspect');
 $node->sql('CREATE SEQUENCE own');

@@ -40,7 +40,7 @@ sub arrives
 
 	$node->set('outbox.redis_url' => $redis->tls_url, %setting);
 	$node->sends($redis, ++$sent, "$name: messages are sent");
-	is(($node->psql('postgres', q{SELECT outbox_send('d', 'x')}))[0], 0, '... and by outbox_send()');
+	is(($node->psql('postgres', q{SET outbox.connect_timeout = '1min'; SET outbox.command_timeout = '1min'; SELECT outbox_send('d', 'x')}))[0], 0, '... and by outbox_send()');
 	$sent++;
 	return;
 }

@@ -32,7 +32,7 @@ sub put
 put('ca', $old->ca);
 put($_, $of{'the old one'}{client}{$_}) foreach 'cert', 'key';
 my $redis = Redis->new(tls => $of{'the old one'}{server}, config => \@only_known);
-my $node = Outbox->create('main', conf => <<"END");
+my $node = Outbox->create('main', patient => 1, conf => <<"END");
 outbox.redis_url = '@{[ $redis->tls_url ]}'
 outbox.redis_tls_ca_file = '$folder/ca'
 outbox.redis_tls_cert_file = '$folder/cert'
@@ -108,7 +108,7 @@ my @sentinels = map {
 	append_to_file($file, sprintf <<'END', $redis->tls_port);
 tls-replication yes
 sentinel monitor outbox 127.0.0.1 %d 2
-sentinel down-after-milliseconds outbox 500
+sentinel down-after-milliseconds outbox 3000
 sentinel failover-timeout outbox 3000
 END
 	Redis->new(tls => $server, sentinel => $file, config => [ '--tls-auth-clients', 'yes' ]);

@@ -10,7 +10,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new(config => [ '--appendonly', 'no' ]);
-my $node = Outbox->create('main', redis => $redis, conf => <<END);
+my $node = Outbox->create('main', redis => $redis, patient => 1, conf => <<END);
 outbox.poll_interval = '10ms'
 outbox.max_attempts = 1
 END

@@ -11,7 +11,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $cluster = RedisCluster->new;
-my $node = Outbox->create('main', redis => $redis, extension => 0, conf => "outbox.connect_timeout = '20s'\noutbox.command_timeout = '20s'");
+my $node = Outbox->create('main', redis => $redis, extension => 0, patient => 1);
 my @databases = qw(one two);
 my $url = $cluster->url =~ s{//}{//store:sw0rdfish@}r;
 my $n = 0;

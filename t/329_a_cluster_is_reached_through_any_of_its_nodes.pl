@@ -16,7 +16,10 @@ plan skip_all => 'PostgreSQL was built without OpenSSL' unless check_pg_config('
 my $authority = Authority->new('the right one');
 my $cluster = RedisCluster->new(replicas => 0, tls => $authority->issue('IP:127.0.0.1'));
 my @nodes = $cluster->nodes;
-my $node = Outbox->create('main', redis => $nodes[0], extension => 1, conf => "outbox.dispatch = off\noutbox.redis_tls_ca_file = '@{[ $authority->ca ]}'");
+my $node = Outbox->create('main', redis => $nodes[0], extension => 1, patient => 1, conf => <<"END");
+outbox.dispatch = off
+outbox.redis_tls_ca_file = '@{[ $authority->ca ]}'
+END
 my @streams = map { "s$_" } 1 .. 8;
 $_->command('ACL', 'SETUSER', 'app', 'on', '>sw0rdfish', '~s*', '+xadd', '+cluster|info', '+cluster|slots') foreach @nodes;
 
