@@ -78,17 +78,22 @@ $node->sql(q{DELETE FROM inbox WHERE ref IN ('m5', 'm6')});
 $node->sql(q{ALTER SYSTEM SET outbox.max_attempts = 1; SELECT pg_reload_conf()});
 foreach my $how ('outbox_retry', 'outbox_discard')
 {
-	foreach my $role ('origin', 'replica')
+	my %calls = (
+		plainly => 'SELECT %s',
+		replicated => 'SET session_replication_role = replica; SELECT %s',
+		prepared => q{BEGIN; SELECT %s; PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'});
+
+	foreach my $call (sort keys %calls)
 	{
-		my $id = "$how as $role";
+		my $id = "$how $call";
 
 		$redis->refuse('bad');
 		$node->sql(qq{BEGIN; SELECT outbox_begin('$id', 'inbox'), outbox_enqueue('bad', '$how', message_id => '$id'), outbox_commit(); COMMIT});
 		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox', '3 min')}), 'f', 'a message is dead, outbox_wait() says so');
 		is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$id'}), 'f', '... its record is not marked');
 		$redis->accept('bad');
-		$node->sql("SET session_replication_role = $role; SELECT $how('bad', '$id')");
-		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox', '3 min')}), 't', "... until $how(), where session_replication_role is $role");
+		$node->sql(sprintf $calls{$call}, "$how('bad', '$id')");
+		is($node->sql(qq{SELECT outbox_wait('$id', 'inbox', '3 min')}), 't', "... until $how(), $call");
 		is($node->sql(qq{SELECT done FROM inbox WHERE ref = '$id'}), 't', '... and then it is');
 	}
 }
