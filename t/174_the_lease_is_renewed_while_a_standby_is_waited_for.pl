@@ -34,6 +34,9 @@ sub enqueue
 	return;
 }
 
+# How often a dispatcher has connected.
+sub connections { return ($redis->command('INFO', 'commandstats') =~ /cmdstat_script\|load:calls=(\d+)/)[0]; }
+
 sub life { return $redis->command('PTTL', $redis->key('lease')); }
 
 # The lease lives for 10 seconds, and is renewed after three.
@@ -58,7 +61,11 @@ enqueue(q{'d', 'before'});
 arrives('before', 'without a standby it is sent');
 my $dispatcher = $node->dispatcher;
 
+# With new settings the lease is given back, and taken by the next connection. A window that
+# is opened between the two would wait without it.
+my $connections = connections();
 $node->require_missing_standby;
+wait_until { connections() > $connections };
 enqueue(q{'d', 'window'});
 ok(waits(), 'the commit of a window waits for the standby');
 is_renewed('the lease is renewed');
