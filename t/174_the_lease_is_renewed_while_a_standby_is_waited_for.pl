@@ -136,7 +136,7 @@ $standby->signal('STOP');
 enqueue(q{'d', 'ahead'});
 ok(waits(), 'the commit of the next window waits for the standby');
 is_renewed('the lease is renewed');
-is(($redis->bodies('d'))[-1], 'away', 'nothing is sent meanwhile');
+is(scalar(grep { $_ eq 'ahead' } $redis->bodies('d')), 0, 'it is not sent meanwhile');
 $standby->signal('CONT');
 $node->set('outbox.redis_url' => $redis->url);
 arrives('before window first last third fifth far away ahead', 'the rest is sent');
