@@ -23,7 +23,7 @@ sub new
 	my $masters = $option{masters} // 3;
 	my $nodes = $masters * (1 + ($option{replicas} // 1));
 	my @config = (
-		'--cluster-enabled', 'yes', '--cluster-node-timeout', '1000', '--cluster-require-full-coverage', 'no',
+		'--cluster-enabled', 'yes', '--cluster-node-timeout', '3000', '--cluster-require-full-coverage', 'no',
 		'--cluster-replica-validity-factor', '0', '--repl-diskless-sync-delay', '0', @{ $option{config} // [] });
 	push @config, '--tls-cluster', 'yes' if $option{tls};
 	my $self = bless { masters => $masters, nodes => [], bus_ports => [ map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. $nodes ] }, $class;
