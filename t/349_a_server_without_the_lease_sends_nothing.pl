@@ -9,7 +9,7 @@ use RedisCluster;
 use Test::More;
 
 my $cluster = RedisCluster->new(replicas => 0);
-my $node = Outbox->create('main', redis => $cluster);
+my $node = Outbox->create('main', redis => $cluster, patient => 1);
 my $key = 'outbox:lease:' . $node->sql('SELECT id FROM outbox.instance');
 
 sub lease { return $cluster->node_of($key)->command('GET', $key) // ''; }
