@@ -174,9 +174,6 @@ before_statement(Node *statement)
 			else if (((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED)
 				wakeup_watch_prepared();
 			break;
-		case T_CreateTrigStmt:
-			trigger_check_table((CreateTrigStmt *) statement);
-			break;
 		default:
 			break;
 	}

@@ -96,5 +96,8 @@ is($redis->count('aborted'), 0, '... and nothing that was aborted');
 like($node->sql_error("CREATE TRIGGER copy AFTER INSERT OR UPDATE OR DELETE ON outbox.$_ FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()"),
 	qr/^42809: cannot create trigger "copy" on table "outbox\.$_"/, "no trigger is created on $_") foreach qw(log_0 window_0 record_0 history_0 deferred forgotten);
 $node->sql('CREATE TRIGGER copy AFTER UPDATE ON outbox.endpoint FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()');
+$node->sql('CREATE DATABASE other');
+$node->sql('CREATE SCHEMA outbox; CREATE TABLE outbox.log_0 (id integer); CREATE TRIGGER copy AFTER UPDATE ON outbox.log_0 FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()', 'other');
+is($node->sql(q{SELECT count(*) FROM pg_trigger WHERE tgname = 'copy'}, 'other'), 1, 'a table that is not ours may have one, whatever its name');
 
 done_testing();

@@ -2,7 +2,7 @@
  * trigger_check.c
  *		Checks a trigger when it is created: its table, and the arguments of one of ours.
  *
- * Called by the hook on utility commands, before and after CREATE TRIGGER, and by
+ * Called by the hook on utility commands, after CREATE TRIGGER, and by
  * outbox_capture(). PostgreSQL does not call a trigger function when a trigger
  * is created; without this check a wrong argument would show at the first row.
  * It still does so if the library is not preloaded, and if the table is
@@ -27,55 +27,64 @@
 #include "src/trigger/trigger_check.h"
 #include "src/trigger/trigger_plan.h"
 
-static bool is_written_by_us(const char *table);
+static bool is_written_by_us(Oid table);
+static void refuse(Oid table, const char *name);
 static TriggerPlanner planner_of(Oid function);
 
 /*
- * Raises 42809 if a trigger is to be created on a table of ours to which rows are written
- * without firing triggers: whoever relies on it, such as pg_repack, would lose rows.
+ * Checks the trigger that a statement has just created, if it is still there: its arguments,
+ * if it calls a function of ours, and its table. Whoever may not create it has got the
+ * error of PostgreSQL before. The statement holds a lock on the table until the
+ * transaction ends.
  */
 void
-trigger_check_table(const CreateTrigStmt *statement)
+trigger_check_created(const CreateTrigStmt *statement)
 {
-	Oid			table = creating_extension ? InvalidOid : RangeVarGetRelid(statement->relation, NoLock, true);
+	const char *function = strVal(llast(statement->funcname));
+	Oid			table = RangeVarGetRelid(statement->relation, AccessShareLock, true);
 
-	if (OidIsValid(table) && get_rel_namespace(table) == get_namespace_oid(OUTBOX_SCHEMA, true) &&
-		getExtensionOfObject(RelationRelationId, table) == get_extension_oid("outbox", true) &&
-		is_written_by_us(get_rel_name(table)))
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("cannot create trigger \"%s\" on table \"%s.%s\"", statement->trigname, OUTBOX_SCHEMA, get_rel_name(table)),
-				 errdetail("Rows are written to this table without firing triggers."),
-				 errhint("A program that copies the table by means of a trigger, such as pg_repack, would lose rows; VACUUM FULL loses none.")));
+	if (!OidIsValid(table))
+		return;
+	if (strcmp(function, "outbox_forward") == 0 || strcmp(function, "outbox_capture") == 0)
+	{
+		CommandCounterIncrement();
+		trigger_check(table, statement->trigname);
+	}
+	if (!creating_extension && is_written_by_us(table))
+		refuse(table, statement->trigname);
 }
 
-/* Check whether row.c or deferred.c writes to a table of this name. */
+/* Check whether a table is one of ours to which row.c or deferred.c writes. */
 static bool
-is_written_by_us(const char *table)
+is_written_by_us(Oid table)
 {
 	static const char *const beginnings[] = {"log_", "window_", "record_", "history_", "deferred", "forgotten"};
+	Oid			extension = get_extension_oid("outbox", true);
+	const char *name = get_rel_name(table);
 
-	for (int i = 0; i < lengthof(beginnings); i++)
+	/* Without the extension no table is ours, whatever its name. */
+	if (!OidIsValid(extension) || getExtensionOfObject(RelationRelationId, table) != extension)
+		return false;
+	for (int i = 0; name && i < lengthof(beginnings); i++)
 	{
-		if (strncmp(table, beginnings[i], strlen(beginnings[i])) == 0)
+		if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
 			return true;
 	}
 	return false;
 }
 
-/* Checks the trigger that a statement has just created, if it is still there and calls a function of ours. */
-void
-trigger_check_created(const CreateTrigStmt *statement)
+/*
+ * Raises the error for a trigger on a table to which rows are written without firing
+ * triggers: whoever relies on it, such as pg_repack, would lose rows.
+ */
+static void
+refuse(Oid table, const char *name)
 {
-	const char *function = strVal(llast(statement->funcname));
-	Oid			table;
-
-	if (strcmp(function, "outbox_forward") != 0 && strcmp(function, "outbox_capture") != 0)
-		return;
-	CommandCounterIncrement();
-	table = RangeVarGetRelid(statement->relation, AccessShareLock, true);
-	if (OidIsValid(table))
-		trigger_check(table, statement->trigname);
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("cannot create trigger \"%s\" on table \"%s.%s\"", name, OUTBOX_SCHEMA, get_rel_name(table)),
+			 errdetail("Rows are written to this table without firing triggers."),
+			 errhint("A program that copies the table by means of a trigger, such as pg_repack, would lose rows; VACUUM FULL loses none.")));
 }
 
 /* Raises the error that the trigger would raise at the first row. The caller holds a lock on the table. */

@@ -7,7 +7,6 @@
 
 #include "nodes/parsenodes.h"
 
-extern void trigger_check_table(const CreateTrigStmt *statement);
 extern void trigger_check_created(const CreateTrigStmt *statement);
 extern void trigger_check(Oid table, const char *name);
 extern bool trigger_check_is_capture(Oid function);
