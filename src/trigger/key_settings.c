@@ -5,7 +5,8 @@
  * Called by row_json.c and forward.c. A row must have one key, whichever session
  * changes it: only messages of one key stay in order. But sessions print a timestamptz
  * in time zones of their own, and have other settings for dates, intervals, bytea and
- * floating-point numbers.
+ * floating-point numbers. (What depends on search_path, lc_monetary or lc_time is left as
+ * it is: functions that are called in the key may need them.)
  */
 #include "postgres.h"
 
@@ -54,8 +55,8 @@ key_settings_take(void)
 
 	if (strcmp(pg_get_timezone_name(session_timezone), "UTC") != 0)
 		set("TimeZone", "UTC");
-	if (DateStyle != USE_ISO_DATES)
-		set("DateStyle", "ISO");
+	if (DateStyle != USE_ISO_DATES || DateOrder != DATEORDER_MDY)
+		set("DateStyle", "ISO, MDY");
 	if (IntervalStyle != INTSTYLE_POSTGRES)
 		set("IntervalStyle", "postgres");
 	if (extra_float_digits <= 0)
@@ -69,7 +70,8 @@ key_settings_take(void)
 void
 key_settings_return(int nest_level)
 {
-	AtEOXact_GUC(false, nest_level);
+	/* As at the end of a function with settings of its own: what code in the key has set stays. */
+	AtEOXact_GUC(true, nest_level);
 }
 
 /* Sets one of them. */
