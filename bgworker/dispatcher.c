@@ -124,7 +124,12 @@ note_calls(void)
 static bool
 dispatch(void)
 {
-	bool		busy = look_for_messages();
+	bool		busy;
+
+	/* With the link comes the lease, which is renewed while the commit of a window waits for a standby. */
+	if (!redis_session_is_open())
+		(void) may_publish();
+	busy = look_for_messages();
 
 	/* What was opened now may have been enqueued after such a change. */
 	requests_reload();

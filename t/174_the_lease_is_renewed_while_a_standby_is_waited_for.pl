@@ -61,13 +61,15 @@ enqueue(q{'d', 'before'});
 arrives('before', 'without a standby it is sent');
 my $dispatcher = $node->dispatcher;
 
-# With new settings the lease is given back, and taken by the next connection. A window that
-# is opened between the two would wait without it.
+# With new settings the dispatcher closes its link. It connects again before it opens a window:
+# one that waits without a link would leave the lease to run out.
+kill 'STOP', $dispatcher;
 my $connections = connections();
 $node->require_missing_standby;
-wait_until { connections() > $connections };
 enqueue(q{'d', 'window'});
+kill 'CONT', $dispatcher;
 ok(waits(), 'the commit of a window waits for the standby');
+cmp_ok(connections(), '>', $connections, '... of a dispatcher that has connected again');
 is_renewed('the lease is renewed');
 is_renewed('... and again');
 is($redis->count('d'), 1, 'nothing is sent meanwhile');
@@ -101,7 +103,7 @@ is($node->dispatcher, $dispatcher, 'all by one dispatcher');
 # this does not end what the dispatcher is doing.
 my $standby = IPC::Run::start(
 	[ 'pg_receivewal', '-d', $node->connstr('postgres') . ' application_name=standby', '-D', PostgreSQL::Test::Utils::tempdir, '--synchronous' ],
-	'2>', \my $complaints);
+	'>', '/dev/null', '2>', \my $complaints);
 END { local $? = $?; $standby->kill_kill if $standby }
 $node->set(synchronous_standby_names => 'standby', 'outbox.batch_size' => 1);
 
