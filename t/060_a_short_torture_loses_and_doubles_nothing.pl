@@ -19,7 +19,7 @@ delete local @ENV{qw(TORTURE_LOSSY TORTURE_TLS TORTURE_ONLY TORTURE_CLUSTER TORT
 my $folder = PostgreSQL::Test::Utils::tempdir_short();
 my @torture = ($python, dirname(__FILE__) . '/../dev/torture/torture.py', "$folder/torture");
 my $output = '';
-my $run = IPC::Run::start(\@torture, '<', \undef, '>&', \$output, IPC::Run::timeout(3000));
+my $run = IPC::Run::start(\@torture, '<', \undef, '>&', \$output, IPC::Run::timeout(1000));
 my $succeeded = eval { $run->finish };
 my $reason = $@;
 

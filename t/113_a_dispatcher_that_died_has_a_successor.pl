@@ -61,7 +61,7 @@ rename $page, "$page.sound" or die $!;
 append_to_file($page, 'x' x 8192);
 $node->start;
 eventually { $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'no dispatcher'})
-	  =~ /^No dispatcher is running, because the last one has failed: invalid page in block 0 of relation base\S+\. See the server log\. Another one is started automatically\.$/ }
+	  =~ /^No dispatcher is running, because the last one has failed: invalid page in block 0 of relation "?base\S+\. See the server log\. Another one is started automatically\.$/ }
 'a dispatcher that meets a damaged page ends, and outbox.problems says why';
 $node->stop;
 rename "$page.sound", $page or die $!;

@@ -21,7 +21,7 @@ my $node = Outbox->create('main', redis => $redis, conf => PostgreSQL::Test::Uti
 local $ENV{SCHEDULES} = 320;
 my @schedules = ($python, "$folder/schedules.py", $node->connstr('postgres') . ' user=' . $node->sql('SELECT current_user'), $redis->socket);
 my $output = '';
-my $run = IPC::Run::start(\@schedules, '<', \undef, '>&', \$output, IPC::Run::timeout(3000));
+my $run = IPC::Run::start(\@schedules, '<', \undef, '>&', \$output, IPC::Run::timeout(1000));
 my $succeeded = eval { $run->finish };
 my $reason = $@;
 

@@ -44,8 +44,10 @@ my $log = $node->log_position;
 eventually { my $now = $life->(); my $rises = $now > $left; $left = $now; $rises } 'while messages are processed and none is sent, the lease is renewed';
 unlike($node->log_since($log), qr/the lease could not be renewed in time/, '... and no link is closed for it');
 $load->stop;
-$node->set(log_min_messages => 'log');
 
+# From the next start on: a dispatcher that is stopped while it connects again, as it does for
+# new settings, has no link on which to give the lease back.
+$node->sql('ALTER SYSTEM RESET log_min_messages');
 $node->stop('fast');
 is(lease(), '', 'a clean stop gives the lease back');
 

@@ -7,6 +7,7 @@ package Impostor;
 use strict;
 use warnings FATAL => 'all';
 
+use IO::Select;
 use IO::Socket::INET;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
@@ -41,8 +42,13 @@ sub talk
 		$SIG{TERM} = $SIG{INT} = 'DEFAULT';
 		$SIG{CHLD} = 'IGNORE';
 		$SIG{PIPE} = 'IGNORE';
-		while (my $client = $listener->accept)
+
+		# A test that is killed does not end this process, and prove waits for all that have its pipe.
+		open STDOUT, '>', '/dev/null';
+		my $select = IO::Select->new($listener);
+		while (getppid == $owner)
 		{
+			my $client = $select->can_read(1) && $listener->accept or next;
 			next if fork;
 			eval { $code->($client) };
 			POSIX::_exit(0);
