@@ -70,7 +70,10 @@ key_settings_take(void)
 void
 key_settings_return(int nest_level)
 {
-	/* As at the end of a function with settings of its own: what code in the key has set stays. */
+	/*
+	 * As at the end of a function with settings of its own: what code in the
+	 * key has set stays.
+	 */
 	AtEOXact_GUC(true, nest_level);
 }
 
