@@ -41,6 +41,7 @@
 
 static bool begin_era_if_due(bool another_published, int64 published);
 static bool know_eras(int first);
+static void meet_eras(int first);
 static bool claim(int first);
 static bool read_fences(int first, bool of_others);
 static bool reach(Lane *lane, bool of_others);
@@ -154,8 +155,7 @@ fence_claims_use_wanted(const Position *position)
 static bool
 begin_era_if_due(bool another_published, int64 published)
 {
-	for (int i = 0; i < lanes_count(); i++)
-		era_meet(lanes_get(i)->fence);
+	meet_eras(0);
 	KILL_POINT("fences_read");
 	if (!transaction_begin("noting eras"))
 	{
@@ -168,14 +168,16 @@ begin_era_if_due(bool another_published, int64 published)
 	return true;
 }
 
-/* Check whether the fences of the lanes from that one on tell of no era that is not known. If they do, the next connection begins an era; this one is over. */
+/*
+ * Check whether the fences of the lanes from that one on tell of no era that is not known.
+ * If they do, the next connection begins an era; this one is over.
+ */
 static bool
 know_eras(int first)
 {
 	bool		known;
 
-	for (int i = first; i < lanes_count(); i++)
-		era_meet(lanes_get(i)->fence);
+	meet_eras(first);
 	if (!era_has_met())
 		return true;
 	if (!transaction_begin("looking for eras"))
@@ -186,6 +188,14 @@ know_eras(int first)
 	known = era_knows_all_met();
 	transaction_commit();
 	return known || traffic_fail(NEW_ERA);
+}
+
+/* Remembers which eras the fences of the lanes from that one on tell of. */
+static void
+meet_eras(int first)
+{
+	for (int i = first; i < lanes_count(); i++)
+		era_meet(lanes_get(i)->fence);
 }
 
 /* Claims the lanes in use from that one on, whose fences were read; those that are blocked are set apart. */
