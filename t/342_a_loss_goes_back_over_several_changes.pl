@@ -15,9 +15,11 @@ my $node = create_with_kill_points('main', redis => $cluster, conf => "outbox.re
 my $id = $node->sql('SELECT id FROM outbox.instance');
 my %in_use = map { $cluster->index_of("outbox:$_:$id") => 1 } 'lease', 'fence';
 my ($away) = grep { !$in_use{$_} } 0 .. 2;
-my ($first) = grep { $cluster->index_of($_) == $away } map { "first:$_" } 1 .. 40;
-my @others = map { my $name = $_; (grep { $cluster->index_of($_) != $away } map { "$name:$_" } 1 .. 40)[0] } 'second', 'third';
-my ($key) = grep { $cluster->index_of("$others[1]:" . $cluster->slot_of($_) % 2) != $away } map { "key $_" } 1 .. 40;
+sub is_elsewhere { my ($stream) = @_; return $cluster->index_of($stream) != $away; }
+my ($first) = grep { !is_elsewhere($_) } map { "first:$_" } 1 .. 100;
+my ($second) = grep { is_elsewhere($_) } map { "second:$_" } 1 .. 100;
+my ($third) = grep { is_elsewhere("$_:0") && is_elsewhere("$_:1") } map { "third:$_" } 1 .. 100;
+my $key = 'a customer';
 
 sub order { my ($body) = @_; $node->sql("SELECT outbox_enqueue('orders', '$body', key => '$key')"); return; }
 sub direct { my ($how) = @_; $node->sql("SELECT outbox_set_destination('orders', $how)"); return; }
@@ -28,12 +30,12 @@ order('1');
 eventually { $cluster->sequence($first) eq '1' } 'a message comes to the first stream';
 $cluster->node($away)->stop;
 order('2');
-direct("stream => '$others[0]'");
+direct("stream => '$second'");
 eventually { mappings() == 2 } 'while one waits for it the destination gets another stream';
 order('3');
-eventually { $cluster->sequence($others[0]) eq '3' } '... which the next one comes to';
+eventually { $cluster->sequence($second) eq '3' } '... which the next one comes to';
 arm($node, 'closing_written', 'server');
-direct("stream => '$others[1]', partitions => 2");
+direct("stream => '$third', partitions => 2");
 $cluster->node($away)->start;
 $cluster->wait_until_ok;
 ok(wait_until { fired($node) }, 'when all is sent there are partitions; then the server goes down');
@@ -49,5 +51,5 @@ $node->sql(q{SELECT outbox_pause('orders')});
 $node->set('outbox.dispatch' => 'on');
 eventually { $node->status('deferred') == 2 } 'what the first stream has lost waits';
 $node->sql(q{SELECT outbox_resume('orders')});
-eventually { $cluster->sequence($first) eq '1 2' } '... and comes to it again' or diag $cluster->sequence("$others[1]:" . $cluster->slot_of($key) % 2);
+eventually { $cluster->sequence($first) eq '1 2' } '... and comes to it again' or diag $cluster->sequence("$third:" . $cluster->slot_of($key) % 2);
 done_testing();

@@ -136,18 +136,17 @@ static text *
 read_key(ForwardPlan *plan, TupleTableSlot *row)
 {
 	text	   *key;
-	int			nest_level;
+	bool		has_settings;
+	int			nest_level = 0;
 
 	if (plan->key == NULL)
 		return NULL;
-	if (plan->key->column > 0 && !key_settings_matter(plan->key->type))
-		key = column_expression_text(plan->key, row);
-	else
-	{
+	has_settings = plan->key->column <= 0 || key_settings_matter(plan->key->type);
+	if (has_settings)
 		nest_level = key_settings_take();
-		key = column_expression_text(plan->key, row);
+	key = column_expression_text(plan->key, row);
+	if (has_settings)
 		key_settings_return(nest_level);
-	}
 	return key && VARSIZE_ANY_EXHDR(key) > 0 ? key : NULL;
 }
 
