@@ -6,7 +6,7 @@
 -- others have put into the schema that the extension is created in.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
--- src/table/row.c inserts by heap_insert().
+-- src/table/row_write.c inserts by heap_insert().
 SELECT pg_catalog.set_config('default_table_access_method', 'heap', true);
 
 --

@@ -21,7 +21,7 @@
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/ring/cleanup_round.h"
-#include "bgworker/ring/compaction.h"
+#include "bgworker/ring/compaction_step.h"
 #include "bgworker/ring/filter_builder.h"
 #include "bgworker/window/window_opening.h"
 #include "src/clock.h"

@@ -382,7 +382,7 @@ proctype dump()
 }
 
 /* ------------------------------------------------------------------------
- * The dispatcher: rotation.c, cleanup_round.c, merge_choice.c, filter_builder.c
+ * The dispatcher: rotation.c, cleanup_round.c, compaction_choice.c, filter_builder.c
  * ------------------------------------------------------------------------ */
 
 #ifdef COMPACTED_BEFORE_QUIET
@@ -391,8 +391,8 @@ proctype dump()
 #define IS_SOURCE(n)	(state[n] == QUIET)
 #endif
 
-/* merge_choice_make(): all segments of a ring that can be merged, or but one of them. */
-inline merge_choice_make(first, last)
+/* compaction_choice_make(): all segments of a ring that can be merged, or but one of them. */
+inline compaction_choice_make(first, last)
 {
 	for (c : first .. last) {
 		if
@@ -505,14 +505,14 @@ end:
 	/* merge_begin(): records, or the history, into an empty segment of the history */
 	:: d_step { merges > 0 && target == NONE && (IS_SOURCE(0) || IS_SOURCE(1) || IS_SOURCE(2)) &&
 		(state[3] == EMPTY || state[4] == EMPTY) ->
-		merge_choice_make(0, RECORDS - 1);
+		compaction_choice_make(0, RECORDS - 1);
 		target = (state[3] == EMPTY -> 3 : 4);
 		state[target] = FILLING;
 		merges--;
 		changed() }
 	:: d_step { merges > 0 && target == NONE && (IS_SOURCE(3) || IS_SOURCE(4)) &&
 		(state[3] == EMPTY || state[4] == EMPTY) ->
-		merge_choice_make(RECORDS, TABLES - 1);
+		compaction_choice_make(RECORDS, TABLES - 1);
 		target = (state[3] == EMPTY -> 3 : 4);
 		state[target] = FILLING;
 		merges--;

@@ -199,7 +199,7 @@ byte t_seg[M + 1];				/* and the original of one in outbox.deferred: log_segment
 #define ROW_IS_THERE(id)	IS_LIVE(m_seg[id])
 #define RETURN_IS_THERE(n)	IS_LIVE(r_seg[n])
 
-/* window_oldest_number(): from there on all are kept up to the newest. */
+/* window_row_oldest_number(): from there on all are kept up to the newest. */
 #if ROTATIONS == 1
 #define OLDEST		(current == 0 || IS_LIVE(0) -> FIRST_WINDOW : seg_first[1])
 #else
@@ -305,8 +305,8 @@ byte next;						/* first spot that is not in a batch yet */
 #ifdef READ_BEFORE_IS_FRESH
 byte fresh;						/* first spot that was not read before, as far as the run went then */
 #endif
-byte due;						/* flight.n: verdicts to come, be the link up or not */
-Fence my_fence;					/* value in Redis when all in flight is done */
+byte due;						/* under_way->n: verdicts to come, be the link up or not */
+Fence my_fence;					/* value in Redis when all under way is done */
 Batch made;						/* the batch that was made last */
 #define LAST			(base + run_n - 1)
 #define MORE			(next <= SPOTS && (rows >> (next - 1)) != 0)
@@ -1625,7 +1625,7 @@ publish:
 #endif
 			forget_run() }; goto look
 
-		/* delivery_follow_verdicts(), when all that may be in flight is: pages_allowed() says how many */
+		/* delivery_follow_verdicts(), when all that may be under way is: pages_allowed() says how many */
 		:: due > 0 ->
 			if
 			:: d_step { link_is_up && answer[0] == ADDED ->

@@ -562,7 +562,7 @@ inline claim_message()
 	do
 	:: skip;
 #ifndef NO_KEY_LOCK
-		atomic { key_lock == NOBODY || key_lock == me -> key_lock = me };	/* record_key_lock() */
+		atomic { key_lock == NOBODY || key_lock == me -> key_lock = me };	/* record_lock_take() */
 #endif
 #ifdef AGE_CHECKED_BEFORE_LOOK
 		too_old = TOO_OLD;

@@ -11,7 +11,7 @@
 typedef enum LockClass
 {
 	LOCK_CLASS_KEY = 0x0b0c,	/* of a record: its claim;
-								 * src/record/record_key.c */
+								 * src/record/record_lock.c */
 	LOCK_CLASS_DISPATCHER,		/* one for each database;
 								 * bgworker/process/process.c */
 	LOCK_CLASS_BOOKKEEPER,		/* likewise */

@@ -2,7 +2,7 @@
  * sha256.c
  *		SHA-256 of short strings, one hash at a time.
  *
- * Called by record_key.c, for every incoming message: so what hashing needs is kept
+ * Called by record_name.c, for every incoming message: so what hashing needs is kept
  * for the life of the backend. OpenSSL is asked directly where PostgreSQL was built
  * with it: PostgreSQL's own interface has it look the algorithm up by its name for
  * each hash, which takes several times as long as the hash.

@@ -315,7 +315,7 @@ want_first_use(const Position *position, int first)
 		traffic_give_up();
 		return false;
 	}
-	found = window_at(position->sent, &sent);
+	found = window_row_at(position->sent, &sent);
 	for (int i = first; i < lanes_count(); i++)
 	{
 		Lane	   *lane = lanes_get(i);

@@ -134,7 +134,7 @@ fences_settle(const Position *position)
 		traffic_give_up();
 		return false;
 	}
-	found = window_fetch(position->sent, &window);
+	found = window_row_fetch(position->sent, &window);
 	transaction_commit();
 	for (int i = 0; found && i < lanes_count(); i++)
 	{

@@ -50,7 +50,7 @@ static void note_answer(const redisReply *reply, Destination *destination);
 
 /*
  * Announces each destination whose number of partitions Redis has not been told,
- * and then has its messages spread over these. Nothing of the lane must be in flight,
+ * and then has its messages spread over these. Nothing of the lane must be under way,
  * and no transaction open. Sets *refused if Redis refused some, for a reason that may be
  * its own or that of a destination. Returns false if the link failed or was closed.
  */

@@ -4,7 +4,7 @@
 -- Either all of it happens or nothing, up to the first message that fails; and
 -- only if the fence still has the value that the batch builds on. So a batch of
 -- a connection that was given up does nothing when Redis runs it late, nor do
--- batches in flight behind one that failed, nor does any batch while another
+-- batches under way behind one that failed, nor does any batch while another
 -- data directory holds the lease.
 --
 -- KEYS: the fence; the lease; in a Redis Cluster the fence and the streams, for the

@@ -155,7 +155,7 @@ redis_session_blocked(int *lanes)
 /*
  * Tries these again; no master gets more time for that than so many milliseconds. If
  * one can be sent to, the links are closed, so that the next connection uses all of
- * them. Must be called only when nothing is in flight. Returns false if the links have
+ * them. Must be called only when nothing is under way. Returns false if the links have
  * failed.
  */
 bool
@@ -201,7 +201,7 @@ redis_session_may_renew(void)
 
 /*
  * Renews the lease, and finds out whether Redis is still there and still has our
- * fences. Must be called only when nothing is in flight. If the server was set to
+ * fences. Must be called only when nothing is under way. If the server was set to
  * evict keys, checks whether that has been corrected meanwhile.
  */
 bool
@@ -217,7 +217,7 @@ redis_session_renew(void)
 }
 
 /*
- * Renews the lease of a cluster if that is due, also while something is in flight; in a
+ * Renews the lease of a cluster if that is due, also while something is under way; in a
  * single Redis batches renew it. Returns false if the links are closed.
  */
 bool
@@ -234,7 +234,7 @@ redis_session_keep_lease(void)
  * that goes to the former partitions: consumers are told where these end; so it waits for
  * lanes that are blocked. And it waits for calls of outbox_send() that may go there, but
  * not when a connection is opened: no message may be sent before Redis knows where they
- * go. Must be called only when nothing is in flight. Returns false if the link is closed.
+ * go. Must be called only when nothing is under way. Returns false if the link is closed.
  */
 bool
 redis_session_settle_partitions(const Position *position)
@@ -264,7 +264,7 @@ settle_partitions(const Position *position)
  * Has messages that were not sent yet go to the streams that their destinations have
  * now, unless Redis is to be told of partitions first; while lanes are blocked, which that
  * waits for, those of other destinations do not wait. Must be called only when nothing is
- * in flight. Returns false if the link is closed.
+ * under way. Returns false if the link is closed.
  */
 bool
 redis_session_settle_mapping(const Position *position)

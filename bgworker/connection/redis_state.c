@@ -187,7 +187,7 @@ redis_state_renew_lease(void)
 /*
  * Tries the hash slots again that cannot be written to, if there are any and that is due.
  * If one can be, the links are closed: the next connection uses all of them. Must be
- * called only when nothing is in flight.
+ * called only when nothing is under way.
  */
 void
 redis_state_try_blocked(void)

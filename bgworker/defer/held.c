@@ -27,7 +27,7 @@
 #include "bgworker/defer/held.h"
 #include "bgworker/process/transaction.h"
 #include "src/log/deferred.h"
-#include "src/record/record_key.h"
+#include "src/record/record_name.h"
 
 /* A key of a destination, and its first message that is dead. */
 typedef struct DeadKey
@@ -208,5 +208,5 @@ note_dead(const char *dest, const char *key, int64 id)
 static void
 make_hash(const char *dest, const char *key, pg_uuid_t *hash)
 {
-	record_key_make(dest, key ? key : "", hash);
+	record_name_make_key(dest, key ? key : "", hash);
 }

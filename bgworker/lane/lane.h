@@ -20,8 +20,8 @@ typedef struct Lane
 	RedisLink  *link;			/* to the master that has the slot */
 	char		connection[ERA_BYTES + RANDOM_NAME_BYTES];	/* part of every fence
 															 * that is set */
-	char		fence[FENCE_BYTES]; /* value in Redis when all batches in
-									 * flight are done */
+	char		fence[FENCE_BYTES]; /* value in Redis when all batches under
+									 * way are done */
 	WindowPlace at;				/* the last message that Redis has then: it
 								 * has, or has deferred, all up to this one;
 								 * behind all if the lane is blocked */

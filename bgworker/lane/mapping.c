@@ -30,7 +30,7 @@
 #include "bgworker/lane/used_lanes.h"
 #include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/redis_cluster/hash_slot.h"
 
 typedef struct MappedDestination
@@ -198,5 +198,5 @@ write_changes(int64 after_window)
 										  makeArrayResult(current.partitions, CurrentMemoryContext), Int64GetDatum(after_window)}, NULL);
 	(void) transaction_execute("DELETE FROM outbox.mapping m USING outbox.mapping n "
 							   "WHERE n.dest = m.dest AND n.after_window > m.after_window AND n.after_window < $1",
-							   1, (Oid[]) {INT8OID}, (Datum[]) {Int64GetDatum(window_oldest_number())}, NULL);
+							   1, (Oid[]) {INT8OID}, (Datum[]) {Int64GetDatum(window_row_oldest_number())}, NULL);
 }

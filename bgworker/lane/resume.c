@@ -167,7 +167,7 @@ place_of_unknown(Position *position, const Fence *fence)
 static void
 begin_look(void)
 {
-	oldest_kept = window_oldest_number();
+	oldest_kept = window_row_oldest_number();
 	seen_number = 0;
 }
 
@@ -180,7 +180,7 @@ is_kept(const Fence *fence)
 		Window		window;
 
 		seen_number = fence->number;
-		seen_is_kept = fence->number >= oldest_kept && window_fetch(fence->number, &window);
+		seen_is_kept = fence->number >= oldest_kept && window_row_fetch(fence->number, &window);
 		if (seen_is_kept)
 			seen_uuid = window.uuid;
 	}

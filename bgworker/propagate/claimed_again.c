@@ -28,7 +28,7 @@
 
 #include "bgworker/propagate/claimed_again.h"
 #include "src/log/log.h"
-#include "src/record/record_key.h"
+#include "src/record/record_name.h"
 
 /* The record of each id, in the order of keys. */
 typedef struct Candidate
@@ -62,10 +62,10 @@ claimed_again_leave_out(const char *endpoint, char **msgids, int n)
 	for (int i = 0; i < n; i++)
 	{
 		candidates.items[i].msgid = msgids[i];
-		record_key_make(endpoint, msgids[i], &candidates.items[i].key);
+		record_name_make_key(endpoint, msgids[i], &candidates.items[i].key);
 	}
 	qsort(candidates.items, n, sizeof(Candidate), compare_keys);
-	if (!window_published(&published))
+	if (!window_row_published(&published))
 		elog(ERROR, "no window is left");
 	log_scan(GetActiveSnapshot(), published.snapshot, snapshot_value_now(), find_receipt, &candidates);
 	for (int i = 0; i < n; i++)

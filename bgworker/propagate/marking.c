@@ -34,7 +34,7 @@
 #include "src/log/deferred.h"
 #include "src/problem.h"
 #include "src/record/endpoint.h"
-#include "src/record/record_key.h"
+#include "src/record/record_name.h"
 
 #define MAX_WINDOWS		64		/* whose receipts are collected at once */
 #define MAX_MESSAGES	1000	/* marked at once */
@@ -145,7 +145,7 @@ expect_repetition(void)
 {
 	Window		newest;
 
-	if (!window_newest(&newest))
+	if (!window_row_newest(&newest))
 		elog(ERROR, "no window is left");
 	repeated_upto = newest.number;
 }
@@ -275,7 +275,7 @@ take_id(const Receipt *receipt, void *arg)
 		return true;
 	if (published == NULL)
 	{
-		if (!window_published(&window))
+		if (!window_row_published(&window))
 			elog(ERROR, "no window is left");
 		published = window.snapshot;
 	}
@@ -304,7 +304,7 @@ is_of(const Receipt *receipt, const MarkedTable *table)
 		return VARSIZE_ANY_EXHDR(receipt->endpoint) == strlen(table->endpoint) &&
 			memcmp(VARDATA_ANY(receipt->endpoint), table->endpoint, strlen(table->endpoint)) == 0;
 	msgid = text_to_cstring(receipt->msgid);
-	record_key_make(table->endpoint, msgid, &key);
+	record_name_make_key(table->endpoint, msgid, &key);
 	pfree(msgid);
 	return memcmp(&key, &receipt->key, sizeof(key)) == 0;
 }

@@ -88,9 +88,9 @@ collect_receipts(ReceiptReader *reader, int64 from, int64 upto)
 	Window		before;
 	Window		last;
 
-	if (!window_at(upto, &last))
+	if (!window_row_at(upto, &last))
 		return false;
-	if (!window_at(from, &before))
+	if (!window_row_at(from, &before))
 		before = last;
 	memset(&reader->rows, 0, sizeof(reader->rows));
 	reader->collected = true;

@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "bgworker/propagate/store_watermark.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/unique_id.h"
 
 static int64 window_of(const char *watermark);
@@ -54,12 +54,12 @@ store_watermark_oldest(const StoreReport *report)
 static int64
 window_of(const char *watermark)
 {
-	int64		oldest = window_oldest_number();
+	int64		oldest = window_row_oldest_number();
 	long long	number;
 	Window		window;
 	char		expected[STORE_WATERMARK_BYTES];
 
-	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_fetch(number, &window))
+	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_row_fetch(number, &window))
 		return oldest;
 	store_watermark_write(window.number, &window.uuid, expected);
 	return strncmp(watermark, expected, strlen(expected)) == 0 ? number : oldest;

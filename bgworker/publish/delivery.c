@@ -52,14 +52,14 @@ delivery_advance(const Delivery *delivery, int64 row, int64 settled)
 }
 
 /*
- * Waits for the verdicts on the oldest page in flight, and acts on them. It is progress
+ * Waits for the verdicts on the oldest page under way, and acts on them. It is progress
  * when all of the page is answered: while one lane breaks the link, others may get
  * further each time.
  */
 bool
 delivery_follow_verdicts(Delivery *delivery)
 {
-	MessagePage *page = &delivery->flight->pages[0];
+	MessagePage *page = &delivery->under_way->pages[0];
 
 	delivery->refused = false;
 	while (page->answered < page->nbatches)
@@ -75,7 +75,7 @@ delivery_follow_verdicts(Delivery *delivery)
 	}
 	suspects_note_progress();
 	delivery_advance(delivery, page->next, page->settled);
-	flight_remove_oldest(delivery->flight);
+	pages_under_way_remove_oldest(delivery->under_way);
 	KILL_POINT("batch_done");
 	return true;
 }
@@ -85,7 +85,7 @@ static bool
 receive(Delivery *delivery, Batch *batch, Verdict *verdict)
 {
 	verdict->error[0] = '\0';
-	verdict->refused = delivery->flight->refused;
+	verdict->refused = delivery->under_way->refused;
 	if (!traffic_receive_verdict(batch->lane, verdict, batch->n))
 	{
 		if (verdict_is_of_torn_slot(verdict->error))
@@ -126,7 +126,7 @@ defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict)
 			return false;
 	}
 	delivery->next = refusals_first_left();
-	flight_clear(delivery->flight);
+	pages_under_way_clear(delivery->under_way);
 	return true;
 }
 
@@ -134,9 +134,9 @@ defer_refused(Delivery *delivery, const Batch *batch, const Verdict *verdict)
 static bool
 drain_behind(Delivery *delivery)
 {
-	for (int i = 0; i < delivery->flight->n; i++)
+	for (int i = 0; i < delivery->under_way->n; i++)
 	{
-		MessagePage *page = &delivery->flight->pages[i];
+		MessagePage *page = &delivery->under_way->pages[i];
 
 		while (page->answered < page->nbatches)
 		{

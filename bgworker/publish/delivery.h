@@ -5,7 +5,7 @@
 #ifndef OUTBOX_DELIVERY_H
 #define OUTBOX_DELIVERY_H
 
-#include "bgworker/publish/flight.h"
+#include "bgworker/publish/pages_under_way.h"
 #include "bgworker/window/position.h"
 
 typedef struct Delivery
@@ -18,7 +18,7 @@ typedef struct Delivery
 	WindowPlace tried;			/* last message of the page sent last; its
 								 * window is 0 if none was */
 	bool		refused;		/* a message of the previous page was refused */
-	Flight	   *flight;
+	PagesUnderWay *under_way;
 } Delivery;
 
 extern void delivery_advance(const Delivery *delivery, int64 row, int64 settled);

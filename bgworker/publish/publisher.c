@@ -139,10 +139,10 @@ begin_delivery(Delivery *delivery)
 
 	delivery->next = run_first_after(delivery->run, (WindowPlace) {position->sent + 1, position->resume_after});
 	delivery->batch_size = outbox_batch_size;
-	delivery->flight = flight_begin(delivery->batch_size);
+	delivery->under_way = pages_under_way_begin(delivery->batch_size);
 }
 
-/* Notes how far all is sent, when nothing is in flight, and moves the fence there if it lags behind. */
+/* Notes how far all is sent, when nothing is under way, and moves the fence there if it lags behind. */
 static Progress
 end_delivery(Delivery *delivery)
 {
@@ -199,7 +199,7 @@ pages_allowed(const Delivery *delivery)
 {
 	if (next_is_suspect(delivery) || delivery->refused)
 		return 1;
-	return flight_allowed(delivery->flight, suspects_have_strikes() ? 0 : traffic_round_trip());
+	return pages_under_way_allowed(delivery->under_way, suspects_have_strikes() ? 0 : traffic_round_trip());
 }
 
 /*
@@ -210,7 +210,7 @@ static bool
 may_send_another(const Delivery *delivery)
 {
 	return delivery->next < delivery->run->rows.n &&
-		delivery->flight->n < pages_allowed(delivery) &&
+		delivery->under_way->n < pages_allowed(delivery) &&
 		!(delivery->begun && must_stop(delivery));
 }
 
@@ -235,9 +235,9 @@ deliver(Delivery *delivery)
 		}
 		if (!provide_windows(delivery))
 			return false;
-		if (delivery->flight->n > 0 && !may_send_another(delivery) && !delivery_follow_verdicts(delivery))
+		if (delivery->under_way->n > 0 && !may_send_another(delivery) && !delivery_follow_verdicts(delivery))
 			return false;
-	} while (delivery->flight->n > 0 || may_send_another(delivery));
+	} while (delivery->under_way->n > 0 || may_send_another(delivery));
 	return true;
 }
 
@@ -250,7 +250,7 @@ deliver(Delivery *delivery)
 static bool
 provide_windows(const Delivery *delivery)
 {
-	if (delivery->flight->n == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
+	if (delivery->under_way->n == 0 || delivery->next < delivery->run->rows.n || is_other_work_due())
 		return true;
 	if (!backlog_may_extend_run(delivery->position))
 	{
@@ -270,7 +270,7 @@ provide_windows(const Delivery *delivery)
 static void
 open_meanwhile(const Delivery *delivery)
 {
-	const MessagePage *oldest = &delivery->flight->pages[0];
+	const MessagePage *oldest = &delivery->under_way->pages[0];
 
 	TimestampTz now = clock_now();
 	TimestampTz end = now + 2 * traffic_round_trip();
@@ -309,7 +309,7 @@ defer_culprit(const Delivery *delivery)
 static bool
 send_page(Delivery *delivery)
 {
-	MessagePage *page = &delivery->flight->pages[delivery->flight->n];
+	MessagePage *page = &delivery->under_way->pages[delivery->under_way->n];
 
 	delivery->begun = true;
 	if (!redis_session_keep_lease() || !make_page(delivery))
@@ -329,9 +329,9 @@ send_page(Delivery *delivery)
 	delivery->tried = run_place(delivery->run, page->last);
 	if (!send_batches(page))
 		return false;
-	if (delivery->flight->n == 1)
+	if (delivery->under_way->n == 1)
 		KILL_POINT("second_batch_sent");
-	flight_add(delivery->flight);
+	pages_under_way_add(delivery->under_way);
 	return true;
 }
 
@@ -339,7 +339,7 @@ send_page(Delivery *delivery)
 static bool
 make_page(Delivery *delivery)
 {
-	MessagePage *page = &delivery->flight->pages[delivery->flight->n];
+	MessagePage *page = &delivery->under_way->pages[delivery->under_way->n];
 	bool		is_clustered = traffic_is_clustered();
 	PageSize	size = {
 		.messages = next_is_suspect(delivery) ? 1 : delivery->batch_size,
@@ -377,7 +377,7 @@ send_batches(MessagePage *page)
 
 /*
  * Takes the lanes into use that a page has messages for and that were never used
- * before. The pages in flight come first. The page is then made again: nothing of it
+ * before. The pages under way come first. The page is then made again: nothing of it
  * may be sent to any lane before that.
  */
 static bool
@@ -388,7 +388,7 @@ use_lanes(Delivery *delivery)
 }
 
 /*
- * Waits until the standby has what was deferred of a page. The pages in flight
+ * Waits until the standby has what was deferred of a page. The pages under way
  * come first: until they are answered the lease cannot be renewed. The page is
  * then made again, since one of them may have been refused.
  */
@@ -401,11 +401,11 @@ confirm_page(Delivery *delivery)
 	return true;
 }
 
-/* Receives the answers to all pages in flight. */
+/* Receives the answers to all pages under way. */
 static bool
 drain(Delivery *delivery)
 {
-	while (delivery->flight->n > 0)
+	while (delivery->under_way->n > 0)
 	{
 		if (!delivery_follow_verdicts(delivery))
 			return false;

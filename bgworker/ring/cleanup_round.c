@@ -7,7 +7,7 @@
  *
  *	 empty --> current --> sealed	rotation.c
  *	 sealed --> quiet				here, as is noting that all is published
- *	 quiet --> retired				expiry.c, or merge.c if it was compacted
+ *	 quiet --> retired				expiry.c, or compaction_merge.c if it was compacted
  *	 retired --> empty				emptying.c
  *
  * Each step is one short transaction that changes one row of outbox.ring.

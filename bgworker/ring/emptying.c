@@ -29,8 +29,8 @@
 
 #include "bgworker/defer/deferral.h"
 #include "bgworker/process/transaction.h"
+#include "bgworker/ring/compaction_merge.h"
 #include "bgworker/ring/emptying.h"
-#include "bgworker/ring/merge.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
 #include "src/compat.h"

@@ -2,7 +2,7 @@
  * key_run.c
  *		The keys of a segment of records or of the history, in ascending order.
  *
- * Called by merge.c and filter_builder.c. Only for segments that are quiet:
+ * Called by compaction_merge.c and filter_builder.c. Only for segments that are quiet:
  * their contents never change. A run is opened, read and closed within one
  * transaction; the next one continues after the last key.
  */

@@ -2,11 +2,11 @@
  * quarantine.c
  *		Segments on which work has failed, and which are left alone for a while.
  *
- * Called by cleanup_round.c, rotation.c, emptying.c, compaction.c,
- * merge_choice.c, merge.c and filter_builder.c. A page that cannot be read, or a
- * full disk, raises an ERROR there. It must not end the dispatcher, whose
- * successor would fail on the same segment: messages are sent even if records
- * cannot be maintained.
+ * Called by cleanup_round.c, rotation.c, emptying.c, compaction_step.c,
+ * compaction_choice.c, compaction_merge.c and filter_builder.c. A page that
+ * cannot be read, or a full disk, raises an ERROR there. It must not end the
+ * dispatcher, whose successor would fail on the same segment: messages are sent
+ * even if records cannot be maintained.
  *
  * The list is in the memory of this process. A new process finds out for
  * itself.

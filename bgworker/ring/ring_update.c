@@ -2,9 +2,9 @@
  * ring_update.c
  *		Changes outbox.ring; the only place that writes that table.
  *
- * Called by rotation.c, cleanup_round.c, expiry.c, emptying.c and merge.c, each
- * time in an open transaction and after it has locked the rows. Sessions learn
- * of a change when the caller has committed it and calls
+ * Called by rotation.c, cleanup_round.c, expiry.c, emptying.c and
+ * compaction_merge.c, each time in an open transaction and after it has locked the
+ * rows. Sessions learn of a change when the caller has committed it and calls
  * transaction_tell_rings(). Every change increases the generation; one that
  * brings a segment into another state also notes the time and the transaction.
  */

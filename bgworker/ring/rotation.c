@@ -19,7 +19,7 @@
 #include "bgworker/ring/ring_update.h"
 #include "bgworker/ring/rotation.h"
 #include "src/kill_point.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/ring/filter.h"
 #include "src/settings.h"
 
@@ -132,7 +132,7 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 
 			newest.published = Max(newest.published, position->published);
 			newest.propagated = Max(newest.propagated, position->propagated);
-			window_append(&newest, next);
+			window_row_append(&newest, next);
 		}
 		KILL_POINT_OF_WRITTEN_RING(kind, "rotation_written");
 	}

@@ -5,8 +5,8 @@
  * Called by publisher.c. The window that was opened last is at hand if all
  * before it are sent (window_opening.c). All others are read here, with the rows
  * of their messages, and are made a run (run.c): the next one however large it
- * is, and those behind it while they have few messages, so that the batches in
- * flight keep Redis busy meanwhile.
+ * is, and those behind it while they have few messages, so that the batches
+ * under way keep Redis busy meanwhile.
  */
 #include "postgres.h"
 
@@ -98,14 +98,14 @@ read_series(const Position *position, int64 after, Series *series)
 	int64		messages = position->run.last == 0 ? FIRST_MESSAGES : SERIES_MESSAGES;
 
 	series->n = 1;
-	if (!window_after(after, &windows[0]))
+	if (!window_row_after(after, &windows[0]))
 		windows[0] = position->opened;
-	if (!window_at(after, &series->before))
+	if (!window_row_at(after, &series->before))
 		series->before = windows[0];
 	if (windows[0].number < position->opened.number)
-		series->n += window_series(windows[0].number + 1,
-								   Min(SERIES_WINDOWS - 1, position->opened.number - windows[0].number),
-								   series->before.messages + messages, windows + 1);
+		series->n += window_row_series(windows[0].number + 1,
+									   Min(SERIES_WINDOWS - 1, position->opened.number - windows[0].number),
+									   series->before.messages + messages, windows + 1);
 }
 
 /* Notes if windows before the first one are missing, and skips their numbers. */

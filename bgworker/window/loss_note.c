@@ -26,7 +26,7 @@ loss_note_before(int64 number)
 {
 	Window		oldest;
 
-	if (!window_at(number, &oldest) && !window_after(number, &oldest))
+	if (!window_row_at(number, &oldest) && !window_row_after(number, &oldest))
 		elog(ERROR, "no window is left");
 	keep_loss(oldest.opened_at);
 	return oldest.opened_at;

@@ -5,7 +5,7 @@
 #ifndef OUTBOX_LOSS_NOTE_H
 #define OUTBOX_LOSS_NOTE_H
 
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 
 extern TimestampTz loss_note_before(int64 number);
 extern void loss_note_missing(const Window *before, const Window *next, bool is_news);

@@ -31,7 +31,7 @@ position_load(Position *position, int64 first_window)
 {
 	Window		newest;
 
-	if (!window_newest(&newest))
+	if (!window_row_newest(&newest))
 		elog(ERROR, "no window is left");
 	keep_window(&position->opened, &newest);
 	keep_snapshot(&position->looked, newest.snapshot);
@@ -40,9 +40,9 @@ position_load(Position *position, int64 first_window)
 	 * Windows that have been removed had been published, whatever the row
 	 * says.
 	 */
-	position->published = Max(newest.published, window_oldest_number());
+	position->published = Max(newest.published, window_row_oldest_number());
 	position->sent = position->published;
-	position->propagated = Min(Max(newest.propagated, window_oldest_number()), position->published);
+	position->propagated = Min(Max(newest.propagated, window_row_oldest_number()), position->published);
 	position->marked = newest.number;
 	position->touched = (WindowPlace) {.window = newest.number, .id = PG_INT64_MAX};
 	position->first_window = first_window;
@@ -130,7 +130,7 @@ position_has_published(const Position *position, FullTransactionId tx)
 
 	if (position->propagated == position->opened.number)
 		return snapshot_value_sees(position->looked, tx);
-	return window_at(position->propagated, &window) &&
+	return window_row_at(position->propagated, &window) &&
 		snapshot_value_sees(window.snapshot, tx);
 }
 

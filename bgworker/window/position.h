@@ -6,7 +6,7 @@
 #define OUTBOX_POSITION_H
 
 #include "bgworker/window/run.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 
 /* What is found while a window cannot be sent, and is logged once. */
 typedef enum News

@@ -6,7 +6,7 @@
 #define OUTBOX_RUN_H
 
 #include "bgworker/window/row_list.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 
 #define RUN_WINDOWS		(1 << LOG_ROW_WINDOW_BITS)	/* a run has fewer */
 

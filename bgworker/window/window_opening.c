@@ -144,7 +144,7 @@ append_window(Position *position, const SnapshotValue *snapshot, Opening *openin
 	};
 
 	unique_id_random(&window.uuid);
-	window_append(&window, rings_now()->ring[RING_LOG].current);
+	window_row_append(&window, rings_now()->ring[RING_LOG].current);
 
 	position_note_opened(position, &window);
 	opening->uuid = window.uuid;

@@ -13,8 +13,8 @@
 #include "src/api/endpoint_use.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
-#include "src/log/window.h"
-#include "src/record/record_key.h"
+#include "src/log/window_row.h"
+#include "src/record/record_name.h"
 
 /* What is searched for among messages that are not yet sent. */
 typedef struct EndpointSearch
@@ -64,10 +64,10 @@ search_undispatched(EndpointSearch *search)
 	 * In the order in which a message may move meanwhile, so that none is
 	 * missed.
 	 */
-	if (!window_published(&published))
+	if (!window_row_published(&published))
 		return;
 	search->published = published.snapshot;
-	if (!window_propagated(&propagated, !search->has_store) || propagated.number > published.number)
+	if (!window_row_propagated(&propagated, !search->has_store) || propagated.number > published.number)
 		propagated = published;
 	log_scan(SnapshotSelf, propagated.snapshot, snapshot_value_latest(), match_message, search);
 	if (!search->found || search->is_id)
@@ -133,6 +133,6 @@ key_is_of(const pg_uuid_t *key, const char *endpoint, const text *msgid)
 {
 	pg_uuid_t	its_key;
 
-	record_key_make(endpoint, text_to_cstring(msgid), &its_key);
+	record_name_make_key(endpoint, text_to_cstring(msgid), &its_key);
 	return memcmp(&its_key, key, sizeof(*key)) == 0;
 }

@@ -19,7 +19,7 @@
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
 
@@ -53,7 +53,7 @@ outbox_replay(PG_FUNCTION_ARGS)
 				 errmsg("since must not be null")));
 	wanted.since = PG_GETARG_TIMESTAMPTZ(0);
 	wanted.dest = PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1);
-	if (!window_published(&published))
+	if (!window_row_published(&published))
 		PG_RETURN_INT64(0);
 	wanted.published = published.snapshot;
 

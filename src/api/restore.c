@@ -110,14 +110,14 @@ outbox_refuse_replicated(PG_FUNCTION_ARGS)
 Datum
 outbox_is_pending(PG_FUNCTION_ARGS)
 {
-	return ended_after(fcinfo, window_published_in);
+	return ended_after(fcinfo, window_row_published_in);
 }
 
 /* outbox.is_to_propagate(tx): the same for the receipts of a transaction. */
 Datum
 outbox_is_to_propagate(PG_FUNCTION_ARGS)
 {
-	return ended_after(fcinfo, window_propagated_in);
+	return ended_after(fcinfo, window_row_propagated_in);
 }
 
 /* Check whether a transaction had not ended when the window ended that was read. */

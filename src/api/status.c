@@ -28,7 +28,7 @@
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/problem.h"
 #include "src/record/forgotten.h"
 #include "src/record/record_ring.h"
@@ -137,7 +137,7 @@ outbox_read_pending(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	/* In the order in which a message may move meanwhile: none is missed. */
-	if (window_published(&published))
+	if (window_row_published(&published))
 		log_scan(SnapshotSelf, published.snapshot, snapshot_value_latest(), show_message, &rows);
 	if (rows.count < PENDING_LIMIT)
 		deferred_scan(show_deferred, &rows);
@@ -185,13 +185,13 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 	Unopened	unopened;
 
 	memset(backlog, 0, sizeof(*backlog));
-	if (!window_newest(&newest) || !window_published(&published))
+	if (!window_row_newest(&newest) || !window_row_published(&published))
 		return;
 	count_unopened(&newest, &unopened);
 
 	backlog->windows = newest.number - published.number;
 	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred_settled;
-	if (newest.messages > published.messages && window_fetch(published.number + 1, &first))
+	if (newest.messages > published.messages && window_row_fetch(published.number + 1, &first))
 		backlog->oldest = first.oldest;
 	if (backlog->oldest == 0)
 		backlog->oldest = unopened.oldest;

@@ -27,7 +27,7 @@
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/record/owner_rights.h"
 #include "src/shared.h"
 #include "src/wait_event.h"
@@ -130,7 +130,7 @@ is_published(const RecordName *name, const RecordLook *look, bool *is_dead)
 	Window		window;
 	bool		sent;
 
-	if (!window_published(&window))
+	if (!window_row_published(&window))
 		return false;
 
 	/*
@@ -154,7 +154,7 @@ is_sent_beside(const RecordName *name, const RecordLook *look)
 	DestinationSet left_out;
 	bool		is_dead;
 
-	return !look->restored && FullTransactionIdIsValid(look->tx) && window_sent(&window, &left_out) &&
+	return !look->restored && FullTransactionIdIsValid(look->tx) && window_row_sent(&window, &left_out) &&
 		snapshot_value_sees(window.snapshot, look->tx) &&
 		!log_scan_carries_for(look->tx, &name->key, &left_out) &&
 		!deferred_record_waits(&name->key, window.snapshot, &left_out, &is_dead);

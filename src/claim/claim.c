@@ -50,7 +50,7 @@
 #include "src/claim/durable.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/record/record_key.h"
+#include "src/record/record_lock.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
 #include "src/record/record_table.h"
@@ -153,12 +153,12 @@ claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *mem
 		bool		claimed;
 
 		place->open(&claim);
-		record_key_lock(&name->key, &tag);
+		record_lock_take(&name->key, &tag);
 		KILL_POINT("key_locked");
 		look = look_to_claim(place, &claim);
 		claimed = look.fate == RECORD_ABSENT && insert_unless_refused(place, &claim);
 		place->close(&claim);
-		record_key_unlock(&tag);
+		record_lock_release(&tag);
 		if (claimed)
 			KILL_POINT("record_claimed");
 

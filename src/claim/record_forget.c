@@ -15,9 +15,9 @@
 #include "utils/snapmgr.h"
 
 #include "src/claim/record_forget.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/record/forgotten.h"
-#include "src/record/record_key.h"
+#include "src/record/record_lock.h"
 #include "src/record/record_ring.h"
 #include "src/record/record_table.h"
 #include "src/store/store.h"
@@ -75,7 +75,7 @@ record_forget_in_ring(const RecordName *name, RecordLook *found)
 		TransactionId in_progress = InvalidTransactionId;
 		bool		unchanged;
 
-		record_key_lock(&name->key, &tag);
+		record_lock_take(&name->key, &tag);
 		rings_read(&rings);
 		*found = record_ring_look_once(name, &rings);
 		unchanged = rings_generation() == rings.generation;
@@ -84,10 +84,10 @@ record_forget_in_ring(const RecordName *name, RecordLook *found)
 		else if (found->fate == RECORD_COMMITTED && forgotten_look(&name->key, &in_progress) == FORGOTTEN_NOT)
 		{
 			forgotten_add(&name->key);
-			record_key_unlock(&tag);
+			record_lock_release(&tag);
 			return true;
 		}
-		record_key_unlock(&tag);
+		record_lock_release(&tag);
 		if (TransactionIdIsValid(in_progress))
 			XactLockTableWait(in_progress, NULL, NULL, XLTW_None);
 		else if (unchanged)
@@ -113,7 +113,7 @@ record_forget_restored(const pg_uuid_t *key)
 	RecordLook	look;
 	TransactionId in_progress;
 
-	record_key_lock(key, &tag);
+	record_lock_take(key, &tag);
 	do
 	{
 		rings_read(&rings);
@@ -126,7 +126,7 @@ record_forget_restored(const pg_uuid_t *key)
 	 */
 	if (!FullTransactionIdIsValid(look.tx) && forgotten_look(key, &in_progress) == FORGOTTEN_NOT)
 		forgotten_add(key);
-	record_key_unlock(&tag);
+	record_lock_release(&tag);
 }
 
 /* Raises 25001 in a transaction block. */
@@ -149,7 +149,7 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched && all_is_propagated()) ||
 		(!found->in_table && !FullTransactionIdIsValid(found->tx)))
 		return;
-	if (!found->in_table && window_propagated_in(SnapshotSelf, &window) &&
+	if (!found->in_table && window_row_propagated_in(SnapshotSelf, &window) &&
 		snapshot_value_sees(window.snapshot, found->tx))
 		return;
 	ereport(ERROR,
@@ -168,6 +168,6 @@ all_is_propagated(void)
 	Window		published;
 	Window		propagated;
 
-	return window_published(&published) && window_propagated(&propagated, false) &&
+	return window_row_published(&published) && window_row_propagated(&propagated, false) &&
 		propagated.number >= published.number;
 }

@@ -10,7 +10,7 @@
 #include "utils/snapshot.h"
 #include "utils/uuid.h"
 
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 
 /* A row of log_N that is a message. */
 typedef struct Message

@@ -22,7 +22,7 @@
 
 #include "src/compat.h"
 #include "src/log/log_row.h"
-#include "src/table/row.h"
+#include "src/table/row_write.h"
 #include "src/unique_id.h"
 
 static void set_common(Datum *values, bool *isnull, int64 id, TimestampTz at);

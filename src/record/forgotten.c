@@ -49,7 +49,7 @@
 #include "src/shared.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
-#include "src/table/row.h"
+#include "src/table/row_write.h"
 
 /* Columns of outbox.forgotten. */
 enum

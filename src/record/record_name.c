@@ -1,14 +1,20 @@
 /*
  * record_name.c
- *		Names the record of a message.
+ *		Names the record of a message, and makes the key that it is found by.
  *
- * Called by session.c, wait.c and forget.c.
+ * Called by session.c, wait.c and forget.c; for the key alone by all who have to
+ * find a record. The key is on disk: how it is made must never change.
  */
 #include "postgres.h"
 
-#include "src/record/record_key.h"
+#include "mb/pg_wchar.h"
+#include "port/pg_bswap.h"
+
 #include "src/record/record_name.h"
 #include "src/record/record_table.h"
+#include "src/sha256.h"
+
+static void hash_part(const char *part);
 
 /*
  * Names the record of a message; strings are copied into the current memory
@@ -29,7 +35,7 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	name->retention = Max(endpoint->retention, endpoint->store_retention);
 	record_mapping_copy(&name->mapping, &endpoint->mapping);
 	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
-	record_key_make(name->endpoint, name->msgid, &name->key);
+	record_name_make_key(name->endpoint, name->msgid, &name->key);
 	name->is_appended = false;
 	name->is_restored = false;
 	name->has_receipt = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
@@ -44,4 +50,33 @@ record_name_free(RecordName *name)
 	record_mapping_free_copy(&name->mapping);
 	if (name->dedup_store)
 		pfree(name->dedup_store);
+}
+
+/*
+ * Makes the key of a record: the first 128 bits of the SHA-256 of both strings, each
+ * preceded by its length, so that ('a', 'bc') and ('ab', 'c') differ; as UTF-8, so
+ * that it survives a change of encoding.
+ */
+void
+record_name_make_key(const char *endpoint, const char *msgid, pg_uuid_t *key)
+{
+	uint8		digest[SHA256_BYTES];
+
+	sha256_begin();
+	hash_part(endpoint);
+	hash_part(msgid);
+	sha256_end(digest);
+	memcpy(key->data, digest, UUID_LEN);
+}
+
+/* Hashes a string as UTF-8, preceded by its length. */
+static void
+hash_part(const char *part)
+{
+	char	   *part8 = pg_server_to_any(part, strlen(part), PG_UTF8);
+	size_t		length = strlen(part8);
+	uint32		prefix = pg_hton32((uint32) length);
+
+	sha256_add(&prefix, sizeof(prefix));
+	sha256_add(part8, length);
 }

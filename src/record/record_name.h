@@ -28,5 +28,6 @@ typedef struct RecordName
 
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
 extern void record_name_free(RecordName *name);
+extern void record_name_make_key(const char *endpoint, const char *msgid, pg_uuid_t *key);
 
 #endif							/* OUTBOX_RECORD_NAME_H */

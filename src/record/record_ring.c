@@ -33,7 +33,7 @@
 #include "src/ring/history.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
-#include "src/table/row.h"
+#include "src/table/row_write.h"
 
 /* Columns of record_N. */
 enum

@@ -32,7 +32,7 @@
 #include "utils/syscache.h"
 
 #include "src/record/owner_rights.h"
-#include "src/record/record_key.h"
+#include "src/record/record_lock.h"
 #include "src/record/record_place.h"
 #include "src/record/record_table.h"
 #include "src/record/table_cache.h"
@@ -115,7 +115,7 @@ record_table_forget(const RecordName *name, RecordLook *found)
 		KnownTable *entry = table_cache_open(name->endpoint, &name->mapping, RowExclusiveLock, &table);
 		bool		deleted = false;
 
-		record_key_lock(&name->key, &tag);
+		record_lock_take(&name->key, &tag);
 		*found = table_look(table, &entry->shape, name->msgid);
 		check_is_marked(name, found);
 		if (table_look_is_at_rest(found) && !(deleted = delete_record(entry, name)))
@@ -125,7 +125,7 @@ record_table_forget(const RecordName *name, RecordLook *found)
 			if (table_look_is_at_rest(found))
 				refuse_to_keep(entry, name);
 		}
-		record_key_unlock(&tag);
+		record_lock_release(&tag);
 		table_close(table, NoLock);
 
 		if (deleted || found->fate == RECORD_ABSENT)

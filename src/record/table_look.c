@@ -22,7 +22,7 @@
 
 #include "src/compat.h"
 #include "src/record/table_look.h"
-#include "src/table/row.h"
+#include "src/table/row_write.h"
 
 static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
 static void start_scan(IndexScanDesc scan, Relation index, Datum id);

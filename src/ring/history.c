@@ -7,8 +7,8 @@
  * one that can hold a key. What the keys stood for (endpoint, message id,
  * transaction) is no longer known: they only tell a duplicate.
  *
- * Read by record_ring.c and restore.c, written by bgworker/ring/merge.c alone. A
- * segment is read only when it is whole, and from then on it never changes.
+ * Read by record_ring.c and restore.c, written by bgworker/ring/compaction_merge.c
+ * alone. A segment is read only when it is whole, and from then on it never changes.
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@
 #include "src/ring/history.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
-#include "src/table/row.h"
+#include "src/table/row_write.h"
 
 /* Columns of history_N. */
 enum

@@ -2,7 +2,7 @@
  * index.c
  *		Finds the index of one of our tables by the column that it is on.
  *
- * Called wherever one of our tables is read through an index, and by row.c.
+ * Called wherever one of our tables is read through an index, and by row_write.c.
  * Names and OIDs of indexes cannot be relied on: REINDEX CONCURRENTLY makes a
  * new index, swaps names and drops the old one, and an administrator may have
  * added an index. So an index is searched in the list of the table itself,

@@ -15,7 +15,7 @@
  *	 {"op": "update", "schema": ..., "table": ..., "key": {...}, "before": {...}, "after": {...}}
  *
  * It must cost little more than outbox_enqueue() of the same body: see
- * trigger_plan.c and row_json.c.
+ * trigger_plan.c and column_json.c.
  */
 #include "postgres.h"
 
@@ -37,7 +37,7 @@
 #include "src/compat.h"
 #include "src/limits.h"
 #include "src/trigger/capture_change.h"
-#include "src/trigger/row_json.h"
+#include "src/trigger/column_json.h"
 #include "src/trigger/trigger_plan.h"
 
 /* What a trigger that calls outbox_capture() does with a change. */
@@ -45,8 +45,8 @@ typedef struct CapturePlan
 {
 	text	   *dest;
 	char	   *table;			/* the members that name the table */
-	RowJson    *row;
-	RowJson    *key;			/* or NULL */
+	ColumnJson *row;
+	ColumnJson *key;			/* or NULL */
 	bool		before;
 } CapturePlan;
 
@@ -57,7 +57,7 @@ static char *name_table(Relation table, const Trigger *trigger, List **others);
 static bool has_changed(const CapturePlan *plan, const TriggerData *call);
 static void write_body(CapturePlan *plan, const TriggerData *call, StringInfo body);
 static text *key_of(const CapturePlan *plan, const TriggerData *call);
-static void write_row(const char *label, RowJson *json, TupleTableSlot *row, StringInfo body);
+static void write_row(const char *label, ColumnJson *json, TupleTableSlot *row, StringInfo body);
 static const char *op_of(TriggerEvent event);
 pg_noreturn static void refuse_argument(const char *argument, const char *detail);
 
@@ -109,8 +109,8 @@ capture_change_plan(Relation table, const Trigger *trigger, List **others)
 	if (trigger->tgnargs == 2)
 		read_options(plan, table, trigger->tgargs[1], &columns, &key);
 	plan->table = name_table(table, trigger, others);
-	plan->row = row_json_make(table, columns);
-	plan->key = key ? row_json_make(table, key) : row_json_make_of_primary_key(table);
+	plan->row = column_json_make(table, columns);
+	plan->key = key ? column_json_make(table, key) : column_json_make_of_primary_key(table);
 	return plan;
 }
 
@@ -211,7 +211,7 @@ static bool
 has_changed(const CapturePlan *plan, const TriggerData *call)
 {
 	return !TRIGGER_FIRED_BY_UPDATE(call->tg_event) ||
-		row_json_differs(plan->row, call->tg_trigslot, call->tg_newslot);
+		column_json_differs(plan->row, call->tg_trigslot, call->tg_newslot);
 }
 
 /* Writes the body. The key is that of the row before the change, if there was one. */
@@ -246,15 +246,15 @@ key_of(const CapturePlan *plan, const TriggerData *call)
 {
 	if (plan->key == NULL || !TRIGGER_FIRED_FOR_ROW(call->tg_event))
 		return NULL;
-	return row_json_to_text(plan->key, call->tg_trigslot, MAX_NAME_BYTES);
+	return column_json_to_text(plan->key, call->tg_trigslot, MAX_NAME_BYTES);
 }
 
 /* Writes a row as a member of the body. */
 static void
-write_row(const char *label, RowJson *json, TupleTableSlot *row, StringInfo body)
+write_row(const char *label, ColumnJson *json, TupleTableSlot *row, StringInfo body)
 {
 	appendStringInfoString(body, label);
-	row_json_write(json, row, body);
+	column_json_write(json, row, body);
 }
 
 /* Returns the name of what has happened. */

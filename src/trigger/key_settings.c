@@ -2,7 +2,7 @@
  * key_settings.c
  *		Settings under which the key of a message is printed.
  *
- * Called by row_json.c and forward.c. A row must have one key, whichever session
+ * Called by column_json.c and forward.c. A row must have one key, whichever session
  * changes it: only messages of one key stay in order. But sessions print a timestamptz
  * in time zones of their own, and have other settings for dates, intervals, bytea and
  * floating-point numbers. (What depends on search_path, lc_monetary or lc_time is left as

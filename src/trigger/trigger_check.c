@@ -54,7 +54,7 @@ trigger_check_created(const CreateTrigStmt *statement)
 		refuse(table, statement->trigname);
 }
 
-/* Check whether a table is one of ours to which row.c or deferred.c writes. */
+/* Check whether a table is one of ours to which row_write.c or deferred.c writes. */
 static bool
 is_written_by_us(Oid table)
 {

@@ -1,5 +1,5 @@
 /*
- * row.c
+ * row_write.c
  *		Inserts one row into one of our tables and its indexes, and deletes one.
  *
  * For the tables of records, log, history and windows, which have one index on
@@ -25,7 +25,7 @@
 #include "src/compat.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
-#include "src/table/row.h"
+#include "src/table/row_write.h"
 
 static void check_table(Relation table);
 static HeapTuple form_row(TupleDesc columns, int nours, const Datum *values, const bool *isnull);

@@ -1,11 +1,11 @@
 /*
- * merge_choice.c
+ * compaction_choice.c
  *		Chooses segments of records, and of the history, to be merged.
  *
- * Called by compaction.c when no merge is under way; merge.c does what is chosen
- * here. What is remembered must stay small on disk and in few segments: a
- * segment of records takes more than a hundred bytes per id, a segment of the
- * history sixteen; and each segment is one more that a lookup must exclude.
+ * Called by compaction_step.c when no merge is under way; compaction_merge.c does
+ * what is chosen here. What is remembered must stay small on disk and in few
+ * segments: a segment of records takes more than a hundred bytes per id, a segment
+ * of the history sixteen; and each segment is one more that a lookup must exclude.
  *
  * It must never take a segment whose messages are not all published, because a
  * compacted key does not say which transaction it is of.
@@ -14,7 +14,7 @@
 
 #include "utils/timestamp.h"
 
-#include "bgworker/ring/merge_choice.h"
+#include "bgworker/ring/compaction_choice.h"
 #include "bgworker/ring/quarantine.h"
 #include "src/record/endpoint.h"
 
@@ -39,7 +39,7 @@ static int	choose_target(const Ring *history);
 
 /* Chooses what to merge next: the lowest level that has enough segments. */
 bool
-merge_choice_make(const Rings *rings, Merge *merge)
+compaction_choice_make(const Rings *rings, Merge *merge)
 {
 	const Ring *history = &rings->ring[RING_HISTORY];
 	int64		span = endpoint_longest_retention() / SPAN_SHARES;

@@ -1,9 +1,9 @@
 /*
- * row.h
+ * row_write.h
  *		Inserting and deleting a row without the executor.
  */
-#ifndef OUTBOX_ROW_H
-#define OUTBOX_ROW_H
+#ifndef OUTBOX_ROW_WRITE_H
+#define OUTBOX_ROW_WRITE_H
 
 #include "access/attnum.h"
 #include "executor/tuptable.h"
@@ -15,4 +15,4 @@ extern void row_append_with(Relation table, Relation index, AttrNumber key, int 
 extern TransactionId row_inserter(TupleTableSlot *row);
 extern bool row_delete(Relation table, ItemPointer tid, bool wait);
 
-#endif							/* OUTBOX_ROW_H */
+#endif							/* OUTBOX_ROW_WRITE_H */

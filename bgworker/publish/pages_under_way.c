@@ -1,5 +1,5 @@
 /*
- * flight.c
+ * pages_under_way.c
  *		The pages that are under way: sent, and not yet answered.
  *
  * Called by publisher.c, which makes and sends them and receives the answers.
@@ -9,30 +9,30 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/publish/flight.h"
+#include "bgworker/publish/pages_under_way.h"
 
 #define FEW_PAGES		2		/* one is run, the next one is there */
 #define PAGE_US			2000	/* as long as Redis needs for a page, about */
 #define LARGE_BYTES		(8 * 1024 * 1024)	/* no other page is sent behind
-											 * those in flight if they have as
+											 * those under way if they have as
 											 * many */
 
 /* Begins with no page under way. What pages have allocated is kept for the next time. */
-Flight *
-flight_begin(int batch_size)
+PagesUnderWay *
+pages_under_way_begin(int batch_size)
 {
-	static Flight flight;
+	static PagesUnderWay under_way;
 	static int	size;
 
 	if (size != batch_size)
 	{
 		size = batch_size;
-		if (flight.refused)
-			pfree(flight.refused);
-		flight.refused = MemoryContextAlloc(TopMemoryContext, size * sizeof(int64));
+		if (under_way.refused)
+			pfree(under_way.refused);
+		under_way.refused = MemoryContextAlloc(TopMemoryContext, size * sizeof(int64));
 	}
-	flight_clear(&flight);
-	return &flight;
+	pages_under_way_clear(&under_way);
+	return &under_way;
 }
 
 /*
@@ -41,37 +41,37 @@ flight_begin(int batch_size)
  * socket has taken all of them.
  */
 int
-flight_allowed(const Flight *flight, int64 round_trip)
+pages_under_way_allowed(const PagesUnderWay *under_way, int64 round_trip)
 {
-	if (flight->bytes >= LARGE_BYTES)
+	if (under_way->bytes >= LARGE_BYTES)
 		return 1;
-	return Min(FEW_PAGES + round_trip / PAGE_US, FLIGHT_PAGES);
+	return Min(FEW_PAGES + round_trip / PAGE_US, MAX_PAGES_UNDER_WAY);
 }
 
 /* Adds the page behind those that are under way: it was sent. */
 void
-flight_add(Flight *flight)
+pages_under_way_add(PagesUnderWay *under_way)
 {
-	flight->bytes += flight->pages[flight->n].bytes;
-	flight->n++;
+	under_way->bytes += under_way->pages[under_way->n].bytes;
+	under_way->n++;
 }
 
 /* Removes the oldest page: it was answered. Its memory is free for another. */
 void
-flight_remove_oldest(Flight *flight)
+pages_under_way_remove_oldest(PagesUnderWay *under_way)
 {
-	MessagePage done = flight->pages[0];
+	MessagePage done = under_way->pages[0];
 
-	flight->n--;
-	flight->bytes -= done.bytes;
-	memmove(&flight->pages[0], &flight->pages[1], sizeof(MessagePage) * flight->n);
-	flight->pages[flight->n] = done;
+	under_way->n--;
+	under_way->bytes -= done.bytes;
+	memmove(&under_way->pages[0], &under_way->pages[1], sizeof(MessagePage) * under_way->n);
+	under_way->pages[under_way->n] = done;
 }
 
 /* Removes all pages: each was answered, or never will be. */
 void
-flight_clear(Flight *flight)
+pages_under_way_clear(PagesUnderWay *under_way)
 {
-	flight->n = 0;
-	flight->bytes = 0;
+	under_way->n = 0;
+	under_way->bytes = 0;
 }

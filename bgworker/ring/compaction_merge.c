@@ -1,9 +1,9 @@
 /*
- * merge.c
+ * compaction_merge.c
  *		Merges the keys of segments into one segment of the history.
  *
- * Called by compaction.c, one bounded step at a time, with what merge_choice.c
- * has chosen; and by emptying.c, to forget what was counted.
+ * Called by compaction_step.c, one bounded step at a time, with what
+ * compaction_choice.c has chosen; and by emptying.c, to forget what was counted.
  *
  *	   sources: quiet ---------------------------> retired --> empty
  *	   target:  empty --> filling --> ... -------> quiet
@@ -35,8 +35,8 @@
 #include "utils/snapmgr.h"
 
 #include "bgworker/process/transaction.h"
+#include "bgworker/ring/compaction_merge.h"
 #include "bgworker/ring/key_run.h"
-#include "bgworker/ring/merge.h"
 #include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
 #include "src/clock.h"

@@ -1,5 +1,5 @@
 /*
- * window.c
+ * window_row.c
  *		Reads and writes the rows of the window tables.
  *
  * The dispatcher appends them; sessions read them to know what has been
@@ -22,11 +22,11 @@
 #include "utils/timestamp.h"
 
 #include "src/compat.h"
-#include "src/log/window.h"
+#include "src/log/window_row.h"
 #include "src/shared.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
-#include "src/table/row.h"
+#include "src/table/row_write.h"
 
 /* Columns of window_N. */
 enum
@@ -73,14 +73,14 @@ static void copy_window(TupleTableSlot *row, Window *window);
 
 /* Reads window `number`; its snapshot is palloc'd. Returns false if it is not kept. */
 bool
-window_fetch(int64 number, Window *window)
+window_row_fetch(int64 number, Window *window)
 {
 	return fetch_window(number, SnapshotSelf, window);
 }
 
 /* Reads the window that was opened last. Returns false only in a broken database. */
 bool
-window_newest(Window *window)
+window_row_newest(Window *window)
 {
 	return newest_window(SnapshotSelf, window);
 }
@@ -91,14 +91,14 @@ window_newest(Window *window)
  * committed between two windows that are kept is found nevertheless.
  */
 bool
-window_at(int64 number, Window *window)
+window_row_at(int64 number, Window *window)
 {
 	return find_window(SnapshotSelf, BackwardScanDirection, BTLessEqualStrategyNumber, F_INT8LE, number, window);
 }
 
 /* Reads the oldest window that is kept of those after `number`. Returns false if there is none. */
 bool
-window_after(int64 number, Window *window)
+window_row_after(int64 number, Window *window)
 {
 	return find_window(SnapshotSelf, ForwardScanDirection, BTGreaterStrategyNumber, F_INT8GT, number, window);
 }
@@ -109,7 +109,7 @@ window_after(int64 number, Window *window)
  * before the first that is not kept.
  */
 int
-window_series(int64 from, int n, int64 messages, Window *windows)
+window_row_series(int64 from, int n, int64 messages, Window *windows)
 {
 	Rings		rings;
 	int			kept = 0;
@@ -132,14 +132,14 @@ window_series(int64 from, int n, int64 messages, Window *windows)
  * while a younger one was emptied leaves a gap: windows before it do not count.
  */
 int64
-window_oldest_number(void)
+window_row_oldest_number(void)
 {
 	Rings		rings;
 	Window		newest;
 	int64		oldest;
 	int64		before;
 
-	if (!window_newest(&newest))
+	if (!window_row_newest(&newest))
 		elog(ERROR, "no window is left");
 	oldest = newest.number;
 	rings_read(&rings);
@@ -163,7 +163,7 @@ window_oldest_number(void)
 
 /* Writes a window into the table of log segment `segment`. */
 void
-window_append(const Window *window, int segment)
+window_row_append(const Window *window, int segment)
 {
 	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
 	Relation	table = table_open(relations->window, RowExclusiveLock);
@@ -190,14 +190,14 @@ window_append(const Window *window, int segment)
  * or else as the tables do. Returns false if it is not kept.
  */
 bool
-window_published(Window *window)
+window_row_published(Window *window)
 {
 	WindowProgress reported;
 
-	if (!window_newest(window))
+	if (!window_row_newest(window))
 		return false;
 	read_progress(&reported);
-	return window_at(Max(reported.published, window->published), window);
+	return window_row_at(Max(reported.published, window->published), window);
 }
 
 /*
@@ -205,7 +205,7 @@ window_published(Window *window)
  * destinations in *left_out. Returns false also if nothing is left out.
  */
 bool
-window_sent(Window *window, DestinationSet *left_out)
+window_row_sent(Window *window, DestinationSet *left_out)
 {
 	DatabaseShared *shared = shared_mine();
 	int64		sent;
@@ -216,7 +216,7 @@ window_sent(Window *window, DestinationSet *left_out)
 	sent = shared->report.sent;
 	*left_out = shared->report.left_out;
 	LWLockRelease(shared->lock);
-	return sent >= 0 && window_at(sent, window);
+	return sent >= 0 && window_row_at(sent, window);
 }
 
 /*
@@ -224,16 +224,16 @@ window_sent(Window *window, DestinationSet *left_out)
  * to custom record tables at least.
  */
 bool
-window_propagated(Window *window, bool to_tables)
+window_row_propagated(Window *window, bool to_tables)
 {
 	WindowProgress reported;
 	int64		propagated;
 
-	if (!window_newest(window))
+	if (!window_row_newest(window))
 		return false;
 	read_progress(&reported);
 	propagated = to_tables ? Max(reported.propagated, reported.marked) : reported.propagated;
-	return window_at(propagated >= 0 ? propagated : window->propagated, window);
+	return window_row_at(propagated >= 0 ? propagated : window->propagated, window);
 }
 
 /*
@@ -241,14 +241,14 @@ window_propagated(Window *window, bool to_tables)
  * that snapshot shows agrees with it. Returns false if it shows none.
  */
 bool
-window_published_in(Snapshot snapshot, Window *window)
+window_row_published_in(Snapshot snapshot, Window *window)
 {
 	return newest_window(snapshot, window) && fetch_window(window->published, snapshot, window);
 }
 
 /* The same for the newest window whose receipts have been propagated. */
 bool
-window_propagated_in(Snapshot snapshot, Window *window)
+window_row_propagated_in(Snapshot snapshot, Window *window)
 {
 	return newest_window(snapshot, window) &&
 		fetch_window(Min(window->published, window->propagated), snapshot, window);

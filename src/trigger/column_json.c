@@ -1,5 +1,5 @@
 /*
- * row_json.c
+ * column_json.c
  *		Columns of a row as JSON: what row_to_json() would print of them.
  *
  * Called by capture_change.c for each row that was changed. What can be looked
@@ -25,10 +25,10 @@
 #include "utils/rel.h"
 
 #include "src/compat.h"
+#include "src/trigger/column_json.h"
 #include "src/trigger/key_settings.h"
-#include "src/trigger/row_json.h"
 
-typedef struct JsonColumn
+typedef struct PrintedColumn
 {
 	AttrNumber	number;
 	Oid			type;			/* of a domain, its base type */
@@ -37,31 +37,31 @@ typedef struct JsonColumn
 	char	   *label;			/* the name, with quotes and a colon */
 	int			label_size;
 	FmgrInfo	print;			/* its output function, or to_json() */
-} JsonColumn;
+} PrintedColumn;
 
-struct RowJson
+struct ColumnJson
 {
 	int			n;
 	bool		has_settings;	/* settings matter for one of the columns */
-	JsonColumn	columns[FLEXIBLE_ARRAY_MEMBER];
+	PrintedColumn columns[FLEXIBLE_ARRAY_MEMBER];
 };
 
 static AttrNumber find_column(Relation table, const char *name);
-static void add_column(RowJson *json, Relation table, AttrNumber number);
-static void find_printer(JsonColumn *column);
-static void write_value(JsonColumn *column, Datum value, StringInfo out);
-static void write_plain(JsonColumn *column, Datum value, StringInfo out);
+static void add_column(ColumnJson *json, Relation table, AttrNumber number);
+static void find_printer(PrintedColumn *column);
+static void write_value(PrintedColumn *column, Datum value, StringInfo out);
+static void write_plain(PrintedColumn *column, Datum value, StringInfo out);
 static void unescape(StringInfo json);
-static void write_number(JsonColumn *column, Datum value, StringInfo out);
+static void write_number(PrintedColumn *column, Datum value, StringInfo out);
 
 /*
  * Prepares to print columns of a table; all of them if no names are given.
  * Raises 42703 if there is no such column, 42701 if one is named twice.
  */
-RowJson *
-row_json_make(Relation table, List *names)
+ColumnJson *
+column_json_make(Relation table, List *names)
 {
-	RowJson    *json = palloc0(offsetof(RowJson, columns) + (RelationGetNumberOfAttributes(table) + list_length(names)) * sizeof(JsonColumn));
+	ColumnJson *json = palloc0(offsetof(ColumnJson, columns) + (RelationGetNumberOfAttributes(table) + list_length(names)) * sizeof(PrintedColumn));
 	ListCell   *name;
 
 	foreach(name, names)
@@ -77,17 +77,17 @@ row_json_make(Relation table, List *names)
 }
 
 /* Prepares to print the primary key of a table, which may be deferrable; returns NULL if it has none. */
-RowJson *
-row_json_make_of_primary_key(Relation table)
+ColumnJson *
+column_json_make_of_primary_key(Relation table)
 {
 	Oid			constraint;
 	Bitmapset  *key = get_primary_key_attnos(RelationGetRelid(table), true, &constraint);
-	RowJson    *json;
+	ColumnJson *json;
 	int			member = -1;
 
 	if (bms_is_empty(key))
 		return NULL;
-	json = palloc0(offsetof(RowJson, columns) + bms_num_members(key) * sizeof(JsonColumn));
+	json = palloc0(offsetof(ColumnJson, columns) + bms_num_members(key) * sizeof(PrintedColumn));
 	while ((member = bms_next_member(key, member)) >= 0)
 		add_column(json, table, member + FirstLowInvalidHeapAttributeNumber);
 	return json;
@@ -95,13 +95,13 @@ row_json_make_of_primary_key(Relation table)
 
 /* Appends an object. */
 void
-row_json_write(RowJson *json, TupleTableSlot *row, StringInfo out)
+column_json_write(ColumnJson *json, TupleTableSlot *row, StringInfo out)
 {
 	slot_getallattrs(row);
 	appendStringInfoChar(out, '{');
 	for (int i = 0; i < json->n; i++)
 	{
-		JsonColumn *column = &json->columns[i];
+		PrintedColumn *column = &json->columns[i];
 
 		if (i > 0)
 			appendStringInfoChar(out, ',');
@@ -120,7 +120,7 @@ row_json_write(RowJson *json, TupleTableSlot *row, StringInfo out)
  * object. The settings of the session do not matter.
  */
 text *
-row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
+column_json_to_text(ColumnJson *json, TupleTableSlot *row, int limit)
 {
 	StringInfoData out;
 	int			encoding = GetDatabaseEncoding() == PG_SQL_ASCII ? PG_UTF8 : GetDatabaseEncoding(); /* as it is sent */
@@ -131,7 +131,7 @@ row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 	if (json->n == 1 && !row->tts_isnull[json->columns[0].number - 1])
 		write_plain(&json->columns[0], row->tts_values[json->columns[0].number - 1], &out);
 	if (out.len == 0)
-		row_json_write(json, row, &out);
+		column_json_write(json, row, &out);
 	if (json->has_settings)
 		key_settings_return(nest_level);
 	return cstring_to_text_with_len(out.data, pg_encoding_mbcliplen(encoding, out.data, out.len, limit));
@@ -139,7 +139,7 @@ row_json_to_text(RowJson *json, TupleTableSlot *row, int limit)
 
 /* Appends a value that is not NULL, without quotes; one of type char(n) as it is when it is cast to text. */
 static void
-write_plain(JsonColumn *column, Datum value, StringInfo out)
+write_plain(PrintedColumn *column, Datum value, StringInfo out)
 {
 	if (column->type == TEXTOID || column->type == VARCHAROID || column->type == BPCHAROID)
 	{
@@ -181,13 +181,13 @@ unescape(StringInfo json)
  * is only stored in another form is the same, too.
  */
 bool
-row_json_differs(const RowJson *json, TupleTableSlot *before, TupleTableSlot *after)
+column_json_differs(const ColumnJson *json, TupleTableSlot *before, TupleTableSlot *after)
 {
 	slot_getallattrs(before);
 	slot_getallattrs(after);
 	for (int i = 0; i < json->n; i++)
 	{
-		const JsonColumn *column = &json->columns[i];
+		const PrintedColumn *column = &json->columns[i];
 		int			at = column->number - 1;
 
 		if (before->tts_isnull[at] != after->tts_isnull[at])
@@ -217,10 +217,10 @@ find_column(Relation table, const char *name)
 
 /* Adds a column to those that are printed. */
 static void
-add_column(RowJson *json, Relation table, AttrNumber number)
+add_column(ColumnJson *json, Relation table, AttrNumber number)
 {
 	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(table), number - 1);
-	JsonColumn *column = &json->columns[json->n];
+	PrintedColumn *column = &json->columns[json->n];
 	StringInfoData label;
 
 	for (int i = 0; i < json->n; i++)
@@ -246,7 +246,7 @@ add_column(RowJson *json, Relation table, AttrNumber number)
 
 /* Finds the function that prints a column, as write_value() will need it. */
 static void
-find_printer(JsonColumn *column)
+find_printer(PrintedColumn *column)
 {
 	Oid			output;
 	bool		is_varlena;
@@ -282,7 +282,7 @@ find_printer(JsonColumn *column)
 
 /* Appends a value that is not NULL. */
 static void
-write_value(JsonColumn *column, Datum value, StringInfo out)
+write_value(PrintedColumn *column, Datum value, StringInfo out)
 {
 	char		moment[MAXDATELEN + 1];
 	text	   *json;
@@ -327,7 +327,7 @@ write_value(JsonColumn *column, Datum value, StringInfo out)
 
 /* Appends a number; NaN and the infinities are strings. */
 static void
-write_number(JsonColumn *column, Datum value, StringInfo out)
+write_number(PrintedColumn *column, Datum value, StringInfo out)
 {
 	char		digits[MAXINT8LEN + 1];
 	char	   *printed;

@@ -1,9 +1,9 @@
 /*
- * merge.h
+ * compaction_merge.h
  *		Merges the keys of segments into one segment of the history.
  */
-#ifndef OUTBOX_MERGE_H
-#define OUTBOX_MERGE_H
+#ifndef OUTBOX_COMPACTION_MERGE_H
+#define OUTBOX_COMPACTION_MERGE_H
 
 #include "src/ring/ring.h"
 
@@ -26,4 +26,4 @@ extern bool merge_continue(const Merge *merge, int64 step_us);
 extern bool merge_give_up(void);
 extern void merge_forget_endpoints(int target);
 
-#endif							/* OUTBOX_MERGE_H */
+#endif							/* OUTBOX_COMPACTION_MERGE_H */

@@ -1,19 +1,19 @@
 /*
- * compaction.c
+ * compaction_step.c
  *		Merges segments of records, and of the history, whenever there are enough.
  *
  * Called by housekeeping.c between windows, one bounded step at a time. Which
- * segments are merged is decided in merge_choice.c; merge.c merges them. An ERROR
- * ends the merge but not the dispatcher: the sources stay what they are, the
- * target is emptied, and the segment that raised it is left alone for a while
- * (quarantine.c).
+ * segments are merged is decided in compaction_choice.c; compaction_merge.c merges
+ * them. An ERROR ends the merge but not the dispatcher: the sources stay what they
+ * are, the target is emptied, and the segment that raised it is left alone for a
+ * while (quarantine.c).
  */
 #include "postgres.h"
 
 #include "bgworker/process/transaction.h"
-#include "bgworker/ring/compaction.h"
-#include "bgworker/ring/merge.h"
-#include "bgworker/ring/merge_choice.h"
+#include "bgworker/ring/compaction_choice.h"
+#include "bgworker/ring/compaction_merge.h"
+#include "bgworker/ring/compaction_step.h"
 #include "bgworker/ring/quarantine.h"
 
 static bool awake = true;		/* there may be something to do */
@@ -64,7 +64,7 @@ take_step(int64 step_us)
 	rings_read(&rings);
 	if (merge_find(&rings, &merge))
 		awake = merge_continue(&merge, step_us);
-	else if (merge_choice_make(&rings, &merge))
+	else if (compaction_choice_make(&rings, &merge))
 		awake = merge_begin(&rings, &merge);
 	else
 	{
