@@ -194,7 +194,7 @@ end:
 }
 
 /* All links are closed. Of what has no answer one batch of each lane may still arrive. */
-inline give_up_links()
+inline traffic_close()
 {
 	l = 0;
 	do
@@ -218,7 +218,7 @@ inline give_up_links()
 }
 
 /* The node of a lane is away: it is blocked. */
-inline block(l)
+inline lanes_block(l)
 {
 	blocked = blocked | BIT(l);
 	at[l] = BEHIND_ALL
@@ -236,7 +236,7 @@ inline leave_out(w, l)
 }
 
 /* A window has its answers. */
-inline advance(w)
+inline position_advance(w)
 {
 	sent = w;
 	if
@@ -269,7 +269,7 @@ inline claim(l)
 }
 
 /* First use of a lane: nothing of what was sent was for it. */
-inline claim_first(l)
+inline want_first_use(l)
 {
 	at[l] = (master[l].window > sent -> master[l].window : sent);
 	master[l].window = at[l];
@@ -280,7 +280,7 @@ inline claim_first(l)
 }
 
 /* What waits for its destination. It is committed before anything behind it is sent. */
-inline defer(w, set)
+inline defer_row(w, set)
 {
 	deferred = deferred | (set);
 	waiting = waiting | (set);
@@ -291,7 +291,7 @@ inline defer(w, set)
 }
 
 /* A batch of window `next` for a lane goes out behind those that are under way. */
-inline send(l)
+inline traffic_send(l)
 {
 	if
 	:: link[l].b[0].state == NOTHING -> slot = 0
@@ -307,7 +307,7 @@ inline send(l)
 }
 
 /* The oldest batch of a lane has its answer. */
-inline take_answer(l)
+inline traffic_receive_verdict(l)
 {
 	answer = link[l].b[0].state;
 	base = link[l].b[0].window;
@@ -365,7 +365,7 @@ proctype dispatcher()
 
 connect:
 	atomic {
-		give_up_links();
+		traffic_close();
 		was = sent;
 		fell_behind = false;
 		name++;
@@ -376,8 +376,8 @@ connect:
 	:: l < L ->
 		if
 		:: atomic { HAS(used, l) && !IS_AWAY(l) -> claim(l); l++ }
-		:: atomic { HAS(used, l) && IS_AWAY(l) -> block(l); l++ }
-		:: atomic { !HAS(used, l) && left_of[l] != 0 && IS_AWAY(l) -> block(l); l++ }
+		:: atomic { HAS(used, l) && IS_AWAY(l) -> lanes_block(l); l++ }
+		:: atomic { !HAS(used, l) && left_of[l] != 0 && IS_AWAY(l) -> lanes_block(l); l++ }
 		:: atomic { !HAS(used, l) && !(left_of[l] != 0 && IS_AWAY(l)) -> at[l] = expired; l++ }
 		fi
 	:: else -> break
@@ -433,7 +433,7 @@ connect:
 		:: else -> break
 		od;
 		if
-		:: BLOCKS > 0 -> advance(sent)
+		:: BLOCKS > 0 -> position_advance(sent)
 		:: else
 		fi;
 #endif
@@ -462,8 +462,8 @@ publish:
 		 * and only then is anything of this window sent, to whichever lane.
 		 */
 		do
-		:: atomic { l < L && MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l) && !IS_AWAY(l) -> claim_first(l); new = new | BIT(l); l++ }
-		:: atomic { l < L && MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l) && IS_AWAY(l) -> block(l); l++ }
+		:: atomic { l < L && MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l) && !IS_AWAY(l) -> want_first_use(l); new = new | BIT(l); l++ }
+		:: atomic { l < L && MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l) && IS_AWAY(l) -> lanes_block(l); l++ }
 		:: l < L && !(MESSAGES(next, l) != 0 && !HAS(used, l) && !HAS(blocked, l)) -> l++
 		:: l == L -> break
 		od;
@@ -482,7 +482,7 @@ publish:
 #ifdef LANE_NOTED_WHEN_SENT
 			if
 			:: MESSAGES(next, l) != 0 && !HAS(used, l) ->
-				atomic { claim_first(l) }
+				atomic { want_first_use(l) }
 				if
 				:: atomic { kills < KILLS -> kills++ } goto killed
 				:: true
@@ -501,8 +501,8 @@ publish:
 				:: HAS(blocked, l) && TO_SEND(next, l) != 0 -> leave_out(next, l)
 				:: HAS(blocked, l) && TO_SEND(next, l) == 0
 				:: SENDS(l) && TO_SEND(next, l) == 0
-				:: SENDS(l) && TO_SEND(next, l) != 0 && l == 0 && waiting != 0 -> x = TO_SEND(next, l); defer(next, x); x = 0
-				:: SENDS(l) && TO_SEND(next, l) != 0 && !(l == 0 && waiting != 0) -> send(l); under[flight] = under[flight] | BIT(l)
+				:: SENDS(l) && TO_SEND(next, l) != 0 && l == 0 && waiting != 0 -> x = TO_SEND(next, l); defer_row(next, x); x = 0
+				:: SENDS(l) && TO_SEND(next, l) != 0 && !(l == 0 && waiting != 0) -> traffic_send(l); under[flight] = under[flight] | BIT(l)
 				fi;
 				l++
 			}
@@ -520,7 +520,7 @@ publish:
 		do
 		:: l < L && HAS(under[0], l) ->
 			if
-			:: atomic { link[l].b[0].state != SENT -> take_answer(l); under[0] = under[0] & ~BIT(l) }
+			:: atomic { link[l].b[0].state != SENT -> traffic_receive_verdict(l); under[0] = under[0] & ~BIT(l) }
 			:: atomic { cuts < CUTS && link[l].b[0].state == SENT -> cuts++ } goto connect
 			:: IS_AWAY(l) && link[l].b[0].state == SENT -> goto connect
 			fi;
@@ -533,7 +533,7 @@ publish:
 		:: l == L -> break
 		od;
 		atomic {
-			advance(first[0]); first[0] = first[1]; under[0] = under[1]; under[1] = 0; flight--; l = 0;
+			position_advance(first[0]); first[0] = first[1]; under[0] = under[1]; under[1] = 0; flight--; l = 0;
 			check_sent()
 		}
 
@@ -555,7 +555,7 @@ publish:
 
 	/* The page of the second window is answered by one lane: no reason to count it. */
 #ifdef ADVANCES_WITH_FIRST_LANE
-	:: flight > 0 && under[0] != 0 -> atomic { advance(first[0]); check_sent() }
+	:: flight > 0 && under[0] != 0 -> atomic { position_advance(first[0]); check_sent() }
 #endif
 	od;
 	goto idle;
@@ -565,7 +565,7 @@ refused:
 	if
 	:: flight == 2 && HAS(under[1], 0) ->
 		if
-		:: atomic { link[0].b[0].state != SENT -> take_answer(0); under[1] = under[1] & ~BIT(0) }
+		:: atomic { link[0].b[0].state != SENT -> traffic_receive_verdict(0); under[1] = under[1] & ~BIT(0) }
 		:: IS_AWAY(0) && link[0].b[0].state == SENT -> goto connect
 		fi;
 		if
@@ -580,7 +580,7 @@ refused:
 		if
 		:: HAS(under[0], l) || HAS(under[1], l) ->
 			if
-			:: atomic { link[l].b[0].state != SENT -> take_answer(l);
+			:: atomic { link[l].b[0].state != SENT -> traffic_receive_verdict(l);
 				if
 				:: HAS(under[0], l) -> under[0] = under[0] & ~BIT(l)
 				:: else -> under[1] = under[1] & ~BIT(l)
@@ -598,7 +598,7 @@ refused:
 	atomic {
 		/* The fence of lane 0 is where it was. The window is read again, and those behind it. */
 		at[0] = refused_base;
-		defer(first[0], refused_set);
+		defer_row(first[0], refused_set);
 		next = sent + 1; flight = 0; l = 0
 	}
 	goto publish;

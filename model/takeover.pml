@@ -189,7 +189,7 @@ end:
 }
 
 /* What is for D waits while it is paused, and behind what waits. What a former lane has lost keeps it. */
-inline defer(l)
+inline deferral_try_defer(l)
 {
 #if PAUSES > 0
 	atomic {
@@ -245,7 +245,7 @@ inline read_fence(l)
 }
 
 /* The eras that were met have ended. */
-inline note_met()
+inline era_begin_if_due()
 {
 #ifndef ERA_NOT_NOTED
 	if
@@ -259,7 +259,7 @@ inline note_met()
 #define IS_AS_READ(l)	(master[l].window == seen && master[l].name == seen_name)
 
 /* Where to go on from a fence that names an unknown window. That is noted when its era ends, or now. */
-inline go_back(l, place)
+inline era_went_on_after(l, place)
 {
 	went_back[me] = true;
 	if
@@ -275,7 +275,7 @@ inline go_back(l, place)
 inline claim(l)
 {
 	if
-	:: IS_UNKNOWN(master[l].window) -> go_back(l, db[me].published)
+	:: IS_UNKNOWN(master[l].window) -> era_went_on_after(l, db[me].published)
 	:: else -> at[l] = (master[l].window == 0 -> 0 : ORD(me, master[l].window))
 	fi;
 	master[l].name = name;
@@ -283,10 +283,10 @@ inline claim(l)
 }
 
 /* Nothing that was sent was for this lane, unless its fence says so. */
-inline claim_first(l)
+inline want_first_use(l)
 {
 	if
-	:: IS_UNKNOWN(master[l].window) -> go_back(l, sent); at[l] = 0
+	:: IS_UNKNOWN(master[l].window) -> era_went_on_after(l, sent); at[l] = 0
 	:: else -> at[l] = (master[l].window == 0 -> 0 : ORD(me, master[l].window))
 	fi;
 	master[l].name = name;
@@ -300,7 +300,7 @@ inline claim_first(l)
 #define IS_OURS(l)	(master[l].name == name)
 
 /* A message is sent only while the lease is ours by the clock. */
-inline send(l)
+inline traffic_send(l)
 {
 	if
 #ifdef LEASE_NOT_CHECKED
@@ -361,7 +361,7 @@ connect:
 	:: l < L ->
 		read_fence(l);
 #ifndef MET_NOTED_LAST
-		atomic { note_met() };
+		atomic { era_begin_if_due() };
 #endif
 		if
 #ifndef TAKES_OVER_KNOWN_LANES_ONLY
@@ -384,7 +384,7 @@ connect:
 	fi;
 #endif
 	atomic {
-		note_met();
+		era_begin_if_due();
 		/* The oldest fence of the lanes in use, or what the tables know to be published. */
 		l = 0;
 		sent = LAST(me);
@@ -420,10 +420,10 @@ publish:
 		:: l < L && ROWS(me, l, next) != 0 && !HAS(db[me].used, l) ->
 			read_fence(l);
 #ifndef MET_NOTED_LAST
-			atomic { note_met() };
+			atomic { era_begin_if_due() };
 #endif
 			if
-			:: atomic { IS_AS_READ(l) -> claim_first(l); new = new | BIT(l); l++ }
+			:: atomic { IS_AS_READ(l) -> want_first_use(l); new = new | BIT(l); l++ }
 			:: atomic { !IS_AS_READ(l) } goto connect
 			fi
 		:: l < L && !(ROWS(me, l, next) != 0 && !HAS(db[me].used, l)) -> l++
@@ -446,12 +446,12 @@ publish:
 			if
 			:: ROWS(me, l, next) == 0 || at[l] >= next -> l++
 			:: !(ROWS(me, l, next) == 0 || at[l] >= next) ->
-				defer(l);
+				deferral_try_defer(l);
 				if
 				:: ROWS(me, l, next) == 0 -> goto skipped
 				:: else
 				fi;
-				send(l);
+				traffic_send(l);
 				if
 				:: atomic { packet[P].state == ADDED || packet[P].state == MOVED -> answer = packet[P].state; packet[P].state = NOTHING }
 				:: finished -> goto gone
