@@ -48,7 +48,11 @@ lose('CLUSTER FAILOVER FORCE', sub { $cluster->failover($_[1], 'FORCE') });
 $cluster->wait_until_ok;
 lose('CLUSTER FAILOVER TAKEOVER', sub { $cluster->failover($_[1], 'TAKEOVER') });
 $cluster->wait_until_ok;
-lose('... while the dispatcher is down', sub { $cluster->failover($_[1], 'TAKEOVER') }, down => 1);
+lose('CLUSTER FAILOVER while the dispatcher is down', sub { $cluster->failover($_[1]) }, whole => 1, down => 1);
+$cluster->wait_until_ok;
+lose('FORCE while the dispatcher is down', sub { $cluster->failover($_[1], 'FORCE') }, down => 1);
+$cluster->wait_until_ok;
+lose('TAKEOVER while the dispatcher is down', sub { $cluster->failover($_[1], 'TAKEOVER') }, down => 1);
 $cluster->wait_until_ok;
 
 my ($dead) = lose('a master is killed that had more than its replica', sub { $cluster->node($_[0])->kill9; $cluster->wait_until_served_by($_[1]) });

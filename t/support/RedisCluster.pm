@@ -207,30 +207,42 @@ sub join_replica
 }
 
 # A replica takes the place of its master; $how is nothing, FORCE or TAKEOVER. A failover
-# that finds no majority in its time is asked for again.
+# that finds no majority in its time is asked for again. So is one that the replica alone believes
+# in: one that was elected less than four node timeouts ago takes these votes for those of now,
+# begins no epoch, and is a replica again as soon as it hears of its master.
 sub failover
 {
 	my ($self, $replica, @how) = @_;
+	my $node = $self->node($replica);
 	my $asked = 0;
 
 	$self->wait_for(
 		sub {
-			return 1 if $_[0]->command('ROLE')->[0] eq 'master';
-			$_[0]->command('CLUSTER', 'FAILOVER', @how) if time > $asked + 3;
-			$asked = time if time > $asked + 3;
+			return 1 if $self->serves($_[0], $replica);
+			if (time > $asked + 3)
+			{
+				$asked = time;
+				$node->command('CLUSTER', 'FAILOVER', @how) if $node->command('ROLE')->[0] eq 'slave';
+			}
 			return 0;
 		},
-		"node $replica is a master", $replica);
-	$self->wait_until_served_by($replica);
+		"node $replica takes the place of its master");
 	return;
+}
+
+# Whether a node knows that this one serves slots.
+sub serves
+{
+	my ($self, $node, $n) = @_;
+	my $port = $self->node($n)->port;
+	return grep { $_->[2][1] == $port } @{ $node->command('CLUSTER', 'SLOTS') };
 }
 
 # Waits until all nodes that can answer know that this one serves slots.
 sub wait_until_served_by
 {
 	my ($self, $n) = @_;
-	my $port = $self->node($n)->port;
-	$self->wait_for(sub { grep { $_->[2][1] == $port } @{ $_[0]->command('CLUSTER', 'SLOTS') } }, "node $n serves slots");
+	$self->wait_for(sub { $self->serves($_[0], $n) }, "node $n serves slots");
 	return;
 }
 
