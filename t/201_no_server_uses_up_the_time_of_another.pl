@@ -115,6 +115,21 @@ foreach my $behaviour ('drips', 'counts')
 # How often a process has waited.
 sub waits { my ($pid) = @_; return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : 0; }
 
+# Sets something, and waits until the dispatcher has read it, whatever it is doing; returns the place in the log.
+sub reads_settings
+{
+	my (%setting) = @_;
+	my $pid = $node->dispatcher;
+	my $position = $node->log_position;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->set(%setting);
+	eventually { $node->log_since($position) =~ /checkpointer updated shared memory configuration values/ } '... and meanwhile all processes are told to read the settings again';
+	my $before = waits($pid);
+	eventually { waits($pid) > $before + 5 } '... as the dispatcher does';
+	return $position;
+}
+
 # Each error names the server.
 my $nobody = PostgreSQL::Test::Cluster::get_free_port();
 my $file = $node->basedir . '/password';
@@ -141,12 +156,7 @@ my $slow = Impostor->new(plain => sub {
 $node->set('outbox.connect_timeout' => '10min', 'outbox.command_timeout' => '10min', 'log_min_messages' => 'debug2',
 	'outbox.redis_url' => 'redis+sentinel://127.0.0.1:' . $slow->port . '/m');
 eventually { -e $asked } 'a sentinel is asked';
-my $log = $node->log_position;
-my $dispatcher = $node->dispatcher;
-$node->set('outbox.redis_password_file' => $other);
-eventually { $node->log_since($log) =~ /checkpointer updated shared memory configuration values/ } '... and meanwhile all processes are told to read the settings again';
-my $waits = waits($dispatcher);
-eventually { waits($dispatcher) > $waits + 5 } '... as the dispatcher does';
+my $log = reads_settings('outbox.redis_password_file' => $other);
 append_to_file("$asked.answer", '');
 eventually { $node->log_since($log) =~ /could not connect: .*\(Redis at 127.0.0.1:$nobody, password file "[^"]*"\)/ } '... then its answer comes';
 like($node->log_since($log), qr/could not connect: .*\(Redis at 127.0.0.1:$nobody, password file "\Q$file\E"\)/, '... and the error names the file that was read');
@@ -155,5 +165,22 @@ $node->set('outbox.redis_password_file' => $file, 'log_min_messages' => 'warning
 unlink $file;
 eventually { $node->status('redis_error') =~ /could not open the file of outbox.redis_password_file: .*password file "\Q$file\E"/ } 'a password file that is not there';
 unlike($node->status('problem') . $error, qr/swordfish|secret/, 'no password is shown');
+
+# A connection fails when the settings that name another server have been read: until that one
+# has answered or failed, nothing is said.
+my $tried = PostgreSQL::Test::Utils::tempdir() . '/tried';
+my $leaves = Impostor->talk(sub {
+	append_to_file("$tried.first", '');
+	usleep(20_000) until -e "$tried.leave";
+});
+my $silent = Impostor->talk(sub { append_to_file("$tried.second", ''); sleep 3600; });
+$node->set('outbox.redis_password_file' => '', 'log_min_messages' => 'debug2');
+arrives('redis://127.0.0.1:' . $redis->port, 'a server that is there');
+$node->set('outbox.redis_url' => 'redis://127.0.0.1:' . $leaves->port);
+eventually { -e "$tried.first" } 'another one is connected to';
+reads_settings('outbox.redis_url' => 'redis://127.0.0.1:' . $silent->port);
+append_to_file("$tried.leave", '');
+eventually { -e "$tried.second" } '... it hangs up, and the next one is connected to';
+is($node->status('redis_error IS NULL AND problem IS NULL'), 't', '... then nothing is said of the former one');
 
 done_testing();

@@ -63,7 +63,8 @@ static bool is_down;			/* it cannot be used, and the log says so */
 static bool lease_is_foreign;	/* another server holds it, and the log says
 								 * so */
 static uint32 url_tried;		/* hash of the URL that was tried last */
-static int	retry_ms;			/* 0 = the next try is at once */
+static int	retry_ms;			/* 0 = nothing has failed, and the next try is
+								 * at once */
 static TimestampTz next_try;
 static TimestampTz last_contact;
 static TimestampTz blocked_since;	/* some slots cannot be written to; 0 =
@@ -88,6 +89,9 @@ redis_state_connect(Position *position)
 {
 	if (clock_ms_until(next_try) > 0)
 		return false;
+
+	/* Settings may have been read amid the last try. */
+	redis_state_note_settings();
 	url_tried = string_hash(outbox_redis_url, SIZE_MAX);
 	switch (redis_session_open(position))
 	{
@@ -117,7 +121,7 @@ redis_state_has_new_url(void)
 void
 redis_state_note_settings(void)
 {
-	if (!redis_state_has_new_url() || !is_down)
+	if (!redis_state_has_new_url() || (retry_ms == 0 && !is_down))
 		return;
 	report_redis(REDIS_UNKNOWN, "");
 	problem_clear(PROBLEM_REDIS_DOWN);
