@@ -101,8 +101,8 @@ $node->sql(q{ALTER SYSTEM RESET outbox.max_attempts; SELECT pg_reload_conf(); DE
 
 # Expiry.
 is($node->sql('SELECT outbox_cleanup()'), 0, 'nothing has expired');
-$node->sql(q{UPDATE inbox SET done_at = now() - interval '59 minutes' WHERE ref = 'm1';
-	UPDATE inbox SET done_at = now() - interval '61 minutes' WHERE ref = 'm2';
+$node->sql(q{UPDATE inbox SET done_at = now() - interval '40 minutes' WHERE ref = 'm1';
+	UPDATE inbox SET done_at = now() - interval '80 minutes' WHERE ref = 'm2';
 	INSERT INTO inbox (ref, done, done_at) VALUES ('orphan', false, now() - interval '1 year'), ('unknown time', true, NULL);
 	INSERT INTO inbox (ref, done, done_at) SELECT 'old ' || i, true, now() - interval '1 hour' - i * interval '1 second' FROM generate_series(1, 4321) i});
 ok(is_duplicate('inbox', 'old 17'), 'what has expired counts as long as it is there');
@@ -110,11 +110,11 @@ is($node->sql('SELECT outbox_cleanup()'), 4322, 'what has expired is deleted, in
 is($node->sql('SELECT ref FROM inbox ORDER BY 1'), "m1\nm3\nm4\norphan\nunknown time", '... and nothing else');
 $node->handle('m2', 'inbox', messages => 1);
 is($node->sql(q{SELECT outbox_wait('m2', 'inbox', '3 min')}), 't', 'an id that has expired is new again');
-$node->sql(q{UPDATE ids SET dispatched_at = (now() AT TIME ZONE 'UTC') - interval '7 days' + interval '1 minute'});
+$node->sql(q{UPDATE ids SET dispatched_at = (now() AT TIME ZONE 'UTC') - interval '7 days' + interval '1 hour'});
 is($node->sql('SELECT outbox_cleanup()'), 0, 'another endpoint has another retention, and another table');
-$node->sql(q{UPDATE ids SET dispatched_at = dispatched_at - interval '2 minutes'});
+$node->sql(q{UPDATE ids SET dispatched_at = dispatched_at - interval '2 hours'});
 is($node->sql('SELECT outbox_cleanup()'), 1, '... which passes, too');
-$node->sql(q{SELECT outbox_alter_endpoint('inbox', retention => '59 minutes')});
+$node->sql(q{SELECT outbox_alter_endpoint('inbox', retention => '40 minutes')});
 $node->sql(q{UPDATE inbox SET done_at = done_at - interval '1 second' WHERE ref = 'm1'});
 is($node->sql('SELECT outbox_cleanup()'), 1, 'a retention that was altered counts at once');
 

@@ -89,8 +89,8 @@ $writer->quit;
 
 # Nobody waits for the bookkeeper, which holds locks for moments only.
 $node->sql(q{INSERT INTO inbox SELECT 'old ' || i, true, now() - interval '2 hours' FROM generate_series(1, 20000) i});
-my $load = $node->start_load(clients => 2, scripts => [ <<'END' ]);
-\set n random(1, 1000000000)
+my $load = $node->start_load(clients => 2, args => ['--define=n=0'], scripts => [ <<'END' ]);
+\set n :n + 1
 BEGIN;
 SET LOCAL lock_timeout = '5s';
 SELECT outbox_begin('load ' || :n || ' ' || :client_id, 'own');

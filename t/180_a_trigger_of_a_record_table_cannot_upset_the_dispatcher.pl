@@ -56,8 +56,8 @@ eventually { $node->status('problem IS NULL') eq 't' } 'a table with such a trig
 # The store does not answer anybody who looks.
 $proxy->hold('EXISTS');
 my $dispatcher = $node->dispatcher;
-$node->load(clients => 3, transactions => 60, scripts => [ <<'END_OF_SQL', <<'END_OF_SQL' ], args => [ '--rate', 100 ]);
-\set n random(1, 1000000000)
+$node->load(clients => 3, transactions => 60, scripts => [ <<'END_OF_SQL', <<'END_OF_SQL' ], args => [ '--rate', 100, '--define=n=0' ]);
+\set n :n + 1
 BEGIN;
 SELECT outbox_begin(:client_id || ' ' || :n, 'own');
 SELECT outbox_enqueue('d', :client_id || ' ' || :n);

@@ -99,6 +99,7 @@ foreach my $n (4, 8, 3, 1, 0)
 {
 	set_partitions('orders', $n);
 	layout_becomes('orders', $n);
+	$node->sql(join '', map { "SELECT work($_, 1);" } 1 .. 8);    # each key in each layout
 	my $had = total();
 	eventually { total() > $had + 100 } '... and messages come';
 }
@@ -150,7 +151,7 @@ is_deeply([ sort grep { /^end/ } keys %$layout ], \@ended, 'the layout names the
 set_partitions('ends', 2);
 layout_becomes('ends', 2);
 ok(layout('ends')->{epoch} >= $epoch, 'epochs are times');
-$node->sql("SELECT outbox_enqueue('ends', i::text) FROM generate_series(1, 20) i");
+$node->sql("SELECT outbox_enqueue('ends', i::text, message_id => 'm' || i) FROM generate_series(1, 20) i");
 ok($node->wait_until_sent, 'both partitions have messages');
 my @ends = map { (entries("ends:$_"))[-1][0] } 0, 1;
 $epoch = layout('ends')->{epoch};

@@ -137,12 +137,12 @@ is(layout('orders')->{partitions}, 5, '... as it was');
 # Layouts that are over remain as long as there is an entry of before.
 spread($standby, 'trimmed', $_) foreach 2, 3;
 is(past('trimmed'), 0, 'no consumer needs a layout before which nothing was sent');
-$standby->sql(q{SELECT outbox_enqueue('trimmed', 'x') FROM generate_series(1, 30) i});
+$standby->sql(q{SELECT outbox_enqueue('trimmed', 'x', message_id => 'm' || i) FROM generate_series(1, 30) i});
 ok($standby->wait_until_sent, 'messages come');
 spread($standby, 'trimmed', $_) foreach 2, 4, 2;
 is(past('trimmed'), 2, 'layouts that are over are kept');
 $redis->command('XTRIM', "trimmed:$_", 'MAXLEN', 0) foreach 0 .. 2;
-$standby->sql(q{SELECT outbox_enqueue('trimmed', 'x') FROM generate_series(1, 30) i});
+$standby->sql(q{SELECT outbox_enqueue('trimmed', 'x', message_id => 'm' || i) FROM generate_series(1, 30) i});
 ok($standby->wait_until_sent, 'others come');
 spread($standby, 'trimmed', 3);
 is(past('trimmed'), 0, '... until all is gone that was sent before them');

@@ -49,6 +49,7 @@ my $load = $node->start_load(clients => 4, seconds => 300, scripts => ["\\set la
 foreach my $n (4, 8, 3, 0, 2)
 {
 	set_partitions($n);
+	$node->sql(join '', map { "SELECT work($_, 1);" } 1 .. 8);    # each key in each layout
 	my $had = total();
 	eventually { total() > $had + 100 } '... and messages come';
 }
