@@ -191,9 +191,10 @@ $redis->pause;
 enqueue($_, 'second') foreach 'dropped', 'bare', 'postgres';
 $node->sql(q{SELECT outbox_enqueue('original', 'second')}, 'original');
 $node->sql(q{SELECT outbox_enqueue('old', 'second')}, 'old');
+# One that was just renewing the lease, or moving the fence, hangs there and opens no window.
 foreach (@databases)
 {
-	ok($node->poll_query_until($_, 'SELECT windows > 0 FROM outbox.status'), "$_ is talking to a Redis that hangs");
+	ok($node->poll_query_until($_, q{SELECT windows > 0 OR oldest_pending > '5 s' FROM outbox.status}), "$_ is talking to a Redis that hangs");
 }
 come_and_go('Redis hangs');
 enqueue('bare', 'third');
