@@ -992,7 +992,7 @@ DECLARE
 BEGIN
 	FOR own_table IN
 		SELECT c.oid FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|era|lane|loss|mapping|compacted|forgotten|deferred|window_[0-9]+)$'
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^(ring|instance|era|lane|loss|mapping|compacted|forgotten|deferred|(window|log|record|history)_[0-9]+)$'
 		ORDER BY c.relname
 	LOOP
 		EXECUTE format('CREATE TRIGGER refuse_replicated BEFORE INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION outbox.refuse_replicated()', own_table);

@@ -73,6 +73,7 @@ sub generation { return $_[0]->sql('SELECT max(generation) FROM outbox.ring'); }
 foreach my $node ($publisher, $subscriber)
 {
 	$node->sql('CREATE TABLE orders (name text PRIMARY KEY)');
+	is($node->process('both'), 't', 'both process a message');
 	handle($node, 20);
 }
 prepare($publisher);
@@ -88,6 +89,13 @@ $subscriber->sql("CREATE SUBSCRIPTION mine CONNECTION '@{[ $publisher->connstr ]
 handle($subscriber, 5);
 ok($subscriber->poll_query_until('postgres', q{SELECT count(*) > 50 AND bool_and(srsubstate IN ('r', 's')) FROM pg_subscription_rel}), 'all tables are copied');
 eventually { has_orders_of_publisher() } '... with those of the user';
+
+# The record of a message that is forgotten and processed again is deleted, in the first
+# segment of both.
+is($publisher->sql(q{SELECT outbox_forget('both')}) . $publisher->process('both'), 'tt', 'the publisher forgets the message, and processes it again');
+handle($publisher, 1);
+eventually { has_orders_of_publisher() } '... the subscriber has what came later';
+is($subscriber->process('both'), 'f', '... and still knows the message');
 
 # The rings of the publisher rotate, messages are refused and tried again.
 fill($publisher, 8);
