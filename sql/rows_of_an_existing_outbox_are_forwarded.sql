@@ -42,6 +42,21 @@ SELECT dest FROM sent OFFSET 1;
 ROLLBACK;
 RESET search_path;
 
+-- Strings and comparisons mean the same in a session that reads them otherwise.
+CREATE TABLE read (topic text, payload text);
+CREATE TRIGGER forward AFTER INSERT ON read FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest=CASE WHEN topic = NULL THEN 'none' ELSE 'a\142' END$$, 'body=payload');
+SET escape_string_warning = off;
+SET standard_conforming_strings = off;
+SET transform_null_equals = on;
+BEGIN;
+INSERT INTO read VALUES (NULL, 'x');
+SELECT dest FROM sent;
+ROLLBACK;
+RESET transform_null_equals;
+RESET standard_conforming_strings;
+RESET escape_string_warning;
+DROP TABLE read;
+
 -- The blanks that fill up char(n) are not part of a name.
 CREATE TABLE padded (topic char(10), id char(40), payload char(10));
 CREATE TRIGGER forward AFTER INSERT ON padded FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'id=id', 'key=topic', 'header.topic=topic');

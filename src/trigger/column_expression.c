@@ -5,8 +5,8 @@
  * Called by forward.c and forward_plan.c: the arguments of outbox_forward() are
  * such expressions; capture_triggers.c has only the syntax of a condition checked.
  * They are what a CHECK constraint may have: no subquery, no aggregate. Names in
- * them are looked up in pg_catalog alone, whatever search_path the session has that
- * inserts the row. Functions are called with the rights of that session's user, as
+ * them are looked up in pg_catalog alone, and strings read as standard SQL has them,
+ * whatever search_path and other settings the session has that inserts the row. Functions are called with the rights of that session's user, as
  * any trigger would.
  */
 #include "postgres.h"
@@ -32,6 +32,7 @@
 #include "src/compat.h"
 #include "src/trigger/column_expression.h"
 
+static int	parser_settings_take(void);
 static Node *transform(Relation table, Node *expression, Oid type);
 static bool find_types(Node *node, void *found);
 static void name_expression(void *arg);
@@ -62,13 +63,11 @@ column_expression_make(Relation table, const char *sql, Oid type)
 {
 	ColumnExpression *value = palloc0(sizeof(ColumnExpression));
 	ErrorContextCallback context = {error_context_stack, name_expression, (void *) sql};
-	int			nest_level = NewGUCNestLevel();
+	int			nest_level = parser_settings_take();
 	Node	   *expression;
 	bool		is_varlena;
 	Oid			output;
 
-	(void) set_config_option("search_path", "pg_catalog, pg_temp",
-							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	error_context_stack = &context;
 	expression = transform(table, column_expression_parse(sql), type);
 	error_context_stack = context.previous;
@@ -134,6 +133,21 @@ column_expression_text(ColumnExpression *value, TupleTableSlot *row)
 	if (value->type == TEXTOID || value->type == VARCHAROID)
 		return DatumGetTextPP(result);
 	return cstring_to_text(OutputFunctionCall(&value->output, result));
+}
+
+/* Sets what the meaning of an expression depends on; returns what AtEOXact_GUC() needs to restore it. */
+static int
+parser_settings_take(void)
+{
+	static const char *const settings[][2] = {
+		{"search_path", "pg_catalog, pg_temp"}, {"standard_conforming_strings", "on"}, {"transform_null_equals", "off"}
+	};
+	int			nest_level = NewGUCNestLevel();
+
+	for (int i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i][0], settings[i][1],
+								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nest_level;
 }
 
 /* Finds out what the names in an expression mean. The row may be called "new", as in CREATE TRIGGER. */
