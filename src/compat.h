@@ -17,6 +17,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_namespace.h"
 #include "miscadmin.h"
 #include "replication/walsender_private.h"
 #include "storage/proc.h"
@@ -100,10 +101,12 @@
 #define compat_owns_extension(extension) object_ownercheck(ExtensionRelationId, extension, GetUserId())
 #define compat_owns_table(table) object_ownercheck(RelationRelationId, table, GetUserId())
 #define compat_owns_database(database) object_ownercheck(DatabaseRelationId, database, GetUserId())
+#define compat_owns_schema(schema) object_ownercheck(NamespaceRelationId, schema, GetUserId())
 #else
 #define compat_owns_extension(extension) pg_extension_ownercheck(extension, GetUserId())
 #define compat_owns_table(table) pg_class_ownercheck(table, GetUserId())
 #define compat_owns_database(database) pg_database_ownercheck(database, GetUserId())
+#define compat_owns_schema(schema) pg_namespace_ownercheck(schema, GetUserId())
 #endif
 
 /* Since 18 generated columns can be virtual: NULL in a row, and computed when they are read. */

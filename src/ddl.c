@@ -8,7 +8,8 @@
  * checks whether a process holds the lock on its database, and exits. This is
  * done only if the user has the permission for the command.
  *
- * DROP EXTENSION first takes the entry lock (relations.c). CREATE DATABASE
+ * DROP EXTENSION, and what else drops the extension, first takes the entry lock
+ * (relations.c). CREATE DATABASE
  * tells the launcher that there is a new database. COMMIT PREPARED wakes the
  * dispatcher, because the flag of the session that prepared the transaction is
  * gone. COMMIT makes session.c check first for an open message.
@@ -30,13 +31,17 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "parser/parse_func.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/syscache.h"
 
 #include "src/claim/session.h"
@@ -64,7 +69,10 @@ static void begin_asking(Oid database);
 static void end_asking(int code, Datum database);
 static const char *template_of(CreatedbStmt *statement);
 static bool sets_tablespace(AlterDatabaseStmt *statement);
-static bool drops_us(DropStmt *statement);
+static bool drops_us(Node *statement);
+static bool names_us(List *extensions);
+static bool drops_our_schema(List *schemas);
+static bool drops_all_of_our_owner(List *roles);
 static bool ends_transaction(TransactionStmt *statement);
 static void settings_changed(AlterDatabaseSetStmt *statement);
 
@@ -165,7 +173,8 @@ before_statement(Node *statement)
 	switch (nodeTag(statement))
 	{
 		case T_DropStmt:
-			if (drops_us((DropStmt *) statement) && !XactReadOnly && !RecoveryInProgress())
+		case T_DropOwnedStmt:
+			if (!XactReadOnly && !RecoveryInProgress() && drops_us(statement))
 				relations_lock_for_drop();
 			break;
 		case T_TransactionStmt:
@@ -323,18 +332,71 @@ sets_tablespace(AlterDatabaseStmt *statement)
 	return false;
 }
 
-/* Check whether a DROP names this extension. */
+/*
+ * Check whether a statement drops this extension: by its name, with the schema of
+ * its functions, or with all that its owner has; and whether the user may do that.
+ */
 static bool
-drops_us(DropStmt *statement)
+drops_us(Node *statement)
 {
+	DropStmt   *drop = (DropStmt *) statement;
+
+	if (IsA(statement, DropOwnedStmt))
+		return drops_all_of_our_owner(((DropOwnedStmt *) statement)->roles);
+	if (drop->removeType == OBJECT_EXTENSION)
+		return names_us(drop->objects);
+	return drop->removeType == OBJECT_SCHEMA && drop->behavior == DROP_CASCADE && drops_our_schema(drop->objects);
+}
+
+/* Check whether a list of extensions has this one. */
+static bool
+names_us(List *extensions)
+{
+	Oid			extension = get_extension_oid("outbox", true);
 	ListCell   *cell;
 
-	if (statement->removeType != OBJECT_EXTENSION)
-		return false;
-	foreach(cell, statement->objects)
+	foreach(cell, extensions)
 	{
 		if (strcmp(strVal(lfirst(cell)), "outbox") == 0)
+			return OidIsValid(extension) && compat_owns_extension(extension);
+	}
+	return false;
+}
+
+/* Check whether a list of schemas has that of our functions. */
+static bool
+drops_our_schema(List *schemas)
+{
+	static const Oid arguments[] = {TEXTOID, TEXTOID, TEXTOID};
+	Oid			extension = get_extension_oid("outbox", true);
+	ListCell   *cell;
+
+	foreach(cell, schemas)
+	{
+		Oid			schema = get_namespace_oid(strVal(lfirst(cell)), true);
+		Oid			function;
+
+		if (!OidIsValid(extension) || !OidIsValid(schema) || !compat_owns_schema(schema))
+			continue;
+		function = LookupFuncName(list_make2(lfirst(cell), makeString("outbox_begin")), lengthof(arguments), arguments, true);
+		if (OidIsValid(function) && getExtensionOfObject(ProcedureRelationId, function) == extension)
 			return true;
+	}
+	return false;
+}
+
+/* Check whether a list of roles has the owner of our tables. */
+static bool
+drops_all_of_our_owner(List *roles)
+{
+	Oid			extension = get_extension_oid("outbox", true);
+	Oid			owner = OidIsValid(extension) ? relations_owner() : InvalidOid;
+	ListCell   *cell;
+
+	foreach(cell, roles)
+	{
+		if (OidIsValid(owner) && get_rolespec_oid(lfirst(cell), true) == owner)
+			return compat_owns_extension(extension);
 	}
 	return false;
 }

@@ -9,7 +9,7 @@
  *
  * The entry lock: every transaction that uses the outbox first locks
  * outbox.instance until its end, in a mode that conflicts only with DROP
- * EXTENSION; our utility hook makes DROP EXTENSION lock that table before any
+ * EXTENSION; our utility hook makes what drops the extension lock that table before any
  * other. So the drop waits before it holds any lock, and cannot deadlock with
  * transactions that hold one segment and need the next.
  *
@@ -140,19 +140,31 @@ relations_try_enter(void)
 
 /*
  * Waits until no transaction uses the outbox, and keeps others from beginning
- * to; for DROP EXTENSION. Does nothing if the user may not drop the extension,
- * so that the command itself reports that.
+ * to; for what drops the extension, by a user who may do that.
  */
 void
 relations_lock_for_drop(void)
 {
-	Oid			extension = get_extension_oid("outbox", true);
-
-	if (!OidIsValid(extension) || !compat_owns_extension(extension))
-		return;
 	cache_valid = resolve_names(&cache);
 	if (cache_valid)
 		(void) relations_lock_to_end(cache.instance, AccessExclusiveLock);
+}
+
+/* Returns the owner of our tables; InvalidOid if there are none. */
+Oid
+relations_owner(void)
+{
+	HeapTuple	table;
+	Oid			owner = InvalidOid;
+
+	cache_valid = resolve_names(&cache);
+	table = cache_valid ? SearchSysCache1(RELOID, ObjectIdGetDatum(cache.instance)) : NULL;
+	if (HeapTupleIsValid(table))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(table))->relowner;
+		ReleaseSysCache(table);
+	}
+	return owner;
 }
 
 /*
