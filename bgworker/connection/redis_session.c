@@ -182,6 +182,13 @@ redis_session_round_trip(void)
 	return traffic_round_trip();
 }
 
+/* Returns when a batch was answered last, by clock_now(); 0 = never. */
+TimestampTz
+redis_session_answered_at(void)
+{
+	return traffic_answered_at();
+}
+
 /* Check whether batches are under way. */
 bool
 redis_session_awaits_answers(void)

@@ -27,6 +27,7 @@ extern const char *redis_session_blocked(int *lanes);
 extern bool redis_session_try_blocked(int patience_ms, bool *freed);
 extern void redis_session_attend(void);
 extern int64 redis_session_round_trip(void);
+extern TimestampTz redis_session_answered_at(void);
 
 extern bool redis_session_settle_partitions(const Position *position);
 extern bool redis_session_settle_mapping(const Position *position);

@@ -66,7 +66,8 @@ static uint32 url_tried;		/* hash of the URL that was tried last */
 static int	retry_ms;			/* 0 = nothing has failed, and the next try is
 								 * at once */
 static TimestampTz next_try;
-static TimestampTz last_contact;
+static TimestampTz last_contact;	/* when the lease was taken, or was to be
+									 * renewed because nothing was sent */
 static TimestampTz blocked_since;	/* some slots cannot be written to; 0 =
 									 * all can */
 static bool blocked_is_told;	/* the log says so */
@@ -167,14 +168,17 @@ redis_state_note_success(void)
 	lease_is_foreign = false;
 	is_down = false;
 	retry_ms = 0;
-	last_contact = clock_now();
 }
 
-/* Check whether the lease should be renewed, for nothing has been sent for a while. */
+/*
+ * Check whether the lease should be renewed, for nothing has been answered for a while.
+ * That messages are dealt with does not say so: all of them may be deferred.
+ */
 bool
 redis_state_lease_is_due(void)
 {
-	return redis_session_is_open() && clock_now() - last_contact > RENEW_AFTER_MS * INT64CONST(1000);
+	return redis_session_is_open() &&
+		clock_now() - Max(last_contact, redis_session_answered_at()) > RENEW_AFTER_MS * INT64CONST(1000);
 }
 
 /* Renews the lease if that is due. */

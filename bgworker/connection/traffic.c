@@ -27,6 +27,8 @@ static TimestampTz sent_alone;	/* when something was sent while nothing was
 								 * under way; 0 = its answer has come */
 static int64 round_trip;		/* the shortest one on this connection, in
 								 * microseconds */
+static TimestampTz answered_at; /* when the script was answered last, by
+								 * clock_now(); 0 = never */
 static bool knows_why;			/* the links were closed for a reason that is
 								 * no fault of a message */
 static char error[LINK_ERROR_BYTES];
@@ -178,7 +180,10 @@ traffic_receive_verdict(Lane *lane, Verdict *verdict, int messages)
 
 	if (reply == NULL)
 		return false;
-	return verdict_read(verdict, reply, messages, traffic_is_clustered()) || traffic_fail_as_lane(lane, verdict->error);
+	if (!verdict_read(verdict, reply, messages, traffic_is_clustered()))
+		return traffic_fail_as_lane(lane, verdict->error);
+	answered_at = clock_now();
+	return true;
 }
 
 /*
@@ -227,6 +232,13 @@ int64
 traffic_round_trip(void)
 {
 	return round_trip;
+}
+
+/* Returns when a batch was answered last, which renews the lease of a single Redis, by clock_now(); 0 = never. */
+TimestampTz
+traffic_answered_at(void)
+{
+	return answered_at;
 }
 
 /* Closes all links, for a reason that is no fault of a message. Returns false. */

@@ -28,6 +28,7 @@ extern bool traffic_receive_claim(Lane *lane, Verdict *verdict);
 extern bool traffic_receive_moved(Lane *lane);
 extern int	traffic_under_way(void);
 extern int64 traffic_round_trip(void);
+extern TimestampTz traffic_answered_at(void);
 
 extern bool traffic_fail(const char *reason);
 extern bool traffic_fail_as_lane(Lane *lane, const char *reason);
