@@ -79,6 +79,13 @@ has_problem(qr/[Cc]luster/, 'a problem: Redis in cluster mode');
 cmp_ok($node->status('pending'), '>', 0, '... a message waits');
 is($cluster->cli('DBSIZE'), 0, '... and nothing is sent');
 
+# A replica that takes writes. Its master, which need not be there for that, would undo them.
+my $replica = Redis->new(config => [ '--replicaof', '127.0.0.1', PostgreSQL::Test::Cluster::get_free_port(), '--replica-read-only', 'no' ]);
+$node->append_conf('postgresql.conf', "outbox.redis_url = '" . $replica->url . "'");
+$node->restart;
+has_problem(qr/replica that takes writes.* Let outbox\.redis_url name the master\./, 'a problem: a replica that takes writes');
+is($replica->cli('DBSIZE'), 0, '... and nothing is sent');
+
 # A destination that refuses.
 $node->append_conf('postgresql.conf', "outbox.redis_url = '" . $redis->url . "'");
 $node->restart;

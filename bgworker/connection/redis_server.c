@@ -12,6 +12,7 @@
 #include "src/foreign_text.h"
 #include "src/problem.h"
 
+static const char *why_not_usable(const char *info, bool clustered);
 static void note_eviction(const char *info, bool clustered);
 
 /*
@@ -22,19 +23,33 @@ bool
 redis_server_check(RedisLink *link, bool clustered)
 {
 	redisReply *reply = redis_link_call(link, 1, (const char *[]) {"INFO"});
-	bool		usable = true;
+	const char *why_not = NULL;
 
 	if (reply == NULL)
 		return false;
 	if (reply->type == REDIS_REPLY_STRING)
 	{
-		usable = clustered || strstr(reply->str, "cluster_enabled:1") == NULL;
+		why_not = why_not_usable(reply->str, clustered);
 		note_eviction(reply->str, clustered);
 	}
 	freeReplyObject(reply);
-	if (!usable)
-		redis_link_fail(link, "it is a node of a Redis Cluster, and outbox.redis_url does not begin with redis+cluster://");
-	return usable;
+	if (why_not)
+		redis_link_fail(link, "%s", why_not);
+	return why_not == NULL;
+}
+
+/*
+ * Returns why a server cannot be used, as INFO says; NULL if it can. A replica refuses
+ * writes by itself, unless it is set to take them: its master undoes them some time.
+ */
+static const char *
+why_not_usable(const char *info, bool clustered)
+{
+	if (!clustered && strstr(info, "cluster_enabled:1") != NULL)
+		return "it is a node of a Redis Cluster, and outbox.redis_url does not begin with redis+cluster://";
+	if (strstr(info, "\nrole:slave\r") != NULL && strstr(info, "\nslave_read_only:0\r") != NULL)
+		return "it is a replica that takes writes, which its master undoes";
+	return NULL;
 }
 
 /*

@@ -49,6 +49,7 @@ static const struct
 	{"certificate", CORRECT_TLS},
 	{"OOM command", "Trim streams, or raise maxmemory of Redis."},
 	{"READONLY ", "Let outbox.redis_url name the master."},
+	{"it is a replica", "Let outbox.redis_url name the master."},
 	{"MISCONF ", "Repair the disk that Redis writes to."},
 	{"TRYAGAIN ", CLOSE_SLOT},
 	{"ASK ", CLOSE_SLOT},
