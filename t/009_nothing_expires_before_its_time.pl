@@ -125,4 +125,21 @@ eventually { $removed += $node->sql('SELECT outbox_cleanup()'); $removed >= 10 }
 is($removed, 10, '... and says how many records that were');
 is(rows('record'), 0, '... which are gone');
 
+#
+# The clock was a year ahead, and is right again.
+#
+$node->sql("$patience; BEGIN; " . join('', map { "SELECT outbox_begin('o$_'); SELECT outbox_enqueue('d', 'o$_'); SELECT outbox_commit();" } 1 .. 10) . 'COMMIT');
+$node->wait_until_sent;
+eventually
+{
+	$node->sql(q{SELECT count(DISTINCT ring) FROM outbox.ring WHERE ring IN ('log', 'record') AND state = 'quiet' AND published_at IS NOT NULL}) == 2
+}
+'segments are published';
+$node->sql(q{UPDATE outbox.ring SET since = since + interval '1 year', published_at = published_at + interval '1 year', generation = generation + 1});
+$node->sql(q{ALTER SYSTEM SET outbox.cleanup_interval = '100ms'});
+$node->restart;
+handle('p');
+eventually { rows('record') == 0 } 'records that were published by a clock that was ahead expire';
+eventually { rows('log') == 0 } '... and so do messages';
+
 done_testing();

@@ -47,6 +47,16 @@ expiry_is_due(RingKind kind, const Segment *segment)
 }
 
 /*
+ * Check whether contents seem to be published so far ahead of now that this was by a
+ * clock that was wrong, and has been set back since: they would be kept as much longer.
+ */
+bool
+expiry_is_ahead(RingKind kind, const Segment *segment)
+{
+	return segment->published_at - GetCurrentTimestamp() > expiry_time_to_live(kind);
+}
+
+/*
  * Retires a segment. Checks once more whether all of a log segment is published:
  * a dispatcher that noted it may have died before it wrote its position. Returns
  * false if the extension is being dropped.

@@ -10,6 +10,7 @@
 
 extern int64 expiry_time_to_live(RingKind kind);
 extern bool expiry_is_due(RingKind kind, const Segment *segment);
+extern bool expiry_is_ahead(RingKind kind, const Segment *segment);
 extern bool expiry_retire(RingKind kind, int n, FullTransactionId tx, const Position *position);
 extern bool expiry_delete_forgotten(void);
 

@@ -111,7 +111,8 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 	uint64		tag = 0;		/* 0 = nothing was changed */
 	bool		is_old;
 
-	is_old = GetCurrentTimestamp() - sealed->since >= share_of_time(kind);
+	/* A clock that was ahead may have been set back since. */
+	is_old = llabs(GetCurrentTimestamp() - sealed->since) >= share_of_time(kind);
 	if (!transaction_begin("rotating a ring"))
 		return false;
 	if ((is_old ? segment_blocks(kind, ring->current) > 0 : rotation_measure_current(kind, ring)) &&
