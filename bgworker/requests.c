@@ -41,6 +41,7 @@ static bool is_committed;		/* the standby may lack this transaction: no
 								 * other may begin */
 
 static void stop_cleanly(void);
+pg_noreturn static void leave_to_restart(void);
 pg_noreturn static void leave(Farewell farewell);
 static bool extension_exists(void);
 static bool database_is_wanted(void);
@@ -63,7 +64,9 @@ requests_attend(void)
 		stop_cleanly();
 	CHECK_FOR_INTERRUPTS();
 	settings_are_new |= process_reload_settings();
-	if (pg_atomic_read_u32(&shared_mine()->restart) != 0 || database_is_wanted())
+	if (pg_atomic_read_u32(&shared_mine()->restart) != 0)
+		leave_to_restart();
+	if (database_is_wanted())
 		leave(FAREWELL_ASKED);
 }
 
@@ -178,6 +181,17 @@ stop_cleanly(void)
 	HOLD_INTERRUPTS();
 	window_opening_closing_at_once(position);
 	RESUME_INTERRUPTS();
+}
+
+/*
+ * Ends the process because another one is to take its place at once. That one finds the
+ * lease of its data directory: a server that waits must not take its absence for our end.
+ */
+static void
+leave_to_restart(void)
+{
+	redis_session_close();
+	leave(FAREWELL_ASKED);
 }
 
 /* Ends the process, and notes why, for the launcher. */

@@ -57,6 +57,13 @@ my ($connection, $released) = (connection(), released());
 $production->reload;
 eventually { connection() ne $connection } 'when settings are read again, production connects again';
 is(released(), $released, '... and has not released the lease');
+
+# Nor does a dispatcher that restarts because settings of its database are new.
+my $former = $production->dispatcher;
+$production->sql(q{ALTER DATABASE postgres SET work_mem = '5MB'});
+eventually { lease() =~ /process (?!$former$)\d+$/ } 'with new settings of the database another dispatcher has the lease';
+is(released(), $released, '... which was not released');
+$incumbent = $production->dispatcher;
 $production->set('outbox.dispatch' => 'off');
 eventually { released() > $released } '... as it does when dispatch is off';
 $production->set('outbox.dispatch' => 'on');
