@@ -74,7 +74,8 @@ static bool names_us(List *extensions);
 static bool drops_our_schema(List *schemas);
 static bool drops_all_of_our_owner(List *roles);
 static bool ends_transaction(TransactionStmt *statement);
-static void settings_changed(AlterDatabaseSetStmt *statement);
+static void settings_changed(const char *name);
+static void settings_of_role_changed(AlterRoleSetStmt *statement);
 
 /* Installs the hook; called once, by _PG_init. */
 void
@@ -204,7 +205,10 @@ after_statement(Node *statement)
 				wakeup_launcher_at_commit();
 			break;
 		case T_AlterDatabaseSetStmt:
-			settings_changed((AlterDatabaseSetStmt *) statement);
+			settings_changed(((AlterDatabaseSetStmt *) statement)->dbname);
+			break;
+		case T_AlterRoleSetStmt:
+			settings_of_role_changed((AlterRoleSetStmt *) statement);
 			break;
 		case T_CreateTrigStmt:
 			trigger_check_created((CreateTrigStmt *) statement);
@@ -410,11 +414,29 @@ ends_transaction(TransactionStmt *statement)
 
 /* Restarts the dispatcher of a database: it reads the settings of its database only when it starts. */
 static void
-settings_changed(AlterDatabaseSetStmt *statement)
+settings_changed(const char *name)
 {
-	Oid			oid = get_database_oid(statement->dbname, true);
+	Oid			oid = get_database_oid(name, true);
 	DatabaseShared *shared = OidIsValid(oid) ? shared_find(oid, false) : NULL;
 
 	if (shared)
 		wakeup_restart_at_commit(shared);
+}
+
+/*
+ * The same for those of a role. Dispatchers have the role that initdb has made, and what
+ * is set for all roles.
+ */
+static void
+settings_of_role_changed(AlterRoleSetStmt *statement)
+{
+	if (statement->role && get_rolespec_oid(statement->role, true) != BOOTSTRAP_SUPERUSERID)
+		return;
+	if (statement->database)
+		settings_changed(statement->database);
+	for (int i = 0; statement->database == NULL && i < shared_capacity(); i++)
+	{
+		if (OidIsValid(shared_at(i)->database))
+			wakeup_restart_at_commit(shared_at(i));
+	}
 }

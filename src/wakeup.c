@@ -23,6 +23,7 @@
 #include "fmgr.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 
 #include "src/kill_point.h"
 #include "src/table/relation_change.h"
@@ -32,13 +33,16 @@
 static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
 static bool reload;				/* the dispatcher must read its tables again */
 static bool wake_launcher;
-static DatabaseShared *restart; /* whose dispatcher must restart */
+static bool *restart;			/* by the number of their entries: whose
+								 * dispatchers must restart; NULL = none ever
+								 * had to */
 
 /* Tables whose invalidations are looked out for; InvalidOid = none. */
 static Oid	watched[2];
 static bool watched_has_changed;
 
 static void wake_after_commit(XactEvent event, void *arg);
+static void restart_dispatchers(void);
 static void watch_relation(Oid relation);
 
 PG_FUNCTION_INFO_V1(outbox_wake_launcher);
@@ -113,11 +117,13 @@ wakeup_launcher_at_commit(void)
 	wake_launcher = shared_available();
 }
 
-/* Makes the dispatcher of a database restart after the commit. */
+/* Makes the dispatcher of a database, if it has one, restart after the commit. */
 void
 wakeup_restart_at_commit(DatabaseShared *shared)
 {
-	restart = shared;
+	if (restart == NULL)
+		restart = MemoryContextAllocZero(TopMemoryContext, shared_capacity() * sizeof(bool));
+	restart[shared_number(shared)] = true;
 }
 
 /* An XactCallback. After the commit nothing here may raise an error. */
@@ -142,10 +148,7 @@ wake_after_commit(XactEvent event, void *arg)
 			if (wake_launcher)
 				shared_wake_launcher();
 			if (restart != NULL)
-			{
-				pg_atomic_write_u32(&restart->restart, 1);
-				shared_wake_dispatcher(restart);
-			}
+				restart_dispatchers();
 			break;
 
 		case XACT_EVENT_ABORT:
@@ -162,7 +165,27 @@ wake_after_commit(XactEvent event, void *arg)
 	wake = NULL;
 	reload = false;
 	wake_launcher = false;
-	restart = NULL;
+	if (restart != NULL)
+		memset(restart, 0, shared_capacity() * sizeof(bool));
+}
+
+/*
+ * Tells dispatchers to restart. One that is about to start finds the note unless it has
+ * not read its settings yet; then it removes it.
+ */
+static void
+restart_dispatchers(void)
+{
+	for (int i = 0; i < shared_capacity(); i++)
+	{
+		DatabaseShared *shared = shared_at(i);
+
+		if (!restart[i])
+			continue;
+		pg_atomic_write_u32(&shared->restart, 1);
+		if (pg_atomic_read_u32(&shared->dispatcher) != 0)
+			shared_wake_dispatcher(shared);
+	}
 }
 
 /* A RelationListener. */

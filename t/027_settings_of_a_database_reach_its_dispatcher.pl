@@ -41,13 +41,26 @@ arrives($first, 'main', '... and on for others');
 $node->sql('ALTER DATABASE other RESET ALL');
 arrives($first, 'other', 'without settings of its own it is back at the Redis of its server', 'other');
 
+# The same by the role that dispatchers have, and by all roles.
+my $role = $node->sql('SELECT current_user');
+sub is_off { my ($database) = @_; return $node->status('dispatcher_state', $database) eq 'off'; }
+$node->sql("ALTER ROLE $role SET outbox.dispatch = off");
+eventually { is_off('postgres') && is_off('other') } 'settings of their role reach all dispatchers';
+$node->sql("ALTER ROLE $role RESET ALL; ALTER ROLE ALL IN DATABASE other SET outbox.dispatch = off");
+eventually { !is_off('postgres') && is_off('other') } '... those of all roles in a database that of the database';
+$node->sql('ALTER ROLE ALL IN DATABASE other RESET ALL');
+eventually { !is_off('postgres') && !is_off('other') } '... and back';
+$node->sql('BEGIN; ALTER DATABASE other SET outbox.dispatch = off; ALTER DATABASE postgres SET outbox.dispatch = off; COMMIT');
+eventually { is_off('postgres') && is_off('other') } 'one transaction may change those of two databases';
+$node->sql('BEGIN; ALTER DATABASE other RESET ALL; ALTER DATABASE postgres RESET ALL; COMMIT');
+arrives($first, 'main', 'all is as before');
+
 $node->set('outbox.redis_url' => $second->url);
 arrives($second, 'main', 'a reload leads to another Redis');
 $node->set('outbox.redis_url' => $first->url);
 arrives($first, 'main', '... and back');
 
 # Settings that would make sessions fail, but for those of one role.
-my $role = $node->sql('SELECT current_user');
 $node->sql(<<END);
 CREATE ROLE sender SUPERUSER LOGIN;
 ALTER DATABASE postgres SET default_transaction_read_only = on;
