@@ -316,6 +316,9 @@ send_page(Delivery *delivery)
 		return false;
 	if (!transaction_confirm())
 		return confirm_page(delivery);
+	if (!redis_session_is_open())
+		return false;			/* while the standby was waited for: none of
+								 * these messages has been tried */
 	if (lanes_wanted() > 0)
 		return use_lanes(delivery);
 	delivery->next = page->next;
