@@ -42,6 +42,7 @@
 static bool begin_era_if_due(bool another_published, int64 published);
 static bool know_eras(int first);
 static void meet_eras(int first);
+static bool claim_all(void);
 static bool claim(int first);
 static bool read_fences(int first, bool of_others);
 static bool reach(Lane *lane, bool of_others);
@@ -93,19 +94,14 @@ fence_claims_take(bool another_published, int64 published)
 	if (!read_fences(0, false))
 		return false;
 	lanes_drop_unused();
-	if (!begin_era_if_due(another_published, published) || !claim(0))
-		return false;
-	if (lanes_count() > 0)
-		return true;
-	nodes_away_forget();
-	return traffic_fail_as_blocked(lanes_why_blocked());
+	return begin_era_if_due(another_published, published) && claim_all();
 }
 
 /* Claims the fences of all lanes in use once more, because an era has begun since they were claimed. */
 bool
 fence_claims_renew(void)
 {
-	return claim(0);
+	return claim_all();
 }
 
 /*
@@ -196,6 +192,18 @@ meet_eras(int first)
 {
 	for (int i = first; i < lanes_count(); i++)
 		era_meet(lanes_get(i)->fence);
+}
+
+/* Claims all lanes in use, whose fences were read; all being blocked must not be. */
+static bool
+claim_all(void)
+{
+	if (!claim(0))
+		return false;
+	if (lanes_count() > 0)
+		return true;
+	nodes_away_forget();
+	return traffic_fail_as_blocked(lanes_why_blocked());
 }
 
 /* Claims the lanes in use from that one on, whose fences were read; those that are blocked are set apart. */
