@@ -25,6 +25,8 @@
 
 #define SLICE_MS	10			/* between two checks for an answer */
 #define MAX_LOOKUPS	16			/* under way at the same time */
+#define LATE_MS		10000		/* after which nobody may rely on an answer
+								 * that was given up */
 
 /* A name that the C library looks up. It may still do so after the wait was given up. */
 typedef struct Lookup
@@ -33,11 +35,13 @@ typedef struct Lookup
 	struct addrinfo hints;
 	char		name[NI_MAXHOST];	/* empty = free */
 	bool		waited_for;
+	TimestampTz given_up;		/* when it was waited for last */
 } Lookup;
 
 static Lookup lookups[MAX_LOOKUPS];
 
 static Lookup *find_lookup(const char *host);
+static bool is_out_of_date(Lookup *lookup);
 static const char *begin_lookup(Lookup *lookup, const char *host);
 static const char *await_lookup(Lookup *lookup, TimestampTz deadline, void (*attend) (void));
 static void await_answer(const Lookup *lookup, TimestampTz deadline, void (*attend) (void));
@@ -87,7 +91,7 @@ find_lookup(const char *host)
 	{
 		Lookup	   *lookup = &lookups[i];
 
-		if (strncmp(lookup->name, host, sizeof(lookup->name) - 1) == 0)
+		if (strncmp(lookup->name, host, sizeof(lookup->name) - 1) == 0 && !is_out_of_date(lookup))
 			return lookup;
 		if (lookup->name[0] != '\0' && !lookup->waited_for && gai_error(&lookup->request) != EAI_INPROGRESS)
 		{
@@ -100,6 +104,14 @@ find_lookup(const char *host)
 			vacant = lookup;
 	}
 	return vacant;
+}
+
+/* Check whether a lookup was given up so long ago that the answer it has got may not hold any more. */
+static bool
+is_out_of_date(Lookup *lookup)
+{
+	return lookup->name[0] != '\0' && !lookup->waited_for && gai_error(&lookup->request) != EAI_INPROGRESS &&
+		clock_ms_until_next(lookup->given_up, LATE_MS) <= 0;
 }
 
 /* Starts the thread of a lookup. Returns NULL, or why that failed. */
@@ -135,6 +147,7 @@ await_lookup(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 	PG_FINALLY();
 	{
 		lookup->waited_for = false;
+		lookup->given_up = clock_now();
 	}
 	PG_END_TRY();
 
