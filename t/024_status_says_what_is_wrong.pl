@@ -86,6 +86,16 @@ $node->restart;
 has_problem(qr/replica that takes writes.* Let outbox\.redis_url name the master\./, 'a problem: a replica that takes writes');
 is($replica->cli('DBSIZE'), 0, '... and nothing is sent');
 
+# A Redis that has as many clients as it may have; then it answers nothing, and hangs up.
+my $crowded = Redis->new;
+my $client = $crowded->start_cli('BLPOP', 'nothing', '0');
+eventually { $crowded->command('INFO', 'clients') =~ /blocked_clients:1/ } 'a client keeps its connection';
+$crowded->command('CONFIG', 'SET', 'maxclients', '1');
+$node->append_conf('postgresql.conf', "outbox.redis_url = '" . $crowded->url . "'");
+$node->restart;
+has_problem(qr/it refuses connections: ERR max number of clients reached/, 'a problem: a Redis that has too many clients');
+$client->kill_kill;
+
 # A destination that refuses.
 $node->append_conf('postgresql.conf', "outbox.redis_url = '" . $redis->url . "'");
 $node->restart;

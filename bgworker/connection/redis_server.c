@@ -12,6 +12,7 @@
 #include "src/foreign_text.h"
 #include "src/problem.h"
 
+static bool hangs_up(const redisReply *reply);
 static const char *why_not_usable(const char *info, bool clustered);
 static void note_eviction(const char *info, bool clustered);
 
@@ -32,10 +33,26 @@ redis_server_check(RedisLink *link, bool clustered)
 		why_not = why_not_usable(reply->str, clustered);
 		note_eviction(reply->str, clustered);
 	}
+	else if (hangs_up(reply))
+		redis_link_refused(link, reply, "it refuses connections");
 	freeReplyObject(reply);
 	if (why_not)
 		redis_link_fail(link, "%s", why_not);
-	return why_not == NULL;
+	return redis_link_is_open(link);
+}
+
+/* Check whether a server says why it is about to hang up, before it has read any command: what is sent next will not be answered. */
+static bool
+hangs_up(const redisReply *reply)
+{
+	static const char *const texts[] = {"ERR max number of clients", "DENIED "};
+
+	for (int i = 0; i < lengthof(texts); i++)
+	{
+		if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, texts[i], strlen(texts[i])) == 0)
+			return true;
+	}
+	return false;
 }
 
 /*
