@@ -71,7 +71,7 @@ eventually { $node->sql('SELECT count(*) FROM inbox WHERE NOT dispatched') == 0 
 is_exactly_once([ $redis->bodies('d') ], [ split /\n/, $node->sql('SELECT message_id FROM inbox') ], '... once');
 eventually { $redis->count('d') + $redis->count('later') == 180 } '... with those that were scheduled';
 is($redis->count('forbidden'), 0, 'the trigger has sent nothing');
-is($node->sql('SELECT DISTINCT note FROM inbox'), join(', ', ('55000 a trigger of a record table must not use the outbox') x 15),
+is($node->sql('SELECT DISTINCT note FROM inbox'), join(', ', ('55000 the code of a record table must not use the outbox') x 15),
 	'... for it may use nothing of the outbox');
 is($node->dispatcher, $dispatcher, 'all that was one dispatcher');
 $proxy->pass;

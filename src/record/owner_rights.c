@@ -108,7 +108,7 @@ owner_code_refuse(void)
 	if (code_runs)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a trigger of a record table must not use the outbox")));
+				 errmsg("the code of a record table must not use the outbox")));
 }
 
 /* Runs the statement. Cursors must be closed while the privileges of the owner are in force. */
