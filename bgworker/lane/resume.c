@@ -34,7 +34,7 @@ typedef enum Replay
 
 /* What the last call has found in the tables: many lanes are at the same window. */
 static int64 oldest_kept;
-static int64 seen_number;		/* 0 = none */
+static int64 seen_number;		/* -1 = none; the first window is 0 */
 static bool seen_is_kept;
 static pg_uuid_t seen_uuid;
 
@@ -168,7 +168,8 @@ static void
 begin_look(void)
 {
 	oldest_kept = window_row_oldest_number();
-	seen_number = 0;
+	seen_number = -1;
+	seen_is_kept = false;
 }
 
 /* Check whether the window that the fence names is kept, and was opened by this database. */
