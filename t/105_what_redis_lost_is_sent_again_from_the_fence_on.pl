@@ -35,7 +35,6 @@ sub all_is_there
 	return;
 }
 
-# An older RDB, as after a crash between two of them.
 enqueue(10);
 all_is_there('messages arrive');
 
@@ -50,6 +49,7 @@ $redis->command('SET', $fence, "0 $uuid $era.$era.0 0");
 all_is_there('a Redis that goes back to the first window gets everything again');
 unlike($node->log_since($log), qr/never opened/, '... as that window was opened here');
 
+# An older RDB, as after a crash between two of them.
 $redis->cli('SAVE');
 enqueue(1) foreach 1 .. 20;
 all_is_there('more arrive');
