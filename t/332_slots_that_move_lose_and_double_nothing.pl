@@ -34,8 +34,8 @@ foreach my $stream (@streams)
 	my $from = $cluster->index_of($stream);
 	$cluster->move_slot($cluster->slot_of($stream), $from, other_than($from));
 }
-my $reshard = $cluster->start_reshard(other_than($cluster->index_of('events:1')), $cluster->index_of('events:1'), 200);
-ok($reshard->finish, 'redis-cli moves some hundred slots') or diag $cluster->{cli};
+my @resharded = (other_than($cluster->index_of('events:1')), $cluster->index_of('events:1'), 200);
+eventually { $cluster->start_reshard(@resharded)->finish or do { $cluster->fix; 0 } } 'redis-cli moves some hundred slots' or diag $cluster->{cli};
 $load->stop;
 $ledger->agrees('slots moved under load');
 
@@ -90,11 +90,10 @@ my ($keeper) = grep { $cluster->is_master($_) && $_ != $owner } $cluster->up;
 sub bring_keys
 {
 	my ($from, $to) = @_;
-	my ($source, $target) = ($cluster->node($from), $cluster->node($to));
 
 	# So the one that does not have the slot takes its keys, and gives them back.
 	$cluster->node($keeper)->command('CLUSTER', 'SETSLOT', $slot, 'IMPORTING', $cluster->id($owner));
-	$source->command('MIGRATE', '127.0.0.1', $target->port, '', 0, 5000, 'KEYS', @{ $source->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) });
+	$cluster->migrate($from, $to, @{ $cluster->node($from)->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) });
 	$cluster->node($keeper)->command('CLUSTER', 'SETSLOT', $slot, 'STABLE');
 	return;
 }

@@ -10,7 +10,7 @@ use RedisCluster;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $cluster = RedisCluster->new;
+my $cluster = RedisCluster->new(config => [ '--cluster-replica-no-failover', 'no' ]);
 my $node = Outbox->create('main', redis => $cluster);
 my @idle = map { "idle:$_" } 1 .. 8;
 my @busy = map { "busy:$_" } 1 .. 8;

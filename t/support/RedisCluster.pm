@@ -15,7 +15,9 @@ use Time::HiRes qw(time usleep);
 
 my $SLOTS = 16384;
 
-# Starts a cluster. Options: masters => 3, replicas => 1 (of each, 0 or 1), tls => what Redis->new takes,
+# Starts a cluster. A replica takes the place of its master when it is told to, and not by itself:
+# one that is stalled on a busy machine stays what it is. Options: masters => 3,
+# replicas => 1 (of each, 0 or 1), tls => what Redis->new takes,
 # config => ['--name', 'value', ...], dealt => 1 (each master has every third slot).
 sub new
 {
@@ -24,7 +26,7 @@ sub new
 	my $nodes = $masters * (1 + ($option{replicas} // 1));
 	my @config = (
 		'--cluster-enabled', 'yes', '--cluster-node-timeout', '3000', '--cluster-require-full-coverage', 'no',
-		'--cluster-replica-validity-factor', '0', '--repl-diskless-sync-delay', '0', @{ $option{config} // [] });
+		'--cluster-replica-validity-factor', '0', '--cluster-replica-no-failover', 'yes', '--repl-diskless-sync-delay', '0', @{ $option{config} // [] });
 	push @config, '--tls-cluster', 'yes' if $option{tls};
 	my $self = bless { masters => $masters, nodes => [], bus_ports => [ map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. $nodes ] }, $class;
 	my @first = map { int($SLOTS * $_ / $masters) } 0 .. $masters;
@@ -174,7 +176,7 @@ sub replica_of
 
 	foreach my $replica (grep { $_ != $n } $self->up)
 	{
-		return $replica if grep { /myself,slave $id / } $self->lines($self->node($replica));
+		return $replica if grep { /myself,slave(,nofailover)? $id / } $self->lines($self->node($replica));
 	}
 	die "node $n has no replica\n";
 }
@@ -263,11 +265,17 @@ sub start_reshard
 	return $self->start_cli('reshard', '--cluster-from', $self->id($from), '--cluster-to', $self->id($to), '--cluster-slots', $slots, '--cluster-yes', '--cluster-timeout', 5000);
 }
 
-# Ends what others have left half-way.
+# Ends what others have left half-way. On a busy machine a node may not answer in time.
 sub fix
 {
 	my ($self) = @_;
-	$self->start_cli('fix', '--cluster-yes')->finish or die "redis-cli --cluster fix: $self->{cli}\n";
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+
+	until ($self->start_cli('fix', '--cluster-yes')->finish)
+	{
+		die "redis-cli --cluster fix: $self->{cli}\n" if time > $deadline;
+		$self->wait_until_ok;
+	}
 	return;
 }
 
@@ -278,6 +286,23 @@ sub start_cli
 	$self->{cli} = '';
 	return IPC::Run::start([ 'redis-cli', '--cluster', $command, '127.0.0.1:' . $node->port, @words ],
 		'<', \undef, '>', \$self->{cli}, '2>', \$self->{cli});
+}
+
+# Moves keys to another node. One that does not answer in time may have got them all the same.
+sub migrate
+{
+	my ($self, $from, $to, @keys) = @_;
+	my @again;
+
+	$self->wait_for(
+		sub {
+			my @words = ('MIGRATE', '127.0.0.1', $self->node($to)->port, '', 0, 5000, @again, 'KEYS', @keys);
+			@again = ('REPLACE');
+			$_[0]->command(@words);
+			return 1;
+		},
+		"node $to gets keys of node $from", $from);
+	return;
 }
 
 # Moves a slot to another node, as redis-cli does; with stop_after => n only its first n
@@ -293,13 +318,13 @@ sub move_slot
 	if ($option{only})
 	{
 		my @keys = grep { /$option{only}/ } @{ $source->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) };
-		$source->command('MIGRATE', '127.0.0.1', $target->port, '', 0, 5000, 'KEYS', @keys);
+		$self->migrate($from, $to, @keys);
 		return;
 	}
 	while (my @keys = @{ $source->command('CLUSTER', 'GETKEYSINSLOT', $slot, 1) })
 	{
 		return if defined $option{stop_after} && $moved >= $option{stop_after};
-		$source->command('MIGRATE', '127.0.0.1', $target->port, '', 0, 5000, 'KEYS', @keys);
+		$self->migrate($from, $to, @keys);
 		$moved += @keys;
 	}
 	return if defined $option{stop_after};
