@@ -160,6 +160,22 @@ my $log = reads_settings('outbox.redis_password_file' => $other);
 append_to_file("$asked.answer", '');
 eventually { $node->log_since($log) =~ /could not connect: .*\(Redis at 127.0.0.1:$nobody, password file "[^"]*"\)/ } '... then its answer comes';
 like($node->log_since($log), qr/could not connect: .*\(Redis at 127.0.0.1:$nobody, password file "\Q$file\E"\)/, '... and the error names the file that was read');
+$node->set('outbox.redis_password_file' => '');
+
+# ... or while a node of a cluster is: the login of the new URL is not for the other nodes of the old one.
+my ($dialed, $told) = map { PostgreSQL::Test::Utils::tempdir() . "/$_" } 'dialed', 'told';
+my $ignorant = Impostor->new(plain => sub {
+	append_to_file($dialed, '') unless -e $dialed;
+	usleep(20_000) until -e "$dialed.answer";
+	return Impostor::bulk('cluster_state:fail');
+});
+my $curious = Impostor->new(worker => sub { append_to_file($told, ''); return undef; });
+$node->set('outbox.redis_url' => 'redis+cluster://127.0.0.1:' . $ignorant->port . ',127.0.0.1:' . $curious->port);
+eventually { -e $dialed } 'a node of a cluster is asked';
+reads_settings('outbox.redis_url' => 'redis://worker:cuttlefish@127.0.0.1:' . $redis->port);
+append_to_file("$dialed.answer", '');
+eventually { $node->status('redis_error') =~ /WRONGPASS.*\(Redis at 127.0.0.1:@{[ $redis->port ]}, user "worker"\)/ } '... and the server of the new URL is tried';
+ok(!-e $told, '... but no other node of the old one was sent its login');
 $node->set('outbox.redis_password_file' => $file, 'log_min_messages' => 'warning');
 
 unlink $file;

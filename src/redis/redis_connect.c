@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "common/hashfn.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
@@ -61,18 +62,36 @@ redis_connect_to(RedisLink *link, const char *text)
 	return connected;
 }
 
-/* The same to one node of the cluster that the URL names, within a deadline. */
+/*
+ * The same to one node of the cluster that the URL names, within a deadline. `hash` is
+ * that of the URL by which the node was found. Fails if the settings have another one by
+ * now: its login is none of this node's business.
+ */
 bool
-redis_connect_to_node(RedisLink *link, const char *text, const RedisNode *node, TimestampTz deadline)
+redis_connect_to_node(RedisLink *link, const char *text, uint64 hash, const RedisNode *node, TimestampTz deadline)
 {
 	RedisUrl	url;
 	char		password_file[MAXPGPATH];
 	bool		connected;
 
-	connected = read_login(link, text, &url, password_file) &&
-		connect_to_node(link, &url, node, password_file, deadline);
+	connected = read_login(link, text, &url, password_file);
+	if (connected && redis_connect_hash(text) != hash)
+	{
+		redis_link_fail(link, "outbox.redis_url was changed while its nodes were tried");
+		connected = false;
+	}
+	connected = connected && connect_to_node(link, &url, node, password_file, deadline);
 	explicit_bzero(&url, sizeof(url));
 	return connected;
+}
+
+/* Returns the hash of a URL; NULL = that of the settings. */
+uint64
+redis_connect_hash(const char *text)
+{
+	if (text == NULL)
+		text = outbox_redis_url;
+	return hash_bytes_extended((const unsigned char *) text, strlen(text), 0);
 }
 
 /*

@@ -9,6 +9,8 @@
 #include "src/redis/redis_url.h"
 
 extern bool redis_connect_to(RedisLink *link, const char *text);
-extern bool redis_connect_to_node(RedisLink *link, const char *text, const RedisNode *node, TimestampTz deadline);
+extern bool redis_connect_to_node(RedisLink *link, const char *text, uint64 hash, const RedisNode *node,
+								  TimestampTz deadline);
+extern uint64 redis_connect_hash(const char *text);
 
 #endif							/* OUTBOX_REDIS_CONNECT_H */

@@ -17,7 +17,6 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -39,9 +38,10 @@ struct RedisCluster
 	LinkPrepare prepare;		/* NULL = nothing is to be done */
 	char	   *url;			/* NULL = that of the settings */
 	bool		has_slots;		/* the URL names a cluster */
+	uint64		url_hash;		/* of the URL that the roaming link was opened
+								 * by last */
 	RedisLink  *roaming;
 	SlotMap    *map;			/* the last one that was read; NULL = none yet */
-	uint64		map_url;		/* hash of the URL that led to it */
 	bool		map_is_known;	/* since the roaming link was opened */
 	int			patience_ms;	/* in which a master is reached; 0 = that of
 								 * the settings */
@@ -52,7 +52,7 @@ struct RedisCluster
 static TimestampTz connect_deadline(const RedisCluster *cluster);
 static bool prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz deadline);
 static bool open_roaming(RedisCluster *cluster);
-static void forget_map_of_another(RedisCluster *cluster, const char *url);
+static void forget_map_of_another(RedisCluster *cluster);
 static bool read_map(RedisCluster *cluster, const redisReply *reply);
 static bool fail_as(RedisCluster *cluster, const RedisLink *link);
 
@@ -155,7 +155,7 @@ redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node)
 	if (redis_link_is_open(master->link))
 		return master->link;
 	deadline = connect_deadline(cluster);
-	if (redis_connect_to_node(master->link, cluster->url, &master->node, deadline) && prepare_within(cluster, master->link, deadline))
+	if (redis_connect_to_node(master->link, cluster->url, cluster->url_hash, &master->node, deadline) && prepare_within(cluster, master->link, deadline))
 		return master->link;
 	(void) fail_as(cluster, master->link);
 	return NULL;
@@ -323,7 +323,7 @@ bool
 redis_cluster_roam(RedisCluster *cluster, const RedisNode *node)
 {
 	TimestampTz deadline = connect_deadline(cluster);
-	bool		connected = redis_connect_to_node(cluster->roaming, cluster->url, node, deadline);
+	bool		connected = redis_connect_to_node(cluster->roaming, cluster->url, cluster->url_hash, node, deadline);
 
 	if (cluster->patience_ms > 0)
 		redis_link_limit(cluster->roaming, connected ? deadline : 0);
@@ -391,9 +391,9 @@ open_roaming(RedisCluster *cluster)
 	bool		opened;
 
 	cluster->has_slots = redis_url_parse(text, &url, &reason) && url.cluster;
-	forget_map_of_another(cluster, text);
+	forget_map_of_another(cluster);
 	if (cluster->has_slots)
-		opened = redis_seeds_connect(cluster->roaming, cluster->url, &url, cluster->map);
+		opened = redis_seeds_connect(cluster->roaming, cluster->url, cluster->url_hash, &url, cluster->map);
 	else
 		opened = redis_connect_to(cluster->roaming, cluster->url) && (!cluster->prepare || cluster->prepare(cluster->roaming));
 	explicit_bzero(&url, sizeof(url));
@@ -402,17 +402,17 @@ open_roaming(RedisCluster *cluster)
 
 /* Nodes that another URL led to may be those of another cluster: they are not to be tried. */
 static void
-forget_map_of_another(RedisCluster *cluster, const char *url)
+forget_map_of_another(RedisCluster *cluster)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) url, strlen(url), 0);
+	uint64		hash = redis_connect_hash(cluster->url);
 
-	if (cluster->map && cluster->map_url != hash)
+	if (cluster->map && cluster->url_hash != hash)
 	{
 		pfree(cluster->map);
 		cluster->map = NULL;
 		cluster->map_is_known = false;
 	}
-	cluster->map_url = hash;
+	cluster->url_hash = hash;
 }
 
 /* Reads a new map. Returns false if the reply is none; then the old one stays. */

@@ -9,6 +9,6 @@
 #include "src/redis/redis_url.h"
 #include "src/redis_cluster/slot_map.h"
 
-extern bool redis_seeds_connect(RedisLink *link, const char *text, const RedisUrl *url, const SlotMap *map);
+extern bool redis_seeds_connect(RedisLink *link, const char *text, uint64 hash, const RedisUrl *url, const SlotMap *map);
 
 #endif							/* OUTBOX_REDIS_SEEDS_H */
