@@ -133,6 +133,16 @@ foreach my $database ('postgres', 'latin1')
 	$node->reload;
 }
 
+# The process that new sessions come from has no encoding to read escapes in: they do.
+$node->set('outbox.headers' => '{"app": "caf\u00e9"}');
+foreach my $database ('postgres', 'latin1')
+{
+	eventually { $node->sql('SHOW outbox.headers', $database) =~ /caf/ } "$database: new sessions have a header with an escape";
+	is($node->sql(q{BEGIN; SELECT FROM outbox_enqueue('conf', 'x'); SELECT convert_to(headers ->> 'app', 'UTF8') FROM outbox_enqueued(); ROLLBACK}, $database) =~ s/.*\n//r, '\x636166c3a9', '... and read it');
+}
+$node->sql('ALTER SYSTEM RESET outbox.headers');
+$node->reload;
+
 # Back to the plain form.
 $node->sql(q{SELECT outbox_set_destination('events', reset => '{format}'); SELECT outbox_enqueue('events', 'x', '{"type": "plain"}', 'e7')});
 $node->wait_until_sent;

@@ -10,8 +10,10 @@
 
 #include "access/xact.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
 
 #include "src/compat.h"
 #include "src/stream/entry.h"
@@ -27,10 +29,16 @@ typedef struct Setting
 } Setting;
 
 static Setting *setting;		/* NULL = there are no headers */
+static const char *unread;		/* a value that nothing was made of yet; NULL
+								 * = there is none */
+static Setting *read_late;		/* what was made of such a value last */
 
 static void check_rules(Jsonb *headers);
 static void check_header(const JsonbValue *name, const JsonbValue *value);
+static bool has_no_encoding(const char *value);
+static void read_unread(void);
 static Jsonb *try_to_read_setting(const char *value, bool is_convertible);
+static Jsonb *read_setting(const char *value, bool is_convertible);
 static bool is_about_value(int sqlerrcode);
 static bool can_convert(void);
 
@@ -66,7 +74,8 @@ headers_check_name(const char *name)
 
 /*
  * A GucStringCheckHook. Outside of a transaction, as when postgresql.conf is read
- * again, nothing can be converted; then that is checked at the first use.
+ * again, nothing can be converted; then that is checked at the first use. A value
+ * with characters that the process cannot have at all is read then as well.
  */
 bool
 headers_check_setting(char **newval, void **extra, GucSource source)
@@ -75,7 +84,7 @@ headers_check_setting(char **newval, void **extra, GucSource source)
 	Jsonb	   *headers;
 	Setting    *made;
 
-	if ((*newval)[0] == '\0')
+	if ((*newval)[0] == '\0' || has_no_encoding(*newval))
 		return true;
 	headers = try_to_read_setting(*newval, is_convertible);
 	if (headers == NULL)
@@ -96,6 +105,7 @@ void
 headers_assign_setting(const char *newval, void *extra)
 {
 	setting = extra;
+	unread = extra == NULL && newval[0] != '\0' ? newval : NULL;
 }
 
 /*
@@ -105,6 +115,8 @@ headers_assign_setting(const char *newval, void *extra)
 void
 headers_add_setting(Message *message)
 {
+	if (unread != NULL)
+		read_unread();
 	if (setting == NULL)
 		return;
 	if (!setting->is_convertible)
@@ -120,6 +132,32 @@ headers_add_setting(Message *message)
 	message->headers = DatumGetJsonbP(DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(&setting->headers),
 														  JsonbPGetDatum(message->headers)));
 	entry_check_headers(message->headers);
+}
+
+/*
+ * Check whether a value has escapes of Unicode characters in a process that has no
+ * database, and so no encoding to read them in: the postmaster, whose settings new
+ * sessions start with.
+ */
+static bool
+has_no_encoding(const char *value)
+{
+	return !OidIsValid(MyDatabaseId) && strstr(value, "\\u") != NULL;
+}
+
+/* Reads the value that was not read when it was set. Raises an error if it is wrong. */
+static void
+read_unread(void)
+{
+	Jsonb	   *headers = read_setting(unread, true);
+
+	if (read_late != NULL)
+		pfree(read_late);
+	read_late = MemoryContextAlloc(TopMemoryContext, offsetof(Setting, headers) + VARSIZE(headers));
+	read_late->is_convertible = true;
+	memcpy(&read_late->headers, headers, VARSIZE(headers));
+	setting = JB_ROOT_COUNT(headers) > 0 ? read_late : NULL;
+	unread = NULL;
 }
 
 /* Checks names and values, but not what they are when they are sent. */
@@ -164,12 +202,7 @@ try_to_read_setting(const char *value, bool is_convertible)
 
 	PG_TRY();
 	{
-		Jsonb	   *read = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(value)));
-
-		check_rules(read);
-		if (is_convertible)
-			entry_check_headers(read);
-		headers = read;
+		headers = read_setting(value, is_convertible);
 	}
 	PG_CATCH();
 	{
@@ -185,6 +218,18 @@ try_to_read_setting(const char *value, bool is_convertible)
 			GUC_check_errdetail("%s", error->detail);
 	}
 	PG_END_TRY();
+	return headers;
+}
+
+/* Reads and checks a value of outbox.headers; also how it is sent, if it can be converted now. */
+static Jsonb *
+read_setting(const char *value, bool is_convertible)
+{
+	Jsonb	   *headers = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(value)));
+
+	check_rules(headers);
+	if (is_convertible)
+		entry_check_headers(headers);
 	return headers;
 }
 
