@@ -300,6 +300,8 @@ CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outb
 \echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload +');
 \echo :SQLSTATE
+CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload) HAVING (true');
+\echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload), (topic');
 \echo :SQLSTATE
 CREATE TRIGGER wrong AFTER INSERT ON messages FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=(SELECT 1)');

@@ -47,7 +47,8 @@ column_expression_parse(const char *sql)
 
 	if (select == NULL || !IsA(select, SelectStmt) || list_length(select->targetList) != 1 ||
 		select->op != SETOP_NONE || select->fromClause || select->whereClause || select->sortClause ||
-		select->limitCount || select->limitOffset || select->groupClause || select->lockingClause)
+		select->limitCount || select->limitOffset || select->groupClause || select->havingClause ||
+		select->windowClause || select->intoClause || select->lockingClause)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("\"%s\" is not an expression", sql)));
