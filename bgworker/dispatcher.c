@@ -126,10 +126,7 @@ dispatch(void)
 {
 	bool		busy;
 
-	/*
-	 * With the link comes the lease, which is renewed while the commit of a
-	 * window waits for a standby.
-	 */
+	/* With the link comes the lease, which is renewed while a commit waits. */
 	if (!redis_session_is_open())
 		(void) may_publish();
 	busy = look_for_messages();

@@ -7,8 +7,9 @@
  * beside it. The lease says which of them publishes. It is a key in Redis that
  * expires after 10 s and is renewed with each batch and while idle. Its value
  * begins with its owner: the id of the data directory (server_id.c), which a
- * copy of the files does not share, and its place: host name, path, device and
- * inode.
+ * copy of the files does not share, and its place: host name, path, device, inode
+ * and the boot of the machine. (In a container two clones of a volume may have all
+ * of these in common but the last.)
  *
  * The owner's next dispatcher takes the lease over at once. So does any server
  * as long as none has published for this instance before. All others wait until
@@ -24,11 +25,13 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "storage/fd.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/identity/lease.h"
@@ -46,6 +49,7 @@ static bool rival_seen;			/* another server is alive */
 /* After this time a lease left by an earlier dispatcher of ours has certainly expired. */
 #define PAST_MS			(LEASE_MS + 2000)
 
+static void read_boot_id(char *boot, size_t size);
 static void note_rival(const char *lease);
 static bool is_owned_by_us(const char *lease);
 static bool has_our_id(const char *other);
@@ -55,15 +59,17 @@ void
 lease_init(void)
 {
 	char		host[64] = "";
-	char		place[MAXPGPATH + 128];
+	char		boot[64] = "";
+	char		place[MAXPGPATH + 192];
 	char		id[SERVER_ID_BYTES];
 	struct stat directory = {0};
 	unsigned long long hash;
 
 	(void) gethostname(host, sizeof(host) - 1);
 	(void) stat(DataDir, &directory);
-	snprintf(place, sizeof(place), "%s %s %llu %llu", host, DataDir,
-			 (unsigned long long) directory.st_dev, (unsigned long long) directory.st_ino);
+	read_boot_id(boot, sizeof(boot));
+	snprintf(place, sizeof(place), "%s %s %llu %llu %s", host, DataDir,
+			 (unsigned long long) directory.st_dev, (unsigned long long) directory.st_ino, boot);
 	hash = hash_bytes_extended((unsigned char *) place, strlen(place), 0);
 
 	/* Without a file, only the place distinguishes us from others. */
@@ -116,6 +122,19 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 		return true;
 	snprintf(reason, size, "the lease has expired, and this server takes over after outbox.takeover_delay");
 	return false;
+}
+
+/* Reads what is different on any two machines, and after each start of one. Leaves "" where there is no such file. */
+static void
+read_boot_id(char *boot, size_t size)
+{
+	int			file = BasicOpenFile("/proc/sys/kernel/random/boot_id", O_RDONLY | PG_BINARY);
+
+	if (file < 0)
+		return;
+	if (read(file, boot, size - 1) < 0)
+		boot[0] = '\0';
+	close(file);
 }
 
 /*
