@@ -233,7 +233,7 @@ extension_exists(void)
  * Any role can take that lock for a moment, because DROP DATABASE takes it
  * before it checks permissions, and can wait for it as long as another process
  * holds a conflicting one. So processes that only wait do not count, and we
- * look only while ddl.c says that a role with the permission is there.
+ * look only while utility_hook.c says that a role with the permission is there.
  */
 static bool
 database_is_wanted(void)

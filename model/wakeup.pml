@@ -206,7 +206,7 @@ inline shared_tell_dispatcher()
 }
 
 /* ------------------------------------------------------------------------
- * Sessions: log_append.c, wakeup.c. COMMIT PREPARED does the same (ddl.c).
+ * Sessions: log_append.c, wakeup.c. COMMIT PREPARED does the same (utility_hook.c).
  * ------------------------------------------------------------------------ */
 
 proctype session(byte id)
@@ -261,7 +261,7 @@ active proctype reader()
 	shared_find(false)
 }
 
-/* CREATE DATABASE ... TEMPLATE: ddl.c, wakeup_launcher_at_commit() */
+/* CREATE DATABASE ... TEMPLATE: utility_hook.c, wakeup_launcher_at_commit() */
 active proctype copier()
 {
 	atomic { committed = BIT(1); has_database = true };

@@ -15,7 +15,7 @@
 #include "storage/ipc.h"
 
 #include "src/claim/session.h"
-#include "src/ddl.h"
+#include "src/utility_hook.h"
 #include "src/outbox.h"
 #include "src/record/endpoint.h"
 #include "src/record/table_cache.h"
@@ -62,7 +62,7 @@ set_up_server(void)
 	shmem_request_hook = request_shared_memory;
 	previous_shmem_startup = shmem_startup_hook;
 	shmem_startup_hook = start_shared_memory;
-	ddl_init();
+	utility_hook_init();
 	register_launcher();
 }
 

@@ -8,6 +8,7 @@
  * with the server, and those of a dispatcher with that process. A loss of
  * messages does not end by itself, so it is a row of outbox.loss until a user
  * acknowledges it. Some problems are found when the view is read; see text_of().
+ * Which there are, worst first, is in problem.h.
  * Nothing here changes what any process does.
  */
 #include "postgres.h"

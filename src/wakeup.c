@@ -9,7 +9,7 @@
  * raise an error, which would be a PANIC. So the entry in shared memory is
  * looked up before.
  *
- * COMMIT PREPARED has the same done by the hook on commands (ddl.c). A wake-up
+ * COMMIT PREPARED has the same done by the hook on commands (utility_hook.c). A wake-up
  * comes late if its session is stopped here, or never if the hook fails: therefore
  * there is outbox.poll_interval. What the session has noted for the dispatcher is
  * gone by then, and the server may have been restarted. But PostgreSQL keeps the

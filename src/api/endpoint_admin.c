@@ -20,7 +20,7 @@
 
 #include "src/api/arguments.h"
 #include "src/api/endpoint_settings.h"
-#include "src/api/endpoint_use.h"
+#include "src/api/endpoint_unsent.h"
 #include "src/compat.h"
 #include "src/record/endpoint.h"
 #include "src/record/owner_rights.h"
@@ -117,7 +117,7 @@ outbox_drop_endpoint(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("endpoint \"%s\" does not exist", name)));
 	if (!PG_GETARG_BOOL(ARG_FORCE))
-		endpoint_use_check(name, has_store);
+		endpoint_unsent_check(name, has_store);
 	PG_RETURN_VOID();
 }
 

@@ -1,5 +1,5 @@
 /*
- * endpoint_use.c
+ * endpoint_unsent.c
  *		Finds messages that an endpoint has not sent yet, and ids that were not propagated.
  *
  * Called by outbox_drop_endpoint(). It searches what is committed now, in the
@@ -10,7 +10,7 @@
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 
-#include "src/api/endpoint_use.h"
+#include "src/api/endpoint_unsent.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/window_row.h"
@@ -35,7 +35,7 @@ static bool key_is_of(const pg_uuid_t *key, const char *endpoint, const text *ms
 
 /* Raises 55006 if messages of the endpoint are on their way, or their ids. */
 void
-endpoint_use_check(const char *name, bool has_store)
+endpoint_unsent_check(const char *name, bool has_store)
 {
 	EndpointSearch search = {.endpoint = name, .has_store = has_store};
 

@@ -1,5 +1,5 @@
 /*
- * ddl.c
+ * utility_hook.c
  *		The hook on utility commands.
  *
  * DROP, RENAME, SET TABLESPACE of a database and its use as a template wait
@@ -9,10 +9,10 @@
  * done only if the user has the permission for the command.
  *
  * DROP EXTENSION, and what else drops the extension, first takes the entry lock
- * (relations.c). CREATE DATABASE
- * tells the launcher that there is a new database. COMMIT PREPARED wakes the
- * dispatcher, because the flag of the session that prepared the transaction is
- * gone. COMMIT makes session.c check first for an open message.
+ * (relations.c). CREATE DATABASE tells the launcher that there is a new database.
+ * ALTER DATABASE ... SET and ALTER ROLE ... SET restart the dispatchers that they are for.
+ * COMMIT PREPARED wakes the dispatcher, because the flag of the session that prepared
+ * the transaction is gone. COMMIT makes session.c check first for an open message.
  *
  * CREATE TRIGGER has the arguments of our trigger functions checked, and is refused on
  * tables to which rows are written without firing triggers.
@@ -46,7 +46,7 @@
 
 #include "src/claim/session.h"
 #include "src/compat.h"
-#include "src/ddl.h"
+#include "src/utility_hook.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
@@ -79,7 +79,7 @@ static void settings_of_role_changed(AlterRoleSetStmt *statement);
 
 /* Installs the hook; called once, by _PG_init. */
 void
-ddl_init(void)
+utility_hook_init(void)
 {
 	previous_hook = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
