@@ -158,9 +158,9 @@ advance(RingKind kind, int n, const Segment *segment, const Position *position, 
 			return make_quiet(kind, n, segment);
 
 		case SEGMENT_QUIET:
-			if (segment->published_at == 0 || (limits->may_expire && expiry_is_ahead(kind, segment)))
+			if (segment->published_at == 0)
 				return note_published(kind, n, segment->tx, position);
-			if (limits->may_empty && limits->may_expire && expiry_is_due(kind, segment))
+			if (limits->may_empty && limits->may_expire && expiry_is_due(kind, n, segment))
 				return expiry_retire(kind, n, segment->tx, position);
 			return true;
 

@@ -17,11 +17,23 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/ring/expiry.h"
 #include "bgworker/ring/ring_update.h"
+#include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
 #include "src/record/forgotten.h"
 #include "src/record/record_ring.h"
 #include "src/settings.h"
+
+/* When a segment was met, by clock_now(), and when it was published, which tells its contents from others. */
+typedef struct Met
+{
+	TimestampTz published_at;
+	TimestampTz at;
+} Met;
+
+static Met	met[RING_KINDS][MAX_SEGMENTS];
+
+static int64 met_for(RingKind kind, int n, const Segment *segment);
 
 /* Returns how long the contents of a ring are kept after they were published, in microseconds. */
 int64
@@ -38,22 +50,33 @@ expiry_time_to_live(RingKind kind)
 	return ttl;
 }
 
-/* Check whether the contents of a published segment have been kept long enough, unless it is being compacted. */
-bool
-expiry_is_due(RingKind kind, const Segment *segment)
-{
-	return segment->compacted_into < 0 &&
-		GetCurrentTimestamp() - segment->published_at > expiry_time_to_live(kind);
-}
-
 /*
- * Check whether contents seem to be published so far ahead of now that this was by a
- * clock that was wrong, and has been set back since: they would be kept as much longer.
+ * Check whether the contents of a published segment have been kept long enough, unless it
+ * is being compacted. If they seem to be published so far ahead of now that a clock is, or
+ * was, wrong, they are kept for their time from when this process has met them: a clock
+ * that is behind for a moment must make nothing expire when it is right again.
  */
 bool
-expiry_is_ahead(RingKind kind, const Segment *segment)
+expiry_is_due(RingKind kind, int n, const Segment *segment)
 {
-	return segment->published_at - GetCurrentTimestamp() > expiry_time_to_live(kind);
+	int64		age = GetCurrentTimestamp() - segment->published_at;
+	int64		ttl;
+
+	if (segment->compacted_into >= 0)
+		return false;
+	ttl = expiry_time_to_live(kind);
+	return age > ttl || (age < -ttl && met_for(kind, n, segment) > ttl);
+}
+
+/* Returns for how long this process has known that what is in a segment is published, by a clock that is never set. */
+static int64
+met_for(RingKind kind, int n, const Segment *segment)
+{
+	Met		   *it = &met[kind][n];
+
+	if (it->published_at != segment->published_at)
+		*it = (Met) {.published_at = segment->published_at, .at = clock_now()};
+	return clock_now() - it->at;
 }
 
 /*

@@ -9,8 +9,7 @@
 #include "src/ring/ring.h"
 
 extern int64 expiry_time_to_live(RingKind kind);
-extern bool expiry_is_due(RingKind kind, const Segment *segment);
-extern bool expiry_is_ahead(RingKind kind, const Segment *segment);
+extern bool expiry_is_due(RingKind kind, int n, const Segment *segment);
 extern bool expiry_retire(RingKind kind, int n, FullTransactionId tx, const Position *position);
 extern bool expiry_delete_forgotten(void);
 
