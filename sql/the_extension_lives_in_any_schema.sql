@@ -81,6 +81,12 @@ SELECT "Message Box".outbox_grant('regress_outbox_app');
 SET ROLE regress_outbox_app;
 CALL pg_temp.try_it('"Message Box".');
 RESET ROLE;
+-- The owner of another schema may drop it, even without the right to use it.
+CREATE SCHEMA closed AUTHORIZATION regress_outbox_app;
+REVOKE USAGE ON SCHEMA closed FROM regress_outbox_app;
+SET ROLE regress_outbox_app;
+DROP SCHEMA closed CASCADE;
+RESET ROLE;
 SELECT "Message Box".outbox_grant('regress_outbox_app', 'admin');
 SELECT "Message Box".outbox_revoke('regress_outbox_app');
 SET ROLE regress_outbox_app;

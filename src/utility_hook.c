@@ -8,11 +8,12 @@
  * checks whether a process holds the lock on its database, and exits. This is
  * done only if the user has the permission for the command.
  *
- * DROP EXTENSION, and what else drops the extension, first takes the entry lock
- * (relations.c). CREATE DATABASE tells the launcher that there is a new database.
- * ALTER DATABASE ... SET and ALTER ROLE ... SET restart the dispatchers that they are for.
- * COMMIT PREPARED wakes the dispatcher, because the flag of the session that prepared
- * the transaction is gone. COMMIT makes session.c check first for an open message.
+ * DROP EXTENSION, DROP SCHEMA and DROP OWNED, if they drop the extension, first take
+ * the entry lock (relations.c). CREATE DATABASE tells the launcher that there is a new
+ * database. ALTER DATABASE ... SET and ALTER ROLE ... SET restart the dispatchers that
+ * they are for. COMMIT PREPARED wakes the dispatcher, because the flag of the session
+ * that prepared the transaction is gone. COMMIT makes session.c check first for an open
+ * message.
  *
  * CREATE TRIGGER has the arguments of our trigger functions checked, and is refused on
  * tables to which rows are written without firing triggers.
@@ -38,10 +39,10 @@
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "parser/parse_func.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/syscache.h"
 
 #include "src/claim/session.h"
@@ -367,12 +368,16 @@ names_us(List *extensions)
 	return false;
 }
 
-/* Check whether a list of schemas has that of our functions. */
+/*
+ * Check whether a list of schemas has that of our functions. They are not looked up as
+ * a call would: the owner of a schema may drop it without the right to use it.
+ */
 static bool
 drops_our_schema(List *schemas)
 {
 	static const Oid arguments[] = {TEXTOID, TEXTOID, TEXTOID};
 	Oid			extension = get_extension_oid("outbox", true);
+	oidvector  *types = buildoidvector(arguments, lengthof(arguments));
 	ListCell   *cell;
 
 	foreach(cell, schemas)
@@ -382,7 +387,8 @@ drops_our_schema(List *schemas)
 
 		if (!OidIsValid(extension) || !OidIsValid(schema) || !compat_owns_schema(schema))
 			continue;
-		function = LookupFuncName(list_make2(lfirst(cell), makeString("outbox_begin")), lengthof(arguments), arguments, true);
+		function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("outbox_begin"),
+								   PointerGetDatum(types), ObjectIdGetDatum(schema));
 		if (OidIsValid(function) && getExtensionOfObject(ProcedureRelationId, function) == extension)
 			return true;
 	}
