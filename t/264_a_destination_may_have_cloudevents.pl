@@ -140,6 +140,12 @@ foreach my $database ('postgres', 'latin1')
 	eventually { $node->sql('SHOW outbox.headers', $database) =~ /caf/ } "$database: new sessions have a header with an escape";
 	is($node->sql(q{BEGIN; SELECT FROM outbox_enqueue('conf', 'x'); SELECT convert_to(headers ->> 'app', 'UTF8') FROM outbox_enqueued(); ROLLBACK}, $database) =~ s/.*\n//r, '\x636166c3a9', '... and read it');
 }
+
+# What a database has no character for is an error there, which names the setting.
+$node->set('outbox.headers' => '{"app": "\u20ac"}');
+eventually { $node->sql('SHOW outbox.headers', 'latin1') =~ /20ac/ } 'new sessions have a header with another escape';
+my (undef, undef, $refusal) = $node->psql('latin1', q{SELECT outbox_enqueue('conf', 'x')});
+like($refusal, qr/ERROR: .*CONTEXT: .*setting "outbox\.headers"/s, '... and what is wrong with it is told when it is used');
 $node->sql('ALTER SYSTEM RESET outbox.headers');
 $node->reload;
 

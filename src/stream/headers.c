@@ -36,7 +36,9 @@ static Setting *read_late;		/* what was made of such a value last */
 static void check_rules(Jsonb *headers);
 static void check_header(const JsonbValue *name, const JsonbValue *value);
 static bool has_no_encoding(const char *value);
+static void check_late(void);
 static void read_unread(void);
+static void name_setting(void *arg);
 static Jsonb *try_to_read_setting(const char *value, bool is_convertible);
 static Jsonb *read_setting(const char *value, bool is_convertible);
 static bool is_about_value(int sqlerrcode);
@@ -115,15 +117,10 @@ headers_assign_setting(const char *newval, void *extra)
 void
 headers_add_setting(Message *message)
 {
-	if (unread != NULL)
-		read_unread();
+	if (unread != NULL || (setting != NULL && !setting->is_convertible))
+		check_late();
 	if (setting == NULL)
 		return;
-	if (!setting->is_convertible)
-	{
-		entry_check_headers(&setting->headers);
-		setting->is_convertible = true;
-	}
 	if (message->headers == NULL || JB_ROOT_COUNT(message->headers) == 0)
 	{
 		message->headers = &setting->headers;
@@ -145,19 +142,44 @@ has_no_encoding(const char *value)
 	return !OidIsValid(MyDatabaseId) && strstr(value, "\\u") != NULL;
 }
 
-/* Reads the value that was not read when it was set. Raises an error if it is wrong. */
+/* Does what could not be done when the value was set. Raises an error, which names the setting, if it is wrong. */
+static void
+check_late(void)
+{
+	ErrorContextCallback context = {error_context_stack, name_setting, NULL};
+
+	error_context_stack = &context;
+	if (unread != NULL)
+		read_unread();
+	else
+	{
+		entry_check_headers(&setting->headers);
+		setting->is_convertible = true;
+	}
+	error_context_stack = context.previous;
+}
+
+/* Reads the value that was not read when it was set. */
 static void
 read_unread(void)
 {
 	Jsonb	   *headers = read_setting(unread, true);
+	Setting    *made = MemoryContextAlloc(TopMemoryContext, offsetof(Setting, headers) + VARSIZE(headers));
 
+	made->is_convertible = true;
+	memcpy(&made->headers, headers, VARSIZE(headers));
 	if (read_late != NULL)
 		pfree(read_late);
-	read_late = MemoryContextAlloc(TopMemoryContext, offsetof(Setting, headers) + VARSIZE(headers));
-	read_late->is_convertible = true;
-	memcpy(&read_late->headers, headers, VARSIZE(headers));
-	setting = JB_ROOT_COUNT(headers) > 0 ? read_late : NULL;
+	read_late = made;
+	setting = JB_ROOT_COUNT(headers) > 0 ? made : NULL;
 	unread = NULL;
+}
+
+/* An error context callback. */
+static void
+name_setting(void *arg)
+{
+	errcontext("setting \"outbox.headers\"");
 }
 
 /* Checks names and values, but not what they are when they are sent. */
