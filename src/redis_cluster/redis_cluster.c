@@ -155,7 +155,8 @@ redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node)
 	if (redis_link_is_open(master->link))
 		return master->link;
 	deadline = connect_deadline(cluster);
-	if (redis_connect_to_node(master->link, cluster->url, cluster->url_hash, &master->node, deadline) && prepare_within(cluster, master->link, deadline))
+	if (redis_connect_to_node(master->link, cluster->url, cluster->url_hash, &master->node, deadline) &&
+		prepare_within(cluster, master->link, deadline))
 		return master->link;
 	(void) fail_as(cluster, master->link);
 	return NULL;

@@ -22,8 +22,8 @@ static bool says_that_it_is_up(RedisLink *link);
 /*
  * Connects a link to one of the nodes of a URL, or of the last map (NULL = none): to
  * the first one that says that the cluster is up, otherwise to one that lets us in. `text`
- * is the URL as it was given, NULL = by the settings, and `hash` that of it. Returns false if none lets us in;
- * the link has the error.
+ * is the URL as it was given, NULL = by the settings, and `hash` that of it. Returns
+ * false if none lets us in; the link has the error.
  */
 bool
 redis_seeds_connect(RedisLink *link, const char *text, uint64 hash, const RedisUrl *url, const SlotMap *map)

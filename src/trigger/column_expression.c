@@ -6,8 +6,8 @@
  * such expressions; capture_triggers.c has only the syntax of a condition checked.
  * They are what a CHECK constraint may have: no subquery, no aggregate. Names in
  * them are looked up in pg_catalog alone, and strings read as standard SQL has them,
- * whatever search_path and other settings the session has that inserts the row. Functions are called with the rights of that session's user, as
- * any trigger would.
+ * whatever search_path and other settings the session has that inserts the row.
+ * Functions are called with the rights of that session's user, as any trigger would.
  */
 #include "postgres.h"
 
