@@ -57,7 +57,7 @@ is($node->status('scheduled'), 1, '... nor scheduled, but for the one of tomorro
 # It reaches Redis like any other.
 is($node->sql(q{BEGIN; SELECT FROM outbox_begin('m'); SELECT FROM outbox_enqueue('whole', 'b', '{"h": 1}', 'id', now() + interval '4 s'); SELECT FROM outbox_commit(); COMMIT;
 	SELECT outbox_wait('m', timeout => '100 ms')}) =~ s/\n//gr, 'f', 'outbox_wait waits for it');
-is($node->sql(q{SELECT outbox_wait('m')}), 't', '... until it is there');
+is($node->sql(q{SELECT outbox_wait('m', timeout => '3 min')}), 't', '... until it is there');
 my ($entry) = $redis->entries('whole');
 is_deeply([ @$entry{qw(id body cause headers)} ], [ 'id', 'b', 'm', { h => 1 } ], 'it comes as it was enqueued');
 
@@ -78,8 +78,8 @@ $session->quit;
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => 'infinity')}), qr{^22023: deliver_at must be finite}, 'infinity is refused');
 
 # Restarts: messages that become due after one, or during one.
-schedule('across', 12);
-schedule('missed', 8);
+schedule('across', 20);
+schedule('missed', 16);
 eventually { $node->status('scheduled') == 3 } 'two more are scheduled';
 my $due = $node->sql(q{SELECT extract(epoch FROM next_attempt) FROM outbox.pending WHERE dest = 'missed'});
 $node->stop('immediate');
@@ -93,7 +93,7 @@ arrive_once('across', 1);
 my $dispatcher = $node->dispatcher;
 $node->sql(<<'END');
 SELECT outbox_enqueue('order', body, deliver_at => clock_timestamp() + delay)
-FROM (VALUES ('first', interval '10.0 s'), ('second', '9.6 s'), ('third', '9.8 s'), ('much later', '1 day')) v (body, delay)
+FROM (VALUES ('first', interval '16.0 s'), ('second', '15.6 s'), ('third', '15.8 s'), ('much later', '1 day')) v (body, delay)
 END
 eventually { $node->status('scheduled') == 5 } 'four more are scheduled';
 kill 'STOP', $dispatcher;
