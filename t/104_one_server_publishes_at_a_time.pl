@@ -97,7 +97,7 @@ $production->start;
 enqueue($production, 7);
 all_arrived('... which the same data directory takes over, and sends');
 unlike($production->log_since($log), qr/another server publishes/, '... without waiting for it');
-ok(waits($clone), '... while the clone waits');
+eventually { waits($clone) } '... while the clone waits';
 ok(has_noted($production), '... and has noted it');
 
 # A clean stop gives the lease back.
