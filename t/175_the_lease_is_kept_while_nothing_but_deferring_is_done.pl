@@ -8,7 +8,7 @@ use Outbox;
 use Redis;
 use Test::More;
 
-my $scheduled = 300_000;
+my $scheduled = 500_000;
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => 'outbox.cleanup_interval = -1');
 
