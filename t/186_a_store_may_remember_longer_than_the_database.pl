@@ -85,7 +85,7 @@ foreach (sort keys %url)
 
 	# A record that is kept longer than its retention, because of others in the same segment.
 	eventually { nothing_is_here() } 'that one expires, too';
-	$node->sql("SELECT outbox_create_endpoint('patient', retention => '30 s')", $kind);
+	$node->sql("SELECT outbox_create_endpoint('patient', retention => '90 s')", $kind);
 	process('kept');
 	ok($node->poll_query_until($kind, "SELECT published_at < clock_timestamp() - interval '2 s' FROM outbox.ring JOIN outbox.records USING (segment) WHERE ring = 'record' AND msgid = 'kept'"),
 		'a record is here longer than its retention');
