@@ -72,13 +72,13 @@ CREATE INDEX ON own_record (dispatched_at);
 SELECT pg_temp.handle('own-1', 'oblivious');
 SELECT outbox_alter_endpoint('oblivious', record_table => 'own_record', record_columns => '{"message_id": "id", "dispatched": "dispatched", "dispatched_at": "dispatched_at"}');
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
-SELECT outbox_wait('own-2', 'oblivious') AS marked;
+SELECT outbox_wait('own-2', 'oblivious', '3 min') AS marked;
 SELECT outbox_forget('own-1', 'oblivious'), outbox_forget('own-2', 'oblivious'), outbox_forget('own-3', 'oblivious');
 SELECT count(*) FROM own_record;
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
 SELECT pg_temp.handle('own-1', 'oblivious'), pg_temp.handle('own-2', 'oblivious');
 SELECT id FROM own_record ORDER BY id;
-SELECT outbox_wait('own-1', 'oblivious') AS marked;
+SELECT outbox_wait('own-1', 'oblivious', '3 min') AS marked;
 -- A record that is not marked cannot be forgotten: its receipt would mark the row that comes after it.
 BEGIN;
 SELECT pg_temp.handle('own-4', 'oblivious'), outbox_forget('own-4', 'oblivious');

@@ -20,10 +20,10 @@ sub handle
 }
 
 handle('m1', 1, 2);
-is($node->sql(q{SELECT outbox_wait('m1')}), 't', 'true when the messages are sent');
+is($node->sql(q{SELECT outbox_wait('m1', timeout => '3 min')}), 't', 'true when the messages are sent');
 is($redis->count('d'), 2, '... which they are');
 handle('m2');
-is($node->sql(q{SELECT outbox_wait('m2')}), 't', 'also for a record without messages');
+is($node->sql(q{SELECT outbox_wait('m2', timeout => '3 min')}), 't', 'also for a record without messages');
 
 is($node->sql(q{SELECT outbox_wait('never') IS NULL}), 't', 'NULL for an unknown message');
 is($node->sql(q{SELECT outbox_wait('m1', 'default')}), 't', 'the endpoint may be named');
@@ -41,7 +41,7 @@ is($node->sql(q{SELECT outbox_wait('m3', timeout => '0')}), 'f', 'a look without
 is($node->sql(q{SELECT outbox_wait('m1')}), 't', 'what was sent before is known');
 
 my $session = $node->session;
-$session->query_until(qr/asked/, "\\echo asked\nSELECT outbox_wait('m3');\n");
+$session->query_until(qr/asked/, "\\echo asked\nSELECT outbox_wait('m3', timeout => '3 min');\n");
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT outbox_wait%' AND state = 'active'}),
 	'a session waits while Redis hangs');
 $redis->resume;

@@ -68,7 +68,7 @@ is($redis->count('d'), 4, 'no receipt was sent');
 $node->sql('BEGIN; SELECT outbox_replay(now() - interval \'1 hour\'); COMMIT');
 eventually { $redis->count('d') == 8 } 'outbox_replay() sends the messages again';
 is(receipts(), 'told m1, told m3, told m5', '... and copies no receipt');
-is($node->sql(q{SELECT outbox_wait('m3', 'told')}), 't', 'outbox_wait() knows a message without outgoing ones');
+is($node->sql(q{SELECT outbox_wait('m3', 'told', '3 min')}), 't', 'outbox_wait() knows a message without outgoing ones');
 
 # While Redis is away.
 $redis->stop;

@@ -63,7 +63,7 @@ foreach my $kind (sort keys %url)
 	is(handle($one, 'm1', 'sales'), 'f', 'a duplicate here');
 	is(handle($two, 'm1', 'sales'), 'f', 'a duplicate in another database');
 	is(handle($two, 'm1', 'sales', concurrency => 'pessimistic'), 'f', '... in either mode');
-	is($node->sql(q{SELECT outbox_wait('m1', 'sales')}, $two), 't', 'outbox_wait() knows it there, too');
+	is($node->sql(q{SELECT outbox_wait('m1', 'sales', '3 min')}, $two), 't', 'outbox_wait() knows it there, too');
 	is($node->sql('SELECT count(*) FROM outbox.records', $two), 0, 'what is only in the store has no record there');
 
 	is(handle($two, 'm2', 'sales', concurrency => 'pessimistic'), 't', 'a message that begin claims');

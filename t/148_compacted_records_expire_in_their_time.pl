@@ -50,7 +50,7 @@ is($node->sql(q{SELECT outbox_wait('sent')}), 't', '... nor for one whose messag
 is($node->sql(q{SELECT outbox_wait('refused', timeout => '100 ms')}), 'f', '... but for one whose message was refused');
 is($node->sql(q{SELECT outbox_wait('never')}), '', '... and knows what is not there');
 $redis->accept('bad');
-is($node->sql(q{SELECT outbox_wait('refused')}), 't', '... until that is sent too');
+is($node->sql(q{SELECT outbox_wait('refused', timeout => '3 min')}), 't', '... until that is sent too');
 
 #
 # An endpoint whose own retention is shorter than that of others.

@@ -46,7 +46,7 @@ ok(is_new($node, 'a'), 'a merge brings nothing back');
 ok(!is_new($node, 'b'), '... nor does it lose the others');
 is($node->process('a'), 't', 'it is processed again');
 is($node->process('a'), 'f', '... and known');
-is($node->sql(q{SELECT outbox_wait('a')}), 't', '... to outbox_wait(), too');
+is($node->sql(q{SELECT outbox_wait('a', timeout => '3 min')}), 't', '... to outbox_wait(), too');
 compact($node);
 ok(!is_new($node, 'a'), '... also when that is compacted');
 is(forget('a'), 't', 'it may be forgotten again, with two keys compacted');

@@ -27,7 +27,7 @@ $node->sql(q{SELECT outbox_pause()});
 $node->handle($_, 'e') for 'm1', '{' . uc($uuid), '2d93-1510';
 $node->sql(q{SELECT outbox_alter_endpoint('e', record_table => 'uuids'), outbox_resume()});
 $node->handle($uuid, 'e');
-is($node->sql("SELECT outbox_wait('$uuid', 'e')"), 't', 'a record in a table of uuids is marked behind ids that are none');
+is($node->sql("SELECT outbox_wait('$uuid', 'e', '3 min')"), 't', 'a record in a table of uuids is marked behind ids that are none');
 is($node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'marking'}), '0', '... which are no problem');
 
 # The restored database sends a dead message, whose record was passed over before.
@@ -38,7 +38,7 @@ $node->sql(q{UPDATE outbox.deferred SET body = NULL WHERE cause = 'damaged'});
 foreach my $id ('m3', 'm4')
 {
 	$node->handle($id, 'f');
-	$node->sql("SELECT outbox_wait('$id', 'f')");
+	$node->sql("SELECT outbox_wait('$id', 'f', '3 min')");
 }
 is($node->sql(q{SELECT dispatched IS TRUE FROM others WHERE message_id = 'm2'}), 'f', '... and its record is not marked');
 eventually { $node->sql(q{SELECT bool_and(outbox.is_to_propagate(tx)) IS NOT TRUE FROM (SELECT tx FROM outbox.log_0 WHERE dest IS NULL) l}) eq 't' } '... but was passed over, as is on disk';
@@ -47,7 +47,7 @@ $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ],
 $node->sql('CREATE DATABASE restored');
 $redis->accept('key');
 $node->command_ok([ 'pg_restore', '--exit-on-error', '--dbname', $node->connstr('restored'), $dump ], '... is restored, without what is damaged');
-is($node->sql(q{SELECT outbox_wait('m2', 'f')}, 'restored'), 't', '... its message is sent, and its record marked');
+is($node->sql(q{SELECT outbox_wait('m2', 'f', '3 min')}, 'restored'), 't', '... its message is sent, and its record marked');
 is($redis->count('key'), 1, '... once');
 
 done_testing();

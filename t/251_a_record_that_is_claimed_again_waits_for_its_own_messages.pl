@@ -50,7 +50,7 @@ $node->sql("SELECT pg_terminate_backend($dispatcher)");
 eventually { marked() =~ /once/ } 'the next dispatcher has the receipts read again';
 is(marked(), 'once', '... but the record that is claimed again waits for its own message');
 $redis->start;
-is($node->sql(q{SELECT outbox_wait('again', 'own')}), 't', '... and is marked when that is in Redis');
+is($node->sql(q{SELECT outbox_wait('again', 'own', '3 min')}), 't', '... and is marked when that is in Redis');
 is($node->sql(q{SELECT dispatched FROM own WHERE message_id = 'again'}), 't', '... it is');
 $node->sql('DROP TRIGGER refuse ON other');
 eventually { $node->sql('SELECT dispatched FROM other') eq 't' } 'the other table is marked, too';
@@ -69,7 +69,7 @@ $session->query_safe('COMMIT');
 eventually { marked() =~ /locked/ } 'the other one is marked when it is not locked any more';
 unlike(marked(), qr/later/, '... but not the one that is claimed again');
 $redis->start;
-is($node->sql(q{SELECT outbox_wait('later', 'own')}), 't', '... before its message is in Redis');
+is($node->sql(q{SELECT outbox_wait('later', 'own', '3 min')}), 't', '... before its message is in Redis');
 eventually { marked() eq 'again later locked once' } 'all are marked in the end';
 $session->quit;
 

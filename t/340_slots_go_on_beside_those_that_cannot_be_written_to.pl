@@ -175,7 +175,7 @@ let_fail_over('yes');
 eventually { problem() eq '' } 'the problem ends with its cause';
 $ledger->agrees('the master is back');
 is($cluster->count($later_here), 2, 'what was scheduled meanwhile has arrived');
-is($node->sql(q{SELECT outbox_wait('here')}), 't', 'outbox_wait() returns for what has waited');
+is($node->sql(q{SELECT outbox_wait('here', timeout => '3 min')}), 't', 'outbox_wait() returns for what has waited');
 
 # A master hangs, and goes on: there is a batch in its socket.
 let_fail_over('no');

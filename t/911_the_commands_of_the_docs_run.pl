@@ -153,7 +153,7 @@ foreach my $endpoint ('Billing', 'Shipping')
 	ok(is_duplicate("old-$_", $endpoint), "$endpoint knows what was processed before: old-$_") foreach 1, 13;
 	ok(!is_duplicate('new-1', $endpoint), '... and nothing else');
 	$node->sql("BEGIN; SELECT outbox_begin('new-1', '$endpoint'), outbox_enqueue('d', '$endpoint'), outbox_commit(); COMMIT");
-	is($node->sql("SELECT outbox_wait('new-1', '$endpoint')"), 't', '... it processes new ones');
+	is($node->sql("SELECT outbox_wait('new-1', '$endpoint', '3 min')"), 't', '... it processes new ones');
 	ok(is_duplicate('new-1', $endpoint), '... once');
 }
 is($node->sql(q{SELECT "Dispatched", "DispatchedAt" > now() AT TIME ZONE 'UTC' - interval '1 hour', "Operations" FROM "BillingOutboxData" WHERE "MessageId" = 'new-1'}),
