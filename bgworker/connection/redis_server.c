@@ -58,13 +58,14 @@ hangs_up(const redisReply *reply)
 /*
  * Returns why a server cannot be used, as INFO says; NULL if it can. A replica refuses
  * writes by itself, unless it is set to take them: its master undoes them some time.
+ * (In a cluster it never takes any.)
  */
 static const char *
 why_not_usable(const char *info, bool clustered)
 {
 	if (!clustered && strstr(info, "cluster_enabled:1") != NULL)
 		return "it is a node of a Redis Cluster, and outbox.redis_url does not begin with redis+cluster://";
-	if (strstr(info, "\nrole:slave\r") != NULL && strstr(info, "\nslave_read_only:0\r") != NULL)
+	if (!clustered && strstr(info, "\nrole:slave\r") != NULL && strstr(info, "\nslave_read_only:0\r") != NULL)
 		return "it is a replica that takes writes, which its master undoes";
 	return NULL;
 }

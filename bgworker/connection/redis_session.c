@@ -383,6 +383,8 @@ resume(Position *position)
 		instance_publish_as(instance, lease_owner());
 	resume_position(position, traffic_is_clustered(), era_is_unused());
 	transaction_commit();
+	if (!traffic_is_open())
+		return false;			/* while the standby was waited for */
 	if (strcmp(claimed_in, era_name()) != 0 && !fence_claims_renew())
 		return false;
 	era_use();
