@@ -7,6 +7,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use Authority;
+use IO::Socket::INET;
 use IPC::Run;
 use Impostor;
 use Outbox;
@@ -149,7 +150,8 @@ $session->quit;
 # Servers of other kinds: a server in clear, one with TLS that is called in clear
 #
 says('a server without TLS', qr/could not connect with TLS within \d+ ms; the server may not speak it/, 'outbox.redis_url' => 'rediss://127.0.0.1:' . $redis->port);
-$node->set('outbox.connect_timeout' => '10min', 'outbox.redis_url' => 'rediss://localhost:' . $redis->port);
+my $silent = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die "cannot listen: $!";
+$node->set('outbox.connect_timeout' => '10min', 'outbox.redis_url' => 'rediss://localhost:' . $silent->sockport);
 eventually { $node->status('redis_error IS NULL AND problem IS NULL') eq 't' } '... until that is known, nothing is said that was so with another URL';
 $node->set('outbox.connect_timeout' => '1s', 'outbox.redis_url' => $redis->tls_url);
 $node->sql('SELECT pg_terminate_backend(' . $node->dispatcher . ')');
