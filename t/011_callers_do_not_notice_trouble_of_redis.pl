@@ -71,7 +71,10 @@ my $endless;
 $redis->cli('CONFIG', 'SET', 'busy-reply-threshold', 100);
 survives(
 	'busy',
-	sub { $endless = $redis->start_cli('EVAL', 'while true do end', 0) },
+	sub {
+		$endless = $redis->start_cli('EVAL', 'while true do end', 0);
+		wait_until { eval { $redis->command('PING') }; $@ =~ /BUSY/ };
+	},
 	sub { $redis->cli('SCRIPT', 'KILL'); $endless->finish }, qr/BUSY|answer/);
 
 #
