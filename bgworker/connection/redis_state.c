@@ -32,7 +32,7 @@
 #define CORRECT_LOGIN	"Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
 
-#define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey 9, which may lose keys by that, move the rest by hand."
+#define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey, which may lose keys by that, move the rest by hand."
 #define RESTORE_NODES	"Restart the nodes of the cluster that are down, or assign their hash slots to other nodes."
 
 /* What to do about an error of Redis that has these words in it; the first that fits holds. */

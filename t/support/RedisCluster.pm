@@ -271,7 +271,7 @@ sub fix
 	my ($self) = @_;
 	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
 
-	return $self->end_moves if $self->ask('INFO', 'server') =~ /^valkey_version:(\d+)/m && $1 >= 9;
+	return $self->end_moves if $self->ask('INFO', 'server') =~ /^valkey_version:/m;
 	until ($self->start_cli('fix', '--cluster-yes')->finish)
 	{
 		die "redis-cli --cluster fix: $self->{cli}\n" if time > $deadline;
@@ -280,7 +280,7 @@ sub fix
 	return;
 }
 
-# Ends all moves of slots by hand. The tool of Valkey 9.1 makes the node that takes a slot over
+# Ends all moves of slots by hand. The tool of Valkey (8.1, 9.1) makes the node that takes a slot over
 # its owner before it tells the other one, which deletes what it has if it hears of that first.
 sub end_moves
 {
