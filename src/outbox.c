@@ -15,7 +15,6 @@
 #include "storage/ipc.h"
 
 #include "src/claim/session.h"
-#include "src/utility_hook.h"
 #include "src/outbox.h"
 #include "src/record/endpoint.h"
 #include "src/record/table_cache.h"
@@ -23,6 +22,7 @@
 #include "src/settings.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
+#include "src/utility_hook.h"
 #include "src/wakeup.h"
 
 PG_MODULE_MAGIC;

@@ -127,6 +127,17 @@ refuse_to_start(const char *name)
 			 errhint("Correct it in the configuration, and start the server again.")));
 }
 
+/*
+ * Gives a setting of PostgreSQL another value until AtEOXact_GUC() ends the level of
+ * NewGUCNestLevel() that the caller has begun, or the (sub)transaction ends. Raises
+ * the error of a value that is wrong.
+ */
+void
+settings_override(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
 /* Finds the concurrency with that name. Returns false if there is none. */
 bool
 settings_concurrency_from_name(const char *name, Concurrency *concurrency)

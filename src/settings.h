@@ -47,6 +47,7 @@ extern int	outbox_stream_maxlen;	/* 0 = never trim */
 extern int	outbox_redis_data_loss;
 
 extern void settings_define(void);
+extern void settings_override(const char *name, const char *value);
 extern bool settings_concurrency_from_name(const char *name, Concurrency *concurrency);
 
 #endif							/* OUTBOX_SETTINGS_H */

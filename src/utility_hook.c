@@ -47,11 +47,11 @@
 
 #include "src/claim/session.h"
 #include "src/compat.h"
-#include "src/utility_hook.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
 #include "src/trigger/trigger_check.h"
+#include "src/utility_hook.h"
 #include "src/wakeup.h"
 
 static ProcessUtility_hook_type previous_hook;
@@ -439,8 +439,11 @@ settings_of_role_changed(AlterRoleSetStmt *statement)
 	if (statement->role && get_rolespec_oid(statement->role, true) != BOOTSTRAP_SUPERUSERID)
 		return;
 	if (statement->database)
+	{
 		settings_changed(statement->database);
-	for (int i = 0; statement->database == NULL && i < shared_capacity(); i++)
+		return;
+	}
+	for (int i = 0; i < shared_capacity(); i++)
 	{
 		if (OidIsValid(shared_at(i)->database))
 			wakeup_restart_at_commit(shared_at(i));

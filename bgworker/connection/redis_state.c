@@ -9,7 +9,6 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "common/pg_prng.h"
 #include "utils/timestamp.h"
 
@@ -18,6 +17,7 @@
 #include "bgworker/process/report.h"
 #include "src/clock.h"
 #include "src/problem.h"
+#include "src/redis/redis_connect.h"
 #include "src/settings.h"
 
 #define RENEW_AFTER_MS		3000	/* idle, until the lease is renewed */
@@ -63,7 +63,7 @@ static const struct
 static bool is_down;			/* it cannot be used, and the log says so */
 static bool lease_is_foreign;	/* another server holds it, and the log says
 								 * so */
-static uint32 url_tried;		/* hash of the URL that was tried last */
+static uint64 url_tried;		/* hash of the URL that was tried last */
 static int	retry_ms;			/* 0 = nothing has failed, and the next try is
 								 * at once */
 static TimestampTz next_try;
@@ -94,7 +94,7 @@ redis_state_connect(Position *position)
 
 	/* Settings may have been read amid the last try. */
 	redis_state_note_settings();
-	url_tried = string_hash(outbox_redis_url, SIZE_MAX);
+	url_tried = redis_connect_hash(NULL);
 	switch (redis_session_open(position))
 	{
 		case CONNECTION_OPEN:
@@ -116,7 +116,7 @@ redis_state_connect(Position *position)
 bool
 redis_state_has_new_url(void)
 {
-	return string_hash(outbox_redis_url, SIZE_MAX) != url_tried;
+	return redis_connect_hash(NULL) != url_tried;
 }
 
 /* Notes that the settings were read again: what another URL has led to need not hold for this one, which is tried next. */

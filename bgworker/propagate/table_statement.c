@@ -23,7 +23,6 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -35,6 +34,7 @@
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/owner_rights.h"
+#include "src/settings.h"
 #include "src/shared.h"
 
 /* How long a statement may take, and how long code that it executes may wait for a lock. */
@@ -149,8 +149,7 @@ table_statement_execute(const TableStatement *statement, const char *sql, int na
 	int			code;
 
 	owner_rights_take(&before, statement->shape.owner);
-	(void) set_config_option("lock_timeout", LOCK_WAIT,
-							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	settings_override("lock_timeout", LOCK_WAIT);
 	SPI_connect();
 	plan = SPI_prepare(sql, nargs, types);
 	if (plan == NULL)

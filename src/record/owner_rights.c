@@ -19,6 +19,7 @@
 #include "utils/resowner.h"
 
 #include "src/record/owner_rights.h"
+#include "src/settings.h"
 
 static bool code_runs;			/* triggers of a record table may be running */
 
@@ -34,8 +35,7 @@ void
 owner_rights_take(OwnerRights *before, Oid owner)
 {
 	before->nest_level = NewGUCNestLevel();
-	(void) set_config_option("search_path", "pg_catalog, pg_temp",
-							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	settings_override("search_path", "pg_catalog, pg_temp");
 	GetUserIdAndSecContext(&before->user, &before->context);
 	SetUserIdAndSecContext(owner, before->context | SECURITY_RESTRICTED_OPERATION);
 }

@@ -30,6 +30,7 @@
 #include "utils/rel.h"
 
 #include "src/compat.h"
+#include "src/settings.h"
 #include "src/trigger/column_expression.h"
 
 static int	parser_settings_take(void);
@@ -140,14 +141,11 @@ column_expression_text(ColumnExpression *value, TupleTableSlot *row)
 static int
 parser_settings_take(void)
 {
-	static const char *const settings[][2] = {
-		{"search_path", "pg_catalog, pg_temp"}, {"standard_conforming_strings", "on"}, {"transform_null_equals", "off"}
-	};
 	int			nest_level = NewGUCNestLevel();
 
-	for (int i = 0; i < lengthof(settings); i++)
-		(void) set_config_option(settings[i][0], settings[i][1],
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	settings_override("search_path", "pg_catalog, pg_temp");
+	settings_override("standard_conforming_strings", "on");
+	settings_override("transform_null_equals", "off");
 	return nest_level;
 }
 

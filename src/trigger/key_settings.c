@@ -17,9 +17,8 @@
 #include "utils/float.h"
 #include "utils/guc.h"
 
+#include "src/settings.h"
 #include "src/trigger/key_settings.h"
-
-static void set(const char *name, const char *value);
 
 /* Check whether a value of a type may be printed differently by different sessions. */
 bool
@@ -54,15 +53,15 @@ key_settings_take(void)
 	int			nest_level = NewGUCNestLevel();
 
 	if (strcmp(pg_get_timezone_name(session_timezone), "UTC") != 0)
-		set("TimeZone", "UTC");
+		settings_override("TimeZone", "UTC");
 	if (DateStyle != USE_ISO_DATES || DateOrder != DATEORDER_MDY)
-		set("DateStyle", "ISO, MDY");
+		settings_override("DateStyle", "ISO, MDY");
 	if (IntervalStyle != INTSTYLE_POSTGRES)
-		set("IntervalStyle", "postgres");
+		settings_override("IntervalStyle", "postgres");
 	if (extra_float_digits <= 0)
-		set("extra_float_digits", "1");
+		settings_override("extra_float_digits", "1");
 	if (bytea_output != BYTEA_OUTPUT_HEX)
-		set("bytea_output", "hex");
+		settings_override("bytea_output", "hex");
 	return nest_level;
 }
 
@@ -75,11 +74,4 @@ key_settings_return(int nest_level)
 	 * key has set stays.
 	 */
 	AtEOXact_GUC(true, nest_level);
-}
-
-/* Sets one of them. */
-static void
-set(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
