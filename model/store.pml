@@ -247,7 +247,7 @@ inline publish()
 	expected_mark = mark
 
 /* store_add(): the script compares the watermark. */
-inline used_store_propagate()
+inline store_propagation_run()
 {
 	atomic {
 		if
@@ -278,7 +278,7 @@ inline used_store_propagate()
 #endif
 }
 
-/* used_store_check(), store_watermark_oldest(); unless the store is away */
+/* store_propagation_check(), store_watermark_oldest(); unless the store is away */
 inline compare_watermarks()
 {
 	if
@@ -356,7 +356,7 @@ end:
 	:: atomic { record == COMMITTED && !published -> publish() }
 	:: MAY_ADD ->
 		if
-		:: MAY_ADD -> used_store_propagate()
+		:: MAY_ADD -> store_propagation_run()
 		:: else -> skip
 		fi
 	:: atomic { MAY_NOTE -> noted = true; noted_at = now }

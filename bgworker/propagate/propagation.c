@@ -19,7 +19,7 @@
  *	 died before all have them	the receipts are read again, all get them again
  *	 after it, before the note	the same
  *
- * A store may lose its newest ids (used_store.c). So nothing is emptied unless
+ * A store may lose its newest ids (store_propagation.c). So nothing is emptied unless
  * all stores are there, and have had their watermarks for as long as a session
  * may rely on its own lookup (claim.c): it may have looked while ids were
  * lost.
@@ -34,8 +34,8 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/receipts.h"
+#include "bgworker/propagate/store_propagation.h"
 #include "bgworker/propagate/supervision.h"
-#include "bgworker/propagate/used_store.h"
 #include "src/clock.h"
 #include "src/record/endpoint.h"
 #include "src/settings.h"
@@ -76,7 +76,7 @@ propagation_set_instance(const Instance *instance)
 	char		id[UNIQUE_ID_BYTES];
 
 	unique_id_write(&instance->id, id);
-	used_store_init(id);
+	store_propagation_init(id);
 }
 
 /*
@@ -87,7 +87,7 @@ propagation_set_instance(const Instance *instance)
 bool
 propagation_may_wait(void)
 {
-	return used_store_first() != NULL;
+	return store_propagation_first() != NULL;
 }
 
 /*
@@ -102,8 +102,8 @@ propagation_run(Position *position)
 	if (next_listing <= clock_now() || is_behind_listing(position))
 		list_targets(position);
 	check_stores(position);
-	for (UsedStore *store = used_store_first(); store; store = store->next)
-		further |= used_store_propagate(store, position);
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
+		further |= store_propagation_run(store, position);
 	propagation_attend(position);
 	return note_least(position) || further;
 }
@@ -134,7 +134,7 @@ note_least(Position *position)
 {
 	int64		least = is_behind_listing(position) ? listed : position->published;
 
-	for (UsedStore *store = used_store_first(); store; store = store->next)
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 		least = Min(least, store->propagated);
 	if (uses_tables)
 		least = Min(least, supervision_marked());
@@ -149,7 +149,7 @@ note_least(Position *position)
 static bool
 has_settled(void)
 {
-	for (UsedStore *store = used_store_first(); store; store = store->next)
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
 		if (store->catching_up ||
 			(store->knows_watermark && clock_now() - store->settled_at < outbox_replay_window * USECS_PER_SEC))
@@ -174,11 +174,11 @@ long
 propagation_ms_until_due(const Position *position)
 {
 	TimestampTz now = clock_now();
-	long		ms = Min(USED_STORE_CHECK_MS, supervision_ms_until_due());
+	long		ms = Min(STORE_PROPAGATION_CHECK_MS, supervision_ms_until_due());
 
-	for (UsedStore *store = used_store_first(); store; store = store->next)
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
-		if (used_store_has_more(store, position))
+		if (store_propagation_has_more(store, position))
 			return 0;
 		ms = Min(ms, TimestampDifferenceMilliseconds(now, store->next_check));
 	}
@@ -191,13 +191,13 @@ list_targets(const Position *position)
 {
 	if (!transaction_begin("reading endpoints"))
 		return;
-	for (UsedStore *store = used_store_first(); store; store = store->next)
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 		store->wanted = false;
 	uses_tables = false;
 	start_at = position->propagated;
 	endpoint_each(note_target_of, NULL);
 	transaction_commit();
-	used_store_forget_unused();
+	store_propagation_forget_unused();
 	listed = position->opened.number;
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
@@ -209,12 +209,12 @@ list_targets(const Position *position)
 static void
 note_target_of(const Endpoint *endpoint, void *arg)
 {
-	UsedStore  *store;
+	StorePropagation *store;
 
 	uses_tables |= OidIsValid(endpoint->mapping.table);
 	if (endpoint->dedup_store == NULL)
 		return;
-	store = used_store_find(endpoint->dedup_store, start_at);
+	store = store_propagation_find(endpoint->dedup_store, start_at);
 	store->retention = store->wanted ? Max(store->retention, endpoint->store_retention) : endpoint->store_retention;
 	store->wanted = true;
 }
@@ -225,10 +225,10 @@ check_stores(Position *position)
 {
 	TimestampTz now = clock_now();
 
-	for (UsedStore *store = used_store_first(); store; store = store->next)
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
 		if (store->next_check <= now)
-			used_store_check(store, position);
+			store_propagation_check(store, position);
 	}
 }
 
@@ -236,7 +236,7 @@ check_stores(Position *position)
 static bool
 all_stores_are_sound(void)
 {
-	for (UsedStore *store = used_store_first(); store; store = store->next)
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
 		if (!store->sound)
 			return false;

@@ -2,7 +2,7 @@
  * store_watermark.c
  *		The watermark that stands in a deduplication store: which ids it has.
  *
- * Called by used_store.c, which compares what is there with what we wrote last, and so
+ * Called by store_propagation.c, which compares what is there with what we wrote last, and so
  * finds out whether the store has lost ids. Nothing here talks to a store.
  *
  *	 <window number> <window uuid>		all ids up to the end of that window

@@ -4,7 +4,7 @@
  *
  * An endpoint may name a store outside this database that remembers the ids of
  * its messages. Sessions look ids up in it (claim.c), the dispatcher adds them
- * (bgworker/propagate/used_store.c). store_redis.c and store_postgres.c
+ * (bgworker/propagate/store_propagation.c). store_redis.c and store_postgres.c
  * implement the kinds of stores; this file manages the connections. Each
  * process keeps one for each of the stores that it used last. A connection that
  * is broken, or on which an error interrupted a task, is closed when it is

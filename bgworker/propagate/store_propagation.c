@@ -1,6 +1,6 @@
 /*
- * used_store.c
- *		The deduplication stores that endpoints name, and how far each has got.
+ * store_propagation.c
+ *		Propagates ids to deduplication stores, and finds out whether one has lost some.
  *
  * Called by propagation.c, which decides which stores are used. A store may
  * lose its newest ids, as Redis does when it dies, and each part of it by itself. So
@@ -18,8 +18,8 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
+#include "bgworker/propagate/store_propagation.h"
 #include "bgworker/propagate/store_watermark.h"
-#include "bgworker/propagate/used_store.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
@@ -30,28 +30,28 @@
 #define FIRST_RETRY_MS	50
 #define LAST_RETRY_MS	2000
 
-static UsedStore *stores;		/* in TopMemoryContext */
+static StorePropagation *stores;	/* in TopMemoryContext */
 static char client[UNIQUE_ID_BYTES];	/* the name of our watermarks */
 
-static bool compare_watermarks(UsedStore *store, const StoreReport *report, Position *position);
-static void note_success(UsedStore *store, const StoreReport *report);
-static void note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun);
+static bool compare_watermarks(StorePropagation *store, const StoreReport *report, Position *position);
+static void note_success(StorePropagation *store, const StoreReport *report);
+static void note_failure(StorePropagation *store, const StoreFailure *failure, TimestampTz begun);
 static void report_store_problem(void);
-static void note_propagated(UsedStore *store, const Position *position);
+static void note_propagated(StorePropagation *store, const Position *position);
 static bool take_key(const Receipt *receipt, void *arg);
-static bool add_keys(UsedStore *store, bool is_last);
-static void write_next(const UsedStore *store, bool is_last, StoreWatermarks *next);
+static bool add_keys(StorePropagation *store, bool is_last);
+static void write_next(const StorePropagation *store, bool is_last, StoreWatermarks *next);
 
 /* Prepares for use: sets the name of our watermarks. */
 void
-used_store_init(const char *name)
+store_propagation_init(const char *name)
 {
 	strlcpy(client, name, sizeof(client));
 }
 
 /* Returns the first of the list of all. */
-UsedStore *
-used_store_first(void)
+StorePropagation *
+store_propagation_first(void)
 {
 	return stores;
 }
@@ -60,16 +60,16 @@ used_store_first(void)
  * Returns the store with that URL; a new one has all receipts up to the end of
  * window `propagated`.
  */
-UsedStore *
-used_store_find(const char *url, int64 propagated)
+StorePropagation *
+store_propagation_find(const char *url, int64 propagated)
 {
-	UsedStore  *store = stores;
+	StorePropagation *store = stores;
 
 	while (store && strcmp(store->url, url) != 0)
 		store = store->next;
 	if (store == NULL)
 	{
-		store = MemoryContextAllocZero(TopMemoryContext, sizeof(UsedStore));
+		store = MemoryContextAllocZero(TopMemoryContext, sizeof(StorePropagation));
 		store->url = MemoryContextStrdup(TopMemoryContext, url);
 		store->propagated = propagated;
 		store->next = stores;
@@ -80,11 +80,11 @@ used_store_find(const char *url, int64 propagated)
 
 /* Removes the stores that no endpoint names. */
 void
-used_store_forget_unused(void)
+store_propagation_forget_unused(void)
 {
-	for (UsedStore **link = &stores; *link;)
+	for (StorePropagation **link = &stores; *link;)
 	{
-		UsedStore  *store = *link;
+		StorePropagation *store = *link;
 
 		if (store->wanted)
 		{
@@ -104,7 +104,7 @@ used_store_forget_unused(void)
  * with it.
  */
 void
-used_store_check(UsedStore *store, Position *position)
+store_propagation_check(StorePropagation *store, Position *position)
 {
 	TimestampTz begun = clock_now();
 	StoreReport report;
@@ -118,21 +118,21 @@ used_store_check(UsedStore *store, Position *position)
 	if (report.nparts > 0 && !compare_watermarks(store, &report, position))
 		return;
 	store->sound = true;
-	store->next_check = TimestampTzPlusMilliseconds(clock_now(), USED_STORE_CHECK_MS);
+	store->next_check = TimestampTzPlusMilliseconds(clock_now(), STORE_PROPAGATION_CHECK_MS);
 	if (!store->refuses)
 		note_success(store, &report);
 }
 
 /* Check whether there are receipts that can be propagated to a store now. */
 bool
-used_store_has_more(const UsedStore *store, const Position *position)
+store_propagation_has_more(const StorePropagation *store, const Position *position)
 {
 	return store->sound && store->propagated < position->published && position->marked > store->propagated;
 }
 
 /* Propagates the next receipts to a store. Returns whether it got any further. */
 bool
-used_store_propagate(UsedStore *store, Position *position)
+store_propagation_run(StorePropagation *store, Position *position)
 {
 	ReceiptResult result;
 
@@ -141,7 +141,7 @@ used_store_propagate(UsedStore *store, Position *position)
 		note_propagated(store, position);
 		return true;
 	}
-	if (!used_store_has_more(store, position))
+	if (!store_propagation_has_more(store, position))
 		return false;
 	store->n = 0;
 	result = receipts_read(&store->reader, store->propagated, Min(position->published, store->propagated + MAX_WINDOWS),
@@ -161,7 +161,7 @@ used_store_propagate(UsedStore *store, Position *position)
  * dropped.
  */
 static bool
-compare_watermarks(UsedStore *store, const StoreReport *report, Position *position)
+compare_watermarks(StorePropagation *store, const StoreReport *report, Position *position)
 {
 	int64		back;
 
@@ -196,7 +196,7 @@ compare_watermarks(UsedStore *store, const StoreReport *report, Position *positi
  * forget ids; then that is its problem.
  */
 static void
-note_success(UsedStore *store, const StoreReport *report)
+note_success(StorePropagation *store, const StoreReport *report)
 {
 	char	   *masked = store_masked(store->url);
 
@@ -222,7 +222,7 @@ note_success(UsedStore *store, const StoreReport *report)
  * before it is tried again, others get as much time.
  */
 static void
-note_failure(UsedStore *store, const StoreFailure *failure, TimestampTz begun)
+note_failure(StorePropagation *store, const StoreFailure *failure, TimestampTz begun)
 {
 	char	   *masked = store_masked(store->url);
 	TimestampTz now = clock_now();
@@ -247,7 +247,7 @@ report_store_problem(void)
 {
 	const char *problem = NULL;
 
-	for (UsedStore *store = stores; store; store = store->next)
+	for (StorePropagation *store = stores; store; store = store->next)
 	{
 		if (store->problem[0] != '\0')
 			problem = store->problem;
@@ -260,7 +260,7 @@ report_store_problem(void)
 
 /* Notes that the collected receipts were propagated, or that there are none. */
 static void
-note_propagated(UsedStore *store, const Position *position)
+note_propagated(StorePropagation *store, const Position *position)
 {
 	store->propagated = store->reader.collected ? store->reader.upto : position->published;
 	receipts_forget(&store->reader);
@@ -279,7 +279,7 @@ note_propagated(UsedStore *store, const Position *position)
 static bool
 take_key(const Receipt *receipt, void *arg)
 {
-	UsedStore  *store = arg;
+	StorePropagation *store = arg;
 	Endpoint	endpoint;
 	char	   *name;
 
@@ -292,7 +292,7 @@ take_key(const Receipt *receipt, void *arg)
 	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && strcmp(endpoint.dedup_store, store->url) == 0)
 		store->keys[store->n++] = (StoreKey) {.key = receipt->key, .retention = endpoint.store_retention};
 	pfree(name);
-	return store->n < USED_STORE_KEYS;
+	return store->n < STORE_PROPAGATION_KEYS;
 }
 
 /*
@@ -301,7 +301,7 @@ take_key(const Receipt *receipt, void *arg)
  * windows makes them name the last of these.
  */
 static bool
-add_keys(UsedStore *store, bool is_last)
+add_keys(StorePropagation *store, bool is_last)
 {
 	TimestampTz begun = clock_now();
 	StoreWatermarks next;
@@ -329,7 +329,7 @@ add_keys(UsedStore *store, bool is_last)
 
 /* Writes the watermarks behind an addition: the last window that was added, or the ones before with a number. */
 static void
-write_next(const UsedStore *store, bool is_last, StoreWatermarks *next)
+write_next(const StorePropagation *store, bool is_last, StoreWatermarks *next)
 {
 	memset(next, 0, sizeof(*next));
 	for (int part = 0; part < store->nparts; part++)

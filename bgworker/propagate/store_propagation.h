@@ -1,0 +1,52 @@
+/*
+ * store_propagation.h
+ *		Propagating ids to deduplication stores.
+ */
+#ifndef OUTBOX_STORE_PROPAGATION_H
+#define OUTBOX_STORE_PROPAGATION_H
+
+#include "bgworker/propagate/receipts.h"
+#include "bgworker/window/position.h"
+#include "src/problem.h"
+#include "src/store/store.h"
+
+#define STORE_PROPAGATION_KEYS		1000	/* added in one round trip */
+#define STORE_PROPAGATION_CHECK_MS 3000 /* between two checks of the watermark */
+
+/* A store that some endpoint names, and how far it has got. */
+typedef struct StorePropagation
+{
+	struct StorePropagation *next;	/* in the list of all */
+	char	   *url;
+	bool		wanted;			/* an endpoint still names it */
+	int64		retention;		/* the longest of these endpoints */
+	int64		propagated;		/* newest window whose receipts it has */
+	ReceiptReader reader;		/* of the next ones */
+	StoreKey	keys[STORE_PROPAGATION_KEYS];	/* of these, to be added next */
+	int			n;
+	bool		lacks_watermark;	/* ids were added since the last watermark */
+	bool		sound;			/* it was there, and had its watermark */
+	bool		refuses;		/* adding to it failed, whatever it says of
+								 * itself */
+	bool		is_away;		/* it cannot be used, and the log says so */
+	TimestampTz next_check;
+	int			retry_ms;
+	char		problem[2 * PROBLEM_BYTES]; /* may be longer than what is
+											 * shown; empty = none */
+	bool		knows_watermark;
+	int			nparts;
+	StoreWatermarks watermarks; /* that must be there */
+	bool		catching_up;	/* ids are added again that it has lost */
+	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
+								 * again */
+} StorePropagation;
+
+extern void store_propagation_init(const char *name);
+extern StorePropagation *store_propagation_first(void);
+extern StorePropagation *store_propagation_find(const char *url, int64 propagated);
+extern void store_propagation_forget_unused(void);
+extern void store_propagation_check(StorePropagation *store, Position *position);
+extern bool store_propagation_has_more(const StorePropagation *store, const Position *position);
+extern bool store_propagation_run(StorePropagation *store, Position *position);
+
+#endif							/* OUTBOX_STORE_PROPAGATION_H */
