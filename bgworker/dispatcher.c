@@ -21,7 +21,7 @@
 #include "bgworker/connection/redis_state.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
-#include "bgworker/dispatcher_start.h"
+#include "bgworker/dispatcher_setup.h"
 #include "bgworker/housekeeping.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/process/process.h"
@@ -84,7 +84,7 @@ void
 outbox_dispatcher_main(Datum database)
 {
 	set_up_dispatcher(DatumGetObjectId(database));
-	dispatcher_start_load(&position);
+	dispatcher_setup_load(&position);
 
 	for (;;)
 	{
@@ -159,7 +159,7 @@ stand_by(void)
 static void
 set_up_dispatcher(Oid database)
 {
-	shared = dispatcher_start_connect(database);
+	shared = dispatcher_setup_connect(database);
 	requests_init(&position);
 	transaction_init(requests_attend_to_standby);
 	redis_session_init(requests_attend);

@@ -800,8 +800,8 @@ inline disconnect()
 	clear_fence(my_fence)
 }
 
-/* dispatcher_start_load(): position_load(), deferral_load(). */
-inline dispatcher_start_load()
+/* dispatcher_setup_load(): position_load(), deferral_load(). */
+inline dispatcher_setup_load()
 {
 	opened = windows;
 	looked_xmax = w_xmax[windows];
@@ -1470,7 +1470,7 @@ active proctype dispatcher()
 
 start:
 	{
-		atomic { !killed -> d_step { dispatcher_start_load() } };
+		atomic { !killed -> d_step { dispatcher_setup_load() } };
 
 look:	/* look_for_messages() */
 		if

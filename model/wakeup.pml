@@ -636,7 +636,7 @@ end_none:
 		atomic { is_alive -> FORGET_LOCALS; dispatch_is_on = dispatch_file };
 		dispatcher = process;				/* register_dispatcher() */
 		if
-		:: has_extension -> all_paused = pause_row		/* dispatcher_start_load() */
+		:: has_extension -> all_paused = pause_row		/* dispatcher_setup_load() */
 		:: !has_extension -> goto gone
 		fi;
 #ifdef SUCCESSOR_DOES_NOT_LOOK

@@ -19,7 +19,7 @@
  * transaction or the apply worker of a subscription, is left to the next round,
  * and any other empty segment becomes the next one. Nor must it end the
  * dispatcher: a segment that raises an ERROR is skipped for a while
- * (quarantine.c), and the others are worked on.
+ * (segment_quarantine.c), and the others are worked on.
  */
 #include "postgres.h"
 
@@ -30,9 +30,9 @@
 #include "bgworker/ring/cleanup_round.h"
 #include "bgworker/ring/emptying.h"
 #include "bgworker/ring/expiry.h"
-#include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
 #include "bgworker/ring/rotation.h"
+#include "bgworker/ring/segment_quarantine.h"
 #include "src/kill_point.h"
 #include "src/ring/filter.h"
 #include "src/table/relations.h"
@@ -83,7 +83,7 @@ cleanup_round_run(Position *position, const CleanupLimits *limits, bool *changed
 			return false;
 		rings_read(&rings);
 		transaction_commit();
-		quarantine_review(&rings);
+		segment_quarantine_review(&rings);
 
 		if (!attempt((RingKind) kind, -1, ring, position, limits))
 			return false;
@@ -118,9 +118,9 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	int64		generation = rings_shared_generation();
 	int			segment = n < 0 ? rotation_next(kind, ring) : n;
 
-	if (segment < 0 || (n < 0 && kind == RING_HISTORY) || quarantine_holds(kind, segment))
+	if (segment < 0 || (n < 0 && kind == RING_HISTORY) || segment_quarantine_holds(kind, segment))
 		return true;
-	quarantine_touch(kind, segment);
+	segment_quarantine_touch(kind, segment);
 	PG_TRY();
 	{
 		is_there = n < 0 ? rotation_run(kind, segment, ring, position) : advance(kind, n, &ring->segments[n], position, limits);
@@ -128,7 +128,7 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	}
 	PG_CATCH();
 	{
-		quarantine_catch_touched("could not clean up outbox.%s_%d: %s");
+		segment_quarantine_catch_touched("could not clean up outbox.%s_%d: %s");
 	}
 	PG_END_TRY();
 	for (int i = 0; changed && i < ring->nsegments; i++)
@@ -138,7 +138,7 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 		 * empty one that could fail.
 		 */
 		if (i == segment || (n < 0 && ring->segments[i].state == SEGMENT_EMPTY))
-			quarantine_release(kind, i);
+			segment_quarantine_release(kind, i);
 	}
 	return is_there;
 }

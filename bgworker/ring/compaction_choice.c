@@ -15,7 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/ring/compaction_choice.h"
-#include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/segment_quarantine.h"
 #include "src/record/endpoint.h"
 
 /* This many segments of a level are merged into one of the next. */
@@ -105,7 +105,7 @@ candidates(RingKind kind, const Ring *ring, int level, int *segments)
 		const Segment *segment = &ring->segments[i];
 
 		if (segment->state == SEGMENT_QUIET && segment->published_at != 0 && segment->level == level &&
-			!quarantine_holds(kind, i))
+			!segment_quarantine_holds(kind, i))
 			segments[n++] = i;
 	}
 	qsort_arg(segments, n, sizeof(int), compare_published, (void *) ring);
@@ -143,7 +143,7 @@ choose_target(const Ring *history)
 {
 	for (int n = 0; n < history->nsegments; n++)
 	{
-		if (history->segments[n].state == SEGMENT_EMPTY && !quarantine_holds(RING_HISTORY, n) &&
+		if (history->segments[n].state == SEGMENT_EMPTY && !segment_quarantine_holds(RING_HISTORY, n) &&
 			segment_blocks(RING_HISTORY, n) == 0)
 			return n;
 	}

@@ -21,7 +21,7 @@
  * The target's filter is built along with it. If an earlier process began the
  * merge, that is left to filter_builder.c.
  *
- * quarantine.c is told of each segment before it is worked on.
+ * segment_quarantine.c is told of each segment before it is worked on.
  */
 #include "postgres.h"
 
@@ -37,8 +37,8 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/ring/compaction_merge.h"
 #include "bgworker/ring/key_run.h"
-#include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
+#include "bgworker/ring/segment_quarantine.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
@@ -105,7 +105,7 @@ merge_begin(const Rings *rings, const Merge *merge)
 {
 	int64		keys = 0;
 
-	quarantine_touch(RING_HISTORY, merge->target);
+	segment_quarantine_touch(RING_HISTORY, merge->target);
 	if (!lock_rows(merge))
 	{
 		transaction_commit();
@@ -135,7 +135,7 @@ merge_continue(const Merge *merge, int64 step_us)
 	uint64		tag;
 	bool		is_done;
 
-	quarantine_touch(RING_HISTORY, merge->target);
+	segment_quarantine_touch(RING_HISTORY, merge->target);
 	is_done = !count_endpoints(merge) && !merge_keys(merge, step_us);
 	if (!is_done || !finish(merge))
 	{
@@ -155,8 +155,8 @@ merge_continue(const Merge *merge, int64 step_us)
 	filtering = false;
 	counting = -1;
 	for (int i = 0; i < merge->n; i++)
-		quarantine_release(merge->kind, merge->sources[i]);
-	quarantine_release(RING_HISTORY, merge->target);
+		segment_quarantine_release(merge->kind, merge->sources[i]);
+	segment_quarantine_release(RING_HISTORY, merge->target);
 	transaction_tell_rings();
 	return true;
 }
@@ -193,7 +193,7 @@ merge_give_up(void)
 	}
 	PG_CATCH();
 	{
-		quarantine_catch_touched(COMPACTION_FAILED);
+		segment_quarantine_catch_touched(COMPACTION_FAILED);
 		done = false;
 	}
 	PG_END_TRY();
@@ -251,7 +251,7 @@ count_endpoints_of_records(const Merge *merge, int source)
 {
 	BlockNumber blocks = segment_blocks(RING_RECORD, source);
 
-	quarantine_touch(merge->kind, source);
+	segment_quarantine_touch(merge->kind, source);
 	(void) transaction_execute(psprintf("INSERT INTO outbox.compacted "
 										"SELECT $1, CASE WHEN msgid IS NULL THEN endpoint ELSE coalesce(endpoint, '%s') END, "
 										"(count(*) * %f)::bigint FROM outbox.record_%d WHERE ctid < '(%u,0)' GROUP BY 2",
@@ -339,7 +339,7 @@ write_rows(const Merge *merge, Relation table, int64 step_us)
 			if (filtering)
 				filter_add(FILTER_OF_MERGE, &last);
 		}
-		quarantine_touch(merge->kind, merge->sources[from]);
+		segment_quarantine_touch(merge->kind, merge->sources[from]);
 		key_run_advance(&runs[from]);
 		if (n == HISTORY_KEYS)
 		{
@@ -350,7 +350,7 @@ write_rows(const Merge *merge, Relation table, int64 step_us)
 		}
 	}
 	from = least(runs, merge->n);
-	quarantine_touch(RING_HISTORY, merge->target);
+	segment_quarantine_touch(RING_HISTORY, merge->target);
 	if (from < 0 && n > 0)
 		append_row(merge, table, keys, n);
 	for (int i = 0; i < merge->n; i++)
@@ -366,7 +366,7 @@ open_runs(const Merge *merge, const pg_uuid_t *after)
 
 	for (int i = 0; i < merge->n; i++)
 	{
-		quarantine_touch(merge->kind, merge->sources[i]);
+		segment_quarantine_touch(merge->kind, merge->sources[i]);
 		key_run_open(&runs[i], merge->kind, merge->sources[i], after);
 	}
 	return runs;
@@ -376,7 +376,7 @@ open_runs(const Merge *merge, const pg_uuid_t *after)
 static void
 append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int n)
 {
-	quarantine_touch(RING_HISTORY, merge->target);
+	segment_quarantine_touch(RING_HISTORY, merge->target);
 	history_append(table, keys, n);
 }
 

@@ -7,7 +7,7 @@
 
 #include "src/ring/ring.h"
 
-/* The message of an error in compaction; for quarantine_catch_touched(). */
+/* The message of an error in compaction; for segment_quarantine_catch_touched(). */
 #define COMPACTION_FAILED	"could not compact outbox.%s_%d: %s"
 
 /* What is merged into what. */

@@ -6,7 +6,7 @@
  * segments are merged is decided in compaction_choice.c; compaction_merge.c merges
  * them. An ERROR ends the merge but not the dispatcher: the sources stay what they
  * are, the target is emptied, and the segment that raised it is left alone for a
- * while (quarantine.c).
+ * while (segment_quarantine.c).
  */
 #include "postgres.h"
 
@@ -14,7 +14,7 @@
 #include "bgworker/ring/compaction_choice.h"
 #include "bgworker/ring/compaction_merge.h"
 #include "bgworker/ring/compaction_step.h"
-#include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/segment_quarantine.h"
 
 static bool awake = true;		/* there may be something to do */
 
@@ -44,7 +44,7 @@ compaction_step(int64 step_us)
 	}
 	PG_CATCH();
 	{
-		quarantine_catch_touched(COMPACTION_FAILED);
+		segment_quarantine_catch_touched(COMPACTION_FAILED);
 		failed = true;
 	}
 	PG_END_TRY();
@@ -60,7 +60,7 @@ take_step(int64 step_us)
 	Rings		rings;
 	Merge		merge;
 
-	quarantine_touch(RING_HISTORY, 0);
+	segment_quarantine_touch(RING_HISTORY, 0);
 	rings_read(&rings);
 	if (merge_find(&rings, &merge))
 		awake = merge_continue(&merge, step_us);

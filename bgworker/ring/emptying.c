@@ -31,8 +31,8 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/ring/compaction_merge.h"
 #include "bgworker/ring/emptying.h"
-#include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
+#include "bgworker/ring/segment_quarantine.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
@@ -73,7 +73,7 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 	{
 		if (kind != RING_LOG && segment->compacted_into < 0)
 			records = kind == RING_HISTORY ? segment->keys :
-				quarantine_has_failed(kind, n) ? 0 : count_rows(relations.table);
+				segment_quarantine_has_failed(kind, n) ? 0 : count_rows(relations.table);
 		if (kind == RING_HISTORY)
 			merge_forget_endpoints(n);
 		KILL_POINT_OF_RING(kind, "locked_to_empty");

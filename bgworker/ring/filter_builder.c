@@ -8,7 +8,7 @@
  * restart: those that are quiet get one that is built from their rows, and the current
  * one gets one only if it has no rows yet. Without a filter a lookup reads the segment
  * itself. A segment that cannot be read gets no filter and does not end the dispatcher
- * (quarantine.c).
+ * (segment_quarantine.c).
  */
 #include "postgres.h"
 
@@ -17,7 +17,7 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/ring/filter_builder.h"
 #include "bgworker/ring/key_run.h"
-#include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/segment_quarantine.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/ring/filter.h"
@@ -65,7 +65,7 @@ filter_builder_step(int64 step_us)
 	PG_CATCH();
 	{
 		building = false;
-		quarantine_catch(kind, segment, "could not build the filter of outbox.%s_%d: %s");
+		segment_quarantine_catch(kind, segment, "could not build the filter of outbox.%s_%d: %s");
 		filter_abandon(FILTER_OF_SEGMENT);
 	}
 	PG_END_TRY();
@@ -123,7 +123,7 @@ begin_current(const Rings *rings)
 	kind = RING_RECORD;
 	segment = rings->ring[kind].current;
 	if (filter_is_there(kind, segment, &rings->ring[kind].segments[segment]) ||
-		quarantine_holds(kind, segment) || segment_blocks(kind, segment) > 0)
+		segment_quarantine_holds(kind, segment) || segment_blocks(kind, segment) > 0)
 		return;
 	table = relations_enter()->segments[kind][segment].table;
 	if (!ConditionalLockRelationOid(table, ShareLock))
@@ -156,7 +156,7 @@ begin_next(const Rings *rings)
 			const Segment *state = &rings->ring[k].segments[n];
 
 			if (state->state != SEGMENT_QUIET || filter_is_there((RingKind) k, n, state) ||
-				quarantine_holds((RingKind) k, n))
+				segment_quarantine_holds((RingKind) k, n))
 				continue;
 			kind = (RingKind) k;
 			segment = n;
@@ -196,7 +196,7 @@ fill(int64 step_us)
 		filter_publish(FILTER_OF_SEGMENT, kind, segment, tag);
 		KILL_POINT("filter_published");
 		building = false;
-		quarantine_release(kind, segment);
+		segment_quarantine_release(kind, segment);
 	}
 	key_run_close(&run);
 }

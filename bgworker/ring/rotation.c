@@ -15,9 +15,9 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/ring/expiry.h"
 #include "bgworker/ring/filter_builder.h"
-#include "bgworker/ring/quarantine.h"
 #include "bgworker/ring/ring_update.h"
 #include "bgworker/ring/rotation.h"
+#include "bgworker/ring/segment_quarantine.h"
 #include "src/kill_point.h"
 #include "src/log/window_row.h"
 #include "src/ring/filter.h"
@@ -151,7 +151,7 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 static bool
 may_be_next(RingKind kind, const Ring *ring, int n)
 {
-	return ring->segments[n].state == SEGMENT_EMPTY && !quarantine_holds(kind, n);
+	return ring->segments[n].state == SEGMENT_EMPTY && !segment_quarantine_holds(kind, n);
 }
 
 /*
@@ -163,7 +163,7 @@ lock_next(RingKind kind, const Ring *ring, int next)
 {
 	for (int n = next; n < ring->nsegments; n++)
 	{
-		quarantine_touch(kind, n);
+		segment_quarantine_touch(kind, n);
 		if (may_be_next(kind, ring, n) && ring_update_try_lock(kind, n))
 			return n;
 	}

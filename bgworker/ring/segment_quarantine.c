@@ -1,5 +1,5 @@
 /*
- * quarantine.c
+ * segment_quarantine.c
  *		Segments on which work has failed, and which are left alone for a while.
  *
  * Called by cleanup_round.c, rotation.c, emptying.c, compaction_step.c,
@@ -19,7 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
-#include "bgworker/ring/quarantine.h"
+#include "bgworker/ring/segment_quarantine.h"
 #include "src/clock.h"
 #include "src/problem.h"
 
@@ -51,14 +51,14 @@ static bool has_no_failures(void);
 
 /* Check whether a segment is to be left alone for now. */
 bool
-quarantine_holds(RingKind kind, int segment)
+segment_quarantine_holds(RingKind kind, int segment)
 {
 	return segments[kind][segment].retry_ms != 0 && clock_now() < segments[kind][segment].until;
 }
 
 /* Check whether the last work on a segment has failed. */
 bool
-quarantine_has_failed(RingKind kind, int segment)
+segment_quarantine_has_failed(RingKind kind, int segment)
 {
 	return segments[kind][segment].retry_ms != 0;
 }
@@ -69,7 +69,7 @@ quarantine_has_failed(RingKind kind, int segment)
  * the ring, a %d for the segment, and a %s for the text of the ERROR.
  */
 void
-quarantine_catch(RingKind kind, int segment, const char *message)
+segment_quarantine_catch(RingKind kind, int segment, const char *message)
 {
 	Quarantine *quarantine = &segments[kind][segment];
 	ErrorData  *error;
@@ -91,22 +91,22 @@ quarantine_catch(RingKind kind, int segment, const char *message)
 
 /* Notes that this segment is being worked on from now on. */
 void
-quarantine_touch(RingKind kind, int segment)
+segment_quarantine_touch(RingKind kind, int segment)
 {
 	touched.kind = kind;
 	touched.segment = segment;
 }
 
-/* Does quarantine_catch() for the segment that was touched last. */
+/* Does segment_quarantine_catch() for the segment that was touched last. */
 void
-quarantine_catch_touched(const char *message)
+segment_quarantine_catch_touched(const char *message)
 {
-	quarantine_catch(touched.kind, touched.segment, message);
+	segment_quarantine_catch(touched.kind, touched.segment, message);
 }
 
 /* Notes that work on a segment has succeeded. */
 void
-quarantine_release(RingKind kind, int segment)
+segment_quarantine_release(RingKind kind, int segment)
 {
 	if (segments[kind][segment].retry_ms == 0)
 		return;
@@ -117,7 +117,7 @@ quarantine_release(RingKind kind, int segment)
 
 /* Releases segments that have come into another state since they failed. */
 void
-quarantine_review(const Rings *rings)
+segment_quarantine_review(const Rings *rings)
 {
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
@@ -130,7 +130,7 @@ quarantine_review(const Rings *rings)
 			if (segments[kind][n].tag == 0)
 				segments[kind][n].tag = tag;
 			else if (segments[kind][n].tag != tag)
-				quarantine_release((RingKind) kind, n);
+				segment_quarantine_release((RingKind) kind, n);
 		}
 	}
 }

@@ -1,5 +1,5 @@
 /*
- * dispatcher_start.c
+ * dispatcher_setup.c
  *		How a dispatcher becomes that of its database, and what it reads from the tables then.
  *
  * Called by the dispatcher once, before it looks for messages. Redis is not
@@ -13,7 +13,7 @@
 #include "bgworker/connection/redis_session.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/dispatcher_start.h"
+#include "bgworker/dispatcher_setup.h"
 #include "bgworker/housekeeping.h"
 #include "bgworker/identity/instance.h"
 #include "bgworker/lane/used_lanes.h"
@@ -42,7 +42,7 @@ static void load_instance(Position *position);
 
 /* Connects to the database, and makes this process its dispatcher. Returns the entry of the database. */
 DatabaseShared *
-dispatcher_start_connect(Oid database)
+dispatcher_setup_connect(Oid database)
 {
 	DatabaseShared *shared = shared_find(database, true);
 
@@ -69,7 +69,7 @@ dispatcher_start_connect(Oid database)
  * dispatcher.
  */
 void
-dispatcher_start_load(Position *position)
+dispatcher_setup_load(Position *position)
 {
 	KILL_POINT("dispatcher_registered");
 	begin_at_start();
