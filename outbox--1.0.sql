@@ -731,6 +731,12 @@ AS 'MODULE_PATHNAME', 'outbox_endpoint_changed'
 LANGUAGE C;
 COMMENT ON FUNCTION outbox.endpoint_changed() IS 'makes every session read the settings of endpoints again';
 
+CREATE FUNCTION outbox.check_endpoint()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'outbox_check_endpoint'
+LANGUAGE C;
+COMMENT ON FUNCTION outbox.check_endpoint() IS 'refuses a deduplication store or a record table that the role which writes the row may not name';
+
 CREATE FUNCTION outbox.delivery_changed()
 RETURNS trigger
 AS 'MODULE_PATHNAME', 'outbox_delivery_changed'
@@ -1048,6 +1054,11 @@ BEGIN
 	END LOOP;
 END
 $$;
+
+CREATE TRIGGER check_endpoint BEFORE INSERT OR UPDATE ON outbox.endpoint
+	FOR EACH ROW EXECUTE FUNCTION outbox.check_endpoint();
+COMMENT ON TRIGGER check_endpoint ON outbox.endpoint IS 'refuses what the role that writes the row may not name';
+ALTER TABLE outbox.endpoint ENABLE ALWAYS TRIGGER check_endpoint;
 
 -- For each row: logical replication fires no triggers for statements.
 CREATE TRIGGER endpoint_changed AFTER INSERT OR UPDATE OR DELETE ON outbox.endpoint

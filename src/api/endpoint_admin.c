@@ -9,13 +9,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/table.h"
+#include "commands/trigger.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
@@ -39,12 +43,14 @@ static void check_store_retention(const Interval *retention);
 static void check_has_store(const EndpointSettings *row);
 static void check_record_table(const EndpointSettings *settings, bool by_caller);
 static void check_caller_owns(Oid table);
+static bool gives(const TriggerData *trigger, int setting, Datum *value);
 static const char **read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings);
 static void warn_of_forgotten(const EndpointSettings *before, const EndpointSettings *row);
 
 PG_FUNCTION_INFO_V1(outbox_create_endpoint);
 PG_FUNCTION_INFO_V1(outbox_alter_endpoint);
 PG_FUNCTION_INFO_V1(outbox_drop_endpoint);
+PG_FUNCTION_INFO_V1(outbox_check_endpoint);
 
 /* outbox_create_endpoint(name, concurrency, retention, record_table, record_columns, dedup_store, store_retention) */
 Datum
@@ -119,6 +125,51 @@ outbox_drop_endpoint(PG_FUNCTION_ARGS)
 	if (!PG_GETARG_BOOL(ARG_FORCE))
 		endpoint_unsent_check(name, has_store);
 	PG_RETURN_VOID();
+}
+
+/*
+ * Trigger: a role that can write to outbox.endpoint without our functions, such as
+ * a member of pg_write_all_data, must not have the server connect to where it likes
+ * as the operating system user, or write to a table as its owner. The functions write as the
+ * owner of outbox.endpoint, and have checked their callers.
+ */
+Datum
+outbox_check_endpoint(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	Datum		value;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
+		!(TRIGGER_FIRED_BY_INSERT(trigger->tg_event) || TRIGGER_FIRED_BY_UPDATE(trigger->tg_event)))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function \"%s\" must be fired before INSERT or UPDATE for each row",
+						"outbox.check_endpoint")));
+	if (GetUserId() != trigger->tg_relation->rd_rel->relowner)
+	{
+		if (gives(trigger, SETTING_DEDUP_STORE, &value))
+			store_check_right();
+		if (gives(trigger, SETTING_RECORD_TABLE, &value))
+			check_caller_owns(DatumGetObjectId(value));
+	}
+	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple);
+}
+
+/* Check whether the row that is being written has a setting that it did not have before, and returns that in *value. */
+static bool
+gives(const TriggerData *trigger, int setting, Datum *value)
+{
+	TupleDesc	columns = RelationGetDescr(trigger->tg_relation);
+	Form_pg_attribute column = TupleDescAttr(columns, setting);
+	bool		is_update = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event);
+	Datum		before;
+	bool		isnull;
+
+	*value = heap_getattr(is_update ? trigger->tg_newtuple : trigger->tg_trigtuple, setting + 1, columns, &isnull);
+	if (isnull || !is_update)
+		return !isnull;
+	before = heap_getattr(trigger->tg_trigtuple, setting + 1, columns, &isnull);
+	return isnull || !datum_image_eq(before, *value, column->attbyval, column->attlen);
 }
 
 /* Reads the arguments that are settings; only the name is checked here. */

@@ -194,20 +194,26 @@ store_check(const char *url)
 {
 	const char *problem = store_url_problem(url);
 
-	/*
-	 * Naming a store makes our server connect to it, with the rights of the
-	 * operating system user that it runs as. So both the current user and the
-	 * caller must be superusers.
-	 */
-	if (!superuser() || !superuser_arg(GetOuterUserId()))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("must be superuser to name a deduplication store")));
+	store_check_right();
 	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid URL for a deduplication store"),
 				 errdetail("%s", problem)));
+}
+
+/*
+ * Raises an error if the caller is not allowed to name a store. Naming one makes
+ * our server connect to it, with the rights of the operating system user that it
+ * runs as. So both the current user and the caller must be superusers.
+ */
+void
+store_check_right(void)
+{
+	if (!superuser() || !superuser_arg(GetOuterUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be superuser to name a deduplication store")));
 }
 
 /* outbox.check_store(url) */
