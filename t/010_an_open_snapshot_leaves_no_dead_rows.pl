@@ -31,7 +31,7 @@ WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname 
 END
 }
 
-my $generation = q{SELECT min(generation) FROM (SELECT max(generation) AS generation FROM outbox.ring GROUP BY ring) r};
+my $generation = q{SELECT min(generation) FROM (SELECT max(generation) AS generation FROM outbox.ring WHERE ring <> 'history' GROUP BY ring) r};
 my $start = $node->sql($generation);
 my $script = <<'END';
 \set n random(1, 9000000000000000)
