@@ -4,7 +4,7 @@
  *
  * Called by SQL. They check settings before these are stored, so that an
  * endpoint that exists works. Rows are written with the rights of the extension's
- * owner (endpoint_settings.c), but the caller must own a table to make it a record
+ * owner (endpoint_row.c), but the caller must own a table to make it a record
  * table: otherwise an administrator of the outbox could have us write to any table.
  */
 #include "postgres.h"
@@ -23,7 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
-#include "src/api/endpoint_settings.h"
+#include "src/api/endpoint_row.h"
 #include "src/api/endpoint_unsent.h"
 #include "src/compat.h"
 #include "src/record/endpoint.h"
@@ -36,16 +36,16 @@
 #define ARG_RESET	NSETTINGS	/* of outbox_alter_endpoint() */
 #define ARG_FORCE	1			/* of outbox_drop_endpoint() */
 
-static void read_arguments(FunctionCallInfo fcinfo, EndpointSettings *settings);
-static void check_settings(const EndpointSettings *settings);
+static void read_arguments(FunctionCallInfo fcinfo, EndpointRow *settings);
+static void check_settings(const EndpointRow *settings);
 static void check_retention(const char *name, const Interval *retention);
 static void check_store_retention(const Interval *retention);
-static void check_has_store(const EndpointSettings *row);
-static void check_record_table(const EndpointSettings *settings, bool by_caller);
+static void check_has_store(const EndpointRow *row);
+static void check_record_table(const EndpointRow *settings, bool by_caller);
 static void check_caller_owns(Oid table);
 static bool gives(const TriggerData *trigger, int setting, Datum *value);
-static const char **read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings);
-static void warn_of_forgotten(const EndpointSettings *before, const EndpointSettings *row);
+static const char **read_reset(FunctionCallInfo fcinfo, const EndpointRow *settings);
+static void warn_of_forgotten(const EndpointRow *before, const EndpointRow *row);
 
 PG_FUNCTION_INFO_V1(outbox_create_endpoint);
 PG_FUNCTION_INFO_V1(outbox_alter_endpoint);
@@ -56,14 +56,14 @@ PG_FUNCTION_INFO_V1(outbox_check_endpoint);
 Datum
 outbox_create_endpoint(PG_FUNCTION_ARGS)
 {
-	EndpointSettings settings;
+	EndpointRow settings;
 
 	owner_code_refuse();
 	read_arguments(fcinfo, &settings);
 	check_settings(&settings);
 	check_has_store(&settings);
 	check_record_table(&settings, true);
-	if (!endpoint_settings_insert(&settings))
+	if (!endpoint_row_insert(&settings))
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
 				 errmsg("endpoint \"%s\" already exists", TextDatumGetCString(settings.values[SETTING_NAME])),
@@ -79,9 +79,9 @@ outbox_create_endpoint(PG_FUNCTION_ARGS)
 Datum
 outbox_alter_endpoint(PG_FUNCTION_ARGS)
 {
-	EndpointSettings settings;
-	EndpointSettings before;
-	EndpointSettings row;
+	EndpointRow settings;
+	EndpointRow before;
+	EndpointRow row;
 	const char **reset;
 	char	   *name;
 
@@ -91,8 +91,8 @@ outbox_alter_endpoint(PG_FUNCTION_ARGS)
 	reset = read_reset(fcinfo, &settings);
 	name = TextDatumGetCString(settings.values[SETTING_NAME]);
 	if (strcmp(name, "default") == 0)
-		endpoint_settings_insert_default();
-	if (!endpoint_settings_read(name, &before) || !endpoint_settings_update(&settings, reset, &row))
+		endpoint_row_insert_default();
+	if (!endpoint_row_read(name, &before) || !endpoint_row_update(&settings, reset, &row))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("endpoint \"%s\" does not exist", name)));
@@ -118,7 +118,7 @@ outbox_drop_endpoint(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("force must not be null")));
 	has_store = endpoint_find(name, &endpoint) && endpoint.dedup_store;
-	if (!endpoint_settings_delete(name))
+	if (!endpoint_row_delete(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("endpoint \"%s\" does not exist", name)));
@@ -174,7 +174,7 @@ gives(const TriggerData *trigger, int setting, Datum *value)
 
 /* Reads the arguments that are settings; only the name is checked here. */
 static void
-read_arguments(FunctionCallInfo fcinfo, EndpointSettings *settings)
+read_arguments(FunctionCallInfo fcinfo, EndpointRow *settings)
 {
 	(void) argument_name(fcinfo, SETTING_NAME, "endpoint name");
 	for (int i = 0; i < NSETTINGS; i++)
@@ -186,7 +186,7 @@ read_arguments(FunctionCallInfo fcinfo, EndpointSettings *settings)
 
 /* Checks what can be checked without looking at anything else. */
 static void
-check_settings(const EndpointSettings *settings)
+check_settings(const EndpointRow *settings)
 {
 	if (!settings->isnull[SETTING_CONCURRENCY])
 		(void) argument_concurrency(settings->values[SETTING_CONCURRENCY]);
@@ -226,7 +226,7 @@ check_store_retention(const Interval *retention)
 
 /* Refuses a row that says how long a store keeps ids, but names none. */
 static void
-check_has_store(const EndpointSettings *row)
+check_has_store(const EndpointRow *row)
 {
 	if (!row->isnull[SETTING_STORE_RETENTION] && row->isnull[SETTING_DEDUP_STORE])
 		ereport(ERROR,
@@ -239,7 +239,7 @@ check_has_store(const EndpointSettings *row)
  * caller has just named them.
  */
 static void
-check_record_table(const EndpointSettings *settings, bool by_caller)
+check_record_table(const EndpointRow *settings, bool by_caller)
 {
 	Jsonb	   *columns = settings->isnull[SETTING_RECORD_COLUMNS] ? NULL :
 		DatumGetJsonbP(settings->values[SETTING_RECORD_COLUMNS]);
@@ -285,7 +285,7 @@ check_caller_owns(Oid table)
 
 /* Returns the settings to be reset, as an array that has a name or NULL for each. */
 static const char **
-read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings)
+read_reset(FunctionCallInfo fcinfo, const EndpointRow *settings)
 {
 	const char **reset = palloc0(NSETTINGS * sizeof(char *));
 	ListCell   *cell;
@@ -322,7 +322,7 @@ read_reset(FunctionCallInfo fcinfo, const EndpointSettings *settings)
 
 /* Warns that ids in a table that the endpoint no longer uses are new again. */
 static void
-warn_of_forgotten(const EndpointSettings *before, const EndpointSettings *row)
+warn_of_forgotten(const EndpointRow *before, const EndpointRow *row)
 {
 	char	   *table;
 

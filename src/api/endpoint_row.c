@@ -1,5 +1,5 @@
 /*
- * endpoint_settings.c
+ * endpoint_row.c
  *		Reads and writes the rows of outbox.endpoint.
  *
  * Called by endpoint_admin.c, which has checked what is to be written. It works with
@@ -14,7 +14,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-#include "src/api/endpoint_settings.h"
+#include "src/api/endpoint_row.h"
 #include "src/record/owner_rights.h"
 #include "src/table/relations.h"
 
@@ -24,22 +24,22 @@ const char *const endpoint_setting_names[NSETTINGS] = {
 	"name", "concurrency", "retention", "record_table", "record_columns", "dedup_store", "store_retention"
 };
 
-static int64 execute_as_owner(const char *sql, int nargs, const EndpointSettings *settings, EndpointSettings *row);
-static void copy_row(EndpointSettings *row);
-static void refuse_second_use(const EndpointSettings *settings);
+static int64 execute_as_owner(const char *sql, int nargs, const EndpointRow *settings, EndpointRow *row);
+static void copy_row(EndpointRow *row);
+static void refuse_second_use(const EndpointRow *settings);
 
 /* Reads and locks the row of an endpoint. Returns false if there is none. */
 bool
-endpoint_settings_read(const char *name, EndpointSettings *row)
+endpoint_row_read(const char *name, EndpointRow *row)
 {
-	EndpointSettings settings = {.values = {CStringGetTextDatum(name)}};
+	EndpointRow settings = {.values = {CStringGetTextDatum(name)}};
 
 	return execute_as_owner("SELECT " COLUMNS " FROM outbox.endpoint WHERE name = $1 FOR UPDATE", 1, &settings, row) > 0;
 }
 
 /* Writes a new row. Returns false if there is such an endpoint already. */
 bool
-endpoint_settings_insert(const EndpointSettings *settings)
+endpoint_row_insert(const EndpointRow *settings)
 {
 	refuse_second_use(settings);
 	return execute_as_owner("INSERT INTO outbox.endpoint"
@@ -53,7 +53,7 @@ endpoint_settings_insert(const EndpointSettings *settings)
  * NULL. Returns false if there is no such endpoint; otherwise *row is its new row.
  */
 bool
-endpoint_settings_update(const EndpointSettings *settings, const char **reset, EndpointSettings *row)
+endpoint_row_update(const EndpointRow *settings, const char **reset, EndpointRow *row)
 {
 	StringInfoData sql;
 
@@ -78,7 +78,7 @@ endpoint_settings_update(const EndpointSettings *settings, const char **reset, E
 
 /* Writes the row of the endpoint "default", which exists without one until it gets settings. */
 void
-endpoint_settings_insert_default(void)
+endpoint_row_insert_default(void)
 {
 	(void) execute_as_owner("INSERT INTO outbox.endpoint (name) VALUES ('default') ON CONFLICT (name) DO NOTHING",
 							0, NULL, NULL);
@@ -86,18 +86,18 @@ endpoint_settings_insert_default(void)
 
 /* Deletes a row. Returns false if there is no such endpoint. */
 bool
-endpoint_settings_delete(const char *name)
+endpoint_row_delete(const char *name)
 {
-	EndpointSettings settings = {.values = {CStringGetTextDatum(name)}};
+	EndpointRow settings = {.values = {CStringGetTextDatum(name)}};
 
 	return execute_as_owner("DELETE FROM outbox.endpoint WHERE name = $1", 1, &settings, NULL) > 0;
 }
 
 /* Raises an error if the table has an endpoint already: they would take each other's ids for their own. */
 static void
-refuse_second_use(const EndpointSettings *settings)
+refuse_second_use(const EndpointRow *settings)
 {
-	EndpointSettings other;
+	EndpointRow other;
 
 	if (settings->isnull[SETTING_RECORD_TABLE])
 		return;
@@ -115,7 +115,7 @@ refuse_second_use(const EndpointSettings *settings)
  * parameters. Returns how many rows it touched; the last is copied to *row.
  */
 static int64
-execute_as_owner(const char *sql, int nargs, const EndpointSettings *settings, EndpointSettings *row)
+execute_as_owner(const char *sql, int nargs, const EndpointRow *settings, EndpointRow *row)
 {
 	static Oid	types[NSETTINGS] = {TEXTOID, TEXTOID, INTERVALOID, REGCLASSOID, JSONBOID, TEXTOID, INTERVALOID};
 	Relation	table = table_open(relations_enter()->endpoint, AccessShareLock);
@@ -143,7 +143,7 @@ execute_as_owner(const char *sql, int nargs, const EndpointSettings *settings, E
 
 /* Copies the row that a statement returned out of SPI's memory. */
 static void
-copy_row(EndpointSettings *row)
+copy_row(EndpointRow *row)
 {
 	for (int i = 0; i < NSETTINGS; i++)
 	{
