@@ -8,8 +8,7 @@
  * checks whether a process holds the lock on its database, and exits. This is
  * done only if the user has the permission for the command.
  *
- * DROP EXTENSION, DROP SCHEMA and DROP OWNED, if they drop the extension, first take
- * the entry lock (relations.c). CREATE DATABASE tells the launcher that there is a new
+ * What drops the extension (extension_drop.c) first takes the entry lock (relations.c). CREATE DATABASE tells the launcher that there is a new
  * database. ALTER DATABASE ... SET and ALTER ROLE ... SET restart the dispatchers that
  * they are for. COMMIT PREPARED wakes the dispatcher, because the flag of the session
  * that prepared the transaction is gone. COMMIT makes session.c check first for an open
@@ -32,8 +31,6 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -49,6 +46,7 @@
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
+#include "src/table/extension_drop.h"
 #include "src/table/relations.h"
 #include "src/trigger/trigger_check.h"
 #include "src/utility_hook.h"
@@ -70,10 +68,6 @@ static void begin_asking(Oid database);
 static void end_asking(int code, Datum database);
 static const char *template_of(CreatedbStmt *statement);
 static bool sets_tablespace(AlterDatabaseStmt *statement);
-static bool drops_us(Node *statement);
-static bool names_us(List *extensions);
-static bool drops_our_schema(List *schemas);
-static bool drops_all_of_our_owner(List *roles);
 static bool ends_transaction(TransactionStmt *statement);
 static void settings_changed(const char *name);
 static void settings_of_role_changed(AlterRoleSetStmt *statement);
@@ -176,7 +170,7 @@ before_statement(Node *statement)
 	{
 		case T_DropStmt:
 		case T_DropOwnedStmt:
-			if (!XactReadOnly && !RecoveryInProgress() && drops_us(statement))
+			if (!XactReadOnly && !RecoveryInProgress() && extension_drop_follows(statement))
 				relations_lock_for_drop();
 			break;
 		case T_TransactionStmt:
@@ -333,80 +327,6 @@ sets_tablespace(AlterDatabaseStmt *statement)
 	{
 		if (strcmp(((DefElem *) lfirst(cell))->defname, "tablespace") == 0)
 			return true;
-	}
-	return false;
-}
-
-/*
- * Check whether a statement drops this extension: by its name, with the schema of
- * its functions, or with all that its owner has; and whether the user may do that.
- */
-static bool
-drops_us(Node *statement)
-{
-	DropStmt   *drop = (DropStmt *) statement;
-
-	if (IsA(statement, DropOwnedStmt))
-		return drops_all_of_our_owner(((DropOwnedStmt *) statement)->roles);
-	if (drop->removeType == OBJECT_EXTENSION)
-		return names_us(drop->objects);
-	return drop->removeType == OBJECT_SCHEMA && drop->behavior == DROP_CASCADE && drops_our_schema(drop->objects);
-}
-
-/* Check whether a list of extensions has this one. */
-static bool
-names_us(List *extensions)
-{
-	Oid			extension = get_extension_oid("outbox", true);
-	ListCell   *cell;
-
-	foreach(cell, extensions)
-	{
-		if (strcmp(strVal(lfirst(cell)), "outbox") == 0)
-			return OidIsValid(extension) && compat_owns_extension(extension);
-	}
-	return false;
-}
-
-/*
- * Check whether a list of schemas has that of our functions. They are not looked up as
- * a call would: the owner of a schema may drop it without the right to use it.
- */
-static bool
-drops_our_schema(List *schemas)
-{
-	static const Oid arguments[] = {TEXTOID, TEXTOID, TEXTOID};
-	Oid			extension = get_extension_oid("outbox", true);
-	oidvector  *types = buildoidvector(arguments, lengthof(arguments));
-	ListCell   *cell;
-
-	foreach(cell, schemas)
-	{
-		Oid			schema = get_namespace_oid(strVal(lfirst(cell)), true);
-		Oid			function;
-
-		if (!OidIsValid(extension) || !OidIsValid(schema) || !compat_owns_schema(schema))
-			continue;
-		function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum("outbox_begin"),
-								   PointerGetDatum(types), ObjectIdGetDatum(schema));
-		if (OidIsValid(function) && getExtensionOfObject(ProcedureRelationId, function) == extension)
-			return true;
-	}
-	return false;
-}
-
-/* Check whether a list of roles has the owner of our tables. */
-static bool
-drops_all_of_our_owner(List *roles)
-{
-	Oid			extension = get_extension_oid("outbox", true);
-	Oid			owner = OidIsValid(extension) ? relations_owner() : InvalidOid;
-	ListCell   *cell;
-
-	foreach(cell, roles)
-	{
-		if (OidIsValid(owner) && get_rolespec_oid(lfirst(cell), true) == owner)
-			return compat_owns_extension(extension);
 	}
 	return false;
 }

@@ -12,7 +12,7 @@
 
 #include "src/record/record_name.h"
 #include "src/record/record_table.h"
-#include "src/sha256.h"
+#include "src/record/sha256.h"
 
 static void hash_part(const char *part);
 

@@ -13,7 +13,7 @@
 #include "utils/memutils.h"
 
 #include "src/compat.h"
-#include "src/sha256.h"
+#include "src/record/sha256.h"
 
 #ifdef USE_OPENSSL
 
