@@ -2,11 +2,13 @@
  * arguments.c
  *		Checks the arguments that applications pass, and converts them.
  *
- * Called by the functions that SQL calls. It must refuse everything that the
- * dispatcher could fail on later, when no caller is left to be told.
+ * Called by the functions that SQL calls, and by restore.c for the rows of a dump.
+ * It must refuse everything that the dispatcher could fail on later, when no caller
+ * is left to be told.
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
@@ -24,6 +26,7 @@
 #define RESERVED_PREFIX "outbox:"
 
 static bytea *make_body_of_bytes(const char *body, size_t size, bool is_text);
+static void check_body_size(size_t size);
 static void check_convertible(const char *string, int length);
 
 PG_FUNCTION_INFO_V1(outbox_check_dest);
@@ -210,6 +213,15 @@ argument_check_deliver_at(TimestampTz deliver_at)
 	return deliver_at;
 }
 
+/* Raises an error if a message that comes as a row, as from a dump, cannot be sent. */
+void
+argument_check_row(const Message *message)
+{
+	check_body_size(toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ);
+	if (message->headers)
+		entry_check_headers(message->headers);
+}
+
 /* Returns the bytes to be sent: text as UTF-8, bytea as it is. */
 static bytea *
 make_body_of_bytes(const char *body, size_t size, bool is_text)
@@ -223,12 +235,23 @@ make_body_of_bytes(const char *body, size_t size, bool is_text)
 		if (converted != body)
 			size = strlen(converted);
 	}
-	entry_check_body(size);
+	check_body_size(size);
 
 	result = palloc(VARHDRSZ + size);
 	SET_VARSIZE(result, VARHDRSZ + size);
 	memcpy(VARDATA(result), converted, size);
 	return result;
+}
+
+/* Raises 54000 if a body has more bytes than may be sent. */
+static void
+check_body_size(size_t size)
+{
+	if (size > MAX_BODY_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("body is too large"),
+				 errdetail("It has %zu bytes; %d are allowed.", size, MAX_BODY_BYTES)));
 }
 
 /*

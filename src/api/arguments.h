@@ -39,5 +39,6 @@ extern bytea *argument_body(Oid type, Datum value);
 extern text *argument_key(FunctionCallInfo fcinfo, int arg);
 extern TimestampTz argument_deliver_at(FunctionCallInfo fcinfo);
 extern TimestampTz argument_check_deliver_at(TimestampTz deliver_at);
+extern void argument_check_row(const Message *message);
 
 #endif							/* OUTBOX_ARGUMENTS_H */

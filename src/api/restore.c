@@ -23,6 +23,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "src/api/arguments.h"
 #include "src/claim/claim.h"
 #include "src/claim/record_forget.h"
 #include "src/compat.h"
@@ -32,7 +33,6 @@
 #include "src/record/record_ring.h"
 #include "src/ring/history.h"
 #include "src/shared.h"
-#include "src/stream/entry.h"
 #include "src/table/relations.h"
 
 static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *));
@@ -199,7 +199,7 @@ restore_deferred(TupleTableSlot *row)
 		deferred.message.deliver_at = deferred.next_attempt;
 	if (deferred.message.body == NULL)
 		return;
-	entry_check(&deferred.message);
+	argument_check_row(&deferred.message);
 	deferred.message.id = log_id_next();
 	log_append(&deferred.message);
 	log_append_receipt_of(&deferred.message);
@@ -230,7 +230,7 @@ restore_message(TupleTableSlot *row)
 	Message		message;
 
 	log_row_message(row, &message);
-	entry_check(&message);
+	argument_check_row(&message);
 	message.id = log_id_next();
 	message.stream = NULL;
 	log_append(&message);

@@ -6,12 +6,11 @@
  *	 message id>] [key <key>] [<header> <value> ...]
  *
  * Used by command.c, which writes them into a batch, and by send.c; headers.c
- * and restore.c ask whether a message may be sent. A destination may ask for
+ * and arguments.c ask whether headers may be sent. A destination may ask for
  * another form, which cloudevent.c writes.
  */
 #include "postgres.h"
 
-#include "access/detoast.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -34,30 +33,10 @@ entry_format_from_name(const char *name)
 }
 
 /*
- * Raises 54000 if a message has more bytes than may be sent, and 22023 if its
- * headers are invalid or too many. A number may be short as it is stored and
- * long as it is sent.
+ * Raises 54000 if headers have more bytes than may be sent, and 22023 if they are
+ * invalid or too many. A number may be short as it is stored and long as it is
+ * sent.
  */
-void
-entry_check(const Message *message)
-{
-	entry_check_body(toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ);
-	if (message->headers)
-		entry_check_headers(message->headers);
-}
-
-/* The same for the size of a body alone. */
-void
-entry_check_body(size_t bytes)
-{
-	if (bytes > MAX_BODY_BYTES)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("body is too large"),
-				 errdetail("It has %zu bytes; %d are allowed.", bytes, MAX_BODY_BYTES)));
-}
-
-/* The same for headers alone. */
 void
 entry_check_headers(Jsonb *headers)
 {

@@ -16,8 +16,6 @@ typedef enum EntryFormat
 } EntryFormat;
 
 extern EntryFormat entry_format_from_name(const char *name);
-extern void entry_check(const Message *message);
-extern void entry_check_body(size_t bytes);
 extern void entry_check_headers(Jsonb *headers);
 extern int	entry_count_fields(const Message *message, EntryFormat format);
 extern void entry_write(const Message *message, EntryFormat format, EntryParts parts, EntrySink sink, void *arg);
