@@ -33,6 +33,7 @@ static bool has_stream_of_group(const Group *group, const Message *message, cons
 static bool is_like_group(const Group *group, const Message *message, int maxlen, EntryFormat format);
 static void collect_names(const Message *message, EntryFormat format, StringInfo collected);
 static void put_bytes(const char *bytes, size_t size, void *arg);
+static void clear(Command *command);
 static void begin_script(Command *command, const ScriptCall *call, const Lane *lane);
 static void end_script(Command *command, const char *all_ids, const char *new_fence);
 static void add_start(Command *command);
@@ -141,8 +142,8 @@ command_send(Command *command, RedisLink *link)
 }
 
 /* Empties a command. */
-void
-command_clear(Command *command)
+static void
+clear(Command *command)
 {
 	send_buffer_empty(&command->arguments);
 	appendStringInfoSpaces(&command->arguments, HEADER_BYTES);
@@ -247,7 +248,7 @@ put_bytes(const char *bytes, size_t size, void *arg)
 static void
 begin_script(Command *command, const ScriptCall *call, const Lane *lane)
 {
-	command_clear(command);
+	clear(command);
 	command->call = call;
 	command->lane = lane;
 	resetStringInfo(&command->streams);

@@ -58,7 +58,6 @@ extern void command_begin_window(Command *command, int64 number, const pg_uuid_t
 extern void command_add_message(Command *command, const Message *message, const Route *route);
 extern size_t command_bytes(const Command *command);
 extern void command_end(Command *command, const char *new_fence);
-extern void command_clear(Command *command);
 extern void command_make_empty(Command *command, const ScriptCall *call, const Lane *lane, const char *new_fence);
 extern bool command_send(Command *command, RedisLink *link);
 

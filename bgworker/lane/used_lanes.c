@@ -16,13 +16,13 @@
  *	 3. transaction_confirm(), where a synchronous standby is waited for
  *	 4. only then anything of the page is sent, to whichever lane
  *
- *	 died before 2.		nobody knows the lane, and no fence has passed the window; the
+ *	 died before 2.		no process knows the lane, and no fence has passed the window; the
  *						next connection begins before it, and the fence is found
  *	 died before 4.		the fence is at the end of the window before: nothing is missing
  *
  * A lane that is noted without a fence would look like one whose node was emptied:
  * so 1. comes before 2. If only what is for the new lane waited for 2., other lanes
- * would pass the window, and nobody would know that one was missing.
+ * would pass the window, and nothing would tell that one was missing.
  *
  * The rows are about the instance whose id is in the names of the fences. They are
  * not dumped, as that is not; a copy of a database, which gets another id, forgets
@@ -95,13 +95,6 @@ used_lanes_add(int slot)
 	added[nadded++] = slot;
 }
 
-/* Check whether all lanes in use are on disk. */
-bool
-used_lanes_are_noted(void)
-{
-	return nadded == 0;
-}
-
 /*
  * Writes the lanes that were added to disk, in a transaction of its own. Nothing of the
  * page may be sent before transaction_confirm() says that the standby has them.
@@ -114,7 +107,7 @@ used_lanes_note(void)
 	Datum	   *slots;
 	ArrayType  *array;
 
-	if (used_lanes_are_noted())
+	if (nadded == 0)
 		return true;
 	KILL_POINT("lane_claimed");
 	if (!transaction_begin("noting hash slots"))

@@ -10,7 +10,6 @@ extern void used_lanes_forget_all(void);
 extern bool used_lanes_include(int slot);
 extern int	used_lanes_next(int slot);
 extern void used_lanes_add(int slot);
-extern bool used_lanes_are_noted(void);
 extern bool used_lanes_note(void);
 
 #endif							/* OUTBOX_USED_LANES_H */

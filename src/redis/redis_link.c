@@ -204,13 +204,6 @@ redis_link_refused(RedisLink *link, const redisReply *reply, const char *what)
 	redis_link_fail(link, "%s: %s", what, error);
 }
 
-/* Calls the link's `attend` function without waiting. */
-void
-redis_link_attend(RedisLink *link)
-{
-	link->attend();
-}
-
 /*
  * Queues commands in the form of the protocol and sends what the socket takes
  * without waiting. redis_link_receive() must be called once for each command.

@@ -27,7 +27,6 @@ extern const char *redis_link_error(const RedisLink *link);
 extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
 extern void redis_link_refused(RedisLink *link, const redisReply *reply, const char *what);
 
-extern void redis_link_attend(RedisLink *link);
 extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
 extern bool redis_link_send_buffer(RedisLink *link, StringInfo data);
 extern bool redis_link_send_strings(RedisLink *link, int argc, const char **argv);
