@@ -61,7 +61,7 @@ CREATE TABLE outbox.loss (
 );
 COMMENT ON TABLE outbox.loss IS 'messages that Redis has lost and that are no longer in the log, until outbox_acknowledge_loss()';
 COMMENT ON COLUMN outbox.loss.lost_before IS 'some of the messages enqueued before this may be missing';
-COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed';
+COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed the loss';
 
 CREATE TABLE outbox.era (
 	id text PRIMARY KEY,
@@ -69,7 +69,7 @@ CREATE TABLE outbox.era (
 );
 COMMENT ON TABLE outbox.era IS 'eras of publishing: one ends when another server takes over, or when the database has gone back in time';
 COMMENT ON COLUMN outbox.era.id IS 'part of the fences in Redis that were set in it';
-COMMENT ON COLUMN outbox.era.went_on_after IS 'window after which sending went on when the era ended; NULL: it has not';
+COMMENT ON COLUMN outbox.era.went_on_after IS 'window after which sending went on when the era ended; NULL: the era has not ended';
 
 CREATE TABLE outbox.lane (
 	slot integer PRIMARY KEY CHECK (slot BETWEEN 0 AND 16383)
@@ -87,7 +87,7 @@ CREATE TABLE outbox.mapping (
 COMMENT ON TABLE outbox.mapping IS 'which stream of a Redis Cluster the messages of a destination were sent to, by the window that they are in';
 COMMENT ON COLUMN outbox.mapping.dest IS 'destination';
 COMMENT ON COLUMN outbox.mapping.after_window IS 'the row holds for windows behind this one, up to that of the next row';
-COMMENT ON COLUMN outbox.mapping.stream IS 'key of its stream; NULL: its name';
+COMMENT ON COLUMN outbox.mapping.stream IS 'key of its stream; NULL: the name of the destination';
 COMMENT ON COLUMN outbox.mapping.partitions IS 'over how many streams its messages were spread; 0: one, without a number';
 
 CREATE TABLE outbox.ring (
@@ -107,7 +107,7 @@ COMMENT ON TABLE outbox.ring IS 'state of each segment of the rings of tables';
 COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that were compacted)';
 COMMENT ON COLUMN outbox.ring.segment IS 'number of the segment: its tables are log_N and window_N, record_N, or history_N';
 COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: not read yet), quiet (no writer is left), retired (readers skip it), empty';
-COMMENT ON COLUMN outbox.ring.generation IS 'increases with every change of any segment; generation of the last change of this row';
+COMMENT ON COLUMN outbox.ring.generation IS 'generation of the last change of this row; it increases with every change of any segment';
 COMMENT ON COLUMN outbox.ring.since IS 'when the segment came into this state';
 COMMENT ON COLUMN outbox.ring.tx IS 'transaction that changed its state';
 COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet segment was first seen with all its messages in Redis';
@@ -216,7 +216,7 @@ CREATE TABLE outbox.destination (
 );
 COMMENT ON TABLE outbox.destination IS 'settings of destinations that have any; dest '''' stands for all of them';
 COMMENT ON COLUMN outbox.destination.dest IS 'destination';
-COMMENT ON COLUMN outbox.destination.stream IS 'key of its stream in Redis; NULL: its name';
+COMMENT ON COLUMN outbox.destination.stream IS 'key of its stream in Redis; NULL: the name of the destination';
 COMMENT ON COLUMN outbox.destination.maxlen IS 'approximate length to which the stream is trimmed; NULL: outbox.stream_maxlen';
 COMMENT ON COLUMN outbox.destination.paused IS 'whether outbox_pause() holds its messages';
 COMMENT ON COLUMN outbox.destination.format IS 'form of its entries: plain or cloudevents; NULL: plain';
@@ -269,7 +269,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.id IS 'order of the calls';
 			COMMENT ON COLUMN outbox.log_%1$s.tx IS 'top-level transaction that wrote it';
 			COMMENT ON COLUMN outbox.log_%1$s.enqueued_at IS 'when the message was enqueued or the receipt written';
-			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was written in; a copy by TEMPLATE leaves what is not its own to its original';
+			COMMENT ON COLUMN outbox.log_%1$s.database IS 'database that it was written in; a copy made with TEMPLATE leaves what was written in its original to the original';
 			COMMENT ON COLUMN outbox.log_%1$s.message_uuid IS 'id that consumers see, if it is a UUID in its usual form; NULL: message_id, or a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: this is a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text; NULL: this is a receipt';
@@ -959,7 +959,7 @@ COMMENT ON COLUMN outbox.destinations.dead IS 'messages given up after outbox.ma
 COMMENT ON COLUMN outbox.destinations.oldest_deferred IS 'age of its oldest deferred message: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.destinations.next_attempt IS 'when the first of its deferred messages is tried again';
 COMMENT ON COLUMN outbox.destinations.last_error IS 'what Redis answered last to a deferred or dead message, or to one that was tried again in the last seconds';
-COMMENT ON COLUMN outbox.destinations.partitions IS 'how many streams its messages are spread over; NULL: one, of that name';
+COMMENT ON COLUMN outbox.destinations.partitions IS 'how many streams its messages are spread over; NULL: one, with the name of the stream';
 COMMENT ON COLUMN outbox.destinations.on_dead IS 'pass: later messages overtake a dead one; hold: a dead message holds back the later ones of its key';
 COMMENT ON COLUMN outbox.destinations.held IS 'messages that a dead one holds back until it is retried or discarded';
 

@@ -167,7 +167,7 @@ flush(int file)
 		die("flush", strerror(errno));
 }
 
-/* The second thread: reads the stream for ever. */
+/* The second thread: reads the stream forever. */
 static void *
 read_arrivals(void *argument)
 {

@@ -242,7 +242,7 @@ define_dispatch_settings(void)
 							NULL, &outbox_takeover_delay, 30, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.poll_interval",
-							"Sets the time between two looks of the dispatcher for messages that did not wake it.",
+							"Sets how often the dispatcher looks for messages that did not wake it.",
 							NULL, &outbox_poll_interval, 1000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.batch_size",
@@ -255,7 +255,7 @@ define_dispatch_settings(void)
 							&outbox_max_dispatch_delay, 5, 1, 100,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_attempts",
-							"Sets the number of attempts to send a message that its destination refuses before it is dead.",
+							"Sets the number of attempts after which a message that its destination refuses is dead.",
 							NULL, &outbox_max_attempts, 10, 1, INT_MAX,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.retry_delay",
@@ -276,8 +276,8 @@ define_retention_settings(void)
 							NULL, &outbox_retention, 7 * 24 * 3600, 1, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.record_segment_size",
-							"Sets the size of a table of records at which the next one is written.",
-							"With small tables few pages are written. Full tables are compacted.",
+							"Sets the size of a record segment above which another one is written.",
+							"Small segments cause few page writes. Full segments are compacted.",
 							&outbox_record_segment_size, 4096, 64, 1024 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)

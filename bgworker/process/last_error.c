@@ -2,7 +2,7 @@
  * last_error.c
  *		Remembers the error that ends this process.
  *
- * Called by dispatcher_setup.c. An ERROR that nobody catches is logged and ends the
+ * Called by dispatcher_setup.c. An ERROR that is not caught is logged and ends the
  * process, and what is called at its exit cannot learn why. So the text is taken where
  * it is logged; one that is caught is never logged.
  *

@@ -124,7 +124,7 @@ class Worker {
     Object.assign(this, { stream, group, name: `${name}:${randomUUID()}`, leaseTime: Number(lease), pause: Number(pause) })
     this.server = connect(url)
     this.server.defineCommand('lease', { numberOfKeys: 2, lua: fs.readFileSync('lease.lua', 'utf8') })
-    // A worker that is stopped within a transaction must not hold its partition for ever.
+    // A worker that is stopped within a transaction must not hold its partition forever.
     this.database = new Client({ connectionString: conninfo, idle_in_transaction_session_timeout: this.leaseTime })
     this.database.on('error', () => {}) // a lost connection is told of by the next query too
     this.layouts = new Layouts()

@@ -142,7 +142,7 @@ class Worker:
         self.server = connect(url)
         with open("lease.lua") as file:
             self.lease_script = file.read()
-        # A worker that is stopped within a transaction must not hold its partition for ever.
+        # A worker that is stopped within a transaction must not hold its partition forever.
         self.database = psycopg.connect(conninfo, autocommit=True)
         self.database.execute(f"SET idle_in_transaction_session_timeout = {self.lease_time}")
         self.layouts = Layouts()

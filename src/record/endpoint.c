@@ -338,7 +338,7 @@ interval_to_microseconds(const Interval *interval)
 
 	if (pg_mul_s64_overflow(days, USECS_PER_DAY, &result) ||
 		pg_add_s64_overflow(result, interval->time, &result))
-		return PG_INT64_MAX;	/* for ever */
+		return PG_INT64_MAX;	/* forever */
 	return result;
 }
 

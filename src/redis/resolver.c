@@ -25,7 +25,7 @@
 
 #define SLICE_MS	10			/* between two checks for an answer */
 #define MAX_LOOKUPS	16			/* under way at the same time */
-#define LATE_MS		10000		/* after which nobody may rely on an answer
+#define LATE_MS		10000		/* after which no caller may rely on an answer
 								 * that was given up */
 
 /* A name that the C library looks up. It may still do so after the wait was given up. */

@@ -7,7 +7,7 @@
  * Redis 7 forgets it there. So all masters are asked, also those without slots. One
  * that has failed, as the others say, cannot be asked: a node that has left for good
  * would otherwise hold up everything. One that does not answer and has not failed yet may
- * know of a move that nobody else knows of.
+ * know of a move that no other node knows of.
  */
 #include "postgres.h"
 

@@ -2,7 +2,7 @@
 --		Adds ids to a deduplication store; run by Redis for store_redis.c.
 --
 -- KEYS: the watermark, then the ids. ARGV: the value of the watermark, its new value,
--- and then the milliseconds of each id, 0 for ever. Only the first write can be refused.
+-- and then the milliseconds of each id, 0 forever. Only the first write can be refused.
 
 local call, mark = redis.call, KEYS[1]
 

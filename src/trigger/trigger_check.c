@@ -75,7 +75,7 @@ is_written_by_us(Oid table)
 
 /*
  * Raises the error for a trigger on a table to which rows are written without firing
- * triggers: whoever relies on it, such as pg_repack, would lose rows.
+ * triggers: what relies on it, such as pg_repack, would lose rows.
  */
 static void
 refuse(Oid table, const char *name)
