@@ -74,12 +74,14 @@ typedef struct Child
 static Child *children;
 static int	starting;			/* how many are starting now */
 static bool no_slot;			/* there is none, and the log says so */
+static bool no_entry;			/* for some database, and the log says so */
 
 static void set_up_launcher(void);
 static void adopt_dispatchers(void);
 static void forget_launcher(int code, Datum argument);
 static void read_databases(void);
-static void note_database(Form_pg_database database);
+static bool note_database(Form_pg_database database);
+static void report_entries(bool lacks_some);
 static void forget_dropped(void);
 static long look_after(int i);
 static void handle_end(Child *child, DatabaseShared *shared);
@@ -155,25 +157,38 @@ read_databases(void)
 	Relation	table;
 	TableScanDesc scan;
 	HeapTuple	row;
+	bool		lacks_some = false;
 
 	StartTransactionCommand();
+	forget_dropped();
 	(void) GetTransactionSnapshot();
 	table = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(table, 0, NULL);
 	while ((row = heap_getnext(scan, ForwardScanDirection)) != NULL)
-		note_database((Form_pg_database) GETSTRUCT(row));
+		lacks_some |= !note_database((Form_pg_database) GETSTRUCT(row));
 	table_endscan(scan);
 	table_close(table, AccessShareLock);
-	forget_dropped();
 	CommitTransactionCommand();
+	report_entries(lacks_some);
 }
 
-/* Makes an entry for a database, unless it has one. */
-static void
+/* Makes an entry for a database, unless it has one or needs none. Returns false if none is free. */
+static bool
 note_database(Form_pg_database database)
 {
-	if (row_allows_connections(database) && shared_find(database->oid, false) == NULL)
-		(void) shared_find(database->oid, true);
+	return !row_allows_connections(database) || shared_find(database->oid, false) != NULL ||
+		shared_find(database->oid, true) != NULL;
+}
+
+/* Reports once that some databases have no entry, and so no dispatcher. */
+static void
+report_entries(bool lacks_some)
+{
+	if (lacks_some && !no_entry)
+		ereport(LOG,
+				(errmsg("outbox: too many databases"),
+				 errdetail("The maximum number of databases is %d. In the others nothing is sent.", shared_capacity())));
+	no_entry = lacks_some;
 }
 
 /* Frees the entries of databases that are gone. Needs an open transaction. */

@@ -296,6 +296,9 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 		default:
 			if (reason[0] != '\0')
 				return pstrdup(reason);
+			if (shared_mine() == NULL)
+				return psprintf("No dispatcher is running because the server has more than %d databases. Drop some that are not needed.",
+								shared_capacity());
 			return shared_has_launcher() ? "No dispatcher is running. See the server log." :
 				"No dispatcher is running because the launcher is not. If this lasts, it has no worker slot: raise max_worker_processes and restart the server.";
 	}
