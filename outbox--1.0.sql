@@ -872,7 +872,7 @@ CREATE VIEW outbox.status AS SELECT * FROM outbox.read_status();
 COMMENT ON VIEW outbox.status IS 'state of the outbox of this database: one row';
 COMMENT ON COLUMN outbox.status.dispatcher_pid IS 'process that publishes; NULL: none runs';
 COMMENT ON COLUMN outbox.status.dispatcher_state IS 'starting, idle, publishing, waiting for Redis, waiting for the lease, paused, off, or not running';
-COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before outbox.redis_url was tried';
+COMMENT ON COLUMN outbox.status.redis_state IS 'up, down, or unknown before outbox.redis_url was tried and while dispatch is off';
 COMMENT ON COLUMN outbox.status.redis_error IS 'why Redis is down, another server publishes, or a hash slot cannot be written to; NULL: nothing is wrong';
 COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet known to be in Redis; an upper bound while some of them are being deferred, and beyond 2,000 that no window holds yet';
 COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest pending message: how long ago it was enqueued';

@@ -147,9 +147,8 @@ static bool
 stand_by(void)
 {
 	report_state(DISPATCHER_OFF);
-	problem_clear(PROBLEM_REDIS_DOWN);
-	problem_clear(PROBLEM_LEASE);
-	problem_clear(PROBLEM_SLOTS);
+	redis_state_note_off();
+	problem_clear(PROBLEM_STORE);	/* nor are stores looked at */
 	window_opening_closing_at_once(&position);
 	propagation_attend(&position);
 	return housekeeping_keep_rings(&position, false);

@@ -54,6 +54,7 @@ $node->set('outbox.dispatch' => 'off');
 has_problem(qr/outbox\.dispatch/, 'a problem: dispatch is off');
 enqueue();
 eventually { $node->status('dispatcher_state') eq 'off' } 'the dispatcher says so';
+eventually { $node->status('redis_state, redis_error IS NULL') eq 'unknown|t' } '... and that it does not know of Redis';
 my $count = $redis->count('d');
 is($node->status('pending'), 1, '... and a message waits');
 $node->set('outbox.dispatch' => 'on');
@@ -68,6 +69,17 @@ enqueue();
 has_problem(qr/maxmemory-policy|evict/, 'a problem: an eviction policy that may drop streams');
 ok($node->wait_until_sent, '... while messages are sent');
 $redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
+eventually { $node->status('problem IS NULL') eq 't' } 'no problem any more';
+
+# What was found before dispatch was off is no problem any more: nobody looks.
+my $kinds = q{SELECT string_agg(kind, ' ' ORDER BY kind) FROM outbox.problems};
+$redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru');
+$redis->cli('CLIENT', 'KILL', 'TYPE', 'normal');
+eventually { $node->sql($kinds) eq 'eviction' } 'the policy is a problem again';
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->sql($kinds) eq 'dispatch off' } '... until dispatch is off';
+$redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
+$node->set('outbox.dispatch' => 'on');
 eventually { $node->status('problem IS NULL') eq 't' } 'no problem any more';
 
 # A Redis Cluster, to which batches cannot be sent.

@@ -130,6 +130,17 @@ redis_state_note_settings(void)
 	problem_clear(PROBLEM_LEASE);
 }
 
+/* Notes that dispatch is off: what was found of Redis until then need not hold any more. */
+void
+redis_state_note_off(void)
+{
+	report_redis(REDIS_UNKNOWN, "");
+	problem_clear(PROBLEM_REDIS_DOWN);
+	problem_clear(PROBLEM_LEASE);
+	problem_clear(PROBLEM_SLOTS);
+	problem_clear(PROBLEM_EVICTION);
+}
+
 /*
  * Notes that the link has failed; it knows why. After the first failure we try
  * again at once: Redis may have been restarted or have forgotten the script.

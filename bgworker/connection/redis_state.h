@@ -10,6 +10,7 @@
 extern bool redis_state_connect(Position *position);
 extern bool redis_state_has_new_url(void);
 extern void redis_state_note_settings(void);
+extern void redis_state_note_off(void);
 extern void redis_state_note_failure(void);
 extern void redis_state_note_success(void);
 extern bool redis_state_lease_is_due(void);
