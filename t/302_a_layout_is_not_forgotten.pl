@@ -149,4 +149,16 @@ is(past('trimmed'), 0, '... until all is gone that was sent before them');
 spread($standby, 'trimmed', 1);
 is(past('trimmed'), 1, '... and not longer');
 
+# Somebody writes an epoch that none can follow.
+spread($standby, 'spoiled', 2);
+$redis->command('HSET', 'outbox:partitions:spoiled', 'epoch', '1e300');
+$standby->sql(q{SELECT outbox_set_destination('spoiled', partitions => 3)});
+$standby->sql(q{SELECT outbox_enqueue('spoiled', 'x', key => 'k')});
+eventually { $standby->sql(q{SELECT last_error FROM outbox.destinations WHERE dest = 'spoiled'}) =~ /epoch of the layout/ } 'a layout that none can follow is an error of its destination';
+$standby->sql(q{SELECT outbox_enqueue('unspoiled', 'x')});
+eventually { $redis->count('unspoiled') == 1 } '... others go on';
+$redis->command('DEL', 'outbox:partitions:spoiled');
+eventually { $standby->status('deferred') == 0 } '... and so does this one, when the key is gone';
+is(layout('spoiled')->{partitions}, 3, '... and written again');
+
 done_testing();

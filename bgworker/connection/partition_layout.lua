@@ -74,7 +74,9 @@ for at = 1, #fields, 2 do
 		past[#past + 1] = { epoch = tonumber(string.sub(name, 6)), name = name, value = value }
 	end
 end
-if epoch <= last then
+if last >= 2 ^ 53 then
+	return redis.error_reply('ERR the epoch of the layout is too great to be followed by another one')
+elseif epoch <= last then
 	return last + 1
 end
 
