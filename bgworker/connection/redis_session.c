@@ -42,6 +42,7 @@ static bool prepare_link(RedisLink *link);
 static bool check_servers(void);
 static bool settle_partitions(const Position *position);
 static Connection look_at_lease(const Position *position);
+static void note_other_publisher(void);
 static bool another_published(void);
 static bool enter_lanes(void);
 static bool resume(Position *position);
@@ -82,7 +83,10 @@ redis_session_open(Position *position)
 	Connection	lease;
 
 	if (!traffic_open())
+	{
+		lease_note_unseen();
 		return CONNECTION_FAILED;
+	}
 	lanes_begin(traffic_is_clustered());
 	if (traffic_is_clustered())
 		problem_clear(PROBLEM_EVICTION);
@@ -110,6 +114,7 @@ redis_session_open(Position *position)
 void
 redis_session_release(void)
 {
+	lease_note_unseen();
 	if (!traffic_is_open())
 		return;
 	cluster_lease_release(traffic_redis(), traffic_script()->lease_key);
@@ -323,9 +328,15 @@ look_at_lease(const Position *position)
 	if (!read || !ours)
 		(void) traffic_fail_as_cluster();
 	if (!read)
+	{
+		lease_note_unseen();
 		return CONNECTION_FAILED;
+	}
 	if (!ours)
+	{
+		note_other_publisher();
 		return CONNECTION_HELD;
+	}
 	if (traffic_is_clustered() && !cluster_lease_renew(traffic_redis(), key))
 	{
 		(void) traffic_fail_as_cluster();
@@ -334,6 +345,22 @@ look_at_lease(const Position *position)
 	if (traffic_is_clustered() && last && another_published() && !fence_claims_bar_others(position->published))
 		return CONNECTION_FAILED;
 	return CONNECTION_OPEN;
+}
+
+/*
+ * Notes in the database that another server publishes, if it was found to have the lease:
+ * when that has expired we take it over like any other server, however often we start
+ * meanwhile. A standby need not have this: it has to wait in any case.
+ */
+static void
+note_other_publisher(void)
+{
+	const char *other = lease_other_owner();
+
+	if (other == NULL || strcmp(instance->publisher, other) == 0 || !transaction_begin("noting who publishes"))
+		return;
+	instance_publish_as(instance, other);
+	transaction_commit_local();
 }
 
 /* Check whether another server published before us, or none, as far as the database tells. */

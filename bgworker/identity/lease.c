@@ -15,7 +15,11 @@
  * as long as none has published for this instance before. All others wait until
  * the lease has expired and has been vacant for outbox.takeover_delay: as long
  * as the owner lives, it keeps the lease. outbox.instance.publisher remembers
- * the last owner.
+ * the last owner; who finds the lease of another one notes that one
+ * (redis_session.c), and so waits like others from then on.
+ *
+ * The lease counts as vacant for as long as it was found so again and again. If it could
+ * not be looked at for longer than it lives, another server may have had it meanwhile.
  *
  * The same id in another place is either a data directory that has moved, for
  * instance into a container that was created again, or a clone of its blocks.
@@ -41,8 +45,14 @@
 
 static char owner[LEASE_OWNER_BYTES];
 static char value[LEASE_BYTES];
-static TimestampTz vacant_since;	/* 0 = another server holds it, as far as
-									 * we know */
+static char other[LEASE_OWNER_BYTES];	/* of the lease that was found last;
+										 * empty = it was ours, or there was
+										 * none */
+static TimestampTz vacant_since;	/* by clock_with_sleep(); 0 = another
+									 * server holds it, as far as we know */
+static TimestampTz vacant_until;	/* when it was found so last */
+static bool is_unseen;			/* since then it could not be looked at, or
+								 * was not */
 static TimestampTz looked_first;	/* 0 = not yet */
 static bool rival_seen;			/* another server is alive */
 
@@ -51,6 +61,9 @@ static bool rival_seen;			/* another server is alive */
 
 static void read_boot_id(char *boot, size_t size);
 static void note_rival(const char *lease);
+static void note_other(const char *lease);
+static void note_vacant(void);
+static bool may_have_been_taken(int64 unseen_us);
 static bool is_owned_by_us(const char *lease);
 static bool has_our_id(const char *other);
 
@@ -97,16 +110,15 @@ lease_value(void)
 bool
 lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size)
 {
-	TimestampTz now = clock_now();
-
+	other[0] = '\0';
 	if (looked_first == 0)
-		looked_first = now;
-	if (current && !is_owned_by_us(current))
-		note_rival(current);
+		looked_first = clock_now();
 	if (current && !is_owned_by_us(current))
 	{
 		const char *name = strchr(current, ' ');
 
+		note_rival(current);
+		note_other(current);
 		vacant_since = 0;
 		snprintf(reason, size, "the lease is held by %s", name ? name + 1 : current);
 		return false;
@@ -116,12 +128,25 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 	if (has_our_id(last_owner) && !rival_seen)
 		return true;
 
-	if (vacant_since == 0)
-		vacant_since = now;
-	if (now - vacant_since >= outbox_takeover_delay * USECS_PER_SEC)
+	note_vacant();
+	if (vacant_until - vacant_since >= outbox_takeover_delay * USECS_PER_SEC)
 		return true;
 	snprintf(reason, size, "the lease has expired, and this server takes over after outbox.takeover_delay");
 	return false;
+}
+
+/* Returns the owner of the lease that was found last, if it was one of another server; otherwise NULL. */
+const char *
+lease_other_owner(void)
+{
+	return other[0] == '\0' ? NULL : other;
+}
+
+/* Notes that the lease cannot be looked at, or need not be for now. */
+void
+lease_note_unseen(void)
+{
+	is_unseen = true;
 }
 
 /* Reads what is different on any two machines, and after each start of one. Leaves "" where there is no such file. */
@@ -146,6 +171,43 @@ note_rival(const char *lease)
 {
 	if (!has_our_id(lease) || clock_now() - looked_first > PAST_MS * INT64CONST(1000))
 		rival_seen = true;
+}
+
+/* Notes the owner of a lease, if it may be one: others may write to Redis, too. */
+static void
+note_other(const char *lease)
+{
+	size_t		length = strcspn(lease, " ");
+
+	if (length >= sizeof(other) || strspn(lease, "0123456789abcdef.") < length)
+		return;
+	memcpy(other, lease, length);
+	other[length] = '\0';
+}
+
+/* Notes that there is no lease now; nor was there since it was found so first, unless we could not look meanwhile. */
+static void
+note_vacant(void)
+{
+	TimestampTz now = clock_with_sleep();
+
+	if (vacant_since == 0 || may_have_been_taken(now - vacant_until))
+		vacant_since = now;
+	vacant_until = now;
+	is_unseen = false;
+}
+
+/*
+ * Check whether a server may have taken the lease, and lost it again, between two looks.
+ * One that does not answer at once may make each look take longer than a lease lives; if
+ * that counted, nobody would ever take over.
+ */
+static bool
+may_have_been_taken(int64 unseen_us)
+{
+	int64		look_ms = 2 * (int64) outbox_connect_timeout + 3 * (int64) outbox_command_timeout;
+
+	return unseen_us > LEASE_MS * INT64CONST(1000) && (is_unseen || unseen_us > (LEASE_MS + look_ms) * 1000);
 }
 
 /* Check whether a lease or an owner is of a data directory with our id, at any place. */

@@ -12,6 +12,8 @@
 extern void lease_init(void);
 extern const char *lease_owner(void);
 extern const char *lease_value(void);
+extern const char *lease_other_owner(void);
+extern void lease_note_unseen(void);
 extern bool lease_may_be_taken(const char *current, const char *last_owner, char *reason, size_t size);
 
 #endif							/* OUTBOX_LEASE_H */
