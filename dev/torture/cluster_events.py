@@ -15,6 +15,8 @@ import redis
 from administration import Skipped, first_line
 from events import Events
 
+ASK_AGAIN = 3  # seconds after which a failover that had no effect is asked for once more
+
 
 class ClusterEvents(Events):
     def __init__(self, consumer, *arguments):
@@ -38,6 +40,7 @@ class ClusterEvents(Events):
             self.later(lag, lambda: self.take_over(replica, how))
         else:
             self.take_over(replica, how)
+        self.later(lag + ASK_AGAIN, lambda: self.ask_again(replica, how))
 
     def take_over(self, replica, how):
         try:
@@ -45,6 +48,15 @@ class ClusterEvents(Events):
         except redis.RedisError as error:
             self.say(f"no failover: {error}")
         self.surely(replica.follow)
+
+    def ask_again(self, replica, how):
+        """A failover has no effect if it finds no majority in time, or if the replica takes votes of a moment ago for those of now."""
+        try:
+            self.redis.must_be_closed(replica)
+            if not self.is_healing and not replica.is_master():
+                self.take_over(replica, how)
+        except redis.RedisError as error:
+            self.say(f"no second try of a failover: {error}")
 
     def empty_node(self, shard, how):
         """A master loses all its keys, and so does its replica."""
