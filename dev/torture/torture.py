@@ -85,7 +85,7 @@ SETTINGS = {
 
 # What a server that is only killed by this program has no reason to log.
 ALARMS = re.compile(
-    r"PANIC|TRAP|signal (6|7|8|11):|missing|invalid page|exit code [2-9]"
+    r"PANIC|TRAP|signal (6|7|8|11):|missing(?!, maybe only for a moment)|invalid page|exit code [2-9]"
     r"|could not (read(?! the fence| the lease| which )|open(?! file \"./outbox_kill_point)|access)"
     r"|outbox (dispatcher|launcher) (?!57P0|57014)[0-9A-Z]{5} (ERROR|FATAL):"
 )
