@@ -136,12 +136,31 @@ $node->sql(q{SELECT outbox_enqueue('d', 'mended')});
 eventually { $redis->count('d') == 64 } '... until there is another one';
 
 #
+# An index with other columns beside its key, alone on its table.
+#
+my %covering = ($log => 'tx) INCLUDE (message_id, id)', $record => 'key) INCLUDE (msgid)', 'outbox.forgotten' => 'key) INCLUDE (forgotten_at)');
+foreach my $table (sort keys %covering)
+{
+	my $constraint = ($table =~ s/.*\.//r) . '_pkey';
+	$node->sql("ALTER TABLE $table DROP CONSTRAINT IF EXISTS $constraint");
+	$node->sql("DROP INDEX $_") foreach split /\n/, $node->sql("SELECT indexrelid::regclass FROM pg_index WHERE indrelid = '$table'::regclass");
+	$node->sql("CREATE INDEX ON $table ($covering{$table}");
+}
+$node->sql(q{BEGIN; SELECT outbox_begin('covered'), outbox_enqueue('d', 'covered', message_id => repeat('x', 100)), outbox_commit(); COMMIT});
+$node->sql(q{SELECT outbox_forget('covered')});
+$node->sql(q{BEGIN; SELECT outbox_begin('covered'), outbox_enqueue('d', 'again', message_id => repeat('y', 100)), outbox_commit(); COMMIT});
+eventually { $redis->count('d') == 66 } 'an index with other columns beside its key is as good, also alone';
+ok(!is_new($node, 'covered'), '... for records, too');
+is($node->sql("SET enable_seqscan = off; SELECT message_id, id > 0 FROM $log WHERE tx = (SELECT max(tx) FROM $log WHERE cause = 'covered') AND message_id LIKE 'y%'"),
+	('y' x 100) . '|t', '... and has these columns');
+
+#
 # What else an administrator may do to a table.
 #
 $node->sql("ALTER TABLE $log ADD COLUMN mine int, ADD COLUMN his text NOT NULL DEFAULT 'x'; ALTER TABLE outbox.deferred ADD COLUMN hers int");
 $redis->refuse('refuses');
 $node->sql(q{BEGIN; SELECT outbox_enqueue('d', 'with more columns'); SELECT outbox_enqueue('refuses', 'x'); COMMIT});
-eventually { $redis->count('d') == 65 && $node->status('deferred') == 1 } 'columns that were added do no harm';
+eventually { $redis->count('d') == 67 && $node->status('deferred') == 1 } 'columns that were added do no harm';
 $node->command_fails_like([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ], qr/each UNION query must have the same number of columns/, '... but that a dump fails');
 is($node->sql("SELECT count(*) FROM $log WHERE his = 'x' AND mine IS NULL AND convert_from(body, 'UTF8') = 'with more columns'"), 1, '... and have their default');
 $node->sql("ALTER TABLE $log DROP COLUMN mine, DROP COLUMN his; ALTER TABLE outbox.deferred DROP COLUMN hers");

@@ -9,7 +9,7 @@
  * There is another index during REINDEX CONCURRENTLY or a CREATE INDEX by an
  * administrator, or after it. As soon as it is ready it must be filled like any
  * other: a row that it lacks is lost when names are swapped. In that case the
- * executor inserts the entries.
+ * executor inserts the entries. So it does if the only index has columns beside its key.
  */
 #include "postgres.h"
 
@@ -66,7 +66,7 @@ row_append_with(Relation table, Relation index, AttrNumber key, int ncolumns, co
 	check_table(table);
 	row = form_row(RelationGetDescr(table), ncolumns, values, isnull);
 	heap_insert(table, row, GetCurrentCommandId(true), 0, NULL);
-	if (index_is_alone(table) && index->rd_index->indimmediate)
+	if (index_is_alone(table) && index->rd_index->indimmediate && index->rd_index->indnatts == 1)
 		index_insert(index, (Datum *) &values[key - 1], (bool *) &isnull[key - 1], &row->t_self, table,
 					 index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, NULL);
 	else
