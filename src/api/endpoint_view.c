@@ -258,7 +258,10 @@ interval_of(int64 microseconds)
 	return interval;
 }
 
-/* Does something with a custom record table. Turns an error, except a cancel request, into a warning. */
+/*
+ * Does something with a custom record table. Turns an error, except a cancel request, into a
+ * warning. Our subtransaction ends in any case: who catches the request ends one of its own.
+ */
 static void
 attempt_use(void (*use) (const TableUse *), const TableUse *what)
 {
@@ -278,10 +281,12 @@ attempt_use(void (*use) (const TableUse *), const TableUse *what)
 
 		MemoryContextSwitchTo(caller);
 		error = CopyErrorData();
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(caller);
+		CurrentResourceOwner = owner;
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(error);
 		ereport(WARNING,
 				(errmsg("could not read the records of endpoint \"%s\": %s", what->endpoint->name, error->message),
 				 error->detail ? errdetail("%s", error->detail) : 0,
