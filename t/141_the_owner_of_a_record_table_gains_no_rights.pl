@@ -51,6 +51,30 @@ CREATE TRIGGER look BEFORE INSERT ON hers.inbox FOR EACH ROW EXECUTE FUNCTION he
 END
 is($node->sql(qq{SET client_min_messages = error; BEGIN; SELECT outbox_begin('m$_', 'own'), outbox_commit(); COMMIT}), 't|0', 'a trigger that looks at the views does no harm') foreach 3 .. 5;
 
+# A function in a predicate that has the endpoints read again, because they have changed, while a message is being opened.
+$node->sql(q{SELECT outbox_create_endpoint('another-one', retention => '1 h')});
+$node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);
+CREATE FUNCTION hers.wait(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_setting('hers.waits', true) = 'yes' THEN
+		PERFORM pg_advisory_xact_lock(1);
+		PERFORM count(*) FROM outbox.endpoints;
+	END IF;
+	RETURN true;
+END $$;
+CREATE INDEX waits ON hers.inbox (dispatched_at) WHERE hers.wait(1);
+END
+my ($holder, $opener) = ($node->session, $node->session);
+$holder->query_safe('SELECT pg_advisory_lock(1)');
+$opener->query_safe(q{SET hers.waits = 'yes'; SET client_min_messages = error; BEGIN});
+$opener->query_until(qr/begun/, "\\echo begun\nSELECT outbox_begin('m8', 'own');\n");
+eventually { $node->sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) eq '1' } 'a function in a predicate waits';
+$node->sql(q{SELECT outbox_alter_endpoint('own', retention => '2 h')}); # its row is behind the other now
+$holder->query_safe('SELECT pg_advisory_unlock(1)');
+is($opener->query_safe('SELECT outbox_commit(); COMMIT'), "t\n0", '... and reads the endpoints again: the message is that of the same endpoint');
+$_->quit foreach $holder, $opener;
+$node->sql('DROP INDEX hers.waits');
+
 # A function in a predicate that opens a message while another one is being opened.
 $node->sql(q{SELECT outbox_grant('mallory')});
 $node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);

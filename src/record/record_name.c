@@ -25,20 +25,25 @@ void
 record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 {
 	name->endpoint = pstrdup(endpoint->name);
-	name->msgid = OidIsValid(endpoint->mapping.table) ?
-		record_table_canonical(endpoint, msgid) : pstrdup(msgid);
+	record_mapping_copy(&name->mapping, &endpoint->mapping);
+	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
 
 	/*
 	 * A record that is still here counts as long as the store must know the
 	 * id: only cleanup knows whether the store has lost it.
 	 */
 	name->retention = Max(endpoint->retention, endpoint->store_retention);
-	record_mapping_copy(&name->mapping, &endpoint->mapping);
-	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
+	name->has_receipt = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
+
+	/*
+	 * Only now: this may call functions of the table's owner, which may have
+	 * the endpoints read again.
+	 */
+	name->msgid = OidIsValid(name->mapping.table) ?
+		record_table_canonical(name->endpoint, &name->mapping, msgid) : pstrdup(msgid);
 	record_name_make_key(name->endpoint, name->msgid, &name->key);
 	name->is_appended = false;
 	name->is_restored = false;
-	name->has_receipt = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
 }
 
 /* Frees the strings that record_name_make() has copied. */

@@ -72,12 +72,11 @@ const RecordPlace record_table = {
  * record_table_open(), and 22P02 if the id is not of the column's type.
  */
 char *
-record_table_canonical(const Endpoint *endpoint, const char *msgid)
+record_table_canonical(const char *endpoint, const RecordMapping *mapping, const char *msgid)
 {
 	RecordShape shape;
 
-	table_close(record_table_open(endpoint->name, &endpoint->mapping, AccessShareLock, &shape),
-				AccessShareLock);
+	table_close(record_table_open(endpoint, mapping, AccessShareLock, &shape), AccessShareLock);
 	if (shape.id_type == TEXTOID)
 		return pstrdup(msgid);
 	return DatumGetCString(DirectFunctionCall1(uuid_out, table_look_id(&shape, msgid)));

@@ -11,7 +11,7 @@
 #include "src/record/record_look.h"
 #include "src/record/record_name.h"
 
-extern char *record_table_canonical(const Endpoint *endpoint, const char *msgid);
+extern char *record_table_canonical(const char *endpoint, const RecordMapping *mapping, const char *msgid);
 extern RecordLook record_table_look(const RecordName *name);
 extern bool record_table_forget(const RecordName *name, RecordLook *found);
 
