@@ -49,6 +49,20 @@ is($node->sql($dumped), $expected, 'dumps carry what they should, also with quot
 $node->sql('DROP EXTENSION outbox CASCADE');
 
 #
+# The script of another extension may create triggers on the tables of this one no more than anybody else.
+#
+my $folder = $node->config_data('--sharedir') . '/extension';
+PostgreSQL::Test::Utils::append_to_file("$folder/outbox_meddler.control", "default_version = '1.0'\n");
+PostgreSQL::Test::Utils::append_to_file("$folder/outbox_meddler--1.0.sql", <<'END');
+CREATE FUNCTION public.meddle() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE TRIGGER meddle AFTER INSERT ON outbox.log_0 FOR EACH ROW EXECUTE FUNCTION public.meddle();
+END
+like($node->sql_error('CREATE EXTENSION outbox; CREATE EXTENSION outbox_meddler'), qr/^42809: cannot create trigger "meddle" on table "outbox\.log_0"/,
+	'the script of another extension cannot create a trigger that would not fire');
+unlink "$folder/outbox_meddler.control", "$folder/outbox_meddler--1.0.sql";
+$node->sql('DROP EXTENSION outbox CASCADE');
+
+#
 # A schema that somebody else owns.
 #
 $node->sql('CREATE SCHEMA outbox AUTHORIZATION mallory');

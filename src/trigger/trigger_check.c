@@ -50,11 +50,14 @@ trigger_check_created(const CreateTrigStmt *statement)
 		CommandCounterIncrement();
 		trigger_check(table, statement->trigname);
 	}
-	if (!creating_extension && is_written_by_us(table))
+	if (is_written_by_us(table))
 		refuse(table, statement->trigname);
 }
 
-/* Check whether a table is one of ours to which row_write.c or deferred.c writes. */
+/*
+ * Check whether a table is one of ours to which row_write.c or deferred.c writes; our own script
+ * may create triggers there.
+ */
 static bool
 is_written_by_us(Oid table)
 {
@@ -63,7 +66,8 @@ is_written_by_us(Oid table)
 	const char *name = get_rel_name(table);
 
 	/* Without the extension no table is ours, whatever its name. */
-	if (!OidIsValid(extension) || getExtensionOfObject(RelationRelationId, table) != extension)
+	if (!OidIsValid(extension) || getExtensionOfObject(RelationRelationId, table) != extension ||
+		(creating_extension && CurrentExtensionObject == extension))
 		return false;
 	for (int i = 0; name && i < lengthof(beginnings); i++)
 	{
