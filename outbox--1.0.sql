@@ -756,19 +756,19 @@ AS $$
 BEGIN
 	IF EXISTS (
 		SELECT FROM outbox.ring r JOIN pg_class c ON c.oid = format('outbox.%s_%s', r.ring, r.segment)::regclass
-		WHERE r.ring <> 'log' AND r.state IN ('current', 'sealed', 'quiet') AND c.relfilenode <> pg_relation_filenode(c.oid)
-			AND (r.published_at IS NULL OR r.published_at > clock_timestamp() -
+		WHERE r.state IN ('current', 'sealed', 'quiet') AND c.relfilenode <> pg_relation_filenode(c.oid)
+			AND (r.published_at IS NULL OR r.ring <> 'log' AND r.published_at > clock_timestamp() -
 				(SELECT greatest(current_setting('outbox.retention')::interval, max(e.retention),
 					CASE WHEN count(e.dedup_store) > 0 THEN current_setting('outbox.replay_window')::interval END) FROM outbox.endpoint e)))
 	THEN
-		RAISE EXCEPTION 'records were compacted after the snapshot and before the locks of this dump'
+		RAISE EXCEPTION 'tables of the outbox were emptied after the snapshot and before the locks of this dump'
 			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Dump again, with a new snapshot.';
 	END IF;
 	RETURN true;
 END
 $$
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION outbox.dump_is_complete() IS 'fails if tables of records that this snapshot sees in use were emptied since; pg_dump calls it when it has its locks';
+COMMENT ON FUNCTION outbox.dump_is_complete() IS 'fails if tables that this snapshot sees in use were emptied since, so that records would be missing, or messages that were deferred since; pg_dump calls it when it has its locks';
 
 CREATE FUNCTION outbox.is_pending(tx xid8)
 RETURNS boolean
@@ -1017,7 +1017,7 @@ $$;
 -- is pending, whichever segment it is in, is dumped as rows of log_0 in the order of
 -- the ids. pg_dump appends the condition to its SELECT as it is. It locks all
 -- tables before it reads the first one; then we can tell whether it comes too late
--- for records that its snapshot needs. The body of a waiting message that could not be
+-- for records or messages that its snapshot needs. The body of a waiting message that could not be
 -- read is dumped from the log; if it still cannot be read, the dump fails. A message that
 -- is dead without its body is not dumped: no log could take it, so the whole restore
 -- would fail.

@@ -1,5 +1,5 @@
 # A dump whose snapshot is much older than its locks would lack records that were
-# compacted meanwhile: it fails, and the next one is complete.
+# compacted meanwhile, or messages that were deferred: it fails, and the next one is complete.
 
 use strict;
 use warnings FATAL => 'all';
@@ -29,10 +29,37 @@ $node->sql(q{UPDATE outbox.ring SET since = since - interval '6 min', generation
 fill($node, 1);
 eventually { $node->sql($retired) == 0 } 'after a while their segments are emptied all the same';
 $node->command_checks_all([ @dump, "--snapshot=$snapshot", $node->connstr('postgres') ],
-	1, [], [qr/records were compacted after the snapshot and before the locks of this dump/], 'a dump with that snapshot fails now');
+	1, [], [qr/tables of the outbox were emptied after the snapshot and before the locks of this dump/], 'a dump with that snapshot fails now');
 $node->command_ok([ @dump, $node->connstr('postgres') ], 'one with a new snapshot does not');
 $node->sql('CREATE DATABASE restored');
 $node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', "$file.out", '-f', $file, $node->connstr('restored') ], '... and is restored');
 is(unknown($node, 1, claimed($node), database => 'restored', every => 5), 0, '... with all records');
+$session->quit;
+
+#
+# A message is in the log when the snapshot is taken, and deferred when the log has been emptied.
+#
+sub is_refused { return $node->sql(q{SELECT state FROM outbox.pending WHERE dest = 'refused'}); }
+$node->sql('DROP DATABASE restored');
+$redis->refuse('refused');
+$node->set('outbox.dispatch' => 'off', 'outbox.max_attempts' => 1000000);
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+$node->sql(q{SELECT outbox_enqueue('refused', 'waits')});
+my $segment = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
+$session = $node->session;
+$snapshot = $session->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()');
+$node->set('outbox.dispatch' => 'on', 'outbox.replay_window' => '1s', 'outbox.cleanup_interval' => '100ms');
+eventually
+{
+	is_refused() eq 'deferred' && $node->sql("SELECT pg_relation_size('outbox.log_$segment')") == 0
+}
+'after a snapshot was taken a message is deferred, and the log is emptied';
+$node->command_checks_all([ @dump, "--snapshot=$snapshot", $node->connstr('postgres') ],
+	1, [], [qr/tables of the outbox were emptied after the snapshot and before the locks of this dump/], 'a dump with that snapshot fails');
+$session->quit;
+$node->command_ok([ @dump, $node->connstr('postgres') ], 'one with a new snapshot does not');
+$node->sql('CREATE DATABASE restored');
+$node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', "$file.out", '-f', $file, $node->connstr('restored') ], '... and is restored');
+eventually { $node->sql(q{SELECT count(*) FROM outbox.pending WHERE dest = 'refused'}, 'restored') == 1 } '... with the message';
 
 done_testing();
