@@ -660,14 +660,14 @@ COMMENT ON FUNCTION @extschema@.outbox_retry(text, text) IS 'tries dead messages
 
 CREATE FUNCTION @extschema@.outbox_retry(dest text, message_id uuid)
 RETURNS bigint
-AS $$ SELECT @extschema@.outbox_retry(dest, message_id::text) $$
-LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+RETURN @extschema@.outbox_retry(dest, message_id::text);
 COMMENT ON FUNCTION @extschema@.outbox_retry(text, uuid) IS 'tries dead messages of that id again; returns how many';
 
 CREATE FUNCTION @extschema@.outbox_retry(message_id uuid)
 RETURNS bigint
-AS $$ SELECT @extschema@.outbox_retry(NULL, message_id::text) $$
-LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+RETURN @extschema@.outbox_retry(NULL, message_id::text);
 COMMENT ON FUNCTION @extschema@.outbox_retry(uuid) IS 'tries dead messages of that id again; returns how many';
 
 CREATE FUNCTION @extschema@.outbox_discard(dest text, message_id text)
@@ -691,8 +691,8 @@ COMMENT ON FUNCTION @extschema@.outbox_discard(text, text) IS 'gives up a dead m
 
 CREATE FUNCTION @extschema@.outbox_discard(dest text, message_id uuid)
 RETURNS bigint
-AS $$ SELECT @extschema@.outbox_discard(dest, message_id::text) $$
-LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+RETURN @extschema@.outbox_discard(dest, message_id::text);
 COMMENT ON FUNCTION @extschema@.outbox_discard(text, uuid) IS 'gives up a dead message for good; returns how many had that id';
 
 CREATE FUNCTION @extschema@.outbox_acknowledge_loss()
@@ -1118,9 +1118,9 @@ AS $$
 	UNION ALL
 	SELECT 'SCHEMA outbox' WHERE access IN ('monitor', 'store')
 	UNION ALL
-	SELECT 'SCHEMA @extschema@' WHERE access IN ('application', 'admin') AND '@extschema@' NOT IN ('public', 'outbox')
-	UNION ALL
-	SELECT 'SCHEMA outbox' WHERE access IN ('application', 'admin') AND '@extschema@' = 'outbox'
+	SELECT CASE n.nspname WHEN 'outbox' THEN 'SCHEMA outbox' ELSE format('SCHEMA %I', n.nspname) END
+	FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+	WHERE access IN ('application', 'admin') AND e.extname = 'outbox' AND n.nspname <> 'public'
 $$
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION outbox.privileges(text) IS 'objects that a kind of access needs';

@@ -96,6 +96,17 @@ SELECT "Message Box".outbox_create_endpoint('e');
 SELECT count(*) FROM outbox.status;
 RESET ROLE;
 SELECT "Message Box".outbox_revoke('regress_outbox_app', 'admin');
+-- a schema that is renamed
+ALTER SCHEMA "Message Box" RENAME TO "Post Office";
+CALL pg_temp.try_it('"Post Office".');
+SELECT "Post Office".outbox_grant('regress_outbox_app', 'admin');
+SELECT has_schema_privilege('regress_outbox_app', 'Post Office', 'USAGE');
+SET ROLE regress_outbox_app;
+SELECT "Post Office".outbox_retry(gen_random_uuid()), "Post Office".outbox_retry('d', gen_random_uuid()), "Post Office".outbox_discard('d', gen_random_uuid());
+RESET ROLE;
+SELECT "Post Office".outbox_revoke('regress_outbox_app', 'admin');
+SELECT has_schema_privilege('regress_outbox_app', 'Post Office', 'USAGE');
+ALTER SCHEMA "Post Office" RENAME TO "Message Box";
 DROP ROLE regress_outbox_app;
 ALTER EXTENSION outbox SET SCHEMA public;
 \echo :SQLSTATE
