@@ -83,6 +83,14 @@ ok($node->wait_until_sent('busy'), 'all is sent');
 is(join(' ', $second->bodies('d')), "a1 a2 @pending a3 a4 a5 a6 a7 a8", '... what was restored in its order, behind what was there and before what came later');
 is(join(' ', $second->bodies('refused')), 'r1 r2', '... also where it was deferred');
 
+# An administrator sets the sequence to its end.
+$node->sql(q{SELECT setval('outbox.log_id_seq', 9223372036854775807)}, 'busy');
+like($node->sql_error(q{SELECT count(outbox_enqueue('end', 'x')) FROM generate_series(1, 65)}, 'busy'),
+	qr/^2200H: sequence "outbox\.log_id_seq" is at its end/, 'a sequence that was set to its end is an error');
+$node->sql(q{SELECT setval('outbox.log_id_seq', 1)}, 'busy');
+is($node->sql(q{SELECT count(outbox_enqueue('end', 'x')) FROM generate_series(1, 65)}, 'busy'), 65, '... until it is set back');
+ok($node->wait_until_sent('busy'), '... and what comes then is sent');
+
 # Without the triggers, rows would be restored into segments where they are not looked for.
 $second->cli('DEL', 'd');
 my $triggers = q{SELECT string_agg(format('%s %s', tgrelid::regclass, tgenabled), ' ' ORDER BY tgrelid, tgname) FROM pg_trigger WHERE tgname ~ 'restored|replicated'};

@@ -40,7 +40,7 @@
 static bool draw_id(DatabaseShared *shared, int64 *id);
 static void reserve_block(DatabaseShared *shared);
 static int64 last_of_sequence(void);
-static void set_sequence(int64 last);
+static int64 advance_sequence(int64 last, int n);
 static void raise_next_id(DatabaseShared *shared, int64 next);
 
 /*
@@ -56,8 +56,7 @@ log_id_next(void)
 	if (shared == NULL)
 	{
 		LockRelationOid(relations_enter()->log_id_seq, ShareUpdateExclusiveLock);
-		id = last_of_sequence() + 1;
-		set_sequence(id);
+		id = advance_sequence(last_of_sequence(), 1);
 		UnlockRelationOid(relations_enter()->log_id_seq, ShareUpdateExclusiveLock);
 		return id;
 	}
@@ -128,14 +127,13 @@ reserve_block(DatabaseShared *shared)
 		if (last < drawn)
 			ereport(LOG, (errmsg("outbox: sequence \"outbox.log_id_seq\" was set back to %lld; it continues after %lld",
 								 (long long) last, (long long) drawn)));
-		last = Max(last, drawn);
-		set_sequence(last + BLOCK);
+		last = advance_sequence(Max(last, drawn), BLOCK);
 		KILL_POINT("ids_reserved");
 
 		/* In this order: see draw_id(). */
-		raise_next_id(shared, last + 1);
+		raise_next_id(shared, last - BLOCK + 1);
 		pg_write_barrier();
-		pg_atomic_write_u64(&shared->last_id, last + BLOCK);
+		pg_atomic_write_u64(&shared->last_id, last);
 	}
 	UnlockRelationOid(sequence, ShareUpdateExclusiveLock);
 }
@@ -159,17 +157,27 @@ last_of_sequence(void)
 	return last;
 }
 
-/* Sets the sequence without a check of privileges: callers need none on it. */
-static void
-set_sequence(int64 last)
+/*
+ * Sets the sequence forward by n without a check of privileges: callers need none on it.
+ * Returns its new last value.
+ */
+static int64
+advance_sequence(int64 last, int n)
 {
 	Oid			user;
 	int			context;
 
+	if (last > PG_INT64_MAX - n)
+		ereport(ERROR,
+				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+				 errmsg("sequence \"outbox.log_id_seq\" is at its end"),
+				 errhint("It was set there.  Execute SELECT setval('outbox.log_id_seq', 1); ids continue after those that are in use.")));
+	last += n;
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);
 	(void) DirectFunctionCall2(setval_oid, ObjectIdGetDatum(relations_enter()->log_id_seq), Int64GetDatum(last));
 	SetUserIdAndSecContext(user, context);
+	return last;
 }
 
 /* Raises the id that is drawn next; it never goes down. */
