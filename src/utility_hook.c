@@ -210,8 +210,7 @@ after_statement(Node *statement)
 			break;
 		case T_TransactionStmt:
 			KILL_POINT("prepared_committed");
-			if (OidIsValid(get_extension_oid("outbox", true)))
-				wakeup_after_prepared();
+			wakeup_after_prepared(OidIsValid(get_extension_oid("outbox", true)));
 			break;
 		default:
 			break;

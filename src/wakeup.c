@@ -14,12 +14,14 @@
  * there is outbox.poll_interval. What the session has noted for the dispatcher is
  * gone by then, and the server may have been restarted. But PostgreSQL keeps the
  * invalidations of a prepared transaction: those of outbox.destination and
- * outbox.deferred tell that the dispatcher must read these tables again.
+ * outbox.deferred tell that the dispatcher must read these tables again. Settings of
+ * databases and roles have none, so we add one; it does not say whose settings they are.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_db_role_setting.h"
 #include "fmgr.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -40,9 +42,11 @@ static bool *restart;			/* by the number of their entries: whose
 /* Tables whose invalidations are looked out for; InvalidOid = none. */
 static Oid	watched[2];
 static bool watched_has_changed;
+static bool settings_have_changed;	/* of a database or role */
 
 static void wake_after_commit(XactEvent event, void *arg);
 static void restart_dispatchers(void);
+static void keep_restart_with_prepared(void);
 static void watch_relation(Oid relation);
 
 PG_FUNCTION_INFO_V1(outbox_wake_launcher);
@@ -92,17 +96,26 @@ wakeup_watch_prepared(void)
 	watched[1] = get_relname_relid("deferred", schema);
 	AcceptInvalidationMessages();
 	watched_has_changed = false;
+	settings_have_changed = false;
 }
 
 /*
  * Called after COMMIT PREPARED: wakes our dispatcher when this command has ended, and has
- * it read its tables again if the prepared transaction has changed them. A change by
- * others meanwhile has it do so for nothing.
+ * it read its tables again if the prepared transaction has changed them. If that has
+ * changed settings of a database or role, all dispatchers restart. A change by others
+ * meanwhile has them do so for nothing.
  */
 void
-wakeup_after_prepared(void)
+wakeup_after_prepared(bool has_outbox)
 {
 	AcceptInvalidationMessages();
+	for (int i = 0; settings_have_changed && i < shared_capacity(); i++)
+	{
+		if (OidIsValid(shared_at(i)->database))
+			wakeup_restart_at_commit(shared_at(i));
+	}
+	if (!has_outbox)
+		return;
 	if (watched_has_changed)
 		wakeup_reload_at_commit();
 	else
@@ -155,8 +168,11 @@ wake_after_commit(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			break;
 
-		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
+			keep_restart_with_prepared();
+			return;
+
+		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
 		case XACT_EVENT_PARALLEL_ABORT:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -188,9 +204,26 @@ restart_dispatchers(void)
 	}
 }
 
-/* A RelationListener. */
+/* If dispatchers must restart, sends an invalidation with COMMIT PREPARED that tells so. */
+static void
+keep_restart_with_prepared(void)
+{
+	for (int i = 0; restart != NULL && i < shared_capacity(); i++)
+	{
+		if (!restart[i])
+			continue;
+		CacheInvalidateRelcacheByRelid(DbRoleSettingRelationId);
+		return;
+	}
+}
+
+/*
+ * A RelationListener. When PostgreSQL has lost count of what has changed, no dispatcher
+ * restarts for that: it may happen at any moment, and often.
+ */
 static void
 watch_relation(Oid relation)
 {
+	settings_have_changed |= relation == DbRoleSettingRelationId;
 	watched_has_changed |= relation == InvalidOid || relation == watched[0] || relation == watched[1];
 }

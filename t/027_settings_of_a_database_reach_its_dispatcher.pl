@@ -54,6 +54,18 @@ $node->sql('BEGIN; ALTER DATABASE other SET outbox.dispatch = off; ALTER DATABAS
 eventually { is_off('postgres') && is_off('other') } 'one transaction may change those of two databases';
 $node->sql('BEGIN; ALTER DATABASE other RESET ALL; ALTER DATABASE postgres RESET ALL; COMMIT');
 arrives($first, 'main', 'all is as before');
+$node->sql('CREATE DATABASE plain');
+foreach my $database ('postgres', 'plain')
+{
+	$node->sql("BEGIN; ALTER DATABASE other SET outbox.dispatch = off; PREPARE TRANSACTION 'off'; SELECT 1; COMMIT PREPARED 'off'", $database);
+	eventually { is_off('other') } "COMMIT PREPARED brings them to a dispatcher as well, in a database $database";
+	$node->sql("BEGIN; ALTER ROLE ALL SET outbox.dispatch = on; ALTER DATABASE other RESET ALL; PREPARE TRANSACTION 'on'", $database);
+	$node->restart;
+	$node->sql("COMMIT PREPARED 'on'", $database);
+	eventually { !is_off('other') } '... also after a restart';
+	$node->sql('ALTER ROLE ALL RESET ALL');
+}
+arrives($first, 'main', 'all is as before');
 
 $node->set('outbox.redis_url' => $second->url);
 arrives($second, 'main', 'a reload leads to another Redis');
