@@ -8,11 +8,11 @@
  * checks whether a process holds the lock on its database, and exits. This is
  * done only if the user has the permission for the command.
  *
- * What drops the extension (extension_drop.c) first takes the entry lock (relations.c). CREATE DATABASE tells the launcher that there is a new
- * database. ALTER DATABASE ... SET and ALTER ROLE ... SET restart the dispatchers that
- * they are for. COMMIT PREPARED wakes the dispatcher, because the flag of the session
- * that prepared the transaction is gone. COMMIT makes session.c check first for an open
- * message.
+ * What drops the extension (extension_drop.c) first takes the entry lock (relations.c).
+ * CREATE DATABASE tells the launcher that there is a new database. ALTER DATABASE ...
+ * SET and ALTER ROLE ... SET restart the dispatchers that they are for. COMMIT PREPARED
+ * wakes the dispatcher, because the flag of the session that prepared the transaction is
+ * gone. COMMIT makes session.c check first for an open message.
  *
  * CREATE TRIGGER has the arguments of our trigger functions checked, and is refused on
  * tables to which rows are written without firing triggers.
@@ -130,11 +130,11 @@ switches_our_triggers(Node *statement)
 	Oid			table;
 
 	if (nodeTag(statement) != T_AlterTableStmt || alter->objtype != OBJECT_TABLE || list_length(alter->cmds) != 1 ||
-		!switches_trigger(linitial(alter->cmds)) || creating_extension)
+		!switches_trigger(linitial(alter->cmds)))
 		return false;
 	extension = get_extension_oid("outbox", true);
 	table = RangeVarGetRelid(alter->relation, NoLock, true);
-	if (!OidIsValid(extension) || !OidIsValid(table) ||
+	if (!OidIsValid(extension) || !OidIsValid(table) || (creating_extension && CurrentExtensionObject == extension) ||
 		getExtensionOfObject(RelationRelationId, table) != extension)
 		return false;
 	ereport(WARNING,

@@ -30,7 +30,6 @@
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
-#include "utils/syscache.h"
 
 #include "src/compat.h"
 #include "src/table/relation_change.h"
@@ -148,23 +147,6 @@ relations_lock_for_drop(void)
 	cache_valid = resolve_names(&cache);
 	if (cache_valid)
 		(void) relations_lock_to_end(cache.instance, AccessExclusiveLock);
-}
-
-/* Returns the owner of our tables; InvalidOid if there are none. */
-Oid
-relations_owner(void)
-{
-	HeapTuple	table;
-	Oid			owner = InvalidOid;
-
-	cache_valid = resolve_names(&cache);
-	table = cache_valid ? SearchSysCache1(RELOID, ObjectIdGetDatum(cache.instance)) : NULL;
-	if (HeapTupleIsValid(table))
-	{
-		owner = ((Form_pg_class) GETSTRUCT(table))->relowner;
-		ReleaseSysCache(table);
-	}
-	return owner;
 }
 
 /*

@@ -49,7 +49,6 @@ extern void relations_init(void);
 extern const Relations *relations_enter(void);
 extern const Relations *relations_try_enter(void);
 extern void relations_lock_for_drop(void);
-extern Oid	relations_owner(void);
 
 extern bool relations_lock_to_end(Oid relation, LOCKMODE mode);
 extern void relations_unlock_early(Oid relation, LOCKMODE mode);
