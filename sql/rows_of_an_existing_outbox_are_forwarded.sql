@@ -185,6 +185,29 @@ INSERT INTO gone VALUES (1, 'd', 'one again', false);
 SELECT string_agg(id::text, ' ' ORDER BY id) FROM gone;
 SELECT body FROM sent;
 ROLLBACK;
+-- However many rows a statement has, PostgreSQL remembers one command for their deletion.
+BEGIN;
+INSERT INTO gone SELECT i, 'd', i, false FROM generate_series(1, 5000) i;
+SELECT count(*) FROM gone;
+SELECT total_bytes <= 8192 AS is_small FROM pg_backend_memory_contexts WHERE name ILIKE 'combo cids';
+ROLLBACK;
+-- Rows that COPY freezes; and one whose deletion was rolled back before.
+CREATE FUNCTION undone() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	BEGIN DELETE FROM gone WHERE id = NEW.id; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN RETURN NULL; END;
+END $$;
+BEGIN;
+TRUNCATE gone;
+COPY gone FROM stdin WITH (FREEZE);
+1	d	one	f
+2	d	two	t
+\.
+CREATE TRIGGER beforehand AFTER INSERT ON gone FOR EACH ROW EXECUTE FUNCTION undone();
+INSERT INTO gone VALUES (3, 'd', 'three', false), (4, 'd', 'four', true), (5, 'd', 'five', false);
+SELECT id FROM gone;
+SELECT body FROM sent;
+ROLLBACK;
+DROP FUNCTION undone;
 -- A row that another trigger has changed meanwhile stays.
 CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = 7 THEN DELETE FROM gone WHERE id = 7; ELSE UPDATE gone SET payload = 'changed' WHERE id = NEW.id; END IF; RETURN NULL; END $$;
 CREATE TRIGGER busy AFTER INSERT ON gone FOR EACH ROW EXECUTE FUNCTION busy();
@@ -212,15 +235,29 @@ CREATE TRIGGER forward BEFORE INSERT ON made FOR EACH ROW EXECUTE FUNCTION outbo
 DROP TABLE made;
 
 -- Sessions with other settings print the same key.
-CREATE TABLE printed (at timestamptz, day date);
+CREATE TABLE printed (at timestamptz, day date, "table" regclass);
 CREATE TRIGGER forward AFTER INSERT ON printed FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''printed''', 'body=''''', 'key=at');
+CREATE TRIGGER forward_table AFTER INSERT ON printed FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''printed''', 'body=''''', 'key="table"');
 CREATE TRIGGER forward_text AFTER INSERT ON printed FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=''printed''', 'body=''''', 'key=''day '' || day');
 BEGIN;
-INSERT INTO printed VALUES ('2026-11-23 04:00+00', '2026-11-23');
+INSERT INTO printed VALUES ('2026-11-23 04:00+00', '2026-11-23', 'pg_class');
 SET LOCAL timezone = 'Asia/Kolkata';
 SET LOCAL datestyle = 'SQL, DMY';
-INSERT INTO printed VALUES ('2026-11-23 04:00+00', '23.11.2026');
+SET LOCAL quote_all_identifiers = on;
+INSERT INTO printed VALUES ('2026-11-23 04:00+00', '23.11.2026', 'pg_class');
 SELECT key FROM outbox_enqueued();
+ROLLBACK;
+-- Nor does it matter which session reads the arguments first.
+CREATE TRIGGER forward_later AFTER INSERT ON printed FOR EACH ROW
+	EXECUTE FUNCTION outbox_forward('dest=''printed''', 'body=''''', $$deliver_at='2100-02-01 00:00'::timestamptz + interval '-1 2:00'$$, $$header.day=date '3/2/2100' - date '2100-01-01'$$);
+BEGIN;
+SET LOCAL timezone = 'Asia/Kolkata';
+SET LOCAL datestyle = 'SQL, DMY';
+SET LOCAL intervalstyle = 'sql_standard';
+INSERT INTO printed DEFAULT VALUES;
+SET LOCAL timezone = 'UTC';
+SET LOCAL datestyle = 'ISO, MDY';
+SELECT headers, deliver_at FROM outbox_enqueued() WHERE headers IS NOT NULL;
 ROLLBACK;
 DROP TABLE printed;
 

@@ -5,8 +5,9 @@
  * Called by forward.c and forward_plan.c: the arguments of outbox_forward() are
  * such expressions; capture_triggers.c has only the syntax of a condition checked.
  * They are what a CHECK constraint may have: no subquery, no aggregate. Names in
- * them are looked up in pg_catalog alone, and strings read as standard SQL has them,
- * whatever search_path and other settings the session has that inserts the row.
+ * them are looked up in pg_catalog alone, strings read as standard SQL has them, and
+ * constant times as UTC, whatever search_path and other settings the session has that
+ * inserts the row.
  * Functions are called with the rights of that session's user, as any trigger would.
  */
 #include "postgres.h"
@@ -32,6 +33,7 @@
 #include "src/compat.h"
 #include "src/settings.h"
 #include "src/trigger/column_expression.h"
+#include "src/trigger/key_settings.h"
 
 static int	parser_settings_take(void);
 static Node *transform(Relation table, Node *expression, Oid type);
@@ -141,7 +143,7 @@ column_expression_text(ColumnExpression *value, TupleTableSlot *row)
 static int
 parser_settings_take(void)
 {
-	int			nest_level = NewGUCNestLevel();
+	int			nest_level = key_settings_take();
 
 	settings_override("search_path", "pg_catalog, pg_temp");
 	settings_override("standard_conforming_strings", "on");

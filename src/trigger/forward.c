@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
@@ -46,6 +47,7 @@ static bool push_object(Jsonb *object, JsonbParseState **state);
 static Jsonb *read_json(ColumnExpression *value, TupleTableSlot *row);
 static bool is_kept(const ForwardPlan *plan, TupleTableSlot *row);
 static void delete_row(Relation table, TupleTableSlot *row);
+static bool is_of_this_command(TupleTableSlot *row);
 
 PG_FUNCTION_INFO_V1(outbox_forward);
 
@@ -289,9 +291,30 @@ delete_row(Relation table, TupleTableSlot *row)
 	TM_FailureData failure;
 
 	CheckCmdReplicaIdentity(table, CMD_DELETE);
-	CommandCounterIncrement();
 	if (table_tuple_fetch_row_version(table, &row->tts_tid, SnapshotSelf, found))
+	{
+		if (is_of_this_command(found))
+			CommandCounterIncrement();
 		(void) table_tuple_delete(table, &found->tts_tid, GetCurrentCommandId(true), SnapshotAny, InvalidSnapshot,
 								  true, &failure, false);
+	}
 	ExecDropSingleTupleTableSlot(found);
+}
+
+/*
+ * Check whether a row may have been written by the current command, which then cannot
+ * delete it. The rows of one INSERT are all deleted by the command after it: a command for
+ * each of them would have PostgreSQL remember each until the transaction ends.
+ */
+static bool
+is_of_this_command(TupleTableSlot *row)
+{
+	HeapTupleHeader header;
+
+	if (!TTS_IS_BUFFERTUPLE(row))
+		return true;
+	header = ((BufferHeapTupleTableSlot *) row)->base.tuple->t_data;
+
+	/* What COPY has frozen tells neither its transaction nor its command. */
+	return !HeapTupleHeaderXminCommitted(header) && HeapTupleHeaderGetCmin(header) >= GetCurrentCommandId(false);
 }

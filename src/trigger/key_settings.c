@@ -1,8 +1,9 @@
 /*
  * key_settings.c
- *		Settings under which the key of a message is printed.
+ *		Settings under which the key of a message is printed, and expressions are read.
  *
- * Called by column_json.c and forward.c. A row must have one key, whichever session
+ * Called by column_json.c and forward.c, and by column_expression.c for the constants
+ * in an expression. A row must have one key, whichever session
  * changes it: only messages of one key stay in order. But sessions print a timestamptz
  * in time zones of their own, and have other settings for dates, intervals, bytea and
  * floating-point numbers. (What depends on search_path, lc_monetary or lc_time is left as
@@ -13,9 +14,11 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "pgtime.h"
+#include "utils/builtins.h"
 #include "utils/bytea.h"
 #include "utils/float.h"
 #include "utils/guc.h"
+#include "utils/xml.h"
 
 #include "src/settings.h"
 #include "src/trigger/key_settings.h"
@@ -62,6 +65,10 @@ key_settings_take(void)
 		settings_override("extra_float_digits", "1");
 	if (bytea_output != BYTEA_OUTPUT_HEX)
 		settings_override("bytea_output", "hex");
+	if (quote_all_identifiers)
+		settings_override("quote_all_identifiers", "off");
+	if (xmlbinary != XMLBINARY_BASE64)
+		settings_override("xmlbinary", "base64");
 	return nest_level;
 }
 

@@ -1,6 +1,6 @@
 /*
  * key_settings.h
- *		Settings under which the key of a message is printed.
+ *		Settings under which the key of a message is printed, and expressions are read.
  */
 #ifndef OUTBOX_KEY_SETTINGS_H
 #define OUTBOX_KEY_SETTINGS_H
