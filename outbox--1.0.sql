@@ -248,8 +248,8 @@ BEGIN
 				message_uuid uuid,
 				dest text,
 				body bytea,
-				key uuid,
 				cause text,
+				key uuid,
 				headers jsonb,
 				message_id text,
 				deliver_at timestamptz,
@@ -273,8 +273,8 @@ BEGIN
 			COMMENT ON COLUMN outbox.log_%1$s.message_uuid IS 'id that consumers see, if it is a UUID in its usual form; NULL: message_id, or a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.dest IS 'destination; NULL: this is a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.body IS 'body; UTF-8 where it was given as text; NULL: this is a receipt';
-			COMMENT ON COLUMN outbox.log_%1$s.key IS 'key of the record that it belongs to; NULL: none';
 			COMMENT ON COLUMN outbox.log_%1$s.cause IS 'incoming message that caused this message; NULL: none';
+			COMMENT ON COLUMN outbox.log_%1$s.key IS 'key of the record that it belongs to; NULL: that of the default endpoint and cause, none without a cause; all bits 0: none';
 			COMMENT ON COLUMN outbox.log_%1$s.headers IS 'headers, a flat object';
 			COMMENT ON COLUMN outbox.log_%1$s.message_id IS 'id that consumers see; NULL: message_uuid, or a receipt';
 			COMMENT ON COLUMN outbox.log_%1$s.deliver_at IS 'when it is to be sent; NULL: at once';
@@ -1031,10 +1031,10 @@ DECLARE
 				'AND NOT EXISTS (SELECT FROM outbox.deferred d WHERE d.id = log_%2$s.id AND (d.state <> ''returned'' OR d.returned_tx <> log_%2$s.tx)) END',
 				CASE segment WHEN 0 THEN '' ELSE format('UNION ALL SELECT * FROM outbox.log_%s', segment) END, segment), ' ' ORDER BY segment)
 		FROM outbox.ring WHERE ring = 'log')
-		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, key, cause, headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key, NULL, NULL, NULL'
+		|| ' UNION ALL SELECT id, ''0'', enqueued_at, ''0'', NULL, dest, body, cause, coalesce(key, ''00000000-0000-0000-0000-000000000000''), headers, message_id, CASE state WHEN ''scheduled'' THEN next_attempt END, partition_key, NULL, NULL, NULL'
 		|| ' FROM outbox.deferred WHERE state IN (''scheduled'', ''waiting'', ''held'', ''dead'') AND body IS NOT NULL'
 		|| (
-			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.key, l.cause, l.headers, l.message_id, l.deliver_at, l.partition_key, NULL, NULL, NULL '
+			SELECT string_agg(format(' UNION ALL SELECT l.id, ''0'', l.enqueued_at, ''0'', l.message_uuid, l.dest, l.body, l.cause, l.key, l.headers, l.message_id, l.deliver_at, l.partition_key, NULL, NULL, NULL '
 				'FROM outbox.deferred d JOIN outbox.log_%s l ON l.id = d.id AND l.tx = d.log_tx WHERE d.state IN (''scheduled'', ''waiting'', ''held'')', segment), '' ORDER BY segment)
 			FROM outbox.ring WHERE ring = 'log')
 		|| ' UNION ALL SELECT * FROM outbox.log_0 WHERE NOT outbox.dump_is_complete() ORDER BY id';

@@ -26,10 +26,10 @@ SELECT outbox_commit();
 COMMIT;
 
 SELECT msgid FROM outbox.records WHERE msgid LIKE 'several-%' ORDER BY 1;
--- In the order of the calls; messages of one record share its key.
-SELECT cause, key IS NOT NULL AS has_key, message_id
+-- In the order of the calls; messages of one record share its cause.
+SELECT cause, message_id
 FROM log WHERE dest = 'several' ORDER BY id;
-SELECT count(DISTINCT key) AS keys, count(DISTINCT tx) AS transactions FROM log WHERE dest = 'several';
+SELECT count(DISTINCT cause) AS causes, count(DISTINCT tx) AS transactions FROM log WHERE dest = 'several';
 
 -- All or none.
 BEGIN;

@@ -124,6 +124,8 @@ row_is_of(TupleTableSlot *row, const char *endpoint)
 static bool
 message_is_of(const Message *message, const char *endpoint)
 {
+	if (message->is_of_default)
+		return strcmp(endpoint, DEFAULT_ENDPOINT) == 0;
 	return message->has_key && message->cause && key_is_of(&message->key, endpoint, message->cause);
 }
 

@@ -68,6 +68,7 @@ enqueue_message(Message *message)
 	{
 		message->has_key = true;
 		message->key = record->key;
+		message->is_of_default = strcmp(record->endpoint, DEFAULT_ENDPOINT) == 0;
 		message->cause = cstring_to_text(record->msgid);
 	}
 	message->id = log_id_next();

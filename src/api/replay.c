@@ -90,6 +90,7 @@ replay_segment(Oid table, const Wanted *wanted)
 			continue;
 		message.id = log_id_next();
 		message.has_key = false;	/* the copy belongs to no record */
+		message.is_of_default = false;
 		message.deliver_at = 0;
 		message.stream = NULL;
 		log_append(&message);

@@ -156,7 +156,7 @@ is_sent_beside(const RecordName *name, const RecordLook *look)
 
 	return !look->restored && FullTransactionIdIsValid(look->tx) && window_row_sent(&window, &left_out) &&
 		snapshot_value_sees(window.snapshot, look->tx) &&
-		!log_scan_carries_for(look->tx, &name->key, &left_out) &&
+		!log_scan_carries_for(look->tx, name, &left_out) &&
 		!deferred_record_waits(&name->key, window.snapshot, &left_out, &is_dead);
 }
 
@@ -172,9 +172,9 @@ is_sent(const RecordName *name, const RecordLook *look, const Window *published)
 	RecordLook	now;
 
 	if (look->restored)
-		return !log_scan_carries_since(published->snapshot, &name->key);
+		return !log_scan_carries_since(published->snapshot, name);
 	if (FullTransactionIdIsValid(look->tx))
-		return snapshot_value_sees(published->snapshot, look->tx) || !log_scan_carries(look->tx, &name->key);
+		return snapshot_value_sees(published->snapshot, look->tx) || !log_scan_carries(look->tx, name);
 	if (!look->in_table)
 		return true;
 	now = claim_look_up(name, NULL);

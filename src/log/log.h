@@ -11,6 +11,7 @@
 #include "utils/uuid.h"
 
 #include "src/log/window_row.h"
+#include "src/record/record_name.h"
 
 /* A row of log_N that is a message. */
 typedef struct Message
@@ -19,6 +20,8 @@ typedef struct Message
 	FullTransactionId tx;
 	TimestampTz at;
 	bool		has_key;		/* whether it belongs to a record */
+	bool		is_of_default;	/* the record of cause and the default
+								 * endpoint; then message_key() has the key */
 	pg_uuid_t	key;
 	text	   *message_id;
 	bool		has_uuid;		/* whether message_id is known to be the usual
@@ -62,10 +65,10 @@ extern void log_size_check(void);
 /* log_scan.c */
 extern void log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
 					 LogReader reader, void *arg);
-extern bool log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key);
+extern bool log_scan_carries_since(const SnapshotValue *after, const RecordName *record);
 extern void log_scan_transaction(FullTransactionId tx, LogReader reader, void *arg);
-extern bool log_scan_carries(FullTransactionId tx, const pg_uuid_t *key);
-extern bool log_scan_carries_for(FullTransactionId tx, const pg_uuid_t *key, const DestinationSet *dests);
+extern bool log_scan_carries(FullTransactionId tx, const RecordName *record);
+extern bool log_scan_carries_for(FullTransactionId tx, const RecordName *record, const DestinationSet *dests);
 extern int64 log_scan_highest_id(void);
 extern bool log_scan_read_body(FullTransactionId tx, Message *message);
 
@@ -73,7 +76,7 @@ extern bool log_scan_read_body(FullTransactionId tx, Message *message);
 extern bool log_row_is_receipt(TupleTableSlot *row);
 extern bool log_row_is_whole(TupleTableSlot *row);
 extern int64 log_row_id(TupleTableSlot *row);
-extern bool log_row_is_of(TupleTableSlot *row, const pg_uuid_t *key);
+extern bool log_row_is_of(TupleTableSlot *row, const RecordName *record);
 extern FullTransactionId log_row_tx(TupleTableSlot *row);
 extern Oid	log_row_database(TupleTableSlot *row);
 extern TimestampTz log_row_at(TupleTableSlot *row);
@@ -81,5 +84,6 @@ extern void log_row_message(TupleTableSlot *row, Message *message);
 extern void log_row_envelope(TupleTableSlot *row, Message *message);
 extern void log_row_origin(TupleTableSlot *row, Message *message);
 extern void log_row_receipt(TupleTableSlot *row, Receipt *receipt);
+extern pg_uuid_t message_key(const Message *message);
 
 #endif							/* OUTBOX_LOG_H */

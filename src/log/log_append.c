@@ -58,7 +58,7 @@ log_append_receipt_of(const Message *message)
 {
 	if (message->has_key && message->cause)
 		log_append_receipt(&(Receipt) {
-			.at = GetCurrentTimestamp(), .key = message->key, .msgid = message->cause
+			.at = GetCurrentTimestamp(), .key = message_key(message), .msgid = message->cause
 		});
 }
 

@@ -11,6 +11,10 @@
  * Columns that are often NULL stand last, where they take no space. For the same
  * reason an id that is a UUID is stored as one, in 16 bytes instead of 36, even
  * if the application has made it. No other file knows of this; elsewhere an id is text.
+ *
+ * Nor has a message the key of its record if that is of the default endpoint: the
+ * key is a hash of the endpoint and of cause, which is there. A message that has a
+ * cause and belongs to no record, as a copy that was sent again, has NO_RECORD as key.
  */
 #include "postgres.h"
 
@@ -25,6 +29,11 @@
 #include "src/table/row_write.h"
 #include "src/unique_id.h"
 
+/* Of 128 bits of a hash all are never 0. */
+static const pg_uuid_t NO_RECORD;
+
+static void set_key(Datum *values, bool *isnull, const Message *message);
+static void read_key(TupleTableSlot *row, Message *message);
 static void set_common(Datum *values, bool *isnull, int64 id, TimestampTz at);
 static bool all_null(TupleTableSlot *row, int first, int last);
 
@@ -41,7 +50,6 @@ log_row_insert(Relation table, const Message *message)
 	values[LOG_COL_MESSAGE_UUID - 1] = UUIDPGetDatum(&uuid);
 	values[LOG_COL_DEST - 1] = PointerGetDatum(message->dest);
 	values[LOG_COL_BODY - 1] = PointerGetDatum(message->body);
-	values[LOG_COL_KEY - 1] = UUIDPGetDatum(&message->key);
 	values[LOG_COL_CAUSE - 1] = PointerGetDatum(message->cause);
 	values[LOG_COL_HEADERS - 1] = PointerGetDatum(message->headers);
 	values[LOG_COL_MESSAGE_ID - 1] = PointerGetDatum(message->message_id);
@@ -51,13 +59,13 @@ log_row_insert(Relation table, const Message *message)
 	isnull[LOG_COL_MESSAGE_UUID - 1] = !is_uuid;
 	isnull[LOG_COL_DEST - 1] = false;
 	isnull[LOG_COL_BODY - 1] = false;
-	isnull[LOG_COL_KEY - 1] = !message->has_key;
 	isnull[LOG_COL_CAUSE - 1] = message->cause == NULL;
 	isnull[LOG_COL_HEADERS - 1] = message->headers == NULL;
 	isnull[LOG_COL_MESSAGE_ID - 1] = is_uuid;
 	isnull[LOG_COL_DELIVER_AT - 1] = message->deliver_at == 0;
 	isnull[LOG_COL_PARTITION_KEY - 1] = message->partition_key == NULL;
 	isnull[LOG_COL_STREAM - 1] = message->stream == NULL;
+	set_key(values, isnull, message);
 
 	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
 }
@@ -78,6 +86,16 @@ log_row_insert_receipt(Relation table, int64 id, const Receipt *receipt)
 	isnull[LOG_COL_MSGID - 1] = false;
 
 	row_append(table, LOG_COL_TX, LOG_NCOLUMNS, values, isnull);
+}
+
+/* Sets the key, where cause does not tell it. */
+static void
+set_key(Datum *values, bool *isnull, const Message *message)
+{
+	const pg_uuid_t *key = message->has_key ? &message->key : &NO_RECORD;
+
+	values[LOG_COL_KEY - 1] = UUIDPGetDatum(key);
+	isnull[LOG_COL_KEY - 1] = message->has_key ? message->is_of_default : message->cause == NULL;
 }
 
 /* Sets what messages and receipts both have; all other columns are NULL after it. */
@@ -117,7 +135,7 @@ log_row_is_whole(TupleTableSlot *row)
 
 	if (log_row_is_receipt(row))
 		return has_key && has_msgid && !has_body && slot_attisnull(row, LOG_COL_MESSAGE_UUID) &&
-			all_null(row, LOG_COL_CAUSE, LOG_COL_STREAM);
+			slot_attisnull(row, LOG_COL_CAUSE) && all_null(row, LOG_COL_HEADERS, LOG_COL_STREAM);
 	return has_body && !has_endpoint && !has_msgid &&
 		slot_attisnull(row, LOG_COL_MESSAGE_UUID) != slot_attisnull(row, LOG_COL_MESSAGE_ID);
 }
@@ -145,12 +163,21 @@ log_row_id(TupleTableSlot *row)
 
 /* Check whether a row is a message of a record, and not its receipt. */
 bool
-log_row_is_of(TupleTableSlot *row, const pg_uuid_t *key)
+log_row_is_of(TupleTableSlot *row, const RecordName *record)
 {
 	bool		isnull;
-	Datum		its_key = slot_getattr(row, LOG_COL_KEY, &isnull);
+	Datum		key = slot_getattr(row, LOG_COL_KEY, &isnull);
+	text	   *cause;
 
-	return !isnull && !log_row_is_receipt(row) && memcmp(DatumGetUUIDP(its_key), key, sizeof(*key)) == 0;
+	if (log_row_is_receipt(row))
+		return false;
+	if (!isnull)
+		return memcmp(DatumGetUUIDP(key), &record->key, sizeof(record->key)) == 0;
+	if (slot_attisnull(row, LOG_COL_CAUSE) || strcmp(record->endpoint, DEFAULT_ENDPOINT) != 0)
+		return false;
+	cause = DatumGetTextPP(slot_getattr(row, LOG_COL_CAUSE, &isnull));
+	return VARSIZE_ANY_EXHDR(cause) == strlen(record->msgid) &&
+		memcmp(VARDATA_ANY(cause), record->msgid, strlen(record->msgid)) == 0;
 }
 
 /* Returns the top-level transaction that enqueued a row. */
@@ -211,9 +238,6 @@ log_row_origin(TupleTableSlot *row, Message *message)
 	message->id = DatumGetInt64(COLUMN(LOG_COL_ID));
 	message->tx = DatumGetFullTransactionId(COLUMN(LOG_COL_TX));
 	message->at = DatumGetTimestampTz(COLUMN(LOG_COL_AT));
-	message->has_key = !ISNULL(LOG_COL_KEY);
-	if (message->has_key)
-		message->key = *DatumGetUUIDP(COLUMN(LOG_COL_KEY));
 	message->message_id = NULL;
 	message->has_uuid = !ISNULL(LOG_COL_MESSAGE_UUID);
 	if (message->has_uuid)
@@ -227,6 +251,30 @@ log_row_origin(TupleTableSlot *row, Message *message)
 	message->stream = ISNULL(LOG_COL_STREAM) ? NULL : DatumGetTextPP(COLUMN(LOG_COL_STREAM));
 #undef COLUMN
 #undef ISNULL
+	read_key(row, message);
+}
+
+/* Reads to which record a message belongs; its other columns have been read. */
+static void
+read_key(TupleTableSlot *row, Message *message)
+{
+	bool		isnull = row->tts_isnull[LOG_COL_KEY - 1];
+
+	if (!isnull)
+		message->key = *DatumGetUUIDP(row->tts_values[LOG_COL_KEY - 1]);
+	message->is_of_default = isnull && message->cause != NULL;
+	message->has_key = message->is_of_default || (!isnull && memcmp(&message->key, &NO_RECORD, sizeof(NO_RECORD)) != 0);
+}
+
+/* Returns the key of the record that a message belongs to. */
+pg_uuid_t
+message_key(const Message *message)
+{
+	pg_uuid_t	key = message->key;
+
+	if (message->is_of_default)
+		record_name_make_key(DEFAULT_ENDPOINT, text_to_cstring(message->cause), &key);
+	return key;
 }
 
 /* Reads a receipt. Its strings are those of the row, unless they are compressed. */

@@ -57,7 +57,7 @@ typedef struct SegmentScan
 /* What log_scan_carries() looks for. */
 typedef struct KeySearch
 {
-	const pg_uuid_t *key;
+	const RecordName *record;
 	bool		found;
 	const DestinationSet *dests;	/* that the message is for; NULL = any */
 } KeySearch;
@@ -118,9 +118,9 @@ log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto
  * transaction that restored their messages is not known.
  */
 bool
-log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
+log_scan_carries_since(const SnapshotValue *after, const RecordName *record)
 {
-	KeySearch	search = {key, false, NULL};
+	KeySearch	search = {record, false, NULL};
 
 	log_scan(SnapshotSelf, after, snapshot_value_latest(), match_key, &search);
 	return search.found;
@@ -128,9 +128,9 @@ log_scan_carries_since(const SnapshotValue *after, const pg_uuid_t *key)
 
 /* Check whether the log still has messages of a record that `tx` claimed. */
 bool
-log_scan_carries(FullTransactionId tx, const pg_uuid_t *key)
+log_scan_carries(FullTransactionId tx, const RecordName *record)
 {
-	KeySearch	search = {key, false, NULL};
+	KeySearch	search = {record, false, NULL};
 
 	log_scan_transaction(tx, match_key, &search);
 	return search.found;
@@ -138,9 +138,9 @@ log_scan_carries(FullTransactionId tx, const pg_uuid_t *key)
 
 /* Check whether the log has messages of such a record that are for one of these destinations. */
 bool
-log_scan_carries_for(FullTransactionId tx, const pg_uuid_t *key, const DestinationSet *dests)
+log_scan_carries_for(FullTransactionId tx, const RecordName *record, const DestinationSet *dests)
 {
-	KeySearch	search = {key, false, dests};
+	KeySearch	search = {record, false, dests};
 
 	log_scan_transaction(tx, match_key, &search);
 	return search.found;
@@ -385,7 +385,7 @@ match_key(TupleTableSlot *row, int segment, void *arg)
 {
 	KeySearch  *search = arg;
 
-	search->found = log_row_is_of(row, search->key) && (search->dests == NULL || is_for(row, search->dests));
+	search->found = log_row_is_of(row, search->record) && (search->dests == NULL || is_for(row, search->dests));
 	return !search->found;
 }
 
