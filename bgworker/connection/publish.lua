@@ -34,7 +34,7 @@
 -- batch before it has any effect. What has messages builds on a fence that is there:
 -- it was claimed.
 
-local argv, call, try, unpack = ARGV, redis.call, redis.pcall, unpack
+local argv, call, try = ARGV, redis.call, redis.pcall
 
 -- A reply is asked for its error, be it text or a table; text has none. If that failed in some
 -- server, the script would fail here, before it writes anything.
@@ -54,54 +54,50 @@ elseif fence ~= '' then
 	call('SET', KEYS[1], fence)
 end
 
-local failure, refused, known = false, {}, {}
-
-local function refuses_alike(stream)
-	if known[stream] == nil then
-		if string.match(failure, '^WRONGTYPE') then
-			local kind = try('TYPE', stream).ok
-			known[stream] = kind ~= nil and kind ~= 'none' and kind ~= 'stream'
-		else
-			local reply = try('XADD', stream, 'NOMKSTREAM', '0-0', 'no', 'entry')
-			known[stream] = type(reply) == 'table' and reply.err == failure
-		end
-	end
-	return known[stream]
-end
-
--- The command of a group: XADD <stream> [MAXLEN ~ <length>] * <name> <value> ...
--- `plain` is how many fields a group has that is not trimmed, else 0. A message without
--- headers has three, or four if it has a cause: to collect these in a table first would be
--- a twentieth of all that Redis does for it.
-local command, fields, plain, first_value, size = {'XADD'}, 0, 0, 0, 0
-
--- Makes the command that a group describes; returns the place behind the description.
-local function describe(at)
-	local star = 3
-	fields = tonumber(argv[at])
-	if argv[at + 1] ~= '0' then
-		command[3], command[4], command[5] = 'MAXLEN', '~', argv[at + 1]
-		star = 6
-	end
-	command[star] = '*'
-	for field = 1, fields do
-		command[star + 2 * field - 1] = argv[at + 1 + field]
-	end
-	first_value, size = star + 2, star + 2 * fields
-	plain = star == 3 and fields or 0
-	return at + 2 + fields
-end
-
+-- There are no functions, and no tables but those that are needed: for a batch of one message
+-- they would be a twentieth of all that Redis does. So the names of three or four fields,
+-- which a message without headers has, are not collected in a table either; `plain` is
+-- how many fields a group has whose command is not `command`, else 0.
+local failure, refused, known = false, {}, nil
+local fields, plain, one, two, three, four = 0, 0, nil, nil, nil, nil
+local command, first_value, size = nil, 0, 0
 local added, place, at, ids = 0, 0, 4, #argv - 1
 
 while at < ids do
 	local stream, behind = argv[at + 1], place + tonumber(argv[at])
-	at = argv[at + 2] == '0' and at + 3 or describe(at + 2)
-	local one, two, three, four = command[4], command[6], command[8], command[10]
-	command[2] = stream
+	at = at + 2
+	if argv[at] == '0' then
+		at = at + 1
+	else
+		fields = tonumber(argv[at])
+		one, two, three, four = argv[at + 2], argv[at + 3], argv[at + 4], argv[at + 5]
+		plain = argv[at + 1] == '0' and (fields == 3 or fields == 4) and fields or 0
+		if plain == 0 then
+			-- XADD <stream> [MAXLEN ~ <length>] * <name> <value> ...
+			command = {'XADD', stream, '*'}
+			if argv[at + 1] ~= '0' then
+				command = {'XADD', stream, 'MAXLEN', '~', argv[at + 1], '*'}
+			end
+			first_value = #command + 2
+			size = #command + 2 * fields
+			for field = 1, fields do
+				command[first_value + 2 * field - 3] = argv[at + 1 + field]
+			end
+		end
+		at = at + 2 + fields
+	end
 	while place < behind do
 		if failure then
-			if refuses_alike(stream) then
+			if known[stream] == nil then
+				if string.match(failure, '^WRONGTYPE') then
+					local kind = try('TYPE', stream).ok
+					known[stream] = kind ~= nil and kind ~= 'none' and kind ~= 'stream'
+				else
+					local reply = try('XADD', stream, 'NOMKSTREAM', '0-0', 'no', 'entry')
+					known[stream] = type(reply) == 'table' and reply.err == failure
+				end
+			end
+			if known[stream] then
 				refused[#refused + 1] = place
 			end
 			at = at + fields
@@ -114,6 +110,7 @@ while at < ids do
 				reply = try('XADD', stream, '*', one, argv[at], two, argv[at + 1], three, argv[at + 2], four, argv[at + 3])
 				at = at + 4
 			else
+				command[2] = stream
 				for value = first_value, size, 2 do
 					command[value] = argv[at]
 					at = at + 1
@@ -121,7 +118,7 @@ while at < ids do
 				reply = try(unpack(command, 1, size))
 			end
 			if reply.err then
-				failure, refused[1] = reply.err, place
+				failure, refused[1], known = reply.err, place, {}
 			else
 				added = added + 1
 			end
