@@ -2,9 +2,9 @@
  * channel.c
  *		A connected socket, in clear or with TLS.
  *
- * Called by channel_dial.c and redis_link.c, which wait for its events. Nothing here
- * waits or raises an error: what cannot be done now returns 0, and what has failed
- * returns -1 or false, with the reason in channel->error.
+ * Called by channel_dial.c and redis_link.c. Nothing here but channel_wait() waits or
+ * raises an error: what cannot be done now returns 0, and what has failed returns -1 or
+ * false, with the reason in channel->error.
  */
 #include "postgres.h"
 
@@ -21,6 +21,7 @@
 #include "storage/latch.h"
 
 #include "src/redis/channel.h"
+#include "src/wait_event.h"
 
 static bool begin_connecting(Channel *channel, const struct sockaddr *address, socklen_t size);
 static int	note_result(Channel *channel, ssize_t result);
@@ -31,6 +32,7 @@ void
 channel_init(Channel *channel)
 {
 	channel->socket = -1;
+	channel->waits = NULL;
 	channel->tls = NULL;
 	channel->error[0] = '\0';
 }
@@ -110,6 +112,9 @@ channel_close(Channel *channel)
 	if (channel->tls)
 		tls_close(channel->tls);
 	channel->tls = NULL;
+	if (channel->waits)
+		FreeWaitEventSet(channel->waits);
+	channel->waits = NULL;
 	if (channel->socket >= 0)
 	{
 		(void) close(channel->socket);
@@ -167,6 +172,18 @@ int
 channel_write_event(const Channel *channel)
 {
 	return channel->tls ? tls_write_event(channel->tls) : WL_SOCKET_WRITEABLE;
+}
+
+/*
+ * Waits for events of the socket, and the latch; see socket_wait(). What it waits with is
+ * kept until the socket is closed: to make it and free it takes five system calls.
+ */
+int
+channel_wait(Channel *channel, int events, TimestampTz deadline, LinkAttend attend)
+{
+	if (channel->waits == NULL)
+		channel->waits = socket_wait_prepare(channel->socket);
+	return socket_wait(channel->socket, channel->waits, events, deadline, attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }
 
 /* Makes a socket that does not block, and begins to connect it. */

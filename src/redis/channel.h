@@ -6,11 +6,13 @@
 #define OUTBOX_CHANNEL_H
 
 #include "src/foreign_text.h"
+#include "src/redis/socket_wait.h"
 #include "src/redis/tls.h"
 
 typedef struct Channel
 {
 	int			socket;			/* -1 = none */
+	WaitEventSet *waits;		/* NULL = it was not waited for yet */
 	Tls		   *tls;			/* NULL = in clear */
 	char		error[FOREIGN_TEXT_BYTES];	/* why it failed */
 } Channel;
@@ -28,5 +30,6 @@ extern int	channel_write(Channel *channel, const char *bytes, size_t size);
 extern bool channel_has_unread(const Channel *channel);
 extern int	channel_read_event(const Channel *channel);
 extern int	channel_write_event(const Channel *channel);
+extern int	channel_wait(Channel *channel, int events, TimestampTz deadline, LinkAttend attend);
 
 #endif							/* OUTBOX_CHANNEL_H */

@@ -15,11 +15,9 @@
 
 #include "src/clock.h"
 #include "src/redis/channel_dial.h"
-#include "src/wait_event.h"
 
 static bool await_connection(Channel *channel, TimestampTz deadline, LinkAttend attend);
 static bool shake_hands(Channel *channel, const char *host, TimestampTz deadline, LinkAttend attend);
-static int	wait_for_socket(Channel *channel, int events, TimestampTz deadline, LinkAttend attend);
 static bool fail(Channel *channel, const char *format,...) pg_attribute_printf(2, 3);
 
 /*
@@ -58,7 +56,7 @@ await_connection(Channel *channel, TimestampTz deadline, LinkAttend attend)
 {
 	long		ms = TimestampDifferenceMilliseconds(clock_now(), deadline);
 
-	if (wait_for_socket(channel, WL_SOCKET_WRITEABLE, deadline, attend) == 0)
+	if (channel_wait(channel, WL_SOCKET_WRITEABLE, deadline, attend) == 0)
 		return fail(channel, "could not connect within %ld ms", ms);
 	if (!channel_is_connected(channel))
 		return fail(channel, "could not connect: %s", channel->error);
@@ -74,20 +72,13 @@ shake_hands(Channel *channel, const char *host, TimestampTz deadline, LinkAttend
 
 	while (done == 0)
 	{
-		if (clock_now() >= deadline || wait_for_socket(channel, channel_read_event(channel), deadline, attend) == 0)
+		if (clock_now() >= deadline || channel_wait(channel, channel_read_event(channel), deadline, attend) == 0)
 			return fail(channel, "could not connect with TLS within %ld ms; the server may not speak it", ms);
 		done = channel_handshake(channel);
 	}
 	if (done < 0)
 		return fail(channel, "could not connect with TLS: %s", channel->error);
 	return true;
-}
-
-/* Waits for the socket; returns the events, 0 if the time is up. */
-static int
-wait_for_socket(Channel *channel, int events, TimestampTz deadline, LinkAttend attend)
-{
-	return socket_wait(channel->socket, events, deadline, attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }
 
 /* Notes why the channel could not be connected, and closes it. Returns false. What it noted before may be a part of that. */

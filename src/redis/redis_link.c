@@ -32,7 +32,6 @@
 #include "src/redis/send_buffer.h"
 #include "src/redis/socket_wait.h"
 #include "src/settings.h"
-#include "src/wait_event.h"
 
 #define READ_BYTES		(16 * 1024) /* at a time; TLS has no larger records */
 #define TLS_ALERT		0x15	/* the first byte of one */
@@ -438,5 +437,5 @@ fail_to_read(RedisLink *link)
 static int
 wait_for_socket(RedisLink *link, int events, TimestampTz deadline)
 {
-	return socket_wait(link->channel.socket, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_REDIS));
+	return channel_wait(&link->channel, events, deadline, link->attend);
 }

@@ -6,6 +6,7 @@
 #define OUTBOX_SOCKET_WAIT_H
 
 #include "datatype/timestamp.h"
+#include "storage/latch.h"
 
 /*
  * Called at least every 100 ms while a process waits. It handles interrupts and
@@ -13,6 +14,7 @@
  */
 typedef void (*LinkAttend) (void);
 
-extern int	socket_wait(int socket, int events, TimestampTz deadline, LinkAttend attend, uint32 wait_event);
+extern WaitEventSet *socket_wait_prepare(int socket);
+extern int	socket_wait(int socket, WaitEventSet *prepared, int events, TimestampTz deadline, LinkAttend attend, uint32 wait_event);
 
 #endif							/* OUTBOX_SOCKET_WAIT_H */

@@ -174,7 +174,7 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 	{
 		int			events = status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE;
 
-		if (socket_wait(PQsocket(link->conn), events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
+		if (socket_wait(PQsocket(link->conn), NULL, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
 			return false;
@@ -229,7 +229,7 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 
 	while ((unsent = PQflush(link->conn)) > 0)
 	{
-		int			ready = socket_wait(PQsocket(link->conn), WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE,
+		int			ready = socket_wait(PQsocket(link->conn), NULL, WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE,
 										deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE));
 
 		if (ready == 0)
@@ -252,7 +252,7 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 {
 	while (PQisBusy(link->conn))
 	{
-		if (socket_wait(PQsocket(link->conn), WL_SOCKET_READABLE, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
+		if (socket_wait(PQsocket(link->conn), NULL, WL_SOCKET_READABLE, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
