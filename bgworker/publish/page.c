@@ -317,11 +317,14 @@ take_row(PageReader *page, Run *run, int64 row)
 	size_t		size;
 	bool		is_fresh = place_precedes(page->touched, at);
 
-	log_row_origin(found, &message);
-	if (!is_fresh && deferral_holds(&message, &page->gap))
-		return true;
+	if (!is_fresh)
+	{
+		log_row_origin(found, &message);
+		if (deferral_holds(&message, &page->gap))
+			return true;
+	}
 	log_row_message(found, &message);
-	route = route_find(&message, run_place(run, row).window);
+	route = route_find(&message, at.window);
 	lane = lanes_find(&route, &message);
 	if (lane == NULL)
 		return true;			/* the page is made again when it is in use */

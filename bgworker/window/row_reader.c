@@ -45,6 +45,7 @@ row_reader_fetch(RowReader *reader, const LogRow *place)
 	if (!table_index_fetch_tuple(reader->fetches[place->segment], &tid, SnapshotAny, row, &call_again, NULL) &&
 		!table_tuple_fetch_row_version(reader->tables[place->segment], &tid, SnapshotAny, row))
 		return NULL;
+	slot_getallattrs(row);		/* at once: the caller reads most of them */
 	return log_row_id(row) == place->id ? row : NULL;
 }
 

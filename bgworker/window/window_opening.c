@@ -159,16 +159,20 @@ look(const Position *position, const SnapshotValue *now, Opening *opening)
 	row_list_sort(&opening->rows);
 }
 
-/* A LogReader: adds a message to the rows, or counts a receipt. */
+/*
+ * A LogReader: adds a message to the rows, or counts a receipt. The last column that is
+ * needed is read first, and those before it with it.
+ */
 static bool
 collect_row(TupleTableSlot *row, int segment, void *arg)
 {
 	Opening    *opening = arg;
+	bool		is_receipt = log_row_is_receipt(row);
 	TimestampTz at = log_row_at(row);
 
 	if (opening->oldest == 0 || at < opening->oldest)
 		opening->oldest = at;
-	if (log_row_is_receipt(row))
+	if (is_receipt)
 		opening->receipts++;
 	else
 		row_list_add(&opening->rows, &(LogRow) {
