@@ -5,7 +5,7 @@
  * Called for all text from outside: by redis_link.c, redis_server.c, resp.c and
  * verdict.c for what a Redis or a sentinel says, by tls_failure.c for its
  * certificate, by store_failure.c for stores, by channel.c and channel_dial.c for
- * the C library. Such text may contain any bytes: names of streams and users,
+ * the C library, which english.c has speak English. Such text may contain any bytes: names of streams and users,
  * another encoding, zeros. Stored as it is it would make a row unreadable, and
  * a dump impossible to restore. Nothing here may raise an error or need a
  * transaction, because links fail outside of transactions.

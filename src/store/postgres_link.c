@@ -4,8 +4,8 @@
  *
  * Called by store_postgres.c. libpq handles the protocol; waiting is done here,
  * on our latch and the socket together, so it can be interrupted and has a
- * deadline. A failure is a result here, never an ERROR. A link that failed can
- * only be closed.
+ * deadline. A failure is a result here, never an ERROR; where libpq finds out what
+ * went wrong, it is to say so in English. A link that failed can only be closed.
  */
 #include "postgres.h"
 
@@ -18,6 +18,7 @@
 
 #include "src/clock.h"
 #include "src/compat.h"
+#include "src/english.h"
 #include "src/settings.h"
 #include "src/store/postgres_link.h"
 #include "src/store/postgres_url.h"
@@ -36,8 +37,11 @@ static void hang_up(PostgresLink *link);
 static bool dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool dial_address(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
+static PostgresPollingStatusType poll_connection(PGconn *conn);
 static bool send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
+static int	flush_output(PGconn *conn);
 static bool await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
+static bool consume_input(PGconn *conn);
 static bool read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure);
 static void fail_with_result(StoreFailure *failure, const PGresult *result);
 static void fail_with_connection(StoreFailure *failure, PGconn *conn);
@@ -140,12 +144,16 @@ dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, Sto
 static bool
 dial_address(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure)
 {
+	locale_t	before;
+
 	if (!AcquireExternalFD())
 	{
 		store_failure_set(failure, ERRCODE_INSUFFICIENT_RESOURCES, "no file descriptor is free");
 		return false;
 	}
+	before = english_begin();
 	link->conn = PQconnectStartParams(parameters->names, parameters->values, 0);
+	english_end(before);
 	if (link->conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -179,7 +187,7 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
 			return false;
 		}
-		status = PQconnectPoll(link->conn);
+		status = poll_connection(link->conn);
 	}
 	if (status == PGRES_POLLING_FAILED || PQsetnonblocking(link->conn, 1) != 0)
 	{
@@ -187,6 +195,17 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 		return false;
 	}
 	return true;
+}
+
+/* Takes the next step of connecting. */
+static PostgresPollingStatusType
+poll_connection(PGconn *conn)
+{
+	locale_t	before = english_begin();
+	PostgresPollingStatusType status = PQconnectPoll(conn);
+
+	english_end(before);
+	return status;
 }
 
 /*
@@ -227,7 +246,7 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 {
 	int			unsent;
 
-	while ((unsent = PQflush(link->conn)) > 0)
+	while ((unsent = flush_output(link->conn)) > 0)
 	{
 		int			ready = socket_wait(PQsocket(link->conn), NULL, WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE,
 										deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE));
@@ -237,13 +256,24 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
 		}
-		if ((ready & WL_SOCKET_READABLE) && !PQconsumeInput(link->conn))
+		if ((ready & WL_SOCKET_READABLE) && !consume_input(link->conn))
 			break;
 	}
 	if (unsent == 0)
 		return true;
 	fail_with_connection(failure, link->conn);
 	return false;
+}
+
+/* Sends what can be sent without waiting: PQflush(). */
+static int
+flush_output(PGconn *conn)
+{
+	locale_t	before = english_begin();
+	int			unsent = PQflush(conn);
+
+	english_end(before);
+	return unsent;
 }
 
 /* Waits until PQgetResult() will not block. */
@@ -257,13 +287,24 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
 		}
-		if (!PQconsumeInput(link->conn))
+		if (!consume_input(link->conn))
 		{
 			fail_with_connection(failure, link->conn);
 			return false;
 		}
 	}
 	return true;
+}
+
+/* Reads what has arrived: PQconsumeInput(). */
+static bool
+consume_input(PGconn *conn)
+{
+	locale_t	before = english_begin();
+	bool		is_read = PQconsumeInput(conn) != 0;
+
+	english_end(before);
+	return is_read;
 }
 
 /* Reads the one value of a result. */
