@@ -156,7 +156,9 @@ CREATE TRIGGER forward AFTER INSERT OR UPDATE OF "Operations" ON "BillingOutboxD
 BEGIN;
 INSERT INTO "BillingOutboxData" ("MessageId", "Operations") VALUES ('in-1', '[]');
 UPDATE "BillingOutboxData" SET "Operations" = '[{"MessageId": "out-1", "Options": {"Destination": "Shipping"}, "Headers": {"NServiceBus.MessageId": "out-1", "x": null}, "Body": "aGVsbG8="},
-	{"MessageId": "out-2", "Options": {"EventType": "Shop.Billed", "DeliverAt": "2100-01-02 03:04:05:678901 Z"}, "Headers": {}, "Body": ""}]' WHERE "MessageId" = 'in-1';
+	{"MessageId": "out-2", "Options": {"EventType": "Shop.Billed", "DeliverAt": "2100-01-02 03:04:05:678901 Z"}, "Headers": {}, "Body": ""},
+	{"MessageId": "out-3", "Options": {"EventType": "Shop.Paid, Shop.Contracts, Version=1.2.0.0, Culture=neutral, PublicKeyToken=null"}, "Headers": {}, "Body": ""},
+	{"MessageId": "out-4", "Options": {"EventType": "Shop.Changed`1[[Shop.User, Shop]], Shop.Contracts, Version=1.2.0.0"}, "Headers": {}, "Body": ""}]' WHERE "MessageId" = 'in-1';
 UPDATE "BillingOutboxData" SET "Dispatched" = true, "DispatchedAt" = now(), "Operations" = '[]' WHERE "MessageId" = 'in-1';
 SELECT * FROM sent;
 ROLLBACK;

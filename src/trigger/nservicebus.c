@@ -6,7 +6,7 @@
  * Headers, Options, and Body (SQL persistence) or Message (NHibernate
  * persistence): bytes in base64, or in older versions as an array of numbers.
  * One of the options says where it is to go: Destination for a command, the
- * type of the event for what is published. Others say when: DeliverAt is a time,
+ * EventType for what is published. Others say when: DeliverAt is a time,
  * DelayDeliveryFor a span of time.
  */
 #include "postgres.h"
@@ -24,6 +24,7 @@
 
 static JsonbValue *member(JsonbValue *object, const char *name);
 static text *text_member(JsonbValue *object, const char *name);
+static text *event_type(JsonbValue *options);
 static bytea *read_body(JsonbValue *operation);
 static bytea *bytes_of_array(const JsonbValue *array);
 static TimestampTz read_deliver_at(JsonbValue *options);
@@ -48,7 +49,7 @@ nservicebus_read_operation(Jsonb *operations, int position, Message *message)
 	if (message->dest == NULL)
 		message->dest = text_member(options, "Destination");
 	if (message->dest == NULL)
-		message->dest = text_member(options, "EventType");
+		message->dest = event_type(options);
 	message->message_id = text_member(operation, "MessageId");
 	headers = member(operation, "Headers");
 	if (headers && (headers->type != jbvBinary || !JsonContainerIsObject(headers->val.binary.data)))
@@ -77,6 +78,29 @@ text_member(JsonbValue *object, const char *name)
 	JsonbValue *value = member(object, name);
 
 	return value && value->type == jbvString ? cstring_to_text_with_len(value->val.string.val, value->val.string.len) : NULL;
+}
+
+/*
+ * Returns the name of the type of an event, without its assembly, which is after a
+ * comma outside of brackets: the assembly has a version, and subscribers would
+ * wait at the stream of the former one. NULL if there is none.
+ */
+static text *
+event_type(JsonbValue *options)
+{
+	JsonbValue *type = member(options, "EventType");
+	int			brackets = 0;
+	int			length = 0;
+
+	if (type == NULL || type->type != jbvString)
+		return NULL;
+	while (length < type->val.string.len && (type->val.string.val[length] != ',' || brackets > 0))
+	{
+		brackets += type->val.string.val[length] == '[';
+		brackets -= type->val.string.val[length] == ']';
+		length++;
+	}
+	return cstring_to_text_with_len(type->val.string.val, length);
 }
 
 /* Returns the bytes of the body, which may be missing. */
