@@ -176,7 +176,7 @@ define_redis_settings(void)
 {
 	DefineCustomStringVariable("outbox.redis_url",
 							   "Sets the URL of the Redis server or cluster that messages are published to.",
-							   "redis://[[user]:password@]host[:port][/db], unix:///path, redis+sentinel://host[:port],.../master or redis+cluster://host[:port],...; rediss instead of redis for TLS. "
+							   "redis://[[user][:password]@]host[:port][/db], unix:///path, redis+sentinel://host[:port],.../master or redis+cluster://host[:port],...; rediss instead of redis for TLS. "
 							   "Every role can read what ALTER DATABASE SET has set: put a password into the file of outbox.redis_password_file.",
 							   &outbox_redis_url, "redis://127.0.0.1:6379/0",
 							   PGC_SUSET, GUC_SUPERUSER_ONLY, check_redis_url, NULL, NULL);

@@ -53,9 +53,9 @@ static bool copy_decoded(const char *from, const char *to, char *part, size_t si
 static int	hex_digit(char c);
 
 /*
- * Parses "redis://[[user]:password@]host[:port][/db]", "unix:///path",
- * "redis+cluster://[[user]:password@]host[:port][,host[:port]...]" or
- * "redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[/db]",
+ * Parses "redis://[[user][:password]@]host[:port][/db]", "unix:///path",
+ * "redis+cluster://[[user][:password]@]host[:port][,host[:port]...]" or
+ * "redis+sentinel://[[user][:password]@]host[:port][,host[:port]...]/master[/db]",
  * the latter perhaps with "?sentinel_user=user&sentinel_password=password". With
  * "rediss" instead of "redis" there is TLS.
  *
