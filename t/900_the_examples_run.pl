@@ -146,6 +146,10 @@ sub try_producers
 	my @messages = map { "$language-$_ $language" . $_ % 7 . " $_" } 1 .. 60;
 	my $poison = "$language-bad $language-bad";
 
+	my $lonely = start($language, 'producer', [ $url =~ s/:\d+(?=\/)/:1/r ], $messages[0]);
+	eventually { $lonely->{run}->pump_nb; $lonely->{error} =~ /trying again: ./ } "$language: a producer that reaches no server says so";
+	kill_it($lonely);
+
 	# A lock holds up three within the handler of the first message. One is killed; the
 	# server ends the sessions of all.
 	my $holder = $node->session;

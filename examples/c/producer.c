@@ -58,6 +58,8 @@ main(int argc, char **argv)
 			/* With the same id it is safe to begin again. */
 			usleep(100 * 1000);
 			PQreset(connection);
+			if (PQstatus(connection) != CONNECTION_OK)
+				fprintf(stderr, "trying again: %s", PQerrorMessage(connection));
 		}
 		printf("%s %s\n", message[0], words[outcome]);
 		fflush(stdout);
@@ -110,7 +112,8 @@ run(PGconn *connection, const char *sql, int nparams, const char *const *params)
 	status = PQresultStatus(result);
 	if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK)
 		return result;
-	failed = result;
+	/* Without a connection there is no result at all. */
+	failed = result ? result : PQmakeEmptyPGresult(connection, PGRES_FATAL_ERROR);
 	return NULL;
 }
 

@@ -34,6 +34,7 @@ public class Producer {
                     result = afterError(error);
                     if (isLost(error)) {
                         connection = null;
+                        System.err.println("trying again: " + error.getMessage());
                         Thread.sleep(100);
                     } else {
                         connection.rollback();

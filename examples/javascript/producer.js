@@ -25,6 +25,7 @@ async function main (url) {
         if (isLost(error)) {
           client?.end().catch(() => {})
           client = null
+          console.error('trying again:', error.message || error.code)
           await sleep(100)
         } else {
           await client.query('ROLLBACK')

@@ -80,6 +80,7 @@ while (($line = fgets(STDIN)) !== false) {
             $result = after_error($error);
             if (is_lost($error)) {
                 $connection = null;
+                fwrite(STDERR, "trying again: {$error->getMessage()}\n");
                 usleep(100000);
             } else {
                 $connection->rollBack();

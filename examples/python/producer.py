@@ -29,6 +29,7 @@ def main(url):
                 result = after_error(error)
                 if connection is None or connection.closed:
                     connection = None
+                    print("trying again:", error, file=sys.stderr)
                     time.sleep(0.1)
         print(message[0], result, flush=True)
 

@@ -54,6 +54,7 @@ $stdin.each_line do |line|
       result = after_error(e)
       if connection.nil? || connection.finished? || connection.status != PG::CONNECTION_OK
         connection = nil
+        warn "trying again: #{e.message}"
         sleep 0.1
       end
     end

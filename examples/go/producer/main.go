@@ -70,6 +70,7 @@ func handle(db *sql.DB, id, customer, amount string) (string, error) {
 func afterError(err error) string {
 	var failure *pq.Error
 	if !errors.As(err, &failure) || failure.Code.Class() == "08" || strings.HasPrefix(string(failure.Code), "57P") {
+		log.Print("trying again: ", err)
 		time.Sleep(100 * time.Millisecond) // the connection was lost: with the same id it is safe to begin again
 		return ""
 	}
