@@ -4,17 +4,22 @@
  *
  * Called for all text from outside: by redis_link.c, redis_server.c, resp.c and
  * verdict.c for what a Redis or a sentinel says, by tls_failure.c for its
- * certificate, by store_failure.c for stores, by channel.c and channel_dial.c for
- * the C library, which english.c has speak English. Such text may contain any bytes: names of streams and users,
- * another encoding, zeros. Stored as it is it would make a row unreadable, and
- * a dump impossible to restore. Nothing here may raise an error or need a
- * transaction, because links fail outside of transactions.
+ * certificate, by store_failure.c for stores, by channel.c, channel_dial.c,
+ * redis_connect.c, resolver.c and tls.c for the C library, by postgres_link.c
+ * around calls of libpq. Such text may contain any bytes: names of streams and
+ * users, another encoding, zeros. Stored as it is it would make a row
+ * unreadable, and a dump impossible to restore. Nothing here may raise an error
+ * or need a transaction, because links fail outside of transactions.
  *
  * Text is sent as UTF-8, so it is expected to come back as UTF-8. In a database
  * with another encoding only ASCII is kept, because no conversion is sure not
- * to fail.
+ * to fail. So the C library and libpq are asked for English: of "Connection
+ * refused" in Russian, question marks would be left. The sentences around these
+ * words are in English as well.
  */
 #include "postgres.h"
+
+#include <netdb.h>
 
 #include "mb/pg_wchar.h"
 
@@ -65,6 +70,49 @@ foreign_text_format(char *safe, size_t size, const char *format, va_list args)
 
 	vsnprintf(text, sizeof(text), format, args);
 	foreign_text_copy(safe, size, text, strlen(text));
+}
+
+/*
+ * From here on texts of the C library and of libpq are in English, until
+ * foreign_text_english_end() is given what this returns. Nothing in between may
+ * raise an error. Without memory they stay in the language of the database.
+ */
+locale_t
+foreign_text_english_begin(void)
+{
+	static locale_t english = (locale_t) 0;
+
+	if (english == (locale_t) 0)
+		english = newlocale(LC_ALL_MASK, "C", (locale_t) 0);
+	return uselocale(english);
+}
+
+void
+foreign_text_english_end(locale_t before)
+{
+	(void) uselocale(before);
+}
+
+/* What an error number means. The text is good until the next call. */
+const char *
+foreign_text_error(int error)
+{
+	locale_t	before = foreign_text_english_begin();
+	const char *text = strerror(error);
+
+	foreign_text_english_end(before);
+	return text;
+}
+
+/* The same for an error of getaddrinfo(). */
+const char *
+foreign_text_lookup_error(int error)
+{
+	locale_t	before = foreign_text_english_begin();
+	const char *text = gai_strerror(error);
+
+	foreign_text_english_end(before);
+	return text;
 }
 
 /*

@@ -20,7 +20,7 @@
 #include "storage/fd.h"
 #include "storage/latch.h"
 
-#include "src/english.h"
+#include "src/foreign_text.h"
 #include "src/redis/channel.h"
 #include "src/wait_event.h"
 
@@ -53,7 +53,7 @@ channel_open(Channel *channel, const char *address, int port)
 	failure = getaddrinfo(address, service, &hints, &found);
 	if (failure != 0)
 	{
-		note_error(channel, english_lookup_error(failure));
+		note_error(channel, foreign_text_lookup_error(failure));
 		return false;
 	}
 	begun = begin_connecting(channel, found->ai_addr, found->ai_addrlen);
@@ -87,7 +87,7 @@ channel_is_connected(Channel *channel)
 	if (getsockopt(channel->socket, SOL_SOCKET, SO_ERROR, &failure, &size) < 0)
 		failure = errno;
 	if (failure != 0)
-		note_error(channel, english_error(failure));
+		note_error(channel, foreign_text_error(failure));
 	return failure == 0;
 }
 
@@ -203,7 +203,7 @@ begin_connecting(Channel *channel, const struct sockaddr *address, socklen_t siz
 		fcntl(channel->socket, F_SETFD, FD_CLOEXEC) == 0 &&
 		(connect(channel->socket, address, size) == 0 || errno == EINPROGRESS || errno == EINTR))
 		return true;
-	note_error(channel, english_error(errno));
+	note_error(channel, foreign_text_error(errno));
 	return false;
 }
 
@@ -218,7 +218,7 @@ note_result(Channel *channel, ssize_t result)
 	else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
 		return 0;
 	else
-		note_error(channel, english_error(errno));
+		note_error(channel, foreign_text_error(errno));
 	return -1;
 }
 

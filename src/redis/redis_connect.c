@@ -25,7 +25,7 @@
 #include "utils/timestamp.h"
 
 #include "src/clock.h"
-#include "src/english.h"
+#include "src/foreign_text.h"
 #include "src/redis/redis_connect.h"
 #include "src/redis/redis_url.h"
 #include "src/settings.h"
@@ -305,7 +305,7 @@ read_password(RedisLink *link, const char *setting, const char *file, char *pass
 	if (opened >= 0)
 		CloseTransientFile(opened);
 	if (n < 0)
-		redis_link_fail(link, "could not open the file of %s: %s", setting, english_error(failure));
+		redis_link_fail(link, "could not open the file of %s: %s", setting, foreign_text_error(failure));
 	else if (n == 0)
 		redis_link_fail(link, "the file of %s is empty", setting);
 	else

@@ -20,7 +20,7 @@
 
 #include "src/clock.h"
 #include "src/compat.h"
-#include "src/english.h"
+#include "src/foreign_text.h"
 #include "src/redis/resolver.h"
 #include "src/wait_event.h"
 
@@ -131,7 +131,7 @@ begin_lookup(Lookup *lookup, const char *host)
 	if (result == 0)
 		return NULL;
 	lookup->name[0] = '\0';
-	return english_lookup_error(result);
+	return foreign_text_lookup_error(result);
 }
 
 /* Waits for the answer, which then belongs to the caller. Returns NULL, or why there is none. */
@@ -156,7 +156,7 @@ await_lookup(Lookup *lookup, TimestampTz deadline, void (*attend) (void))
 	if (result == EAI_INPROGRESS)
 		return "timed out";
 	lookup->name[0] = '\0';
-	return result == 0 ? NULL : english_lookup_error(result);
+	return result == 0 ? NULL : foreign_text_lookup_error(result);
 }
 
 /* Sleeps until the thread has the answer, or the deadline has passed. */

@@ -35,7 +35,6 @@
 #include "utils/memutils.h"
 
 #include "src/compat.h"
-#include "src/english.h"
 #include "src/foreign_text.h"
 #include "src/redis/tls_failure.h"
 #include "src/settings.h"
@@ -290,7 +289,7 @@ check_key_file(Tls *tls, const char *file)
 	struct stat is;
 
 	if (stat(file, &is) != 0)
-		tls_failure_note(tls->error, "could not open the file of outbox.redis_tls_key_file: %s", english_error(errno));
+		tls_failure_note(tls->error, "could not open the file of outbox.redis_tls_key_file: %s", foreign_text_error(errno));
 	else if (!S_ISREG(is.st_mode))
 		tls_failure_note(tls->error, "the file of outbox.redis_tls_key_file is not a regular file");
 	else if (is.st_uid != geteuid() && is.st_uid != 0)
@@ -335,7 +334,7 @@ note_result(Tls *tls, int result, int *event)
 			fail_with_code(tls, ERR_get_error());
 			break;
 		case SSL_ERROR_SYSCALL:
-			tls_failure_note(tls->error, "%s", failure != 0 ? english_error(failure) : "the server closed the connection");
+			tls_failure_note(tls->error, "%s", failure != 0 ? foreign_text_error(failure) : "the server closed the connection");
 			break;
 		default:
 			tls_failure_note(tls->error, "the server closed the connection");

@@ -16,7 +16,6 @@
 #include <openssl/x509v3.h>
 
 #include "src/compat.h"
-#include "src/english.h"
 #include "src/foreign_text.h"
 
 /* Alerts of a server that wants a certificate and got none. */
@@ -70,7 +69,7 @@ tls_failure_reason(unsigned long code)
 	if (code == 0)
 		return "out of memory";
 	if (ERR_GET_LIB(code) == ERR_LIB_SYS)
-		return english_error(ERR_GET_REASON(code));
+		return foreign_text_error(ERR_GET_REASON(code));
 	reason = ERR_reason_error_string(code);
 	return reason ? reason : "unknown error of OpenSSL";
 }

@@ -18,7 +18,7 @@
 
 #include "src/clock.h"
 #include "src/compat.h"
-#include "src/english.h"
+#include "src/foreign_text.h"
 #include "src/settings.h"
 #include "src/store/postgres_link.h"
 #include "src/store/postgres_url.h"
@@ -151,9 +151,9 @@ dial_address(PostgresLink *link, const PostgresUrl *parameters, TimestampTz dead
 		store_failure_set(failure, ERRCODE_INSUFFICIENT_RESOURCES, "no file descriptor is free");
 		return false;
 	}
-	before = english_begin();
+	before = foreign_text_english_begin();
 	link->conn = PQconnectStartParams(parameters->names, parameters->values, 0);
-	english_end(before);
+	foreign_text_english_end(before);
 	if (link->conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -201,10 +201,10 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 static PostgresPollingStatusType
 poll_connection(PGconn *conn)
 {
-	locale_t	before = english_begin();
+	locale_t	before = foreign_text_english_begin();
 	PostgresPollingStatusType status = PQconnectPoll(conn);
 
-	english_end(before);
+	foreign_text_english_end(before);
 	return status;
 }
 
@@ -269,10 +269,10 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 static int
 flush_output(PGconn *conn)
 {
-	locale_t	before = english_begin();
+	locale_t	before = foreign_text_english_begin();
 	int			unsent = PQflush(conn);
 
-	english_end(before);
+	foreign_text_english_end(before);
 	return unsent;
 }
 
@@ -300,10 +300,10 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 static bool
 consume_input(PGconn *conn)
 {
-	locale_t	before = english_begin();
+	locale_t	before = foreign_text_english_begin();
 	bool		is_read = PQconsumeInput(conn) != 0;
 
-	english_end(before);
+	foreign_text_english_end(before);
 	return is_read;
 }
 
