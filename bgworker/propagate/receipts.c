@@ -6,7 +6,7 @@
  * custom record table: each has a position of its own, and so a reader. One user
  * transaction may have millions of receipts. So the places of the receipts of
  * some windows are collected first, in memory up to a limit and in a file
- * beyond it (row_list.c). Then they are read a page at a time, each page in
+ * beyond it (sorted_rows.c). Then they are read a page at a time, each page in
  * a transaction that has ended before they are propagated.
  *
  * A reader has no state that is not in the log: it may be thrown away at any
@@ -52,7 +52,7 @@ receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit,
 	{
 		Receipt		receipt;
 
-		moved = !fetch_receipt(&rows, row_list_get(&reader->rows, reader->next), &receipt);
+		moved = !fetch_receipt(&rows, sorted_rows_get(&reader->rows, reader->next), &receipt);
 		if (moved)
 			break;
 		enough = !visit(&receipt, arg);
@@ -76,7 +76,7 @@ void
 receipts_forget(ReceiptReader *reader)
 {
 	if (reader->collected)
-		row_list_free(&reader->rows);
+		sorted_rows_free(&reader->rows);
 	reader->collected = false;
 	reader->next = 0;
 }
@@ -99,7 +99,7 @@ collect_receipts(ReceiptReader *reader, int64 from, int64 upto)
 	reader->last = last.number;
 	reader->uuid = last.uuid;
 	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, collect_receipt, &reader->rows);
-	row_list_sort(&reader->rows);
+	sorted_rows_sort(&reader->rows);
 	return true;
 }
 
@@ -108,7 +108,7 @@ static bool
 collect_receipt(TupleTableSlot *row, int segment, void *arg)
 {
 	if (log_row_is_receipt(row))
-		row_list_add(arg, &(LogRow) {.id = log_row_id(row), .tid = row->tts_tid, .segment = segment});
+		sorted_rows_add(arg, &(LogRow) {.id = log_row_id(row), .tid = row->tts_tid, .segment = segment});
 	return true;
 }
 

@@ -5,14 +5,14 @@
 #ifndef OUTBOX_RECEIPTS_H
 #define OUTBOX_RECEIPTS_H
 
-#include "bgworker/window/row_list.h"
+#include "bgworker/window/sorted_rows.h"
 #include "src/log/log.h"
 
 /* State of reading receipts; all zero = at the beginning. */
 typedef struct ReceiptReader
 {
 	bool		collected;
-	RowList		rows;			/* places of the receipts */
+	SortedRows	rows;			/* places of the receipts */
 	int64		next;			/* the row to be read next */
 	int64		upto;			/* newest window that they are from */
 	int64		last;			/* newest window up to that one which exists */

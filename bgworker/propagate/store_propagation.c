@@ -24,6 +24,7 @@
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
+#include "src/store/masked_url.h"
 #include "src/store/store.h"
 #include "src/unique_id.h"
 
@@ -177,7 +178,7 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 	{
 		if (store->knows_watermark)
 			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again all that is in the log after window %lld",
-								 store_masked(store->url), (long long) back)));
+								 masked_url(store->url), (long long) back)));
 		store->propagated = back;
 		store->catching_up = true;
 		position_expect_receipts_after(position, back);
@@ -201,7 +202,7 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 static void
 note_success(StorePropagation *store, const StoreReport *report)
 {
-	char	   *masked = store_masked(store->url);
+	char	   *masked = masked_url(store->url);
 
 	if (store->is_away)
 		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" can be used again", masked)));
@@ -227,7 +228,7 @@ note_success(StorePropagation *store, const StoreReport *report)
 static void
 note_failure(StorePropagation *store, const StoreFailure *failure, TimestampTz begun)
 {
-	char	   *masked = store_masked(store->url);
+	char	   *masked = masked_url(store->url);
 	TimestampTz now = clock_now();
 
 	snprintf(store->problem, sizeof(store->problem),

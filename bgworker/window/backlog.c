@@ -123,14 +123,14 @@ note_missing(Position *position, const Series *series)
 static void
 collect(Position *position, Series *series)
 {
-	RowList		rows = {0};
+	SortedRows	rows = {0};
 
 	run_collect(&rows, &series->before, series->windows, series->n, series->parts);
 	note_expired(position, series);
 	if (position->run.last == 0 || rows.file == NULL)
 		run_append(&position->run, &rows, series->parts, series->n);
 	else
-		row_list_free(&rows);
+		sorted_rows_free(&rows);
 }
 
 /* Returns how many messages a window had when it was opened. */

@@ -3,7 +3,7 @@
  *		Fetches rows of the log from their places.
  *
  * Called by page.c, forbidden.c and receipts.c, which keep the places of rows
- * (row_list.c) for longer than a transaction. A row of the log that is
+ * (sorted_rows.c) for longer than a transaction. A row of the log that is
  * committed never changes, so any snapshot will do. But VACUUM FULL moves rows,
  * and may leave a table so small that the block of a place is no longer there.
  *

@@ -8,7 +8,7 @@
 #include "executor/tuptable.h"
 #include "utils/relcache.h"
 
-#include "bgworker/window/row_list.h"
+#include "bgworker/window/sorted_rows.h"
 #include "src/ring/ring.h"
 
 /* The tables that were read from in this transaction; all zero = none yet. */

@@ -7,7 +7,7 @@
  * that follow each other are sent as one: a run. Its rows are in the order of their windows, and
  * those of a window in the order of ids. It grows at its end while its first
  * windows are being sent. A run with a window that is too large for memory (a
- * file, see row_list.c) does not grow.
+ * file, see sorted_rows.c) does not grow.
  *
  * Nothing of a run is on disk: after a crash, or when the link has failed, it is
  * collected again from the windows and the log.
@@ -25,7 +25,7 @@ StaticAssertDecl(MAX_SEGMENTS <= 1 << LOG_ROW_SEGMENT_BITS, "LogRow.segment has 
 /* Where the rows of some windows are collected. */
 typedef struct Collection
 {
-	RowList    *rows;
+	SortedRows *rows;
 	const Window *windows;
 	int			nwindows;
 	WindowPart *parts;
@@ -41,7 +41,7 @@ static int64 number_of(const Run *run, const LogRow *row);
 void
 run_clear(Run *run)
 {
-	row_list_free(&run->rows);
+	sorted_rows_free(&run->rows);
 	run->last = 0;
 	run->done = 0;
 }
@@ -54,12 +54,12 @@ bool
 run_has_room(const Run *run, int64 sent, int64 windows, int64 messages)
 {
 	return run->last == 0 ||
-		(run->last - sent + windows < RUN_WINDOWS && row_list_have_room(&run->rows, run->done, messages));
+		(run->last - sent + windows < RUN_WINDOWS && sorted_rows_have_room(&run->rows, run->done, messages));
 }
 
 /* Appends windows that follow the last one, with their sorted rows, which are taken over. */
 void
-run_append(Run *run, RowList *rows, const WindowPart *parts, int nparts)
+run_append(Run *run, SortedRows *rows, const WindowPart *parts, int nparts)
 {
 	int64		end = run->rows.n;
 
@@ -70,7 +70,7 @@ run_append(Run *run, RowList *rows, const WindowPart *parts, int nparts)
 		run->rows = *rows;
 	}
 	else
-		row_list_join(&run->rows, run->done, rows);
+		sorted_rows_join(&run->rows, run->done, rows);
 	memset(rows, 0, sizeof(*rows));
 
 	for (int i = 0; i < nparts; i++)
@@ -90,7 +90,7 @@ run_append(Run *run, RowList *rows, const WindowPart *parts, int nparts)
  * transaction.
  */
 void
-run_collect(RowList *rows, const Window *before, const Window *windows, int nwindows, WindowPart *parts)
+run_collect(SortedRows *rows, const Window *before, const Window *windows, int nwindows, WindowPart *parts)
 {
 	Collection	collection = {.rows = rows, .windows = windows, .nwindows = nwindows, .parts = parts};
 
@@ -98,7 +98,7 @@ run_collect(RowList *rows, const Window *before, const Window *windows, int nwin
 		parts[i] = (WindowPart) {.number = windows[i].number, .uuid = windows[i].uuid};
 	rows->first_window = windows[0].number % RUN_WINDOWS;
 	log_scan(GetActiveSnapshot(), before->snapshot, windows[nwindows - 1].snapshot, collect_row, &collection);
-	row_list_sort(rows);
+	sorted_rows_sort(rows);
 }
 
 /* Returns a window of the run, or the one before its first row that is needed. */
@@ -112,7 +112,7 @@ run_window(const Run *run, int64 number)
 const LogRow *
 run_row(Run *run, int64 row)
 {
-	return row_list_get(&run->rows, row);
+	return sorted_rows_get(&run->rows, row);
 }
 
 /* Returns which message of which window a row is. */
@@ -183,7 +183,7 @@ collect_row(TupleTableSlot *row, int segment, void *arg)
 		collection->tx = tx;
 	}
 	collection->parts[collection->window].messages++;
-	row_list_add(collection->rows, &(LogRow) {
+	sorted_rows_add(collection->rows, &(LogRow) {
 		.id = log_row_id(row), .tid = row->tts_tid, .segment = segment,
 			.window = collection->windows[collection->window].number % RUN_WINDOWS
 	});

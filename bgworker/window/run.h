@@ -5,7 +5,7 @@
 #ifndef OUTBOX_RUN_H
 #define OUTBOX_RUN_H
 
-#include "bgworker/window/row_list.h"
+#include "bgworker/window/sorted_rows.h"
 #include "src/log/window_row.h"
 
 #define RUN_WINDOWS		(1 << LOG_ROW_WINDOW_BITS)	/* a run has fewer */
@@ -31,7 +31,7 @@ typedef struct Run
 {
 	int64		last;			/* number of its last window; 0 = it is empty */
 	int64		done;			/* first row that is still needed */
-	RowList		rows;
+	SortedRows	rows;
 	RunWindow	windows[RUN_WINDOWS];	/* by number, modulo RUN_WINDOWS */
 } Run;
 
@@ -45,8 +45,8 @@ typedef struct WindowPart
 
 extern void run_clear(Run *run);
 extern bool run_has_room(const Run *run, int64 sent, int64 windows, int64 messages);
-extern void run_append(Run *run, RowList *rows, const WindowPart *parts, int nparts);
-extern void run_collect(RowList *rows, const Window *before, const Window *windows, int nwindows, WindowPart *parts);
+extern void run_append(Run *run, SortedRows *rows, const WindowPart *parts, int nparts);
+extern void run_collect(SortedRows *rows, const Window *before, const Window *windows, int nwindows, WindowPart *parts);
 extern const RunWindow *run_window(const Run *run, int64 number);
 extern const LogRow *run_row(Run *run, int64 row);
 extern WindowPlace run_place(Run *run, int64 row);

@@ -39,7 +39,7 @@ typedef struct Opening
 	TimestampTz oldest;			/* when the oldest message was enqueued; 0 =
 								 * there is none */
 	int64		receipts;		/* they are not among the rows */
-	RowList		rows;
+	SortedRows	rows;
 } Opening;
 
 static void append_window(Position *position, const SnapshotValue *snapshot, Opening *opening);
@@ -156,7 +156,7 @@ look(const Position *position, const SnapshotValue *now, Opening *opening)
 {
 	opening->rows.first_window = opening->number % RUN_WINDOWS;
 	log_scan(GetActiveSnapshot(), position->looked, now, collect_row, opening);
-	row_list_sort(&opening->rows);
+	sorted_rows_sort(&opening->rows);
 }
 
 /*
@@ -175,7 +175,7 @@ collect_row(TupleTableSlot *row, int segment, void *arg)
 	if (is_receipt)
 		opening->receipts++;
 	else
-		row_list_add(&opening->rows, &(LogRow) {
+		sorted_rows_add(&opening->rows, &(LogRow) {
 			.id = log_row_id(row), .tid = row->tts_tid, .segment = segment, .window = opening->rows.first_window
 		});
 	return true;
@@ -196,7 +196,7 @@ keep_rows(Position *position, Opening *opening)
 	else if (run->last + 1 != part.number || opening->rows.file != NULL ||
 			 !run_has_room(run, position->sent, 1, part.messages))
 	{
-		row_list_free(&opening->rows);
+		sorted_rows_free(&opening->rows);
 		return;
 	}
 	run_append(run, &opening->rows, &part, 1);

@@ -11,13 +11,12 @@
  * needed next.
  *
  * A store that cannot be reached is an error, never "not found". URLs are shown
- * only by store_masked(), because they may contain a password.
+ * only by masked_url(), because they may contain a password.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "fmgr.h"
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -26,10 +25,10 @@
 #include "src/clock.h"
 #include "src/limits.h"
 #include "src/settings.h"
+#include "src/store/masked_url.h"
 #include "src/store/store_kind.h"
 
 #define MAX_CONNECTIONS	4
-#define MASK			"***"
 
 typedef struct Connection
 {
@@ -65,10 +64,8 @@ static bool run_task(Connection *connection, Task *task, StoreFailure *failure);
 static void close_connection(Connection *connection);
 static bool try_twice(Connection *connection, Task *task, StoreFailure *failure);
 static void attend_to_caller(void);
-static void append_masked_query(StringInfo masked, const char *query);
 
 PG_FUNCTION_INFO_V1(outbox_check_store);
-PG_FUNCTION_INFO_V1(outbox_mask_store);
 
 /* Returns what is wrong with the URL of a store; NULL if it is valid. */
 const char *
@@ -81,38 +78,6 @@ store_url_problem(const char *url)
 	if (strlen(url) > MAX_URL_BYTES)
 		return "The URL is too long.";
 	return kind->url_problem(url);
-}
-
-/* Returns the URL as it may be shown, without passwords; palloc'd. */
-char *
-store_masked(const char *url)
-{
-	const char *scheme_end = strstr(url, "://");
-	const char *from = scheme_end ? scheme_end + 3 : url;
-	const char *end = from + strcspn(from, "/");
-	const char *at = NULL;
-	const char *secret = NULL;
-	StringInfoData masked;
-
-	for (const char *c = from; c < end; c++)
-	{
-		if (*c == '@')
-			at = c;
-	}
-	initStringInfo(&masked);
-
-	/* A password may contain anything but a slash. */
-	if (at)
-		secret = from + strcspn(from, ":?@");
-	appendBinaryStringInfo(&masked, url, (secret ? secret : from) - url);
-	if (secret && secret < at)
-		appendStringInfo(&masked, "%c%s", *secret, MASK);
-	if (at)
-		from = at;
-	end = from + strcspn(from, "?&");
-	appendBinaryStringInfo(&masked, from, end - from);
-	append_masked_query(&masked, end);
-	return masked.data;
 }
 
 /*
@@ -140,7 +105,7 @@ store_contains(const char *url, const pg_uuid_t *key)
 		ereport(ERROR,
 				(errcode(failure.sqlstate),
 				 errmsg("could not look up the message in the deduplication store: %s", failure.text),
-				 errdetail("The store is \"%s\".", store_masked(url)),
+				 errdetail("The store is \"%s\".", masked_url(url)),
 				 errhint("Roll back and retry when the store can be reached; until then it is unknown whether the message has been processed.")));
 	return task.found;
 }
@@ -160,7 +125,7 @@ store_remove(const char *url, const pg_uuid_t *key)
 		ereport(ERROR,
 				(errcode(failure.sqlstate),
 				 errmsg("could not remove an id from the deduplication store: %s", failure.text),
-				 errdetail("The store is \"%s\".", store_masked(url)),
+				 errdetail("The store is \"%s\".", masked_url(url)),
 				 errhint("Try again when the store can be reached.")));
 	return task.found;
 }
@@ -222,13 +187,6 @@ outbox_check_store(PG_FUNCTION_ARGS)
 {
 	store_check(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	PG_RETURN_VOID();
-}
-
-/* outbox.mask_store(url) */
-Datum
-outbox_mask_store(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_TEXT_P(cstring_to_text(store_masked(text_to_cstring(PG_GETARG_TEXT_PP(0)))));
 }
 
 /* Returns the kind of store that a URL names; NULL if there is none. */
@@ -368,28 +326,4 @@ attend_to_caller(void)
 		attend_with();
 	CHECK_FOR_INTERRUPTS();
 	MemoryContextSwitchTo(caller);
-}
-
-/* Masks the values of parameters whose names suggest a secret: "?a=b&password=c". */
-static void
-append_masked_query(StringInfo masked, const char *query)
-{
-	while (*query != '\0')
-	{
-		const char *name = query + 1;
-		const char *name_end = name + strcspn(name, "=&");
-		const char *end = name + strcspn(name, "&");
-		bool		is_secret = false;
-
-		for (const char *c = name; c < name_end; c++)
-			is_secret |= pg_strncasecmp(c, "password", 8) == 0;
-
-		/* A name with escapes may be one, too. */
-		is_secret |= memchr(name, '%', name_end - name) != NULL;
-		if (is_secret)
-			appendStringInfo(masked, "%.*s=%s", (int) (name_end - query), query, MASK);
-		else
-			appendBinaryStringInfo(masked, query, end - query);
-		query = end;
-	}
 }

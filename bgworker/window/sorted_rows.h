@@ -1,9 +1,9 @@
 /*
- * row_list.h
+ * sorted_rows.h
  *		A list of rows of the log, in the order of their windows and ids.
  */
-#ifndef OUTBOX_ROW_LIST_H
-#define OUTBOX_ROW_LIST_H
+#ifndef OUTBOX_SORTED_ROWS_H
+#define OUTBOX_SORTED_ROWS_H
 
 #include "storage/buffile.h"
 #include "storage/itemptr.h"
@@ -20,7 +20,7 @@ typedef struct LogRow
 											 * of its window */
 } LogRow;
 
-typedef struct RowList
+typedef struct SortedRows
 {
 	int			first_window;	/* LogRow.window of the first one; those of
 								 * the others are greater, or begin at 0 again */
@@ -31,13 +31,13 @@ typedef struct RowList
 	BufFile    *file;			/* NULL = all rows are in memory */
 	int64		page;			/* number of the first row that memory holds */
 	int64		in_memory;		/* how many it holds */
-} RowList;
+} SortedRows;
 
-extern void row_list_add(RowList *rows, const LogRow *row);
-extern void row_list_sort(RowList *rows);
-extern const LogRow *row_list_get(RowList *rows, int64 n);
-extern bool row_list_have_room(const RowList *rows, int64 done, int64 n);
-extern void row_list_join(RowList *rows, int64 done, RowList *more);
-extern void row_list_free(RowList *rows);
+extern void sorted_rows_add(SortedRows *rows, const LogRow *row);
+extern void sorted_rows_sort(SortedRows *rows);
+extern const LogRow *sorted_rows_get(SortedRows *rows, int64 n);
+extern bool sorted_rows_have_room(const SortedRows *rows, int64 done, int64 n);
+extern void sorted_rows_join(SortedRows *rows, int64 done, SortedRows *more);
+extern void sorted_rows_free(SortedRows *rows);
 
-#endif							/* OUTBOX_ROW_LIST_H */
+#endif							/* OUTBOX_SORTED_ROWS_H */

@@ -1,5 +1,5 @@
 /*
- * row_list.c
+ * sorted_rows.c
  *		A list of rows of the log, in the order of their windows and ids.
  *
  * Called by run.c and window_opening.c for messages, and by receipts.c. Most
@@ -20,7 +20,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "bgworker/window/row_list.h"
+#include "bgworker/window/sorted_rows.h"
 
 #define FIRST_ROWS		1024
 #define MEMORY_ROWS		(256 * 1024)	/* 4 MB */
@@ -41,27 +41,27 @@ typedef struct Piece
 /* What is merged. */
 typedef struct Merge
 {
-	RowList    *rows;
+	SortedRows *rows;
 	Piece	   *pieces;
 } Merge;
 
-static void grow_or_spill(RowList *rows);
-static pg_noinline void load_page(RowList *rows, int64 n);
-static void grow(RowList *rows);
-static void sort_memory(RowList *rows);
+static void grow_or_spill(SortedRows *rows);
+static pg_noinline void load_page(SortedRows *rows, int64 n);
+static void grow(SortedRows *rows);
+static void sort_memory(SortedRows *rows);
 static int	compare_rows(const void *a, const void *b, void *arg);
-static void spill(RowList *rows);
+static void spill(SortedRows *rows);
 static BufFile *create_file(void);
 static void write_rows(BufFile *file, LogRow *rows, int64 n);
 static void read_rows(BufFile *file, int64 from, LogRow *rows, int64 n);
-static BufFile *merge(RowList *rows);
+static BufFile *merge(SortedRows *rows);
 static void merge_pieces(Merge *merge, int npieces, LogRow *out, int64 out_size, BufFile *merged);
 static bool refill(Piece *piece);
 static int	compare_pieces(Datum a, Datum b, void *arg);
 
 /* Adds a row, in any order. Needs an open transaction. */
 void
-row_list_add(RowList *rows, const LogRow *row)
+sorted_rows_add(SortedRows *rows, const LogRow *row)
 {
 	if (rows->in_memory == rows->size)
 		grow_or_spill(rows);
@@ -71,7 +71,7 @@ row_list_add(RowList *rows, const LogRow *row)
 
 /* Sorts the rows; none may be added after that. Needs an open transaction. */
 void
-row_list_sort(RowList *rows)
+sorted_rows_sort(SortedRows *rows)
 {
 	BufFile    *merged;
 
@@ -92,7 +92,7 @@ row_list_sort(RowList *rows)
 
 /* Returns row n, counted from 0; it is valid until the next call. Must be one that is left. */
 const LogRow *
-row_list_get(RowList *rows, int64 n)
+sorted_rows_get(SortedRows *rows, int64 n)
 {
 	if (n < rows->page || n >= rows->page + rows->in_memory)
 		load_page(rows, n);
@@ -101,7 +101,7 @@ row_list_get(RowList *rows, int64 n)
 
 /* Reads the page of the file that row n is in. */
 static pg_noinline void
-load_page(RowList *rows, int64 n)
+load_page(SortedRows *rows, int64 n)
 {
 	int64		page = n - n % PAGE_ROWS;
 	int64		in_page = Min(PAGE_ROWS, rows->n - page);
@@ -118,7 +118,7 @@ load_page(RowList *rows, int64 n)
 
 /* Check whether n rows can be added to those from row `done` on, the others not being needed any more. */
 bool
-row_list_have_room(const RowList *rows, int64 done, int64 n)
+sorted_rows_have_room(const SortedRows *rows, int64 done, int64 n)
 {
 	return rows->file == NULL && rows->n - done + n <= MEMORY_ROWS;
 }
@@ -128,11 +128,11 @@ row_list_have_room(const RowList *rows, int64 done, int64 n)
  * room. Rows before `done` may be given up.
  */
 void
-row_list_join(RowList *rows, int64 done, RowList *more)
+sorted_rows_join(SortedRows *rows, int64 done, SortedRows *more)
 {
 	int64		gone = done - rows->page;
 
-	Assert(more->file == NULL && row_list_have_room(rows, done, more->n));
+	Assert(more->file == NULL && sorted_rows_have_room(rows, done, more->n));
 	if (rows->in_memory + more->n > rows->size)
 	{
 		rows->in_memory -= gone;
@@ -146,12 +146,12 @@ row_list_join(RowList *rows, int64 done, RowList *more)
 		memcpy(rows->memory + rows->in_memory, more->memory, more->n * sizeof(LogRow));
 	rows->in_memory += more->n;
 	rows->n += more->n;
-	row_list_free(more);
+	sorted_rows_free(more);
 }
 
 /* Frees all memory and the file. No rows are collected after that. */
 void
-row_list_free(RowList *rows)
+sorted_rows_free(SortedRows *rows)
 {
 	if (rows->memory)
 		pfree(rows->memory);
@@ -162,7 +162,7 @@ row_list_free(RowList *rows)
 
 /* Makes room for another row: in more memory, up to the limit, then by emptying it to the file. */
 static void
-grow_or_spill(RowList *rows)
+grow_or_spill(SortedRows *rows)
 {
 	if (rows->size < MEMORY_ROWS)
 		grow(rows);
@@ -172,7 +172,7 @@ grow_or_spill(RowList *rows)
 
 /* Makes room for more rows in memory. */
 static void
-grow(RowList *rows)
+grow(SortedRows *rows)
 {
 	if (rows->memory == NULL)
 	{
@@ -188,7 +188,7 @@ grow(RowList *rows)
 
 /* Sorts the rows in memory. */
 static void
-sort_memory(RowList *rows)
+sort_memory(SortedRows *rows)
 {
 	if (rows->in_memory > 1)
 		qsort_arg(rows->memory, rows->in_memory, sizeof(LogRow), compare_rows, rows);
@@ -203,7 +203,7 @@ compare_rows(const void *a, const void *b, void *arg)
 
 	if (left->window != right->window)
 	{
-		const RowList *rows = arg;
+		const SortedRows *rows = arg;
 		int			mask = (1 << LOG_ROW_WINDOW_BITS) - 1;
 
 		return ((left->window - rows->first_window) & mask) - ((right->window - rows->first_window) & mask);
@@ -213,7 +213,7 @@ compare_rows(const void *a, const void *b, void *arg)
 
 /* Appends the rows in memory to the file, as a piece. All pieces but the last are full. */
 static void
-spill(RowList *rows)
+spill(SortedRows *rows)
 {
 	if (rows->file == NULL)
 		rows->file = create_file();
@@ -256,7 +256,7 @@ read_rows(BufFile *file, int64 from, LogRow *rows, int64 n)
  * in which the rows were sorted.
  */
 static BufFile *
-merge(RowList *rows)
+merge(SortedRows *rows)
 {
 	int			npieces = (rows->n + MEMORY_ROWS - 1) / MEMORY_ROWS;
 	int64		part = rows->size / (npieces + 1);
