@@ -73,6 +73,12 @@ $node->sql(q{SELECT outbox_set_destination('spread', partitions => 1)}, 'ascii')
 $node->sql(q{SELECT outbox_enqueue('spread', 'x')}, 'ascii');
 eventually { $redis->count('spread:0') == 1 } 'with a destination whose name cannot be converted, others are sent';
 like($node->sql_error("SELECT outbox_enqueue('to $latin1', 'x')", 'ascii'), qr/^22021/, '... and no message is taken for it');
+my $dispatcher = $node->dispatcher('ascii');
+$node->sql("INSERT INTO outbox.log_0 (id, tx, enqueued_at, database, message_id, dest, body, cause) SELECT 1, '3', now(), oid, 'restored', 'restored', 'x', 'in $latin1' FROM pg_database WHERE datname = 'ascii'", 'ascii');
+$node->sql(q{SELECT outbox_enqueue('d', 'x')}, 'ascii');
+eventually { $redis->count('d') == 1 } '... nor does a restored message whose cause cannot be converted';
+like($node->sql('SELECT dest, last_error FROM outbox.deferred', 'ascii'), qr/^restored\|invalid byte sequence/, '... which is deferred');
+is($node->dispatcher('ascii'), $dispatcher, '... by the same dispatcher');
 
 $redis->stop;
 $node->sql("SELECT outbox_enqueue('text $latin1', 'x', '{\"$latin1\": 1}', 'id $latin1')", 'western');

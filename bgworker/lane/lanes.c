@@ -42,6 +42,7 @@
 #include "bgworker/lane/mapping.h"
 #include "bgworker/lane/used_lanes.h"
 #include "bgworker/process/transaction.h"
+#include "src/convertible.h"
 #include "src/redis_cluster/hash_slot.h"
 #include "src/unique_id.h"
 
@@ -335,7 +336,7 @@ any_is_blocked(const Message *message, int64 window)
 	Route		route = route_of_destination(message->dest, window, &partitions);
 	const Lane *lane;
 
-	if (!field_can_write_text(route.stream ? route.stream : message->dest))
+	if (!is_convertible(route.stream ? route.stream : message->dest))
 		return false;
 	do
 	{

@@ -262,7 +262,8 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 {
 	TupleTableSlot *row;
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
-	pg_uuid_t	key = message_key(message);
+	pg_uuid_t	key;
+	bool		has_key = message_key(message, &key);
 
 	if (appender.table == NULL)
 		begin_append();
@@ -272,7 +273,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 #define SET(col, value) (row->tts_values[(col) - 1] = (value))
 #define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))
 	SET(COL_ID, Int64GetDatum(message->id == appender.last_id ? log_id_next() : message->id));
-	SET_UNLESS(COL_KEY, !message->has_key, UUIDPGetDatum(&key));
+	SET_UNLESS(COL_KEY, !has_key, UUIDPGetDatum(&key));
 	SET(COL_MESSAGE_ID, PointerGetDatum(message->message_id));
 	SET(COL_DEST, PointerGetDatum(message->dest));
 	SET_UNLESS(COL_CAUSE, message->cause == NULL, PointerGetDatum(message->cause));

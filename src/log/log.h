@@ -84,6 +84,6 @@ extern void log_row_message(TupleTableSlot *row, Message *message);
 extern void log_row_envelope(TupleTableSlot *row, Message *message);
 extern void log_row_origin(TupleTableSlot *row, Message *message);
 extern void log_row_receipt(TupleTableSlot *row, Receipt *receipt);
-extern pg_uuid_t message_key(const Message *message);
+extern bool message_key(const Message *message, pg_uuid_t *key);
 
 #endif							/* OUTBOX_LOG_H */

@@ -56,9 +56,11 @@ log_append_receipt(const Receipt *receipt)
 void
 log_append_receipt_of(const Message *message)
 {
-	if (message->has_key && message->cause)
+	pg_uuid_t	key;
+
+	if (message->cause && message_key(message, &key))
 		log_append_receipt(&(Receipt) {
-			.at = GetCurrentTimestamp(), .key = message_key(message), .msgid = message->cause
+			.at = GetCurrentTimestamp(), .key = key, .msgid = message->cause
 		});
 }
 

@@ -25,6 +25,7 @@
 #include "utils/xid8.h"
 
 #include "src/compat.h"
+#include "src/convertible.h"
 #include "src/log/log_row.h"
 #include "src/table/row_write.h"
 #include "src/unique_id.h"
@@ -266,15 +267,21 @@ read_key(TupleTableSlot *row, Message *message)
 	message->has_key = message->is_of_default || (!isnull && memcmp(&message->key, &NO_RECORD, sizeof(NO_RECORD)) != 0);
 }
 
-/* Returns the key of the record that a message belongs to. */
-pg_uuid_t
-message_key(const Message *message)
+/*
+ * Sets the key of the record that a message belongs to. Returns false if it belongs to none;
+ * nor does one that came by a dump of another database, with a cause that cannot be
+ * converted: no record can have such a name here.
+ */
+bool
+message_key(const Message *message, pg_uuid_t *key)
 {
-	pg_uuid_t	key = message->key;
-
-	if (message->is_of_default)
-		record_name_make_key(DEFAULT_ENDPOINT, text_to_cstring(message->cause), &key);
-	return key;
+	if (!message->is_of_default)
+		*key = message->key;
+	else if (is_convertible(message->cause))
+		record_name_make_key(DEFAULT_ENDPOINT, text_to_cstring(message->cause), key);
+	else
+		return false;
+	return message->has_key;
 }
 
 /* Reads a receipt. Its strings are those of the row, unless they are compressed. */

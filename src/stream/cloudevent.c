@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "src/convertible.h"
 #include "src/stream/cloudevent.h"
 
 #define PREFIX	"ce_"
@@ -117,7 +118,7 @@ source_by_default(void)
 	if (source)
 		return source;
 	name = get_database_name(MyDatabaseId);
-	if (field_can_write_text(cstring_to_text(name)))
+	if (is_convertible(cstring_to_text(name)))
 		name = pg_server_to_any(name, strlen(name), PG_UTF8);
 	end = source = MemoryContextAlloc(TopMemoryContext, 3 * strlen(name) + 2);
 	*end++ = '/';

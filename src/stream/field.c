@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/namespace.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -34,33 +33,6 @@ void
 field_write_text(const text *value, EntrySink sink, void *arg)
 {
 	field_write_utf8(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), sink, arg);
-}
-
-/*
- * Check whether a text can be passed as UTF-8. One that came by a dump of another
- * database need not be. Needs an open transaction.
- */
-bool
-field_can_write_text(const text *value)
-{
-	int			encoding = GetDatabaseEncoding();
-	unsigned char *string = (unsigned char *) VARDATA_ANY(value);
-	int			length = VARSIZE_ANY_EXHDR(value);
-	unsigned char *converted;
-	Oid			conversion;
-	bool		can;
-
-	if (encoding == PG_UTF8)
-		return true;
-	if (encoding == PG_SQL_ASCII)
-		return pg_verify_mbstr(PG_UTF8, (char *) string, length, true);
-	conversion = FindDefaultConversionProc(encoding, PG_UTF8);
-	converted = palloc(length * MAX_CONVERSION_GROWTH + 1);
-	can = OidIsValid(conversion) &&
-		pg_do_encoding_conversion_buf(conversion, encoding, PG_UTF8, string, length,
-									  converted, length * MAX_CONVERSION_GROWTH + 1, true) == length;
-	pfree(converted);
-	return can;
 }
 
 /* Passes a string that is ASCII to the sink. */

@@ -20,7 +20,6 @@ typedef void (*EntrySink) (const char *bytes, size_t size, void *arg);
 
 extern bool field_begin(const char *name, EntryParts parts, EntrySink sink, void *arg);
 extern void field_write_text(const text *value, EntrySink sink, void *arg);
-extern bool field_can_write_text(const text *value);
 extern void field_write_string(const char *string, EntrySink sink, void *arg);
 extern void field_write_utf8(const char *string, int length, EntrySink sink, void *arg);
 extern void field_write_body(bytea *body, EntrySink sink, void *arg);
