@@ -248,7 +248,6 @@ entry_init(DatabaseShared *shared, Oid database)
 	shared->report.propagated = -1;
 	shared->report.sent = -1;
 	memset(&shared->books, 0, sizeof(shared->books));
-	memset(&shared->stores, 0, sizeof(shared->stores));
 	pg_atomic_init_u32(&shared->dispatcher, 0);
 	pg_atomic_init_u32(&shared->wakeups, 0);
 	pg_atomic_init_u32(&shared->calls, 0);

@@ -106,14 +106,6 @@ typedef struct Bookkeeping
 	QuarantinedTable quarantined[QUARANTINED_TABLES];
 } Bookkeeping;
 
-/* What a dispatcher leaves to its successor about deduplication stores (settled_stores.c); protected by the lock of the database. */
-typedef struct StoresSeen
-{
-	uint64		watermarks;		/* hash of all of them; 0 = not known */
-	TimestampTz settled_at;		/* since when none has lost ids, by
-								 * clock_now() */
-} StoresSeen;
-
 /* Endpoints of a database that have a counter of their own. */
 #define COUNTED_ENDPOINTS	64
 
@@ -137,7 +129,6 @@ typedef struct DatabaseShared
 	DispatcherReport report;
 	Problem		problems[PROBLEM_KINDS];
 	Bookkeeping books;
-	StoresSeen	stores;
 
 	pg_atomic_uint32 dispatcher;	/* its process number + 1; 0 = none */
 	pg_atomic_uint32 wakeups;	/* counts commits of messages: latches are

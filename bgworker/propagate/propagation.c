@@ -34,7 +34,6 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/receipts.h"
-#include "bgworker/propagate/settled_stores.h"
 #include "bgworker/propagate/store_propagation.h"
 #include "bgworker/propagate/supervision.h"
 #include "src/clock.h"
@@ -54,6 +53,7 @@ static int64 start_at;			/* position of a new store */
 
 static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
+static bool has_settled(void);
 static void list_targets(const Position *position);
 static void note_target_of(const Endpoint *endpoint, void *arg);
 static void check_stores(Position *position);
@@ -102,10 +102,8 @@ propagation_run(Position *position)
 	if (next_listing <= clock_now() || is_behind_listing(position))
 		list_targets(position);
 	check_stores(position);
-	settled_stores_note();
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 		further |= store_propagation_run(store, position);
-	settled_stores_note();
 	propagation_attend(position);
 	return note_least(position) || further;
 }
@@ -147,6 +145,19 @@ note_least(Position *position)
 	return true;
 }
 
+/* Check whether enough time has passed since a store may have lost ids. */
+static bool
+has_settled(void)
+{
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
+	{
+		if (store->catching_up ||
+			(store->knows_watermark && clock_now() - store->settled_at < outbox_replay_window * USECS_PER_SEC))
+			return false;
+	}
+	return true;
+}
+
 /*
  * Check whether the stores still have what was propagated to them, so that it
  * need not be kept here. What was not propagated yet is kept anyway, because
@@ -155,7 +166,7 @@ note_least(Position *position)
 bool
 propagation_is_sound(void)
 {
-	return next_listing != 0 && all_stores_are_sound() && settled_stores_are_all();
+	return next_listing != 0 && all_stores_are_sound() && has_settled();
 }
 
 /* Returns how long until propagation_run() has something to do. */

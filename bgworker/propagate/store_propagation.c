@@ -18,7 +18,6 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
-#include "bgworker/propagate/settled_stores.h"
 #include "bgworker/propagate/store_propagation.h"
 #include "bgworker/propagate/store_watermark.h"
 #include "src/clock.h"
@@ -185,9 +184,7 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 	}
 	receipts_forget(&store->reader);
 	store->lacks_watermark = false;
-	if (store->knows_watermark)
-		settled_stores_forget();
-	else
+	if (!store->knows_watermark)
 		store->settled_at = clock_now();
 	store->nparts = report->nparts;
 	store->watermarks = report->watermarks;
@@ -313,7 +310,6 @@ add_keys(StorePropagation *store, bool is_last)
 
 	if (store->n == 0 && !(is_last && store->lacks_watermark))
 		return true;
-	settled_stores_expect_addition();
 	write_next(store, is_last, &next);
 	if (!store_add(store->url, store->keys, store->n,
 				   &(StoreComparison) {.client = client, .expected = &store->watermarks, .next = &next}, &failure))
