@@ -59,8 +59,11 @@ CREATE TRIGGER meddle AFTER INSERT ON outbox.log_0 FOR EACH ROW EXECUTE FUNCTION
 END
 like($node->sql_error('CREATE EXTENSION outbox; CREATE EXTENSION outbox_meddler'), qr/^42809: cannot create trigger "meddle" on table "outbox\.log_0"/,
 	'the script of another extension cannot create a trigger that would not fire');
-unlink "$folder/outbox_meddler.control", "$folder/outbox_meddler--1.0.sql";
-$node->sql('DROP EXTENSION outbox CASCADE');
+PostgreSQL::Test::Utils::append_to_file("$folder/outbox_meddler--2.0.sql", 'ALTER TABLE outbox.log_0 DISABLE TRIGGER ALL;');
+$node->sql("SET client_min_messages = error; CREATE EXTENSION IF NOT EXISTS outbox; CREATE EXTENSION outbox_meddler VERSION '2.0'");
+is($node->sql(q{SELECT count(*) FROM pg_trigger WHERE tgrelid = 'outbox.log_0'::regclass AND tgenabled <> 'A'}), 0, '... nor switch ours off');
+unlink "$folder/outbox_meddler.control", "$folder/outbox_meddler--1.0.sql", "$folder/outbox_meddler--2.0.sql";
+$node->sql('DROP EXTENSION outbox_meddler; DROP EXTENSION outbox CASCADE');
 
 #
 # A schema that somebody else owns.
