@@ -2,12 +2,12 @@
  * key_settings.c
  *		Settings under which the key of a message is printed, and expressions are read.
  *
- * Called by column_json.c and forward.c, and by column_expression.c for the constants
- * in an expression. A row must have one key, whichever session
- * changes it: only messages of one key stay in order. But sessions print a timestamptz
- * in time zones of their own, and have other settings for dates, intervals, bytea and
- * floating-point numbers. (What depends on search_path, lc_monetary or lc_time is left as
- * it is: functions that are called in the key may need them.)
+ * Called by column_json.c and forward.c, and by column_expression.c for the constants in
+ * an expression. A row must have one key, whichever session changes it: only messages of
+ * one key stay in order. But sessions print a timestamptz in time zones of their own, and
+ * have other settings for dates, intervals, bytea and floating-point numbers. (What
+ * depends on search_path, lc_monetary or lc_time is left as it is: functions that are
+ * called in the key may need them.)
  */
 #include "postgres.h"
 
