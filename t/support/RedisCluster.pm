@@ -80,7 +80,10 @@ sub wait_until_ok
 	$self->wait_for(
 		sub {
 			my ($node) = @_;
-			return $node->command('CLUSTER', 'INFO') =~ /cluster_state:ok/ &&
+			my $info = $node->command('CLUSTER', 'INFO');
+
+			# It is ok before it knows who serves all slots, as none need be served.
+			return $info =~ /cluster_state:ok/ && $info =~ /cluster_slots_assigned:16384\b/ &&
 			  $node->command('INFO', 'replication') !~ /master_link_status:down/ &&
 			  !(grep { /handshake|\bfail\b/ } $self->lines($node));
 		},
