@@ -102,8 +102,8 @@ wakeup_watch_prepared(void)
 /*
  * Called after COMMIT PREPARED: wakes our dispatcher when this command has ended, and has
  * it read its tables again if the prepared transaction has changed them. If that has
- * changed settings of a database or role, all dispatchers restart. A change by others
- * meanwhile has them do so for nothing.
+ * changed settings of a database or role, all dispatchers restart; they do so also if
+ * there is no outbox in this database. A change by others meanwhile has them do so for nothing.
  */
 void
 wakeup_after_prepared(bool has_outbox)

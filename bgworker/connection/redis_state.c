@@ -79,6 +79,7 @@ static const char *advice(const char *error);
 static void note_blocked(TimestampTz tried_since);
 static void tell_of_blocked(const char *why, int slots);
 static void end_blocked(void);
+static void forget_connection(void);
 static void note_connection(void);
 static void note_foreign_lease(void);
 
@@ -123,20 +124,15 @@ redis_state_has_new_url(void)
 void
 redis_state_note_settings(void)
 {
-	if (!redis_state_has_new_url() || (retry_ms == 0 && !is_down))
-		return;
-	report_redis(REDIS_UNKNOWN, "");
-	problem_clear(PROBLEM_REDIS_DOWN);
-	problem_clear(PROBLEM_LEASE);
+	if (redis_state_has_new_url() && (retry_ms != 0 || is_down))
+		forget_connection();
 }
 
 /* Notes that dispatch is off: what was found of Redis until then need not hold any more. */
 void
 redis_state_note_off(void)
 {
-	report_redis(REDIS_UNKNOWN, "");
-	problem_clear(PROBLEM_REDIS_DOWN);
-	problem_clear(PROBLEM_LEASE);
+	forget_connection();
 	problem_clear(PROBLEM_SLOTS);
 	problem_clear(PROBLEM_EVICTION);
 }
@@ -249,6 +245,15 @@ advice(const char *error)
 			return remedies[i].advice;
 	}
 	return "Repair Redis, or correct outbox.redis_url.";
+}
+
+/* Clears what was found at the last attempt to connect. */
+static void
+forget_connection(void)
+{
+	report_redis(REDIS_UNKNOWN, "");
+	problem_clear(PROBLEM_REDIS_DOWN);
+	problem_clear(PROBLEM_LEASE);
 }
 
 /* Notes that we are connected; nothing has been published yet. */
