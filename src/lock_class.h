@@ -17,8 +17,8 @@ typedef enum LockClass
 	LOCK_CLASS_BOOKKEEPER,		/* likewise */
 	LOCK_CLASS_HEIRS,			/* file outbox.heirs;
 								 * bgworker/identity/database_heir.c */
-	LOCK_CLASS_SERVER_ID,		/* file outbox.server;
-								 * bgworker/identity/server_id.c */
+	LOCK_CLASS_DATA_DIRECTORY,	/* file outbox.server;
+								 * bgworker/identity/data_directory.c */
 	LOCK_CLASS_SENDERS			/* one for each epoch; src/sender_lock.c */
 } LockClass;
 

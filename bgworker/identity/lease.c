@@ -6,7 +6,7 @@
  * and the standby promoted in its place, or production and a clone restored
  * beside it. The lease says which of them publishes. It is a key in Redis that
  * expires after 10 s and is renewed with each batch and while idle. Its value
- * begins with its owner: the id of the data directory (server_id.c), which a
+ * begins with its owner: the id of the data directory (data_directory.c), which a
  * copy of the files does not share, and its place: host name, path, device, inode
  * and the boot of the machine. (In a container two clones of a volume may have all
  * of these in common but the last.)
@@ -38,8 +38,8 @@
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/identity/data_directory.h"
 #include "bgworker/identity/lease.h"
-#include "bgworker/identity/server_id.h"
 #include "src/clock.h"
 #include "src/settings.h"
 
@@ -74,7 +74,7 @@ lease_init(void)
 	char		host[64] = "";
 	char		boot[64] = "";
 	char		place[MAXPGPATH + 192];
-	char		id[SERVER_ID_BYTES];
+	char		id[DATA_DIRECTORY_ID_BYTES];
 	struct stat directory = {0};
 	unsigned long long hash;
 
@@ -86,7 +86,7 @@ lease_init(void)
 	hash = hash_bytes_extended((unsigned char *) place, strlen(place), 0);
 
 	/* Without a file, only the place distinguishes us from others. */
-	if (!server_id_get(id))
+	if (!data_directory_get_id(id))
 		snprintf(id, sizeof(id), "%016llx", hash);
 	snprintf(owner, sizeof(owner), "%s.%016llx", id, hash);
 	snprintf(value, sizeof(value), "%s host %s, database %u, process %d", owner, host, MyDatabaseId, MyProcPid);
@@ -214,7 +214,7 @@ may_have_been_taken(int64 unseen_us)
 static bool
 has_our_id(const char *other)
 {
-	return strncmp(other, owner, SERVER_ID_BYTES) == 0;
+	return strncmp(other, owner, DATA_DIRECTORY_ID_BYTES) == 0;
 }
 
 /* Check whether a lease is of this data directory at this place. */

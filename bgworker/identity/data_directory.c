@@ -1,5 +1,5 @@
 /*
- * server_id.c
+ * data_directory.c
  *		The id of this data directory, which stays the same wherever it is mounted.
  *
  * Called by lease.c when a dispatcher starts. A container that is created again
@@ -22,7 +22,7 @@
 #include "storage/fd.h"
 #include "storage/lock.h"
 
-#include "bgworker/identity/server_id.h"
+#include "bgworker/identity/data_directory.h"
 #include "src/lock_class.h"
 
 #define FILE_NAME		"outbox.server"
@@ -38,13 +38,13 @@ static void describe(int file, const char *id, char *line);
  * says why. Waits only for other dispatchers in this function.
  */
 bool
-server_id_get(char *id)
+data_directory_get_id(char *id)
 {
 	LOCKTAG		tag;
 	bool		done;
 
 	/* For all databases together. */
-	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, LOCK_CLASS_SERVER_ID);
+	SET_LOCKTAG_ADVISORY(tag, InvalidOid, 0, 0, LOCK_CLASS_DATA_DIRECTORY);
 	(void) LockAcquire(&tag, ExclusiveLock, true, false);
 	done = read_id(id) || make_id(id);
 	LockRelease(&tag, ExclusiveLock, true);
@@ -62,10 +62,10 @@ read_id(char *id)
 
 	if (file < 0)
 		return false;
-	ours = read(file, line, sizeof(line) - 1) >= SERVER_ID_BYTES;
+	ours = read(file, line, sizeof(line) - 1) >= DATA_DIRECTORY_ID_BYTES;
 	if (ours)
 	{
-		strlcpy(id, line, SERVER_ID_BYTES);
+		strlcpy(id, line, DATA_DIRECTORY_ID_BYTES);
 		describe(file, id, expected);
 		ours = strcmp(line, expected) == 0;
 	}
@@ -104,7 +104,7 @@ write_line(int file, char *id)
 
 	if (!pg_strong_random(&random, sizeof(random)))
 		return false;
-	snprintf(id, SERVER_ID_BYTES, "%016llx", (unsigned long long) random);
+	snprintf(id, DATA_DIRECTORY_ID_BYTES, "%016llx", (unsigned long long) random);
 	describe(file, id, line);
 	return write(file, line, strlen(line)) == (ssize_t) strlen(line);
 }
