@@ -4,7 +4,7 @@
  *
  * There are four reasons: the message is scheduled for later; its destination
  * refused it; its destination is paused or has an earlier message waiting here,
- * and order must be kept; a dead message holds it back (held.c). Other
+ * and order must be kept; a dead message holds it back (held_messages.c). Other
  * destinations are not affected. page.c asks here for each message. What is
  * deferred is committed to outbox.deferred before any batch is sent whose fence
  * passes it, so after a crash at any point it is either ahead of the fence in
@@ -40,10 +40,10 @@
 
 #include "bgworker/defer/blocked_destinations.h"
 #include "bgworker/defer/deferral.h"
+#include "bgworker/defer/deferred_count.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/defer/held.h"
+#include "bgworker/defer/held_messages.h"
 #include "bgworker/defer/retry_pace.h"
-#include "bgworker/defer/tally.h"
 #include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
 #include "src/limits.h"
@@ -89,11 +89,11 @@ void
 deferral_load(void)
 {
 	blocked_reset();
-	held_load();
+	held_messages_load();
 	load_waiting();
 	destination_each_paused(block_paused);
-	tally_load();
-	tally_report(NULL);
+	deferred_count_load();
+	deferred_count_report(NULL);
 }
 
 /*
@@ -139,7 +139,7 @@ bool
 deferral_try_defer(const Message *message, int segment)
 {
 	const char *refusal = destination_refusal(message->dest);
-	bool		is_held = held_is_behind_dead(message);
+	bool		is_held = held_messages_is_behind_dead(message);
 	TimestampTz now;
 
 	if (message->deliver_at == 0 && !must_wait(message) && refusal == NULL && !is_held)
@@ -150,12 +150,12 @@ deferral_try_defer(const Message *message, int segment)
 	{
 		write_row(message, segment, DEFERRED_SCHEDULED, 0, message->deliver_at, NULL);
 		KILL_POINT("scheduled_written");
-		tally_add_scheduled(message->deliver_at);
+		deferred_count_add_scheduled(message->deliver_at);
 	}
 	else if (is_held)
 	{
 		write_row(message, segment, DEFERRED_HELD, 0, now, NULL);
-		held_note(message);
+		held_messages_note(message);
 	}
 	else if (must_wait(message))
 		wait_behind(message, segment, now);
@@ -166,7 +166,7 @@ deferral_try_defer(const Message *message, int segment)
 	}
 	else
 		return false;
-	tally_report(NULL);
+	deferred_count_report(NULL);
 	return true;
 }
 
@@ -243,7 +243,7 @@ deferral_put_off(int64 id, const char *error)
 								   attempts, (long long) id, attempts, error)));
 	}
 	(void) deferral_reload();
-	tally_report(error);
+	deferred_count_report(error);
 }
 
 /*
@@ -295,7 +295,7 @@ static void
 load_waiting(void)
 {
 	SPI_connect();
-	/* Not read-only: held_load() may have changed rows just now. */
+	/* Not read-only: held_messages_load() may have changed rows just now. */
 	if (SPI_execute("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at FROM "
 					"(SELECT dest, count(*) AS messages, min(id) AS head FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest) w "
 					"JOIN outbox.deferred h ON h.id = w.head", false, 0) != SPI_OK_SELECT)
@@ -409,7 +409,7 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 	if (!is_dead && message->deliver_at > GetCurrentTimestamp())
 	{
 		write_row(message, segment, DEFERRED_SCHEDULED, attempts, due, error);
-		tally_add_scheduled(due);
+		deferred_count_add_scheduled(due);
 	}
 	else
 	{
@@ -421,7 +421,7 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 		if (is_dead)
 		{
 			give_up(message, segment, attempts, error);
-			blocked->waiting -= held_note_dead(message);
+			blocked->waiting -= held_messages_note_dead(message);
 			deferral_read_head(blocked);
 		}
 		else
@@ -432,7 +432,7 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 		blocked->state = BLOCKED_WAITING;
 		blocked_file(blocked);
 	}
-	tally_report(error);
+	deferred_count_report(error);
 }
 
 /* Writes that a message is dead, and logs it. */
@@ -440,7 +440,7 @@ static void
 give_up(const Message *message, int segment, int attempts, const char *error)
 {
 	write_row(message, segment, DEFERRED_DEAD, attempts, GetCurrentTimestamp(), error);
-	tally_add_dead();
+	deferred_count_add_dead();
 	ereport(LOG,
 			(errmsg_plural("outbox: message \"%s\" for destination \"%s\" is dead after %d attempt: %s",
 						   "outbox: message \"%s\" for destination \"%s\" is dead after %d attempts: %s",

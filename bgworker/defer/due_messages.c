@@ -30,10 +30,10 @@
 
 #include "bgworker/defer/blocked_destinations.h"
 #include "bgworker/defer/deferral.h"
+#include "bgworker/defer/deferred_count.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
 #include "bgworker/defer/retry_pace.h"
-#include "bgworker/defer/tally.h"
 #include "bgworker/process/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
@@ -135,8 +135,8 @@ due_messages_return(bool all_is_published)
 	if (returned > 0)
 		KILL_POINT("return_committed");
 	if (all_is_published)
-		tally_settle(tally_waiting());
-	tally_report(NULL);
+		deferred_count_settle(deferred_count_waiting());
+	deferred_count_report(NULL);
 	return returned > 0;
 }
 
@@ -178,7 +178,7 @@ due_messages_ms_until(void)
 {
 	const Blocked *blocked = blocked_next_due();
 	long		ms = PG_INT32_MAX;
-	TimestampTz scheduled_due = tally_scheduled_due();
+	TimestampTz scheduled_due = deferred_count_scheduled_due();
 	TimestampTz now;
 
 	if (blocked_draining() > 0)
@@ -204,7 +204,7 @@ try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 	PG_TRY();
 	{
 		*returned = probe_due(now) + drain();
-		if (tally_scheduled_due() != 0 && tally_scheduled_due() <= now)
+		if (deferred_count_scheduled_due() != 0 && deferred_count_scheduled_due() <= now)
 			*returned += release_scheduled();
 	}
 	PG_CATCH();
@@ -309,7 +309,7 @@ release_scheduled(void)
 	if (SPI_processed > 0)
 		next_due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
-	tally_remove_scheduled(returned, next_due);
+	deferred_count_remove_scheduled(returned, next_due);
 	return returned;
 }
 

@@ -18,7 +18,7 @@
 
 #include "bgworker/connection/torn_slots.h"
 #include "bgworker/connection/traffic.h"
-#include "bgworker/defer/tally.h"
+#include "bgworker/defer/deferred_count.h"
 #include "bgworker/publish/delivery.h"
 #include "bgworker/publish/forbidden.h"
 #include "bgworker/publish/refusals.h"
@@ -46,7 +46,7 @@ delivery_advance(const Delivery *delivery, int64 row, int64 settled)
 	{
 		suspects_note_sent(sent);
 		if (settled >= 0 && delivery->position->left_out == 0)
-			tally_settle(settled);
+			deferred_count_settle(settled);
 	}
 	(void) position_advance(delivery->position, row);
 }

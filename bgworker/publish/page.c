@@ -23,7 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/deferral.h"
-#include "bgworker/defer/tally.h"
+#include "bgworker/defer/deferred_count.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/process/report.h"
 #include "bgworker/process/transaction.h"
@@ -155,7 +155,7 @@ make_page(PageReader *page, Run *run, int64 first, int64 end, int64 *row)
 			break;
 		if (run_window_ends(run, *row))
 		{
-			page->page->settled = tally_waiting();
+			page->page->settled = deferred_count_waiting();
 			has_ended = lanes_await_partitions();
 		}
 	}

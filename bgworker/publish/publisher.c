@@ -18,7 +18,7 @@
 #include "bgworker/connection/fences.h"
 #include "bgworker/connection/redis_session.h"
 #include "bgworker/connection/traffic.h"
-#include "bgworker/defer/tally.h"
+#include "bgworker/defer/deferred_count.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/process/transaction.h"
 #include "bgworker/publish/delivery.h"
@@ -166,7 +166,7 @@ end_delivery(Delivery *delivery)
 	KILL_POINT("window_sent");
 	if (!fences_take_along(sent, &run_window(run, sent)->uuid))
 		return PUBLISH_FAILED;
-	delivery_advance(delivery, delivery->next, tally_waiting());
+	delivery_advance(delivery, delivery->next, deferred_count_waiting());
 	position_end_run(position);
 	return all ? PUBLISHED_ALL : PUBLISHED_PART;
 }

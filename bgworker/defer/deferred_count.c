@@ -1,5 +1,5 @@
 /*
- * tally.c
+ * deferred_count.c
  *		How many messages are deferred, scheduled and dead, for the views.
  *
  * deferral.c and due_messages.c count in memory every change that they make to
@@ -12,9 +12,9 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/blocked_destinations.h"
+#include "bgworker/defer/deferred_count.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/defer/held.h"
-#include "bgworker/defer/tally.h"
+#include "bgworker/defer/held_messages.h"
 #include "bgworker/process/report.h"
 #include "src/problem.h"
 
@@ -32,7 +32,7 @@ static TimestampTz oldest_waiting(void);
  * Needs an open transaction.
  */
 void
-tally_load(void)
+deferred_count_load(void)
 {
 	HeapTuple	row;
 	bool		isnull;
@@ -49,12 +49,12 @@ tally_load(void)
 	scheduled_due = isnull ? 0 : DatumGetTimestampTz(due);
 	dead = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull));
 	SPI_finish();
-	settled = tally_waiting();
+	settled = deferred_count_waiting();
 }
 
 /* Counts a message that was scheduled. */
 void
-tally_add_scheduled(TimestampTz due)
+deferred_count_add_scheduled(TimestampTz due)
 {
 	scheduled++;
 	if (scheduled_due == 0 || due < scheduled_due)
@@ -66,7 +66,7 @@ tally_add_scheduled(TimestampTz due)
  * 0 = there is none.
  */
 void
-tally_remove_scheduled(int64 n, TimestampTz next_due)
+deferred_count_remove_scheduled(int64 n, TimestampTz next_due)
 {
 	scheduled -= n;
 	scheduled_due = next_due;
@@ -74,23 +74,23 @@ tally_remove_scheduled(int64 n, TimestampTz next_due)
 
 /* Returns when the next scheduled message is due; 0 if there is none. */
 TimestampTz
-tally_scheduled_due(void)
+deferred_count_scheduled_due(void)
 {
 	return scheduled_due;
 }
 
 /* Counts a message that is dead from now on. */
 void
-tally_add_dead(void)
+deferred_count_add_dead(void)
 {
 	dead++;
 }
 
 /* Returns how many messages wait: for their destination, or held behind a dead one. */
 int64
-tally_waiting(void)
+deferred_count_waiting(void)
 {
-	return blocked_waiting() + held_count();
+	return blocked_waiting() + held_messages_count();
 }
 
 /*
@@ -98,12 +98,12 @@ tally_waiting(void)
  * published, because another one is about to.
  */
 void
-tally_settle(int64 waiting)
+deferred_count_settle(int64 waiting)
 {
 	if (settled == waiting)
 		return;
 	settled = waiting;
-	tally_report(NULL);
+	deferred_count_report(NULL);
 }
 
 /* Returns when the oldest of them was enqueued; 0 if there is none. */
@@ -111,18 +111,18 @@ static TimestampTz
 oldest_waiting(void)
 {
 	TimestampTz blocked = blocked_oldest();
-	TimestampTz held = held_oldest();
+	TimestampTz held = held_messages_oldest();
 
 	return blocked == 0 || (held != 0 && held < blocked) ? held : blocked;
 }
 
 /* Reports how many messages are deferred, and the newest reason if `error` is not NULL. */
 void
-tally_report(const char *error)
+deferred_count_report(const char *error)
 {
 	DeferredCounts counts = {
-		.waiting = tally_waiting(),
-		.settled = Min(settled, tally_waiting()),
+		.waiting = deferred_count_waiting(),
+		.settled = Min(settled, deferred_count_waiting()),
 		.oldest = oldest_waiting(),
 		.scheduled = scheduled,
 		.dead = dead
