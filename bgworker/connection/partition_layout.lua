@@ -1,7 +1,7 @@
 -- partition_layout.lua
 --		Tells consumers over how many streams a destination is spread; run by Redis
 --		for partition_layout.c, before the first message that is spread so; in a Redis
---		Cluster for cluster_layout.c.
+--		Cluster for cluster_partition_layout.c.
 --
 -- KEYS: the layout of the stream; the fence; the lease. In a cluster only the first one, for
 -- the others are in other slots.

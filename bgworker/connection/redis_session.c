@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "bgworker/connection/cluster_layout.h"
+#include "bgworker/connection/cluster_partition_layout.h"
 #include "bgworker/connection/fence_claims.h"
 #include "bgworker/connection/fences.h"
 #include "bgworker/connection/partition_layout.h"
@@ -224,7 +224,7 @@ redis_session_renew(void)
 		return traffic_fail_as_cluster();
 	if (!fences_are_reached() || !fences_compare() || (problem_is_set(PROBLEM_EVICTION) && !check_servers()))
 		return false;
-	return !traffic_is_clustered() || lanes_blocked() > 0 || cluster_layout_compare(traffic_redis(), traffic_script()->instance) ||
+	return !traffic_is_clustered() || lanes_blocked() > 0 || cluster_partition_layout_compare(traffic_redis(), traffic_script()->instance) ||
 		traffic_fail_as_cluster();
 }
 
@@ -266,7 +266,7 @@ settle_partitions(const Position *position)
 	if (traffic_is_clustered() && (lanes_blocked() > 0 || !all_is_mapped(position)))
 		return true;
 	if (traffic_is_clustered())
-		return cluster_layout_settle(traffic_redis(), traffic_script()->instance, instance) || traffic_fail_as_cluster();
+		return cluster_partition_layout_settle(traffic_redis(), traffic_script()->instance, instance) || traffic_fail_as_cluster();
 	if (!partition_layout_settle(lane->link, traffic_script(), lane, instance, &refused))
 		return traffic_fail_as_link(lane->link);
 	return !refused || fences_compare();

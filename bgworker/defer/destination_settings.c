@@ -203,7 +203,7 @@ destination_unsettle_all(void)
 /*
  * Has Redis asked whether it still knows the partitions of a destination: the one whose
  * answer is oldest, because the key may have been deleted. Until it has answered, nothing changes.
- * A Redis Cluster is asked by cluster_layout_compare() too, but only while nothing is sent.
+ * A Redis Cluster is asked by cluster_partition_layout_compare() too, but only while nothing is sent.
  */
 void
 destination_verify_next(void)

@@ -1,5 +1,5 @@
 /*
- * cluster_layout.c
+ * cluster_partition_layout.c
  *		Tells a Redis Cluster over how many streams a destination is spread.
  *
  * Called by redis_session.c. It does for a cluster what partition_layout.c does for a
@@ -28,7 +28,7 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/connection/cluster_layout.h"
+#include "bgworker/connection/cluster_partition_layout.h"
 #include "bgworker/connection/partition_layout.h"
 #include "bgworker/connection/partition_layout.lua.h"
 #include "bgworker/connection/verdict.h"
@@ -90,7 +90,7 @@ static Told refused(Layout *layout, const redisReply *reply);
  * destination. Returns false if it cannot be found out now; see redis_cluster_error().
  */
 bool
-cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
+cluster_partition_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
 {
 	List	   *unsettled = destination_unsettled();
 	Told		told = TOLD;
@@ -116,7 +116,7 @@ cluster_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
  * that cannot be found out now.
  */
 bool
-cluster_layout_compare(RedisCluster *redis, const char *name)
+cluster_partition_layout_compare(RedisCluster *redis, const char *name)
 {
 	List	   *due = destination_compared_before(clock_now() - COMPARE_MS * INT64CONST(1000));
 	Told		told = TOLD;
