@@ -24,8 +24,8 @@
 #include "bgworker/identity/lease.h"
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/lanes.h"
-#include "bgworker/lane/mapping.h"
 #include "bgworker/lane/resume.h"
+#include "bgworker/lane/stream_mapping.h"
 #include "bgworker/lane/used_lanes.h"
 #include "bgworker/process/transaction.h"
 #include "src/clock.h"
@@ -94,7 +94,7 @@ redis_session_open(Position *position)
 	if (lease != CONNECTION_OPEN)
 		return lease;
 	KILL_POINT("lease_looked_at");
-	mapping_begin(traffic_is_clustered());
+	stream_mapping_begin(traffic_is_clustered());
 	if (!enter_lanes() || !fence_claims_take(another_published(), position->published))
 		return CONNECTION_FAILED;
 	KILL_POINT("fence_claimed");
@@ -283,7 +283,7 @@ redis_session_settle_mapping(const Position *position)
 {
 	if (traffic_is_clustered() && lanes_blocked() == 0 && destination_have_new_partitions())
 		return true;
-	if (mapping_note(position->touched.window))
+	if (stream_mapping_note(position->touched.window))
 		return true;
 	traffic_give_up();
 	return false;
@@ -382,7 +382,7 @@ enter_lanes(void)
 		return false;
 	}
 	used_lanes_load();
-	mapping_load();
+	stream_mapping_load();
 	transaction_commit();
 	for (int slot = used_lanes_next(0); slot < HASH_SLOTS; slot = used_lanes_next(slot + 1))
 		lanes_enter(slot);
@@ -420,7 +420,7 @@ resume(Position *position)
 
 /*
  * Check whether all windows are sent in which messages go where outbox.mapping says, so
- * that the next one can go elsewhere (mapping_note()).
+ * that the next one can go elsewhere (stream_mapping_note()).
  */
 static bool
 all_is_mapped(const Position *position)

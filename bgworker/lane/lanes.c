@@ -39,7 +39,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/lane/lanes.h"
-#include "bgworker/lane/mapping.h"
+#include "bgworker/lane/stream_mapping.h"
 #include "bgworker/lane/used_lanes.h"
 #include "bgworker/process/transaction.h"
 #include "src/convertible.h"
@@ -307,7 +307,7 @@ lanes_are_blocked_for(const char *dest)
 {
 	Message		message = {0};
 	int64		window = PG_INT64_MAX;
-	const Mapping *mapping;
+	const StreamMapping *mapping;
 	bool		is_alone = !IsTransactionState();
 	bool		found;
 
@@ -319,7 +319,7 @@ lanes_are_blocked_for(const char *dest)
 	do
 	{
 		found = any_is_blocked(&message, window);
-		mapping = mapping_find(message.dest, window);
+		mapping = stream_mapping_find(message.dest, window);
 		window = mapping ? mapping->after_window : 0;
 	} while (!found && mapping);
 	pfree(message.dest);

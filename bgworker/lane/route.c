@@ -9,7 +9,7 @@
  * Where a message goes must be the same whenever its window is read: in a single Redis that
  * does not matter, for what it has lost, all behind it is lost as well. In a cluster
  *
- *	 most messages			by the mapping of their window (mapping.c)
+ *	 most messages			by the mapping of their window (stream_mapping.c)
  *	 deferred, then returned	by that of the window that they are returned in
  *	 ... that were lost before	to the stream that they were in, if others have followed
  *								by now: its name is kept with them (route_keep())
@@ -19,8 +19,8 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#include "bgworker/lane/mapping.h"
 #include "bgworker/lane/route.h"
+#include "bgworker/lane/stream_mapping.h"
 #include "src/compat.h"
 #include "src/stream/partition.h"
 
@@ -33,7 +33,7 @@ route_find(const Message *message, int64 window)
 	int			partitions;
 	Route		route = route_of_destination(message->dest, window, &partitions);
 
-	if (mapping_is_kept() && message->stream)
+	if (stream_mapping_is_kept() && message->stream)
 		route.stream = message->stream;
 	else if (partitions > 0)
 		route.partition = partition_of(message, partitions);
@@ -47,9 +47,9 @@ route_of_destination(const text *dest, int64 window, int *partitions)
 	Route		route = {.destination = destination_find(dest), .partition = -1};
 
 	*partitions = 0;
-	if (mapping_is_kept())
+	if (stream_mapping_is_kept())
 	{
-		const Mapping *mapping = mapping_find(dest, window);
+		const StreamMapping *mapping = stream_mapping_find(dest, window);
 
 		route.stream = mapping ? mapping->stream : NULL;
 		*partitions = mapping ? mapping->partitions : 0;
@@ -72,7 +72,7 @@ route_keep(const Route *route, Message *message, int64 window, int64 published)
 {
 	StringInfoData stream;
 
-	if (message->stream || !mapping_is_kept() || !mapping_is_over(message->dest, window, published))
+	if (message->stream || !stream_mapping_is_kept() || !stream_mapping_is_over(message->dest, window, published))
 		return;
 	initStringInfo(&stream);
 	write_name(route, message, &stream);

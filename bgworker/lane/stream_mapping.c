@@ -1,5 +1,5 @@
 /*
- * mapping.c
+ * stream_mapping.c
  *		To which stream the messages of a destination go, by the window that they are in.
  *
  * Called by redis_session.c and route.c. Each lane of a Redis Cluster
@@ -26,7 +26,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/lane/mapping.h"
+#include "bgworker/lane/stream_mapping.h"
 #include "bgworker/lane/used_lanes.h"
 #include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
@@ -36,7 +36,7 @@
 typedef struct MappedDestination
 {
 	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
-	Mapping    *newest;
+	StreamMapping *newest;
 } MappedDestination;
 
 /* What all destinations have now, as arrays for a statement. */
@@ -58,22 +58,22 @@ static void write_changes(int64 after_window);
 
 /* Begins a connection; `kept` tells whether it matters by which mapping a message was sent. */
 void
-mapping_begin(bool kept)
+stream_mapping_begin(bool kept)
 {
 	is_kept = kept;
 	noted = 0;
 }
 
-/* Check whether mapping_find() is to be asked. */
+/* Check whether stream_mapping_find() is to be asked. */
 bool
-mapping_is_kept(void)
+stream_mapping_is_kept(void)
 {
 	return is_kept;
 }
 
 /* Reads the table, with what this transaction has written. Needs an open transaction. */
 void
-mapping_load(void)
+stream_mapping_load(void)
 {
 	if (context)
 		MemoryContextDelete(context);
@@ -88,11 +88,11 @@ mapping_load(void)
 }
 
 /* Returns where messages in a window go; NULL: to the stream that has the name of the destination. */
-const Mapping *
-mapping_find(const text *dest, int64 window)
+const StreamMapping *
+stream_mapping_find(const text *dest, int64 window)
 {
 	MappedDestination *destination = destination_look_up(mapped, dest);
-	const Mapping *mapping = destination ? destination->newest : NULL;
+	const StreamMapping *mapping = destination ? destination->newest : NULL;
 
 	while (mapping && mapping->after_window >= window)
 		mapping = mapping->former;
@@ -105,10 +105,10 @@ mapping_find(const text *dest, int64 window)
  * partitions since, which waits until all before is sent. What is sent of it now was lost.
  */
 bool
-mapping_is_over(const text *dest, int64 window, int64 published)
+stream_mapping_is_over(const text *dest, int64 window, int64 published)
 {
 	const MappedDestination *destination = destination_look_up(mapped, dest);
-	const Mapping *mapping = destination ? destination->newest : NULL;
+	const StreamMapping *mapping = destination ? destination->newest : NULL;
 	bool		is_former = false;
 	bool		is_sent = window <= published;
 
@@ -127,14 +127,14 @@ mapping_is_over(const text *dest, int64 window, int64 published)
  * way. Returns false if the extension is being dropped.
  */
 bool
-mapping_note(int64 touched)
+stream_mapping_note(int64 touched)
 {
 	if (!is_kept || noted == destination_changes())
 		return true;
 	if (!transaction_begin("noting the streams of destinations"))
 		return false;
 	write_changes(used_lanes_next(0) == HASH_SLOTS ? 0 : touched);
-	mapping_load();
+	stream_mapping_load();
 	transaction_commit();
 	noted = destination_changes();
 	KILL_POINT("lane_mapping_noted");
@@ -146,7 +146,7 @@ static void
 load_row(HeapTuple row, TupleDesc columns)
 {
 	MappedDestination *destination;
-	Mapping    *mapping = MemoryContextAlloc(context, sizeof(Mapping));
+	StreamMapping *mapping = MemoryContextAlloc(context, sizeof(StreamMapping));
 	MemoryContext caller = MemoryContextSwitchTo(context);
 	bool		found;
 	bool		isnull;
