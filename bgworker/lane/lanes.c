@@ -42,9 +42,9 @@
 #include "bgworker/lane/stream_mapping.h"
 #include "bgworker/lane/used_lanes.h"
 #include "bgworker/process/transaction.h"
-#include "src/convertible.h"
 #include "src/redis_cluster/hash_slot.h"
 #include "src/unique_id.h"
+#include "src/utf8.h"
 
 static char id[UNIQUE_ID_BYTES];	/* of the instance, as text */
 static bool is_clustered;
@@ -336,7 +336,7 @@ any_is_blocked(const Message *message, int64 window)
 	Route		route = route_of_destination(message->dest, window, &partitions);
 	const Lane *lane;
 
-	if (!is_convertible(route.stream ? route.stream : message->dest))
+	if (!utf8_is_possible(route.stream ? route.stream : message->dest))
 		return false;
 	do
 	{

@@ -25,10 +25,10 @@
 #include "utils/xid8.h"
 
 #include "src/compat.h"
-#include "src/convertible.h"
 #include "src/log/log_row.h"
 #include "src/table/row_write.h"
 #include "src/unique_id.h"
+#include "src/utf8.h"
 
 /* Of 128 bits of a hash all are never 0. */
 static const pg_uuid_t NO_RECORD;
@@ -277,7 +277,7 @@ message_key(const Message *message, pg_uuid_t *key)
 {
 	if (!message->is_of_default)
 		*key = message->key;
-	else if (is_convertible(message->cause))
+	else if (utf8_is_possible(message->cause))
 		record_name_make_key(DEFAULT_ENDPOINT, text_to_cstring(message->cause), key);
 	else
 		return false;

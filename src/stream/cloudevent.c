@@ -20,8 +20,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "src/convertible.h"
 #include "src/stream/cloudevent.h"
+#include "src/utf8.h"
 
 #define PREFIX	"ce_"
 
@@ -118,7 +118,7 @@ source_by_default(void)
 	if (source)
 		return source;
 	name = get_database_name(MyDatabaseId);
-	if (is_convertible(cstring_to_text(name)))
+	if (utf8_is_possible(cstring_to_text(name)))
 		name = pg_server_to_any(name, strlen(name), PG_UTF8);
 	end = source = MemoryContextAlloc(TopMemoryContext, 3 * strlen(name) + 2);
 	*end++ = '/';

@@ -24,7 +24,7 @@ static const char *const reserved[] = {"id", "time", "body", "cause", "key"};
 /* What is made of a value of outbox.headers. */
 typedef struct Setting
 {
-	bool		is_convertible; /* whether that was checked */
+	bool		utf8_is_possible;	/* whether that was checked */
 	Jsonb		headers;		/* of variable length, the last field */
 } Setting;
 
@@ -39,8 +39,8 @@ static bool has_no_encoding(const char *value);
 static void check_late(void);
 static void read_unread(void);
 static void name_setting(void *arg);
-static Jsonb *try_to_read_setting(const char *value, bool is_convertible);
-static Jsonb *read_setting(const char *value, bool is_convertible);
+static Jsonb *try_to_read_setting(const char *value, bool utf8_is_possible);
+static Jsonb *read_setting(const char *value, bool utf8_is_possible);
 static bool is_about_value(int sqlerrcode);
 static bool can_convert(void);
 
@@ -82,13 +82,13 @@ headers_check_name(const char *name)
 bool
 headers_check_setting(char **newval, void **extra, GucSource source)
 {
-	bool		is_convertible = can_convert();
+	bool		utf8_is_possible = can_convert();
 	Jsonb	   *headers;
 	Setting    *made;
 
 	if ((*newval)[0] == '\0' || has_no_encoding(*newval))
 		return true;
-	headers = try_to_read_setting(*newval, is_convertible);
+	headers = try_to_read_setting(*newval, utf8_is_possible);
 	if (headers == NULL)
 		return false;
 	if (JB_ROOT_COUNT(headers) == 0)
@@ -96,7 +96,7 @@ headers_check_setting(char **newval, void **extra, GucSource source)
 	made = compat_guc_malloc(offsetof(Setting, headers) + VARSIZE(headers));
 	if (made == NULL)
 		return false;
-	made->is_convertible = is_convertible;
+	made->utf8_is_possible = utf8_is_possible;
 	memcpy(&made->headers, headers, VARSIZE(headers));
 	*extra = made;
 	return true;
@@ -117,7 +117,7 @@ headers_assign_setting(const char *newval, void *extra)
 void
 headers_add_setting(Message *message)
 {
-	if (unread != NULL || (setting != NULL && !setting->is_convertible))
+	if (unread != NULL || (setting != NULL && !setting->utf8_is_possible))
 		check_late();
 	if (setting == NULL)
 		return;
@@ -154,7 +154,7 @@ check_late(void)
 	else
 	{
 		entry_check_headers(&setting->headers);
-		setting->is_convertible = true;
+		setting->utf8_is_possible = true;
 	}
 	error_context_stack = context.previous;
 }
@@ -166,7 +166,7 @@ read_unread(void)
 	Jsonb	   *headers = read_setting(unread, true);
 	Setting    *made = MemoryContextAlloc(TopMemoryContext, offsetof(Setting, headers) + VARSIZE(headers));
 
-	made->is_convertible = true;
+	made->utf8_is_possible = true;
 	memcpy(&made->headers, headers, VARSIZE(headers));
 	if (read_late != NULL)
 		pfree(read_late);
@@ -217,14 +217,14 @@ check_header(const JsonbValue *name, const JsonbValue *value)
  * What is called here leaves nothing behind but memory.
  */
 static Jsonb *
-try_to_read_setting(const char *value, bool is_convertible)
+try_to_read_setting(const char *value, bool utf8_is_possible)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	Jsonb	   *volatile headers = NULL;
 
 	PG_TRY();
 	{
-		headers = read_setting(value, is_convertible);
+		headers = read_setting(value, utf8_is_possible);
 	}
 	PG_CATCH();
 	{
@@ -245,12 +245,12 @@ try_to_read_setting(const char *value, bool is_convertible)
 
 /* Reads and checks a value of outbox.headers; also how it is sent, if it can be converted now. */
 static Jsonb *
-read_setting(const char *value, bool is_convertible)
+read_setting(const char *value, bool utf8_is_possible)
 {
 	Jsonb	   *headers = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(value)));
 
 	check_rules(headers);
-	if (is_convertible)
+	if (utf8_is_possible)
 		entry_check_headers(headers);
 	return headers;
 }

@@ -1,5 +1,5 @@
 /*
- * convertible.c
+ * utf8.c
  *		Tells whether a text can be converted to UTF-8, without an error if it cannot.
  *
  * Called by lanes.c and cloudevent.c for names that are sent, and by log_row.c for what
@@ -11,14 +11,14 @@
 #include "mb/pg_wchar.h"
 
 #include "src/compat.h"
-#include "src/convertible.h"
+#include "src/utf8.h"
 
 /*
  * Check whether a text can be converted to UTF-8. One that came by a dump of another
  * database need not be. Needs an open transaction.
  */
 bool
-is_convertible(const text *value)
+utf8_is_possible(const text *value)
 {
 	int			encoding = GetDatabaseEncoding();
 	unsigned char *string = (unsigned char *) VARDATA_ANY(value);
