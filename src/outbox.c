@@ -17,7 +17,7 @@
 #include "src/claim/session.h"
 #include "src/outbox.h"
 #include "src/record/endpoint.h"
-#include "src/record/table_cache.h"
+#include "src/record/record_table_cache.h"
 #include "src/ring/filter.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -47,7 +47,7 @@ _PG_init(void)
 
 	relations_init();
 	endpoint_init();
-	table_cache_init();
+	record_table_cache_init();
 	session_init();
 	wakeup_init();
 	if (process_shared_preload_libraries_in_progress)

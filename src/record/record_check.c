@@ -3,7 +3,7 @@
  *		Checks whether a custom record table can hold the records of an endpoint.
  *
  * Called by endpoint_admin.c when an endpoint is created or altered, and by
- * table_cache.c for a table that has changed since it was checked. All that
+ * record_table_cache.c for a table that has changed since it was checked. All that
  * deduplication and cleanup rely on is checked here and nowhere else; errors
  * name what is missing, with the statement that adds it.
  */

@@ -5,7 +5,7 @@
  * Called by claim.c and record_forget.c for endpoints that have a record_table,
  * and by all that name or open such a table. It gives the same promises as
  * record_ring.c, and by the same means: a momentary lock on the key, a look
- * (table_look.c), and only then the insert. But others write to this table, too.
+ * (record_table_look.c), and only then the insert. But others write to this table, too.
  * The owner's own statements may insert an id at the same moment, so the insert can
  * still meet a duplicate: it runs in a subtransaction, and then all begins again.
  * The claim also looks into the ring, where the endpoint may have had its records
@@ -35,8 +35,8 @@
 #include "src/record/record_lock.h"
 #include "src/record/record_place.h"
 #include "src/record/record_table.h"
-#include "src/record/table_cache.h"
-#include "src/record/table_look.h"
+#include "src/record/record_table_cache.h"
+#include "src/record/record_table_look.h"
 #include "src/table/relations.h"
 
 /* A statement on a record, for owner_try(). */
@@ -79,7 +79,7 @@ record_table_canonical(const char *endpoint, const RecordMapping *mapping, const
 	table_close(record_table_open(endpoint, mapping, AccessShareLock, &shape), AccessShareLock);
 	if (shape.id_type == TEXTOID)
 		return pstrdup(msgid);
-	return DatumGetCString(DirectFunctionCall1(uuid_out, table_look_id(&shape, msgid)));
+	return DatumGetCString(DirectFunctionCall1(uuid_out, record_table_look_id(&shape, msgid)));
 }
 
 /* Looks up the record of a message, without waiting for another transaction. */
@@ -87,8 +87,8 @@ RecordLook
 record_table_look(const RecordName *name)
 {
 	Relation	table;
-	KnownTable *entry = table_cache_open(name->endpoint, &name->mapping, AccessShareLock, &table);
-	RecordLook	look = table_look(table, &entry->shape, name->msgid);
+	KnownTable *entry = record_table_cache_open(name->endpoint, &name->mapping, AccessShareLock, &table);
+	RecordLook	look = record_table_look_in(table, &entry->shape, name->msgid);
 
 	table_close(table, AccessShareLock);
 	return look;
@@ -111,17 +111,17 @@ record_table_forget(const RecordName *name, RecordLook *found)
 	{
 		LOCKTAG		tag;
 		Relation	table;
-		KnownTable *entry = table_cache_open(name->endpoint, &name->mapping, RowExclusiveLock, &table);
+		KnownTable *entry = record_table_cache_open(name->endpoint, &name->mapping, RowExclusiveLock, &table);
 		bool		deleted = false;
 
 		record_lock_take(&name->key, &tag);
-		*found = table_look(table, &entry->shape, name->msgid);
+		*found = record_table_look_in(table, &entry->shape, name->msgid);
 		check_is_marked(name, found);
-		if (table_look_is_at_rest(found) && !(deleted = delete_record(entry, name)))
+		if (record_table_look_is_at_rest(found) && !(deleted = delete_record(entry, name)))
 		{
 			/* Another transaction may have deleted it since we looked. */
-			*found = table_look(table, &entry->shape, name->msgid);
-			if (table_look_is_at_rest(found))
+			*found = record_table_look_in(table, &entry->shape, name->msgid);
+			if (record_table_look_is_at_rest(found))
 				refuse_to_keep(entry, name);
 		}
 		record_lock_release(&tag);
@@ -143,7 +143,7 @@ record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE m
 {
 	Relation	table;
 
-	*shape = table_cache_open(endpoint, mapping, mode, &table)->shape;
+	*shape = record_table_cache_open(endpoint, mapping, mode, &table)->shape;
 	return table;
 }
 
@@ -165,7 +165,7 @@ table_claim_open(RecordClaim *claim)
 	const RecordName *name = claim->name;
 
 	(void) relations_lock_to_end(name->mapping.table, RowExclusiveLock);
-	claim->known = table_cache_open(name->endpoint, &name->mapping, NoLock, &claim->table);
+	claim->known = record_table_cache_open(name->endpoint, &name->mapping, NoLock, &claim->table);
 }
 
 /* Looks with a dirty snapshot, as the ring does. */
@@ -174,7 +174,7 @@ table_claim_look(RecordClaim *claim)
 {
 	const RecordShape *shape = &claim->known->shape;
 
-	return table_look(claim->table, shape, claim->name->msgid);
+	return record_table_look_in(claim->table, shape, claim->name->msgid);
 }
 
 /* Inserts the record. A statement of another transaction may have inserted the id since we looked. */
@@ -212,7 +212,7 @@ static void
 run_insert(void *arg)
 {
 	TableStatement *insertion = arg;
-	Datum		id = table_look_id(&insertion->table->shape, insertion->name->msgid);
+	Datum		id = record_table_look_id(&insertion->table->shape, insertion->name->msgid);
 	bool		isnull = false;
 
 	if (SPI_execute_plan(insert_plan(insertion->table), &id, NULL, false, 0) != SPI_OK_INSERT_RETURNING)
@@ -263,7 +263,7 @@ run_delete(void *arg)
 {
 	TableStatement *deletion = arg;
 	const KnownTable *table = deletion->table;
-	Datum		id = table_look_id(&table->shape, deletion->name->msgid);
+	Datum		id = record_table_look_id(&table->shape, deletion->name->msgid);
 	Oid			type = table->shape.id_type;
 	char	   *sql = psprintf("DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1",
 							   record_table_name(table->oid), quote_identifier(table->mapping.message_id));
@@ -277,7 +277,7 @@ run_delete(void *arg)
 static void
 check_is_marked(const RecordName *name, const RecordLook *found)
 {
-	if (table_look_is_at_rest(found) && !found->dispatched)
+	if (record_table_look_is_at_rest(found) && !found->dispatched)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("record of message \"%s\" of endpoint \"%s\" is not yet marked as dispatched",

@@ -1,5 +1,5 @@
 /*
- * table_cache.c
+ * record_table_cache.c
  *		Remembers which custom record tables were checked and not changed since.
  *
  * Called by record_table.c. A table is checked before it is used for the first
@@ -13,7 +13,7 @@
 #include "utils/memutils.h"
 
 #include "src/record/owner_rights.h"
-#include "src/record/table_cache.h"
+#include "src/record/record_table_cache.h"
 #include "src/table/relation_change.h"
 
 static HTAB *known_tables;		/* by oid; NULL = empty */
@@ -23,7 +23,7 @@ static void forget_tables(Oid relation);
 
 /* Registers the invalidation callback; once, by _PG_init. */
 void
-table_cache_init(void)
+record_table_cache_init(void)
 {
 	relation_change_listen(forget_tables);
 }
@@ -34,7 +34,7 @@ table_cache_init(void)
  * if it does not fit any more.
  */
 KnownTable *
-table_cache_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table)
+record_table_cache_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table)
 {
 	KnownTable *entry;
 	bool		found;

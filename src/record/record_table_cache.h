@@ -1,9 +1,9 @@
 /*
- * table_cache.h
+ * record_table_cache.h
  *		Custom record tables that were checked, and not changed since.
  */
-#ifndef OUTBOX_TABLE_CACHE_H
-#define OUTBOX_TABLE_CACHE_H
+#ifndef OUTBOX_RECORD_TABLE_CACHE_H
+#define OUTBOX_RECORD_TABLE_CACHE_H
 
 #include "executor/spi.h"
 #include "storage/lockdefs.h"
@@ -20,7 +20,7 @@ typedef struct KnownTable
 	SPIPlanPtr	insert;			/* or NULL */
 } KnownTable;
 
-extern void table_cache_init(void);
-extern KnownTable *table_cache_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table);
+extern void record_table_cache_init(void);
+extern KnownTable *record_table_cache_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, Relation *table);
 
-#endif							/* OUTBOX_TABLE_CACHE_H */
+#endif							/* OUTBOX_RECORD_TABLE_CACHE_H */

@@ -1,5 +1,5 @@
 /*
- * table_look.c
+ * record_table_look.c
  *		Looks a record up in a custom record table.
  *
  * Called by record_table.c, for claims and without one, and for ids that are
@@ -21,7 +21,7 @@
 #include "utils/uuid.h"
 
 #include "src/compat.h"
-#include "src/record/table_look.h"
+#include "src/record/record_table_look.h"
 #include "src/table/row_write.h"
 
 static int	scan_index(Relation table, const RecordShape *shape, Datum id, RecordLook *look);
@@ -34,9 +34,9 @@ static void take_in_version(RecordLook *look, const RecordShape *shape, TupleTab
  * is in the index by now, and the next time one more entry is found.
  */
 RecordLook
-table_look(Relation table, const RecordShape *shape, const char *msgid)
+record_table_look_in(Relation table, const RecordShape *shape, const char *msgid)
 {
-	Datum		id = table_look_id(shape, msgid);
+	Datum		id = record_table_look_id(shape, msgid);
 	RecordLook	look;
 	int			before;
 	int			entries = 0;
@@ -52,14 +52,14 @@ table_look(Relation table, const RecordShape *shape, const char *msgid)
 
 /* Check whether a record is committed and not being changed. */
 bool
-table_look_is_at_rest(const RecordLook *look)
+record_table_look_is_at_rest(const RecordLook *look)
 {
 	return look->fate == RECORD_COMMITTED && !TransactionIdIsValid(look->xmax);
 }
 
 /* Returns an id as a value of the column's type. */
 Datum
-table_look_id(const RecordShape *shape, const char *msgid)
+record_table_look_id(const RecordShape *shape, const char *msgid)
 {
 	if (shape->id_type == UUIDOID)
 		return DirectFunctionCall1(uuid_in, CStringGetDatum(msgid));
