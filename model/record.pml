@@ -650,7 +650,7 @@ proctype claimer(byte me)
 #endif
 
 	{
-		/* session_begin() */
+		/* open_message_begin() */
 		d_step { me == 0 || HAS(started, me - 1) ->
 			started = started | BIT(me);
 			start = now;
@@ -670,7 +670,7 @@ proctype claimer(byte me)
 		:: PESSIMISTIC != 0 -> skip
 		fi;
 
-		/* session_commit(), or session_begin() where that claims */
+		/* open_message_commit(), or open_message_begin() where that claims */
 		claim_message();
 #ifdef TWICE
 		/* The same message once more in this transaction: finds its own record. */

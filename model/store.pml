@@ -101,7 +101,7 @@ end:
 }
 
 /* ------------------------------------------------------------------------
- * A delivery of the message: session.c, claim.c
+ * A delivery of the message: open_message.c, claim.c
  * ------------------------------------------------------------------------ */
 
 /* record_ring_look() */

@@ -14,7 +14,7 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 
-#include "src/claim/session.h"
+#include "src/claim/open_message.h"
 #include "src/outbox.h"
 #include "src/record/endpoint.h"
 #include "src/record/record_table_cache.h"
@@ -48,7 +48,7 @@ _PG_init(void)
 	relations_init();
 	endpoint_init();
 	record_table_cache_init();
-	session_init();
+	open_message_init();
 	wakeup_init();
 	if (process_shared_preload_libraries_in_progress)
 		set_up_server();

@@ -12,7 +12,7 @@
  * CREATE DATABASE tells the launcher that there is a new database. ALTER DATABASE ...
  * SET and ALTER ROLE ... SET restart the dispatchers that they are for. COMMIT PREPARED
  * wakes the dispatcher, because the flag of the session that prepared the transaction is
- * gone. COMMIT makes session.c check first for an open message.
+ * gone. COMMIT makes open_message.c check first for an open message.
  *
  * CREATE TRIGGER has the arguments of our trigger functions checked, and is refused on
  * tables to which rows are written without firing triggers.
@@ -42,7 +42,7 @@
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 
-#include "src/claim/session.h"
+#include "src/claim/open_message.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
 #include "src/shared.h"
@@ -175,7 +175,7 @@ before_statement(Node *statement)
 			break;
 		case T_TransactionStmt:
 			if (ends_transaction((TransactionStmt *) statement))
-				session_check_first();
+				open_message_check_first();
 			else if (((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED)
 				wakeup_watch_prepared();
 			break;

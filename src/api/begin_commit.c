@@ -2,7 +2,7 @@
  * begin_commit.c
  *		outbox_begin() and outbox_commit(): the handler of an incoming message.
  *
- * Checks what it is given and delegates to session.c.
+ * Checks what it is given and delegates to open_message.c.
  */
 #include "postgres.h"
 
@@ -13,7 +13,7 @@
 
 #include "src/api/arguments.h"
 #include "src/api/caller.h"
-#include "src/claim/session.h"
+#include "src/claim/open_message.h"
 
 static bool begin_message(FunctionCallInfo fcinfo, const char *msgid);
 static Datum make_row(FunctionCallInfo fcinfo, bool value);
@@ -57,7 +57,7 @@ Datum
 outbox_commit(PG_FUNCTION_ARGS)
 {
 	caller_check_can_store("outbox_commit()");
-	PG_RETURN_INT32(session_commit());
+	PG_RETURN_INT32(open_message_commit());
 }
 
 /* Opens a message with the endpoint and the concurrency that the arguments name. */
@@ -70,7 +70,7 @@ begin_message(FunctionCallInfo fcinfo, const char *msgid)
 	endpoint = argument_endpoint(fcinfo, 1);
 	if (!PG_ARGISNULL(2))
 		endpoint.concurrency = argument_concurrency(PG_GETARG_DATUM(2));
-	return session_begin(&endpoint, msgid);
+	return open_message_begin(&endpoint, msgid);
 }
 
 /* Returns the row of the INOUT argument of a procedure. */

@@ -2,7 +2,7 @@
  * enqueue.c
  *		outbox_enqueue(): a message that is sent if the transaction commits.
  *
- * Checks what it is given, asks session.c for the incoming message that it
+ * Checks what it is given, asks open_message.c for the incoming message that it
  * belongs to, and has it written to the log.
  */
 #include "postgres.h"
@@ -16,7 +16,7 @@
 #include "src/api/caller.h"
 #include "src/api/enqueue.h"
 #include "src/api/message_id.h"
-#include "src/claim/session.h"
+#include "src/claim/open_message.h"
 #include "src/log/log_id.h"
 #include "src/stream/headers.h"
 
@@ -63,7 +63,7 @@ enqueue_message(Message *message)
 	message->at = GetCurrentTimestamp();
 	if (message->deliver_at <= message->at)
 		message->deliver_at = 0;
-	record = session_add_message();
+	record = open_message_add_outgoing();
 	if (record)
 	{
 		message->has_key = true;

@@ -17,7 +17,7 @@
 
 #include "src/api/arguments.h"
 #include "src/api/message_id.h"
-#include "src/claim/session.h"
+#include "src/claim/open_message.h"
 #include "src/compat.h"
 #include "src/record/owner_rights.h"
 #include "src/redis/resp.h"
@@ -91,7 +91,7 @@ send_message(FunctionCallInfo fcinfo, Oid body_type)
 	message.partition_key = argument_key(fcinfo, ARG_SEND_KEY);
 	headers_add_setting(&message);
 	message.at = GetCurrentTimestamp();
-	record = session_open_record();
+	record = open_message_record();
 	if (record)
 		message.cause = cstring_to_text(record->msgid);
 	PG_RETURN_TEXT_P(cstring_to_text(send_now(&message)));

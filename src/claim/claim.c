@@ -2,7 +2,7 @@
  * claim.c
  *		Has a message been processed, and the claim that it was.
  *
- * Called by session.c, wait.c, restore.c and store_server.c. It knows where an
+ * Called by open_message.c, wait.c, restore.c and store_server.c. It knows where an
  * endpoint keeps its records: in the ring (record_ring.c) or in a custom record
  * table (record_table.c). At most one committed record per endpoint
  * and message id exists within the retention, at any isolation level.

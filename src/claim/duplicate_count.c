@@ -2,7 +2,7 @@
  * duplicate_count.c
  *		Counts the duplicates that were refused, in all and for each endpoint.
  *
- * Called by session.c, and by endpoint_view.c for outbox.endpoints. The counters
+ * Called by open_message.c, and by endpoint_view.c for outbox.endpoints. The counters
  * are in shared memory and start at 0 with the server. An endpoint takes a
  * counter with its first duplicate and keeps it; there are COUNTED_ENDPOINTS of
  * them, and further endpoints are counted in the total only. Nothing here

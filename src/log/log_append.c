@@ -2,7 +2,7 @@
  * log_append.c
  *		Appends messages and receipts to the log.
  *
- * Called by sessions (enqueue.c, session.c, replay.c, restore.c), and by the
+ * Called by sessions (enqueue.c, open_message.c, replay.c, restore.c), and by the
  * dispatcher for what it returns to the log. No row is ever updated or deleted.
  */
 #include "postgres.h"

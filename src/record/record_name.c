@@ -2,7 +2,7 @@
  * record_name.c
  *		Names the record of a message, and makes the key that it is found by.
  *
- * Called by session.c, wait.c and forget.c; for the key alone by all who have to
+ * Called by open_message.c, wait.c and forget.c; for the key alone by all who have to
  * find a record. The key is on disk: how it is made must never change.
  */
 #include "postgres.h"

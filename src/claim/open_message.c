@@ -1,5 +1,5 @@
 /*
- * session.c
+ * open_message.c
  *		Which incoming message is open in this transaction, and its claim.
  *
  * Called by begin_commit.c, enqueue.c and send.c. The state lives as long as
@@ -28,7 +28,7 @@
 #include "src/claim/claim.h"
 #include "src/claim/duplicate_count.h"
 #include "src/claim/durable.h"
-#include "src/claim/session.h"
+#include "src/claim/open_message.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
 
@@ -39,9 +39,9 @@ typedef enum Phase
 	PHASE_DUPLICATE				/* begin returned false */
 } Phase;
 
-typedef struct SessionState
+typedef struct OpenMessage
 {
-	struct SessionState *below;
+	struct OpenMessage *below;
 	SubTransactionId subtransaction;	/* that this state belongs to */
 	Phase		phase;
 	RecordName	name;
@@ -49,14 +49,14 @@ typedef struct SessionState
 	RecordMemo	memo;
 	bool		claimed;
 	int			messages;
-} SessionState;
+} OpenMessage;
 
 /* In TopTransactionContext; NULL = the outbox was not used in this transaction. */
-static SessionState *state;
+static OpenMessage *state;
 
-static SessionState *writable_state(void);
-static void open_message(SessionState *session, const Endpoint *endpoint, const char *msgid);
-static void free_name(SessionState *session);
+static OpenMessage *writable_state(void);
+static void start_message(OpenMessage *message, const Endpoint *endpoint, const char *msgid);
+static void free_name(OpenMessage *message);
 static void append_receipt(const RecordName *name);
 static void refuse_claimed(const RecordName *name, const RecordLook *winner);
 static void end_with_transaction(XactEvent event, void *arg);
@@ -67,7 +67,7 @@ static void refuse_open_message(void);
 
 /* Registers the callbacks; called once, by _PG_init. */
 void
-session_init(void)
+open_message_init(void)
 {
 	RegisterXactCallback(end_with_transaction, NULL);
 	RegisterSubXactCallback(follow_savepoint, NULL);
@@ -83,35 +83,35 @@ session_init(void)
  * concurrency it waits for a transaction that is processing the message.
  */
 bool
-session_begin(const Endpoint *endpoint, const char *msgid)
+open_message_begin(const Endpoint *endpoint, const char *msgid)
 {
-	SessionState *session = writable_state();
+	OpenMessage *message = writable_state();
 	RecordLook	look;
 
-	if (session->phase == PHASE_OPEN)
+	if (message->phase == PHASE_OPEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("message \"%s\" is already open", session->name.msgid),
+				 errmsg("message \"%s\" is already open", message->name.msgid),
 				 errhint("Call outbox_commit() before the next outbox_begin().")));
 
-	open_message(session, endpoint, msgid);
+	start_message(message, endpoint, msgid);
 	if (endpoint->concurrency == CONCURRENCY_PESSIMISTIC)
 	{
-		look = claim_message(&session->name, NULL);
-		session->claimed = true;
+		look = claim_message(&message->name, NULL);
+		message->claimed = true;
 	}
 	else
-		look = claim_look_up(&session->name, &session->memo);
+		look = claim_look_up(&message->name, &message->memo);
 
 	if (look.fate == RECORD_COMMITTED)
 	{
 		durable_wait(&look);
-		session->phase = PHASE_DUPLICATE;
-		duplicate_count_add(session->name.endpoint);
+		message->phase = PHASE_DUPLICATE;
+		duplicate_count_add(message->name.endpoint);
 		return false;
 	}
-	session->phase = PHASE_OPEN;
-	session_check_first();
+	message->phase = PHASE_OPEN;
+	open_message_check_first();
 	return true;
 }
 
@@ -121,7 +121,7 @@ session_begin(const Endpoint *endpoint, const char *msgid)
  * and PREPARE TRANSACTION.
  */
 void
-session_check_first(void)
+open_message_check_first(void)
 {
 	if (state == NULL || state->phase != PHASE_OPEN)
 		return;
@@ -134,9 +134,9 @@ session_check_first(void)
  * outside of begin and commit. Raises 55000 after a duplicate.
  */
 const RecordName *
-session_add_message(void)
+open_message_add_outgoing(void)
 {
-	SessionState *session;
+	OpenMessage *message;
 
 	if (state == NULL || state->phase == PHASE_IDLE)
 		return NULL;
@@ -146,14 +146,14 @@ session_add_message(void)
 				 errmsg("message \"%s\" has already been processed", state->name.msgid),
 				 errhint("When outbox_begin() returns false, do nothing but acknowledge the message.")));
 
-	session = writable_state();
-	session->messages++;
-	return &session->name;
+	message = writable_state();
+	message->messages++;
+	return &message->name;
 }
 
 /* Returns the record of the open message; NULL if there is none. */
 const RecordName *
-session_open_record(void)
+open_message_record(void)
 {
 	return state && state->phase == PHASE_OPEN ? &state->name : NULL;
 }
@@ -165,43 +165,43 @@ session_open_record(void)
  * has claimed it meanwhile.
  */
 int
-session_commit(void)
+open_message_commit(void)
 {
-	SessionState *session = writable_state();
+	OpenMessage *message = writable_state();
 
-	if (session->phase == PHASE_IDLE)
+	if (message->phase == PHASE_IDLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("no message is open"),
 				 errhint("Call outbox_begin() first.")));
 
-	if (session->phase == PHASE_OPEN && !session->claimed)
+	if (message->phase == PHASE_OPEN && !message->claimed)
 	{
-		RecordLook	look = claim_message(&session->name, &session->memo);
+		RecordLook	look = claim_message(&message->name, &message->memo);
 
 		if (look.fate == RECORD_COMMITTED)
-			refuse_claimed(&session->name, &look);
-		session->claimed = true;
+			refuse_claimed(&message->name, &look);
+		message->claimed = true;
 	}
-	else if (session->phase == PHASE_OPEN)
-		endpoint_check_place(session->name.endpoint, &session->name.mapping, session->name.dedup_store);
-	if (session->phase == PHASE_OPEN && session->name.has_receipt)
-		append_receipt(&session->name);
-	session->phase = PHASE_IDLE;
-	return session->messages;
+	else if (message->phase == PHASE_OPEN)
+		endpoint_check_place(message->name.endpoint, &message->name.mapping, message->name.dedup_store);
+	if (message->phase == PHASE_OPEN && message->name.has_receipt)
+		append_receipt(&message->name);
+	message->phase = PHASE_IDLE;
+	return message->messages;
 }
 
 /* Returns the state of this subtransaction, ready to be changed. */
-static SessionState *
+static OpenMessage *
 writable_state(void)
 {
 	SubTransactionId mine = GetCurrentSubTransactionId();
-	SessionState *copy;
+	OpenMessage *copy;
 
 	if (state && state->subtransaction == mine)
 		return state;
 
-	copy = MemoryContextAllocZero(TopTransactionContext, sizeof(SessionState));
+	copy = MemoryContextAllocZero(TopTransactionContext, sizeof(OpenMessage));
 	if (state)
 		*copy = *state;
 	copy->below = state;
@@ -217,27 +217,27 @@ writable_state(void)
  * savepoint can bring it back.
  */
 static void
-open_message(SessionState *session, const Endpoint *endpoint, const char *msgid)
+start_message(OpenMessage *message, const Endpoint *endpoint, const char *msgid)
 {
 	MemoryContext caller = MemoryContextSwitchTo(TopTransactionContext);
 	RecordName	name;
 
 	record_name_make(&name, endpoint, msgid);
 	MemoryContextSwitchTo(caller);
-	free_name(session);
-	session->name = name;
-	session->owns_name = true;
-	session->claimed = false;
-	session->messages = 0;
+	free_name(message);
+	message->name = name;
+	message->owns_name = true;
+	message->claimed = false;
+	message->messages = 0;
 }
 
 /* Frees the name of a state, if it has one of its own. */
 static void
-free_name(SessionState *session)
+free_name(OpenMessage *message)
 {
-	if (session->owns_name)
-		record_name_free(&session->name);
-	session->owns_name = false;
+	if (message->owns_name)
+		record_name_free(&message->name);
+	message->owns_name = false;
 }
 
 /* Leaves a receipt in the log for those that are told of the record. */
@@ -306,7 +306,7 @@ static void
 follow_savepoint(SubXactEvent event, SubTransactionId mine,
 				 SubTransactionId parent, void *arg)
 {
-	SessionState *below;
+	OpenMessage *below;
 
 	if (state == NULL || state->subtransaction != mine)
 		return;
@@ -332,7 +332,7 @@ follow_savepoint(SubXactEvent event, SubTransactionId mine,
 	}
 }
 
-/* An XactCallback that is called first; see session_check_first(). */
+/* An XactCallback that is called first; see open_message_check_first(). */
 static void
 refuse_at_commit(XactEvent event, void *arg)
 {
