@@ -12,7 +12,7 @@ from functools import partial
 import drain
 import load
 import rivals
-from figures import percentile
+from stats import percentile
 from servers import FOLDER, connect, forget_streams, stream_length
 from steps import Step
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import load
 import rivals
-from figures import percentile
+from stats import percentile
 from servers import FOLDER, SOCKET, conninfo, forget_streams
 from steps import QUICK, Step
 from throughput import wait_until_arrived

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import rivals
-from figures import ratio
+from stats import ratio
 from report import OFF, ON, Run, in_order
 
 OURS, OTHERS = "#1f5fa8", "#b9c4cf"

@@ -11,7 +11,7 @@ import sys
 
 import rivals
 from delay import ALONE
-from figures import ratio, spread
+from stats import ratio, spread
 
 OUTBOX, XADD = rivals.OUTBOX.title, "XADD, pipelined"
 LARGE = "outbox, windows of 100,000"

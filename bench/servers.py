@@ -2,7 +2,7 @@
 
 `ours` preloads the library. `theirs` does not, and has the rivals, the round-trip
 floor and the business transaction. `logical` is like `theirs`, with wal_level =
-logical. All have the same settings otherwise; see bench/compare. One Redis, with an
+logical. All have the same settings otherwise; see bench/servers. One Redis, with an
 append-only file, has the streams of all; another one shows what two take.
 """
 import functools
