@@ -4,7 +4,7 @@
  *
  *	 consumer redis://HOST:PORT NAME [CLAIM-AFTER [until-idle]]
  *
- * To be run in the folder of apply.lua, which says what becomes of an event. NAME
+ * To be run in the folder of consume.lua, which says what becomes of an event. NAME
  * tells this consumer from the others of the group; what another one has read and
  * not acknowledged for CLAIM-AFTER ms (60000) is taken over. With until-idle it
  * ends when there is nothing to read. Prints for each event its id and what became
@@ -109,16 +109,16 @@ run(int nargs, const char **args, const size_t *lengths)
 	exit(1);
 }
 
-/* Returns the text of apply.lua. */
+/* Returns the text of consume.lua. */
 static char *
 read_script(void)
 {
-	FILE	   *file = fopen("apply.lua", "r");
+	FILE	   *file = fopen("consume.lua", "r");
 	char	   *script = calloc(1, 65536);
 
 	if (file == NULL || fread(script, 1, 65535, file) == 0)
 	{
-		perror("apply.lua");
+		perror("consume.lua");
 		exit(1);
 	}
 	fclose(file);

@@ -16,7 +16,7 @@ import java.util.List;
  *
  *     java Consumer redis://HOST:PORT NAME [CLAIM-AFTER [until-idle]]
  *
- * To be run in the folder of apply.lua, which says what becomes of an event. NAME
+ * To be run in the folder of consume.lua, which says what becomes of an event. NAME
  * tells this consumer from the others of the group; what another one has read and not
  * acknowledged for CLAIM-AFTER ms (60000) is taken over. With until-idle it ends when
  * there is nothing to read. Prints for each event its id and what became of it.
@@ -32,7 +32,7 @@ public class Consumer {
     public static void main(String[] args) throws Exception {
         URI url = new URI(args[0]);
         Consumer server = new Consumer(new Socket(url.getHost(), url.getPort()));
-        String script = Files.readString(Path.of("apply.lua"));
+        String script = Files.readString(Path.of("consume.lua"));
         try {
             server.command("XGROUP", "CREATE", STREAM, GROUP, "0", "MKSTREAM");
         } catch (IllegalStateException error) {

@@ -3,7 +3,7 @@
 //
 //     consumer.js URL-OF-REDIS NAME [CLAIM-AFTER [until-idle]]
 //
-// To be run in the folder of apply.lua, which says what becomes of an event. NAME
+// To be run in the folder of consume.lua, which says what becomes of an event. NAME
 // tells this consumer from the others of the group; what another one has read and not
 // acknowledged for CLAIM-AFTER ms (60000) is taken over. With until-idle it ends when
 // there is nothing to read. Prints for each event its id and what became of it.
@@ -15,7 +15,7 @@ const [STREAM, GROUP, TOTALS, DEAD] = ['order-events', 'totals', 'totals', 'orde
 
 async function main (url, name, claimAfter = '60000', untilIdle = null) {
   const server = new Redis(url)
-  const script = fs.readFileSync('apply.lua', 'utf8')
+  const script = fs.readFileSync('consume.lua', 'utf8')
   await server.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM').catch((error) => {
     if (!error.message.startsWith('BUSYGROUP')) throw error
   })

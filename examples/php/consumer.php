@@ -5,7 +5,7 @@
  *
  *     consumer.php redis://HOST:PORT NAME [CLAIM-AFTER [until-idle]]
  *
- * To be run in the folder of apply.lua, which says what becomes of an event. NAME tells
+ * To be run in the folder of consume.lua, which says what becomes of an event. NAME tells
  * this consumer from the others of the group; what another one has read and not
  * acknowledged for CLAIM-AFTER ms (60000) is taken over. With until-idle it ends when
  * there is nothing to read. Prints for each event its id and what became of it.
@@ -30,7 +30,7 @@ function read(Redis $server, string $name, string $claim_after): array
 [, $url, $name] = $argv;
 $server = new Redis();
 $server->connect(parse_url($url, PHP_URL_HOST), parse_url($url, PHP_URL_PORT));
-$script = file_get_contents('apply.lua');
+$script = file_get_contents('consume.lua');
 $server->rawCommand('XGROUP', 'CREATE', STREAM, GROUP, '0', 'MKSTREAM'); // it may exist
 $server->clearLastError();
 

@@ -3,7 +3,7 @@
 
     consumer.py URL-OF-REDIS NAME [CLAIM-AFTER [until-idle]]
 
-To be run in the folder of apply.lua, which says what becomes of an event. NAME tells
+To be run in the folder of consume.lua, which says what becomes of an event. NAME tells
 this consumer from the others of the group; what another one has read and not
 acknowledged for CLAIM-AFTER ms (60000) is taken over. With until-idle it ends when
 there is nothing to read. Prints for each event its id and what became of it.
@@ -18,7 +18,7 @@ STREAM, GROUP, TOTALS, DEAD = "order-events", "totals", "totals", "order-events:
 
 def main(url, name, claim_after="60000", until_idle=None):
     server = redis.Redis.from_url(url)
-    with open("apply.lua") as file:
+    with open("consume.lua") as file:
         apply = server.register_script(file.read())
     try:
         server.xgroup_create(STREAM, GROUP, id="0", mkstream=True)

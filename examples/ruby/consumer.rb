@@ -3,7 +3,7 @@
 #
 #     consumer.rb URL-OF-REDIS NAME [CLAIM-AFTER [until-idle]]
 #
-# To be run in the folder of apply.lua, which says what becomes of an event. NAME tells
+# To be run in the folder of consume.lua, which says what becomes of an event. NAME tells
 # this consumer from the others of the group; what another one has read and not
 # acknowledged for CLAIM-AFTER ms (60000) is taken over. With until-idle it ends when
 # there is nothing to read. Prints for each event its id and what became of it.
@@ -25,7 +25,7 @@ end
 
 url, name, claim_after, until_idle = ARGV
 server = Redis.new(url: url)
-script = File.read('apply.lua')
+script = File.read('consume.lua')
 begin
   server.xgroup(:create, STREAM, GROUP, '0', mkstream: true)
 rescue Redis::CommandError => e

@@ -2,7 +2,7 @@
 //
 //	consumer URL-OF-REDIS NAME [CLAIM-AFTER [until-idle]]
 //
-// To be run in the folder of apply.lua, which says what becomes of an event. NAME
+// To be run in the folder of consume.lua, which says what becomes of an event. NAME
 // tells this consumer from the others of the group; what another one has read and not
 // acknowledged for CLAIM-AFTER ms (60000) is taken over. With until-idle it ends when
 // there is nothing to read. Prints for each event its id and what became of it.
@@ -27,7 +27,7 @@ const (
 func main() {
 	server, err := redis.DialURL(os.Args[1])
 	check(err)
-	script, err := os.ReadFile("apply.lua")
+	script, err := os.ReadFile("consume.lua")
 	check(err)
 	apply := redis.NewScript(3, string(script))
 	claimAfter := "60000"

@@ -1,4 +1,4 @@
--- apply.lua
+-- consume.lua
 --		What a consumer does with one entry; run by Redis, so all of it happens or nothing.
 --
 -- Adds the amount of an order to the total of its customer, unless the id of the
