@@ -14,7 +14,7 @@ OPTIMISTIC, PESSIMISTIC = "optimistic", "pessimistic"
 MODES = [OPTIMISTIC, PESSIMISTIC]
 FORGET = "forget"  # in place of a mode: forgets its messages
 
-HOUSE = "house"  # the actor that rotates, compacts, expires and kills
+RING = "ring"  # the actor that rotates, compacts, expires and kills
 
 # Steps that change nothing that another worker reads.
 LOCAL = ("handle", "enqueue")
@@ -51,10 +51,10 @@ class Programme:
 class Case:
     family: str
     workers: tuple  # of Programme
-    house: tuple = ()  # steps of the house
+    ring: tuple = ()  # steps of the ring
 
     def __str__(self):
-        return f"{self.family}: " + " | ".join(map(str, self.workers + (self.house and (" ".join(self.house),) or ())))
+        return f"{self.family}: " + " | ".join(map(str, self.workers + (self.ring and (" ".join(self.ring),) or ())))
 
 
 def families():
@@ -114,58 +114,58 @@ def two_waiters():
         claimed = 1 + (isolation != ISOLATIONS[0])
         waiter = Programme((1,), PESSIMISTIC, isolation)
         for ending in ("abort", "crash"):
-            for house in ((), ("rotate",)):
-                yield Case("two waiters", (Programme((1,), PESSIMISTIC, isolation, ending, claimed), waiter, waiter), house)
+            for ring in ((), ("rotate",)):
+                yield Case("two waiters", (Programme((1,), PESSIMISTIC, isolation, ending, claimed), waiter, waiter), ring)
 
 
 def ring_moves_on():
     """The segments of records rotate and are compacted between the steps of the workers."""
-    houses = [("rotate",), ("compact",), ("rotate", "rotate"), ("rotate", "compact"), ("compact", "rotate")]
+    rings = [("rotate",), ("compact",), ("rotate", "rotate"), ("rotate", "compact"), ("compact", "rotate")]
     works = [((1,), (1,)), ((1, 2), (1,)), ((1,), (1,), (1,)), ((1,), (2,), (1,))]
     for work in works:
         for isolation in ISOLATIONS:
             for modes in itertools.combinations_with_replacement(MODES, len(work)):
                 for endings in [("commit",), ("abort", "commit"), ("crash", "commit")]:
-                    for house in houses:
+                    for ring in rings:
                         workers = zip(work, modes, itertools.repeat(isolation), (*endings, "commit", "commit"))
-                        yield Case("ring moves on", tuple(Programme(*worker) for worker in workers), house)
+                        yield Case("ring moves on", tuple(Programme(*worker) for worker in workers), ring)
 
 
 def is_forgotten():
     """An administrator forgets the message while it is processed, once or twice."""
-    houses = [(), ("rotate",), ("compact",), ("rotate", "compact")]
+    rings = [(), ("rotate",), ("compact",), ("rotate", "compact")]
     for isolation in ISOLATIONS:
         for modes in itertools.combinations_with_replacement(MODES, 2):
             workers = tuple(Programme((1,), mode, isolation) for mode in modes)
             for endings in [("commit",), ("abort",), ("crash",), ("commit", "commit"), ("abort", "commit")]:
                 forgetters = tuple(Programme((1,), FORGET, isolation, ending) for ending in endings)
-                for house in houses:
-                    yield Case("is forgotten", workers + forgetters, house)
+                for ring in rings:
+                    yield Case("is forgotten", workers + forgetters, ring)
 
 
 def large_segments():
     """More keys are compacted than in one step of the dispatcher."""
     for modes in itertools.product(MODES, repeat=2):
-        for house in [("compact much",), ("rotate", "compact much"), ("compact much", "rotate")]:
-            yield Case("large segments", tuple(Programme((n,), mode, ISOLATIONS[0]) for n, mode in zip((1, 2), modes)), house)
+        for ring in [("compact much",), ("rotate", "compact much"), ("compact much", "rotate")]:
+            yield Case("large segments", tuple(Programme((n,), mode, ISOLATIONS[0]) for n, mode in zip((1, 2), modes)), ring)
 
 
 def server_dies():
     """A process of the server is killed, and the server recovers."""
     for modes in itertools.combinations_with_replacement(MODES, 2):
         for isolation in ISOLATIONS:
-            for house in [("kill",), ("rotate", "kill"), ("compact", "kill")]:
-                yield Case("server dies", tuple(Programme((1,), mode, isolation) for mode in modes), house)
+            for ring in [("kill",), ("rotate", "kill"), ("compact", "kill")]:
+                yield Case("server dies", tuple(Programme((1,), mode, isolation) for mode in modes), ring)
 
 
 def records_expire():
     for modes in itertools.combinations_with_replacement(MODES, 2):
         for isolation in ISOLATIONS:
-            for house in [("half expire",), ("expire",), ("rotate", "expire")]:
-                yield Case("records expire", tuple(Programme((1,), mode, isolation) for mode in modes), house)
+            for ring in [("half expire",), ("expire",), ("rotate", "expire")]:
+                yield Case("records expire", tuple(Programme((1,), mode, isolation) for mode in modes), ring)
 
 
-def reduced(options, next_steps, started, programmes, house_is_done):
+def reduced(options, next_steps, started, programmes, ring_is_done):
     """Leaves out of the possible actors those that lead to nothing new.
 
     Workers with the same programme are the same: of those that have not
@@ -174,12 +174,12 @@ def reduced(options, next_steps, started, programmes, house_is_done):
     """
     kept = []
     for actor in options:
-        if actor != HOUSE and not started[actor]:
+        if actor != RING and not started[actor]:
             if any(programmes[other] == programmes[actor] and not started[other] for other in range(actor)):
                 continue
         kept.append(actor)
-    local = [actor for actor in kept if actor != HOUSE and next_steps[actor] in LOCAL]
-    return local[:1] if local and house_is_done else kept
+    local = [actor for actor in kept if actor != RING and next_steps[actor] in LOCAL]
+    return local[:1] if local and ring_is_done else kept
 
 
 class Given:
@@ -220,8 +220,8 @@ class Random:
     CHANGES = 2
 
     def __init__(self, generator, case):
-        length = sum(len(programme.plan()) for programme in case.workers) + len(case.house)
-        actors = [*range(len(case.workers)), HOUSE]
+        length = sum(len(programme.plan()) for programme in case.workers) + len(case.ring)
+        actors = [*range(len(case.workers)), RING]
         generator.shuffle(actors)
         self.generator = generator
         self.ranking = actors if generator.random() < 0.5 else None  # the least comes last

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 
-from plan import HOUSE, OPTIMISTIC, ISOLATIONS, reduced
+from plan import RING, OPTIMISTIC, ISOLATIONS, reduced
 from session import PATIENCE, Answer, Session, Stuck
 
 READ_COMMITTED = ISOLATIONS[0]
@@ -78,14 +78,14 @@ class Worker:
 
 
 class Play:
-    def __init__(self, case, chooser, house, pool, prefix):
+    def __init__(self, case, chooser, ring, pool, prefix):
         self.case = case
         self.chooser = chooser
-        self.house = house
+        self.ring = ring
         self.pool = pool  # sessions that are free
         self.prefix = prefix
         self.workers = [Worker(n, programme) for n, programme in enumerate(case.workers)]
-        self.house_plan = list(case.house)
+        self.ring_plan = list(case.ring)
         self.messages = sorted({message for worker in case.workers for message in worker.messages})
         self.committed = {message: [] for message in self.messages}  # → (when commit was sent, when begin had said that it is new)
         self.commits_sent = collections.Counter()  # of messages that were processed
@@ -125,14 +125,14 @@ class Play:
 
     def options(self):
         possible = [worker.number for worker in self.workers if worker.plan and (not worker.running or worker.next == "crash")]
-        if self.house_plan and not self.is_too_early(self.house_plan[0]):
-            possible.append(HOUSE)
+        if self.ring_plan and not self.is_too_early(self.ring_plan[0]):
+            possible.append(RING)
         return reduced(
             possible,
             [worker.next for worker in self.workers],
             [worker.started for worker in self.workers],
             self.case.workers,
-            not self.house_plan,
+            not self.ring_plan,
         )
 
     def is_too_early(self, what):
@@ -140,17 +140,17 @@ class Play:
         return what in ("half expire", "expire", "compact much") and any(worker.plan for worker in self.workers) and not any(self.committed.values())
 
     def act(self, actor):
-        if actor == HOUSE:
-            what = self.house_plan.pop(0)
-            self.tell(HOUSE, what)
-            self.house.step(what)
+        if actor == RING:
+            what = self.ring_plan.pop(0)
+            self.tell(RING, what)
+            self.ring.step(what)
             return
         worker = self.workers[actor]
         if worker.running and worker.next != "crash":
             return  # it was the first of two that were chosen together, and now it waits
         worker.started = True
         if worker.session is None:
-            worker.session = self.pool.pop() if self.pool else Session(self.house.conninfo)
+            worker.session = self.pool.pop() if self.pool else Session(self.ring.conninfo)
         what, message = worker.plan.pop(0)
         if what == "crash":
             self.crash(worker)
@@ -177,7 +177,7 @@ class Play:
         worker.session.send(sql)
 
     def crash(self, worker):
-        self.house.terminate(worker.session.pid)
+        self.ring.terminate(worker.session.pid)
         worker.session.close()
         worker.session = None
         worker.running = None
@@ -191,7 +191,7 @@ class Play:
         if paused is None:
             return
         worker, place = paused
-        until = time.monotonic() + place * self.house.usual_time
+        until = time.monotonic() + place * self.ring.usual_time
         while time.monotonic() < until:
             pass  # sleeping is not as precise
         pid = worker.session.pid
@@ -219,7 +219,7 @@ class Play:
 
     def is_blocked(self, worker):
         pids = [other.session.pid for other in self.workers if other.session and other is not worker]
-        is_blocked = self.house.is_blocked(worker.session.pid, pids)
+        is_blocked = self.ring.is_blocked(worker.session.pid, pids)
         worker.has_waited |= is_blocked
         return is_blocked
 
@@ -230,7 +230,7 @@ class Play:
         what, message, before, sent_at = worker.running
         worker.running = None
         if what in CLAIMS and not worker.has_waited:
-            self.house.usual_time += 0.1 * (time.monotonic() - sent_at - self.house.usual_time)
+            self.ring.usual_time += 0.1 * (time.monotonic() - sent_at - self.ring.usual_time)
         worker.has_waited = False
         self.tell(worker.number, f"{what}{' m%d' % message if message else ''} {answer}")
         if answer.sqlstate == Answer.LOST:
@@ -257,7 +257,7 @@ class Play:
         worker.session.close()
         worker.session = None
         worker.plan.clear()
-        if "kill" not in self.case.house:
+        if "kill" not in self.case.ring:
             self.fault(f"worker {worker.number} lost its connection")
 
     def begun(self, worker, message, before, is_new):
@@ -290,7 +290,7 @@ class Play:
         self.fault(f"worker {worker.number} met an error in {what}: {answer.sqlstate} {answer.message} {answer.constraint}")
 
     def may_expire(self):
-        return any("expire" in what for what in self.case.house)
+        return any("expire" in what for what in self.case.ring)
 
     def times(self, message):
         return len(self.committed.get(message, ()))
@@ -315,23 +315,23 @@ class Play:
     def compare_times(self, message, processed):
         processed = sorted(processed)
         for (commit, _), (_, begun) in zip(processed, processed[1:]):
-            if self.forgets[message] == 0 and (not self.may_expire() or begun - commit < self.house.retention):
+            if self.forgets[message] == 0 and (not self.may_expire() or begun - commit < self.ring.retention):
                 self.fault(f"m{message} was begun again {begun - commit:.3f} s after it had been processed")
 
     def deliver_again(self, message, name, processed):
         before = self.rows(name)
-        is_new = self.house.value("SELECT deliver_again(%s)", name)
+        is_new = self.ring.value("SELECT deliver_again(%s)", name)
         is_known = len(processed) > self.forgets[message]
         if is_new and is_known:
             age = time.monotonic() - max(processed)[0]
-            if not self.may_expire() or age < self.house.retention:
+            if not self.may_expire() or age < self.ring.retention:
                 self.fault(f"m{message} comes again within {age:.3f} s and is processed again: its id is lost")
         if not is_new and not is_known:
             self.fault(f"m{message} comes again and is called a duplicate, but nobody has committed it since it was forgotten")
         if self.rows(name) != before + is_new:
             self.fault(f"m{message} has {self.rows(name)} business rows when it has come again")
-        if not self.may_expire() and self.house.value(STILL_NEW, name):
+        if not self.may_expire() and self.ring.value(STILL_NEW, name):
             self.fault(f"m{message} is still new when it has been processed")
 
     def rows(self, name):
-        return self.house.value("SELECT count(*) FROM handled WHERE message = %s", name)
+        return self.ring.value("SELECT count(*) FROM handled WHERE message = %s", name)

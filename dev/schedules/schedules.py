@@ -23,7 +23,7 @@ import time
 
 import psycopg
 import redis
-from house import House
+from ring import Ring
 from plan import Given, Random, families
 from play import AGAIN, Play
 from session import PATIENCE, Stuck
@@ -53,7 +53,7 @@ class Schedules:
         self.conninfo = conninfo
         self.redis = redis.Redis(unix_socket_path=redis_socket)
         self.generator = generator
-        self.houses = {}
+        self.rings = {}
         self.pools = collections.defaultdict(list)
         self.played = collections.Counter()
         self.complete = collections.Counter()  # cases of which every order was played
@@ -67,28 +67,28 @@ class Schedules:
             connection.execute("CREATE DATABASE expiring")
             connection.execute(f"ALTER DATABASE expiring SET outbox.retention = '{RETENTION} s'")
         for database, retention in ((database, 7 * 24 * 3600), ("expiring", RETENTION)):
-            house = House(psycopg.conninfo.make_conninfo(self.conninfo, dbname=database), retention)
-            house.control.execute("CREATE EXTENSION IF NOT EXISTS outbox")
-            house.control.execute("CREATE TABLE handled (message text)")
-            house.control.execute("CREATE INDEX ON handled (message)")
-            house.control.execute(AGAIN)
-            house.calm()
-            self.houses[database == "expiring"] = house
+            ring = Ring(psycopg.conninfo.make_conninfo(self.conninfo, dbname=database), retention)
+            ring.control.execute("CREATE EXTENSION IF NOT EXISTS outbox")
+            ring.control.execute("CREATE TABLE handled (message text)")
+            ring.control.execute("CREATE INDEX ON handled (message)")
+            ring.control.execute(AGAIN)
+            ring.calm()
+            self.rings[database == "expiring"] = ring
 
     def play(self, case, chooser):
         self.number += 1
-        house = self.houses[case.family == EXPIRING]
+        ring = self.rings[case.family == EXPIRING]
         pool = self.pools[case.family == EXPIRING]
-        if case.house:
+        if case.ring:
             # As long as workers have transactions only one thing can be compacted.
-            house.calm(room=any("compact" in what for what in case.house[1:]))
-        play = Play(case, chooser, house, pool, f"{self.number}")
+            ring.calm(room=any("compact" in what for what in case.ring[1:]))
+        play = Play(case, chooser, ring, pool, f"{self.number}")
         try:
             faults = play.play()
         except Stuck as stuck:
             faults = [*play.faults, str(stuck)]
             pool.clear()
-        if "kill" in case.house:
+        if "kill" in case.ring:
             self.recover()
         self.played[case.family] += 1
         if faults:
@@ -103,8 +103,8 @@ class Schedules:
     def recover(self):
         """Ends all sessions."""
         self.pools.clear()
-        for house in self.houses.values():
-            house.connect()
+        for ring in self.rings.values():
+            ring.connect()
 
     def by_chance(self, cases, n):
         for _ in range(n):
@@ -132,18 +132,18 @@ class Schedules:
         wrong = []
         sent = collections.Counter()
         first = "-"
-        for house in self.houses.values():
-            self.wait_until_sent(house)
+        for ring in self.rings.values():
+            self.wait_until_sent(ring)
         while page := self.redis.xrange("out", min=first, count=1000):
             sent.update((fields[b"cause"].decode(), fields[b"body"].decode()) for _, fields in page)
             first = b"(" + page[-1][0]
         # Numbers of schedules differ, so the databases have no message in common.
         handled = collections.Counter()
-        for house in self.houses.values():
-            rows = house.control.execute("SELECT message, count(*) FROM handled GROUP BY 1").fetchall()
+        for ring in self.rings.values():
+            rows = ring.control.execute("SELECT message, count(*) FROM handled GROUP BY 1").fetchall()
             handled.update({(message, message): n for message, n in rows})
-            if house.retention > RETENTION:
-                double = house.control.execute("SELECT msgid FROM outbox.records GROUP BY endpoint, msgid HAVING count(*) > 1")
+            if ring.retention > RETENTION:
+                double = ring.control.execute("SELECT msgid FROM outbox.records GROUP BY endpoint, msgid HAVING count(*) > 1")
                 wrong += [f"{msgid} has more than one record" for (msgid,) in double.fetchall()]
         wrong += [
             f"{cause}: {handled[cause, body]} business rows, {sent[cause, body]} messages in Redis"
@@ -156,9 +156,9 @@ class Schedules:
         return len(wrong)
 
     @staticmethod
-    def wait_until_sent(house):
+    def wait_until_sent(ring):
         deadline = time.monotonic() + PATIENCE
-        while house.value("SELECT pending > 0 FROM outbox.status"):
+        while ring.value("SELECT pending > 0 FROM outbox.status"):
             if time.monotonic() > deadline:
                 raise Stuck("messages stay pending")
             time.sleep(0.05)
@@ -186,10 +186,10 @@ def main():
         print(f"{family}: {played} schedules of {len(cases)} cases{complete}, {time.monotonic() - start:.1f} s", flush=True)
 
     wrong = schedules.compare_books()
-    house = collections.Counter()
-    for each in schedules.houses.values():
-        house.update(each.done)
-    print("the house:", ", ".join(f"{what} {n}" for what, n in sorted(house.items())))
+    ring = collections.Counter()
+    for each in schedules.rings.values():
+        ring.update(each.done)
+    print("the ring:", ", ".join(f"{what} {n}" for what, n in sorted(ring.items())))
     print(f"{schedules.number} schedules, {schedules.faulty} against the rule, {wrong} differences in the books")
     sys.exit(1 if schedules.faulty or wrong else 0)
 

@@ -25,7 +25,7 @@ COMPACTED = "SELECT max(generation) FROM outbox.ring WHERE ring = 'history' AND 
 FULL = "SELECT pg_relation_size('outbox.record_' || segment) >= %s FROM outbox.ring WHERE ring = 'record' AND state = 'current'"
 
 
-class House:
+class Ring:
     def __init__(self, conninfo, retention):
         self.conninfo = conninfo
         self.retention = retention  # seconds
@@ -78,7 +78,7 @@ class House:
                     return
                 self.compact()
             time.sleep(0.01)
-        raise Stuck(f"segments of records stay sealed or retired: {self.ring()}")
+        raise Stuck(f"segments of records stay sealed or retired: {self.states()}")
 
     def rotate(self):
         """Let records be written to another segment from now on: the fewer are empty, the more it takes."""
@@ -93,7 +93,7 @@ class House:
                 # Workers have old snapshots, so no segment can be emptied now. calm() checks afterwards that all are.
                 return
             self.control.execute(FILL, (120, LONG))
-        raise Stuck(f"the ring of records does not go on: {self.ring()}")
+        raise Stuck(f"the ring of records does not go on: {self.states()}")
 
     def compact(self, more=0):
         """Compact all segments that are not current, except those that workers write to."""
@@ -107,7 +107,7 @@ class House:
             if self.value(COMPACTED) != before:
                 return
             time.sleep(0.01 if turn > 10 else 0)
-        raise Stuck(f"nothing is compacted: {self.ring()}")
+        raise Stuck(f"nothing is compacted: {self.states()}")
 
     def expire(self, share=1.3):
         """Let what was sent before reach the end of its retention, or this share of it."""
@@ -145,6 +145,6 @@ class House:
     def is_blocked(self, pid, pids):
         return self.value("SELECT pg_isolation_test_session_is_blocked(%s, %s)", pid, pids)
 
-    def ring(self):
+    def states(self):
         rows = self.control.execute("SELECT ring, segment, state FROM outbox.ring WHERE state <> 'empty' ORDER BY 1, 2").fetchall()
         return ", ".join(f"{ring} {segment} {state}" for ring, segment, state in rows)
