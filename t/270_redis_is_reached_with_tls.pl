@@ -6,7 +6,7 @@
 use strict;
 use warnings FATAL => 'all';
 
-use Authority;
+use CertificateAuthority;
 use IO::Socket::INET;
 use IPC::Run;
 use Impostor;
@@ -26,8 +26,8 @@ unless (check_pg_config('#define USE_OPENSSL 1'))
 	exit;
 }
 
-my $authority = Authority->new('the right one');
-my $wrong = Authority->new('the wrong one');
+my $authority = CertificateAuthority->new('the right one');
+my $wrong = CertificateAuthority->new('the wrong one');
 my $right = $authority->issue('DNS:localhost,IP:127.0.0.1');
 my $redis = Redis->new(tcp => 1, tls => $right);
 my $node = Outbox->create('main', redis => $redis);
@@ -111,7 +111,7 @@ chmod 0640, $ours->{key};
 says('a key that others may read', qr/the file of outbox.redis_tls_key_file has group or world access/, 'outbox.redis_tls_key_file' => $ours->{key});
 like($node->sql_error(q{SELECT outbox_send('d', 'x')}), qr/^08006: .*outbox.redis_tls_key_file has group or world access/, '... in the error of outbox_send()');
 chmod 0600, $ours->{key};
-Authority::openssl('pkey', '-in', $ours->{key}, '-aes128', '-passout', 'pass:sw0rdfish', '-out', "$ours->{key}.locked");
+CertificateAuthority::openssl('pkey', '-in', $ours->{key}, '-aes128', '-passout', 'pass:sw0rdfish', '-out', "$ours->{key}.locked");
 chmod 0600, "$ours->{key}.locked";
 says('a key with a passphrase', qr/could not load the file of outbox.redis_tls_key_file: /, 'outbox.redis_tls_key_file' => "$ours->{key}.locked");
 arrives('the right key again', 'outbox.redis_tls_key_file' => $ours->{key});

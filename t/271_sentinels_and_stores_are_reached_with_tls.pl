@@ -5,7 +5,7 @@
 use strict;
 use warnings FATAL => 'all';
 
-use Authority;
+use CertificateAuthority;
 use File::Basename;
 use IPC::Run;
 use Outbox;
@@ -16,8 +16,8 @@ use Test::More;
 
 plan skip_all => 'PostgreSQL was built without OpenSSL' unless check_pg_config('#define USE_OPENSSL 1');
 
-my $authority = Authority->new('the right one');
-my $wrong = Authority->new('the wrong one');
+my $authority = CertificateAuthority->new('the right one');
+my $wrong = CertificateAuthority->new('the wrong one');
 my $right = $authority->issue('DNS:localhost,IP:127.0.0.1');
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my $redis = Redis->new(tls => $right);

@@ -4,7 +4,7 @@
 use strict;
 use warnings FATAL => 'all';
 
-use Authority;
+use CertificateAuthority;
 use Outbox;
 use PostgreSQL::Test::Utils;
 use Redis;
@@ -12,7 +12,7 @@ use Test::More;
 
 plan skip_all => 'PostgreSQL was built without OpenSSL' unless check_pg_config('#define USE_OPENSSL 1');
 
-my $authority = Authority->new('outbox');
+my $authority = CertificateAuthority->new('outbox');
 my $redis = Redis->new(tls => $authority->issue('IP:127.0.0.1'));
 my $node = Outbox->create('main', conf => <<"END");
 outbox.redis_url = '@{[ $redis->tls_url ]}'

@@ -5,7 +5,7 @@
 use strict;
 use warnings FATAL => 'all';
 
-use Authority;
+use CertificateAuthority;
 use File::Copy qw(copy);
 use Outbox;
 use PostgreSQL::Test::Utils;
@@ -15,7 +15,7 @@ use Test::More;
 plan skip_all => 'PostgreSQL was built without OpenSSL' unless check_pg_config('#define USE_OPENSSL 1');
 
 my $folder = PostgreSQL::Test::Utils::tempdir();
-my ($old, $new) = map { Authority->new($_) } 'the old one', 'the new one';
+my ($old, $new) = map { CertificateAuthority->new($_) } 'the old one', 'the new one';
 my %of = map { $_->{name} => { server => $_->issue('IP:127.0.0.1'), client => $_->issue('DNS:outbox') } } $old, $new;
 my @only_known = ('--tls-auth-clients', 'yes', '--tls-replication', 'yes');
 

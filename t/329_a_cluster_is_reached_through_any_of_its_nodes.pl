@@ -4,7 +4,7 @@
 use strict;
 use warnings FATAL => 'all';
 
-use Authority;
+use CertificateAuthority;
 use Impostor;
 use Outbox;
 use PostgreSQL::Test::Utils;
@@ -13,7 +13,7 @@ use Test::More;
 
 plan skip_all => 'PostgreSQL was built without OpenSSL' unless check_pg_config('#define USE_OPENSSL 1');
 
-my $authority = Authority->new('the right one');
+my $authority = CertificateAuthority->new('the right one');
 my $cluster = RedisCluster->new(replicas => 0, tls => $authority->issue('IP:127.0.0.1'));
 my @nodes = $cluster->nodes;
 my $node = Outbox->create('main', redis => $nodes[0], extension => 1, patient => 1, conf => <<"END");

@@ -1,6 +1,6 @@
 # A certificate authority, made with openssl in a temporary folder.
 
-package Authority;
+package CertificateAuthority;
 
 use strict;
 use warnings FATAL => 'all';
