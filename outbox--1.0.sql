@@ -35,6 +35,10 @@ $$;
 --
 -- Tables. src/table/relations.c finds them by these names; nothing else repeats them.
 --
+-- Text that an index has is in the order of its bytes. That of a locale changes with
+-- the C library or ICU, and an index that was made before does not find its rows then:
+-- a destination would be paused in one row, and resumed in another.
+--
 CREATE TABLE outbox.instance (
 	id uuid PRIMARY KEY,
 	database oid NOT NULL,
@@ -64,7 +68,7 @@ COMMENT ON COLUMN outbox.loss.lost_before IS 'some of the messages enqueued befo
 COMMENT ON COLUMN outbox.loss.noted_at IS 'when the dispatcher noticed the loss';
 
 CREATE TABLE outbox.era (
-	id text PRIMARY KEY,
+	id text COLLATE "C" PRIMARY KEY,
 	went_on_after bigint
 );
 COMMENT ON TABLE outbox.era IS 'eras of publishing: one ends when another server takes over, or when the database has gone back in time';
@@ -78,7 +82,7 @@ COMMENT ON TABLE outbox.lane IS 'hash slots of a Redis Cluster that messages wer
 COMMENT ON COLUMN outbox.lane.slot IS 'hash slot';
 
 CREATE TABLE outbox.mapping (
-	dest text NOT NULL,
+	dest text COLLATE "C" NOT NULL,
 	after_window bigint NOT NULL,
 	stream text,
 	partitions integer NOT NULL,
@@ -91,7 +95,7 @@ COMMENT ON COLUMN outbox.mapping.stream IS 'key of its stream; NULL: the name of
 COMMENT ON COLUMN outbox.mapping.partitions IS 'over how many streams its messages were spread; 0: one, without a number';
 
 CREATE TABLE outbox.ring (
-	ring text NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
+	ring text COLLATE "C" NOT NULL CHECK (ring = ANY (ARRAY['log', 'record', 'history'])),
 	segment integer NOT NULL,
 	state text NOT NULL CHECK (state = ANY (ARRAY['empty', 'current', 'sealed', 'filling', 'quiet', 'retired'])),
 	generation bigint NOT NULL,
@@ -139,7 +143,7 @@ COMMENT ON COLUMN outbox.forgotten.key IS 'hash of endpoint and msgid';
 COMMENT ON COLUMN outbox.forgotten.forgotten_at IS 'when it was forgotten';
 
 CREATE TABLE outbox.endpoint (
-	name text PRIMARY KEY,
+	name text COLLATE "C" PRIMARY KEY,
 	concurrency text,
 	retention interval,
 	record_table regclass UNIQUE,
@@ -159,8 +163,8 @@ COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long that store keeps 
 CREATE TABLE outbox.deferred (
 	id bigint PRIMARY KEY,
 	key uuid,
-	message_id text NOT NULL,
-	dest text NOT NULL,
+	message_id text COLLATE "C" NOT NULL,
+	dest text COLLATE "C" NOT NULL,
 	cause text,
 	enqueued_at timestamptz NOT NULL,
 	headers jsonb,
@@ -206,7 +210,7 @@ COMMENT ON COLUMN outbox.deferred.partition_key IS 'key whose messages stay in o
 COMMENT ON COLUMN outbox.deferred.stream IS 'stream that it goes back to because a Redis Cluster has lost it there; NULL: where messages for its destination go when it is sent';
 
 CREATE TABLE outbox.destination (
-	dest text PRIMARY KEY,
+	dest text COLLATE "C" PRIMARY KEY,
 	stream text,
 	maxlen integer,
 	paused boolean NOT NULL DEFAULT false,
