@@ -1208,4 +1208,7 @@ BEGIN
 END
 $$;
 
+-- pg_dump calls these, and whoever may read all tables may dump them.
+GRANT EXECUTE ON FUNCTION outbox.is_pending(xid8), outbox.is_to_propagate(xid8), outbox.dump_is_complete() TO pg_read_all_data;
+
 SELECT outbox.wake_launcher();

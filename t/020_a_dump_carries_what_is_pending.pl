@@ -25,6 +25,9 @@ END
 	return;
 }
 
+# The text of a dump, without a key that each has of its own.
+sub dumped { return join '', grep { !/^\\(un)?restrict / } split /^/, PostgreSQL::Test::Utils::slurp_file("$folder/$_[0]"); }
+
 sub ids { return join ' ', map { $_->{id} } $redis->entries($_[0]); }
 
 $node->sql('CREATE DATABASE source');
@@ -46,6 +49,11 @@ eventually { $node->status('windows', 'source') > 0 } '... in windows, which not
 $node->command_ok([ 'pg_dump', '--file', "$folder/plain", $node->connstr('source') ], 'pg_dump');
 $node->command_ok([ 'pg_dump', '--format=custom', '--file', "$folder/custom", $node->connstr('source') ],
 	'pg_dump --format=custom');
+
+# A role that is no superuser, but may read all tables, dumps the same.
+$node->sql('CREATE ROLE backup LOGIN IN ROLE pg_read_all_data');
+$node->command_ok([ 'pg_dump', '--username=backup', '--file', "$folder/backup", $node->connstr('source') ], 'pg_dump by a role of pg_read_all_data');
+is(dumped('backup'), dumped('plain'), '... with everything');
 $node->sql('DROP DATABASE source');
 
 # Checks a restored database whose messages are all pending.
