@@ -239,6 +239,7 @@ foreach my $case (
 	[ 'unix:///a/b', 'unix:///a/b' ],
 	[ 'postgresql://u:sw0rdfish@h1,h2:5/db?sslmode=require', 'postgresql://u:***@h1,h2:5/db?sslmode=require' ],
 	[ 'postgresql://h/db?user=u&password=sw0rdfish&sslpassword=sw0rdfish&port=1', 'postgresql://h/db?user=u&password=***&sslpassword=***&port=1' ],
+	[ 'postgresql://h/db?scram_client_key=sw0rdfish&oauth_client_secret=sw0rdfish&sslkey=f', 'postgresql://h/db?scram_client_key=***&oauth_client_secret=***&sslkey=f' ],
 	[ 'postgresql://?p%61ssword=sw0rdfish', 'postgresql://?p%61ssword=***' ],
 	[ 'postgresql://u:sw0rd?fish@h/db?port=1', 'postgresql://u:***@h/db?port=1' ],
 	[ 'postgresql://u?sw0rdfish@h', 'postgresql://u?***@h' ],

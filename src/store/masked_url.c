@@ -16,6 +16,9 @@
 
 #define MASK			"***"
 
+/* What the names of parameters contain that are secrets, such as scram_client_key and oauth_client_secret of libpq 18. */
+static const char *const secrets[] = {"password", "secret", "_key"};
+
 static void append_masked_query(StringInfo masked, const char *query);
 
 PG_FUNCTION_INFO_V1(outbox_mask_store);
@@ -71,7 +74,10 @@ append_masked_query(StringInfo masked, const char *query)
 		bool		is_secret = false;
 
 		for (const char *c = name; c < name_end; c++)
-			is_secret |= pg_strncasecmp(c, "password", 8) == 0;
+		{
+			for (int i = 0; i < lengthof(secrets); i++)
+				is_secret |= pg_strncasecmp(c, secrets[i], strlen(secrets[i])) == 0;
+		}
 
 		/* A name with escapes may be one, too. */
 		is_secret |= memchr(name, '%', name_end - name) != NULL;
