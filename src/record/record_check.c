@@ -41,7 +41,7 @@ static void check_type(Relation table, AttrNumber column, bool fits, const char 
 static void check_other_columns(Relation table, const RecordShape *shape);
 static Oid	domain_that_is_not_null(Oid type);
 static void find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *shape);
-static char *unfit_to_be_unique(Relation index);
+static char *unfit_to_be_unique(Relation index, Oid collation);
 static bool compares_bytes(Relation index);
 static void check_cleanup_index(Relation table, const RecordMapping *mapping, const RecordShape *shape);
 static bool helps_cleanup(Relation index, const RecordShape *shape);
@@ -278,7 +278,7 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 
 		if (index->rd_index->indisunique && index->rd_index->indkey.values[0] == shape->message_id)
 		{
-			char	   *reason = unfit_to_be_unique(index);
+			char	   *reason = unfit_to_be_unique(index, TupleDescAttr(RelationGetDescr(table), shape->message_id - 1)->attcollation);
 
 			if (reason == NULL && !OidIsValid(shape->index))
 				shape->index = RelationGetRelid(index);
@@ -297,12 +297,15 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 				 psprintf("Execute CREATE UNIQUE INDEX ON %s (%s).", name_of(table), quote_identifier(mapping->message_id)));
 }
 
-/* Returns why an index does not ensure that ids are unique, as a sentence, or NULL. */
+/*
+ * Returns why an index does not ensure that ids are unique, as a sentence, or NULL.
+ * Statements on the table compare with the collation of the column: by another one they
+ * could take different ids for equal, and would read the whole table.
+ */
 static char *
-unfit_to_be_unique(Relation index)
+unfit_to_be_unique(Relation index, Oid collation)
 {
 	const char *name = RelationGetRelationName(index);
-	Oid			collation = index->rd_indcollation[0];
 
 	if (index->rd_index->indnkeyatts != 1)
 		return psprintf("Index \"%s\" has more than one key column.", name);
@@ -314,6 +317,8 @@ unfit_to_be_unique(Relation index)
 		return psprintf("Index \"%s\" has a predicate.", name);
 	if (index->rd_rel->relam != BTREE_AM_OID)
 		return psprintf("Index \"%s\" is not a B-tree.", name);
+	if (index->rd_indcollation[0] != collation)
+		return psprintf("Index \"%s\" has another collation than its column.", name);
 	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		return psprintf("Index \"%s\" has a collation that treats different ids as equal.", name);
 	if (!compares_bytes(index))
