@@ -6,6 +6,11 @@
  * while it talks to Redis. Each one first takes a lock on the extension
  * (relations_enter() in src/table/relations.c), so DROP EXTENSION waits for it
  * to end, and it does not begin while the extension is being dropped.
+ *
+ * Our processes are superusers, but a transaction has the rights of the role that owns
+ * our tables, in a security-restricted operation. That is mostly a superuser, too; but
+ * REASSIGN OWNED may have given the tables to another role, whose triggers and defaults
+ * our statements execute then.
  */
 #include "postgres.h"
 
@@ -36,6 +41,8 @@ static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
 								 * to there; 0 = it has all */
 
 static void set_synchronous_commit(const char *value);
+static void take_rights_of(Oid owner);
+static void return_rights(void);
 static bool concerns_message(int sqlerrcode);
 
 /*
@@ -71,6 +78,7 @@ transaction_begin(const char *activity)
 		MemoryContextSwitchTo(TopMemoryContext);
 		return false;
 	}
+	take_rights_of(relations->owner);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (untold)
 	{
@@ -125,6 +133,7 @@ transaction_commit(void)
 		set_synchronous_commit("local");
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
+	return_rights();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(TopMemoryContext);
 	if (waits && wrote)
@@ -279,4 +288,18 @@ set_synchronous_commit(const char *value)
 	/* A source below PGC_S_SESSION would not be undone at the end. */
 	(void) set_config_option("synchronous_commit", value,
 							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
+}
+
+/* Gives the transaction that has begun the rights of a role. Its code cannot queue triggers for the commit. */
+static void
+take_rights_of(Oid owner)
+{
+	SetUserIdAndSecContext(owner, SECURITY_RESTRICTED_OPERATION);
+}
+
+/* Gives the rights of this process back, before a commit; a rollback does so by itself. */
+static void
+return_rights(void)
+{
+	SetUserIdAndSecContext(GetSessionUserId(), 0);
 }

@@ -13,6 +13,7 @@
 #include "common/int.h"
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
@@ -51,6 +52,12 @@ typedef struct EndpointRow
 
 static const EndpointRow no_row;	/* of an endpoint without settings */
 
+/*
+ * Stands for the URL of a store that may not have been written by a superuser, and is none;
+ * errors show it.
+ */
+#define UNTRUSTED_STORE	"ignored, because the owner of outbox.endpoint is not a superuser"
+
 static MemoryContext endpoint_cache;	/* NULL = not loaded */
 static EndpointRow *rows;
 static int	nrows;
@@ -61,7 +68,7 @@ static const EndpointRow *find_row(const char *name);
 static Endpoint *copy_of(const EndpointRow *row, const char *name);
 static Endpoint settle_endpoint(const EndpointRow *row, const char *name);
 static void load_endpoints(void);
-static void load_endpoint(TupleTableSlot *slot, EndpointRow *row);
+static void load_endpoint(TupleTableSlot *slot, bool is_trusted, EndpointRow *row);
 static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
 static int64 retention_of(const EndpointRow *row);
 static int64 wanted_retention(const EndpointRow *row);
@@ -278,7 +285,7 @@ load_endpoints(void)
 	{
 		if (nrows == size)
 			rows = repalloc(rows, (size *= 2) * sizeof(EndpointRow));
-		load_endpoint(scan.row, &rows[nrows++]);
+		load_endpoint(scan.row, superuser_arg(scan.table->rd_rel->relowner), &rows[nrows++]);
 	}
 	row_scan_end(&scan);
 
@@ -287,9 +294,12 @@ load_endpoints(void)
 	endpoint_cache = fresh;
 }
 
-/* Reads a row; strings are palloc'd. A concurrency that is not known counts as none. */
+/*
+ * Reads a row; strings are palloc'd. A concurrency that is not known counts as none.
+ * `is_trusted` tells that the owner of the table is a superuser.
+ */
 static void
-load_endpoint(TupleTableSlot *slot, EndpointRow *row)
+load_endpoint(TupleTableSlot *slot, bool is_trusted, EndpointRow *row)
 {
 	bool		isnull;
 	Datum		value;
@@ -312,7 +322,7 @@ load_endpoint(TupleTableSlot *slot, EndpointRow *row)
 
 	value = slot_getattr(slot, COL_DEDUP_STORE, &isnull);
 	if (!isnull)
-		row->dedup_store = TextDatumGetCString(value);
+		row->dedup_store = is_trusted ? TextDatumGetCString(value) : pstrdup(UNTRUSTED_STORE);
 
 	value = slot_getattr(slot, COL_STORE_RETENTION, &isnull);
 	if (!isnull)

@@ -23,13 +23,16 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
+#include "utils/syscache.h"
 
 #include "src/compat.h"
 #include "src/table/relation_change.h"
@@ -59,6 +62,7 @@ static int	nlasting;
 static bool is_remembered(Oid relation, LOCKMODE mode);
 static bool resolve_names(Relations *relations);
 static bool look_up_names(Relations *relations);
+static Oid	owner_of(Oid relation);
 static int	resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments);
 static Oid	find_segment(Oid schema, const char *format, int segment);
 static ResourceOwner act_for_transaction(void);
@@ -257,6 +261,7 @@ look_up_names(Relations *relations)
 		return false;
 
 	relations->instance = get_relname_relid("instance", schema);
+	relations->owner = owner_of(relations->instance);
 	relations->ring = get_relname_relid("ring", schema);
 	relations->endpoint = get_relname_relid("endpoint", schema);
 	relations->compacted = get_relname_relid("compacted", schema);
@@ -275,6 +280,20 @@ look_up_names(Relations *relations)
 	/* During CREATE EXTENSION some are not there yet. */
 	return OidIsValid(relations->log_id_seq) &&
 		relations->nsegments[RING_LOG] > 0 && relations->nsegments[RING_RECORD] > 0;
+}
+
+/* Returns the owner of a relation; InvalidOid if there is no such relation. */
+static Oid
+owner_of(Oid relation)
+{
+	HeapTuple	row = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(row))
+		return InvalidOid;
+	owner = ((Form_pg_class) GETSTRUCT(row))->relowner;
+	ReleaseSysCache(row);
+	return owner;
 }
 
 /* Finds the segments of a ring: as many as there are tables with the name. */

@@ -30,6 +30,8 @@ typedef struct Relations
 {
 	Oid			extension;
 	Oid			instance;
+	Oid			owner;			/* of the instance: our processes act with the
+								 * rights of that role */
 	Oid			ring;
 	Oid			endpoint;
 	Oid			compacted;

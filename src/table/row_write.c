@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
@@ -193,18 +194,27 @@ row_inserter(TupleTableSlot *row)
 	return xid;
 }
 
-/* Inserts the entries of a row into all indexes that are ready, whatever they are on. */
+/*
+ * Inserts the entries of a row into all indexes that are ready, whatever they are on.
+ * Functions in an index are called with the rights of the table's owner: our callers
+ * do not know the table.
+ */
 static void
 fill_indexes(Relation table, HeapTuple row)
 {
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *indexes = makeNode(ResultRelInfo);
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table), &TTSOpsHeapTuple);
+	Oid			user;
+	int			context;
 
 	InitResultRelInfo(indexes, table, 1, NULL, 0);
 	ExecOpenIndices(indexes, false);
 	ExecStoreHeapTuple(row, slot, false);
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(table->rd_rel->relowner, context | SECURITY_RESTRICTED_OPERATION);
 	(void) compat_insert_index_tuples(indexes, slot, estate);
+	SetUserIdAndSecContext(user, context);
 	ExecCloseIndices(indexes);
 	ExecDropSingleTupleTableSlot(slot);
 	FreeExecutorState(estate);
