@@ -5,7 +5,7 @@
  * Called by traffic.c, fence_claims.c and torn_slots.c. A master that is down may take
  * outbox.connect_timeout to be found so, and thousands of lanes may be on it. It is
  * tried once, for all of them, and not again with the next connection, until it is
- * time for that: when blocked lanes are tried (redis_state.c), and after FORGET_AFTER_MS
+ * time for that: when blocked lanes are tried (blocked_slots.c), and after FORGET_AFTER_MS
  * if none is blocked. So while it is away, others are not held up by it each time; and
  * once it is back, it is asked again which slots it moves. Nothing here talks to Redis.
  */

@@ -6,6 +6,8 @@
 #define OUTBOX_LEASE_H
 
 #define LEASE_MS		10000	/* how long it lives in Redis */
+#define LEASE_RENEW_MS	3000	/* it is renewed after that, if no batch has
+								 * done so */
 #define LEASE_OWNER_BYTES 34	/* the server's id, a dot, and its place */
 #define LEASE_BYTES		160
 

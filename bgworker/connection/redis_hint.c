@@ -1,0 +1,53 @@
+/*
+ * redis_hint.c
+ *		What an administrator can do about an error of Redis.
+ *
+ * Called by redis_state.c and blocked_slots.c, for the views. Whether an error concerns
+ * Redis or a message is decided elsewhere (verdict.c).
+ */
+#include "postgres.h"
+
+#include "bgworker/connection/redis_hint.h"
+
+#define CORRECT_LOGIN	"Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url."
+#define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
+
+#define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey, which may lose keys by that, move the rest by hand."
+#define RESTORE_NODES	"Restart the nodes of the cluster that are down, or assign their hash slots to other nodes."
+
+/* What to do about an error of Redis that has these words in it; the first that fits holds. */
+static const struct
+{
+	const char *words;
+	const char *hint;
+}			hints[] = {
+	{"WRONGPASS", CORRECT_LOGIN},
+	{"NOAUTH", CORRECT_LOGIN},
+	{"may expect TLS", "Correct the address in outbox.redis_url, or let it begin with \"rediss\" if the server expects TLS."},
+	{"expects TLS", "To connect with TLS, let outbox.redis_url begin with \"rediss\"."},
+	{"with TLS", CORRECT_TLS},
+	{"certificate", CORRECT_TLS},
+	{"OOM command", "Trim streams, or raise maxmemory of Redis."},
+	{"READONLY ", "Let outbox.redis_url name the master."},
+	{"it is a replica", "Let outbox.redis_url name the master."},
+	{"MISCONF ", "Repair the disk that Redis writes to."},
+	{"TRYAGAIN ", CLOSE_SLOT},
+	{"ASK ", CLOSE_SLOT},
+	{"is torn between", CLOSE_SLOT},
+	{"CLUSTERDOWN ", RESTORE_NODES},
+	{"serves the hash slot", RESTORE_NODES},
+	{"cluster support disabled", "Let outbox.redis_url begin with \"redis://\": this is a single Redis."},
+	{"NOREPLICAS ", "Start the replicas of this master that are down, or give it another one."},
+};
+
+/* Returns what to do about an error, as one or two sentences. */
+const char *
+redis_hint(const char *error)
+{
+	for (int i = 0; i < lengthof(hints); i++)
+	{
+		if (strstr(error, hints[i].words))
+			return hints[i].hint;
+	}
+	return "Repair Redis, or correct outbox.redis_url.";
+}
