@@ -2,10 +2,10 @@
  * housekeeping.c
  *		What the dispatcher does when there is nothing to publish, or at intervals.
  *
- * The position is noted in the database and in Redis, and the lease is renewed;
- * segments are rotated, expire and are emptied (cleanup_round.c), published records
- * are compacted, and filters built. Each call does only a little,
- * because messages may come at any time.
+ * The position is noted (position_note.c), and the lease is renewed; segments are
+ * rotated, expire and are emptied (cleanup_round.c), published records are compacted,
+ * and filters built. Each call does only a little, because messages may come at any
+ * time.
  */
 #include "postgres.h"
 
@@ -17,19 +17,17 @@
 #include "bgworker/connection/redis_state.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/housekeeping.h"
+#include "bgworker/position_note.h"
 #include "bgworker/process/report.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/ring/cleanup_round.h"
 #include "bgworker/ring/compaction_step.h"
 #include "bgworker/ring/filter_builder.h"
-#include "bgworker/window/window_opening.h"
 #include "src/clock.h"
-#include "src/kill_point.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
-#define CLOSE_AFTER_MS		1000	/* idle, until the position is noted */
 #define ROUND_MS			1000	/* between rounds of cleanup while
 									 * segments fill */
 
@@ -50,7 +48,6 @@ static XLogRecPtr last_round_redo;	/* of the last checkpoint at that time */
 static int64 last_round_window; /* newest window at that time */
 static bool round_changed;		/* a state, so another round may do more */
 
-static void note_position(Position *position);
 static bool is_asked_for(void);
 static bool round_is_due(const Position *position);
 static void clean_up(Position *position);
@@ -72,12 +69,8 @@ housekeeping_init(void)
 bool
 housekeeping_run(Position *position, bool busy)
 {
-	TimestampTz now = clock_now();
-
-	if (!busy && position_has_sent_all(position) && position_has_news(position) &&
-		redis_session_is_open() && now - position->opened_at > CLOSE_AFTER_MS * INT64CONST(1000))
-		note_position(position);
-
+	if (!busy)
+		position_note_when_idle(position);
 	redis_state_renew_lease();
 	if (is_expiring)
 		end_cleanup_if_done();
@@ -109,25 +102,11 @@ housekeeping_keep_rings(Position *position, bool busy)
 long
 housekeeping_ms_until_due(const Position *position)
 {
-	long		ms = PG_INT32_MAX;
+	long		ms = position_note_ms_until_due(position);
 
 	if (outbox_cleanup_interval >= 0)
-		ms = clock_ms_until_next(last_cleanup, outbox_cleanup_interval);
-	if (position_has_news(position))
-		ms = Min(ms, CLOSE_AFTER_MS);
+		ms = Min(ms, clock_ms_until_next(last_cleanup, outbox_cleanup_interval));
 	return ms;
-}
-
-/*
- * Notes in the database and in Redis that everything is published, because the
- * window that the fence names will be removed at some time.
- */
-static void
-note_position(Position *position)
-{
-	if (window_opening_closing(position) && !fences_move(position->opened.number, &position->opened.uuid))
-		redis_state_note_failure();
-	KILL_POINT("closing_fence_moved");
 }
 
 /* Check whether outbox_cleanup() was called. */

@@ -2,10 +2,10 @@
  * redis_session.c
  *		The dispatcher's connection to Redis: the handshake and the lease.
  *
- * Called by the dispatcher, redis_state.c, blocked_slots.c and publisher.c. When a connection is
- * opened, the server is checked, the script is loaded, the lease is taken, and
- * the fences are read and claimed (fence_claims.c); publishing resumes where they say. No
- * transaction is open while waiting for Redis.
+ * Called by the dispatcher, redis_state.c, blocked_slots.c and publisher.c. When a
+ * connection is opened, the server is checked, the script is loaded, the lease is taken,
+ * and the fences are read and claimed (fence_claims.c); publishing resumes where they say.
+ * No transaction is open while waiting for Redis.
  *
  * In a Redis Cluster there is a link to each master that has a lane (traffic.c), and
  * the lease has a script of its own (cluster_lease.c).
