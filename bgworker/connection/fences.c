@@ -2,10 +2,11 @@
  * fences.c
  *		Compares and moves the fences of all lanes in use.
  *
- * Called by fence_claims.c, redis_session.c, publisher.c, housekeeping.c and position_note.c. What is done with
- * the fences of several lanes is sent to all of them before the first answer is waited
- * for. Nothing else may be under way. Each function returns false if the links
- * were closed. Nothing is done with lanes that are blocked (lanes.c).
+ * Called by fence_claims.c, redis_session.c, publisher.c, housekeeping.c and
+ * position_note.c. What is done with the fences of several lanes is sent to all of them
+ * before the first answer is waited for. Nothing else may be under way. Each function
+ * returns false if the links were closed. Nothing is done with lanes that are blocked
+ * (lanes.c).
  *
  * A fence that does not move with messages is taken along, so that it never names a
  * window that has been removed, which would look like a loss of data in Redis. It is

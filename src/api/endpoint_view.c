@@ -1,18 +1,16 @@
 /*
  * endpoint_view.c
- *		What outbox.endpoints shows, and outbox.records of custom record tables.
+ *		What outbox.endpoints shows.
  *
  * Reads what is committed now. Of a large custom record table it reads the
  * beginning and estimates the rest. A table that cannot be used any more is
- * skipped with a warning, because this view is where users look for the reason.
+ * skipped with a warning.
  */
 #include "postgres.h"
 
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
@@ -27,7 +25,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "src/api/endpoint_view.h"
+#include "src/api/record_table_attempt.h"
 #include "src/claim/duplicate_count.h"
 #include "src/limits.h"
 #include "src/record/endpoint.h"
@@ -51,14 +49,6 @@ typedef struct Remembered
 	TimestampTz oldest;			/* 0 = unknown */
 } Remembered;
 
-/* What is done with a custom record table, and may fail. */
-typedef struct TableUse
-{
-	const Endpoint *endpoint;
-	ReturnSetInfo *result;		/* of outbox.records, or NULL */
-	Remembered *remembered;		/* or NULL */
-} TableUse;
-
 static HTAB *create_totals(void);
 static Remembered *total_of(HTAB *totals, const char *name);
 static void add_segment(HTAB *totals, int segment, const Segment *state);
@@ -67,11 +57,9 @@ static int64 count_segment(HTAB *totals, Oid table);
 static void share_segment(HTAB *totals, Oid table, int64 rows, TimestampTz since);
 static void put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals);
 static Interval *interval_of(int64 microseconds);
-static void attempt_use(void (*use) (const TableUse *), const TableUse *what);
-static void add_table(const TableUse *use);
+static void add_table(const Endpoint *endpoint, void *arg);
 static int64 count_table(Relation table);
 static TimestampTz oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape *shape);
-static void show_table(const TableUse *use);
 
 PG_FUNCTION_INFO_V1(outbox_read_endpoints);
 
@@ -102,21 +90,6 @@ outbox_read_endpoints(PG_FUNCTION_ARGS)
 	foreach(cell, endpoints)
 		put_endpoint((ReturnSetInfo *) fcinfo->resultinfo, lfirst(cell), totals);
 	return (Datum) 0;
-}
-
-/* Adds the records in custom record tables to what outbox.records shows. */
-void
-endpoint_view_records(ReturnSetInfo *result)
-{
-	ListCell   *cell;
-
-	foreach(cell, endpoint_list())
-	{
-		TableUse	use = {.endpoint = lfirst(cell), .result = result};
-
-		if (OidIsValid(use.endpoint->mapping.table))
-			attempt_use(show_table, &use);
-	}
 }
 
 /* Creates the totals of all endpoints, by their names. */
@@ -226,13 +199,12 @@ static void
 put_endpoint(ReturnSetInfo *result, const Endpoint *endpoint, HTAB *totals)
 {
 	Remembered *total = total_of(totals, endpoint->name);
-	TableUse	use = {.endpoint = endpoint, .remembered = total};
 	Datum		values[8];
 	bool		isnull[8] = {0};
 	uint64		duplicates;
 
 	if (OidIsValid(endpoint->mapping.table))
-		attempt_use(add_table, &use);
+		record_table_attempt(add_table, endpoint, total);
 	values[0] = CStringGetTextDatum(endpoint->name);
 	values[1] = CStringGetTextDatum(endpoint->concurrency == CONCURRENCY_PESSIMISTIC ? "pessimistic" : "optimistic");
 	values[2] = IntervalPGetDatum(interval_of(endpoint->retention));
@@ -258,60 +230,20 @@ interval_of(int64 microseconds)
 	return interval;
 }
 
-/*
- * Does something with a custom record table. Turns an error, except a cancel request, into a
- * warning. Our subtransaction ends in any case: who catches the request ends one of its own.
- */
+/* A RecordTableUse, which adds what the table has to a Remembered. */
 static void
-attempt_use(void (*use) (const TableUse *), const TableUse *what)
+add_table(const Endpoint *endpoint, void *arg)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	PG_TRY();
-	{
-		use(what);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(caller);
-		CurrentResourceOwner = owner;
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			ReThrowError(error);
-		ereport(WARNING,
-				(errmsg("could not read the records of endpoint \"%s\": %s", what->endpoint->name, error->message),
-				 error->detail ? errdetail("%s", error->detail) : 0,
-				 error->hint ? errhint("%s", error->hint) : 0));
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-}
-
-/* A use for attempt_use(). */
-static void
-add_table(const TableUse *use)
-{
-	const RecordMapping *mapping = &use->endpoint->mapping;
+	Remembered *total = arg;
+	const RecordMapping *mapping = &endpoint->mapping;
 	RecordShape shape;
-	Relation	table = record_table_open(use->endpoint->name, mapping, AccessShareLock, &shape);
+	Relation	table = record_table_open(endpoint->name, mapping, AccessShareLock, &shape);
 	TimestampTz oldest = oldest_in_table(table, mapping, &shape);
 
-	use->remembered->records += count_table(table);
-	use->remembered->size += DatumGetInt64(DirectFunctionCall1(pg_total_relation_size,
-															   ObjectIdGetDatum(mapping->table)));
-	if (oldest != 0 && (use->remembered->oldest == 0 || oldest < use->remembered->oldest))
-		use->remembered->oldest = oldest;
+	total->records += count_table(table);
+	total->size += DatumGetInt64(DirectFunctionCall1(pg_total_relation_size, ObjectIdGetDatum(mapping->table)));
+	if (oldest != 0 && (total->oldest == 0 || oldest < total->oldest))
+		total->oldest = oldest;
 	table_close(table, AccessShareLock);
 }
 
@@ -358,33 +290,4 @@ oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape 
 	SPI_finish();
 	owner_rights_return(&before);
 	return oldest;
-}
-
-/* A use for attempt_use(). */
-static void
-show_table(const TableUse *use)
-{
-	RecordShape shape;
-	Relation	table = record_table_open(use->endpoint->name, &use->endpoint->mapping, AccessShareLock, &shape);
-	TupleTableSlot *row = table_slot_create(table, NULL);
-	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
-
-	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
-	{
-		Datum		values[5] = {CStringGetTextDatum(use->endpoint->name)};
-		bool		isnull[5] = {false, false, true, true, false};
-		Datum		id = slot_getattr(row, shape.message_id, &isnull[1]);
-		bool		unmarked;
-		bool		dispatched = DatumGetBool(slot_getattr(row, shape.dispatched, &unmarked)) && !unmarked;
-
-		CHECK_FOR_INTERRUPTS();
-		if (!isnull[1])
-			values[1] = shape.id_type == UUIDOID ?
-				CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(uuid_out, id))) : id;
-		values[4] = CStringGetTextDatum(dispatched ? "dispatched" : "not dispatched");
-		tuplestore_putvalues(use->result->setResult, use->result->setDesc, values, isnull);
-	}
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(row);
-	table_close(table, AccessShareLock);
 }

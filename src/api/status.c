@@ -1,6 +1,6 @@
 /*
  * status.c
- *		Shows status, pending messages and records in the views.
+ *		What outbox.status shows.
  *
  * Reads the dispatcher's report in shared memory and as little of the tables
  * as possible, so that the answer comes in milliseconds whatever is pending.
@@ -8,39 +8,22 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/heapam.h"
-#include "access/table.h"
-#include "access/tableam.h"
-#include "access/toast_internals.h"
-#include "access/detoast.h"
+#include "access/htup_details.h"
 #include "executor/tuptable.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "src/api/endpoint_view.h"
-#include "src/compat.h"
-#include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
 #include "src/log/window_row.h"
 #include "src/problem.h"
-#include "src/record/forgotten.h"
-#include "src/record/record_ring.h"
 #include "src/shared.h"
-#include "src/table/relations.h"
-#include "src/table/row_scan.h"
 
 /* Messages that no window holds yet are counted one by one up to here. */
 #define COUNT_LIMIT		2000
-
-/* Rows that outbox.pending shows. */
-#define PENDING_LIMIT	1000
 
 /* What has been committed since a window ended. */
 typedef struct Unopened
@@ -60,28 +43,14 @@ typedef struct Backlog
 	TimestampTz oldest;			/* 0 = nothing is pending */
 } Backlog;
 
-/* The rows of outbox.pending: as many as are shown, in no order. */
-typedef struct PendingRows
-{
-	ReturnSetInfo *result;
-	int			count;
-} PendingRows;
-
 static void read_report(DispatcherReport *report);
 static void read_backlog(Backlog *backlog, const DispatcherReport *report);
 static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int segment, void *arg);
 static const char *dispatcher_state_name(DispatcherState state);
 static const char *redis_state_name(RedisState state);
-static bool show_message(TupleTableSlot *row, int segment, void *arg);
-static bool show_deferred(const Deferred *row, void *arg);
-static void put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred);
-static const char *pending_state(const Deferred *deferred);
-static void show_records(ReturnSetInfo *result, int segment, const Segment *state);
 
 PG_FUNCTION_INFO_V1(outbox_read_status);
-PG_FUNCTION_INFO_V1(outbox_read_pending);
-PG_FUNCTION_INFO_V1(outbox_read_records);
 
 /* outbox.read_status() */
 Datum
@@ -126,39 +95,6 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	values[i++] = problem ? CStringGetTextDatum(problem) : (Datum) 0;
 
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(columns), values, isnull)));
-}
-
-/* outbox.read_pending() */
-Datum
-outbox_read_pending(PG_FUNCTION_ARGS)
-{
-	PendingRows rows = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
-	Window		published;
-
-	InitMaterializedSRF(fcinfo, 0);
-	/* In the order in which a message may move meanwhile: none is missed. */
-	if (window_row_published(&published))
-		log_scan(SnapshotSelf, published.snapshot, snapshot_value_latest(), show_message, &rows);
-	if (rows.count < PENDING_LIMIT)
-		deferred_scan(show_deferred, &rows);
-	return (Datum) 0;
-}
-
-/* outbox.read_records() */
-Datum
-outbox_read_records(PG_FUNCTION_ARGS)
-{
-	Rings		rings;
-
-	InitMaterializedSRF(fcinfo, 0);
-	rings_read(&rings);
-	for (int n = 0; n < rings.ring[RING_RECORD].nsegments; n++)
-	{
-		if (segment_is_live(&rings.ring[RING_RECORD].segments[n]))
-			show_records((ReturnSetInfo *) fcinfo->resultinfo, n, &rings.ring[RING_RECORD].segments[n]);
-	}
-	endpoint_view_records((ReturnSetInfo *) fcinfo->resultinfo);
-	return (Datum) 0;
 }
 
 /* Copies the report; it is empty if there is no shared memory. */
@@ -271,103 +207,4 @@ redis_state_name(RedisState state)
 			return "down";
 	}
 	return NULL;
-}
-
-/* A LogReader. */
-static bool
-show_message(TupleTableSlot *row, int segment, void *arg)
-{
-	PendingRows *rows = arg;
-	Message		message;
-
-	if (log_row_is_receipt(row))
-		return true;
-	log_row_message(row, &message);
-	put_message(rows->result, &message, NULL);
-	return ++rows->count < PENDING_LIMIT;
-}
-
-/* A DeferredReader. Dead messages are not pending: outbox.dead_letters shows them. */
-static bool
-show_deferred(const Deferred *row, void *arg)
-{
-	PendingRows *rows = arg;
-
-	if (row->state == DEFERRED_WAITING || row->state == DEFERRED_SCHEDULED || row->state == DEFERRED_HELD)
-	{
-		put_message(rows->result, &row->message, row);
-		rows->count++;
-	}
-	return rows->count < PENDING_LIMIT;
-}
-
-/* Adds a row to what outbox.pending shows; deferred is NULL if the message is in the log. */
-static void
-put_message(ReturnSetInfo *result, const Message *message, const Deferred *deferred)
-{
-	Datum		values[12];
-	bool		isnull[12] = {0};
-	int			i = 0;
-
-	values[i++] = Int64GetDatum(message->id);
-	values[i++] = PointerGetDatum(message->message_id);
-	values[i++] = PointerGetDatum(message->dest);
-	values[i++] = TimestampTzGetDatum(message->at);
-	isnull[i] = message->cause == NULL;
-	values[i++] = PointerGetDatum(message->cause);
-	isnull[i] = message->headers == NULL;
-	values[i++] = PointerGetDatum(message->headers);
-	isnull[i] = message->body == NULL;
-	values[i++] = Int32GetDatum(message->body ? toast_raw_datum_size(PointerGetDatum(message->body)) - VARHDRSZ : 0);
-	values[i++] = CStringGetTextDatum(pending_state(deferred));
-	isnull[i] = deferred == NULL;
-	values[i++] = Int32GetDatum(deferred ? deferred->attempts : 0);
-	isnull[i] = deferred == NULL;
-	values[i++] = TimestampTzGetDatum(deferred ? deferred->next_attempt : 0);
-	isnull[i] = deferred == NULL || deferred->last_error == NULL;
-	values[i++] = PointerGetDatum(deferred ? deferred->last_error : NULL);
-	isnull[i] = message->partition_key == NULL;
-	values[i++] = PointerGetDatum(message->partition_key);
-
-	tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
-}
-
-/* Returns what outbox.pending calls the state of a message; deferred is NULL if it is in the log. */
-static const char *
-pending_state(const Deferred *deferred)
-{
-	if (deferred == NULL)
-		return "new";
-	return deferred->state == DEFERRED_WAITING ? "deferred" : deferred_state_name(deferred->state);
-}
-
-/* Adds the records of a segment of the ring to what outbox.records shows, except forgotten ones. */
-static void
-show_records(ReturnSetInfo *result, int segment, const Segment *state)
-{
-	RowScan		scan;
-
-	row_scan_begin(&scan, relations_enter()->segments[RING_RECORD][segment].table);
-	while (row_scan_next(&scan))
-	{
-		TupleTableSlot *row = scan.row;
-		Datum		values[5];
-		bool		isnull[5] = {0};
-		TransactionId in_progress;
-		char	   *endpoint;
-
-		slot_getallattrs(row);
-		if (forgotten_look(DatumGetUUIDP(row->tts_values[0]), &in_progress) == FORGOTTEN_YES)
-			continue;
-		endpoint = record_ring_endpoint(row);
-		isnull[0] = endpoint == NULL;
-		isnull[1] = row->tts_isnull[3];
-		values[0] = endpoint ? CStringGetTextDatum(endpoint) : (Datum) 0;
-		values[1] = row->tts_values[3];
-		values[2] = row->tts_values[1];
-		values[3] = Int32GetDatum(segment);
-		values[4] = CStringGetTextDatum(segment_state_name(state->state));
-		tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
-	}
-	row_scan_end(&scan);
 }

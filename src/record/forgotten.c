@@ -3,7 +3,7 @@
  *		Tombstones: ids that an administrator has made the outbox forget.
  *
  * Called by record_ring.c and record_forget.c, under the lock on the key, by
- * status.c, and by bgworker/ring/expiry.c. A compacted row is never changed, so
+ * record_view.c, and by bgworker/ring/expiry.c. A compacted row is never changed, so
  * a record that is forgotten stays where it is, and a row of outbox.forgotten
  * says that it does not count:
  *
