@@ -5,12 +5,12 @@
 #ifndef OUTBOX_REDIS_CONNECT_H
 #define OUTBOX_REDIS_CONNECT_H
 
-#include "src/redis/redis_link.h"
-#include "src/redis/redis_url.h"
+#include "src/redis/redis_login.h"
 
-extern bool redis_connect_to(RedisLink *link, const char *text);
-extern bool redis_connect_to_node(RedisLink *link, const char *text, uint64 hash, const RedisNode *node,
+extern bool redis_connect_to(RedisLink *link, const RedisLogin *login);
+extern bool redis_connect_to_node(RedisLink *link, const RedisLogin *login, const RedisNode *node,
 								  TimestampTz deadline);
-extern uint64 redis_connect_hash(const char *text);
+extern bool redis_connect_again(RedisLink *link, const char *text, uint64 hash, const RedisNode *node,
+								TimestampTz deadline);
 
 #endif							/* OUTBOX_REDIS_CONNECT_H */

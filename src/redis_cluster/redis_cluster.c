@@ -23,6 +23,7 @@
 #include "src/clock.h"
 #include "src/foreign_text.h"
 #include "src/redis/redis_connect.h"
+#include "src/redis/redis_login.h"
 #include "src/redis/resp.h"
 #include "src/redis_cluster/master_links.h"
 #include "src/redis_cluster/redis_cluster.h"
@@ -52,7 +53,7 @@ struct RedisCluster
 static TimestampTz connect_deadline(const RedisCluster *cluster);
 static bool prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz deadline);
 static bool open_roaming(RedisCluster *cluster);
-static void forget_map_of_another(RedisCluster *cluster);
+static void forget_map_of_another(RedisCluster *cluster, uint64 hash);
 static bool read_map(RedisCluster *cluster, const redisReply *reply);
 static bool fail_as(RedisCluster *cluster, const RedisLink *link);
 
@@ -155,7 +156,7 @@ redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node)
 	if (redis_link_is_open(master->link))
 		return master->link;
 	deadline = connect_deadline(cluster);
-	if (redis_connect_to_node(master->link, cluster->url, cluster->url_hash, &master->node, deadline) &&
+	if (redis_connect_again(master->link, cluster->url, cluster->url_hash, &master->node, deadline) &&
 		prepare_within(cluster, master->link, deadline))
 		return master->link;
 	(void) fail_as(cluster, master->link);
@@ -324,7 +325,7 @@ bool
 redis_cluster_roam(RedisCluster *cluster, const RedisNode *node)
 {
 	TimestampTz deadline = connect_deadline(cluster);
-	bool		connected = redis_connect_to_node(cluster->roaming, cluster->url, cluster->url_hash, node, deadline);
+	bool		connected = redis_connect_again(cluster->roaming, cluster->url, cluster->url_hash, node, deadline);
 
 	if (cluster->patience_ms > 0)
 		redis_link_limit(cluster->roaming, connected ? deadline : 0);
@@ -386,27 +387,23 @@ prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz deadline)
 static bool
 open_roaming(RedisCluster *cluster)
 {
-	const char *text = cluster->url ? cluster->url : outbox_redis_url;
-	const char *reason;
-	RedisUrl	url;
-	bool		opened;
+	RedisLogin	login;
+	bool		opened = redis_login_read(&login, cluster->url, cluster->roaming);
 
-	cluster->has_slots = redis_url_parse(text, &url, &reason) && url.cluster;
-	forget_map_of_another(cluster);
-	if (cluster->has_slots)
-		opened = redis_seeds_connect(cluster->roaming, cluster->url, cluster->url_hash, &url, cluster->map);
-	else
-		opened = redis_connect_to(cluster->roaming, cluster->url) && (!cluster->prepare || cluster->prepare(cluster->roaming));
-	explicit_bzero(&url, sizeof(url));
+	cluster->has_slots = login.url.cluster;
+	forget_map_of_another(cluster, login.hash);
+	if (opened && cluster->has_slots)
+		opened = redis_seeds_connect(cluster->roaming, &login, cluster->map);
+	else if (opened)
+		opened = redis_connect_to(cluster->roaming, &login) && (!cluster->prepare || cluster->prepare(cluster->roaming));
+	redis_login_wipe(&login);
 	return opened || fail_as(cluster, cluster->roaming);
 }
 
 /* Nodes that another URL led to may be those of another cluster: they are not to be tried. */
 static void
-forget_map_of_another(RedisCluster *cluster)
+forget_map_of_another(RedisCluster *cluster, uint64 hash)
 {
-	uint64		hash = redis_connect_hash(cluster->url);
-
 	if (cluster->map && cluster->url_hash != hash)
 	{
 		pfree(cluster->map);

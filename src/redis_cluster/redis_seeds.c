@@ -16,18 +16,18 @@
 #include "src/redis_cluster/redis_seeds.h"
 #include "src/settings.h"
 
-static bool try_node(RedisLink *link, const char *text, uint64 hash, const RedisNode *node, TimestampTz deadline, bool *is_up);
+static bool try_node(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline, bool *is_up);
 static bool says_that_it_is_up(RedisLink *link);
 
 /*
- * Connects a link to one of the nodes of a URL, or of the last map (NULL = none): to
- * the first one that says that the cluster is up, otherwise to one that lets us in. `text`
- * is the URL as it was given, NULL = by the settings, and `hash` that of it. Returns
+ * Connects a link to one of the nodes of the URL, or of the last map (NULL = none): to
+ * the first one that says that the cluster is up, otherwise to one that lets us in. Returns
  * false if none lets us in; the link has the error.
  */
 bool
-redis_seeds_connect(RedisLink *link, const char *text, uint64 hash, const RedisUrl *url, const SlotMap *map)
+redis_seeds_connect(RedisLink *link, const RedisLogin *login, const SlotMap *map)
 {
+	const RedisUrl *url = &login->url;
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
 	int			nknown = map ? map->nnodes : 0;
 	const RedisNode *open_node = NULL;
@@ -39,21 +39,21 @@ redis_seeds_connect(RedisLink *link, const char *text, uint64 hash, const RedisU
 
 		if (i > 0 && clock_now() >= deadline)
 			break;
-		if (!try_node(link, text, hash, node, clock_share(deadline, url->nnodes + nknown - i), &is_up))
+		if (!try_node(link, login, node, clock_share(deadline, url->nnodes + nknown - i), &is_up))
 			continue;
 		if (is_up)
 			return true;
 		open_node = node;
 	}
 	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-	return open_node && redis_connect_to_node(link, text, hash, open_node, deadline);
+	return open_node && redis_connect_to_node(link, login, open_node, deadline);
 }
 
 /* Connects the link to a node within a deadline. Sets *is_up to whether it says that the cluster is. */
 static bool
-try_node(RedisLink *link, const char *text, uint64 hash, const RedisNode *node, TimestampTz deadline, bool *is_up)
+try_node(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline, bool *is_up)
 {
-	if (!redis_connect_to_node(link, text, hash, node, deadline))
+	if (!redis_connect_to_node(link, login, node, deadline))
 		return false;
 	redis_link_limit(link, deadline);
 	*is_up = says_that_it_is_up(link);

@@ -5,10 +5,9 @@
 #ifndef OUTBOX_REDIS_SEEDS_H
 #define OUTBOX_REDIS_SEEDS_H
 
-#include "src/redis/redis_link.h"
-#include "src/redis/redis_url.h"
+#include "src/redis/redis_login.h"
 #include "src/redis_cluster/slot_map.h"
 
-extern bool redis_seeds_connect(RedisLink *link, const char *text, uint64 hash, const RedisUrl *url, const SlotMap *map);
+extern bool redis_seeds_connect(RedisLink *link, const RedisLogin *login, const SlotMap *map);
 
 #endif							/* OUTBOX_REDIS_SEEDS_H */
