@@ -13,16 +13,18 @@
  *	 read		the epoch; the script writes nothing if another database has changed it
  *				since, and all of this is done again
  *	 epoch		a greater one is noted in the database, as partition_layout.c does
- *	 ends		the last id of each stream that was to be read up to now. Nothing of ours
- *				is under way, so our newest messages are counted. What other databases
- *				add later they also add when the layout is written: they have their own
+ *	 ends		the last id of each stream that was to be read up to now (stream_end.lua).
+ *				Nothing of ours is under way, so our newest messages are counted. What other
+ *				databases add later they also add when the layout is written: they have their own
  *	 write		the script
  *
  * Dying anywhere is harmless: the next connection begins with the claim. A master that
  * fails over may lose a layout, while the messages behind it, on other masters, stay. So
  * it is compared every few seconds when nothing is under way, and told again.
  *
- * It must be called only while no batch is under way and the lease is ours by time.
+ * There may be thousands of destinations and of streams, and each takes a round trip: so
+ * the lease is kept meanwhile, and layouts are compared only for a moment at a time. It
+ * must be called only while no batch is under way.
  */
 #include "postgres.h"
 
@@ -31,6 +33,7 @@
 #include "bgworker/connection/cluster_partition_layout.h"
 #include "bgworker/connection/partition_layout.h"
 #include "bgworker/connection/partition_layout.lua.h"
+#include "bgworker/connection/stream_end.lua.h"
 #include "bgworker/connection/verdict.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/identity/cluster_lease.h"
@@ -40,6 +43,7 @@
 #include "src/redis/resp.h"
 
 #define COMPARE_MS	3000
+#define TURN_MS		50			/* of comparing: messages wait meanwhile */
 #define MAX_TRIES	10			/* if other databases change the same layout */
 #define MAX_FORMER	4096		/* partitions that a stream may have */
 #define ID_BYTES	48			/* of an entry */
@@ -57,6 +61,7 @@ typedef enum Told
 typedef struct Layout
 {
 	RedisCluster *redis;
+	const char *lease_key;
 	Instance   *instance;		/* notes the epoch, if it is to be told */
 	Destination *destination;
 	char	   *key;
@@ -71,7 +76,8 @@ typedef struct Layout
 
 static char claim_value[RANDOM_NAME_BYTES]; /* random, of this process */
 
-static Told with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *name, Instance *instance,
+static int	compare_ages(const ListCell *a, const ListCell *b);
+static Told with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const ScriptCall *call, Instance *instance,
 						Destination *destination);
 static Told tell_until_done(Layout *layout);
 static Told compare(Layout *layout);
@@ -80,7 +86,6 @@ static Told claim(Layout *layout);
 static Told read_layout(Layout *layout);
 static Told read_ends(Layout *layout);
 static Told read_end(Layout *layout, const char *field, const char *stream);
-static void copy_last_id(const redisReply *info, char *id);
 static Told write_layout(Layout *layout);
 static Told refused(Layout *layout, const redisReply *reply);
 
@@ -90,7 +95,7 @@ static Told refused(Layout *layout, const redisReply *reply);
  * destination. Returns false if it cannot be found out now; see redis_cluster_error().
  */
 bool
-cluster_partition_layout_settle(RedisCluster *redis, const char *name, Instance *instance)
+cluster_partition_layout_settle(RedisCluster *redis, const ScriptCall *call, Instance *instance)
 {
 	List	   *unsettled = destination_unsettled();
 	Told		told = TOLD;
@@ -100,7 +105,7 @@ cluster_partition_layout_settle(RedisCluster *redis, const char *name, Instance 
 		Destination *destination = list_nth(unsettled, i);
 
 		KILL_POINT("cluster_layout_wanted");
-		told = with_memory(tell_until_done, redis, name, instance, destination);
+		told = with_memory(tell_until_done, redis, call, instance, destination);
 		if (told != TOLD)
 			continue;
 		KILL_POINT("cluster_layout_announced");
@@ -111,22 +116,25 @@ cluster_partition_layout_settle(RedisCluster *redis, const char *name, Instance 
 }
 
 /*
- * Finds out every few seconds whether Redis still knows the partitions of all
- * destinations; those that it does not know are not settled any more. Returns false if
- * that cannot be found out now.
+ * Finds out every few seconds whether Redis still knows the partitions of destinations:
+ * of as many as there is time for, those first that were not looked at for longest. Those
+ * that it does not know are not settled any more. Returns false if that cannot be found
+ * out now.
  */
 bool
-cluster_partition_layout_compare(RedisCluster *redis, const char *name)
+cluster_partition_layout_compare(RedisCluster *redis, const ScriptCall *call)
 {
-	List	   *due = destination_compared_before(clock_now() - COMPARE_MS * INT64CONST(1000));
+	TimestampTz begun = clock_now();
+	List	   *due = destination_compared_before(begun - COMPARE_MS * INT64CONST(1000));
 	Told		told = TOLD;
 
-	for (int i = 0; told != TOLD_NOT && i < list_length(due); i++)
+	list_sort(due, compare_ages);
+	for (int i = 0; told != TOLD_NOT && i < list_length(due) && clock_now() - begun < TURN_MS * INT64CONST(1000); i++)
 	{
 		Destination *destination = list_nth(due, i);
 
 		destination->compared = clock_now();
-		told = with_memory(compare, redis, name, NULL, destination);
+		told = with_memory(compare, redis, call, NULL, destination);
 		if (told == TOLD_TOO_LATE)
 			destination_unsettle(destination);
 	}
@@ -134,21 +142,31 @@ cluster_partition_layout_compare(RedisCluster *redis, const char *name)
 	return told != TOLD_NOT;
 }
 
+/* Orders destinations by when their layouts were compared last; for list_sort(). */
+static int
+compare_ages(const ListCell *a, const ListCell *b)
+{
+	TimestampTz left = ((const Destination *) lfirst(a))->compared;
+	TimestampTz right = ((const Destination *) lfirst(b))->compared;
+
+	return left < right ? -1 : left > right;
+}
+
 /* Does something for a destination, and frees what that has allocated. */
 static Told
-with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const char *name, Instance *instance,
+with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const ScriptCall *call, Instance *instance,
 			Destination *destination)
 {
 	MemoryContext memory = AllocSetContextCreate(CurrentMemoryContext, "outbox layout", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(memory);
-	Layout		layout = {.redis = redis, .instance = instance, .destination = destination};
+	Layout		layout = {.redis = redis, .lease_key = call->lease_key, .instance = instance, .destination = destination};
 	Told		told;
 
 	if (claim_value[0] == '\0')
 		unique_id_name(claim_value);
 	layout.key = partition_layout_key(destination);
-	layout.claim = psprintf("by:%s", name);
-	layout.field = partition_layout_field(destination, name);
+	layout.claim = psprintf("by:%s", call->instance);
+	layout.field = partition_layout_field(destination, call->instance);
 	told = action(&layout);
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
@@ -200,11 +218,8 @@ claim(Layout *layout)
 	redisReply *reply;
 	Told		told;
 
-	if (!cluster_lease_is_valid())
-	{
-		redis_cluster_fail(layout->redis, "the lease has expired");
+	if (!cluster_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
-	}
 	reply = redis_cluster_call_master(layout->redis, layout->key, 4, (const char *[]) {
 		"HSET", layout->key, layout->claim, claim_value
 	});
@@ -262,19 +277,22 @@ read_ends(Layout *layout)
 static Told
 read_end(Layout *layout, const char *field, const char *stream)
 {
-	redisReply *reply = redis_cluster_call_master(layout->redis, stream, 3, (const char *[]) {"XINFO", "STREAM", stream});
+	redisReply *reply;
 	char		id[ID_BYTES] = "";
 	char		error[FOREIGN_TEXT_BYTES] = "";
 	Told		told = TOLD;
 
+	if (!cluster_lease_keep(layout->redis, layout->lease_key))
+		return TOLD_NOT;
+	reply = redis_cluster_call_master(layout->redis, stream, 4, (const char *[]) {"EVAL", stream_end_script, "1", stream});
 	if (reply == NULL)
 		return TOLD_NOT;
 	if (reply->type == REDIS_REPLY_ERROR)
 		resp_error(reply, error, sizeof(error));
 	if (verdict_is_of_server(error))
 		told = refused(layout, reply);
-	else
-		copy_last_id(reply, id);
+	else if (reply->type == REDIS_REPLY_STRING && reply->len < ID_BYTES)
+		strlcpy(id, reply->str, ID_BYTES);
 	freeReplyObject(reply);
 	if (id[0] != '\0')
 	{
@@ -282,21 +300,6 @@ read_end(Layout *layout, const char *field, const char *stream)
 		layout->words[layout->nwords++] = pstrdup(id);
 	}
 	return told;
-}
-
-/* Copies the last id of XINFO STREAM, names and values in turn. */
-static void
-copy_last_id(const redisReply *info, char *id)
-{
-	for (size_t i = 0; info->type == REDIS_REPLY_ARRAY && i + 1 < info->elements; i += 2)
-	{
-		const redisReply *name = info->element[i];
-		const redisReply *value = info->element[i + 1];
-
-		if (name->type == REDIS_REPLY_STRING && strcmp(name->str, "last-generated-id") == 0 &&
-			value->type == REDIS_REPLY_STRING && value->len < ID_BYTES)
-			strlcpy(id, value->str, ID_BYTES);
-	}
 }
 
 /* Notes an epoch, and runs the script with it. */
@@ -315,11 +318,8 @@ write_layout(Layout *layout)
 	KILL_POINT("cluster_layout_epoch_noted");
 	fixed[FIXED_WORDS - 1] = psprintf(INT64_FORMAT, layout->instance->layout_epoch);
 	memcpy(layout->words, fixed, sizeof(fixed));
-	if (!cluster_lease_is_valid())
-	{
-		redis_cluster_fail(layout->redis, "the lease has expired");
+	if (!cluster_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
-	}
 	reply = redis_cluster_call_master(layout->redis, layout->key, layout->nwords, layout->words);
 	if (reply == NULL)
 		return TOLD_NOT;

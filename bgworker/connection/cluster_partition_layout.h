@@ -5,10 +5,11 @@
 #ifndef OUTBOX_CLUSTER_PARTITION_LAYOUT_H
 #define OUTBOX_CLUSTER_PARTITION_LAYOUT_H
 
+#include "bgworker/connection/command.h"
 #include "bgworker/identity/instance.h"
 #include "src/redis_cluster/redis_cluster.h"
 
-extern bool cluster_partition_layout_settle(RedisCluster *redis, const char *name, Instance *instance);
-extern bool cluster_partition_layout_compare(RedisCluster *redis, const char *instance);
+extern bool cluster_partition_layout_settle(RedisCluster *redis, const ScriptCall *call, Instance *instance);
+extern bool cluster_partition_layout_compare(RedisCluster *redis, const ScriptCall *call);
 
 #endif							/* OUTBOX_CLUSTER_PARTITION_LAYOUT_H */

@@ -80,7 +80,8 @@ elseif epoch <= last then
 	return last + 1
 end
 
--- The partition -1 is the stream itself. Returns its first entry and its last id; nil if there is none.
+-- The partition -1 is the stream itself. Returns the id of its first entry and its last id;
+-- nil if there is none. The entries themselves, which may be large, are not kept.
 local known = {}
 local function bounds_of(partition)
 	if not known[partition] then
@@ -88,12 +89,16 @@ local function bounds_of(partition)
 		if call('TYPE', name).ok == 'stream' then
 			local info = call('XINFO', 'STREAM', name)
 			for at = 1, #info, 2 do
-				bounds[info[at]] = info[at + 1]
+				if info[at] == 'first-entry' then
+					bounds.first = info[at + 1] and info[at + 1][1]
+				elseif info[at] == 'last-generated-id' then
+					bounds.last = info[at + 1]
+				end
 			end
 		end
 		known[partition] = bounds
 	end
-	return known[partition]['first-entry'], known[partition]['last-generated-id']
+	return known[partition].first, known[partition].last
 end
 
 local function is_behind(id, other)
@@ -111,7 +116,7 @@ local function has_entries_before(layout)
 	for word in string.gmatch(layout, '%S+') do
 		if partition >= -1 and word ~= '-' then
 			local first = bounds_of(partition)
-			if first and not is_behind(first[1], word) then
+			if first and not is_behind(first, word) then
 				return true
 			end
 		end

@@ -224,19 +224,8 @@ redis_session_renew(void)
 		return traffic_fail_as_cluster();
 	if (!fences_are_reached() || !fences_compare() || (problem_is_set(PROBLEM_EVICTION) && !check_servers()))
 		return false;
-	return !traffic_is_clustered() || lanes_blocked() > 0 || cluster_partition_layout_compare(traffic_redis(), traffic_script()->instance) ||
+	return !traffic_is_clustered() || lanes_blocked() > 0 || cluster_partition_layout_compare(traffic_redis(), traffic_script()) ||
 		traffic_fail_as_cluster();
-}
-
-/*
- * Renews the lease of a cluster if that is due, also while something is under way; in a
- * single Redis batches renew it. Returns false if the links are closed.
- */
-bool
-redis_session_keep_lease(void)
-{
-	return !traffic_is_clustered() || !cluster_lease_is_due() ||
-		cluster_lease_renew(traffic_redis(), traffic_script()->lease_key) || traffic_fail_as_cluster();
 }
 
 /*
@@ -266,7 +255,7 @@ settle_partitions(const Position *position)
 	if (traffic_is_clustered() && (lanes_blocked() > 0 || !all_is_mapped(position)))
 		return true;
 	if (traffic_is_clustered())
-		return cluster_partition_layout_settle(traffic_redis(), traffic_script()->instance, instance) || traffic_fail_as_cluster();
+		return cluster_partition_layout_settle(traffic_redis(), traffic_script(), instance) || traffic_fail_as_cluster();
 	if (!partition_layout_settle(lane->link, traffic_script(), lane, instance, &refused))
 		return traffic_fail_as_link(lane->link);
 	return !refused || fences_compare();

@@ -34,6 +34,5 @@ extern bool redis_session_settle_mapping(const Position *position);
 extern bool redis_session_awaits_answers(void);
 extern bool redis_session_may_renew(void);
 extern bool redis_session_renew(void);
-extern bool redis_session_keep_lease(void);
 
 #endif							/* OUTBOX_REDIS_SESSION_H */

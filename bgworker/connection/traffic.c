@@ -133,16 +133,28 @@ traffic_ask(Lane *lane, int argc, const char **argv)
 }
 
 /*
+ * Renews the lease of a cluster if that is due, also while something is under way; in a
+ * single Redis batches renew it. Returns false if the links are closed: that is no fault of
+ * a message.
+ */
+bool
+traffic_keep_lease(void)
+{
+	if (!is_open || !traffic_is_clustered() || cluster_lease_keep(redis, script.lease_key))
+		return is_open;
+	knows_why = true;
+	return traffic_fail_as_cluster();
+}
+
+/*
  * Sends a command for a lane. From then on an answer to it is due. In a cluster the
  * lease is not checked by the command, so it must be known to be ours.
  */
 bool
 traffic_send(Lane *lane, Command *command)
 {
-	if (!is_open)
+	if (!traffic_keep_lease())
 		return false;
-	if (traffic_is_clustered() && !cluster_lease_is_valid())
-		return traffic_fail("the lease could not be renewed in time");
 	note_sent();
 	return command_send(command, lane->link) || traffic_fail_as_link(lane->link);
 }

@@ -17,6 +17,11 @@
  *								the next renewal writes it again, unless another server
  *								has it
  *
+ * What is done before anything is sent may take longer than the lease lives: masters that
+ * do not answer are waited for, or thousands of streams are asked where they end. So
+ * whoever is about to send keeps the lease (cluster_lease_keep()), and does not only look
+ * at the time: one that has expired is ours again if nobody has it.
+ *
  * It must never be renewed by anything but its own script: the answer of that is what
  * the time is counted for.
  */
@@ -30,6 +35,9 @@
 
 static TimestampTz renewed;		/* when the last renewal that succeeded was
 								 * sent, by clock_with_sleep(); 0 = never */
+
+static bool is_due(void);
+static bool is_valid(void);
 
 /*
  * Reads the lease, and sets *may_be_taken as lease_may_be_taken() says. If we may not publish,
@@ -76,18 +84,19 @@ cluster_lease_renew(RedisCluster *redis, const char *key)
 	return done;
 }
 
-/* Check whether a third of the life of the lease is over. */
+/*
+ * Renews the lease if that is due. Returns true if no other server can have it yet: only
+ * then anything may be sent; otherwise redis_cluster_error() says why not.
+ */
 bool
-cluster_lease_is_due(void)
+cluster_lease_keep(RedisCluster *redis, const char *key)
 {
-	return clock_with_sleep() - renewed > LEASE_MS * INT64CONST(1000) / 3;
-}
-
-/* Check whether no other server can have the lease yet: only then anything may be sent. */
-bool
-cluster_lease_is_valid(void)
-{
-	return clock_with_sleep() - renewed < LEASE_MS * INT64CONST(1000);
+	if (is_due() && !cluster_lease_renew(redis, key))
+		return false;
+	if (is_valid())
+		return true;
+	redis_cluster_fail(redis, "the lease could not be renewed in time");
+	return false;
 }
 
 /*
@@ -99,4 +108,18 @@ cluster_lease_release(RedisCluster *redis, const char *key)
 {
 	redis_cluster_tell(redis, key, 5, (const char *[]) {"EVAL", release_script, "1", key, lease_value()});
 	renewed = 0;
+}
+
+/* Check whether a third of the life of the lease is over. */
+static bool
+is_due(void)
+{
+	return clock_with_sleep() - renewed > LEASE_MS * INT64CONST(1000) / 3;
+}
+
+/* Check whether the lease cannot have expired. */
+static bool
+is_valid(void)
+{
+	return clock_with_sleep() - renewed < LEASE_MS * INT64CONST(1000);
 }

@@ -9,8 +9,7 @@
 
 extern bool cluster_lease_look(RedisCluster *redis, const char *key, const char *last_owner, bool *may_be_taken);
 extern bool cluster_lease_renew(RedisCluster *redis, const char *key);
-extern bool cluster_lease_is_due(void);
-extern bool cluster_lease_is_valid(void);
+extern bool cluster_lease_keep(RedisCluster *redis, const char *key);
 extern void cluster_lease_release(RedisCluster *redis, const char *key);
 
 #endif							/* OUTBOX_CLUSTER_LEASE_H */

@@ -104,7 +104,7 @@ publisher_publish_next(Position *position)
 		 * Receipts only. The fence must not stay at a window that will be
 		 * removed.
 		 */
-		if (!redis_session_keep_lease() || !move_fences(delivery.run))
+		if (!traffic_keep_lease() || !move_fences(delivery.run))
 			return PUBLISH_FAILED;
 		(void) position_advance(position, 0);
 		position_end_run(position);
@@ -312,7 +312,7 @@ send_page(Delivery *delivery)
 	MessagePage *page = &delivery->under_way->pages[delivery->under_way->n];
 
 	delivery->begun = true;
-	if (!redis_session_keep_lease() || !make_page(delivery))
+	if (!traffic_keep_lease() || !make_page(delivery))
 		return false;
 	if (!transaction_confirm())
 		return confirm_page(delivery);

@@ -255,6 +255,7 @@ redis_cluster_command(RedisCluster *cluster, const char *command, size_t size)
 		freeReplyObject(reply);
 		if (!redis_cluster_roam(cluster, &node))
 			return NULL;
+		redis_cluster_stay(cluster);
 	}
 }
 
