@@ -5,9 +5,10 @@
  * Called by traffic.c, fence_claims.c and torn_slots.c. A master that is down may take
  * outbox.connect_timeout to be found so, and thousands of lanes may be on it. It is
  * tried once, for all of them, and not again with the next connection, until it is
- * time for that: when blocked lanes are tried (blocked_slots.c), and after FORGET_AFTER_MS
- * if none is blocked. So while it is away, others are not held up by it each time; and
- * once it is back, it is asked again which slots it moves. Nothing here talks to Redis.
+ * time for that: when blocked lanes are tried (blocked_slots.c), and if none is blocked
+ * FORGET_AFTER_MS after the last of them was found. So while it is away, others are not
+ * held up by it each time; and once it is back, it is asked again which slots it moves.
+ * Nothing here talks to Redis.
  */
 #include "postgres.h"
 
@@ -28,7 +29,7 @@ typedef struct NodeAway
 static NodeAway *nodes;
 static int	nnodes;
 static int	room;
-static TimestampTz forget_at;	/* of the first of them */
+static TimestampTz forget_at;
 
 /* Notes that a master could not be reached, and why. */
 void
@@ -39,8 +40,8 @@ nodes_away_add(const RedisNode *node, const char *why)
 		room = Max(4, 2 * room);
 		nodes = nodes ? repalloc(nodes, room * sizeof(NodeAway)) : MemoryContextAlloc(TopMemoryContext, room * sizeof(NodeAway));
 	}
-	if (nnodes == 0)
-		forget_at = TimestampTzPlusMilliseconds(clock_now(), FORGET_AFTER_MS);
+	/* To find several takes so long that the first would be due again. */
+	forget_at = TimestampTzPlusMilliseconds(clock_now(), FORGET_AFTER_MS);
 	nodes[nnodes].node = *node;
 	strlcpy(nodes[nnodes].why, why, sizeof(nodes[nnodes].why));
 	nnodes++;
