@@ -242,6 +242,31 @@ ALTER TABLE orders DROP COLUMN amount;
 INSERT INTO orders VALUES (10, 'x');
 \echo :SQLSTATE
 
+-- A trigger that changes a row again, whatever its name, has that change sent after the first one.
+CREATE TABLE totals (id integer PRIMARY KEY, total integer DEFAULT 0);
+CREATE FUNCTION add_up() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE totals SET total = total + 1 WHERE id = NEW.id AND total < 2;
+	RETURN NULL;
+END
+$$;
+CREATE TRIGGER "A" AFTER INSERT OR UPDATE ON totals FOR EACH ROW EXECUTE FUNCTION add_up();
+SELECT outbox_capture('totals', 'totals', before => false);
+BEGIN;
+INSERT INTO totals VALUES (1), (2);
+SELECT convert_from(body, 'UTF8') AS body FROM outbox_enqueued();
+ROLLBACK;
+
+-- A trigger that replaces another fires when that did, also for what a subscription applies.
+ALTER TABLE totals ENABLE ALWAYS TRIGGER "0_outbox_capture_insert", ENABLE REPLICA TRIGGER "0_outbox_capture_update", DISABLE TRIGGER "0_outbox_capture_delete";
+SELECT outbox_capture('totals', 'again', before => false);
+SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = 'totals'::regclass ORDER BY 1;
+BEGIN;
+SET LOCAL session_replication_role = replica;
+INSERT INTO totals VALUES (3);
+SELECT dest, convert_from(body, 'UTF8') AS body FROM outbox_enqueued();
+ROLLBACK;
+
 -- Who owns a table and has the rights of an application may capture it; who changes it needs none.
 CREATE ROLE regress_outbox_owner;
 CREATE ROLE regress_outbox_writer;
@@ -272,7 +297,8 @@ SELECT outbox_capture('s.owned', 'd');
 RESET ROLE;
 
 SET client_min_messages = warning;
-DROP TABLE orders, types, large, parts, s.t, s.owned;
+DROP TABLE orders, types, large, parts, totals, s.t, s.owned;
+DROP FUNCTION add_up;
 DROP TYPE mood, pair;
 DROP DOMAIN positive;
 DROP SCHEMA s;

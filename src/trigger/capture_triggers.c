@@ -34,12 +34,20 @@ enum
 	ARG_CAPTURE_BEFORE
 };
 
+/*
+ * What the names of the triggers begin with. Those of one event fire in the order of their
+ * names: a trigger that fires before ours and changes the row again would have that change
+ * sent before the first one.
+ */
+#define NAME_PREFIX		"0_outbox_capture_"
+
 static const char *const events[] = {"insert", "update", "delete", "truncate"};
 
 static Oid	argument_relation(FunctionCallInfo fcinfo);
 static List *argument_list(FunctionCallInfo fcinfo, int arg, const char *what);
 static const char *find_event(const char *name);
 static void create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments);
+static const char *firing_of(Oid table, const char *name);
 static char *argument_condition(FunctionCallInfo fcinfo);
 static void name_condition(void *arg);
 static char *trigger_arguments(FunctionCallInfo fcinfo);
@@ -146,23 +154,53 @@ find_event(const char *name)
 	return NULL;				/* not reached */
 }
 
-/* Creates or replaces the trigger for one kind of event, and checks it. */
+/*
+ * Creates or replaces the trigger for one kind of event, and checks it. One that replaces
+ * another fires when that did: PostgreSQL would have it fire in ordinary sessions only,
+ * and changes that logical replication applies would be sent no more.
+ */
 static void
 create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments)
 {
 	bool		is_truncate = strcmp(event, "truncate") == 0;
-	char	   *name = psprintf("outbox_capture_%s", event);
+	char	   *name = psprintf(NAME_PREFIX "%s", event);
+	const char *firing = firing_of(table, name);
 	StringInfoData sql;
 
 	initStringInfo(&sql);
 	appendStringInfo(&sql, "CREATE OR REPLACE TRIGGER %s AFTER %s ON %s FOR EACH %s",
-					 name, event, qualified_name(table), is_truncate ? "STATEMENT" : "ROW");
+					 quote_identifier(name), event, qualified_name(table), is_truncate ? "STATEMENT" : "ROW");
 	if (!is_truncate && !PG_ARGISNULL(ARG_CAPTURE_CONDITION))
 		appendStringInfo(&sql, " WHEN (%s)", argument_condition(fcinfo));
 	appendStringInfo(&sql, " EXECUTE FUNCTION %s.outbox_capture(%s)",
 					 quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid))), arguments);
 	execute(sql.data);
+	if (firing)
+		execute(psprintf("ALTER TABLE %s ENABLE %s TRIGGER %s", qualified_name(table), firing, quote_identifier(name)));
 	trigger_check(table, name);
+}
+
+/* Returns how SQL names when a trigger fires; NULL if there is none, or it fires as usual or not at all. */
+static const char *
+firing_of(Oid table, const char *name)
+{
+	Relation	relation = table_open(table, AccessShareLock);
+	TriggerDesc *triggers = relation->trigdesc;
+	const char *firing = NULL;
+
+	for (int i = 0; triggers && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (strcmp(trigger->tgname, name) != 0)
+			continue;
+		if (trigger->tgenabled == TRIGGER_FIRES_ALWAYS)
+			firing = "ALWAYS";
+		else if (trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA)
+			firing = "REPLICA";
+	}
+	table_close(relation, NoLock);
+	return firing;
 }
 
 /* Returns the condition. It becomes part of a command, so it must be an expression and nothing else. */
