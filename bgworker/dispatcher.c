@@ -8,7 +8,7 @@
  * successor continues from there.
  *
  * It must never hold a transaction open while it waits, nor wait without
- * calling requests_attend(), which obeys shutdown, new settings and commands
+ * calling interrupts_attend(), which obeys shutdown, new settings and commands
  * that need the database.
  */
 #include "postgres.h"
@@ -23,6 +23,7 @@
 #include "bgworker/defer/due_messages.h"
 #include "bgworker/dispatcher_setup.h"
 #include "bgworker/housekeeping.h"
+#include "bgworker/interrupts.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/process/process.h"
 #include "bgworker/process/report.h"
@@ -30,7 +31,6 @@
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
 #include "bgworker/publish/publisher.h"
-#include "bgworker/requests.h"
 #include "bgworker/window/position.h"
 #include "bgworker/window/window_opening.h"
 #include "bgworker/window/window_pace.h"
@@ -91,8 +91,8 @@ outbox_dispatcher_main(Datum database)
 		bool		busy;
 
 		note_calls();
-		requests_attend();
-		if (requests_take_new_settings())
+		interrupts_attend();
+		if (interrupts_take_new_settings())
 		{
 			/* The password may have changed, or what certificates say. */
 			if (outbox_dispatch && !redis_state_has_new_url())
@@ -101,9 +101,9 @@ outbox_dispatcher_main(Datum database)
 				redis_session_release();
 			redis_state_note_settings();
 		}
-		requests_reload();
+		interrupts_reload();
 		busy = outbox_dispatch ? dispatch() : stand_by();
-		requests_attend_to_refusal();
+		interrupts_attend_to_refusal();
 		if (!busy)
 			wait_for_work();
 	}
@@ -132,7 +132,7 @@ dispatch(void)
 	busy = look_for_messages();
 
 	/* What was opened now may have been enqueued after such a change. */
-	requests_reload();
+	interrupts_reload();
 	busy |= publish();
 	busy |= propagate();
 	busy |= housekeeping_run(&position, busy);
@@ -159,9 +159,9 @@ static void
 set_up_dispatcher(Oid database)
 {
 	shared = dispatcher_setup_connect(database);
-	requests_init(&position);
-	transaction_init(requests_attend_to_standby);
-	redis_session_init(requests_attend);
+	interrupts_init(&position);
+	transaction_init(interrupts_attend_to_standby);
+	redis_session_init(interrupts_attend);
 	publisher_init(is_other_work_due, open_meanwhile);
 	due_messages_init(lanes_are_blocked_for);
 	window_pace_init();
@@ -283,7 +283,7 @@ publish(void)
 		if (position_is_caught_up(&position))
 			due_messages_end_probes();
 		ConditionVariableBroadcast(&shared->progress);
-		requests_attend();
+		interrupts_attend();
 	}
 	if (position_is_caught_up(&position))
 		report_state(DISPATCHER_IDLE);
@@ -339,7 +339,7 @@ connect_to_redis(void)
 static bool
 is_other_work_due(void)
 {
-	return requests_have_new_settings() || requests_reload_is_due() || clock_now() >= turn_ends;
+	return interrupts_have_new_settings() || interrupts_reload_is_due() || clock_now() >= turn_ends;
 }
 
 /*
@@ -385,14 +385,14 @@ static void
 publish_meanwhile(void)
 {
 	pg_atomic_write_u32(&shared->asleep, 0);
-	requests_attend();
-	if (requests_have_new_settings() || !outbox_dispatch)
+	interrupts_attend();
+	if (interrupts_have_new_settings() || !outbox_dispatch)
 		return;
 	wakeups_seen = pg_atomic_read_u32(&shared->wakeups);
 	(void) look_for_messages();
 
 	/* As in dispatch(). */
-	requests_reload();
+	interrupts_reload();
 	if (publish())
 		SetLatch(MyLatch);		/* there may be more */
 	propagation_attend(&position);
@@ -423,7 +423,7 @@ wait_for_work(void)
 	 * Calls for anything but sending have a count of their own. What came
 	 * amid the work may have used up its latch.
 	 */
-	if (pg_atomic_read_u32(&shared->calls) != calls_seen || requests_have_new_settings() || requests_reload_is_due())
+	if (pg_atomic_read_u32(&shared->calls) != calls_seen || interrupts_have_new_settings() || interrupts_reload_is_due())
 		return;
 	listen_for_commits();
 	process_sleep(ms_until_due(), OUTBOX_WAIT_DISPATCHER);
@@ -435,7 +435,7 @@ wait_for_work(void)
 static long
 ms_until_due(void)
 {
-	long		ms = Min(outbox_poll_interval, requests_ms_until_look());
+	long		ms = Min(outbox_poll_interval, interrupts_ms_until_look());
 
 	if (!outbox_dispatch)
 		return Min(ms, supervision_ms_until_due());

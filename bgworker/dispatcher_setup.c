@@ -16,6 +16,7 @@
 #include "bgworker/dispatcher_setup.h"
 #include "bgworker/housekeeping.h"
 #include "bgworker/identity/instance.h"
+#include "bgworker/interrupts.h"
 #include "bgworker/lane/used_lanes.h"
 #include "bgworker/process/last_error.h"
 #include "bgworker/process/process.h"
@@ -23,7 +24,6 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
-#include "bgworker/requests.h"
 #include "bgworker/window/copied_messages.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
@@ -129,7 +129,7 @@ static void
 begin_at_start(void)
 {
 	while (!transaction_begin("starting"))
-		requests_attend_to_refusal();
+		interrupts_attend_to_refusal();
 }
 
 /*

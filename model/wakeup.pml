@@ -435,7 +435,7 @@ round:		seen = launcher_calls;
 #define IS_DUE		(!has_looked || IS_OWED || by_clock)
 #endif
 
-/* requests_attend() */
+/* interrupts_attend() */
 #if !ENDS && !SWITCHES
 #define attend()	skip
 #else
@@ -463,11 +463,11 @@ inline waits()
 	fi
 }
 
-/* requests_reload() */
+/* interrupts_reload() */
 #if !PAUSES
-#define requests_reload()	skip
+#define interrupts_reload()	skip
 #else
-inline requests_reload()
+inline interrupts_reload()
 {
 	if
 	:: reload ->
@@ -597,7 +597,7 @@ inline propagate()
 		:: !settings_are_new && dispatch_is_on ->
 			wakeups_seen = wakeups;
 			look_for_messages();
-			requests_reload();
+			interrupts_reload();
 			publish();
 			if
 			:: busy -> latch = true		/* there may be more */
@@ -652,11 +652,11 @@ turn:	busy = false;
 		:: settings_are_new -> atomic { settings_are_new = false; has_link = false }
 		:: !settings_are_new
 		fi;
-		requests_reload();
+		interrupts_reload();
 		if
 		:: dispatch_is_on ->				/* dispatch() */
 			look_for_messages();
-			requests_reload();
+			interrupts_reload();
 			publish();
 #if STORE
 			propagate();
@@ -664,7 +664,7 @@ turn:	busy = false;
 			waits()							/* housekeeping_run() */
 		:: !dispatch_is_on -> waits()		/* stand_by() */
 		fi;
-		refused = false;					/* requests_attend_to_refusal() */
+		refused = false;					/* interrupts_attend_to_refusal() */
 		if
 		:: busy -> goto turn
 		:: !busy

@@ -2,7 +2,7 @@
  * sender_lock.c
  *		Tells the dispatcher whether calls of outbox_send() may rely on former settings.
  *
- * Called by send.c; and by requests.c and redis_session.c in the dispatcher.
+ * Called by send.c; and by interrupts.c and redis_session.c in the dispatcher.
  *
  * A call holds the lock from before it reads the settings of a destination until
  * Redis has answered. The dispatcher tells Redis of another number of partitions only

@@ -1,5 +1,5 @@
 /*
- * requests.c
+ * interrupts.c
  *		What other processes ask of the dispatcher: to stop, to read settings, to leave the database.
  *
  * Called by the dispatcher, and by the links to Redis and the stores while they
@@ -23,9 +23,9 @@
 #include "bgworker/connection/redis_state.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/interrupts.h"
 #include "bgworker/process/process.h"
 #include "bgworker/process/transaction.h"
-#include "bgworker/requests.h"
 #include "bgworker/window/window_opening.h"
 #include "src/compat.h"
 #include "src/ring/filter.h"
@@ -48,7 +48,7 @@ static bool database_is_wanted(void);
 
 /* Prepares for use; called once, when the dispatcher starts. */
 void
-requests_init(Position *ours)
+interrupts_init(Position *ours)
 {
 	position = ours;
 }
@@ -58,7 +58,7 @@ requests_init(Position *ours)
  * never inside a transaction. Does not return if the process must end.
  */
 void
-requests_attend(void)
+interrupts_attend(void)
 {
 	if (ProcDiePending)
 		stop_cleanly();
@@ -77,10 +77,10 @@ requests_attend(void)
  * answers to the batches under way have been received.
  */
 bool
-requests_attend_to_standby(void)
+interrupts_attend_to_standby(void)
 {
 	is_committed = true;
-	requests_attend();
+	interrupts_attend();
 	if (outbox_dispatch && redis_session_may_renew())
 		redis_state_renew_lease();
 	is_committed = false;
@@ -92,7 +92,7 @@ requests_attend_to_standby(void)
  * is gone, otherwise waits.
  */
 void
-requests_attend_to_refusal(void)
+interrupts_attend_to_refusal(void)
 {
 	switch (transaction_refusal())
 	{
@@ -106,14 +106,14 @@ requests_attend_to_refusal(void)
 			break;
 		case REFUSAL_BUSY:
 			process_pause(ATTEND_MS, OUTBOX_WAIT_DISPATCHER);
-			requests_attend();
+			interrupts_attend();
 			break;
 	}
 }
 
 /* Reads again what administrators have changed. Must be called between windows. */
 void
-requests_reload(void)
+interrupts_reload(void)
 {
 	DatabaseShared *shared = shared_mine();
 
@@ -132,26 +132,26 @@ requests_reload(void)
 		sender_lock_begin_epoch();
 }
 
-/* Check whether requests_reload() has something to do. */
+/* Check whether interrupts_reload() has something to do. */
 bool
-requests_reload_is_due(void)
+interrupts_reload_is_due(void)
 {
 	return pg_atomic_read_u32(&shared_mine()->reload) != 0;
 }
 
 /*
  * Check whether the settings are to be read again, or have been and
- * requests_take_new_settings() was not called since.
+ * interrupts_take_new_settings() was not called since.
  */
 bool
-requests_have_new_settings(void)
+interrupts_have_new_settings(void)
 {
 	return settings_are_new || ConfigReloadPending;
 }
 
 /* The same, and notes that this is known. */
 bool
-requests_take_new_settings(void)
+interrupts_take_new_settings(void)
 {
 	bool		were_new = settings_are_new;
 
@@ -161,7 +161,7 @@ requests_take_new_settings(void)
 
 /* Returns how long a wait may last that no other process can end. */
 long
-requests_ms_until_look(void)
+interrupts_ms_until_look(void)
 {
 	return pg_atomic_read_u32(&shared_mine()->askers) != 0 ? ATTEND_MS : PG_INT32_MAX;
 }
