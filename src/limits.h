@@ -1,6 +1,6 @@
 /*
  * limits.h
- *		The limits on arguments of callers, and on what is sent at once.
+ *		The limits on arguments of callers, on what is sent at once, and on databases.
  */
 #ifndef OUTBOX_LIMITS_H
 #define OUTBOX_LIMITS_H
@@ -15,5 +15,9 @@
 
 /* The limit of outbox.batch_size. */
 #define MAX_BATCH_SIZE	10000
+#define BATCH_BYTES		(1024 * 1024)	/* a batch that has as many is full */
+
+/* Databases of a server that allow connections, each of which has an entry in shared memory. */
+#define MAX_DATABASES	512
 
 #endif							/* OUTBOX_LIMITS_H */

@@ -19,9 +19,9 @@
 #include "storage/shmem.h"
 
 #include "src/compat.h"
+#include "src/limits.h"
 #include "src/shared.h"
 
-#define MAX_DATABASES	512
 #define TRANCHE			"outbox"
 
 typedef struct SharedState

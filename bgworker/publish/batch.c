@@ -11,6 +11,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/publish/batch.h"
+#include "src/limits.h"
 
 #define FEW_ROWS	64
 

@@ -9,8 +9,6 @@
 #include "bgworker/lane/fence.h"
 #include "bgworker/window/run.h"
 
-#define BATCH_BYTES		(1024 * 1024)	/* a batch that has as many is full */
-
 typedef struct Batch
 {
 	Lane	   *lane;

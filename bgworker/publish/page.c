@@ -31,6 +31,7 @@
 #include "bgworker/window/row_reader.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
+#include "src/limits.h"
 #include "src/log/deferred.h"
 
 /* A page that is being made, and what it is read with. */

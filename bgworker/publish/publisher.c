@@ -27,6 +27,7 @@
 #include "bgworker/window/backlog.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
+#include "src/limits.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
