@@ -2,7 +2,7 @@
  * claimed_again.c
  *		Finds records that have been claimed again since a receipt of them.
  *
- * Called by table_mark.c, for receipts that may have been used before. A
+ * Called by mark_statement.c, for receipts that may have been used before. A
  * record that is marked can be forgotten (outbox_forget()) or expire, and its
  * message be processed again. Then the table has another row with that id,
  * which must not be marked before its own messages are in Redis. But the

@@ -2,7 +2,7 @@
  * id_list.c
  *		A list of message ids that is filled and emptied repeatedly.
  *
- * Used by marking.c and marked_table.c. Each has a memory context of its own, so
+ * Used by marking.c and marking_progress.c. Each has a memory context of its own, so
  * emptying it costs nothing per id.
  */
 #include "postgres.h"

@@ -20,10 +20,10 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
-#include "bgworker/propagate/marked_table.h"
+#include "bgworker/propagate/mark_statement.h"
 #include "bgworker/propagate/marking.h"
+#include "bgworker/propagate/marking_progress.h"
 #include "bgworker/propagate/receipts.h"
-#include "bgworker/propagate/table_mark.h"
 #include "bgworker/propagate/table_pace.h"
 #include "bgworker/propagate/table_quarantine.h"
 #include "bgworker/propagate/table_statement.h"
@@ -84,7 +84,7 @@ marking_run(int64 marked, int64 to_mark)
 		return false;
 	if (marked > reported)
 		skip_to(marked);
-	for (MarkedTable *table = marked_table_first(); table; table = table->next)
+	for (MarkedTable *table = marking_progress_first(); table; table = table->next)
 		more |= go_on_with(table, to_mark);
 	report_table_problem();
 	return more;
@@ -96,7 +96,7 @@ marking_least(void)
 {
 	int64		least = listed;
 
-	for (MarkedTable *table = marked_table_first(); table; table = table->next)
+	for (MarkedTable *table = marking_progress_first(); table; table = table->next)
 		least = Min(least, table->marked);
 	return reported = Max(reported, least);
 }
@@ -108,7 +108,7 @@ marking_ms_until_due(void)
 	TimestampTz now = clock_now();
 	long		ms = PG_INT32_MAX;
 
-	for (MarkedTable *table = marked_table_first(); table; table = table->next)
+	for (MarkedTable *table = marking_progress_first(); table; table = table->next)
 	{
 		if (table->failed || table->locked.n > 0)
 			ms = Min(ms, TimestampDifferenceMilliseconds(now, Max(table->next_try, table->rests_until)));
@@ -127,11 +127,11 @@ list_tables(int64 start_at, int64 to_mark)
 {
 	if (!transaction_begin("reading endpoints"))
 		return false;
-	if (marked_table_list(start_at))
+	if (marking_progress_list(start_at))
 		expect_repetition();
 	transaction_commit();
 	if (listed < 0)
-		marked_table_put_last(table_quarantine_ended_at());
+		marking_progress_put_last(table_quarantine_ended_at());
 	listed = to_mark;
 	return true;
 }
@@ -157,7 +157,7 @@ expect_repetition(void)
 static void
 skip_to(int64 number)
 {
-	for (MarkedTable *table = marked_table_first(); table; table = table->next)
+	for (MarkedTable *table = marking_progress_first(); table; table = table->next)
 	{
 		table->marked = Max(table->marked, number);
 		if (table->read_upto < number)
@@ -317,7 +317,7 @@ static Marking
 mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 {
 	TimestampTz begun = clock_now();
-	Marking		marking = table_mark_records(table->endpoint, msgids, n, is_repeated);
+	Marking		marking = mark_statement_execute(table->endpoint, msgids, n, is_repeated);
 
 	table->rests_until = table_pace_rest_after(begun);
 	table->failed = marking == MARKING_FAILED;
@@ -364,7 +364,7 @@ report_table_problem(void)
 	static char reported_problem[FOREIGN_TEXT_BYTES];
 	const char *problem = "";
 
-	for (MarkedTable *table = marked_table_first(); table; table = table->next)
+	for (MarkedTable *table = marking_progress_first(); table; table = table->next)
 	{
 		if (table->problem[0] != '\0')
 			problem = table->problem;

@@ -2,7 +2,7 @@
  * receipts.c
  *		Reads the receipts of windows, page by page.
  *
- * Called by store_propagation.c, for a store, and by marking.c and marked_table.c, for a
+ * Called by store_propagation.c, for a store, and by marking.c and marking_progress.c, for a
  * custom record table: each has a position of its own, and so a reader. One user
  * transaction may have millions of receipts. So the places of the receipts of
  * some windows are collected first, in memory up to a limit and in a file

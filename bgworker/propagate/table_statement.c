@@ -2,7 +2,7 @@
  * table_statement.c
  *		Runs a statement on a custom record table, with limits.
  *
- * Called by table_mark.c and table_expiry.c. Unlike our own tables, these have
+ * Called by mark_statement.c and table_expiry.c. Unlike our own tables, these have
  * rows that others lock, triggers that fail, and owners who alter them. So
  * nothing here waits for a lock; statements have a time limit and run with the
  * privileges of the table's owner (owner_rights.c); and an error ends only this

@@ -1,9 +1,9 @@
 /*
- * marked_table.h
- *		The custom record tables whose records are marked, and how far each got.
+ * marking_progress.h
+ *		How far marking has got in each custom record table, and which records were locked.
  */
-#ifndef OUTBOX_MARKED_TABLE_H
-#define OUTBOX_MARKED_TABLE_H
+#ifndef OUTBOX_MARKING_PROGRESS_H
+#define OUTBOX_MARKING_PROGRESS_H
 
 #include "bgworker/propagate/id_list.h"
 #include "bgworker/propagate/receipts.h"
@@ -31,8 +31,8 @@ typedef struct MarkedTable
 	char		problem[FOREIGN_TEXT_BYTES];	/* empty = none */
 } MarkedTable;
 
-extern MarkedTable *marked_table_first(void);
-extern bool marked_table_list(int64 start_at);
-extern void marked_table_put_last(Oid oid);
+extern MarkedTable *marking_progress_first(void);
+extern bool marking_progress_list(int64 start_at);
+extern void marking_progress_put_last(Oid oid);
 
-#endif							/* OUTBOX_MARKED_TABLE_H */
+#endif							/* OUTBOX_MARKING_PROGRESS_H */

@@ -1,6 +1,6 @@
 /*
- * marked_table.c
- *		The custom record tables whose records are marked, and how far each got.
+ * marking_progress.c
+ *		How far marking has got in each custom record table, and which records were locked.
  *
  * Used by marking.c; kept in the memory of the bookkeeper. A table that no
  * endpoint has is removed.
@@ -9,7 +9,7 @@
 
 #include "utils/memutils.h"
 
-#include "bgworker/propagate/marked_table.h"
+#include "bgworker/propagate/marking_progress.h"
 #include "src/record/endpoint.h"
 
 static MarkedTable *tables;		/* in TopMemoryContext */
@@ -19,7 +19,7 @@ static void forget_unused(void);
 
 /* Returns the first of the list of all. */
 MarkedTable *
-marked_table_first(void)
+marking_progress_first(void)
 {
 	return tables;
 }
@@ -29,7 +29,7 @@ marked_table_first(void)
  * `start_at`. Returns whether any is new. Needs an open transaction.
  */
 bool
-marked_table_list(int64 start_at)
+marking_progress_list(int64 start_at)
 {
 	MarkedTable *before = tables;
 	bool		any_is_new;
@@ -47,7 +47,7 @@ marked_table_list(int64 start_at)
  * their turn, even if many of them hang.
  */
 void
-marked_table_put_last(Oid oid)
+marking_progress_put_last(Oid oid)
 {
 	MarkedTable *last = tables;
 	MarkedTable *hung = tables;

@@ -1,9 +1,9 @@
 /*
- * table_mark.h
+ * mark_statement.h
  *		Marks the records of some ids in a custom record table as dispatched.
  */
-#ifndef OUTBOX_TABLE_MARK_H
-#define OUTBOX_TABLE_MARK_H
+#ifndef OUTBOX_MARK_STATEMENT_H
+#define OUTBOX_MARK_STATEMENT_H
 
 /* The result of marking records. */
 typedef enum Marking
@@ -13,6 +13,6 @@ typedef enum Marking
 	MARKING_FAILED				/* the table cannot be used; see the error */
 } Marking;
 
-extern Marking table_mark_records(const char *endpoint, char **msgids, int n, bool is_repeated);
+extern Marking mark_statement_execute(const char *endpoint, char **msgids, int n, bool is_repeated);
 
-#endif							/* OUTBOX_TABLE_MARK_H */
+#endif							/* OUTBOX_MARK_STATEMENT_H */

@@ -1,5 +1,5 @@
 /*
- * table_mark.c
+ * mark_statement.c
  *		Marks the records of some ids in a custom record table as dispatched.
  *
  * Called by marking.c, which decides which ids that are. table_statement.c limits
@@ -19,7 +19,7 @@
 #include "utils/fmgrprotos.h"
 
 #include "bgworker/propagate/claimed_again.h"
-#include "bgworker/propagate/table_mark.h"
+#include "bgworker/propagate/mark_statement.h"
 #include "bgworker/propagate/table_statement.h"
 
 static void leave_out_claimed_again(TableStatement *statement);
@@ -36,7 +36,7 @@ static bool spells_uuid(const char *text);
  * since then are left to their next receipt.
  */
 Marking
-table_mark_records(const char *endpoint, char **msgids, int n, bool is_repeated)
+mark_statement_execute(const char *endpoint, char **msgids, int n, bool is_repeated)
 {
 	TableStatement statement = {.msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
 
