@@ -47,6 +47,8 @@
 
 #define MAX_STARTING		2	/* dispatchers that may start at the same time */
 #define IDLE_MS				60000
+#define PAUSE_MS			10	/* between two looks: where no dispatcher can
+								 * run, each commit wakes the launcher */
 #define HANGING_MS			5000	/* after that one that is starting does
 									 * not count */
 #define STARTING_MS			100 /* until we check again whether it is still
@@ -113,6 +115,7 @@ outbox_launcher_main(Datum argument)
 
 		if (shared_launcher_calls() == calls)
 			process_sleep(ms, OUTBOX_WAIT_LAUNCHER);
+		process_pause(PAUSE_MS, OUTBOX_WAIT_LAUNCHER);
 	}
 }
 

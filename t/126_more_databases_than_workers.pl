@@ -39,6 +39,19 @@ ok($node->wait_until_sent($lucky), 'one that is served goes on');
 $node->sql("DROP DATABASE $lucky");
 eventually { served() > keys %served } 'when one goes, another one is served';
 
+# Each commit in one that is not wakes the launcher, which looks no more often for that.
+my ($other) = do { my %now = map { $_ => 1 } $lucky, served(); grep { !$now{$_} } @databases };
+my ($launcher) = $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox launcher'");
+sub switches { my $sum = 0; $sum += $_ foreach PostgreSQL::Test::Utils::slurp_file("/proc/$launcher/status") =~ /ctxt_switches:\s+(\d+)/g; return $sum; }
+my $load = $node->start_load(clients => 4, seconds => 300, database => $other, scripts => ["SELECT outbox_enqueue('d', 'x');\n"]);
+wait_until { $node->status('pending', $other) > 500 };
+my $before = [ switches(), $node->status('pending', $other) ];
+my $took = seconds { sleep 5 };
+my $often = (switches() - $before->[0]) / $took;
+my $commits = ($node->status('pending', $other) - $before->[1]) / $took;
+cmp_ok($often, '<', 300, "the launcher is not kept busy by commits (it works $often times a second, at $commits commits)");
+$load->stop;
+
 $node->append_conf('postgresql.conf', 'max_worker_processes = 40');
 $node->restart;
 @databases = grep { $_ ne $lucky } @databases;
