@@ -126,7 +126,9 @@ is_needed_by_dump(Oid table, const Segment *segment)
 	table_close(relation, AccessShareLock);
 	if (TransactionIdPrecedes(XidFromFullTransactionId(segment->tx), horizon))
 		return false;
-	return GetCurrentTimestamp() - segment->since < DUMP_GRACE || session_waits_with_snapshot_before(segment->tx);
+
+	/* A clock that was ahead may have been set back since. */
+	return llabs(GetCurrentTimestamp() - segment->since) < DUMP_GRACE || session_waits_with_snapshot_before(segment->tx);
 }
 
 /* Check whether a session waits for a lock that has had its snapshot since before that transaction. */
