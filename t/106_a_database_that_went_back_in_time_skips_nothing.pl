@@ -13,7 +13,8 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.takeover_delay = '0s'");
+# The log does not rotate meanwhile, however long that takes: all windows are in one table.
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.takeover_delay = '0s'\noutbox.replay_window = '1d'");
 
 sub enqueue { my (@bodies) = @_; $node->sql("SELECT outbox_enqueue('d', '$_')") foreach @bodies; return; }
 
