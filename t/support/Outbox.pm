@@ -266,6 +266,22 @@ sub restart_with
 	return;
 }
 
+# The same as that of PostgreSQL::Test::Cluster, whose limit is a number of attempts: on a busy
+# machine these take several times as long as they should, and longer than a test may.
+sub poll_query_until
+{
+	my ($self, $database, $query, $expected) = @_;
+	my ($status, $out, $error);
+
+	return 1 if wait_until
+	{
+		($status, $out, $error) = $self->psql($database, $query);
+		$status == 0 && $out eq ($expected // 't') && $error eq '';
+	};
+	Test::More::diag("this did not become true: $query\nit returned: " . ($out // '') . "\n" . ($error // ''));
+	return 0;
+}
+
 # Waits until all that committed is in Redis.
 sub wait_until_sent
 {
