@@ -75,17 +75,21 @@ sub introduce
 sub wait_until_ok
 {
 	my ($self) = @_;
-	my $masters = $self->{masters};
 
 	$self->wait_for(
 		sub {
 			my ($node) = @_;
 			my $info = $node->command('CLUSTER', 'INFO');
+			my ($assigned) = $info =~ /cluster_slots_assigned:(\d+)/;
+			my @lines = $self->lines($node);
+
+			# A node that is taking a slot knows nobody who serves it once its owner has failed over.
+			my $taking = () = join('', grep { /myself/ } @lines) =~ /\[\d+-<-/g;
 
 			# It is ok before it knows who serves all slots, as none need be served.
-			return $info =~ /cluster_state:ok/ && $info =~ /cluster_slots_assigned:16384\b/ &&
+			return $info =~ /cluster_state:ok/ && $assigned + $taking >= $SLOTS &&
 			  $node->command('INFO', 'replication') !~ /master_link_status:down/ &&
-			  !(grep { /handshake|\bfail\b/ } $self->lines($node));
+			  !(grep { /handshake|\bfail\b/ } @lines);
 		},
 		'the cluster is whole');
 	return;
