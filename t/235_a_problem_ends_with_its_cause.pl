@@ -16,9 +16,9 @@ prepare($node);
 # Redis hangs: the answer to the only message is lost, but not the message.
 $node->sql(q{SELECT outbox_enqueue('d', 'first')});
 eventually { $redis->count('d') == 1 } 'a message is sent';
+my $log = $node->log_position;
 $redis->pause;
 $node->sql(q{SELECT outbox_enqueue('d', 'second')});
-my $log = $node->log_position;
 eventually { $node->log_since($log) =~ /Redis cannot be used/ } 'Redis hangs';
 $redis->resume;
 eventually { $redis->count('d') == 2 } 'it goes on, and finds the message';
