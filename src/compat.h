@@ -63,13 +63,6 @@
 #define MyProcNumber (MyProc->pgprocno)
 #endif
 
-/* Since 17 a set of events to wait for may belong to a resource owner; ours are freed by us. */
-#if PG_VERSION_NUM >= 170000
-#define compat_create_wait_event_set(n) CreateWaitEventSet(NULL, n)
-#else
-#define compat_create_wait_event_set(n) CreateWaitEventSet(TopMemoryContext, n)
-#endif
-
 /* Since 17 extensions can name wait events; before, all share one. */
 #if PG_VERSION_NUM >= 170000
 #define compat_wait_event(name) WaitEventExtensionNew(name)

@@ -37,6 +37,7 @@ static const struct
 	{"CLUSTERDOWN ", RESTORE_NODES},
 	{"serves the hash slot", RESTORE_NODES},
 	{"cluster support disabled", "Let outbox.redis_url begin with \"redis://\": this is a single Redis."},
+	{"no file descriptor is free", "Raise max_files_per_process."},
 	{"NOREPLICAS ", "Start the replicas of this master that are down, or give it another one."},
 };
 

@@ -33,7 +33,6 @@ void
 channel_init(Channel *channel)
 {
 	channel->socket = -1;
-	channel->waits = NULL;
 	channel->tls = NULL;
 	channel->error[0] = '\0';
 }
@@ -113,9 +112,6 @@ channel_close(Channel *channel)
 	if (channel->tls)
 		tls_close(channel->tls);
 	channel->tls = NULL;
-	if (channel->waits)
-		FreeWaitEventSet(channel->waits);
-	channel->waits = NULL;
 	if (channel->socket >= 0)
 	{
 		(void) close(channel->socket);
@@ -175,16 +171,11 @@ channel_write_event(const Channel *channel)
 	return channel->tls ? tls_write_event(channel->tls) : WL_SOCKET_WRITEABLE;
 }
 
-/*
- * Waits for events of the socket, and the latch; see socket_wait(). What it waits with is
- * kept until the socket is closed: to make it and free it takes five system calls.
- */
+/* Waits for events of the socket; see socket_wait(). */
 int
 channel_wait(Channel *channel, int events, TimestampTz deadline, LinkAttend attend)
 {
-	if (channel->waits == NULL)
-		channel->waits = socket_wait_prepare(channel->socket);
-	return socket_wait(channel->socket, channel->waits, events, deadline, attend, wait_event_of(OUTBOX_WAIT_REDIS));
+	return socket_wait(channel->socket, events, deadline, attend, wait_event_of(OUTBOX_WAIT_REDIS));
 }
 
 /* Makes a socket that does not block, and begins to connect it. */

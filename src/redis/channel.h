@@ -12,7 +12,6 @@
 typedef struct Channel
 {
 	int			socket;			/* -1 = none */
-	WaitEventSet *waits;		/* NULL = it was not waited for yet */
 	Tls		   *tls;			/* NULL = in clear */
 	char		error[FOREIGN_TEXT_BYTES];	/* why it failed */
 } Channel;

@@ -6,7 +6,6 @@
 #define OUTBOX_SOCKET_WAIT_H
 
 #include "datatype/timestamp.h"
-#include "storage/latch.h"
 
 /*
  * Called at least every 100 ms while a process waits. It handles interrupts and
@@ -14,7 +13,6 @@
  */
 typedef void (*LinkAttend) (void);
 
-extern WaitEventSet *socket_wait_prepare(int socket);
-extern int	socket_wait(int socket, WaitEventSet *prepared, int events, TimestampTz deadline, LinkAttend attend, uint32 wait_event);
+extern int	socket_wait(int socket, int events, TimestampTz deadline, LinkAttend attend, uint32 wait_event);
 
 #endif							/* OUTBOX_SOCKET_WAIT_H */

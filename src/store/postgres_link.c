@@ -3,8 +3,7 @@
  *		One interruptible, deadline-bound connection to another PostgreSQL.
  *
  * Called by store_postgres.c. libpq handles the protocol; waiting is done here,
- * on our latch and the socket together, so it can be interrupted and has a
- * deadline. A failure is a result here, never an ERROR; where libpq finds out what
+ * by socket_wait.c, so it can be interrupted and has a deadline. A failure is a result here, never an ERROR; where libpq finds out what
  * went wrong, it is to say so in English. A link that failed can only be closed.
  */
 #include "postgres.h"
@@ -182,7 +181,7 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 	{
 		int			events = status == PGRES_POLLING_READING ? WL_SOCKET_READABLE : WL_SOCKET_WRITEABLE;
 
-		if (socket_wait(PQsocket(link->conn), NULL, events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
+		if (socket_wait(PQsocket(link->conn), events, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
 			return false;
@@ -248,7 +247,7 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 
 	while ((unsent = flush_output(link->conn)) > 0)
 	{
-		int			ready = socket_wait(PQsocket(link->conn), NULL, WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE,
+		int			ready = socket_wait(PQsocket(link->conn), WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE,
 										deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE));
 
 		if (ready == 0)
@@ -282,7 +281,7 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 {
 	while (PQisBusy(link->conn))
 	{
-		if (socket_wait(PQsocket(link->conn), NULL, WL_SOCKET_READABLE, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
+		if (socket_wait(PQsocket(link->conn), WL_SOCKET_READABLE, deadline, link->attend, wait_event_of(OUTBOX_WAIT_STORE)) == 0)
 		{
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
