@@ -126,4 +126,23 @@ $cluster->node($master)->kill9;
 $cluster->failover($replica, 'TAKEOVER');
 eventually { my $now = eval { layout() } // {}; ($now->{partitions} // 0) == 6 && $now->{epoch} > $layout->{epoch} } 'a layout that is lost is told again';
 
+# Somebody writes what no outbox does.
+foreach my $epoch ('5e15', '999999999999998')
+{
+	$cluster->node_of($key)->command('HSET', $key, 'epoch', $epoch);
+	my $partitions = 7 + length $epoch;
+	$node->sql("SELECT outbox_set_destination('orders', partitions => $partitions)");
+	$node->sql(q{SELECT outbox_enqueue('orders', 'x', key => 'k')});
+	eventually { $node->sql(q{SELECT last_error FROM outbox.destinations WHERE dest = 'orders'}) =~ /field epoch of \Q$key\E .*Delete that key/ } "the epoch $epoch is an error of its destination"
+	  or diag $node->sql('SELECT * FROM outbox.destinations');
+	$cluster->node_of($key)->command('DEL', $key);
+	eventually { my $now = eval { layout() } // {}; ($now->{partitions} // 0) == $partitions && $now->{epoch} < 10**14 } '... until the key is gone, and written again';
+	eventually { $node->status('deferred') == 0 } '... then its messages are sent';
+}
+
+# Another database had a clock that was ahead.
+my $ahead = $cluster->node_of($key)->command('HINCRBY', $key, 'epoch', 1_000_000_000);
+set_partitions(3);
+cmp_ok(layout()->{epoch}, '>', $ahead, 'an epoch is greater than the one before, whatever the clock says');
+
 done_testing();

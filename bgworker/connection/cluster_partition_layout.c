@@ -12,11 +12,12 @@
  *				frozen meanwhile, and has lost the lease, comes too late
  *	 read		the epoch; the script writes nothing if another database has changed it
  *				since, and all of this is done again
- *	 epoch		a greater one is noted in the database, as partition_layout.c does
  *	 ends		the last id of each stream that was to be read up to now (stream_end.lua).
  *				Nothing of ours is under way, so our newest messages are counted. What other
  *				databases add later they also add when the layout is written: they have their own
- *	 write		the script
+ *	 epoch		a new one is noted in the database
+ *	 write		the script, which says, as it does to partition_layout.c, if the epoch is not
+ *				greater than the one that is there: a greater one is noted, and it runs again
  *
  * Dying anywhere is harmless: the next connection begins with the claim. A master that
  * fails over may lose a layout, while the messages behind it, on other masters, stay. So
@@ -87,6 +88,7 @@ static Told read_layout(Layout *layout);
 static Told read_ends(Layout *layout);
 static Told read_end(Layout *layout, const char *field, const char *stream);
 static Told write_layout(Layout *layout);
+static Told run_script(Layout *layout, int64 *least);
 static Told refused(Layout *layout, const redisReply *reply);
 
 /*
@@ -302,21 +304,37 @@ read_end(Layout *layout, const char *field, const char *stream)
 	return told;
 }
 
-/* Notes an epoch, and runs the script with it. */
+/* Notes an epoch and runs the script with it, once more if Redis has a greater one. */
 static Told
 write_layout(Layout *layout)
 {
-	const char *fixed[FIXED_WORDS] = {
-		"EVAL", partition_layout_script, "1", layout->key, layout->claim, claim_value, layout->epoch,
-		layout->field, layout->destination->sent_stream, psprintf("%d", layout->destination->wanted)
-	};
-	redisReply *reply;
+	int64		least = 0;
 	Told		told;
 
-	if (!partition_layout_note_epoch(layout->instance, strtoll(layout->epoch, NULL, 10) + 1))
-		return TOLD_NOT;
-	KILL_POINT("cluster_layout_epoch_noted");
-	fixed[FIXED_WORDS - 1] = psprintf(INT64_FORMAT, layout->instance->layout_epoch);
+	do
+	{
+		if (!partition_layout_note_epoch(layout->instance, least))
+			return TOLD_NOT;
+		KILL_POINT("cluster_layout_epoch_noted");
+		told = run_script(layout, &least);
+		if (told == TOLD && least > 0 && !partition_layout_may_follow(layout->instance, least, layout->destination))
+			return TOLD_REFUSED;
+	} while (told == TOLD && least > 0);
+	return told;
+}
+
+/* Runs the script with the epoch that was noted. Sets the least one that may be used, 0 if that was written. */
+static Told
+run_script(Layout *layout, int64 *least)
+{
+	const char *fixed[FIXED_WORDS] = {
+		"EVAL", partition_layout_script, "1", layout->key, layout->claim, claim_value, layout->epoch, layout->field,
+		layout->destination->sent_stream, psprintf("%d", layout->destination->wanted),
+		psprintf(INT64_FORMAT, layout->instance->layout_epoch)
+	};
+	redisReply *reply;
+	Told		told = TOLD;
+
 	memcpy(layout->words, fixed, sizeof(fixed));
 	if (!cluster_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
@@ -324,7 +342,7 @@ write_layout(Layout *layout)
 	if (reply == NULL)
 		return TOLD_NOT;
 	if (reply->type == REDIS_REPLY_INTEGER)
-		told = TOLD;
+		*least = reply->integer;
 	else if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "EPOCH ", 6) == 0)
 		told = TOLD_TOO_LATE;
 	else

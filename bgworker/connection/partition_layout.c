@@ -35,6 +35,13 @@
 #include "src/kill_point.h"
 #include "src/redis/resp.h"
 
+/*
+ * What others have written as an epoch is followed up to here, which is in the year 5138:
+ * with a greater one noted, there might be none left for us. (The script reads ten times
+ * as many.)
+ */
+#define MAX_FOREIGN_EPOCH	INT64CONST(100000000000000)
+
 /* What it takes to run the script. */
 typedef struct Announcement
 {
@@ -95,6 +102,24 @@ partition_layout_note_epoch(Instance *instance, int64 least)
 	return true;
 }
 
+/*
+ * Check whether an epoch may be noted that follows one found in Redis: our own may be
+ * followed whatever it is. If not, this is noted with the destination.
+ */
+bool
+partition_layout_may_follow(const Instance *instance, int64 least, Destination *destination)
+{
+	char	   *error;
+
+	if (least <= MAX_FOREIGN_EPOCH || least <= instance->layout_epoch + 1)
+		return true;
+	error = psprintf("the field epoch of outbox:partitions:%s is too great. Delete that key: it is written again",
+					 destination->sent_stream);
+	partition_layout_refuse(destination, error);
+	pfree(error);
+	return false;
+}
+
 /* Returns the name of the key that the layout of a destination's stream is in, allocated in the current context. */
 char *
 partition_layout_key(const Destination *destination)
@@ -136,7 +161,7 @@ announce(const Announcement *how, Destination *destination)
 		if (least == 0)
 			note_answer(reply, destination);
 		freeReplyObject(reply);
-		if (least == 0)
+		if (least == 0 || !partition_layout_may_follow(how->instance, least, destination))
 			return true;
 		if (!partition_layout_note_epoch(how->instance, least))
 			return false;

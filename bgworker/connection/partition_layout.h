@@ -13,6 +13,7 @@ extern char *partition_layout_key(const Destination *destination);
 extern char *partition_layout_field(const Destination *destination, const char *instance);
 extern void partition_layout_refuse(Destination *destination, const char *error);
 extern bool partition_layout_note_epoch(Instance *instance, int64 least);
+extern bool partition_layout_may_follow(const Instance *instance, int64 least, Destination *destination);
 extern bool partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, Instance *instance,
 									bool *refused);
 

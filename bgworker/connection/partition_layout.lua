@@ -13,6 +13,7 @@
 --
 -- Returns 0 if consumers can read the layout from now on. If it is not there, and the
 -- epoch is not greater than that of the layout that is, returns the least that may be used.
+-- What is there is used only if an outbox can have written it: others may write to Redis, too.
 --
 -- Like publish.lua, it does nothing if the fence has moved or another server holds
 -- the lease, and its first write is one that a server without memory refuses. In a
@@ -57,25 +58,48 @@ if call('HGET', key, field) == wanted then
 end
 
 local partitions, former, before, last = tonumber(wanted), 0, 0, 0
-local fields, ends, past = call('HGETALL', key), {}, {}
+local fields, ends, past, strange = call('HGETALL', key), {}, {}, nil
+
+-- A number as it is written here, in digits: tonumber() takes '5e15' for one as well. What is
+-- none, or has too many digits, is noted as strange.
+local function number_of(name, text, digits)
+	if not string.match(text, '^%d+$') or #text > digits then
+		strange = name
+		return 0
+	end
+	return tonumber(text)
+end
+
+-- Ids of entries, or '-' for none, with blanks between them.
+local function check_ids(name, text)
+	for word in string.gmatch(text, '%S+') do
+		if word ~= '-' and not string.match(word, '^%d+%-%d+$') then
+			strange = name
+		end
+	end
+	return text
+end
+
 for at = 1, #fields, 2 do
 	local name, value = fields[at], fields[at + 1]
 	if name == 'partitions' then
-		former = tonumber(value)
+		former = number_of(name, value, 4)
 	elseif name == 'former' then
-		before = tonumber(value)
+		before = number_of(name, value, 4)
 	elseif name == 'epoch' then
-		last = tonumber(value)
+		last = number_of(name, value, 15)
 	elseif string.match(name, '^of:') and name ~= field then
-		partitions = math.max(partitions, tonumber(value))
+		partitions = math.max(partitions, number_of(name, value, 4))
 	elseif string.match(name, '^end') then
-		ends[name] = value
+		ends[name] = check_ids(name, value)
 	elseif string.match(name, '^past:') then
-		past[#past + 1] = { epoch = tonumber(string.sub(name, 6)), name = name, value = value }
+		check_ids(name, string.match(value, '^%d+ %d+ (.*)') or 'none')
+		past[#past + 1] = { epoch = number_of(name, string.sub(name, 6), 15), name = name, value = value }
 	end
 end
-if last >= 2 ^ 53 then
-	return redis.error_reply('ERR the epoch of the layout is too great to be followed by another one')
+if strange then
+	return redis.error_reply('ERR the field ' .. strange .. ' of ' .. key ..
+		' is not as the outbox writes it. Delete that key: it is written again')
 elseif epoch <= last then
 	return last + 1
 end
