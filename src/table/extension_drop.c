@@ -4,9 +4,10 @@
  *
  * Called by utility_hook.c, before a statement of the kinds that may do so: DROP
  * EXTENSION, DROP SCHEMA, DROP OWNED. The extension goes if it is named or its owner
- * loses all, and with CASCADE also along with what it depends on: the schema of its
- * functions, and plpgsql. A statement that the user may not execute drops nothing;
- * nothing is locked here for longer than a look at a catalog.
+ * loses all, or along with what it depends on: the schema of its functions, and plpgsql.
+ * Without CASCADE such a statement fails, but only when it has locked all that would go.
+ * One that the user may not execute drops nothing; nothing is locked here for longer than
+ * a look at a catalog.
  */
 #include "postgres.h"
 
@@ -30,7 +31,7 @@
 #include "src/compat.h"
 #include "src/table/extension_drop.h"
 
-static List *find_roots(Oid extension, DropBehavior behavior);
+static List *find_roots(Oid extension);
 static ObjectAddress *make_address(Oid catalog, Oid object);
 static bool is_named(const DropStmt *drop, const ObjectAddress *root);
 static bool is_owned_by(List *roles, const ObjectAddress *root);
@@ -38,7 +39,7 @@ static Oid	owner_of(const ObjectAddress *object);
 static bool may_drop(const ObjectAddress *object);
 
 /*
- * Check whether DROP or DROP OWNED drops the extension, if the user may do that.
+ * Check whether DROP or DROP OWNED locks what drops the extension, if the user may do that.
  * A schema or an extension is not looked up as a call would: its owner may drop it without
  * the right to use it.
  */
@@ -55,7 +56,7 @@ extension_drop_follows(Node *statement)
 	extension = get_extension_oid("outbox", true);
 	if (!OidIsValid(extension))
 		return false;
-	foreach(cell, find_roots(extension, drop ? drop->behavior : owned->behavior))
+	foreach(cell, find_roots(extension))
 	{
 		const ObjectAddress *root = lfirst(cell);
 
@@ -65,9 +66,9 @@ extension_drop_follows(Node *statement)
 	return false;
 }
 
-/* Returns the objects with which the extension goes: itself, and with CASCADE those that it depends on. */
+/* Returns the objects with which the extension goes: itself, and those that it depends on. */
 static List *
-find_roots(Oid extension, DropBehavior behavior)
+find_roots(Oid extension)
 {
 	List	   *roots = list_make1(make_address(ExtensionRelationId, extension));
 	Relation	catalog;
@@ -75,8 +76,6 @@ find_roots(Oid extension, DropBehavior behavior)
 	SysScanDesc scan;
 	HeapTuple	row;
 
-	if (behavior != DROP_CASCADE)
-		return roots;
 	ScanKeyInit(&keys[0], Anum_pg_depend_classid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(ExtensionRelationId));
 	ScanKeyInit(&keys[1], Anum_pg_depend_objid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(extension));
 	catalog = table_open(DependRelationId, AccessShareLock);
