@@ -44,6 +44,7 @@ static const Scheme *find_scheme(const char *text);
 static bool parse_db(const char *from, const char *to, RedisUrl *url, const char **reason);
 static bool parse_query(const char *query, RedisUrl *url, const char **reason);
 static void parse_value(const char *from, const char *to, char *value, size_t size, const char **reason);
+static bool has_at_behind_slash(const char *rest);
 static bool starts_with(const char *text, const char *prefix);
 static bool parse_login(const char **rest, const char *end, RedisUrl *url, const char **reason);
 static bool parse_nodes(const char *from, const char *end, int default_port, RedisUrl *url, const char **reason);
@@ -66,6 +67,7 @@ bool
 redis_url_parse(const char *text, RedisUrl *url, const char **reason)
 {
 	const Scheme *scheme = find_scheme(text);
+	const char *rest = scheme ? text + strlen(scheme->prefix) : text;
 
 	*reason = NULL;
 	memset(url, 0, sizeof(*url));
@@ -73,10 +75,12 @@ redis_url_parse(const char *text, RedisUrl *url, const char **reason)
 		*reason = "The scheme must be \"redis://\", \"rediss://\", \"redis+sentinel://\", \"rediss+sentinel://\", \"redis+cluster://\", \"rediss+cluster://\" or \"unix://\".";
 	else if (scheme->tls && tls_why_none() != NULL)
 		*reason = tls_why_none();
+	else if (scheme->parse != parse_path && has_at_behind_slash(rest))
+		*reason = "In a password \"/\" must be written as \"%2F\", and after the host \"@\" must be written as \"%40\".";
 	if (*reason != NULL)
 		return false;
 	url->tls = scheme->tls;
-	return scheme->parse(text + strlen(scheme->prefix), url, reason);
+	return scheme->parse(rest, url, reason);
 }
 
 /* Check whether a URL is one of a Redis, right or wrong. */
@@ -96,6 +100,15 @@ find_scheme(const char *text)
 			return &schemes[i];
 	}
 	return NULL;
+}
+
+/* Check whether what follows the scheme may have a password with a slash in it, where the host would end. */
+static bool
+has_at_behind_slash(const char *rest)
+{
+	const char *slash = strchr(rest, '/');
+
+	return slash && memchr(slash, '@', strcspn(slash, "?"));
 }
 
 static bool
