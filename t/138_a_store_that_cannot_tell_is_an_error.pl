@@ -92,6 +92,8 @@ $redis_store->command('ACL', 'SETUSER', 'limited', 'on', '>x', '~*', '+@all', '-
 fails($redis_store->tcp_url('limited:x@'), qr/^08006: .*NOPERM/, 'a Redis that does not say whether it is a replica');
 my $starting = Impostor->new(starts => sub { return $_[1] eq 'AUTH' ? undef : "-LOADING Redis is loading the dataset in memory\r\n"; });
 fails($starting->url('starts'), qr/^57P03: .*LOADING/, 'a Redis that is starting');
+my $silent_one = Impostor->new(plain => sub { return $_[1] eq 'EXISTS' ? "-\r\n" : undef });
+fails('redis://127.0.0.1:' . $silent_one->port, qr/^08006: .*store: it gave no reason$/, 'one whose error is empty');
 foreach my $count ('-1', '2')
 {
 	my $liar = Impostor->new(plain => sub { return $_[1] eq 'EXISTS' ? ":$count\r\n" : undef });
@@ -126,6 +128,11 @@ fails($server->store_url('shard') =~ s/postgres\?/closed?/r, qr/^57P03: .*FATAL:
 $server->sql('ALTER DATABASE postgres SET default_transaction_read_only = on');
 fails($server->store_url('shard'), qr/^55000: .*read-only/, 'a database that is read-only');
 $server->sql('BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT');
+
+$server->sql(q{ALTER FUNCTION outbox.store_contains RENAME TO contains; CREATE FUNCTION outbox.store_contains(uuid) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION ''; END $$});
+$server->sql(q{GRANT EXECUTE ON FUNCTION outbox.store_contains TO shard});
+fails($server->store_url('shard'), qr/^08006: .*store: it gave no reason$/, 'an error that is empty');
+$server->sql(q{DROP FUNCTION outbox.store_contains; ALTER FUNCTION outbox.contains RENAME TO store_contains});
 
 #
 # A store that hangs: the wait is limited, and can be cancelled earlier. Only who gives up has so little time.

@@ -20,4 +20,8 @@ store_failure_set(StoreFailure *failure, int sqlstate, const char *format,...)
 	va_start(args, format);
 	foreign_text_format(failure->text, sizeof(failure->text), format, args);
 	va_end(args);
+
+	/* A server may have sent an empty text. */
+	if (failure->text[strspn(failure->text, " ")] == '\0')
+		strlcpy(failure->text, "it gave no reason", sizeof(failure->text));
 }
