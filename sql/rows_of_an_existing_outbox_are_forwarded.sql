@@ -44,14 +44,21 @@ RESET search_path;
 
 -- Strings and comparisons mean the same in a session that reads them otherwise.
 CREATE TABLE read (topic text, payload text);
-CREATE TRIGGER forward AFTER INSERT ON read FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest=CASE WHEN topic = NULL THEN 'none' ELSE 'a\142' END$$, 'body=payload');
+CREATE TRIGGER forward AFTER INSERT ON read FOR EACH ROW EXECUTE FUNCTION outbox_forward($$dest=CASE WHEN topic = NULL THEN 'none' ELSE 'a\142' END$$, 'body=payload',
+	$$header.array=cardinality(array_remove('{NULL,x}'::text[], NULL))$$, $$header.xml='no document'::xml$$, $$header.moment='2026-01-01 00:00 IST'::timestamptz$$);
 SET escape_string_warning = off;
 SET standard_conforming_strings = off;
 SET transform_null_equals = on;
+SET array_nulls = off;
+SET xmloption = document;
+SET timezone_abbreviations = 'India';
 BEGIN;
 INSERT INTO read VALUES (NULL, 'x');
-SELECT dest FROM sent;
+SELECT dest, headers FROM sent;
 ROLLBACK;
+RESET timezone_abbreviations;
+RESET xmloption;
+RESET array_nulls;
 RESET transform_null_equals;
 RESET standard_conforming_strings;
 RESET escape_string_warning;

@@ -5,9 +5,9 @@
  * Called by forward.c and forward_plan.c: the arguments of outbox_forward() are
  * such expressions; capture_triggers.c has only the syntax of a condition checked.
  * They are what a CHECK constraint may have: no subquery, no aggregate. Names in
- * them are looked up in pg_catalog alone, strings read as standard SQL has them, and
- * constant times as UTC, whatever search_path and other settings the session has that
- * inserts the row.
+ * them are looked up in pg_catalog alone, strings read as standard SQL has them,
+ * constant times as UTC, and other constants as with the defaults of PostgreSQL, whatever
+ * search_path and other settings the session has that inserts the row.
  * Functions are called with the rights of that session's user, as any trigger would.
  */
 #include "postgres.h"
@@ -148,6 +148,12 @@ parser_settings_take(void)
 	settings_override("search_path", "pg_catalog, pg_temp");
 	settings_override("standard_conforming_strings", "on");
 	settings_override("transform_null_equals", "off");
+
+	/* The input functions of types depend on these; constants are read here. */
+	settings_override("array_nulls", "on");
+	settings_override("lc_monetary", "C");
+	settings_override("timezone_abbreviations", "Default");
+	settings_override("xmloption", "content");
 	return nest_level;
 }
 
