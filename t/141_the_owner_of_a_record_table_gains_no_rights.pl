@@ -52,7 +52,8 @@ END
 is($node->sql(qq{SET client_min_messages = error; BEGIN; SELECT outbox_begin('m$_', 'own'), outbox_commit(); COMMIT}), 't|0', 'a trigger that looks at the views does no harm') foreach 3 .. 5;
 
 # A function in a predicate that has the endpoints read again, because they have changed, while a message is being opened.
-$node->sql(q{SELECT outbox_create_endpoint('another-one', retention => '1 h')});
+# There are so many that what is read comes to where the former settings were.
+$node->sql(q{SELECT count(outbox_create_endpoint('another-one-' || md5(n::text), retention => '1 h')) FROM generate_series(1, 100) n});
 $node->sql(<<'END', 'postgres', extra_params => [ '-U', 'mallory' ]);
 CREATE FUNCTION hers.wait(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -69,7 +70,7 @@ $holder->query_safe('SELECT pg_advisory_lock(1)');
 $opener->query_safe(q{SET hers.waits = 'yes'; SET client_min_messages = error; BEGIN});
 $opener->query_until(qr/begun/, "\\echo begun\nSELECT outbox_begin('m8', 'own');\n");
 eventually { $node->sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) eq '1' } 'a function in a predicate waits';
-$node->sql(q{SELECT outbox_alter_endpoint('own', retention => '2 h')}); # its row is behind the other now
+$node->sql(q{SELECT outbox_alter_endpoint('own', retention => '2 h')}); # its row is behind the others now
 $holder->query_safe('SELECT pg_advisory_unlock(1)');
 is($opener->query_safe('SELECT outbox_commit(); COMMIT'), "t\n0", '... and reads the endpoints again: the message is that of the same endpoint');
 $_->quit foreach $holder, $opener;
