@@ -16,6 +16,10 @@
  * lane 0, and from some window on in lane 1, if an administrator has changed that.
  * Windows are sent one after the other.
  *
+ * Server 0 may come back: server 1 is gone, what it has sent is still under way, its lease
+ * has run out, and server 0 opens one more window. It has seen server 1 publish, and notes
+ * that, or it was down all the time and learns of it by the fences.
+ *
  * D may be paused for a while. What is for it is deferred then, and returned in one more
  * window of server 0; what must come before it in the stream, comes before it. With that,
  * the mapping changes as the number of partitions does: when all is sent.
@@ -25,6 +29,9 @@
 #endif
 #ifndef TAKEOVERS
 #define TAKEOVERS	0
+#endif
+#ifndef RETURNS
+#define RETURNS		0			/* of server 0; 0 or 1, with takeovers */
 #endif
 #ifndef REMAPS
 #define REMAPS		0			/* changes of the mapping of D */
@@ -47,6 +54,7 @@
 #define E			1
 #define NEVER		100
 #define LATER		(W + 1)		/* the window of server 1, or of what was deferred */
+#define AGAIN		(W + 2)		/* that of server 0 when it has come back */
 #define BIT(n)		(1 << (n))
 #define HAS(set, n)	(((set) >> (n)) & 1)
 #define MESSAGE(dest, w)	BIT(2 * ((w) - 1) + (dest))
@@ -62,14 +70,24 @@ byte lease;						/* the server that may publish */
 /* What server 0 has sent to a lane, and has not arrived. It waits for the answer. */
 mtype = { NOTHING, SENT, ADDED, MOVED };
 typedef Packet { mtype state; byte window; byte name; short set; byte to; };
-Packet packet[2 * L];			/* those of server 0 first */
+#if RETURNS > 0
+#define TURNS		3			/* server 0, server 1, server 0 */
+#define TURN		(me == 0 && has_returned -> 2 : me)
+#define OWN(s)		((s) == 1 -> LATER : AGAIN)
+#else
+#define TURNS		2
+#define TURN		me
+#define OWN(s)		LATER
+#endif
+Packet packet[TURNS * L];		/* those of server 0 first */
 
-#define BY(p)		((p) >= L)
-#define P			(me * L + l)	/* this server's for this lane */
+#define TURN_OF(p)	((p) / L)
+#define BY(p)		(TURN_OF(p) == 1)
+#define P			(TURN * L + l)	/* this server's for this lane, in its turn */
 
 /* What a database has: windows 1..n, and on server 1 also its own. */
-byte rows[W + 2];				/* destinations that a window has a message for */
-byte published_then[W + 2];		/* its column "published" */
+byte rows[W + 3];				/* destinations that a window has a message for */
+byte published_then[W + 3];		/* its column "published" */
 typedef Database { byte n; byte own; byte published; byte used; byte border; };
 Database db[2];
 
@@ -87,19 +105,22 @@ bool paused;
 byte pauses;
 
 byte names;						/* connections so far; none is used twice */
-int names_of_old;				/* those of server 0 */
+int names_of[TURNS];			/* those of each turn */
 byte noted = NEVER;				/* the border that is on disk */
 byte remaps, failovers, kills, bar_kills;
-bool begun;						/* server 1 has added a message */
+byte begun;						/* the last turn in which a message was added */
+byte begun_in[L];
+bool has_returned;				/* server 0 */
+bool was_down;					/* it, while server 1 published */
 bool went_back[2];				/* a fence names a window that this database never opened */
 byte went_on[2] = NEVER;		/* after which window, if the era of the other one is known to have ended; on disk */
 bool finished;
 
 /* Windows in the order in which a server has them. */
-#define ORD(s, w)	((w) == LATER -> db[s].n + 1 : (w))
+#define ORD(s, w)	((w) == OWN(s) -> db[s].n + 1 : (w))
 #define LAST(s)		(db[s].n + db[s].own)
-#define ID(s, o)	((o) > db[s].n -> LATER : (o))
-#define KNOWS(s, w)	((w) == LATER -> db[s].own : (w) <= db[s].n)
+#define ID(s, o)	((o) > db[s].n -> OWN(s) : (o))
+#define KNOWS(s, w)	((w) == OWN(s) -> db[s].own : (w) <= db[s].n)
 
 #ifdef MAPPING_NOT_KEPT
 #define LANE(s, dest, o)	((dest) == E || db[s].border != NEVER)
@@ -128,20 +149,25 @@ inline run_script(p)
 	if
 	:: master[l].window != packet[p].window || master[l].name != packet[p].name -> packet[p].state = MOVED
 	:: else ->
-		/* Nothing of the old server appears once the new one has begun, unless a node has lost its claim. */
-		assert(!begun || BY(p) == 1 || failovers > 0);
+		/*
+		 * Nothing of the server before appears once the next one has begun, unless a node has lost its
+		 * claim; in lanes that it does not use, only if it knows that another one has published.
+		 */
+		assert(TURN_OF(p) >= begun_in[l] || failovers > 0);
+		assert(TURN_OF(p) >= begun || failovers > 0 || was_down);
 #if PAUSES > 0
 		/* Order: nothing comes behind later messages for D. */
 		assert((packet[p].set & FOR_D) == 0 || (master[l].stream & FOR_D & ~(2 * FIRST_OF(packet[p].set & FOR_D) - 1)) == 0);
 #endif
-		/* Rule 4, unless the database went back in time. */
-		assert(((master[0].stream | master[1].stream) & packet[p].set) == 0 || went_back[BY(p)]);
+		/* Rule 4, unless the database went back in time; or that of server 1, which has set fences back then. */
+		assert(((master[0].stream | master[1].stream) & packet[p].set) == 0 || went_back[BY(p)] || (TURN_OF(p) == 2 && went_back[1]));
 		master[l].stream = master[l].stream | packet[p].set;
 		master[l].window = packet[p].to;
 		if
-		:: BY(p) == 1 -> begun = true
+		:: TURN_OF(p) > begun -> begun = TURN_OF(p)
 		:: else
 		fi;
+		begun_in[l] = TURN_OF(p);
 		packet[p].state = ADDED
 	fi
 }
@@ -152,6 +178,9 @@ end:
 	do
 	:: atomic { !finished && packet[l].state == SENT -> run_script(l) }
 	:: atomic { !finished && packet[L + l].state == SENT -> run_script(L + l) }
+#if RETURNS > 0
+	:: atomic { !finished && packet[2 * L + l].state == SENT -> run_script(2 * L + l) }
+#endif
 	:: d_step { !finished && failovers < FAILOVERS &&
 			(replica[l].window != master[l].window || replica[l].name != master[l].name || replica[l].stream != master[l].stream) ->
 		replica[l].window = master[l].window; replica[l].name = master[l].name; replica[l].stream = master[l].stream }
@@ -214,7 +243,10 @@ inline deferral_try_defer(l)
 #endif
 }
 
-#define IS_OF_OLD(w)	((w) != 0 && (w) != LATER)
+/* A fence tells of the server before: its window, or the connection that has claimed it. */
+#define WINDOW_TELLS	(seen != 0 && (TURN == 1 -> seen != LATER : seen == LATER))
+#define CLAIM_TELLS		HAS(names_of[TURN - 1], seen_name)
+#define TAKES_OVER		(me == 1 || has_noted_other)
 
 /*
  * The fence of a lane is read. After that it must be known that the lease is still
@@ -232,12 +264,12 @@ inline read_fence(l)
 		seen = master[l].window; seen_name = master[l].name;
 #ifdef CLAIMS_NAME_NO_ERA
 		if
-		:: me == 1 && IS_OF_OLD(seen) -> met = true
+		:: TURN > 0 && WINDOW_TELLS -> met = true
 		:: else
 		fi
 #else
 		if
-		:: me == 1 && (IS_OF_OLD(seen) || HAS(names_of_old, seen_name)) -> met = true
+		:: TURN > 0 && (WINDOW_TELLS || CLAIM_TELLS) -> met = true
 		:: else
 		fi
 #endif
@@ -322,6 +354,7 @@ proctype dispatcher(byte me)
 	byte l, name, sent, next, new, touched, seen, seen_name;
 	byte at[L], master_known[L];
 	bool met;
+	bool has_noted_other;		/* server 0: that server 1 has published */
 	short set;
 	mtype answer;
 
@@ -351,10 +384,7 @@ connect:
 		fi;
 		names++; name = names;
 		assert(names < 31);
-		if
-		:: me == 0 -> names_of_old = names_of_old | BIT(name)
-		:: else
-		fi
+		names_of[TURN] = names_of[TURN] | BIT(name)
 	}
 	/* Here it may be frozen, too: the lease was ours. */
 	do
@@ -366,9 +396,9 @@ connect:
 		if
 #ifndef TAKES_OVER_KNOWN_LANES_ONLY
 		/* Who takes over claims every fence that there is. */
-		:: atomic { ((me == 1 && seen_name != 0) || HAS(db[me].used, l)) && IS_AS_READ(l) -> claim(l); l++ }
-		:: atomic { ((me == 1 && seen_name != 0) || HAS(db[me].used, l)) && !IS_AS_READ(l) } goto connect
-		:: atomic { !((me == 1 && seen_name != 0) || HAS(db[me].used, l)) -> l++ }
+		:: atomic { ((TAKES_OVER && seen_name != 0) || HAS(db[me].used, l)) && IS_AS_READ(l) -> claim(l); l++ }
+		:: atomic { ((TAKES_OVER && seen_name != 0) || HAS(db[me].used, l)) && !IS_AS_READ(l) } goto connect
+		:: atomic { !((TAKES_OVER && seen_name != 0) || HAS(db[me].used, l)) -> l++ }
 #else
 		:: atomic { HAS(db[me].used, l) && IS_AS_READ(l) -> claim(l); l++ }
 		:: atomic { HAS(db[me].used, l) && !IS_AS_READ(l) } goto connect
@@ -379,7 +409,7 @@ connect:
 	od;
 #if BAR_KILLS > 0
 	if
-	:: atomic { me == 1 && bar_kills < BAR_KILLS -> bar_kills++; met = false } goto connect
+	:: atomic { TAKES_OVER && bar_kills < BAR_KILLS -> bar_kills++; met = false } goto connect
 	:: true
 	fi;
 #endif
@@ -505,8 +535,8 @@ skipped:	skip
 	:: atomic { waiting != 0 && !paused && db[0].n == W && next > LAST(0) -> assert(!db[0].own); db[0].own = true; returned = waiting; waiting = 0 } goto publish
 #endif
 	:: next <= LAST(me) -> goto publish
-	:: atomic { next > LAST(me) && waiting == 0 && pauses == PAUSES && !paused && (me == 1 || (TAKEOVERS == 0 && db[0].n == W && remaps == REMAPS)) && failovers == FAILOVERS } goto last
-	:: me == 0 && (TAKEOVERS == 1 || failovers < FAILOVERS || remaps < REMAPS || db[0].n < W) && lease == 0 -> goto publish
+	:: atomic { next > LAST(me) && waiting == 0 && pauses == PAUSES && !paused && (RETURNS > 0 -> has_returned : me == 1 || (TAKEOVERS == 0 && db[0].n == W && remaps == REMAPS)) && failovers == FAILOVERS } goto last
+	:: me == 0 && !has_returned && (TAKEOVERS == 1 || failovers < FAILOVERS || remaps < REMAPS || db[0].n < W) && lease == 0 -> goto publish
 	:: lease != me -> goto gone
 	fi;
 
@@ -541,6 +571,24 @@ last:
 	}
 
 gone:
+#if RETURNS > 0
+	if
+	:: atomic { me == 0 && !has_returned && lease == 1 ->
+		/* Server 1 is gone, and its lease has run out. Server 0 was there, or is started again. */
+		has_returned = true; lease = 0; met = false;
+		if
+#ifdef OTHER_NOT_NOTED
+		:: true
+#else
+		:: has_noted_other = true	/* note_other_publisher() */
+#endif
+		:: was_down = true;
+			db[0].published = published_then[db[0].n]; db[0].border = noted; touched = LAST(0)
+		fi;
+		db[0].own = 1; rows[AGAIN] = BIT(D) | BIT(E) } goto connect
+	:: me == 1 || finished || has_returned
+	fi
+#endif
 	skip
 }
 
@@ -548,6 +596,9 @@ init
 {
 	atomic {
 		packet[0].state = NOTHING; packet[1].state = NOTHING; packet[2].state = NOTHING; packet[3].state = NOTHING;
+#if RETURNS > 0
+		packet[4].state = NOTHING; packet[5].state = NOTHING;
+#endif
 		db[0].border = NEVER; db[1].border = NEVER;
 		run cluster(0);
 		run cluster(1);
