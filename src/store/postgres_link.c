@@ -5,8 +5,14 @@
  * Called by store_postgres.c. libpq handles the protocol; waiting is done here,
  * by socket_wait.c, so it can be interrupted and has a deadline. A failure is a result here, never an ERROR; where libpq finds out what
  * went wrong, it is to say so in English. A link that failed can only be closed.
+ *
+ * The other side is not trusted. libpq keeps whatever it is sent, so it is handed no
+ * more than the largest answer that we expect; and a result of another kind than that
+ * ends the link, because libpq may return one forever (COPY).
  */
 #include "postgres.h"
+
+#include <sys/ioctl.h>
 
 #include "libpq-fe.h"
 
@@ -24,11 +30,15 @@
 #include "src/wait_event.h"
 
 #define SQLSTATE_BYTES	7		/* in a message, with ": " after it */
+#define MAX_ANSWER_BYTES	(16 * 1024 * 1024)	/* those that we expect have some
+												 * hundred */
 
 struct PostgresLink
 {
 	PGconn	   *conn;
 	LinkAttend	attend;
+	int64		received;		/* bytes, while connecting or since a question;
+								 * some may be counted twice */
 };
 
 static PostgresLink *open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
@@ -36,12 +46,13 @@ static void hang_up(PostgresLink *link);
 static bool dial_each(PostgresLink *link, PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool dial_address(PostgresLink *link, const PostgresUrl *parameters, TimestampTz deadline, StoreFailure *failure);
 static bool await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
+static bool bound_input(PostgresLink *link, StoreFailure *failure);
 static PostgresPollingStatusType poll_connection(PGconn *conn);
 static bool send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static int	flush_output(PGconn *conn);
 static bool await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static bool consume_input(PGconn *conn);
-static bool read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure);
+static bool read_result(PGresult *result, char *answer, size_t size, bool *answered, StoreFailure *failure);
 static void fail_with_result(StoreFailure *failure, const PGresult *result);
 static void fail_with_connection(StoreFailure *failure, PGconn *conn);
 static const char *find_sqlstate(const char *text);
@@ -186,6 +197,8 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "could not connect within %d ms", outbox_connect_timeout);
 			return false;
 		}
+		if (!bound_input(link, failure))
+			return false;
 		status = poll_connection(link->conn);
 	}
 	if (status == PGRES_POLLING_FAILED || PQsetnonblocking(link->conn, 1) != 0)
@@ -194,6 +207,20 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 		return false;
 	}
 	return true;
+}
+
+/* Counts what libpq is about to read. Returns false, with the reason, if that is more than any answer has. */
+static bool
+bound_input(PostgresLink *link, StoreFailure *failure)
+{
+	int			waiting = 0;
+
+	if (ioctl(PQsocket(link->conn), FIONREAD, &waiting) == 0)
+		link->received += waiting;
+	if (link->received <= MAX_ANSWER_BYTES)
+		return true;
+	store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "its reply is too large");
+	return false;
 }
 
 /* Takes the next step of connecting. */
@@ -216,9 +243,11 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 				  char *answer, size_t size, StoreFailure *failure)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_command_timeout);
-	bool		answered = true;
+	bool		answered = false;
 
-	if (!PQsendQueryParams(link->conn, query, argument ? 1 : 0, &type, &argument, NULL, NULL, 0))
+	link->received = 0;
+	if (!PQsendQueryParams(link->conn, query, argument ? 1 : 0, &type, &argument, NULL, NULL, 0) ||
+		!PQsetSingleRowMode(link->conn))
 	{
 		fail_with_connection(failure, link->conn);
 		return false;
@@ -228,14 +257,17 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 	for (;;)
 	{
 		PGresult   *result;
+		bool		is_read;
 
 		if (!await_result(link, deadline, failure))
 			return false;
 		result = PQgetResult(link->conn);
 		if (result == NULL)
 			return answered;
-		answered &= read_answer(result, answer, size, failure);
+		is_read = read_result(result, answer, size, &answered, failure);
 		PQclear(result);
+		if (!is_read)
+			return false;
 	}
 }
 
@@ -255,6 +287,8 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
 		}
+		if ((ready & WL_SOCKET_READABLE) && !bound_input(link, failure))
+			return false;
 		if ((ready & WL_SOCKET_READABLE) && !consume_input(link->conn))
 			break;
 	}
@@ -286,6 +320,8 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "it did not answer within %d ms", outbox_command_timeout);
 			return false;
 		}
+		if (!bound_input(link, failure))
+			return false;
 		if (!consume_input(link->conn))
 		{
 			fail_with_connection(failure, link->conn);
@@ -306,21 +342,29 @@ consume_input(PGconn *conn)
 	return is_read;
 }
 
-/* Reads the one value of a result. */
+/*
+ * Reads a result: the only row, with its one value, or the end of all rows. Returns false,
+ * with the reason, if it is anything else.
+ */
 static bool
-read_answer(PGresult *result, char *answer, size_t size, StoreFailure *failure)
+read_result(PGresult *result, char *answer, size_t size, bool *answered, StoreFailure *failure)
 {
-	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+	ExecStatusType status = PQresultStatus(result);
+
+	if (status == PGRES_TUPLES_OK && *answered)
+		return true;
+	if (status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE)
 	{
 		fail_with_result(failure, result);
 		return false;
 	}
-	if (PQntuples(result) != 1 || PQnfields(result) != 1 || PQgetisnull(result, 0, 0))
+	if (status != PGRES_SINGLE_TUPLE || *answered || PQnfields(result) != 1 || PQgetisnull(result, 0, 0))
 	{
 		store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
 		return false;
 	}
 	strlcpy(answer, PQgetvalue(result, 0, 0), size);
+	*answered = true;
 	return true;
 }
 
