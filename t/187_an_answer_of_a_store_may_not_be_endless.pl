@@ -26,6 +26,7 @@ my %answer = (
 	copy_both => $parsed . message('W', "\0\0\0"),
 	two_rows => $begin . $value . $value . $end,
 	no_row => $begin . $end,
+	no_result => message('Z', 'I'),
 	two_results => $begin . $value . message('C', "SELECT 1\0") . substr($begin, 10) . $value . $end,
 	rows => sub { return $begin, $value x 4096; },
 	large_row => sub { return $begin . 'D' . pack('NnN', 1 << 29, 1, (1 << 29) - 10), 'f' x 65536; },
@@ -76,7 +77,7 @@ sub begin_with
 
 like(begin_with('honest'), qr/^t/, 'the impostor can be a store');
 like(begin_with($_), qr/could not look up the message in the deduplication store: unexpected answer/, "another kind of answer: $_")
-  foreach 'copy_out', 'copy_in', 'copy_both', 'two_rows', 'two_results', 'no_row';
+  foreach 'copy_out', 'copy_in', 'copy_both', 'two_rows', 'two_results', 'no_row', 'no_result';
 like(begin_with($_), qr/could not look up the message in the deduplication store: (its reply is too large|unexpected answer)/, "an answer without an end: $_")
   foreach 'rows', 'large_row', 'notices', 'large_error', 'greeting';
 

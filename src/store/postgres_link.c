@@ -30,15 +30,15 @@
 #include "src/wait_event.h"
 
 #define SQLSTATE_BYTES	7		/* in a message, with ": " after it */
-#define MAX_ANSWER_BYTES	(16 * 1024 * 1024)	/* those that we expect have some
-												 * hundred */
+#define MAX_ANSWER_BYTES	(16 * 1024 * 1024)	/* those that we expect have
+												 * some hundred */
 
 struct PostgresLink
 {
 	PGconn	   *conn;
 	LinkAttend	attend;
-	int64		received;		/* bytes, while connecting or since a question;
-								 * some may be counted twice */
+	int64		received;		/* bytes, while connecting or since a
+								 * question; some may be counted twice */
 };
 
 static PostgresLink *open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
@@ -262,6 +262,8 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 		if (!await_result(link, deadline, failure))
 			return false;
 		result = PQgetResult(link->conn);
+		if (result == NULL && !answered)
+			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
 		if (result == NULL)
 			return answered;
 		is_read = read_result(result, answer, size, &answered, failure);
