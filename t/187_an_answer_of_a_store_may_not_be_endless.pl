@@ -39,7 +39,7 @@ sub converse
 	my ($size, $greeting);
 
 	binmode $client;
-	read($client, $size, 4) == 4 && read($client, $greeting, unpack('N', $size) - 4) or return;
+	return unless read($client, $size, 4) and read($client, $greeting, unpack('N', $size) - 4);
 	my ($mode) = $greeting =~ /database\0(\w+)/;
 	syswrite $client, message('R', pack('N', 0));
 	if ($mode eq 'greeting')
