@@ -14,8 +14,13 @@
 #include "src/foreign_text.h"
 #include "src/redis/resp.h"
 
-/* The largest replies that we expect have a number for each message of a batch. */
+/*
+ * The largest arrays that we expect have a number for each message of a batch. The largest
+ * reply as a whole is what a node of a cluster says of slots that lie scattered: arrays in
+ * arrays, up to 50 elements for each slot. hiredis takes about a hundred bytes for one.
+ */
 #define MAX_ELEMENTS	65536
+#define MAX_ELEMENTS_IN_ALL	(50 * 16384)
 
 static redisReplyObjectFunctions plain_functions;	/* hiredis' own */
 
@@ -86,9 +91,14 @@ resp_error(const redisReply *reply, char *error, size_t size)
 		strlcpy(error, "unexpected reply", size);
 }
 
-/* Refuses arrays that are too large. For hiredis, NULL means "out of memory". */
+/* Refuses arrays that are too large, alone or together. For hiredis, NULL means "out of memory". */
 static void *
 create_array(const redisReadTask *task, compat_elements n)
 {
-	return n <= MAX_ELEMENTS ? plain_functions.createArray(task, n) : NULL;
+	static int64 in_all;		/* in the reply that was begun last */
+
+	if (task->parent == NULL)
+		in_all = 0;
+	in_all += n;
+	return n <= MAX_ELEMENTS && in_all <= MAX_ELEMENTS_IN_ALL ? plain_functions.createArray(task, n) : NULL;
 }
