@@ -204,7 +204,9 @@ find_types(Node *node, void *found)
 	if (!IsA(node, List))
 	{
 		Oid			type = exprType(node);
-		Oid			composite = typeOrDomainTypeRelid(type);
+
+		/* Since 17 the ERROR of ON ERROR has no type. */
+		Oid			composite = OidIsValid(type) ? typeOrDomainTypeRelid(type) : InvalidOid;
 
 		if (OidIsValid(composite))
 			*relations = list_append_unique_oid(*relations, composite);
