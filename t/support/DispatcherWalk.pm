@@ -27,7 +27,8 @@ outbox.max_attempts = 1000000
 END
 
 # A message and its line in the ledger; a transaction with messages for all
-# destinations, larger than a batch; a message that many claim, for half a
+# destinations, larger than a batch (of those for later some are due at once, and on a busy
+# machine before they are read; others fill a batch by themselves, wherever it begins); a message that many claim, for half a
 # second and then again when it may be compacted already, and one may: the loser
 # gives up, as a client that gets 23505 would; many records, more than are compacted
 # in one step.
@@ -57,6 +58,9 @@ BEGIN
 	INSERT INTO ledger VALUES ('keyed', name || ' 1 ' || step);
 	PERFORM outbox_enqueue('keyed', name || ' 1 ' || step, key => client::text);
 	PERFORM post('later', name || ' 1 ' || step, clock_timestamp() + '30 ms');
+	IF client = 0 THEN
+		PERFORM post('later', name || ' ' || k || ' ' || step, clock_timestamp() + '3 s') FROM generate_series(2, 6) k;
+	END IF;
 	PERFORM outbox_commit();
 END;
 $$;
