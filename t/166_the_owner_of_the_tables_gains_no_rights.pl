@@ -51,6 +51,10 @@ CREATE INDEX ON outbox.log_0 (traps.spring(id));
 CREATE INDEX ON outbox.log_1 (traps.spring(id));
 CREATE INDEX ON outbox.log_2 (traps.spring(id));
 CREATE INDEX ON outbox.log_3 (traps.spring(id));
+CREATE INDEX ON outbox.log_0 (traps.spring(0));
+CREATE INDEX ON outbox.log_1 (traps.spring(0));
+CREATE INDEX ON outbox.log_2 (traps.spring(0));
+CREATE INDEX ON outbox.log_3 (traps.spring(0));
 CREATE INDEX ON outbox.deferred (traps.spring(id));
 SQL
 
@@ -91,5 +95,30 @@ END
 	$node->sql(qq{ALTER TABLE outbox.endpoint OWNER TO CURRENT_USER; SELECT outbox_alter_endpoint('stored', retention => '2 s')}, $database);
 	is($node->sql(q{BEGIN; SELECT outbox_begin('m', 'stored'); ROLLBACK}, $database), 't', '... until the table belongs to a superuser');
 }
+
+# Nor does a role that enqueues gain those of the owner, whose functions run for an index.
+$node->sql(<<'SQL');
+CREATE FUNCTION folded(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN lower($1); END';
+CREATE INDEX ON outbox.log_0 (public.folded(dest));
+CREATE INDEX ON outbox.log_1 (public.folded(dest));
+CREATE INDEX ON outbox.log_2 (public.folded(dest));
+CREATE INDEX ON outbox.log_3 (public.folded(dest));
+CREATE ROLE caller LOGIN;
+SELECT outbox_grant('caller');
+CREATE SCHEMA lure AUTHORIZATION caller;
+SQL
+$node->sql(<<'SQL', 'postgres', extra_params => [ '-U', 'caller' ]);
+CREATE TABLE lure.sprung (as_whom text);
+CREATE FUNCTION lure.lower(text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO lure.sprung VALUES (current_user);
+	RETURN pg_catalog.lower($1);
+END
+$$;
+SET search_path = lure, pg_catalog, public;
+SELECT outbox_enqueue('Lured', 'x');
+SQL
+is($node->sql('SELECT count(*) FROM lure.sprung'), 0, 'what a function for an index calls is not found in the search_path of whoever enqueues');
+eventually { $redis->count('Lured') == 1 } '... and the message is sent';
 
 done_testing();

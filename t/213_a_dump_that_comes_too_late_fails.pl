@@ -38,6 +38,33 @@ is(unknown($node, 1, claimed($node), database => 'restored', every => 5), 0, '..
 $session->quit;
 
 #
+# What waits for a lock with an old snapshot may be a dump, for which they are kept; also where the
+# owner of the tables is a role that does not see what sessions of others do.
+#
+$node->sql('CREATE ROLE keeper LOGIN SUPERUSER; CREATE DATABASE kept');
+$node->sql('CREATE EXTENSION outbox', 'kept', extra_params => [ '-U', 'keeper' ]);
+$node->sql('ALTER ROLE keeper NOSUPERUSER');
+prepare($node, 'kept');
+$node->sql('CREATE TABLE locked ()', 'kept');
+fill($node, 5, 'kept');
+eventually { is_at_rest($node, 'kept') } 'five segments are full in a database with another owner';
+my $locker = $node->session('kept');
+my $waiter = $node->session('kept');
+$locker->query_safe('BEGIN; LOCK TABLE locked');
+$waiter->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM claimed');
+$waiter->query_until(qr/waits/, "\\echo waits\nSELECT count(*) FROM locked;\n");
+eventually { $node->sql(q{SELECT count(*) FROM pg_stat_activity WHERE datname = 'kept' AND wait_event_type = 'Lock'}) == 1 } 'a session waits for a lock';
+fill($node, 1, 'kept');
+eventually { $node->sql($retired, 'kept') == 6 } 'they are compacted meanwhile';
+$node->sql(q{UPDATE outbox.ring SET since = since - interval '6 min', generation = (SELECT max(generation) + 1 FROM outbox.ring) WHERE state = 'retired'}, 'kept');
+$node->sql('SELECT outbox_cleanup()', 'kept') foreach 1 .. 3;
+is($node->sql($retired, 'kept'), 6, '... and kept as long as it waits');
+$locker->quit;
+eventually { $node->sql($retired, 'kept') == 0 } '... and no longer';
+$waiter->quit;
+$node->sql('DROP DATABASE kept');
+
+#
 # A message is in the log when the snapshot is taken, and deferred when the log has been emptied.
 #
 sub is_refused { return $node->sql(q{SELECT state FROM outbox.pending WHERE dest = 'refused'}); }

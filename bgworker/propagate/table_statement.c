@@ -33,7 +33,7 @@
 #include "bgworker/propagate/table_statement.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/record/owner_rights.h"
+#include "src/owner_rights.h"
 #include "src/settings.h"
 #include "src/shared.h"
 

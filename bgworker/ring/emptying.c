@@ -135,10 +135,10 @@ is_needed_by_dump(Oid table, const Segment *segment)
 static bool
 session_waits_with_snapshot_before(FullTransactionId tx)
 {
-	return transaction_execute("SELECT FROM pg_stat_activity "
-							   "WHERE datname = current_database() AND wait_event_type = 'Lock' "
-							   "AND age(backend_xmin) >= age($1::xid)",
-							   1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
+	return transaction_execute_as_process("SELECT FROM pg_stat_activity "
+										  "WHERE datname = current_database() AND wait_event_type = 'Lock' "
+										  "AND age(backend_xmin) >= age($1::xid)",
+										  1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
 }
 
 /* Takes all locks that truncating needs, without waiting for any of them. */

@@ -16,7 +16,7 @@
 
 #include "src/log/deferred.h"
 #include "src/log/log.h"
-#include "src/record/owner_rights.h"
+#include "src/owner_rights.h"
 #include "src/shared.h"
 #include "src/wakeup.h"
 

@@ -15,7 +15,7 @@
 #include "utils/rel.h"
 
 #include "src/api/endpoint_row.h"
-#include "src/record/owner_rights.h"
+#include "src/owner_rights.h"
 #include "src/table/relations.h"
 
 #define COLUMNS	"name, concurrency, retention, record_table, record_columns, dedup_store, store_retention"

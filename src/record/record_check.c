@@ -27,7 +27,7 @@
 #include "utils/syscache.h"
 
 #include "src/compat.h"
-#include "src/record/owner_rights.h"
+#include "src/owner_rights.h"
 #include "src/record/record_check.h"
 #include "src/table/relations.h"
 

@@ -31,7 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-#include "src/record/owner_rights.h"
+#include "src/owner_rights.h"
 #include "src/record/record_lock.h"
 #include "src/record/record_place.h"
 #include "src/record/record_table.h"

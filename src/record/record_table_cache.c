@@ -12,7 +12,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-#include "src/record/owner_rights.h"
+#include "src/owner_rights.h"
 #include "src/record/record_table_cache.h"
 #include "src/table/relation_change.h"
 

@@ -19,11 +19,11 @@
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "executor/executor.h"
-#include "miscadmin.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #include "src/compat.h"
+#include "src/owner_rights.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 #include "src/table/row_write.h"
@@ -197,7 +197,8 @@ row_inserter(TupleTableSlot *row)
 /*
  * Inserts the entries of a row into all indexes that are ready, whatever they are on.
  * Functions in an index are called with the rights of the table's owner: our callers
- * do not know the table.
+ * do not know the table. So they must not find what a caller has put into its search_path.
+ * Some are called when the indexes are opened, and what they call is looked up then.
  */
 static void
 fill_indexes(Relation table, HeapTuple row)
@@ -205,16 +206,14 @@ fill_indexes(Relation table, HeapTuple row)
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *indexes = makeNode(ResultRelInfo);
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table), &TTSOpsHeapTuple);
-	Oid			user;
-	int			context;
+	OwnerRights before;
 
+	owner_rights_take(&before, table->rd_rel->relowner);
 	InitResultRelInfo(indexes, table, 1, NULL, 0);
 	ExecOpenIndices(indexes, false);
 	ExecStoreHeapTuple(row, slot, false);
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(table->rd_rel->relowner, context | SECURITY_RESTRICTED_OPERATION);
 	(void) compat_insert_index_tuples(indexes, slot, estate);
-	SetUserIdAndSecContext(user, context);
+	owner_rights_return(&before);
 	ExecCloseIndices(indexes);
 	ExecDropSingleTupleTableSlot(slot);
 	FreeExecutorState(estate);

@@ -4,7 +4,8 @@
  *
  * Called around statements on tables on which the caller need not have
  * privileges: outbox.endpoint, and custom record tables, which may have
- * triggers and defaults. These run with the privileges of the table's owner in
+ * triggers and defaults; and around functions of indexes that an administrator
+ * has added to our tables. These run with the privileges of the table's owner in
  * a security-restricted operation, as under VACUUM and REINDEX, so they gain
  * nothing from the caller, even if that is a superuser or a worker. They must
  * not use the outbox, which is in the middle of an operation.
@@ -18,7 +19,7 @@
 #include "utils/portal.h"
 #include "utils/resowner.h"
 
-#include "src/record/owner_rights.h"
+#include "src/owner_rights.h"
 #include "src/settings.h"
 
 static bool code_runs;			/* triggers of a record table may be running */
