@@ -8,9 +8,9 @@
  * to end, and it does not begin while the extension is being dropped.
  *
  * Our processes are superusers, but a transaction has the rights of the role that owns
- * our tables, in a security-restricted operation. That is mostly a superuser, too; but
- * REASSIGN OWNED may have given the tables to another role, whose triggers and defaults
- * our statements execute then.
+ * our tables. That is mostly a superuser, too; but REASSIGN OWNED may have given the
+ * tables to another role, whose triggers and defaults our statements execute then: in a
+ * security-restricted operation.
  */
 #include "postgres.h"
 
@@ -308,11 +308,14 @@ set_synchronous_commit(const char *value)
 							 PGC_SUSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
-/* Gives the transaction that has begun the rights of a role. Its code cannot queue triggers for the commit. */
+/*
+ * Gives the transaction that has begun the rights of a role. Code of one that is no
+ * superuser cannot queue triggers for the commit, which has the rights of the process.
+ */
 static void
 take_rights_of(Oid owner)
 {
-	SetUserIdAndSecContext(owner, SECURITY_RESTRICTED_OPERATION);
+	SetUserIdAndSecContext(owner, superuser_arg(owner) ? 0 : SECURITY_RESTRICTED_OPERATION);
 }
 
 /* Gives the rights of this process back, before a commit; a rollback does so by itself. */
