@@ -44,12 +44,8 @@ if is_alone then
 		return redis.error_reply('LEASE ' .. lease)
 	end
 	call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
-else
-	if call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
-		return redis.error_reply('FENCE another connection has claimed the layout')
-	elseif (call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[3] then
-		return redis.error_reply('EPOCH another database has changed the layout')
-	end
+elseif call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
+	return redis.error_reply('FENCE another connection has claimed the layout')
 end
 
 local key, field, stream, wanted, epoch = KEYS[1], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
@@ -100,6 +96,8 @@ end
 if strange then
 	return redis.error_reply('ERR the field ' .. strange .. ' of ' .. key ..
 		' is not as the outbox writes it. Delete that key: it is written again')
+elseif not is_alone and (call('HGET', key, 'epoch') or '') ~= ARGV[3] then
+	return redis.error_reply('EPOCH another database has changed the layout')
 elseif epoch <= last then
 	return last + 1
 end
