@@ -16,11 +16,13 @@ sub row { my ($value) = @_; return message('D', pack('nN', 1, length $value) . $
 my $begin = message('1', '') . message('2', '') . message('T', pack('n', 1) . "x\0" . pack('NnNnNn', 0, 0, 16, 1, 0xffffffff, 0));
 my $end = message('C', "SELECT 1\0") . message('Z', 'I');
 my $value = row('f');
+my $notification = message('A', pack('N', 1) . "channel\0" . 'n' x 20000 . "\0");
 my $parsed = message('1', '') . message('2', '');
 
 # What is answered to a question, by the name of the database; a code sends it without an end.
 my %answer = (
 	honest => $begin . $value . $end,
+	notifications => $notification x 5 . $begin . $value . $end,
 	copy_out => $parsed . message('H', "\0\0\0"),
 	copy_in => $parsed . message('G', "\0\0\0"),
 	copy_both => $parsed . message('W', "\0\0\0"),
@@ -80,6 +82,13 @@ like(begin_with($_), qr/could not look up the message in the deduplication store
   foreach 'copy_out', 'copy_in', 'copy_both', 'two_rows', 'two_results', 'no_row', 'no_result';
 like(begin_with($_), qr/could not look up the message in the deduplication store: (its reply is too large|unexpected answer)/, "an answer without an end: $_")
   foreach 'rows', 'large_row', 'notices', 'large_error', 'greeting';
+
+# What libpq keeps of the answers to one question after the other.
+$node->sql("SELECT outbox_create_endpoint('notifications', dedup_store => 'postgresql://u\@127.0.0.1:" . $impostor->port . "/notifications?sslmode=disable')");
+my $memory = $node->sql("BEGIN; SELECT outbox_begin('m', 'notifications'); ROLLBACK;\n" x 1500 .
+	  "SELECT (regexp_match(pg_read_file('/proc/self/status', 0, 10000), 'VmHWM:\\s+(\\d+)'))[1]");
+is($memory =~ s/^t\n//mg, 1500, 'a store that sends more than an answer can be asked again and again');
+cmp_ok($memory, '<', 100_000, '... without taking 100 MB');
 
 # The dispatcher asks all stores as well, and goes on.
 $node->sends($redis, 1, 'messages are sent meanwhile');

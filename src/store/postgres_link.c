@@ -3,12 +3,15 @@
  *		One interruptible, deadline-bound connection to another PostgreSQL.
  *
  * Called by store_postgres.c. libpq handles the protocol; waiting is done here,
- * by socket_wait.c, so it can be interrupted and has a deadline. A failure is a result here, never an ERROR; where libpq finds out what
- * went wrong, it is to say so in English. A link that failed can only be closed.
+ * by socket_wait.c, so it can be interrupted and has a deadline. A failure is a result
+ * here, never an ERROR; where libpq finds out what went wrong, it is to say so in English.
+ * A link that failed can only be closed.
  *
- * The other side is not trusted. libpq keeps whatever it is sent, so it is handed no
- * more than the largest answer that we expect; and a result of another kind than that
- * ends the link, because libpq may return one forever (COPY).
+ * The other side is not trusted. libpq keeps whatever it is sent, also what belongs to no
+ * answer, so a link ends when it has received more than very many answers have. (One
+ * message that says to be large libpq reads at once, for as long as bytes come.) And a
+ * result of another kind than we expect ends the link, because libpq may return one
+ * forever (COPY).
  */
 #include "postgres.h"
 
@@ -30,15 +33,17 @@
 #include "src/wait_event.h"
 
 #define SQLSTATE_BYTES	7		/* in a message, with ": " after it */
-#define MAX_ANSWER_BYTES	(16 * 1024 * 1024)	/* those that we expect have
-												 * some hundred */
+#define MAX_BYTES		(16 * 1024 * 1024)	/* of a connection, which store.c then
+											 * opens again; an answer that we expect
+											 * has some hundred */
 
 struct PostgresLink
 {
 	PGconn	   *conn;
 	LinkAttend	attend;
-	int64		received;		/* bytes, while connecting or since a
-								 * question; some may be counted twice */
+	int64		received;		/* bytes, in all: libpq keeps some of what it
+								 * was not asked for; some may be counted
+								 * twice */
 };
 
 static PostgresLink *open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
@@ -209,7 +214,7 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 	return true;
 }
 
-/* Counts what libpq is about to read. Returns false, with the reason, if that is more than any answer has. */
+/* Counts what libpq is about to read. Returns false, with the reason, if that is too much for one connection. */
 static bool
 bound_input(PostgresLink *link, StoreFailure *failure)
 {
@@ -217,7 +222,7 @@ bound_input(PostgresLink *link, StoreFailure *failure)
 
 	if (ioctl(PQsocket(link->conn), FIONREAD, &waiting) == 0)
 		link->received += waiting;
-	if (link->received <= MAX_ANSWER_BYTES)
+	if (link->received <= MAX_BYTES)
 		return true;
 	store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "its reply is too large");
 	return false;
@@ -245,7 +250,6 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_command_timeout);
 	bool		answered = false;
 
-	link->received = 0;
 	if (!PQsendQueryParams(link->conn, query, argument ? 1 : 0, &type, &argument, NULL, NULL, 0) ||
 		!PQsetSingleRowMode(link->conn))
 	{
