@@ -92,8 +92,24 @@ END
 	like($node->sql_error(q{BEGIN; SELECT outbox_begin('m', 'stored')}, $database), qr/^22023: could not look up the message in the deduplication store: its URL is invalid/,
 		'a store that the owner of the tables has named is not asked');
 	is($node->sql(q{SELECT dedup_store FROM outbox.endpoints WHERE name = 'stored'}, $database), $url, '... although the view shows it');
-	$node->sql(qq{ALTER TABLE outbox.endpoint OWNER TO CURRENT_USER; SELECT outbox_alter_endpoint('stored', retention => '2 s')}, $database);
-	is($node->sql(q{BEGIN; SELECT outbox_begin('m', 'stored'); ROLLBACK}, $database), 't', '... until the table belongs to a superuser');
+	my $session = $node->session($database);
+	my $is_asked = sub
+	{
+		$session->query(q{BEGIN; SELECT outbox_begin('m', 'stored')});
+		my $goes_on = $session->query('SELECT 1') eq '1';
+
+		$session->query('ROLLBACK');
+		return $goes_on;
+	};
+	ok(!$is_asked->(), '... by no session');
+	$node->sql("ALTER ROLE $owner SUPERUSER", $database);
+	ok($is_asked->(), '... until that role is a superuser');
+	$node->sql("ALTER ROLE $owner NOSUPERUSER", $database);
+	ok(!$is_asked->(), '... and as long as it is');
+	$session->quit;
+	$node->sql(qq{ALTER TABLE outbox.endpoint OWNER TO CURRENT_USER; GRANT SELECT ON outbox.endpoint TO $owner}, $database);
+	is($node->sql(q{BEGIN; SELECT outbox_begin('m', 'stored'); ROLLBACK}, $database), 't', '... and when the table belongs to a superuser');
+	is($node->sql(q{SELECT dedup_store FROM outbox.endpoints WHERE name = 'stored'}, $database), $url, '... where the view shows it, too');
 }
 
 # Nor does a role that enqueues gain those of the owner, whose functions run for an index.

@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "src/record/endpoint.h"
@@ -74,6 +75,7 @@ static int64 retention_of(const EndpointRow *row);
 static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
 static void forget_endpoints(Oid relation);
+static void forget_trust(Datum arg, int cache, uint32 hash);
 
 PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
 
@@ -82,6 +84,7 @@ void
 endpoint_init(void)
 {
 	relation_change_listen(forget_endpoints);
+	CacheRegisterSyscacheCallback(AUTHOID, forget_trust, (Datum) 0);
 }
 
 /*
@@ -358,4 +361,11 @@ forget_endpoints(Oid relation)
 {
 	if (relation == InvalidOid || relation == cached_relation)
 		stale = true;
+}
+
+/* A syscache callback: a role may be a superuser now, or none any more. */
+static void
+forget_trust(Datum arg, int cache, uint32 hash)
+{
+	stale = true;
 }
