@@ -33,9 +33,9 @@
 #include "src/wait_event.h"
 
 #define SQLSTATE_BYTES	7		/* in a message, with ": " after it */
-#define MAX_BYTES		(16 * 1024 * 1024)	/* of a connection, which store.c then
-											 * opens again; an answer that we expect
-											 * has some hundred */
+#define MAX_BYTES		(16 * 1024 * 1024)	/* of a connection, which store.c
+											 * then opens again; an answer
+											 * that we expect has some hundred */
 
 struct PostgresLink
 {
