@@ -260,25 +260,7 @@ transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const
 }
 
 /*
- * The same with the rights of this process, for what the owner of our tables may not be
- * allowed to see. Must not touch anything but system catalogs and their views.
- */
-int64
-transaction_execute_as_process(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
-{
-	Oid			owner;
-	int			context;
-	int64		rows;
-
-	GetUserIdAndSecContext(&owner, &context);
-	SetUserIdAndSecContext(GetSessionUserId(), context);
-	rows = transaction_execute(sql, nargs, types, values, nulls);
-	SetUserIdAndSecContext(owner, context);
-	return rows;
-}
-
-/*
- * The same as transaction_execute() for a statement that is planned once, when it is run first. Must be
+ * The same for a statement that is planned once, when it is run first. Must be
  * called between SPI_connect() and SPI_finish(); the rows are in SPI_tuptable.
  * Returns how many rows were returned or processed.
  */

@@ -16,6 +16,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/index.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
@@ -35,6 +36,7 @@
 #include "bgworker/ring/segment_quarantine.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
+#include "src/owner_rights.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
 
@@ -131,14 +133,24 @@ is_needed_by_dump(Oid table, const Segment *segment)
 	return llabs(GetCurrentTimestamp() - segment->since) < DUMP_GRACE || session_waits_with_snapshot_before(segment->tx);
 }
 
-/* Check whether a session waits for a lock that has had its snapshot since before that transaction. */
+/*
+ * Check whether a session waits for a lock that has had its snapshot since before that
+ * transaction. The owner of our tables need not be told what others do; nor may a
+ * search_path that its code has set be used with more rights than it has.
+ */
 static bool
 session_waits_with_snapshot_before(FullTransactionId tx)
 {
-	return transaction_execute_as_process("SELECT FROM pg_stat_activity "
-										  "WHERE datname = current_database() AND wait_event_type = 'Lock' "
-										  "AND age(backend_xmin) >= age($1::xid)",
-										  1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
+	OwnerRights before;
+	bool		waits;
+
+	owner_rights_take(&before, ROLE_PG_READ_ALL_STATS);
+	waits = transaction_execute("SELECT FROM pg_stat_activity "
+								"WHERE datname = current_database() AND wait_event_type = 'Lock' "
+								"AND age(backend_xmin) >= age($1::xid)",
+								1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
+	owner_rights_return(&before);
+	return waits;
 }
 
 /* Takes all locks that truncating needs, without waiting for any of them. */
