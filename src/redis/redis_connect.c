@@ -3,9 +3,10 @@
  *		Connects to a Redis, and logs in.
  *
  * Called by redis_cluster.c and redis_seeds.c for each new connection to Redis. If the
- * login (redis_login.c) names sentinels they are asked one after the other for the master. Because a sentinel may be out of date, the server found must
- * itself say that it is the master. Each sentinel gets its share of the time, so one that
- * does not answer does not use up all of it.
+ * login (redis_login.c) names sentinels, they are asked one after the other for the
+ * master. Because a sentinel may be out of date, the server found must itself say that it
+ * is the master. Each sentinel gets its share of the time, so one that does not answer
+ * does not use up all of it.
  *
  * It sets how errors of the link name the server; that never includes a
  * password.
