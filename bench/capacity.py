@@ -14,10 +14,10 @@ import argparse
 import math
 
 # Measured on the machine of docs/performance.md, one core each.
-CALLER = 22023 / 2  # messages/s of a core of the database server: handler in one statement, synchronous_commit off
-CALLER_PLAIN = 8019 / 2  # ... with a statement for each call
-DISPATCHER = 45691 / 0.08  # messages/s of a core, in large windows
-REDIS_ADD = 1e6 / 260272  # microseconds of its one thread to add an entry
+CALLER = 44425 / 2  # messages/s of a core of the database server: handler in one statement, synchronous_commit off
+CALLER_PLAIN = 15530 / 2  # ... with a statement for each call
+DISPATCHER = 104827 / 0.07  # messages/s of a core, in large windows
+REDIS_ADD = 1e6 / 406927  # microseconds of its one thread to add an entry
 REDIS_READ = 3.0  # ... to hand one to a consumer, 50 with a command
 WAL = 500  # bytes of WAL beside the body
 LOG = 130  # bytes in the log beside the body

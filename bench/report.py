@@ -167,6 +167,8 @@ def comparisons(run):
         yield both(run, f"Whole job over that of: {rival.title}", OUTBOX, rival.title, "whole")
     for rival in (rivals.POLLED, rivals.NSERVICEBUS):
         yield both(run, f"Whole job with enqueue and commit in one SELECT over that of: {rival.title}", rivals.TOGETHER.title, rival.title, "whole")
+    yield both(run, f"Whole job with the handler in one statement over that of: {rivals.POLLED_STATEMENT.title}", rivals.STATEMENT.title,
+               rivals.POLLED_STATEMENT.title, "whole")
     for rival, beside in ((rivals.OUTBOX, rivals.OUTBOX_BESIDE_OPEN), (rivals.POLLED, rivals.POLLED_BESIDE_OPEN)):
         yield both(run, f"Whole job beside a transaction open for {open_minutes(run, beside)} minutes over that without: {rival.title}",
                    beside.title, rival.title, "whole")

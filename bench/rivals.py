@@ -71,6 +71,7 @@ UNDISPATCHED = outbox("outbox, dispatch off", database="undispatched", delivers=
 OUTBOX_BESIDE_OPEN = outbox("outbox, beside an open transaction", database="outbox_beside_open", beside_open=True)
 
 POLLED = table("hand-written table, polled", "polled")
+POLLED_STATEMENT = table("hand-written table, polled, all in one statement", "polled", caller="statement.sql", round_trips=1)
 NOTIFIED = table("hand-written table, LISTEN/NOTIFY", "notified", setup=("setup.sql", "listen.sql"),
                  relay=("table_relay", "{conninfo}", "{socket}", "listen"))
 UNRELAYED = table("hand-written table, no relay", "unrelayed", relay=(), delivers=False)
@@ -84,8 +85,8 @@ GRAPHILE = Rival("graphile-worker", "graphile_worker", "graphile_worker", setup=
 PG_BOSS = Rival("pg-boss", "pg_boss", "pg_boss", setup=("setup.sql",),
                 relay=("node", NODE + "/pg_boss.mjs", "{host}", "{database}", "{socket}"), needs="node", slow=True)
 
-ALL = (BUSINESS, OUTBOX, TOGETHER, STATEMENT, PIPELINED, MANY, UNDISPATCHED, OUTBOX_BESIDE_OPEN, POLLED, NOTIFIED,
-       UNRELAYED, POLLED_BESIDE_OPEN, NSERVICEBUS, PGQ, LOGICAL, GRAPHILE, PG_BOSS)
+ALL = (BUSINESS, OUTBOX, TOGETHER, STATEMENT, PIPELINED, MANY, UNDISPATCHED, OUTBOX_BESIDE_OPEN, POLLED, POLLED_STATEMENT,
+       NOTIFIED, UNRELAYED, POLLED_BESIDE_OPEN, NSERVICEBUS, PGQ, LOGICAL, GRAPHILE, PG_BOSS)
 
 
 # What must be there.

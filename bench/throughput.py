@@ -21,7 +21,8 @@ from steps import QUICK, SMALLEST, Step
 OFF_ONLY = (rivals.MANY, rivals.UNDISPATCHED, rivals.OUTBOX_BESIDE_OPEN, rivals.POLLED_BESIDE_OPEN, rivals.UNRELAYED, rivals.GRAPHILE, rivals.PG_BOSS)
 
 # What a quick run has no time for, and what it measures with synchronous_commit = on.
-NOT_QUICK = (rivals.STATEMENT, rivals.PIPELINED, rivals.MANY, rivals.UNRELAYED, rivals.OUTBOX_BESIDE_OPEN, rivals.POLLED_BESIDE_OPEN)
+NOT_QUICK = (rivals.STATEMENT, rivals.PIPELINED, rivals.MANY, rivals.UNRELAYED, rivals.OUTBOX_BESIDE_OPEN, rivals.POLLED_STATEMENT,
+             rivals.POLLED_BESIDE_OPEN)
 QUICK_ON = (rivals.OUTBOX, rivals.POLLED)
 
 # What the test of the bench runs.
