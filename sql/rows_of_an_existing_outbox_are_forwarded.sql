@@ -64,6 +64,19 @@ RESET standard_conforming_strings;
 RESET escape_string_warning;
 DROP TABLE read;
 
+-- An expression is evaluated once for a row: its value may be another one next time, or NULL.
+CREATE SEQUENCE turns;
+CREATE TABLE turned (payload json);
+CREATE TRIGGER forward AFTER INSERT ON turned FOR EACH ROW
+	EXECUTE FUNCTION outbox_forward($$dest='d'$$, $$body=CASE nextval('public.turns') % 2 WHEN 1 THEN payload END$$, $$headers=CASE nextval('public.turns') % 2 WHEN 0 THEN payload END$$);
+BEGIN;
+INSERT INTO turned VALUES ('{"a": 1}'), ('{"a": 2}');
+SELECT headers, body FROM sent;
+ROLLBACK;
+SELECT nextval('turns');
+DROP TABLE turned;
+DROP SEQUENCE turns;
+
 -- The blanks that fill up char(n) are not part of a name.
 CREATE TABLE padded (topic char(10), id char(40), payload char(10));
 CREATE TRIGGER forward AFTER INSERT ON padded FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=topic', 'body=payload', 'id=id', 'key=topic', 'header.topic=topic');

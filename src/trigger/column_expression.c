@@ -132,8 +132,13 @@ column_expression_text(ColumnExpression *value, TupleTableSlot *row)
 	bool		isnull;
 	Datum		result = column_expression_evaluate(value, row, &isnull);
 
-	if (isnull)
-		return NULL;
+	return isnull ? NULL : column_expression_print(value, result);
+}
+
+/* Prints a value that was evaluated and is not NULL. To evaluate it again could give another one. */
+text *
+column_expression_print(ColumnExpression *value, Datum result)
+{
 	if (value->type == TEXTOID || value->type == VARCHAROID)
 		return DatumGetTextPP(result);
 	return cstring_to_text(OutputFunctionCall(&value->output, result));

@@ -27,5 +27,6 @@ extern ColumnExpression *column_expression_make(Relation table, const char *sql,
 extern Datum column_expression_evaluate(const ColumnExpression *value, TupleTableSlot *row, bool *isnull);
 extern bool column_expression_is_generated(const ColumnExpression *value, Relation table);
 extern text *column_expression_text(ColumnExpression *value, TupleTableSlot *row);
+extern text *column_expression_print(ColumnExpression *value, Datum result);
 
 #endif							/* OUTBOX_COLUMN_EXPRESSION_H */

@@ -89,7 +89,7 @@ forward_row(ForwardPlan *plan, TupleTableSlot *row)
 	else if (plan->body->type == BYTEAOID || plan->body->type == JSONBOID || plan->body->type == TEXTOID)
 		message.body = argument_body(plan->body->type, value);
 	else
-		message.body = argument_body(TEXTOID, PointerGetDatum(column_expression_text(plan->body, row)));
+		message.body = argument_body(TEXTOID, PointerGetDatum(column_expression_print(plan->body, value)));
 	message.message_id = plan->id ? column_expression_text(plan->id, row) : NULL;
 	message.partition_key = read_key(plan, row);
 	message.headers = read_headers(plan, row);
@@ -260,7 +260,7 @@ read_json(ColumnExpression *value, TupleTableSlot *row)
 		return NULL;
 	if (value->type == JSONBOID)
 		return DatumGetJsonbP(datum);
-	printed = column_expression_text(value, row);
+	printed = column_expression_print(value, datum);
 	if (VARSIZE_ANY_EXHDR(printed) == 0)
 		return NULL;
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text_to_cstring(printed))));
