@@ -34,7 +34,7 @@ SHLIB_EXPORTS = src/exports.txt
 
 # These need no PGXS: most build in a copy, with what they install. Their scripts are given to the shell,
 # for a tree may lie where no program may run, or where files have no modes.
-COMMANDS = test demo examples bench bench-consumers bench-dedup bench-fairness bench-instructions bench-lanes bench-large torture schedules model fresh-roots matrix dist packages images lint format
+COMMANDS = test demo examples bench bench-consumers bench-dedup bench-fairness bench-instructions bench-lanes bench-large torture schedules model first-commands matrix dist packages images lint format
 
 # What else is asked for takes PGXS. What is missing is told in a sentence, for
 # make and the compiler only tell that it is.
@@ -103,8 +103,8 @@ schedules:
 model:
 	@sh model/run
 
-fresh-roots:
-	@bash dev/fresh-roots
+first-commands:
+	@bash dev/first-commands
 
 matrix:
 	@bash dev/matrix

@@ -1,6 +1,6 @@
 # What the first commands need is looked for as files, not by the names of packages, and
 # whatever goes wrong, the last line says what to do. Here paths are faked; make
-# fresh-roots tests it where something is really missing.
+# first-commands tests it where something is really missing.
 
 use strict;
 use warnings FATAL => 'all';
