@@ -1,9 +1,9 @@
 /*
  * restore.c
- *		What makes pg_dump and pg_restore carry an outbox along, and keeps
- *		logical replication out of it.
+ *		What makes pg_restore bring an outbox back, and keeps logical replication
+ *		out of it.
  *
- * A dump contains pending and deferred messages, and all records. On restore
+ * A dump contains pending and deferred messages, and all records (dump.c). On restore
  * they come by COPY into the table that they were dumped from, which has no
  * meaning in the new database: a trigger redirects each row to the current
  * segment, as part of the transaction that restores it. There it is an ordinary
@@ -21,7 +21,6 @@
 #include "replication/logicalworker.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 #include "src/api/arguments.h"
 #include "src/claim/claim.h"
@@ -35,7 +34,6 @@
 #include "src/shared.h"
 #include "src/table/relations.h"
 
-static Datum ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *));
 static bool is_incomplete(Oid relation, TupleTableSlot *row);
 static void restore_row(Oid relation, TupleTableSlot *row);
 static bool is_segment_of(RingKind kind, Oid relation);
@@ -47,8 +45,6 @@ static void restore_record(TupleTableSlot *row);
 
 PG_FUNCTION_INFO_V1(outbox_redirect_restored);
 PG_FUNCTION_INFO_V1(outbox_refuse_replicated);
-PG_FUNCTION_INFO_V1(outbox_is_pending);
-PG_FUNCTION_INFO_V1(outbox_is_to_propagate);
 
 /* Trigger: redirects a row that comes by SQL into the current segment. */
 Datum
@@ -99,46 +95,6 @@ outbox_refuse_replicated(PG_FUNCTION_ARGS)
 		return PointerGetDatum(NULL);
 	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ?
 						   trigger->tg_newtuple : trigger->tg_trigtuple);
-}
-
-/*
- * outbox.is_pending(tx): check whether the messages of a transaction are not yet
- * known to be in Redis, as the caller's snapshot shows it. A message that was
- * deferred after that snapshot must be pending, because it is not yet among the
- * deferred ones. Reads the position once per statement.
- */
-Datum
-outbox_is_pending(PG_FUNCTION_ARGS)
-{
-	return ended_after(fcinfo, window_row_published_in);
-}
-
-/* outbox.is_to_propagate(tx): the same for the receipts of a transaction. */
-Datum
-outbox_is_to_propagate(PG_FUNCTION_ARGS)
-{
-	return ended_after(fcinfo, window_row_propagated_in);
-}
-
-/* Check whether a transaction had not ended when the window ended that was read. */
-static Datum
-ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
-{
-	Window	   *window = fcinfo->flinfo->fn_extra;
-
-	if (window == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);
-
-		window = palloc0(sizeof(Window));
-		if (!read_window(GetActiveSnapshot(), window))
-			window->snapshot = NULL;
-		MemoryContextSwitchTo(caller);
-		fcinfo->flinfo->fn_extra = window;
-	}
-	PG_RETURN_BOOL(window->snapshot == NULL ||
-				   !snapshot_value_sees(window->snapshot,
-										DatumGetFullTransactionId(PG_GETARG_DATUM(0))));
 }
 
 /* Check whether a value is missing that must be there. */
