@@ -452,6 +452,17 @@ INSERT INTO mine.outbox VALUES ('d', 'from elsewhere');
 SELECT count(*) FROM sent;
 ROLLBACK;
 
+-- The check of a new trigger calls no function: a superuser who restores a dump would call those of other roles.
+CREATE TABLE told (payload text);
+CREATE FUNCTION tell() RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'called'; RETURN 'told'; END $$;
+CREATE TRIGGER forward AFTER INSERT ON told FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=public.tell()', 'body=payload');
+BEGIN;
+INSERT INTO told VALUES ('x');
+SELECT dest FROM sent;
+ROLLBACK;
+DROP TABLE told;
+DROP FUNCTION tell;
+
 -- The check of a new trigger locks the table that it looks at, also if the name has come to mean another one.
 CREATE SCHEMA meanwhile;
 CREATE TABLE renamed (topic text, payload text);

@@ -196,7 +196,8 @@ name_table(Relation table, const Trigger *trigger, List **others)
 			if (OidIsValid(get_trigger_oid(lfirst_oid(ancestor), trigger->tgname, true)))
 				captured = lfirst_oid(ancestor);
 		}
-		*others = lappend_oid(*others, captured);
+		if (others)
+			*others = lappend_oid(*others, captured);
 	}
 	initStringInfo(&members);
 	appendStringInfoString(&members, "\",\"schema\":");

@@ -60,7 +60,8 @@ column_expression_parse(const char *sql)
 
 /*
  * Makes a value of an expression, to be coerced to a type unless that is
- * InvalidOid. Raises the parser's errors, and 42804 if it cannot be coerced.
+ * InvalidOid. Raises the parser's errors, and 42804 if it cannot be coerced. No function
+ * in it is called before column_expression_plan(), which must come before it is evaluated.
  */
 ColumnExpression *
 column_expression_make(Relation table, const char *sql, Oid type)
@@ -76,15 +77,25 @@ column_expression_make(Relation table, const char *sql, Oid type)
 	expression = transform(table, column_expression_parse(sql), type);
 	error_context_stack = context.previous;
 	(void) find_types(expression, &value->depends);
-	value->expression = expression_planner((Expr *) expression);
 	AtEOXact_GUC(false, nest_level);
 
+	value->expression = (Expr *) expression;
 	if (IsA(expression, Var) && ((Var *) expression)->varattno > 0)
 		value->column = ((Var *) expression)->varattno;
 	value->type = getBaseType(exprType(expression));
 	getTypeOutputInfo(value->type, &output, &is_varlena);
 	fmgr_info(output, &value->output);
 	return value;
+}
+
+/* Prepares a value to be evaluated. Calls immutable functions of constants, with the rights of the current user. */
+void
+column_expression_plan(ColumnExpression *value)
+{
+	int			nest_level = parser_settings_take();
+
+	value->expression = expression_planner(value->expression);
+	AtEOXact_GUC(false, nest_level);
 }
 
 /* Returns the value for a row. */

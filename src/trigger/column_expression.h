@@ -24,6 +24,7 @@ typedef struct ColumnExpression
 
 extern Node *column_expression_parse(const char *sql);
 extern ColumnExpression *column_expression_make(Relation table, const char *sql, Oid type);
+extern void column_expression_plan(ColumnExpression *value);
 extern Datum column_expression_evaluate(const ColumnExpression *value, TupleTableSlot *row, bool *isnull);
 extern bool column_expression_is_generated(const ColumnExpression *value, Relation table);
 extern text *column_expression_text(ColumnExpression *value, TupleTableSlot *row);

@@ -76,7 +76,7 @@ static void read_header(ForwardPlan *plan, Relation table, const char *name, con
 static void check_plan(const ForwardPlan *plan, Relation table, const Trigger *trigger);
 static void check_dest(ColumnExpression *dest);
 static void check_deletes(Relation table);
-static void check_value(ColumnExpression *value, Relation table, const Trigger *trigger, List **others);
+static void prepare_value(ColumnExpression *value, Relation table, const Trigger *trigger, List **others);
 pg_noreturn static void refuse_argument(const char *argument);
 
 /* A TriggerPlanner. */
@@ -102,9 +102,9 @@ forward_plan_make(Relation table, const Trigger *trigger, List **others)
 	if (plan->keep && TRIGGER_FOR_AFTER(trigger->tgtype))
 		check_deletes(table);
 	for (int i = 0; i < lengthof(parts); i++)
-		check_value(*part_of(plan, &parts[i]), table, trigger, others);
+		prepare_value(*part_of(plan, &parts[i]), table, trigger, others);
 	for (int i = 0; i < plan->nsingle; i++)
-		check_value(plan->singles[i], table, trigger, others);
+		prepare_value(plan->singles[i], table, trigger, others);
 	return plan;
 }
 
@@ -254,10 +254,10 @@ check_deletes(Relation table)
 
 /*
  * Raises an error if a value, which may be NULL, is not there when the trigger
- * fires. Adds to *others what it depends on.
+ * fires. Prepares it, and adds to *others what it depends on, unless the trigger is only checked.
  */
 static void
-check_value(ColumnExpression *value, Relation table, const Trigger *trigger, List **others)
+prepare_value(ColumnExpression *value, Relation table, const Trigger *trigger, List **others)
 {
 	if (value == NULL)
 		return;
@@ -266,6 +266,9 @@ check_value(ColumnExpression *value, Relation table, const Trigger *trigger, Lis
 				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
 				 errmsg("outbox_forward() cannot send generated columns in a BEFORE trigger"),
 				 errdetail("They are computed after BEFORE triggers have fired.")));
+	if (others == NULL)
+		return;
+	column_expression_plan(value);
 	*others = list_concat_unique_oid(*others, value->depends);
 }
 

@@ -91,7 +91,11 @@ refuse(Oid table, const char *name)
 			 errhint("A program that copies the table by means of a trigger, such as pg_repack, would lose rows; VACUUM FULL loses none.")));
 }
 
-/* Raises the error that the trigger would raise at the first row. The caller holds a lock on the table. */
+/*
+ * Raises the error that the arguments of a trigger would raise at the first row. The caller holds
+ * a lock on the table. Calls no function that an argument names: who creates the trigger may be
+ * a superuser that restores a dump, or pg_upgrade, and the function that of another role.
+ */
 void
 trigger_check(Oid table, const char *name)
 {
@@ -105,10 +109,9 @@ trigger_check(Oid table, const char *name)
 	{
 		TriggerPlanner make = strcmp(triggers->triggers[i].tgname, name) == 0 ?
 			planner_of(triggers->triggers[i].tgfoid) : NULL;
-		List	   *others = NIL;
 
 		if (make)
-			(void) make(relation, &triggers->triggers[i], &others);
+			(void) make(relation, &triggers->triggers[i], NULL);
 	}
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);

@@ -12,7 +12,8 @@
 /*
  * Makes the plan of a trigger in the current memory context, or raises an error that says
  * what is wrong with its arguments. Adds to *others the OIDs of relations that the plan depends
- * on, beside its table; that of a composite type is one, and pg_type stands for all types.
+ * on, beside its table; that of a composite type is one, and pg_type stands for all types. If others
+ * is NULL, the arguments are only checked, and no function that they name is called.
  */
 typedef void *(*TriggerPlanner) (Relation table, const Trigger *trigger, List **others);
 
