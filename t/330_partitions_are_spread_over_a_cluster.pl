@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use RedisCluster;
 use Test::More;
 
-my $cluster = RedisCluster->new;
+my $cluster = RedisCluster->new(fails_after => 3000);
 my $node = Outbox->create('main', redis => $cluster, conf => "outbox.redis_url = '@{[ $cluster->url =~ s{//}{//outbox:sw0rdfish@}r ]}'");
 
 # No more rights than docs/reference.md asks for.

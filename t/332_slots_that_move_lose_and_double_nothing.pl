@@ -11,7 +11,7 @@ use RedisCluster;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $cluster = RedisCluster->new;
+my $cluster = RedisCluster->new(fails_after => 3000);
 my $node = Outbox->create('main', redis => $cluster);
 my @streams = map { "events:$_" } 1 .. 12;
 my $ledger = Ledger->new($node, $cluster, @streams, '{events:1}:new');

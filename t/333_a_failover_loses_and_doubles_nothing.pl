@@ -10,8 +10,8 @@ use RedisCluster;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $cluster = RedisCluster->new(config => [ '--cluster-replica-no-failover', 'no' ]);
-my $node = Outbox->create('main', redis => $cluster);
+my $cluster = RedisCluster->new(fails_after => 3000);
+my $node = Outbox->create('main', redis => $cluster, conf => "outbox.command_timeout = '3s'");
 my @idle = map { "idle:$_" } 1 .. 8;
 my @busy = map { "busy:$_" } 1 .. 8;
 my $ledger = Ledger->new($node, $cluster, @idle, @busy);
@@ -55,15 +55,27 @@ $cluster->wait_until_ok;
 lose('TAKEOVER while the dispatcher is down', sub { $cluster->failover($_[1], 'TAKEOVER') }, down => 1);
 $cluster->wait_until_ok;
 
-my ($dead) = lose('a master is killed that had more than its replica', sub { $cluster->node($_[0])->kill9; $cluster->wait_until_served_by($_[1]) });
+# The replica takes the place of its master when that ends, or hangs, and by itself.
+sub fail_over
+{
+	my ($replica, $end) = @_;
+
+	$cluster->node($replica)->command('CONFIG', 'SET', 'cluster-replica-no-failover', 'no');
+	$end->();
+	$cluster->wait_until_served_by($replica);
+	$cluster->node($replica)->command('CONFIG', 'SET', 'cluster-replica-no-failover', 'yes');
+	return;
+}
+
+my ($dead) = lose('a master is killed that had more than its replica', sub { my ($n, $replica) = @_; fail_over($replica, sub { $cluster->node($n)->kill9 }) });
 $cluster->node($dead)->start;
 $cluster->wait_until_ok;
-($dead) = lose('... while the dispatcher is down', sub { $cluster->node($_[0])->kill9; $cluster->wait_until_served_by($_[1]) }, down => 1);
+($dead) = lose('... while the dispatcher is down', sub { my ($n, $replica) = @_; fail_over($replica, sub { $cluster->node($n)->kill9 }) }, down => 1);
 $cluster->node($dead)->start;
 $cluster->wait_until_ok;
 
 # A master that was stopped goes on when another has taken its place: there is a batch in its socket.
-my ($frozen) = lose('a master is frozen', sub { $cluster->node($_[0])->pause; $cluster->wait_until_served_by($_[1]) });
+my ($frozen) = lose('a master is frozen', sub { my ($n, $replica) = @_; fail_over($replica, sub { $cluster->node($n)->pause }) });
 $cluster->node($frozen)->resume;
 $cluster->wait_until_ok;
 $ledger->post;

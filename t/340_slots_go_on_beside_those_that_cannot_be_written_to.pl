@@ -10,7 +10,7 @@ use Outbox;
 use RedisCluster;
 use Test::More;
 
-my $cluster = RedisCluster->new;
+my $cluster = RedisCluster->new(fails_after => 3000);
 my $node = Outbox->create('main', redis => $cluster, conf => <<'END');
 restart_after_crash = on
 outbox.command_timeout = '2s'

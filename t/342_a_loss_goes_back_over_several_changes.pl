@@ -10,7 +10,7 @@ use Outbox;
 use RedisCluster;
 use Test::More;
 
-my $cluster = RedisCluster->new(replicas => 0);
+my $cluster = RedisCluster->new(replicas => 0, fails_after => 3000);
 my $node = create_with_kill_points('main', redis => $cluster, conf => "outbox.retry_delay = '50ms'\noutbox.connect_timeout = '2s'\noutbox.command_timeout = '2s'\n");
 my $id = $node->sql('SELECT id FROM outbox.instance');
 my %in_use = map { $cluster->index_of("outbox:$_:$id") => 1 } 'lease', 'fence';

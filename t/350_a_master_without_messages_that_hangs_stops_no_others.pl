@@ -10,7 +10,7 @@ use Outbox;
 use RedisCluster;
 use Test::More;
 
-my $cluster = RedisCluster->new(replicas => 0, config => [ '--cluster-node-timeout', '600000' ]);
+my $cluster = RedisCluster->new(replicas => 0);
 my $node = Outbox->create('main', redis => $cluster, conf => <<'END');
 outbox.connect_timeout = '5s'
 outbox.command_timeout = '10s'

@@ -10,7 +10,7 @@ use RedisCluster;
 use Test::More;
 
 my $masters = 7;
-my $cluster = RedisCluster->new(masters => $masters, replicas => 0, config => [ '--cluster-node-timeout', '600000' ]);
+my $cluster = RedisCluster->new(masters => $masters, replicas => 0);
 my $node = Outbox->create('main', redis => $cluster, conf => <<"END_OF_CONF");
 outbox.redis_url = 'redis+cluster://@{[ join ',', map { '127.0.0.1:' . $cluster->node($_)->port } 0 .. 6 ]}'
 outbox.connect_timeout = '5s'

@@ -186,8 +186,24 @@ sub lose_keys
 }
 
 # Sends one command and returns its reply: a string, undef, or a list of these. Dies with
-# the text of an error.
+# the text of an error. A node of a cluster that was stalled takes the cluster for failed until
+# it has heard of the others: then it has done nothing, and is asked again.
 sub command
+{
+	my ($self, @words) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+
+	for (;;)
+	{
+		my $reply = eval { $self->send_command(@words) };
+		return $reply if $@ eq '';
+		die $@ if !$self->{is_node} || $@ !~ /^CLUSTERDOWN The cluster is down/ || time > $deadline;
+		usleep(50_000);
+	}
+	return;
+}
+
+sub send_command
 {
 	my ($self, @words) = @_;
 	my $socket = IO::Socket::UNIX->new(Peer => $self->{socket})

@@ -16,16 +16,18 @@ use Time::HiRes qw(time usleep);
 my $SLOTS = 16384;
 
 # Starts a cluster. A replica takes the place of its master when it is told to, and not by itself:
-# one that is stalled on a busy machine stays what it is. Options: masters => 3,
-# replicas => 1 (of each, 0 or 1), tls => what Redis->new takes,
-# config => ['--name', 'value', ...], dealt => 1 (each master has every third slot).
+# one that is stalled on a busy machine stays what it is. Nor do the nodes take one that is stalled
+# for one that has failed, unless that is wanted. Options: masters => 3,
+# replicas => 1 (of each, 0 or 1), tls => what Redis->new takes, fails_after => 3000 (ms, after which a
+# node that does not answer has failed; for elections, in which no master votes twice within twice
+# that time), config => ['--name', 'value', ...], dealt => 1 (each master has every third slot).
 sub new
 {
 	my ($class, %option) = @_;
 	my $masters = $option{masters} // 3;
 	my $nodes = $masters * (1 + ($option{replicas} // 1));
 	my @config = (
-		'--cluster-enabled', 'yes', '--cluster-node-timeout', '3000', '--cluster-require-full-coverage', 'no',
+		'--cluster-enabled', 'yes', '--cluster-node-timeout', $option{fails_after} // 600_000, '--cluster-require-full-coverage', 'no',
 		'--cluster-replica-validity-factor', '0', '--cluster-replica-no-failover', 'yes', '--repl-diskless-sync-delay', '0', @{ $option{config} // [] });
 	push @config, '--tls-cluster', 'yes' if $option{tls};
 	my $self = bless { masters => $masters, nodes => [], bus_ports => [ map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. $nodes ] }, $class;
@@ -33,6 +35,7 @@ sub new
 
 	# The port that a node has by itself, greater by 10,000, is one of those that connections get.
 	push @{ $self->{nodes} }, Redis->new(tcp => 1, tls => $option{tls}, config => [ @config, '--cluster-port', $_ ]) foreach @{ $self->{bus_ports} };
+	$_->{is_node} = 1 foreach $self->nodes;
 
 	for my $n (0 .. $nodes - 1)
 	{
