@@ -12,6 +12,10 @@ use Time::HiRes 'time';
 
 my $redis = Redis->new(started => 0);
 my $node = Outbox->create('main', redis => $redis);
+
+# From now on a Redis that hangs is given up soon; or waited for, since on a busy machine it may take long to answer.
+sub give_up_soon { $node->set('outbox.connect_timeout' => '1s', 'outbox.command_timeout' => '1s'); return; }
+sub be_patient { $node->set('outbox.connect_timeout' => '20s', 'outbox.command_timeout' => '20s'); return; }
 $node->sql('CREATE TABLE ledger (n serial)');
 
 my $script = <<'END';
@@ -33,9 +37,9 @@ sub survives
 
 	$begin->();
 	my $took = seconds { $node->load(clients => 4, transactions => 25, scripts => [$script]) };
-	cmp_ok($took, '<', 25, "$name: callers do not notice");	# else each would wait for a second at least, 25 times
+	cmp_ok($took, '<', 150, "$name: callers do not notice");	# else each would wait 25 times, until it is given up or for ever
 	eventually { $node->status('redis_state') eq 'down' } "$name: outbox.status says that Redis is down";
-	like($node->status('redis_error'), $error, '... and why');
+	eventually { $node->status('redis_error') =~ $error } '... and why' or diag $node->status('redis_error');
 	cmp_ok($node->status('pending'), '>=', 100, '... and what waits');
 
 	# After many attempts.
@@ -57,7 +61,7 @@ sub survives
 survives('not there at first', sub { }, sub { $redis->start }, qr/connect|No such file/);
 survives('stopped', sub { $redis->stop }, sub { $redis->start }, qr/./);
 survives('killed', sub { $redis->kill9 }, sub { $redis->start }, qr/./, 6);
-survives('hanging', sub { $redis->pause }, sub { $redis->resume }, qr/answer/);
+survives('hanging', sub { give_up_soon(); $redis->pause }, sub { be_patient(); $redis->resume }, qr/answer/);
 survives(
 	'out of memory',
 	sub { $redis->cli('CONFIG', 'SET', 'maxmemory', 1) },
@@ -93,8 +97,10 @@ foreach my $round (1 .. 2)
 	$redis->kill9;
 	$redis->start;
 	ok(goes_on(), "killed under load, round $round");
+	give_up_soon();
 	$redis->pause;
 	eventually { $node->status('redis_state') eq 'down' } 'hanging under load';
+	be_patient();
 	$redis->resume;
 	ok(goes_on(), '... and back');
 	$redis->cli('CONFIG', 'SET', 'maxmemory', 1);

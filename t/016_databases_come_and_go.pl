@@ -37,11 +37,10 @@ END
 sub quickly
 {
 	my ($name, $sql, $database) = @_;
-	my ($status, $error);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	my $took = seconds { ($status, undef, $error) = $node->psql($database // 'postgres', $sql) };
-	is($status, 0, $name) or diag $error;    # PostgreSQL gives up after five seconds
+	my $took = seconds { eval { $node->sql($sql, $database) } };
+	is($@, '', $name);    # PostgreSQL gives up after five seconds, Redis hangs for two minutes
 	cmp_ok($took, '<', 60, '... at once');
 	return;
 }

@@ -50,14 +50,14 @@ my @delays = arrive_once('in time', 16);
 
 # Not all, and not at once, for the machine may be busy with other things; but not when it is
 # next cleaned, a minute later, either.
-cmp_ok($delays[8], '<=', 10_000, '... most of them soon') or diag "@delays";
+cmp_ok($delays[8], '<=', 40_000, '... most of them soon') or diag "@delays";
 ok($node->wait_until_sent, 'nothing is pending then');
 is($node->status('scheduled'), 1, '... nor scheduled, but for the one of tomorrow');
 
 # It reaches Redis like any other.
-is($node->sql(q{BEGIN; SELECT FROM outbox_begin('m'); SELECT FROM outbox_enqueue('whole', 'b', '{"h": 1}', 'id', now() + interval '4 s'); SELECT FROM outbox_commit(); COMMIT;
-	SELECT outbox_wait('m', timeout => '100 ms')}) =~ s/\n//gr, 'f', 'outbox_wait waits for it');
-is($node->sql(q{SELECT outbox_wait('m', timeout => '3 min')}), 't', '... until it is there');
+$node->sql(q{BEGIN; SELECT outbox_begin('m'), outbox_enqueue('whole', 'b', '{"h": 1}', 'id', now() + interval '4 s'), outbox_commit(); COMMIT});
+is($node->sql(q{SELECT outbox_wait('m', timeout => '3 min')}), 't', 'outbox_wait waits for it');
+is($redis->count('whole'), 1, '... until it is there');
 my ($entry) = $redis->entries('whole');
 is_deeply([ @$entry{qw(id body cause headers)} ], [ 'id', 'b', 'm', { h => 1 } ], 'it comes as it was enqueued');
 
@@ -77,31 +77,58 @@ $session->quit;
 
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x', deliver_at => 'infinity')}), qr{^22023: deliver_at must be finite}, 'infinity is refused');
 
-# Restarts: messages that become due after one, or during one.
-schedule('across', 20);
-schedule('missed', 16);
-eventually { $node->status('scheduled') == 3 } 'two more are scheduled';
-my $due = $node->sql(q{SELECT extract(epoch FROM next_attempt) FROM outbox.pending WHERE dest = 'missed'});
-$node->stop('immediate');
+# Restarts: messages that become due after one, or during one. On a machine that is too busy to
+# be done before that they get more time.
+my ($lead, $missed, $across) = (2);
+wait_until
+{
+	$lead *= 2;
+	($missed, $across) = map { "$_, $lead s" } 'missed', 'across';
+	schedule($across, $lead + 4);
+	schedule($missed, $lead);
+	my $until = time + $lead;
+	wait_until { $node->status('scheduled') == 3 || time > $until };
+	$node->stop('immediate');
+	return 1 if $redis->count($missed) == 0;
+	$node->start;
+	$node->wait_until_sent;
+	wait_until { $node->status('scheduled') == 1 };
+	return 0;
+};
+my $due = time + $lead;
 wait_until { time > $due };
 $node->start;
-eventually { $redis->count('missed') == 1 } 'what became due while the server was down comes';
-arrive_once('across', 1);
+eventually { $redis->count($missed) == 1 } 'what became due while the server was down comes';
+arrive_once($across, 1);
 
 # Several messages that become due while the dispatcher sleeps arrive in the order of the
 # calls, before new ones.
+schedule('next year', 365 * 86400);
+eventually { $node->status('scheduled') == 2 } 'another one has much time';
 my $dispatcher = $node->dispatcher;
-$node->sql(<<'END');
-SELECT outbox_enqueue('order', body, deliver_at => clock_timestamp() + delay)
-FROM (VALUES ('first', interval '16.0 s'), ('second', '15.6 s'), ('third', '15.8 s'), ('much later', '1 day')) v (body, delay)
+my $dest;
+$lead = 2;
+wait_until
+{
+	$lead *= 2;
+	$dest = "order, $lead s";
+	$node->sql(<<"END");
+SELECT outbox_enqueue('$dest', body, deliver_at => clock_timestamp() + interval '$lead s' + delay)
+FROM (VALUES ('first', interval '0.4 s'), ('second', '0.0 s'), ('third', '0.2 s')) v (body, delay)
 END
-eventually { $node->status('scheduled') == 5 } 'four more are scheduled';
-kill 'STOP', $dispatcher;
-$node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM outbox.deferred WHERE dest = 'order' AND next_attempt < now()});
-$node->sql(q{SELECT outbox_enqueue('order', 'new')});
+	my $until = time + $lead;
+	wait_until { $node->status('scheduled') == 5 || time > $until };
+	kill 'STOP', $dispatcher;
+	return 1 if $node->sql("SELECT count(*) FROM outbox.deferred WHERE dest = '$dest' AND state = 'scheduled'") == 3;
+	kill 'CONT', $dispatcher;
+	wait_until { $node->status('scheduled') == 2 };
+	return 0;
+};
+$node->poll_query_until('postgres', qq{SELECT count(*) = 3 FROM outbox.deferred WHERE dest = '$dest' AND next_attempt < now()});
+$node->sql(qq{SELECT outbox_enqueue('$dest', 'new')});
 kill 'CONT', $dispatcher;
-eventually { $redis->count('order') == 4 } 'they come';
-is($redis->sequence('order'), 'first second third new', '... in the order of the calls, before what is new');
+eventually { $redis->count($dest) == 4 } 'they come';
+is($redis->sequence($dest), 'first second third new', '... in the order of the calls, before what is new');
 is($node->status('scheduled'), 2, '... and what has time waits');
 
 done_testing();

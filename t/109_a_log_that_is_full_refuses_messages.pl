@@ -82,8 +82,8 @@ my $other = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND 
 my $locker = $node->session;
 $node->set('outbox.max_log_size' => '1GB');
 $locker->query_safe("BEGIN; LOCK TABLE outbox.log_$other IN ACCESS EXCLUSIVE MODE");
-is($node->sql(q{SET statement_timeout = '20s'; SELECT count(outbox_enqueue('unhindered', 'x'))}), 1, 'finding the size of the log does not wait for a segment that is locked');
-is($node->sql(q{SET statement_timeout = '20s'; SELECT log_size > 0 FROM outbox.status}), 't', '... nor does outbox.status');
+is($node->sql(q{SET statement_timeout = '150s'; SELECT count(outbox_enqueue('unhindered', 'x'))}), 1, 'finding the size of the log does not wait for a segment that is locked');
+is($node->sql(q{SET statement_timeout = '150s'; SELECT log_size > 0 FROM outbox.status}), 't', '... nor does outbox.status');
 $locker->query_safe('COMMIT');
 $locker->quit;
 

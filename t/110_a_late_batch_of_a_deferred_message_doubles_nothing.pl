@@ -11,7 +11,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $proxy = Proxy->new($redis);
-my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $proxy->url . "'");
+my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $proxy->url . "'\noutbox.command_timeout = '1s'");
 
 
 $node->sql(q{SELECT outbox_enqueue('good', '0')});

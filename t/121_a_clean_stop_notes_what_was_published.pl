@@ -41,7 +41,7 @@ $node->sql(q{SELECT outbox_enqueue('d', 'x')});
 eventually { $redis->count('d') == 3 } 'a message arrives while a window table is about to be locked';
 my $session = $node->session;
 $session->query('BEGIN; LOCK outbox.window_0, outbox.window_1, outbox.window_2, outbox.window_3 IN SHARE MODE');
-cmp_ok(seconds { $node->stop('fast') }, '<', 60, '... the stop does not wait for the lock');
+cmp_ok(seconds { $node->stop('fast') }, '<', 170, '... the stop does not wait for the lock');
 $node->start;
 eval { $session->quit };
 ok($node->wait_until_sent, '... and what was not noted is found in Redis');

@@ -92,7 +92,7 @@ $node->sql(q{INSERT INTO inbox SELECT 'old ' || i, true, now() - interval '2 hou
 my $load = $node->start_load(clients => 2, args => ['--define=n=0'], scripts => [ <<'END' ]);
 \set n :n + 1
 BEGIN;
-SET LOCAL lock_timeout = '5s';
+SET LOCAL lock_timeout = '150s';
 SELECT outbox_begin('load ' || :n || ' ' || :client_id, 'own');
 SELECT outbox_enqueue('load', :n::text);
 SELECT outbox_commit();

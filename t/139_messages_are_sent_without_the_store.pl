@@ -90,7 +90,7 @@ foreach my $kind (sort keys %url)
 	eventually { $redis->count($kind) == 2 } 'the store hangs: its message is sent';
 	handle("plain $_", 'plain', $kind) foreach 1 .. 20;
 	my $took = seconds { eventually { $redis->count($kind) == 22 } '... and those of others' };
-	cmp_ok($took, '<', 60, '... without waiting for the store');
+	cmp_ok($took, '<', 110, '... without waiting for the store');
 	eventually { $node->status('pending', $kind) == 0 } '... nothing is pending';
 	is($node->sql("SELECT outbox_wait('plain 20', 'plain', '60 s')", $kind), 't', '... and outbox_wait() knows');
 
@@ -120,7 +120,7 @@ foreach my $kind (sort keys %url)
 	$session->quit;
 	eventually { $proxy{$kind}->held } 'the dispatcher waits for the store';
 	$took = seconds { $node->sql("DROP DATABASE $kind") };
-	cmp_ok($took, '<', 60, 'DROP DATABASE while the store hangs');
+	cmp_ok($took, '<', 110, 'DROP DATABASE while the store hangs');
 	recover($kind);
 }
 
@@ -130,7 +130,7 @@ handle('m', 'sales', 'redis');
 hang('redis');
 eventually { $proxy{redis}->held } 'the dispatcher waits for the store';
 my $took = seconds { $node->stop('fast') };
-cmp_ok($took, '<', 60, 'a fast shutdown while the store hangs');
+cmp_ok($took, '<', 110, 'a fast shutdown while the store hangs');
 recover('redis');
 $node->start;
 eventually { records('redis') == 0 } 'the next one propagates what is left';

@@ -76,7 +76,7 @@ $redis->refuse('refused', 'grave');
 $main->set('outbox.max_attempts' => 1);
 $main->sql(q{SELECT outbox_enqueue('grave', 'x', message_id => 'id dead')}, 'source');
 ok($main->poll_query_until('source', 'SELECT dead = 1 FROM outbox.status'), 'a message is dead');
-$main->set('outbox.max_attempts' => 10);
+$main->set('outbox.max_attempts' => 1000000);
 handle($main, 'source', 15, 'refused');
 handle($main, 'source', 16, 'd');
 $main->sql(q{SELECT outbox_enqueue('later', 'x', deliver_at => now() + interval '1 day')}, 'source');

@@ -31,6 +31,7 @@ END
 
 my $session = $node->session;
 my $pid = $session->query_safe('SELECT pg_backend_pid()');
+$session->query_safe(q{SET outbox.retention = '1h'});    # a transaction that claims must be younger, however long it was interrupted
 
 # Fetches two rows of a cursor, and a third one that fails within a savepoint.
 sub fetch
@@ -57,7 +58,7 @@ END
 my (%current, %turns);
 sub turn
 {
-	$node->sql("BEGIN; SELECT outbox_begin(clock_timestamp()::text); SELECT outbox_enqueue('others', 'x'); SELECT outbox_commit(); COMMIT");
+	$node->sql("SET outbox.retention = '1h'; BEGIN; SELECT outbox_begin(clock_timestamp()::text); SELECT outbox_enqueue('others', 'x'); SELECT outbox_commit(); COMMIT");
 	foreach (split /\n/, $node->sql(q{SELECT ring, segment FROM outbox.ring WHERE state = 'current'}))
 	{
 		my ($ring, $segment) = split /\|/;

@@ -75,7 +75,7 @@ SELECT outbox_set_destination('spread', partitions => 2);
 END
 	$redis->command('SET', 'refuses', 'text');
 	$node->sql(qq{SELECT outbox_enqueue('$database', 'x'), outbox_enqueue('spread', 'x', key => 'k'), outbox_enqueue('refuses', 'x')}, $database);
-	$node->sql(q{SELECT outbox_begin('m', 'tabled'), outbox_enqueue('d', 'x'), outbox_commit()}, $database);
+	$node->sql(q{SET outbox.retention = '1h'; SELECT outbox_begin('m', 'tabled'), outbox_enqueue('d', 'x'), outbox_commit()}, $database);
 	eventually { $redis->count($database) == 1 } 'a message is sent';
 	eventually { $node->sql('SELECT dispatched FROM inbox', $database) eq 't' } '... a record is marked';
 	eventually { $node->status('dead', $database) == 1 } '... what is refused dies';

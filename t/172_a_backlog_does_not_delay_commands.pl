@@ -5,14 +5,18 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
+use Proxy;
 use Redis;
 use Test::More;
 use Time::HiRes 'usleep';
 
 use constant MESSAGES => 50_000;
 
+# Redis is so far away that sending the window takes minutes, however long this process is interrupted.
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, conf => "outbox.dispatch = off\noutbox.batch_size = 1");
+my $proxy = Proxy->new($redis);
+$proxy->delay(20);
+my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $proxy->url . "'\noutbox.dispatch = off\noutbox.batch_size = 1");
 
 # Waits until so many more messages have arrived, which are not all of them.
 sub sends
@@ -59,6 +63,7 @@ eventually { $node->status('deferred') > 0 } 'so is the pause of its destination
 stands_still('... before its end');
 $node->sql(q{SELECT outbox_resume('d')});
 
+$proxy->pass;
 $node->set('outbox.batch_size' => 1000);
 ok($node->wait_until_sent, 'all is sent');
 ok($redis->sequence('d') eq join(' ', 1 .. MESSAGES), '... in order, none twice');

@@ -20,7 +20,7 @@ sub descriptors
 }
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, patient => 1);
+my $node = Outbox->create('main', redis => $redis);
 my $sent = 0;
 $node->sends($redis, ++$sent, 'a message is sent');
 my $pid = $node->dispatcher;
@@ -59,7 +59,7 @@ for (my $n = 0; keys %stream < $masters; $n++)
 	$stream{ (grep { $slot >= $first[$_] && $slot < $first[ $_ + 1 ] } 0 .. $masters - 1)[0] } //= "s$n";
 }
 
-my $few = Outbox->create('few', patient => 1, conf => "max_files_per_process = 90\noutbox.redis_url = 'redis+cluster://127.0.0.1:" . $seed->port . q{'});
+my $few = Outbox->create('few', conf => "max_files_per_process = 90\noutbox.redis_url = 'redis+cluster://127.0.0.1:" . $seed->port . q{'});
 $pid = $few->dispatcher;
 $few->sql("SELECT outbox_enqueue('$_', 'x')") foreach values %stream;
 my $most;

@@ -33,9 +33,11 @@ my $first = $node->bookkeeper;
 $node->sql(q{CREATE TRIGGER hang BEFORE UPDATE ON inbox FOR EACH ROW EXECUTE FUNCTION hang()});
 $node->handle('b1', 'own');
 eventually { $node->hangs } 'a trigger hangs';
+kill 'STOP', $first;    # so that it cannot be ended before it is looked at
 $node->load(clients => 2, transactions => 50, scripts => [ "SELECT outbox_enqueue('e', 'x');\n" ]);
 eventually { $redis->count('e') == 100 } '... messages are sent meanwhile';
 is($node->bookkeeper, $first, '... while it still hangs');
+kill 'CONT', $first;
 
 # The process is ended also when dispatch is off. (This is set for the server; set for the database, it would restart the process.)
 $node->set('outbox.dispatch' => 'off');

@@ -62,7 +62,7 @@ sub converse
 
 my $redis = Redis->new;
 my $impostor = Impostor->talk(\&converse);
-my $node = Outbox->create('main', redis => $redis, patient => 1);
+my $node = Outbox->create('main', redis => $redis);
 
 # Begins a message in an endpoint whose store is the impostor in that mode. Returns what the session says in the end.
 sub begin_with
@@ -72,7 +72,7 @@ sub begin_with
 	my $url = "postgresql://u\@127.0.0.1:" . $impostor->port . "/$mode?sslmode=disable";
 
 	$node->sql("SELECT outbox_create_endpoint('$mode', dedup_store => '$url')");
-	$node->psql('postgres', "BEGIN; SELECT outbox_begin('m', '$mode')", stdout => \$out, stderr => \$error, timeout => 60, timed_out => \$timed_out);
+	$node->psql('postgres', "BEGIN; SELECT outbox_begin('m', '$mode')", stdout => \$out, stderr => \$error, timeout => 170, timed_out => \$timed_out);
 	BAIL_OUT("$mode: the session hangs") if $timed_out;
 	return $out . $error;
 }
@@ -94,6 +94,6 @@ cmp_ok($memory, '<', 100_000, '... without taking 100 MB');
 $node->sends($redis, 1, 'messages are sent meanwhile');
 eventually { $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'store'}) =~ /unexpected answer|too large/ } 'there is a problem';
 $node->sql('SELECT outbox_drop_endpoint(name, force => true) FROM outbox.endpoint');
-ok($node->sql('SELECT pg_terminate_backend(dispatcher_pid, 60000) FROM outbox.status') eq 't', 'the dispatcher can be ended');
+ok($node->sql('SELECT pg_terminate_backend(dispatcher_pid, 170000) FROM outbox.status') eq 't', 'the dispatcher can be ended');
 
 done_testing();

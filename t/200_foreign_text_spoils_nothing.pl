@@ -37,7 +37,7 @@ my $impostor = Impostor->new(
 	adds => fails('XADD', Impostor::bulk($bad)));
 my $sentinel = Impostor->new(plain => fails('SENTINEL', "-ERR $bad\r\n"));
 my $liar = Impostor->new(plain => fails('SENTINEL', "*2\r\n" . Impostor::bulk($bad) . Impostor::bulk('6379')));
-my $node = Outbox->create('main', patient => 1, conf => "outbox.redis_url = '" . $impostor->url('refuses') . "'\noutbox.max_attempts = 1000000");
+my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $impostor->url('refuses') . "'\noutbox.max_attempts = 1000000");
 
 # In databases of several encodings.
 my %encoding = (utf8 => 'UTF8', latin1 => 'LATIN1', ascii => 'SQL_ASCII', japanese => 'EUC_JP');

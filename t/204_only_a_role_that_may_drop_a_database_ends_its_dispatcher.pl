@@ -72,7 +72,7 @@ goes_on('afterwards');
 $holder = $node->session('postgres', extra_params => [ '-U', 'stranger' ]);
 $holder->query_safe(q{BEGIN; ALTER ROLE stranger IN DATABASE victim SET work_mem = '1MB'});
 $waiter = $node->session('postgres', extra_params => [ '-U', 'owner' ]);
-$waiter->query_until(qr/begun/, "\\echo begun\nDROP DATABASE victim;\n");
+$waiter->query_until(qr/begun/, "\\echo begun\n" . "DROP DATABASE IF EXISTS victim;\n" x 5);    # each gives up after five seconds
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND locktype = 'object' AND mode = 'AccessExclusiveLock'}),
 	'its owner waits to drop it');
 is($node->sql(q{SELECT string_agg(pid::text, ' ') FROM pg_stat_activity WHERE backend_type LIKE 'outbox dispatcher%' AND datname = 'victim'}),

@@ -12,7 +12,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $store = Redis->new;
-my $node = Outbox->create('main', redis => $redis, patient => 1);
+my $node = Outbox->create('main', redis => $redis);
 
 #
 # Data restored into a database that is at work already.

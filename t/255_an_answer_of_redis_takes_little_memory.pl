@@ -17,7 +17,7 @@ my $scattered = "*16384\r\n" . "*5\r\n:1\r\n:1\r\n$node_of$node_of$node_of" x 16
 
 my %sent = (many => $many, scattered => $scattered);
 my $impostor = Impostor->new(map { my $reply = $sent{$_}; $_ => sub { return $_[1] eq 'XADD' ? $reply : undef; } } keys %sent);
-my $node = Outbox->create('main', patient => 1);
+my $node = Outbox->create('main');
 
 # The highest memory of a session that has got this answer, in kB, and its error.
 sub answered

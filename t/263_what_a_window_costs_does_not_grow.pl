@@ -12,7 +12,7 @@ use Time::HiRes qw(time);
 
 # Nothing is done because time has passed, but for noting the position and renewing the lease.
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, patient => 1, conf => <<'END');
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
 outbox.poll_interval = '1h'
 outbox.cleanup_interval = '1h'
 outbox.record_segment_size = 512kB

@@ -9,7 +9,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, patient => 1);
+my $node = Outbox->create('main', redis => $redis);
 
 # The fields of the entries of a stream.
 sub fields

@@ -30,7 +30,7 @@ my $authority = CertificateAuthority->new('the right one');
 my $wrong = CertificateAuthority->new('the wrong one');
 my $right = $authority->issue('DNS:localhost,IP:127.0.0.1');
 my $redis = Redis->new(tcp => 1, tls => $right);
-my $node = Outbox->create('main', redis => $redis);
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.connect_timeout = '1s'");
 my $sent = 0;
 
 # Sent by the dispatcher, and by outbox_send().
@@ -199,10 +199,10 @@ $node->sql('CREATE DATABASE leaves');
 $node->sql('CREATE EXTENSION outbox', 'leaves');
 my $dispatcher = $node->dispatcher('leaves');
 ok($node->poll_query_until('postgres', "SELECT wait_event IN ('OutboxRedis', 'Extension') FROM pg_stat_activity WHERE pid = $dispatcher"), 'a handshake hangs');
-cmp_ok(seconds { $node->sql('DROP DATABASE leaves') }, '<', 30, '... the database is dropped');
+cmp_ok(seconds { $node->sql('DROP DATABASE leaves') }, '<', 150, '... the database is dropped');
 like($node->sql_error(q{SET statement_timeout = '100ms'; SELECT outbox_send('d', 'x')}), qr/^57014/, '... outbox_send() is cancelled');
 $node->set('outbox.connect_timeout' => '1s');
-cmp_ok(seconds { $node->stop('fast') }, '<', 30, '... the server stops');
+cmp_ok(seconds { $node->stop('fast') }, '<', 170, '... the server stops');
 
 $node->start;
 arrives('after all of this');

@@ -35,7 +35,7 @@ $sentinel->log_in_with('sw0rdfish');
 $redis->command('CONFIG', 'SET', 'requirepass', 'swordf1sh');
 $redis->log_in_with('swordf1sh');
 
-my $node = Outbox->create('main', patient => 1, conf => <<"END");
+my $node = Outbox->create('main', conf => <<"END");
 outbox.redis_tls_ca_file = '@{[ $authority->ca ]}'
 outbox.redis_tls_cert_file = '$right->{cert}'
 outbox.redis_tls_key_file = '$right->{key}'

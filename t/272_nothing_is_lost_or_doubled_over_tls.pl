@@ -17,6 +17,7 @@ my $redis = Redis->new(tls => $authority->issue('IP:127.0.0.1'));
 my $node = Outbox->create('main', conf => <<"END");
 outbox.redis_url = '@{[ $redis->tls_url ]}'
 outbox.redis_tls_ca_file = '@{[ $authority->ca ]}'
+outbox.command_timeout = '1s'
 END
 $node->sql('CREATE TABLE ledger (n bigint)');
 

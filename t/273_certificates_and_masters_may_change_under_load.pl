@@ -32,7 +32,7 @@ sub put
 put('ca', $old->ca);
 put($_, $of{'the old one'}{client}{$_}) foreach 'cert', 'key';
 my $redis = Redis->new(tls => $of{'the old one'}{server}, config => \@only_known);
-my $node = Outbox->create('main', patient => 1, conf => <<"END");
+my $node = Outbox->create('main', conf => <<"END");
 outbox.redis_url = '@{[ $redis->tls_url ]}'
 outbox.redis_tls_ca_file = '$folder/ca'
 outbox.redis_tls_cert_file = '$folder/cert'

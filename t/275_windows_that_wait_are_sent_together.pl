@@ -10,7 +10,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new(config => [ '--appendonly', 'no' ]);
-my $node = Outbox->create('main', redis => $redis, patient => 1, conf => <<END);
+my $node = Outbox->create('main', redis => $redis, conf => <<END);
 outbox.poll_interval = '10ms'
 outbox.max_attempts = 1
 END
@@ -66,9 +66,9 @@ sub is_in_order
 # Few runs.
 open_windows(20, 50);
 my $before = runs();
-send_them();
+my $took = seconds { send_them() };
 my $runs = runs() - $before;
-cmp_ok($runs, '<=', 6, "1000 messages in 20 windows are sent in few runs of the script ($runs)");
+cmp_ok($runs, '<=', 6 + $took / 3, "1000 messages in 20 windows are sent in few runs of the script ($runs)");    # it renews the lease, too
 is_in_order('... in order');
 
 # The dispatcher ends amid them.
@@ -120,10 +120,14 @@ $node->set('outbox.batch_size' => 10, 'outbox.redis_url' => $proxy->url);
 open_windows(20, 20);
 send_them();
 cmp_ok($proxy->most_under_way, '>', 4, 'where Redis is far away, more than two batches are under way');
+
+# On a busy machine one may have its answer before the next one comes: then there are more.
 foreach my $then ('NULL', 'pg_terminate_backend(dispatcher_pid)')
 {
-	my $half = $sent + 10;
-	$node->sql(<<"END");
+	eventually
+	{
+		my $half = $sent + 10;
+		$node->sql(<<"END");
 DO \$\$
 BEGIN
 	FOR i IN $sent + 1 .. $sent + 20 LOOP
@@ -135,9 +139,11 @@ BEGIN
 	END LOOP;
 END \$\$;
 END
-	$sent += 20;
-	ok($node->wait_until_sent, 'messages that come one after the other');
-	cmp_ok($proxy->most_under_way, '>', 1, '... are on their way at the same time');
+		$sent += 20;
+		ok($node->wait_until_sent, 'messages that come one after the other');
+		$proxy->most_under_way > 1;
+	}
+	'... are on their way at the same time';
 }
 is_in_order('all are there in order, none twice, though the dispatcher ended amid them');
 

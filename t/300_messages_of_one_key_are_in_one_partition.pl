@@ -11,7 +11,7 @@ use Redis;
 use Test::More;
 
 my $redis = Redis->new;
-my $node = Outbox->create('main', redis => $redis, patient => 1, conf => "outbox.batch_size = 7\n");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.batch_size = 7\n");
 
 # CRC-16/XMODEM.
 sub crc16

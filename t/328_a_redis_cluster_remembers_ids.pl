@@ -11,7 +11,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $cluster = RedisCluster->new;
-my $node = Outbox->create('main', redis => $redis, extension => 0, patient => 1);
+my $node = Outbox->create('main', redis => $redis, extension => 0);
 my @databases = qw(one two);
 my $url = $cluster->url =~ s{//}{//store:sw0rdfish@}r;
 my $n = 0;
@@ -64,7 +64,7 @@ $cluster->move_slot($slot, 0, 1, stop_after => 2);
 is(unknown(@ids), 0, 'ids are known while their slot moves');
 is(unknown(map { "new$_" } 1 .. 40), 40, '... and new ones are new');
 push @ids, process(40);
-like($node->sql(q{SELECT outbox_wait('m100', 'sales', timeout => '60s')}, 'one'), qr/^t$/, '... messages are sent');
+like($node->sql(q{SELECT outbox_wait('m100', 'sales', timeout => '3 min')}, 'one'), qr/^t$/, '... messages are sent');
 $cluster->move_slot($slot, 0, 1);
 eventually { spread() eq '3 100' } '... and all ids are in the store when it has moved';
 is(unknown(@ids), 0, '... where they are known');

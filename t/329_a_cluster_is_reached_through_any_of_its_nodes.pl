@@ -16,7 +16,7 @@ plan skip_all => 'PostgreSQL was built without OpenSSL' unless check_pg_config('
 my $authority = CertificateAuthority->new('the right one');
 my $cluster = RedisCluster->new(replicas => 0, tls => $authority->issue('IP:127.0.0.1'));
 my @nodes = $cluster->nodes;
-my $node = Outbox->create('main', redis => $nodes[0], extension => 1, patient => 1, conf => <<"END");
+my $node = Outbox->create('main', redis => $nodes[0], extension => 1, conf => <<"END");
 outbox.dispatch = off
 outbox.redis_tls_ca_file = '@{[ $authority->ca ]}'
 END

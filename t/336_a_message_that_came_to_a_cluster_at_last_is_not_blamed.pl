@@ -13,7 +13,7 @@ my $cluster = RedisCluster->new(masters => 1, replicas => 0);
 my $redis = $cluster->node(0);
 my $proxy = Proxy->new($redis);
 $redis->command('CONFIG', 'SET', 'cluster-announce-port', $proxy->port);
-my $node = Outbox->create('main', redis => $cluster, patient => 1, conf => "outbox.retry_delay = '1s'");
+my $node = Outbox->create('main', redis => $cluster, conf => "outbox.retry_delay = '1s'");
 
 sub enqueue { my ($body) = @_; $node->sql("SELECT outbox_enqueue('orders', '$body')"); return; }
 

@@ -45,14 +45,28 @@ eventually { layout('wide')->{partitions} == 101 } 'the ends of many streams are
 $node->sql(q{SELECT outbox_enqueue('d1', 'body')});
 eventually { count('d1:0') == 3 } '... and messages are sent after that';
 
-# While nothing is sent, Redis is asked whether it still knows them.
-my @took;
-foreach my $n (1 .. 7)
+# While nothing is sent, Redis is asked every three seconds whether it still knows them. A message that
+# comes when that has begun is sent before most of them were asked about. (If this process gets no
+# processor when the message is there, more of them have been before it looks: then it tries again.)
+sub asked { my $sum = 0; $sum += $_->command('INFO', 'commandstats') =~ /cmdstat_hmget:calls=(\d+)/ ? $1 : 0 foreach $cluster->nodes; return $sum; }
+my $session = $node->session;
+my $sent = 3;
+my $meanwhile;
+eventually
 {
-	usleep(3_300_000 + 300_000 * $n);
-	push @took, seconds { $node->sql(qq{BEGIN; SELECT outbox_begin('$n'); SELECT outbox_enqueue('d1', 'body'); SELECT outbox_commit(); COMMIT; SELECT outbox_wait('$n')}); };
+	my $rested = 0;
+	my $before = asked();
+	wait_until { my $now = asked(); $rested = $now == $before ? $rested + 1 : 0; $before = $now; usleep(100_000); $rested > 5 };
+	wait_until { asked() > $before };
+	$session->query_safe(q{SELECT outbox_enqueue('d1', 'body')});
+	my $asked = asked();
+	$sent++;
+	wait_until { count('d1:0') == $sent };
+	$meanwhile = asked() - $asked;
+	$asked < $before + $destinations / 4 && $meanwhile < $destinations / 2;
 }
-my $median = (sort { $a <=> $b } @took)[3];
-cmp_ok($median, '<', 2, "... and no message waits until it was asked of all ($median s)");
+'... and no message waits until it was asked of all';
+note "asked of $meanwhile meanwhile";
+$session->quit;
 
 done_testing();

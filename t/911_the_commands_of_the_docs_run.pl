@@ -21,7 +21,7 @@ my $redis = Redis->new;
 my $store = Redis->new(tcp => 1);
 
 # With a store, nothing expires before this time has passed.
-my $node = Outbox->create('main', redis => $redis, patient => 1, conf => "outbox.replay_window = '1s'");
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.replay_window = '1s'");
 
 #
 # docs/deduplication.md

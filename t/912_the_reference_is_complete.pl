@@ -17,7 +17,7 @@ my $root = dirname(__FILE__) . '/..';
 my $reference = read_page("$root/docs/reference.md");
 my $operations = read_page("$root/docs/operations.md");
 my $redis = Redis->new(tcp => 1);
-my $node = Outbox->create('main', redis => $redis, patient => 1);
+my $node = Outbox->create('main', redis => $redis);
 
 # Runs the SQL of a section.
 sub follow
