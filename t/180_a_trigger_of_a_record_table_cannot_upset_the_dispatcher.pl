@@ -126,6 +126,8 @@ forget_windows(@opened[ 1 .. $#opened ]);
 $node->sql("SELECT pg_terminate_backend(" . $node->dispatcher . ")");
 $redis->start;
 eventually { $redis->sequence('again') eq '1 2 3' } 'the newest ones are missing when it starts';
-eventually { $node->sql(q{SELECT count(*) FROM inbox WHERE NOT dispatched}) == 0 } '... and all is marked';
+eventually { $node->sql(q{SELECT count(*) FROM inbox WHERE NOT dispatched}) == 0 } '... and all is marked'
+  or diag join "\n", map { $node->sql($_) } 'SELECT message_id FROM inbox WHERE NOT dispatched', 'SELECT kind, problem FROM outbox.problems', 'SELECT pid, wait_event, state, backend_type FROM pg_stat_activity',
+  map { "SELECT $_, number, uuid, published, propagated, messages FROM outbox.window_$_ ORDER BY number DESC LIMIT 6" } 0 .. 3;
 
 done_testing();
