@@ -208,19 +208,23 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 
 /*
  * Raises 40001 if this transaction is older than the retention, because records
- * may have expired since it looked; or if the endpoint has another place for
- * its records, or another store, since begin, because other transactions look
- * there. Called with the lock on the key, so the next process that gets it has
- * the new settings or sees our record.
+ * may have expired since it looked: than that which the endpoint had at begin, by
+ * which this session looks, or than the present one, by which they are removed. Or
+ * if the endpoint has another place for its records, or another store, since begin,
+ * because other transactions look there. Called with the lock on the key, so the next
+ * process that gets it has the new settings or sees our record.
  */
 static void
 check_may_claim(const RecordName *name)
 {
+	Endpoint	now;
+
 	/* A record that is being restored is always written to the ring. */
 	if (name->is_appended)
 		return;
 	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
-	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > name->retention)
+	(void) endpoint_find(name->endpoint, &now);
+	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > Min(name->retention, endpoint_memory(&now)))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not claim message \"%s\" of endpoint \"%s\"", name->msgid, name->endpoint),

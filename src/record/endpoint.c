@@ -168,6 +168,16 @@ endpoint_check_place(const char *name, const RecordMapping *mapping, const char 
 				 errhint("Retry the transaction.")));
 }
 
+/*
+ * Returns how long a record that is still here counts, in microseconds: with a store as
+ * long as that must know the id, because only cleanup knows whether the store has lost it.
+ */
+int64
+endpoint_memory(const Endpoint *endpoint)
+{
+	return Max(endpoint->retention, endpoint->store_retention);
+}
+
 /* Returns the longest time that any record must be remembered here, in microseconds. */
 int64
 endpoint_longest_retention(void)

@@ -30,6 +30,7 @@ extern void endpoint_init(void);
 extern Endpoint endpoint_get(const char *name);
 extern List *endpoint_list(void);
 extern void endpoint_check_place(const char *name, const RecordMapping *mapping, const char *dedup_store);
+extern int64 endpoint_memory(const Endpoint *endpoint);
 extern int64 endpoint_longest_retention(void);
 extern bool endpoint_find(const char *name, Endpoint *endpoint);
 extern void endpoint_each(void (*visit) (const Endpoint *endpoint, void *arg), void *arg);

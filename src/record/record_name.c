@@ -27,12 +27,7 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	name->endpoint = pstrdup(endpoint->name);
 	record_mapping_copy(&name->mapping, &endpoint->mapping);
 	name->dedup_store = endpoint->dedup_store ? pstrdup(endpoint->dedup_store) : NULL;
-
-	/*
-	 * A record that is still here counts as long as the store must know the
-	 * id: only cleanup knows whether the store has lost it.
-	 */
-	name->retention = Max(endpoint->retention, endpoint->store_retention);
+	name->retention = endpoint_memory(endpoint);
 	name->has_receipt = OidIsValid(endpoint->mapping.table) || endpoint->dedup_store != NULL;
 
 	/*
