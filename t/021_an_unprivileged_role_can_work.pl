@@ -78,6 +78,16 @@ foreach my $role ('application', 'monitor')
 	is(may($role, q{SELECT outbox_grant('stranger')}), '42501', '... nor anything granted');
 }
 
+# The rows that a view leaves out are not shown to a function in a query on it.
+$node->sql(q{SELECT outbox_enqueue('later', 'a secret', deliver_at => now() + interval '1 h')});
+eventually { $node->sql('SELECT scheduled FROM outbox.status') == 1 } 'a message waits for its time';
+is(may('admin', <<'END'), 'yes', '... and an admin does not see its body in outbox.dead_letters');
+SET enable_indexscan = off;
+SET enable_bitmapscan = off;
+CREATE FUNCTION pg_temp.show(body bytea) RETURNS boolean COST 0.0001 LANGUAGE plpgsql AS $$ BEGIN RAISE '%', body; END $$;
+SELECT FROM outbox.dead_letters WHERE pg_temp.show(body);
+END
+
 # Internal functions, which write records and messages.
 is(may('application', 'SELECT outbox.redirect_restored()'), '42501', 'the internal functions are closed');
 is(may('application', 'CREATE FUNCTION pg_temp.f() RETURNS text LANGUAGE sql AS $$ SELECT msgid FROM outbox.record_0 $$; SELECT pg_temp.f()'),
