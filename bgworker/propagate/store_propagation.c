@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -32,8 +33,9 @@
 #define LAST_RETRY_MS	2000
 
 static StorePropagation *stores;	/* in TopMemoryContext */
-static char client[UNIQUE_ID_BYTES];	/* the name of our watermarks */
+static char instance[UNIQUE_ID_BYTES];	/* whose watermarks ours are */
 
+static void name_watermarks(StorePropagation *store);
 static bool compare_watermarks(StorePropagation *store, const StoreReport *report, Position *position);
 static void note_success(StorePropagation *store, const StoreReport *report);
 static void note_failure(StorePropagation *store, const StoreFailure *failure, TimestampTz begun);
@@ -43,11 +45,11 @@ static bool take_key(const Receipt *receipt, void *arg);
 static bool add_keys(StorePropagation *store, bool is_last);
 static void write_next(const StorePropagation *store, bool is_last, StoreWatermarks *next);
 
-/* Prepares for use: sets the name of our watermarks. */
+/* Prepares for use: sets the name of our instance. */
 void
 store_propagation_init(const char *name)
 {
-	strlcpy(client, name, sizeof(client));
+	strlcpy(instance, name, sizeof(instance));
 }
 
 /* Returns the first of the list of all. */
@@ -72,6 +74,7 @@ store_propagation_find(const char *url, int64 propagated)
 	{
 		store = MemoryContextAllocZero(TopMemoryContext, sizeof(StorePropagation));
 		store->url = MemoryContextStrdup(TopMemoryContext, url);
+		name_watermarks(store);
 		store->propagated = propagated;
 		store->next = stores;
 		stores = store;
@@ -111,7 +114,7 @@ store_propagation_check(StorePropagation *store, Position *position)
 	StoreReport report;
 	StoreFailure failure;
 
-	if (!store_inspect(store->url, client, &report, &failure))
+	if (!store_inspect(store->url, store->client, &report, &failure))
 	{
 		note_failure(store, &failure, begun);
 		return;
@@ -153,6 +156,21 @@ store_propagation_run(StorePropagation *store, Position *position)
 	if (result == RECEIPTS_ENDED)
 		note_propagated(store, position);
 	return true;
+}
+
+/*
+ * Names the watermarks after our instance and the URL: two URLs may lead to one Redis, and
+ * what came by one of them says nothing of what came by the other. Who can read the name
+ * must not learn a password from it.
+ */
+static void
+name_watermarks(StorePropagation *store)
+{
+	char	   *masked = masked_url(store->url);
+	uint64		hash = hash_bytes_extended((const unsigned char *) masked, strlen(masked), 0);
+
+	snprintf(store->client, sizeof(store->client), "%s:%016llx", instance, (unsigned long long) hash);
+	pfree(masked);
 }
 
 /*
@@ -312,7 +330,7 @@ add_keys(StorePropagation *store, bool is_last)
 		return true;
 	write_next(store, is_last, &next);
 	if (!store_add(store->url, store->keys, store->n,
-				   &(StoreComparison) {.client = client, .expected = &store->watermarks, .next = &next}, &failure))
+				   &(StoreComparison) {.client = store->client, .expected = &store->watermarks, .next = &next}, &failure))
 	{
 		/* Read all of these windows once more. */
 		receipts_forget(&store->reader);

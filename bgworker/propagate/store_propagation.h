@@ -9,6 +9,7 @@
 #include "bgworker/window/position.h"
 #include "src/problem.h"
 #include "src/store/store.h"
+#include "src/unique_id.h"
 
 #define STORE_PROPAGATION_KEYS		1000	/* added in one round trip */
 #define STORE_PROPAGATION_CHECK_MS 3000 /* between two checks of the watermark */
@@ -18,6 +19,8 @@ typedef struct StorePropagation
 {
 	struct StorePropagation *next;	/* in the list of all */
 	char	   *url;
+	char		client[UNIQUE_ID_BYTES + 17];	/* the name of our watermarks
+												 * there */
 	bool		wanted;			/* an endpoint still names it */
 	int64		retention;		/* the longest of these endpoints */
 	int64		propagated;		/* newest window whose receipts it has */

@@ -31,7 +31,7 @@ typedef struct StoreWatermarks
 /* The watermarks that are compared and written when ids are added. */
 typedef struct StoreComparison
 {
-	const char *client;			/* the instance that they belong to */
+	const char *client;			/* whose they are */
 	const StoreWatermarks *expected;	/* must be there, otherwise nothing is
 										 * added */
 	const StoreWatermarks *next;	/* to be written */

@@ -23,7 +23,7 @@
 #include "src/store/store_kind.h"
 
 #define KEY_PREFIX	"outbox:dedup:" /* and 16 bytes */
-#define WATERMARK_PREFIX	"outbox:watermark:" /* and the instance that wrote
+#define WATERMARK_PREFIX	"outbox:watermark:" /* and the client that wrote
 												 * it */
 #define NAME_BYTES	128			/* of a key */
 
