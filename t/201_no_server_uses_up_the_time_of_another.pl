@@ -88,6 +88,18 @@ $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
 arrives(sentinels($hangs->port), 'one that hangs');
 arrives(sentinels($dead->port), 'one whose master is off');
 
+# A server that accepts connections and says nothing, as one that is stopped does: the master that a
+# sentinel names, and a node of a cluster that is told a password. No answer would come for much longer
+# than the time for connecting.
+my $mute = Impostor->talk(sub { sleep 3600; });
+my $misled = Impostor->new(plain => sub { return $_[1] eq 'SENTINEL' ? "*2\r\n" . Impostor::bulk('127.0.0.1') . Impostor::bulk($mute->port) : undef; });
+my $member = Impostor->new(worker => sub { return $_[1] eq 'CLUSTER' ? Impostor::bulk("cluster_state:ok\r\n") : undef; });
+$node->set('outbox.command_timeout' => '30s');
+arrives(sentinels($misled->port), 'one whose master is silent');
+like($node->sql("SET outbox.redis_url = 'redis+cluster://worker:x\@127.0.0.1:" . $mute->port . ',127.0.0.1:' . $member->port . q{'; SELECT outbox_send('d', 'x')}),
+	qr/1-1/, 'a node of a cluster that is silent: messages are sent by way of the next one');
+$node->set('outbox.command_timeout' => '1s');
+
 # A name with two addresses, the first of which does not answer.
 my (undef, @addresses) = Socket::getaddrinfo('localhost', undef, { socktype => SOCK_STREAM });
 my ($first) = map { (Socket::getnameinfo($_->{addr}, Socket::NI_NUMERICHOST))[1] } @addresses;

@@ -22,6 +22,7 @@
 #include "src/settings.h"
 
 static bool connect_to_master(RedisLink *link, const RedisLogin *login, TimestampTz deadline);
+static bool connect_if_master(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline);
 static bool ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 						 TimestampTz deadline, RedisNode *master);
 static bool read_address(const redisReply *reply, RedisNode *node);
@@ -42,18 +43,28 @@ redis_connect_to(RedisLink *link, const RedisLogin *login)
 
 	if (url->master[0] != '\0')
 		return connect_to_master(link, login, deadline);
-	if (url->path[0] == '\0')
-		return redis_connect_to_node(link, login, &url->nodes[0], deadline);
 	redis_login_name(login, &url->nodes[0], link);
+	if (url->path[0] == '\0')
+		return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, url->tls, deadline) && log_in(link, url);
 	return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
 }
 
-/* Connects to a server, such as a node of a cluster, within a deadline, and logs in. */
+/*
+ * Connects to one of several servers, such as a node of a cluster, and logs in, all of it
+ * within a deadline: one that accepts connections and says nothing leaves time for the others.
+ */
 bool
 redis_connect_to_node(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline)
 {
+	bool		connected;
+
 	redis_login_name(login, node, link);
-	return redis_link_dial(link, node->host, node->port, login->url.tls, deadline) && log_in(link, &login->url);
+	if (!redis_link_dial(link, node->host, node->port, login->url.tls, deadline))
+		return false;
+	redis_link_limit(link, deadline);
+	connected = log_in(link, &login->url);
+	redis_link_limit(link, 0);
+	return connected;
 }
 
 /*
@@ -88,15 +99,27 @@ connect_to_master(RedisLink *link, const RedisLogin *login, TimestampTz deadline
 		TimestampTz share = clock_share(deadline, url->nnodes - i);
 		RedisNode	master;
 
-		/* Waiting for the master may have taken all of the time. */
+		/* Waiting for the others may have taken all of the time. */
 		if (i > 0 && clock_now() >= deadline)
 			break;
-		if (!ask_sentinel(link, url, &url->nodes[i], share, &master))
-			continue;
-		if (redis_connect_to_node(link, login, &master, share) && expect_master(link))
+		if (ask_sentinel(link, url, &url->nodes[i], share, &master) && connect_if_master(link, login, &master, share))
 			return true;
 	}
 	return false;
+}
+
+/* Connects to the server that a sentinel named, within a deadline. Returns false if it is not the master. */
+static bool
+connect_if_master(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline)
+{
+	bool		is_master;
+
+	if (!redis_connect_to_node(link, login, node, deadline))
+		return false;
+	redis_link_limit(link, deadline);
+	is_master = expect_master(link);
+	redis_link_limit(link, 0);
+	return is_master;
 }
 
 /* Asks a sentinel which server is the master. Returns false if it does not say; the link has the error. */
