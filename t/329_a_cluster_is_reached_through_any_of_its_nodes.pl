@@ -8,6 +8,7 @@ use CertificateAuthority;
 use Impostor;
 use Outbox;
 use PostgreSQL::Test::Utils;
+use Proxy;
 use RedisCluster;
 use Test::More;
 
@@ -50,6 +51,12 @@ is(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$silent->{port},$plain",
 like(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:1,127.0.0.1:$cut_off->{port}", 's1'), qr/CLUSTERDOWN The cluster is down/, '... unless there is no other');
 like(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$loop->{port}", 's1'), qr/not added: MOVED 1 127.0.0.1:\d+/, 'a message is not sent round for ever');
 like(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$vague->{port}", 's1'), qr/not added: MOVED 1 \?:6379/, '... nor to a node without an address');
+
+# A node that is told the login and asked in a fifth of the time for connecting, however many others there are.
+my $distant = Proxy->new($cluster->node_of('s1'));
+$distant->delay(6000);
+is(error_with(join(',', 'redis+cluster://app:sw0rdfish@127.0.0.1:' . $distant->port, ('127.0.0.1:1') x 7) . "'; SET outbox.connect_timeout = '60s", 's1'), '',
+	'a node that is distant is reached, although there are others');
 
 my ($away) = map { $cluster->index_of($_) } 's1';
 my ($other) = grep { $cluster->index_of($_) != $away } @streams;

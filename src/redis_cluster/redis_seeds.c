@@ -4,8 +4,8 @@
  *
  * Called by redis_cluster.c. The nodes of the URL are tried first, then those that
  * a node has named before. One that says that the cluster is down may be cut off from
- * the others, and is taken only if no other lets us in. Each node gets its share of the
- * time, so one that does not answer does not use up all of it.
+ * the others, and is taken only if no other lets us in. Each node gets its share of what
+ * is left of the time, so one that does not answer does not use up all of it.
  */
 #include "postgres.h"
 
@@ -15,6 +15,10 @@
 #include "src/redis/redis_connect.h"
 #include "src/redis_cluster/redis_seeds.h"
 #include "src/settings.h"
+
+#define MOST_SHARES		4		/* the time is not divided into more, however
+								 * many nodes there are: none would be enough
+								 * for one that is distant */
 
 static bool try_node(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline, bool *is_up);
 static bool says_that_it_is_up(RedisLink *link);
@@ -39,7 +43,7 @@ redis_seeds_connect(RedisLink *link, const RedisLogin *login, const SlotMap *map
 
 		if (i > 0 && clock_now() >= deadline)
 			break;
-		if (!try_node(link, login, node, clock_share(deadline, url->nnodes + nknown - i), &is_up))
+		if (!try_node(link, login, node, clock_share(deadline, Min(url->nnodes + nknown - i, MOST_SHARES)), &is_up))
 			continue;
 		if (is_up)
 			return true;
