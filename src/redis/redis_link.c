@@ -53,6 +53,7 @@ struct RedisLink
 	bool		has_answered;	/* something was received */
 	StringInfoData out;			/* to be sent, from out.cursor on */
 	size_t		received;		/* bytes since the last reply was complete */
+	int64		elements;		/* in arrays of the reply that is being read */
 	TimestampTz limit;			/* deadline for all replies of this
 								 * connection; 0 = none */
 	char		host[256];		/* it was connected to last; empty = to a path */
@@ -343,7 +344,7 @@ open_reader(RedisLink *link)
 {
 	link->reader = redisReaderCreate();
 	if (link->reader)
-		resp_limit_replies(link->reader);
+		resp_limit_replies(link->reader, &link->elements);
 	else
 		redis_link_fail(link, "out of memory");
 	return link->reader != NULL;

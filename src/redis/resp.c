@@ -21,6 +21,9 @@
  */
 #define MAX_ELEMENTS	65536
 #define MAX_ELEMENTS_IN_ALL	(50 * 16384)
+#define MAX_DEPTH		8		/* of arrays in arrays; we expect four.
+								 * hiredis 1 has no such limit, and frees a
+								 * reply by recursion */
 
 static redisReplyObjectFunctions plain_functions;	/* hiredis' own */
 
@@ -69,9 +72,12 @@ resp_put_number(StringInfo out, int64 number)
 	resp_put(out, digits, pg_lltoa(number, digits));
 }
 
-/* Limits the replies that are read: hiredis allocates as many elements as a reply claims to have. */
+/*
+ * Limits the replies that are read: hiredis allocates as many elements as a reply claims to
+ * have. *elements, which must live as long as the reader, is for counting them.
+ */
 void
-resp_limit_replies(redisReader *reader)
+resp_limit_replies(redisReader *reader, int64 *elements)
 {
 	static redisReplyObjectFunctions limited;
 
@@ -79,6 +85,7 @@ resp_limit_replies(redisReader *reader)
 	limited = plain_functions;
 	limited.createArray = create_array;
 	reader->fn = &limited;
+	reader->privdata = elements;
 }
 
 /* Copies what an unexpected reply says, as text in the encoding of the database. */
@@ -91,14 +98,17 @@ resp_error(const redisReply *reply, char *error, size_t size)
 		strlcpy(error, "unexpected reply", size);
 }
 
-/* Refuses arrays that are too large, alone or together. For hiredis, NULL means "out of memory". */
+/* Refuses arrays that are too large, alone or together, or too deep in others. For hiredis, NULL means "out of memory". */
 static void *
 create_array(const redisReadTask *task, compat_elements n)
 {
-	static int64 in_all;		/* in the reply that was begun last */
+	int64	   *in_all = task->privdata;	/* in the reply that is being read */
+	int			depth = 1;
 
+	for (const redisReadTask *outer = task->parent; outer && depth <= MAX_DEPTH; outer = outer->parent)
+		depth++;
 	if (task->parent == NULL)
-		in_all = 0;
-	in_all += n;
-	return n <= MAX_ELEMENTS && in_all <= MAX_ELEMENTS_IN_ALL ? plain_functions.createArray(task, n) : NULL;
+		*in_all = 0;
+	*in_all += n;
+	return n <= MAX_ELEMENTS && *in_all <= MAX_ELEMENTS_IN_ALL && depth <= MAX_DEPTH ? plain_functions.createArray(task, n) : NULL;
 }

@@ -14,7 +14,7 @@ extern void resp_put(StringInfo out, const char *bytes, size_t size);
 extern void resp_put_string(StringInfo out, const char *string);
 extern void resp_put_number(StringInfo out, int64 number);
 
-extern void resp_limit_replies(redisReader *reader);
+extern void resp_limit_replies(redisReader *reader, int64 *elements);
 extern void resp_error(const redisReply *reply, char *error, size_t size);
 
 #endif							/* OUTBOX_RESP_H */
