@@ -118,6 +118,19 @@ $node->sql(q{SELECT outbox_alter_endpoint('inbox', retention => '40 minutes')});
 $node->sql(q{UPDATE inbox SET done_at = done_at - interval '1 second' WHERE ref = 'm1'});
 is($node->sql('SELECT outbox_cleanup()'), 1, 'a retention that was altered counts at once');
 
+# Records that a trigger keeps, however many, keep no others.
+$node->sql(<<'END');
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN CASE WHEN old.ref NOT LIKE 'kept%' THEN old END; END $$;
+CREATE TRIGGER keep BEFORE DELETE ON inbox FOR EACH ROW EXECUTE FUNCTION keep();
+INSERT INTO inbox (ref, done, done_at) SELECT 'kept ' || i, true, now() - interval '2 days' FROM generate_series(1, 2000) i;
+INSERT INTO inbox (ref, done, done_at) SELECT 'kept later ' || i, true, now() - interval '2 days' + i * interval '1 second' FROM generate_series(1, 2000) i;
+INSERT INTO inbox (ref, done, done_at) SELECT 'old ' || i, true, now() - interval '1 day' FROM generate_series(1, 10) i;
+END
+is($node->sql('SELECT outbox_cleanup()'), 10, 'what has expired is deleted, also behind thousands of records that a trigger keeps');
+is($node->sql('SELECT outbox_cleanup()'), 0, '... which stay');
+$node->sql('DROP TRIGGER keep ON inbox');
+is($node->sql('SELECT outbox_cleanup()'), 4000, '... until there is no such trigger');
+
 # While Redis is away nothing expires.
 $redis->stop;
 $node->sql(q{UPDATE inbox SET done_at = now() - interval '1 day' WHERE ref = 'm3'; SELECT outbox_enqueue('d', 'x')});

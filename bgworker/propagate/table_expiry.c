@@ -42,6 +42,7 @@ static char expiry_error[256];	/* error of this round, or of the last one */
 
 static void put_last(Oid table);
 static Expiry *find_due(void);
+static bool go_on(Expiry *expiry, const TableStatement *statement);
 static void delete_expired(TableStatement *statement);
 
 /* Begins a round for all endpoints that have such tables. */
@@ -94,12 +95,10 @@ table_expiry_run(void)
 	if (!table_statement_run(delete_expired, &statement, expiry->endpoint, "deleting expired records"))
 	{
 		strlcpy(expiry_error, table_statement_error(), sizeof(expiry_error));
-		statement.rows = 0;
+		statement.rows = statement.tried = 0;
 	}
 	expiry->rests_until = table_pace_rest_after(begun);
-	if (statement.rows >= EXPIRY_BATCH)
-		expiry->from = statement.upto;
-	else
+	if (!go_on(expiry, &statement))
 		expiries = list_delete_ptr(expiries, expiry);
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, statement.rows);
 	return expiries != NIL;
@@ -161,6 +160,21 @@ find_due(void)
 	return NULL;
 }
 
+/*
+ * Notes where the next statement begins. Returns false if no other expired records are
+ * left. A trigger may keep records from being deleted; those behind them get their turn.
+ */
+static bool
+go_on(Expiry *expiry, const TableStatement *statement)
+{
+	bool		got_further = statement->rows > 0 || statement->upto > expiry->from;
+
+	if (statement->tried < EXPIRY_BATCH)
+		return false;
+	expiry->from = got_further ? statement->upto : statement->upto + 1;
+	return true;
+}
+
 /* Deletes the oldest expired records that are not locked. */
 static void
 delete_expired(TableStatement *statement)
@@ -171,18 +185,19 @@ delete_expired(TableStatement *statement)
 	const char *zone = statement->shape.zoned ? "" : " AT TIME ZONE 'UTC'";
 	TimestampTz now = GetCurrentTimestamp();
 	Datum		times[2] = {TimestampTzGetDatum(statement->from)};
-	Datum		result[2];
+	Datum		result[3];
 
 	/* The retention is longer than the time since the epoch: nothing expires. */
 	if (statement->endpoint->retention > now - MIN_TIMESTAMP)
 		return;
 	times[1] = TimestampTzGetDatum(now - statement->endpoint->retention);
-	table_statement_execute(statement, psprintf("WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY("
-												"SELECT ctid FROM ONLY %s WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED)) "
-												"RETURNING %s AS at) SELECT count(*), coalesce(max(at)%s, 'infinity') FROM gone",
-												table, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH,
-												at, zone),
-							2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 2, result);
+	table_statement_execute(statement, psprintf("WITH tried AS MATERIALIZED (SELECT ctid AS place, %s AS at FROM ONLY %s "
+												"WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED), "
+												"gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY(SELECT place FROM tried)) RETURNING true) "
+												"SELECT (SELECT count(*) FROM gone), count(*), coalesce(max(at)%s, 'infinity') FROM tried",
+												at, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH, table, zone),
+							2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 3, result);
 	statement->rows = DatumGetInt64(result[0]);
-	statement->upto = DatumGetTimestampTz(result[1]);
+	statement->tried = DatumGetInt64(result[1]);
+	statement->upto = DatumGetTimestampTz(result[2]);
 }

@@ -23,7 +23,8 @@ typedef struct TableStatement
 								 * before */
 	TimestampTz from;			/* to be deleted: dispatched since then */
 	int64		rows;			/* deleted, or left unmarked */
-	TimestampTz upto;			/* the newest deleted */
+	int64		tried;			/* that were to be deleted */
+	TimestampTz upto;			/* the newest of these */
 } TableStatement;
 
 typedef void (*TableStatementFunction) (TableStatement *statement);
