@@ -38,8 +38,16 @@ is($node->status('pending', 'late'), 1, '... with its message');
 $node->sql(q{SELECT outbox_enqueue('e', 'x')});
 eventually { $redis->count('e') == 1 } 'the others are served';
 
+# Nothing counts what is forgotten there now. A session that has found nothing forgotten must look again.
+my $session = $node->session('late');
+$session->query_safe(q{SELECT outbox_begin('first'), outbox_commit()});
+$node->sql(q{SELECT outbox_begin('again'), outbox_commit()}, 'late');
+is($node->sql(q{SELECT outbox_forget('again')}, 'late'), 't', 'an id is forgotten there');
+
 $node->sql(q{DELETE FROM pg_database WHERE datname LIKE 'fake%'});
 $node->sql('ALTER DATABASE postgres CONNECTION LIMIT -1');
 eventually { $redis->count('d') == 1 } 'when others are gone, it is served';
 eventually { $node->status('problem IS NULL', 'late') eq 't' } '... and has no problem any more';
+is($session->query_safe(q{SELECT outbox_begin('again'), outbox_commit()}), 't|0', 'what was forgotten before is new to a session that had looked before that');
+$session->quit;
 done_testing();

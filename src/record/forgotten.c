@@ -24,7 +24,8 @@
  * is raised when the row is there, and read before the look: so a session that reads
  * the new count finds the block, and one that has read an old count looks again. A claim
  * reads it with the lock on the key, and a tombstone of that key is counted before
- * that lock is released.
+ * that lock is released. Where there is no shared memory, nothing is counted, and the table is
+ * always read: a database beyond MAX_DATABASES may get its entry later.
  */
 #include "postgres.h"
 
@@ -190,7 +191,8 @@ note_empty(Relation table, uint64 written)
 static void
 each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 {
-	uint64		written = shared_mine() ? count_written() : 0;
+	bool		is_counted = shared_mine() != NULL;
+	uint64		written = is_counted ? count_written() : 0;
 	Relation	table = table_open(relations_enter()->forgotten, mode);
 	Relation	index;
 	TupleTableSlot *row;
@@ -199,7 +201,10 @@ each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 	IndexScanDesc scan;
 
 	if (RelationGetNumberOfBlocks(table) == 0)
-		note_empty(table, written);
+	{
+		if (is_counted)
+			note_empty(table, written);
+	}
 	else
 	{
 		InitDirtySnapshot(dirty);
