@@ -47,6 +47,7 @@ static bool push_object(Jsonb *object, JsonbParseState **state);
 static Jsonb *read_json(ColumnExpression *value, TupleTableSlot *row);
 static bool is_kept(const ForwardPlan *plan, TupleTableSlot *row);
 static void delete_row(Relation table, TupleTableSlot *row);
+static bool find_newest(Relation table, const ItemPointerData *version, TupleTableSlot *found);
 static bool is_of_this_command(TupleTableSlot *row);
 
 PG_FUNCTION_INFO_V1(outbox_forward);
@@ -280,8 +281,10 @@ is_kept(const ForwardPlan *plan, TupleTableSlot *row)
 }
 
 /*
- * Deletes a row that this transaction has just written, without firing triggers.
- * It may be gone, or have been updated, by a trigger that came before this one.
+ * Deletes a row that this transaction has written, without firing triggers. It may be
+ * gone, or have been updated since: by a trigger that came before this one, or by another
+ * statement, if this is a deferred constraint trigger. Then its newest version is deleted;
+ * a row that went to another partition was inserted there, which fires the trigger again.
  * Raises the error of DELETE if subscribers could not tell which row is deleted.
  */
 static void
@@ -291,7 +294,7 @@ delete_row(Relation table, TupleTableSlot *row)
 	TM_FailureData failure;
 
 	CheckCmdReplicaIdentity(table, CMD_DELETE);
-	if (table_tuple_fetch_row_version(table, &row->tts_tid, SnapshotSelf, found))
+	if (find_newest(table, &row->tts_tid, found))
 	{
 		if (is_of_this_command(found))
 			CommandCounterIncrement();
@@ -299,6 +302,21 @@ delete_row(Relation table, TupleTableSlot *row)
 								  true, &failure, false);
 	}
 	ExecDropSingleTupleTableSlot(found);
+}
+
+/* Fetches the newest version of a row. Returns false if the row is gone. */
+static bool
+find_newest(Relation table, const ItemPointerData *version, TupleTableSlot *found)
+{
+	ItemPointerData newest = *version;
+	TableScanDesc scan;
+
+	if (table_tuple_fetch_row_version(table, &newest, SnapshotSelf, found))
+		return true;
+	scan = table_beginscan_tid(table, SnapshotSelf);
+	table_tuple_get_latest_tid(scan, &newest);
+	table_endscan(scan);
+	return table_tuple_fetch_row_version(table, &newest, SnapshotSelf, found);
 }
 
 /*
