@@ -230,7 +230,7 @@ SELECT id FROM gone;
 SELECT body FROM sent;
 ROLLBACK;
 DROP FUNCTION undone;
--- A row that another trigger has changed meanwhile stays.
+-- A row that another trigger has deleted or changed meanwhile does not stay either.
 CREATE FUNCTION busy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.id = 7 THEN DELETE FROM gone WHERE id = 7; ELSE UPDATE gone SET payload = 'changed' WHERE id = NEW.id; END IF; RETURN NULL; END $$;
 CREATE TRIGGER busy AFTER INSERT ON gone FOR EACH ROW EXECUTE FUNCTION busy();
 BEGIN;
