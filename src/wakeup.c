@@ -28,8 +28,8 @@
 #include "utils/memutils.h"
 
 #include "src/kill_point.h"
-#include "src/table/relation_change.h"
 #include "src/table/relations.h"
+#include "src/table/relcache_callback.h"
 #include "src/wakeup.h"
 
 static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
@@ -90,7 +90,7 @@ wakeup_watch_prepared(void)
 	Oid			schema = get_namespace_oid(OUTBOX_SCHEMA, true);
 
 	if (!listens)
-		relation_change_listen(watch_relation);
+		relcache_callback_add(watch_relation);
 	listens = true;
 	watched[0] = get_relname_relid("destination", schema);
 	watched[1] = get_relname_relid("deferred", schema);

@@ -12,7 +12,7 @@
 
 #include "bgworker/propagate/table_quarantine.h"
 #include "src/clock.h"
-#include "src/table/relation_change.h"
+#include "src/table/relcache_callback.h"
 
 static void release_altered(Oid table);
 
@@ -20,7 +20,7 @@ static void release_altered(Oid table);
 void
 table_quarantine_init(void)
 {
-	relation_change_listen(release_altered);
+	relcache_callback_add(release_altered);
 }
 
 /*

@@ -23,8 +23,8 @@
 #include "utils/timestamp.h"
 
 #include "src/record/endpoint.h"
-#include "src/table/relation_change.h"
 #include "src/table/relations.h"
+#include "src/table/relcache_callback.h"
 #include "src/table/row_scan.h"
 
 /* Columns of outbox.endpoint. */
@@ -83,7 +83,7 @@ PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
 void
 endpoint_init(void)
 {
-	relation_change_listen(forget_endpoints);
+	relcache_callback_add(forget_endpoints);
 	CacheRegisterSyscacheCallback(AUTHOID, forget_trust, (Datum) 0);
 }
 

@@ -3,7 +3,7 @@
  *		Remembers which custom record tables were checked and not changed since.
  *
  * Called by record_table.c. A table is checked before it is used for the first
- * time, and once after each change, which relation_change.c reports. The plan of
+ * time, and once after each change, which relcache_callback.c reports. The plan of
  * the INSERT is kept as long.
  */
 #include "postgres.h"
@@ -14,7 +14,7 @@
 
 #include "src/owner_rights.h"
 #include "src/record/record_table_cache.h"
-#include "src/table/relation_change.h"
+#include "src/table/relcache_callback.h"
 
 static HTAB *known_tables;		/* by oid; NULL = empty */
 
@@ -25,7 +25,7 @@ static void forget_tables(Oid relation);
 void
 record_table_cache_init(void)
 {
-	relation_change_listen(forget_tables);
+	relcache_callback_add(forget_tables);
 }
 
 /*

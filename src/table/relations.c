@@ -35,8 +35,8 @@
 #include "utils/syscache.h"
 
 #include "src/compat.h"
-#include "src/table/relation_change.h"
 #include "src/table/relations.h"
+#include "src/table/relcache_callback.h"
 
 static Relations cache;
 static bool cache_valid;
@@ -74,7 +74,7 @@ static bool is_ours(Oid relation);
 void
 relations_init(void)
 {
-	relation_change_listen(forget_relations);
+	relcache_callback_add(forget_relations);
 	RegisterXactCallback(forget_locks, NULL);
 }
 

@@ -24,8 +24,8 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
-#include "src/table/relation_change.h"
 #include "src/table/relations.h"
+#include "src/table/relcache_callback.h"
 #include "src/trigger/trigger_plan.h"
 
 typedef struct Remembered
@@ -105,7 +105,7 @@ start_remembering(void)
 	HASHCTL		control = {.keysize = sizeof(Oid), .entrysize = sizeof(Remembered)};
 
 	plans = hash_create("outbox trigger plans", 16, &control, HASH_ELEM | HASH_BLOBS);
-	relation_change_listen(relation_changed);
+	relcache_callback_add(relation_changed);
 	for (int i = 0; i < lengthof(catalogs); i++)
 		CacheRegisterSyscacheCallback(catalogs[i], catalog_changed, (Datum) 0);
 }

@@ -1,5 +1,5 @@
 /*
- * relation_change.c
+ * relcache_callback.c
  *		Tells our caches that a relation has changed.
  *
  * Called once by each file that keeps what it knows of relations. PostgreSQL has
@@ -10,7 +10,7 @@
 
 #include "utils/inval.h"
 
-#include "src/table/relation_change.h"
+#include "src/table/relcache_callback.h"
 
 #define MAX_LISTENERS	8
 
@@ -21,7 +21,7 @@ static void tell_listeners(Datum arg, Oid relation);
 
 /* Has a function told of each change, as long as the process lives. */
 void
-relation_change_listen(RelationListener listener)
+relcache_callback_add(RelationListener listener)
 {
 	Assert(nlisteners < MAX_LISTENERS);
 	if (nlisteners == 0)

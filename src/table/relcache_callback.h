@@ -1,9 +1,9 @@
 /*
- * relation_change.h
+ * relcache_callback.h
  *		Tells that a relation has changed.
  */
-#ifndef OUTBOX_RELATION_CHANGE_H
-#define OUTBOX_RELATION_CHANGE_H
+#ifndef OUTBOX_RELCACHE_CALLBACK_H
+#define OUTBOX_RELCACHE_CALLBACK_H
 
 /*
  * Is told of a change of a relation, or of all if that is InvalidOid. It may be
@@ -11,6 +11,6 @@
  */
 typedef void (*RelationListener) (Oid relation);
 
-extern void relation_change_listen(RelationListener listener);
+extern void relcache_callback_add(RelationListener listener);
 
-#endif							/* OUTBOX_RELATION_CHANGE_H */
+#endif							/* OUTBOX_RELCACHE_CALLBACK_H */
