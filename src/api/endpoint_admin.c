@@ -28,7 +28,7 @@
 #include "src/compat.h"
 #include "src/owner_rights.h"
 #include "src/record/endpoint.h"
-#include "src/record/record_check.h"
+#include "src/record/record_table_check.h"
 #include "src/settings.h"
 #include "src/store/store.h"
 
@@ -269,7 +269,7 @@ check_record_table(const EndpointRow *settings, bool by_caller)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("record_table does not exist")));
 	check_caller_owns(mapping.table);
-	record_check(table, &mapping, &shape);
+	record_table_check(table, &mapping, &shape);
 	table_close(table, NoLock);
 }
 

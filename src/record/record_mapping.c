@@ -3,7 +3,7 @@
  *		Reads outbox.endpoint.record_columns: the meaning of columns.
  *
  * Called by endpoint.c and endpoint_admin.c; record_name.c and record_table_cache.c
- * copy and compare what was read. It knows names only; record_check.c checks
+ * copy and compare what was read. It knows names only; record_table_check.c checks
  * whether the table has such columns.
  */
 #include "postgres.h"

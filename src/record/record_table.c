@@ -136,7 +136,7 @@ record_table_forget(const RecordName *name, RecordLook *found)
 /*
  * Opens the table of an endpoint and tells what is known of it; for those that
  * do more with it than this file. Raises 42P01 if it was dropped, and the errors
- * of record_check() if it does not fit any more.
+ * of record_table_check() if it does not fit any more.
  */
 Relation
 record_table_open(const char *endpoint, const RecordMapping *mapping, LOCKMODE mode, RecordShape *shape)

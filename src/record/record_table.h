@@ -7,9 +7,9 @@
 
 #include "storage/lockdefs.h"
 
-#include "src/record/record_check.h"
 #include "src/record/record_look.h"
 #include "src/record/record_name.h"
+#include "src/record/record_table_check.h"
 
 extern char *record_table_canonical(const char *endpoint, const RecordMapping *mapping, const char *msgid);
 extern RecordLook record_table_look(const RecordName *name);

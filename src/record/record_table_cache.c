@@ -30,7 +30,7 @@ record_table_cache_init(void)
 
 /*
  * Opens the table of an endpoint and returns what is known of it, valid until the
- * table is altered. Raises 42P01 if it was dropped, and the errors of record_check()
+ * table is altered. Raises 42P01 if it was dropped, and the errors of record_table_check()
  * if it does not fit any more.
  */
 KnownTable *
@@ -83,7 +83,7 @@ check_again(KnownTable *entry, const RecordMapping *mapping, Relation table)
 		caller = MemoryContextSwitchTo(entry->context);
 		record_mapping_copy(&entry->mapping, mapping);
 		MemoryContextSwitchTo(caller);
-		record_check(table, mapping, &entry->shape);
+		record_table_check(table, mapping, &entry->shape);
 	}
 	PG_CATCH();
 	{

@@ -8,7 +8,7 @@
 #include "executor/spi.h"
 #include "storage/lockdefs.h"
 
-#include "src/record/record_check.h"
+#include "src/record/record_table_check.h"
 
 typedef struct KnownTable
 {

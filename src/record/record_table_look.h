@@ -7,8 +7,8 @@
 
 #include "utils/relcache.h"
 
-#include "src/record/record_check.h"
 #include "src/record/record_look.h"
+#include "src/record/record_table_check.h"
 
 extern RecordLook record_table_look_in(Relation table, const RecordShape *shape, const char *msgid);
 extern bool record_table_look_is_at_rest(const RecordLook *look);

@@ -1,5 +1,5 @@
 /*
- * record_check.c
+ * record_table_check.c
  *		Checks whether a custom record table can hold the records of an endpoint.
  *
  * Called by endpoint_admin.c when an endpoint is created or altered, and by
@@ -28,7 +28,7 @@
 
 #include "src/compat.h"
 #include "src/owner_rights.h"
-#include "src/record/record_check.h"
+#include "src/record/record_table_check.h"
 #include "src/table/relations.h"
 
 static void check_as_owner(Relation table, const RecordMapping *mapping, RecordShape *shape);
@@ -57,7 +57,7 @@ static const char *name_of(Relation table);
  * the outbox: a message may be about to be opened.
  */
 void
-record_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
+record_table_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
 	OwnerRights before;
 

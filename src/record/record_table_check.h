@@ -1,9 +1,9 @@
 /*
- * record_check.h
+ * record_table_check.h
  *		Checks whether a custom record table can hold records.
  */
-#ifndef OUTBOX_RECORD_CHECK_H
-#define OUTBOX_RECORD_CHECK_H
+#ifndef OUTBOX_RECORD_TABLE_CHECK_H
+#define OUTBOX_RECORD_TABLE_CHECK_H
 
 #include "access/attnum.h"
 #include "utils/relcache.h"
@@ -24,6 +24,6 @@ typedef struct RecordShape
 								 * UTC */
 } RecordShape;
 
-extern void record_check(Relation table, const RecordMapping *mapping, RecordShape *shape);
+extern void record_table_check(Relation table, const RecordMapping *mapping, RecordShape *shape);
 
-#endif							/* OUTBOX_RECORD_CHECK_H */
+#endif							/* OUTBOX_RECORD_TABLE_CHECK_H */
