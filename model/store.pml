@@ -238,7 +238,7 @@ inline publish()
 #define OLDEST		watermark
 #endif
 
-/* store_watermark_write() */
+/* watermark_text_write() */
 #define RAISE(mark, expected_mark, window) \
 	if \
 	:: mark < window -> mark = window \
@@ -278,7 +278,7 @@ inline store_propagation_run()
 #endif
 }
 
-/* store_propagation_check(), store_watermark_oldest(); unless the store is away */
+/* store_propagation_check(), watermark_text_oldest(); unless the store is away */
 inline compare_watermarks()
 {
 	if

@@ -31,11 +31,11 @@
 
 #include "utils/memutils.h"
 
+#include "bgworker/connection/batch_verdict.h"
 #include "bgworker/connection/cluster_partition_layout.h"
 #include "bgworker/connection/partition_layout.h"
 #include "bgworker/connection/partition_layout.lua.h"
 #include "bgworker/connection/stream_end.lua.h"
-#include "bgworker/connection/verdict.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/identity/cluster_lease.h"
 #include "src/clock.h"
@@ -291,7 +291,7 @@ read_end(Layout *layout, const char *field, const char *stream)
 		return TOLD_NOT;
 	if (reply->type == REDIS_REPLY_ERROR)
 		resp_error(reply, error, sizeof(error));
-	if (verdict_is_of_server(error))
+	if (batch_verdict_is_of_server(error))
 		told = refused(layout, reply);
 	else if (reply->type == REDIS_REPLY_STRING && reply->len < ID_BYTES)
 		strlcpy(id, reply->str, ID_BYTES);
@@ -358,7 +358,7 @@ refused(Layout *layout, const redisReply *reply)
 	char		error[FOREIGN_TEXT_BYTES];
 
 	resp_error(reply, error, sizeof(error));
-	if (verdict_is_of_server(error))
+	if (batch_verdict_is_of_server(error))
 	{
 		redis_cluster_refused(layout->redis, reply, "could not write a number of partitions");
 		return TOLD_NOT;

@@ -3,7 +3,7 @@
  *		What an administrator can do about an error of Redis.
  *
  * Called by redis_state.c and blocked_slots.c, for the views. Whether an error concerns
- * Redis or a message is decided elsewhere (verdict.c).
+ * Redis or a message is decided elsewhere (batch_verdict.c).
  */
 #include "postgres.h"
 

@@ -192,7 +192,7 @@ traffic_receive_verdict(Lane *lane, Verdict *verdict, int messages)
 
 	if (reply == NULL)
 		return false;
-	if (!verdict_read(verdict, reply, messages, traffic_is_clustered()))
+	if (!batch_verdict_read(verdict, reply, messages, traffic_is_clustered()))
 		return traffic_fail_as_lane(lane, verdict->error);
 	answered_at = clock_now();
 	return true;
@@ -209,8 +209,8 @@ traffic_receive_claim(Lane *lane, Verdict *verdict)
 
 	if (reply == NULL)
 		return false;
-	return verdict_read(verdict, reply, 0, traffic_is_clustered()) ||
-		(traffic_is_clustered() && verdict_is_of_slot(verdict->error)) || traffic_fail_as_lane(lane, verdict->error);
+	return batch_verdict_read(verdict, reply, 0, traffic_is_clustered()) ||
+		(traffic_is_clustered() && batch_verdict_is_of_slot(verdict->error)) || traffic_fail_as_lane(lane, verdict->error);
 }
 
 /*
@@ -223,7 +223,7 @@ traffic_receive_moved(Lane *lane)
 	redisReply *reply = traffic_receive(lane);
 	bool		expected = reply && reply->type == REDIS_REPLY_ERROR &&
 		(strncmp(reply->str, SCRIPT_FENCE_MOVED, strlen(SCRIPT_FENCE_MOVED)) == 0 ||
-		 (traffic_is_clustered() && verdict_forbids_key(reply)));
+		 (traffic_is_clustered() && batch_verdict_forbids_key(reply)));
 
 	if (reply && !expected)
 		redis_link_refused(lane->link, reply, "a batch behind a refused message was not rejected");
@@ -266,7 +266,7 @@ traffic_fail(const char *reason)
 bool
 traffic_fail_as_lane(Lane *lane, const char *reason)
 {
-	knows_why = verdict_is_of_server(reason);
+	knows_why = batch_verdict_is_of_server(reason);
 	if (traffic_is_clustered())
 		redis_link_fail(lane->link, "%s, in hash slot %d", reason, lane->slot);
 	else

@@ -5,8 +5,8 @@
 #ifndef OUTBOX_TRAFFIC_H
 #define OUTBOX_TRAFFIC_H
 
+#include "bgworker/connection/batch_verdict.h"
 #include "bgworker/connection/command.h"
-#include "bgworker/connection/verdict.h"
 #include "src/redis_cluster/redis_cluster.h"
 
 extern void traffic_init(LinkAttend attend, LinkPrepare prepare);

@@ -4,7 +4,7 @@
  *
  * There are four reasons: the message is scheduled for later; its destination
  * refused it; its destination is paused or has an earlier message waiting here,
- * and order must be kept; a dead message holds it back (held_messages.c). Other
+ * and order must be kept; a dead message holds it back (held_by_dead.c). Other
  * destinations are not affected. page.c asks here for each message. What is
  * deferred is committed to outbox.deferred before any batch is sent whose fence
  * passes it, so after a crash at any point it is either ahead of the fence in
@@ -42,7 +42,7 @@
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/deferred_count.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/defer/held_messages.h"
+#include "bgworker/defer/held_by_dead.h"
 #include "bgworker/defer/retry_pace.h"
 #include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
@@ -89,7 +89,7 @@ void
 deferral_load(void)
 {
 	blocked_reset();
-	held_messages_load();
+	held_by_dead_load();
 	load_waiting();
 	destination_each_paused(block_paused);
 	deferred_count_load();
@@ -139,7 +139,7 @@ bool
 deferral_try_defer(const Message *message, int segment)
 {
 	const char *refusal = destination_refusal(message->dest);
-	bool		is_held = held_messages_is_behind_dead(message);
+	bool		is_held = held_by_dead_holds(message);
 	TimestampTz now;
 
 	if (message->deliver_at == 0 && !must_wait(message) && refusal == NULL && !is_held)
@@ -155,7 +155,7 @@ deferral_try_defer(const Message *message, int segment)
 	else if (is_held)
 	{
 		write_row(message, segment, DEFERRED_HELD, 0, now, NULL);
-		held_messages_note(message);
+		held_by_dead_note(message);
 	}
 	else if (must_wait(message))
 		wait_behind(message, segment, now);
@@ -295,7 +295,7 @@ static void
 load_waiting(void)
 {
 	SPI_connect();
-	/* Not read-only: held_messages_load() may have changed rows just now. */
+	/* Not read-only: held_by_dead_load() may have changed rows just now. */
 	if (SPI_execute("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at FROM "
 					"(SELECT dest, count(*) AS messages, min(id) AS head FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest) w "
 					"JOIN outbox.deferred h ON h.id = w.head", false, 0) != SPI_OK_SELECT)
@@ -421,7 +421,7 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 		if (is_dead)
 		{
 			give_up(message, segment, attempts, error);
-			blocked->waiting -= held_messages_note_dead(message);
+			blocked->waiting -= held_by_dead_note_dead(message);
 			deferral_read_head(blocked);
 		}
 		else

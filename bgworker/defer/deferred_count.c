@@ -14,7 +14,7 @@
 #include "bgworker/defer/blocked_destinations.h"
 #include "bgworker/defer/deferred_count.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/defer/held_messages.h"
+#include "bgworker/defer/held_by_dead.h"
 #include "bgworker/process/report.h"
 #include "src/problem.h"
 
@@ -90,7 +90,7 @@ deferred_count_add_dead(void)
 int64
 deferred_count_waiting(void)
 {
-	return blocked_waiting() + held_messages_count();
+	return blocked_waiting() + held_by_dead_count();
 }
 
 /*
@@ -111,7 +111,7 @@ static TimestampTz
 oldest_waiting(void)
 {
 	TimestampTz blocked = blocked_oldest();
-	TimestampTz held = held_messages_oldest();
+	TimestampTz held = held_by_dead_oldest();
 
 	return blocked == 0 || (held != 0 && held < blocked) ? held : blocked;
 }

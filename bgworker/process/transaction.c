@@ -26,7 +26,7 @@
 #include "utils/snapmgr.h"
 
 #include "bgworker/process/transaction.h"
-#include "src/claim/durable.h"
+#include "src/claim/durable_commit.h"
 #include "src/kill_point.h"
 #include "src/ring/ring.h"
 #include "src/table/relations.h"
@@ -126,7 +126,7 @@ transaction_refusal(void)
 void
 transaction_commit(void)
 {
-	bool		waits = attend_meanwhile && durable_has_standby();
+	bool		waits = attend_meanwhile && durable_commit_has_standby();
 	bool		wrote = TransactionIdIsValid(GetTopTransactionIdIfAny());
 
 	if (waits && wrote)
@@ -153,7 +153,7 @@ transaction_commit(void)
 bool
 transaction_confirm(void)
 {
-	if (!XLogRecPtrIsInvalid(unconfirmed) && durable_wait_for_standby(unconfirmed, attend_meanwhile))
+	if (!XLogRecPtrIsInvalid(unconfirmed) && durable_commit_wait_for_standby(unconfirmed, attend_meanwhile))
 		unconfirmed = InvalidXLogRecPtr;
 	return XLogRecPtrIsInvalid(unconfirmed);
 }

@@ -4,7 +4,7 @@
  *
  * Called by propagation.c, which decides which stores are used. A store may
  * lose its newest ids, as Redis does when it dies, and each part of it by itself. So
- * each addition writes a watermark in each part (store_watermark.c), which is compared
+ * each addition writes a watermark in each part (watermark_text.c), which is compared
  * with each addition and every few seconds. If one is not what we wrote, nothing is
  * added to that part, until everything that the log still has after the oldest one has
  * been added again.
@@ -20,7 +20,7 @@
 
 #include "bgworker/process/transaction.h"
 #include "bgworker/propagate/store_propagation.h"
-#include "bgworker/propagate/store_watermark.h"
+#include "bgworker/propagate/watermark_text.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
@@ -189,7 +189,7 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 	store->sound = false;
 	if (!transaction_begin("reading the position"))
 		return false;
-	back = store_watermark_oldest(report);
+	back = watermark_text_oldest(report);
 	transaction_commit();
 	if (back < store->propagated)
 	{
@@ -354,8 +354,8 @@ write_next(const StorePropagation *store, bool is_last, StoreWatermarks *next)
 	for (int part = 0; part < store->nparts; part++)
 	{
 		if (is_last)
-			store_watermark_write(store->reader.last, &store->reader.uuid, next->part[part]);
+			watermark_text_write(store->reader.last, &store->reader.uuid, next->part[part]);
 		else
-			store_watermark_continue(store->watermarks.part[part], next->part[part]);
+			watermark_text_continue(store->watermarks.part[part], next->part[part]);
 	}
 }

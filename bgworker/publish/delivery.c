@@ -4,7 +4,7 @@
  *
  * Called by publisher.c, which makes the pages and sends them.
  *
- * Verdicts (verdict.c): if all messages were added, publishing continues with
+ * Verdicts (batch_verdict.c): if all messages were added, publishing continues with
  * the next page. If one was refused, deferral.c takes it, together with all
  * messages of its batch that are refused for the same reason (refusals.c). The
  * batches sent behind it in its lane have failed the comparison of the fence; sending
@@ -88,7 +88,7 @@ receive(Delivery *delivery, Batch *batch, Verdict *verdict)
 	verdict->refused = delivery->under_way->refused;
 	if (!traffic_receive_verdict(batch->lane, verdict, batch->n))
 	{
-		if (verdict_is_of_torn_slot(verdict->error))
+		if (batch_verdict_is_of_torn_slot(verdict->error))
 			torn_slots_note_refusal(batch->lane->slot);
 		return false;
 	}

@@ -173,7 +173,7 @@ receive_answer(Lane *lane, bool *is_forbidden)
 
 	if (reply == NULL)
 		return false;
-	*is_forbidden = verdict_forbids_key(reply);
+	*is_forbidden = batch_verdict_forbids_key(reply);
 	freeReplyObject(reply);
 	return true;
 }

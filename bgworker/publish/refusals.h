@@ -5,7 +5,7 @@
 #ifndef OUTBOX_REFUSALS_H
 #define OUTBOX_REFUSALS_H
 
-#include "bgworker/connection/verdict.h"
+#include "bgworker/connection/batch_verdict.h"
 #include "bgworker/publish/batch.h"
 
 /* Messages of a batch that are refused for the same reason. */

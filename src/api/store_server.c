@@ -18,7 +18,7 @@
 
 #include "src/api/caller.h"
 #include "src/claim/claim.h"
-#include "src/claim/durable.h"
+#include "src/claim/durable_commit.h"
 #include "src/claim/record_forget.h"
 #include "src/compat.h"
 #include "src/record/endpoint.h"
@@ -40,7 +40,7 @@ outbox_store_contains(PG_FUNCTION_ARGS)
 
 	caller_check_can_write("outbox.store_contains()");
 	look = claim_look_up(&name, NULL);
-	durable_wait(&look);
+	durable_commit_wait(&look);
 	PG_RETURN_BOOL(look.fate == RECORD_COMMITTED);
 }
 

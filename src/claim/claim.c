@@ -47,7 +47,7 @@
 #include "utils/timestamp.h"
 
 #include "src/claim/claim.h"
-#include "src/claim/durable.h"
+#include "src/claim/durable_commit.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/record_lock.h"
@@ -286,5 +286,5 @@ append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, 
 	RecordLook	look;
 
 	look = claim_in(&record_ring, &name, NULL);
-	durable_wait(&look);
+	durable_commit_wait(&look);
 }

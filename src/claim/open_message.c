@@ -27,7 +27,7 @@
 
 #include "src/claim/claim.h"
 #include "src/claim/duplicate_count.h"
-#include "src/claim/durable.h"
+#include "src/claim/durable_commit.h"
 #include "src/claim/open_message.h"
 #include "src/kill_point.h"
 #include "src/log/log.h"
@@ -77,7 +77,7 @@ open_message_init(void)
  * Opens a message. Returns true if it is new, false if it has been processed.
  *
  * Before it returns false it waits until the record that says so is safe, which
- * normally takes no time: see durable.c.
+ * normally takes no time: see durable_commit.c.
  *
  * Raises 55000 if another message is open. For an endpoint with pessimistic
  * concurrency it waits for a transaction that is processing the message.
@@ -105,7 +105,7 @@ open_message_begin(const Endpoint *endpoint, const char *msgid)
 
 	if (look.fate == RECORD_COMMITTED)
 	{
-		durable_wait(&look);
+		durable_commit_wait(&look);
 		message->phase = PHASE_DUPLICATE;
 		duplicate_count_add(message->name.endpoint);
 		return false;

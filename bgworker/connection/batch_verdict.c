@@ -1,5 +1,5 @@
 /*
- * verdict.c
+ * batch_verdict.c
  *		What Redis answered to one run of the script.
  *
  * Called by traffic.c and forbidden.c. Either all messages were added; or one was
@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "bgworker/connection/verdict.h"
+#include "bgworker/connection/batch_verdict.h"
 #include "src/kill_point.h"
 #include "src/redis/redis_link.h"
 #include "src/redis/resp.h"
@@ -25,11 +25,11 @@ static bool read_refused(Verdict *verdict, const redisReply *places, int message
  * then says why.
  */
 bool
-verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared)
+batch_verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared)
 {
 	verdict->added = -1;
 	verdict->error[0] = '\0';
-	verdict->is_forbidden = declared && messages > 0 && verdict_forbids_key(reply);
+	verdict->is_forbidden = declared && messages > 0 && batch_verdict_forbids_key(reply);
 	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
 		reply->element[0]->type == REDIS_REPLY_INTEGER)
 	{
@@ -60,7 +60,7 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared)
 		verdict->added = -1;
 		strlcpy(verdict->error, "unexpected reply", sizeof(verdict->error));
 	}
-	return verdict->added >= 0 && !(verdict->error[0] != '\0' && verdict_is_of_server(verdict->error));
+	return verdict->added >= 0 && !(verdict->error[0] != '\0' && batch_verdict_is_of_server(verdict->error));
 }
 
 /*
@@ -68,7 +68,7 @@ verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared)
  * of its keys. Nothing has happened then.
  */
 bool
-verdict_forbids_key(const redisReply *reply)
+batch_verdict_forbids_key(const redisReply *reply)
 {
 	return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM ", strlen("NOPERM ")) == 0 &&
 		!forbids_command(reply->str);
@@ -76,16 +76,16 @@ verdict_forbids_key(const redisReply *reply)
 
 /* Check whether an error concerns the server rather than one message or destination. */
 bool
-verdict_is_of_server(const char *error)
+batch_verdict_is_of_server(const char *error)
 {
 	static const char *const codes[] = {"NOAUTH", "WRONGPASS", "NOSCRIPT", "CROSSSLOT", SCRIPT_FENCE_MOVED, SCRIPT_LEASE_LOST};
 
-	return verdict_is_of_slot(error) || begins_with_one(error, codes, lengthof(codes)) || forbids_command(error);
+	return batch_verdict_is_of_slot(error) || begins_with_one(error, codes, lengthof(codes)) || forbids_command(error);
 }
 
 /* Check whether an error of a server may be one of a hash slot of a cluster, or of the node that has it, for some time. */
 bool
-verdict_is_of_slot(const char *error)
+batch_verdict_is_of_slot(const char *error)
 {
 	static const char *const codes[] = {
 		"LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS", "OOM", "MISCONF", "BUSY",
@@ -98,7 +98,7 @@ verdict_is_of_slot(const char *error)
 
 /* Check whether an error says that a part of what the batch needs may have gone to another node. */
 bool
-verdict_is_of_torn_slot(const char *error)
+batch_verdict_is_of_torn_slot(const char *error)
 {
 	static const char *const codes[] = {"TRYAGAIN"};
 

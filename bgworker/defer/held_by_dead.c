@@ -1,5 +1,5 @@
 /*
- * held_messages.c
+ * held_by_dead.c
  *		Messages that a dead one holds back.
  *
  * Called by deferral.c and deferred_count.c. Where a destination is set to hold, a dead message
@@ -24,7 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/defer/held_messages.h"
+#include "bgworker/defer/held_by_dead.h"
 #include "bgworker/process/transaction.h"
 #include "src/log/deferred.h"
 #include "src/record/record_name.h"
@@ -77,7 +77,7 @@ static void make_hash(const char *dest, const char *key, pg_uuid_t *hash);
 
 /* Reads which messages are dead, holds what is behind them, and lets go what is not. Needs an open transaction. */
 void
-held_messages_load(void)
+held_by_dead_load(void)
 {
 	bool		isnull;
 	Datum		at;
@@ -99,7 +99,7 @@ held_messages_load(void)
 
 /* Check whether a message must wait behind a dead one. Needs an open transaction. */
 bool
-held_messages_is_behind_dead(const Message *message)
+held_by_dead_holds(const Message *message)
 {
 	const Destination *destination;
 	const DeadKey *dead;
@@ -117,7 +117,7 @@ held_messages_is_behind_dead(const Message *message)
 
 /* Notes that a message was written as held. */
 void
-held_messages_note(const Message *message)
+held_by_dead_note(const Message *message)
 {
 	held++;
 	if (oldest == 0 || message->at < oldest)
@@ -129,7 +129,7 @@ held_messages_note(const Message *message)
  * waited for their destination are held from now on. Needs an open transaction.
  */
 int64
-held_messages_note_dead(const Message *message)
+held_by_dead_note_dead(const Message *message)
 {
 	const Destination *destination = destination_find(message->dest);
 	char	   *key = message->partition_key ? text_to_cstring(message->partition_key) : NULL;
@@ -152,14 +152,14 @@ held_messages_note_dead(const Message *message)
 
 /* Returns how many messages are held. */
 int64
-held_messages_count(void)
+held_by_dead_count(void)
 {
 	return held;
 }
 
 /* Returns when the oldest of them was enqueued, or an earlier one that was let go; 0 if there is none. */
 TimestampTz
-held_messages_oldest(void)
+held_by_dead_oldest(void)
 {
 	return held > 0 ? oldest : 0;
 }

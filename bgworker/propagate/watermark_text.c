@@ -1,5 +1,5 @@
 /*
- * store_watermark.c
+ * watermark_text.c
  *		The watermark that stands in a deduplication store: which ids it has.
  *
  * Called by store_propagation.c, which compares what is there with what we wrote last, and so
@@ -10,7 +10,7 @@
  */
 #include "postgres.h"
 
-#include "bgworker/propagate/store_watermark.h"
+#include "bgworker/propagate/watermark_text.h"
 #include "src/log/window_row.h"
 #include "src/unique_id.h"
 
@@ -18,7 +18,7 @@ static int64 window_of(const char *watermark);
 
 /* Writes the watermark of a store that has all ids up to the end of a window. */
 void
-store_watermark_write(int64 number, const pg_uuid_t *uuid, char *watermark)
+watermark_text_write(int64 number, const pg_uuid_t *uuid, char *watermark)
 {
 	char		text[UNIQUE_ID_BYTES];
 
@@ -28,7 +28,7 @@ store_watermark_write(int64 number, const pg_uuid_t *uuid, char *watermark)
 
 /* Writes the watermark that follows another one when ids of later windows were added, but not all: it has a number. */
 void
-store_watermark_continue(const char *before, char *watermark)
+watermark_text_continue(const char *before, char *watermark)
 {
 	const char *plus = strrchr(before, '+');
 	int			length = plus ? plus - before : strlen(before);
@@ -38,7 +38,7 @@ store_watermark_continue(const char *before, char *watermark)
 
 /* Returns the window up to which all parts of a store have their ids. Needs an open transaction. */
 int64
-store_watermark_oldest(const StoreReport *report)
+watermark_text_oldest(const StoreReport *report)
 {
 	int64		oldest = PG_INT64_MAX;
 
@@ -61,6 +61,6 @@ window_of(const char *watermark)
 
 	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_row_fetch(number, &window))
 		return oldest;
-	store_watermark_write(window.number, &window.uuid, expected);
+	watermark_text_write(window.number, &window.uuid, expected);
 	return strncmp(watermark, expected, strlen(expected)) == 0 ? number : oldest;
 }

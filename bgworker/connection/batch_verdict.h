@@ -1,9 +1,9 @@
 /*
- * verdict.h
+ * batch_verdict.h
  *		What Redis answered to one run of the script.
  */
-#ifndef OUTBOX_VERDICT_H
-#define OUTBOX_VERDICT_H
+#ifndef OUTBOX_BATCH_VERDICT_H
+#define OUTBOX_BATCH_VERDICT_H
 
 #include <hiredis.h>
 
@@ -26,10 +26,10 @@ typedef struct Verdict
 	int			nrefused;
 } Verdict;
 
-extern bool verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared);
-extern bool verdict_forbids_key(const redisReply *reply);
-extern bool verdict_is_of_server(const char *error);
-extern bool verdict_is_of_slot(const char *error);
-extern bool verdict_is_of_torn_slot(const char *error);
+extern bool batch_verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared);
+extern bool batch_verdict_forbids_key(const redisReply *reply);
+extern bool batch_verdict_is_of_server(const char *error);
+extern bool batch_verdict_is_of_slot(const char *error);
+extern bool batch_verdict_is_of_torn_slot(const char *error);
 
-#endif							/* OUTBOX_VERDICT_H */
+#endif							/* OUTBOX_BATCH_VERDICT_H */

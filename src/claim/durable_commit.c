@@ -1,8 +1,8 @@
 /*
- * durable.c
+ * durable_commit.c
  *		Waits until the record of a duplicate is safe, and for the standby.
  *
- * durable_wait() is called before a client is told that a message has been
+ * durable_commit_wait() is called before a client is told that a message has been
  * processed, after which it will not deliver the message again: when
  * outbox_begin() returns false, and in a database that is a store for others.
  * Other sessions see a commit before it is on disk if synchronous_commit was
@@ -22,7 +22,7 @@
  *						the dispatcher waits for disk and standby before that
  *	 after a crash		what was replayed is on disk; the standby is asked
  *
- * durable_wait_for_standby() is called after a commit by a process that must do
+ * durable_commit_wait_for_standby() is called after a commit by a process that must do
  * other things while the standby does not have it yet (bgworker/process/transaction.c).
  *
  * These functions wait, so they must never be called while holding the lock on
@@ -42,7 +42,7 @@
 #include "storage/lwlock.h"
 #include "utils/wait_event.h"
 
-#include "src/claim/durable.h"
+#include "src/claim/durable_commit.h"
 #include "src/compat.h"
 #include "src/table/commit_log.h"
 
@@ -58,7 +58,7 @@ static bool standby_has(XLogRecPtr lsn);
  * synchronous_commit asks for that. Can be cancelled, with an error.
  */
 void
-durable_wait(const RecordLook *look)
+durable_commit_wait(const RecordLook *look)
 {
 	TransactionId xid = look->xmin;
 
@@ -79,13 +79,13 @@ durable_wait(const RecordLook *look)
 	 * Where the commit is in the WAL is not known any more; it is before what
 	 * is on disk now.
 	 */
-	if (durable_has_standby())
-		(void) durable_wait_for_standby(GetFlushRecPtr(NULL), NULL);
+	if (durable_commit_has_standby())
+		(void) durable_commit_wait_for_standby(GetFlushRecPtr(NULL), NULL);
 }
 
 /* Check whether a commit of this session would wait for a synchronous standby now. */
 bool
-durable_has_standby(void)
+durable_commit_has_standby(void)
 {
 	return SyncRepRequested() && compat_has_sync_standbys();
 }
@@ -98,7 +98,7 @@ durable_has_standby(void)
  * returns from a cancelled wait as if it had succeeded.
  */
 bool
-durable_wait_for_standby(XLogRecPtr lsn, bool (*attend) (void))
+durable_commit_wait_for_standby(XLogRecPtr lsn, bool (*attend) (void))
 {
 	long		ms = 1;
 

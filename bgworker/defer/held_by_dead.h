@@ -1,0 +1,17 @@
+/*
+ * held_by_dead.h
+ *		Messages that a dead one holds back.
+ */
+#ifndef OUTBOX_HELD_BY_DEAD_H
+#define OUTBOX_HELD_BY_DEAD_H
+
+#include "src/log/log.h"
+
+extern void held_by_dead_load(void);
+extern bool held_by_dead_holds(const Message *message);
+extern void held_by_dead_note(const Message *message);
+extern int64 held_by_dead_note_dead(const Message *message);
+extern int64 held_by_dead_count(void);
+extern TimestampTz held_by_dead_oldest(void);
+
+#endif							/* OUTBOX_HELD_BY_DEAD_H */
