@@ -3,19 +3,15 @@
  *		What other processes ask of the dispatcher: to stop, to read settings, to leave the database.
  *
  * Called by the dispatcher, and by the links to Redis and the stores while they
- * wait. It may end the process; then it notes why, so that the launcher knows
- * whether to start another one.
+ * wait. It may end the process: what is done then is in shutdown.c.
  *
  * It must never be called inside a transaction.
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_database.h"
-#include "commands/extension.h"
 #include "miscadmin.h"
 #include "postmaster/interrupt.h"
-#include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 
@@ -26,9 +22,8 @@
 #include "bgworker/interrupts.h"
 #include "bgworker/process/process.h"
 #include "bgworker/process/transaction.h"
-#include "bgworker/window/window_opening.h"
+#include "bgworker/shutdown.h"
 #include "src/compat.h"
-#include "src/ring/filter.h"
 #include "src/sender_lock.h"
 #include "src/settings.h"
 #include "src/shared.h"
@@ -40,10 +35,7 @@ static bool settings_are_new;
 static bool is_committed;		/* the standby may lack this transaction: no
 								 * other may begin */
 
-static void stop_cleanly(void);
-pg_noreturn static void leave_to_restart(void);
-pg_noreturn static void leave(Farewell farewell);
-static bool extension_exists(void);
+static Position *position_to_note(void);
 static bool database_is_wanted(void);
 
 /* Prepares for use; called once, when the dispatcher starts. */
@@ -61,13 +53,13 @@ void
 interrupts_attend(void)
 {
 	if (ProcDiePending)
-		stop_cleanly();
+		shutdown_leave_in_order(position_to_note());
 	CHECK_FOR_INTERRUPTS();
 	settings_are_new |= process_reload_settings();
 	if (pg_atomic_read_u32(&shared_mine()->restart) != 0)
-		leave_to_restart();
+		shutdown_for_successor(position_to_note());
 	if (database_is_wanted())
-		leave(FAREWELL_ASKED);
+		shutdown_end(FAREWELL_ASKED, position_to_note());
 }
 
 /*
@@ -99,10 +91,10 @@ interrupts_attend_to_refusal(void)
 		case REFUSAL_NONE:
 			return;
 		case REFUSAL_GONE:
-			leave(FAREWELL_NO_EXTENSION);
+			shutdown_end(FAREWELL_NO_EXTENSION, position_to_note());
 			break;
 		case REFUSAL_ANOTHER:
-			leave(FAREWELL_ASKED);
+			shutdown_end(FAREWELL_ASKED, position_to_note());
 			break;
 		case REFUSAL_BUSY:
 			process_pause(ATTEND_MS, OUTBOX_WAIT_DISPATCHER);
@@ -166,64 +158,11 @@ interrupts_ms_until_look(void)
 	return pg_atomic_read_u32(&shared_mine()->askers) != 0 ? ATTEND_MS : PG_INT32_MAX;
 }
 
-/*
- * Notes the position and releases the lease at a clean stop, so that the
- * process that publishes next need not wait, nor send anything again.
- */
-static void
-stop_cleanly(void)
+/* Returns the position, to be noted when the process ends; NULL if no transaction may begin now. */
+static Position *
+position_to_note(void)
 {
-	redis_session_release();
-	if (is_committed)
-		return;
-
-	/* This does not wait, and must not be interrupted. */
-	HOLD_INTERRUPTS();
-	window_opening_closing_at_once(position);
-	RESUME_INTERRUPTS();
-}
-
-/*
- * Ends the process because another one is to take its place at once. That one finds the
- * lease of its data directory: a server that waits must not take its absence for our end.
- */
-static void
-leave_to_restart(void)
-{
-	redis_session_close();
-	leave(FAREWELL_ASKED);
-}
-
-/* Ends the process, and notes why, for the launcher. */
-static void
-leave(Farewell farewell)
-{
-	DatabaseShared *shared = shared_mine();
-
-	if (farewell == FAREWELL_ASKED)
-		stop_cleanly();
-	redis_session_release();
-
-	/* A commit that still saw us running may have created the extension. */
-	pg_atomic_write_u32(&shared->dispatcher, 0);
-	if (farewell == FAREWELL_NO_EXTENSION && extension_exists())
-		farewell = FAREWELL_ASKED;
-	if (farewell == FAREWELL_NO_EXTENSION)
-		filters_forget_all(shared);
-	pg_atomic_write_u32(&shared->farewell, farewell);
-	proc_exit(0);
-}
-
-/* Check whether the extension exists, without taking a lock on it. */
-static bool
-extension_exists(void)
-{
-	bool		there;
-
-	StartTransactionCommand();
-	there = OidIsValid(get_extension_oid("outbox", true));
-	CommitTransactionCommand();
-	return there;
+	return is_committed ? NULL : position;
 }
 
 /*

@@ -5,7 +5,7 @@
  * Called by housekeeping.c. Without messages no window is opened and the fence stays where
  * it is, so it would in the end name a window that is no longer kept. So after a second a
  * window without messages is opened, which says on disk that everything is published, and
- * the fence is moved to it. (At a clean stop interrupts.c opens such a window at once.)
+ * the fence is moved to it. (At a clean stop shutdown.c opens such a window at once.)
  */
 #include "postgres.h"
 

@@ -50,8 +50,8 @@ typedef enum ProblemKind
 typedef struct Problem
 {
 	TimestampTz since;			/* 0 = no problem */
-	char		text[PROBLEM_BYTES];	/* empty: problem.c makes the text
-										 * when it is read */
+	char		text[PROBLEM_BYTES];	/* empty: problem_view.c makes the
+										 * text when it is shown */
 } Problem;
 
 struct DatabaseShared;
@@ -62,6 +62,5 @@ extern void problem_hold(ProblemKind kind, bool present);
 extern void problem_clear(ProblemKind kind);
 extern bool problem_is_set(ProblemKind kind);
 extern void problem_clear_all(void);
-extern char *problem_first(void);
 
 #endif							/* OUTBOX_PROBLEM_H */

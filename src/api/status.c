@@ -16,10 +16,10 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "src/api/problem_view.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
 #include "src/log/window_row.h"
-#include "src/problem.h"
 #include "src/shared.h"
 
 /* Messages that no window holds yet are counted one by one up to here. */
@@ -70,7 +70,7 @@ outbox_read_status(PG_FUNCTION_ARGS)
 
 	read_report(&report);
 	read_backlog(&backlog, &report);
-	problem = problem_first();
+	problem = problem_view_first();
 
 	isnull[i] = report.pid == 0;
 	values[i++] = Int32GetDatum(report.pid);
