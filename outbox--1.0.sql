@@ -756,22 +756,8 @@ COMMENT ON FUNCTION outbox.discarded() IS 'causes the record of a message that i
 -- STABLE, so that it is called once for a statement, even if there is no row.
 CREATE FUNCTION outbox.dump_is_complete()
 RETURNS boolean
-AS $$
-BEGIN
-	IF EXISTS (
-		SELECT FROM outbox.ring r JOIN pg_class c ON c.oid = format('outbox.%s_%s', r.ring, r.segment)::regclass
-		WHERE r.state IN ('current', 'sealed', 'quiet') AND c.relfilenode <> pg_relation_filenode(c.oid)
-			AND (r.published_at IS NULL OR r.ring <> 'log' AND r.published_at > clock_timestamp() -
-				(SELECT greatest(current_setting('outbox.retention')::interval, max(e.retention),
-					CASE WHEN count(e.dedup_store) > 0 THEN current_setting('outbox.replay_window')::interval END) FROM outbox.endpoint e)))
-	THEN
-		RAISE EXCEPTION 'tables of the outbox were emptied after the snapshot and before the locks of this dump'
-			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Dump again, with a new snapshot.';
-	END IF;
-	RETURN true;
-END
-$$
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
+AS 'MODULE_PATHNAME', 'outbox_dump_is_complete'
+LANGUAGE C STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
 COMMENT ON FUNCTION outbox.dump_is_complete() IS 'fails if tables that this snapshot sees in use were emptied since, so that records would be missing, or messages that were deferred since; pg_dump calls it when it has its locks';
 
 CREATE FUNCTION outbox.is_pending(tx xid8)
