@@ -166,6 +166,17 @@ is($node->sql("SELECT count(*) FROM $log WHERE his = 'x' AND mine IS NULL AND co
 $node->sql("ALTER TABLE $log DROP COLUMN mine, DROP COLUMN his; ALTER TABLE outbox.deferred DROP COLUMN hers");
 $node->command_ok([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ], '... until they are dropped');
 $redis->accept('refuses');
+eventually { $redis->count('refuses') == 1 } 'the message that was refused is sent';
+$node->sql(q{ALTER TABLE outbox.deferred ADD COLUMN hers int, ADD COLUMN who text NOT NULL DEFAULT current_user, ADD COLUMN his text NOT NULL DEFAULT 'x'; VACUUM FULL outbox.deferred});
+$redis->refuse('refuses too');
+$node->sql(q{SELECT outbox_enqueue('refuses too', 'x')});
+eventually { $node->status('deferred') == 1 } 'one is refused while outbox.deferred has columns that must not be NULL';
+is($node->sql('SELECT his, who = tableowner FROM outbox.deferred, pg_tables WHERE tablename = $$deferred$$ AND dest = $$refuses too$$'), 'x|t', '... it has their defaults');
+$node->sql(q{SELECT outbox_enqueue('d', 'meanwhile')});
+eventually { $redis->count('d') == 68 } '... and stops no others';
+$redis->accept('refuses too');
+eventually { $redis->count('refuses too') == 1 } '... and is sent in the end';
+$node->sql('ALTER TABLE outbox.deferred DROP COLUMN hers, DROP COLUMN who, DROP COLUMN his');
 $node->sql("ALTER TABLE $log SET UNLOGGED");
 like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$log\E" is unlogged/, 'an unlogged table is an error');
 $node->sql("ALTER TABLE $log SET LOGGED");

@@ -36,6 +36,7 @@
 #define MAX_SLEEP_MS	1000
 
 static Datum wait_for_record(FunctionCallInfo fcinfo, const char *msgid);
+static RecordLook look_up(RecordName *name);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
 static bool is_sent_beside(const RecordName *name, const RecordLook *look);
@@ -74,7 +75,7 @@ wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 	record_name_make(&name, &endpoint, msgid);
 	deadline = wait_deadline(fcinfo);
 	owner_code_refuse();
-	look = claim_look_up(&name, NULL);
+	look = look_up(&name);
 	if (look.fate == RECORD_COMMITTED && TransactionIdIsCurrentTransactionId(look.xmin))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -97,6 +98,22 @@ wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 	ConditionVariableCancelSleep();
 
 	PG_RETURN_BOOL(published);
+}
+
+/*
+ * Looks up a record. One from before the endpoint had its custom record table may have another
+ * name, by which its messages know it; then that is put into *name.
+ */
+static RecordLook
+look_up(RecordName *name)
+{
+	RecordName	given;
+	RecordLook	found = claim_look_up(name, NULL);
+
+	if (found.fate == RECORD_COMMITTED && !found.in_table && record_name_as_given(name, &given) &&
+		claim_look_up(&given, NULL).fate == RECORD_COMMITTED)
+		*name = given;
+	return found;
 }
 
 /* Returns the end of the time that the third argument allows, by clock_now(). */

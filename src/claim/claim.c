@@ -12,7 +12,9 @@
  *	 open	A custom record table is locked to the end of the transaction, and
  *			checked if it has changed: so no transaction waits for the key because
  *			a table is being altered. The ring has nothing to do here.
- *	 key	The momentary lock on the key.
+ *	 key	The momentary lock on the key. If the table spells the id in another way,
+ *			first that on the key of the id as it was given: a session that does not
+ *			know of the table yet takes that one alone, and writes into the ring.
  *	 look	The ring locks its current segment to the end of the transaction,
  *			notes the generation, and then looks: into the segments and the
  *			history, most of which it need not visit thanks to filters and to what
@@ -58,6 +60,7 @@
 #include "src/store/store.h"
 
 static RecordLook look_in_places(const RecordName *name, RecordMemo *memo);
+static RecordLook look_in_ring(const RecordName *name, RecordMemo *memo);
 static const RecordPlace *place_of(const RecordName *name);
 static RecordLook claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo);
 static RecordLook look_to_claim(const RecordPlace *place, RecordClaim *claim);
@@ -129,8 +132,19 @@ look_in_places(const RecordName *name, RecordMemo *memo)
 			return found;
 	}
 
-	/* It may have had records in the ring before it got a table. */
-	return record_ring_look(name, memo);
+	return look_in_ring(name, memo);
+}
+
+/* Looks up a record in the ring, where the endpoint may have had it before it got a table. */
+static RecordLook
+look_in_ring(const RecordName *name, RecordMemo *memo)
+{
+	RecordName	given;
+	RecordLook	found = record_ring_look(name, memo);
+
+	if (found.fate == RECORD_ABSENT && record_name_as_given(name, &given))
+		found = record_ring_look(&given, NULL);
+	return found;
 }
 
 /* Returns where the endpoint keeps its records. */
@@ -145,20 +159,27 @@ static RecordLook
 claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo)
 {
 	RecordClaim claim = {.name = name, .memo = memo};
+	RecordName	given;
+	bool		is_respelled = record_name_as_given(name, &given);
 
 	for (;;)
 	{
 		LOCKTAG		tag;
+		LOCKTAG		given_tag;
 		RecordLook	look;
 		bool		claimed;
 
 		place->open(&claim);
+		if (is_respelled)
+			record_lock_take(&given.key, &given_tag);
 		record_lock_take(&name->key, &tag);
 		KILL_POINT("key_locked");
 		look = look_to_claim(place, &claim);
 		claimed = look.fate == RECORD_ABSENT && insert_unless_refused(place, &claim);
 		place->close(&claim);
 		record_lock_release(&tag);
+		if (is_respelled)
+			record_lock_release(&given_tag);
 		if (claimed)
 			KILL_POINT("record_claimed");
 
@@ -172,17 +193,14 @@ claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *mem
 	}
 }
 
-/*
- * Looks up a record where it is to be written; an endpoint with a table may
- * have had records in the ring before.
- */
+/* Looks up a record where it is to be written, and where it may be otherwise. */
 static RecordLook
 look_to_claim(const RecordPlace *place, RecordClaim *claim)
 {
 	RecordLook	look = place->look(claim);
 
 	if (look.fate == RECORD_ABSENT && place != &record_ring)
-		look = record_ring_look(claim->name, NULL);
+		look = look_in_ring(claim->name, NULL);
 	return look;
 }
 
@@ -250,7 +268,10 @@ is_late(const RecordMemo *memo)
 static bool
 is_in_store(const RecordName *name)
 {
-	return name->dedup_store && store_contains(name->dedup_store, &name->key);
+	RecordName	given;
+
+	return name->dedup_store && (store_contains(name->dedup_store, &name->key) ||
+								 (record_name_as_given(name, &given) && store_contains(name->dedup_store, &given.key)));
 }
 
 /*

@@ -39,11 +39,14 @@ record_forget(const RecordName *name)
 {
 	RecordLook	in_ring;
 	RecordLook	in_table = {.fate = RECORD_ABSENT};
+	RecordName	given;
 	bool		known;
 
 	if (name->dedup_store)
 		check_is_alone();
-	known = record_forget_in_ring(name, &in_ring);
+	known = record_name_as_given(name, &given) && record_forget(&given);
+	if (record_forget_in_ring(name, &in_ring))
+		known = true;
 	if (OidIsValid(name->mapping.table) && record_table_forget(name, &in_table))
 		known = true;
 	if (name->dedup_store)

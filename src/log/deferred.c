@@ -21,6 +21,7 @@
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log_id.h"
+#include "src/table/added_columns.h"
 #include "src/table/index.h"
 #include "src/table/moment.h"
 #include "src/table/relations.h"
@@ -61,6 +62,7 @@ typedef struct Appender
 	EState	   *estate;
 	ResultRelInfo *indexes;
 	TupleTableSlot *row;
+	AddedColumns added;
 	int64		last_id;		/* id of the message appended last */
 } Appender;
 
@@ -268,8 +270,8 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	if (appender.table == NULL)
 		begin_append();
 	row = ExecClearTuple(appender.row);
-	memset(row->tts_isnull, true, row->tts_tupleDescriptor->natts); /* also what was added */
 	memset(row->tts_isnull, false, NCOLUMNS);
+	added_columns_fill(&appender.added, row);
 #define SET(col, value) (row->tts_values[(col) - 1] = (value))
 #define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))
 	SET(COL_ID, Int64GetDatum(message->id == appender.last_id ? log_id_next() : message->id));
@@ -333,6 +335,7 @@ begin_append(void)
 	InitResultRelInfo(appender.indexes, appender.table, 1, NULL, 0);
 	ExecOpenIndices(appender.indexes, false);
 	appender.row = table_slot_create(appender.table, NULL);
+	added_columns_prepare(&appender.added, appender.table, NCOLUMNS, appender.estate);
 }
 
 /* Begins to read the rows whose column equals a value, or is not less if `compare` says so. */

@@ -37,8 +37,27 @@ record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid)
 	name->msgid = OidIsValid(name->mapping.table) ?
 		record_table_canonical(name->endpoint, &name->mapping, msgid) : pstrdup(msgid);
 	record_name_make_key(name->endpoint, name->msgid, &name->key);
+	name->given = strcmp(name->msgid, msgid) == 0 ? NULL : pstrdup(msgid);
 	name->is_appended = false;
 	name->is_restored = false;
+}
+
+/*
+ * Names the record that a message has by its id as it was given, in the ring and in a store:
+ * from before the endpoint had a custom record table, which spells the id in another way.
+ * Shares the strings. Returns false if it is the same name.
+ */
+bool
+record_name_as_given(const RecordName *name, RecordName *given)
+{
+	if (name->given == NULL)
+		return false;
+	*given = *name;
+	given->msgid = name->given;
+	given->given = NULL;
+	given->mapping.table = InvalidOid;
+	record_name_make_key(given->endpoint, given->msgid, &given->key);
+	return true;
 }
 
 /* Frees the strings that record_name_make() has copied. */
@@ -47,6 +66,8 @@ record_name_free(RecordName *name)
 {
 	pfree(name->endpoint);
 	pfree(name->msgid);
+	if (name->given)
+		pfree(name->given);
 	record_mapping_free_copy(&name->mapping);
 	if (name->dedup_store)
 		pfree(name->dedup_store);

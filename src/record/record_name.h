@@ -14,6 +14,9 @@ typedef struct RecordName
 	char	   *endpoint;
 	char	   *msgid;
 	pg_uuid_t	key;			/* hash of both */
+	char	   *given;			/* the id as it was given, if the custom
+								 * record table spells it in another way, as
+								 * one of type uuid may; otherwise NULL */
 	int64		retention;		/* microseconds; of a record here, or of the
 								 * id in the store if that is longer */
 	RecordMapping mapping;		/* custom record table, if it has one */
@@ -27,6 +30,7 @@ typedef struct RecordName
 } RecordName;
 
 extern void record_name_make(RecordName *name, const Endpoint *endpoint, const char *msgid);
+extern bool record_name_as_given(const RecordName *name, RecordName *given);
 extern void record_name_free(RecordName *name);
 extern void record_name_make_key(const char *endpoint, const char *msgid, pg_uuid_t *key);
 

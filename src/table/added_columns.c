@@ -1,0 +1,74 @@
+/*
+ * added_columns.c
+ *		Values of columns that an administrator has added to a table of ours.
+ *
+ * Called by deferred.c, whose rows are updated later by statements: one of these would
+ * fail if a column were NULL that must not be. Defaults are computed as an INSERT would,
+ * but with the rights of the table's owner, for it is the owner who has named them.
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "rewrite/rewriteHandler.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "src/owner_rights.h"
+#include "src/table/added_columns.h"
+
+static ExprState *prepare_default(Relation table, AttrNumber column, EState *estate);
+
+/*
+ * Finds the defaults of all columns of a table behind the first `nours`. They live as
+ * long as the executor state.
+ */
+void
+added_columns_prepare(AddedColumns *added, Relation table, int nours, EState *estate)
+{
+	int			natts = RelationGetNumberOfAttributes(table);
+	MemoryContext caller;
+	OwnerRights before;
+
+	*added = (AddedColumns) {.nours = nours, .owner = table->rd_rel->relowner, .estate = estate};
+	if (natts == nours)
+		return;
+	caller = MemoryContextSwitchTo(estate->es_query_cxt);
+	added->defaults = palloc0(natts * sizeof(ExprState *));
+	owner_rights_take(&before, added->owner);
+	for (AttrNumber column = nours + 1; column <= natts; column++)
+		added->defaults[column - 1] = prepare_default(table, column, estate);
+	owner_rights_return(&before);
+	MemoryContextSwitchTo(caller);
+}
+
+/* Sets all columns of a row that are not ours. What it allocates lives until the per-tuple context is reset. */
+void
+added_columns_fill(const AddedColumns *added, TupleTableSlot *row)
+{
+	ExprContext *context = GetPerTupleExprContext(added->estate);
+
+	for (int i = added->nours; i < row->tts_tupleDescriptor->natts; i++)
+	{
+		OwnerRights before;
+
+		row->tts_isnull[i] = true;
+		if (added->defaults[i] == NULL)
+			continue;
+		owner_rights_take(&before, added->owner);
+		row->tts_values[i] = ExecEvalExprSwitchContext(added->defaults[i], context, &row->tts_isnull[i]);
+		owner_rights_return(&before);
+	}
+}
+
+/* Prepares the default of a column to be evaluated. Returns NULL if it has none. */
+static ExprState *
+prepare_default(Relation table, AttrNumber column, EState *estate)
+{
+	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(table), column - 1);
+	Node	   *expression;
+
+	if (attribute->attisdropped || attribute->attgenerated != '\0')
+		return NULL;
+	expression = build_column_default(table, column);
+	return expression ? ExecPrepareExpr((Expr *) expression, estate) : NULL;
+}
