@@ -15,7 +15,8 @@ SELECT pg_catalog.set_config('default_table_access_method', 'heap', true);
 --
 DO $$
 BEGIN
-	IF '@extschema@' <> 'outbox' THEN
+	-- With quote_all_identifiers it comes in quotes.
+	IF '@extschema@' NOT IN ('outbox', '"outbox"') THEN
 		CREATE SCHEMA outbox;
 		COMMENT ON SCHEMA outbox IS 'tables and views of the extension outbox';
 	ELSIF EXISTS (

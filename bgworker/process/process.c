@@ -70,8 +70,11 @@ static const char *const forced_settings[][2] = {
 	{"temp_file_limit", "-1"}
 };
 
+static LOCKTAG role_lock;		/* what process_take_role() has taken */
+
 static void force_settings(void);
 static void give_memory_back(void);
+static void lock_role(void);
 
 /*
  * Starts the process of that kind for a database; `turn` is passed in bgw_extra.
@@ -137,10 +140,27 @@ process_lift_transaction_timeout(void)
 void
 process_take_role(LockClass role)
 {
-	LOCKTAG		tag;
+	SET_LOCKTAG_ADVISORY(role_lock, MyDatabaseId, 0, 0, role);
+	lock_role();
+}
 
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, 0, role);
-	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
+/*
+ * Releases advisory locks of this session that code of others has taken: they outlive its
+ * transaction, and could fill the lock table of the server. Such code may have released that
+ * of our role, too, so we take it again.
+ */
+void
+process_release_locks(void)
+{
+	LockReleaseSession(USER_LOCKMETHOD);
+	lock_role();
+}
+
+/* Takes the lock on our role, or ends this process. */
+static void
+lock_role(void)
+{
+	if (LockAcquire(&role_lock, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
 		proc_exit(0);
 }
 

@@ -14,6 +14,7 @@ extern BackgroundWorkerHandle *process_start(const char *kind, const char *funct
 extern void process_connect(Oid database);
 extern void process_lift_transaction_timeout(void);
 extern void process_take_role(LockClass role);
+extern void process_release_locks(void);
 extern bool process_reload_settings(void);
 extern void process_pause(long ms, OutboxWait wait);
 extern void process_sleep(long ms, OutboxWait wait);

@@ -219,16 +219,22 @@ note_target_of(const Endpoint *endpoint, void *arg)
 	store->wanted = true;
 }
 
-/* Checks the stores that are due for it. */
+/*
+ * Checks the stores that are due for it. Of those that are away, and may keep silent, one at
+ * a time: all else has its turn behind it.
+ */
 static void
 check_stores(Position *position)
 {
 	TimestampTz now = clock_now();
+	bool		any_is_away = false;
 
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
-		if (store->next_check <= now)
-			store_propagation_check(store, position);
+		if (store->next_check > now || (store->is_away && any_is_away))
+			continue;
+		store_propagation_check(store, position);
+		any_is_away |= store->is_away;
 	}
 }
 

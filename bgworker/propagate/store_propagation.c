@@ -33,8 +33,13 @@
 #define LAST_RETRY_MS	2000
 
 static StorePropagation *stores;	/* in TopMemoryContext */
+static TimestampTz rested_until;	/* the end of all rests after attempts
+									 * that failed, one after the other */
 static char instance[UNIQUE_ID_BYTES];	/* whose watermarks ours are */
 
+static StorePropagation *add_store(const char *url, int64 propagated);
+static bool is_url_of(const StorePropagation *store, const char *url);
+static void try_other_url(StorePropagation *store);
 static void name_watermarks(StorePropagation *store);
 static bool compare_watermarks(StorePropagation *store, const StoreReport *report, Position *position);
 static void note_success(StorePropagation *store, const StoreReport *report);
@@ -61,23 +66,23 @@ store_propagation_first(void)
 
 /*
  * Returns the store with that URL; a new one has all receipts up to the end of
- * window `propagated`.
+ * window `propagated`. URLs that differ in a password only, as while it is being changed,
+ * are those of one store, with one position.
  */
 StorePropagation *
 store_propagation_find(const char *url, int64 propagated)
 {
 	StorePropagation *store = stores;
 
-	while (store && strcmp(store->url, url) != 0)
+	while (store && !is_url_of(store, url))
 		store = store->next;
 	if (store == NULL)
+		return add_store(url, propagated);
+	if (strcmp(store->url, url) != 0 && (store->other_url == NULL || strcmp(store->other_url, url) != 0))
 	{
-		store = MemoryContextAllocZero(TopMemoryContext, sizeof(StorePropagation));
-		store->url = MemoryContextStrdup(TopMemoryContext, url);
-		name_watermarks(store);
-		store->propagated = propagated;
-		store->next = stores;
-		stores = store;
+		if (store->other_url)
+			pfree(store->other_url);
+		store->other_url = MemoryContextStrdup(TopMemoryContext, url);
 	}
 	return store;
 }
@@ -98,6 +103,9 @@ store_propagation_forget_unused(void)
 		*link = store->next;
 		receipts_forget(&store->reader);
 		pfree(store->url);
+		if (store->other_url)
+			pfree(store->other_url);
+		pfree(store->masked);
 		pfree(store);
 	}
 	report_store_problem();
@@ -158,6 +166,50 @@ store_propagation_run(StorePropagation *store, Position *position)
 	return true;
 }
 
+/* Adds a store to the list. */
+static StorePropagation *
+add_store(const char *url, int64 propagated)
+{
+	StorePropagation *store = MemoryContextAllocZero(TopMemoryContext, sizeof(StorePropagation));
+	char	   *masked = masked_url(url);
+
+	store->url = MemoryContextStrdup(TopMemoryContext, url);
+	store->masked = MemoryContextStrdup(TopMemoryContext, masked);
+	pfree(masked);
+	name_watermarks(store);
+	store->propagated = propagated;
+	store->next = stores;
+	stores = store;
+	return store;
+}
+
+/* Check whether a URL differs from that of a store in a password at most. */
+static bool
+is_url_of(const StorePropagation *store, const char *url)
+{
+	char	   *masked;
+	bool		same;
+
+	if (strcmp(store->url, url) == 0)
+		return true;
+	masked = masked_url(url);
+	same = strcmp(store->masked, masked) == 0;
+	pfree(masked);
+	return same;
+}
+
+/* Has a store tried with another password next, if there is one. */
+static void
+try_other_url(StorePropagation *store)
+{
+	char	   *url = store->url;
+
+	if (store->other_url == NULL)
+		return;
+	store->url = store->other_url;
+	store->other_url = url;
+}
+
 /*
  * Names the watermarks after our instance and the URL: two URLs may lead to one Redis, and
  * what came by one of them says nothing of what came by the other. Who can read the name
@@ -166,11 +218,9 @@ store_propagation_run(StorePropagation *store, Position *position)
 static void
 name_watermarks(StorePropagation *store)
 {
-	char	   *masked = masked_url(store->url);
-	uint64		hash = hash_bytes_extended((const unsigned char *) masked, strlen(masked), 0);
+	uint64		hash = hash_bytes_extended((const unsigned char *) store->masked, strlen(store->masked), 0);
 
 	snprintf(store->client, sizeof(store->client), "%s:%016llx", instance, (unsigned long long) hash);
-	pfree(masked);
 }
 
 /*
@@ -195,7 +245,7 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 	{
 		if (store->knows_watermark)
 			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again all that is in the log after window %lld",
-								 masked_url(store->url), (long long) back)));
+								 store->masked, (long long) back)));
 		store->propagated = back;
 		store->catching_up = true;
 		position_expect_receipts_after(position, back);
@@ -217,46 +267,43 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 static void
 note_success(StorePropagation *store, const StoreReport *report)
 {
-	char	   *masked = masked_url(store->url);
-
 	if (store->is_away)
-		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" can be used again", masked)));
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" can be used again", store->masked)));
 	store->is_away = false;
 	store->retry_ms = 0;
 	store->problem[0] = '\0';
 	if (report->evicts)
 		snprintf(store->problem, sizeof(store->problem),
 				 "The deduplication store \"%s\" may forget ids when its memory is full. Set its maxmemory-policy to noeviction.",
-				 masked);
+				 store->masked);
 	else if (report->retention != 0 && report->retention < store->retention)
 		snprintf(store->problem, sizeof(store->problem),
 				 "The deduplication store \"%s\" forgets ids after %lld s, but an endpoint needs them for %lld s. Raise outbox.retention there.",
-				 masked, (long long) (report->retention / USECS_PER_SEC), (long long) (store->retention / USECS_PER_SEC));
-	pfree(masked);
+				 store->masked, (long long) (report->retention / USECS_PER_SEC), (long long) (store->retention / USECS_PER_SEC));
 	report_store_problem();
 }
 
 /*
- * Notes that a store cannot be used. One that does not answer costs time;
- * before it is tried again, others get as much time.
+ * Notes that a store cannot be used. One that does not answer costs time; before it is
+ * tried again, all else gets as much time. The rests of several follow each other.
  */
 static void
 note_failure(StorePropagation *store, const StoreFailure *failure, TimestampTz begun)
 {
-	char	   *masked = masked_url(store->url);
 	TimestampTz now = clock_now();
 
 	snprintf(store->problem, sizeof(store->problem),
 			 "The deduplication store \"%s\" cannot be used, so ids wait and its endpoints refuse messages: %s. Repair the store, or correct the URL in its endpoints.",
-			 masked, failure->text);
+			 store->masked, failure->text);
 	if (!store->is_away)
-		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" cannot be used: %s", masked, failure->text),
+		ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" cannot be used: %s", store->masked, failure->text),
 					  errdetail("Ids wait until it can be used again.")));
-	pfree(masked);
 	store->is_away = true;
 	store->sound = false;
 	store->retry_ms = store->retry_ms == 0 ? FIRST_RETRY_MS : Min(store->retry_ms * 2, LAST_RETRY_MS);
-	store->next_check = now + Max(store->retry_ms * INT64CONST(1000), now - begun);
+	rested_until = Max(rested_until, begun) + 2 * (now - begun);
+	store->next_check = Max(TimestampTzPlusMilliseconds(now, store->retry_ms), rested_until);
+	try_other_url(store);
 	report_store_problem();
 }
 
@@ -308,7 +355,7 @@ take_key(const Receipt *receipt, void *arg)
 
 	/* Freed at once: there may be millions of them in one user transaction. */
 	name = text_to_cstring(receipt->endpoint);
-	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && strcmp(endpoint.dedup_store, store->url) == 0)
+	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && is_url_of(store, endpoint.dedup_store))
 		store->keys[store->n++] = (StoreKey) {.key = receipt->key, .retention = endpoint.store_retention};
 	pfree(name);
 	return store->n < STORE_PROPAGATION_KEYS;

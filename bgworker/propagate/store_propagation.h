@@ -18,7 +18,10 @@
 typedef struct StorePropagation
 {
 	struct StorePropagation *next;	/* in the list of all */
-	char	   *url;
+	char	   *url;			/* with which it is tried */
+	char	   *other_url;		/* the same with another password, that an
+								 * endpoint names; or NULL */
+	char	   *masked;			/* without passwords: as it may be shown */
 	char		client[UNIQUE_ID_BYTES + 17];	/* the name of our watermarks
 												 * there */
 	bool		wanted;			/* an endpoint still names it */

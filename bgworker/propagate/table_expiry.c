@@ -3,9 +3,9 @@
  *		Deletes expired records from custom record tables, in rounds.
  *
  * Called by bookkeeper.c, which begins a round when the dispatcher asks for one.
- * A round gives each table its turn until none of its records has expired, or
- * its statement fails. table_statement.c limits what these statements may do, and
- * handles those that fail or hang. It may all be done twice.
+ * A round gives each table its turn until none of its records has expired, its
+ * statement fails, or the turn has lasted long enough. table_statement.c limits what
+ * these statements may do, and handles those that fail or hang. It may all be done twice.
  */
 #include "postgres.h"
 
@@ -27,13 +27,24 @@
 /* How many records one statement deletes. */
 #define EXPIRY_BATCH	1000
 
+/*
+ * How long a table has its turn in a round: triggers may make new expired records of those
+ * that are deleted, and other tables wait for the next round.
+ */
+#define TURN_MS			20000
+
 /* An endpoint whose expired records are being deleted. */
 typedef struct Expiry
 {
 	char	   *endpoint;
 	Oid			table;
 	TimestampTz from;			/* everything dispatched before this is done */
+	bool		in_order;		/* a statement got no further: records of one
+								 * moment are tried in the order of their
+								 * places */
+	ItemPointerData place;		/* those of that moment are done up to here */
 	TimestampTz rests_until;	/* because its last statement took long */
+	TimestampTz begun;			/* its turn; 0 = not yet */
 } Expiry;
 
 static MemoryContext context;	/* memory of the round of expiry */
@@ -70,6 +81,7 @@ table_expiry_begin(void)
 			expiry->endpoint = pstrdup(endpoint->name);
 			expiry->table = endpoint->mapping.table;
 			expiry->from = DT_NOBEGIN;
+			ItemPointerSet(&expiry->place, 0, InvalidOffsetNumber);
 			expiries = lappend(expiries, expiry);
 		}
 		MemoryContextSwitchTo(caller);
@@ -91,14 +103,18 @@ table_expiry_run(void)
 
 	if (expiry == NULL)
 		return expiries != NIL;
+	if (expiry->begun == 0)
+		expiry->begun = begun;
 	statement.from = expiry->from;
+	statement.in_order = expiry->in_order;
+	statement.place = expiry->place;
 	if (!table_statement_run(delete_expired, &statement, expiry->endpoint, "deleting expired records"))
 	{
 		strlcpy(expiry_error, table_statement_error(), sizeof(expiry_error));
 		statement.rows = statement.tried = 0;
 	}
 	expiry->rests_until = table_pace_rest_after(begun);
-	if (!go_on(expiry, &statement))
+	if (!go_on(expiry, &statement) || clock_now() - expiry->begun > TURN_MS * INT64CONST(1000))
 		expiries = list_delete_ptr(expiries, expiry);
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, statement.rows);
 	return expiries != NIL;
@@ -162,16 +178,23 @@ find_due(void)
 
 /*
  * Notes where the next statement begins. Returns false if no other expired records are
- * left. A trigger may keep records from being deleted; those behind them get their turn.
+ * left. A trigger may keep records from being deleted; those behind them get their turn. If
+ * it keeps as many of one moment as a statement tries, these are gone through place by
+ * place, which means sorting them, until the next moment.
  */
 static bool
 go_on(Expiry *expiry, const TableStatement *statement)
 {
-	bool		got_further = statement->rows > 0 || statement->upto > expiry->from;
+	bool		is_same_moment = statement->upto == expiry->from;
 
 	if (statement->tried < EXPIRY_BATCH)
 		return false;
-	expiry->from = got_further ? statement->upto : statement->upto + 1;
+	if (is_same_moment && expiry->in_order)
+		expiry->place = statement->last;
+	else
+		ItemPointerSet(&expiry->place, 0, InvalidOffsetNumber);
+	expiry->in_order = is_same_moment && (expiry->in_order || statement->rows == 0);
+	expiry->from = statement->upto;
 	return true;
 }
 
@@ -184,20 +207,26 @@ delete_expired(TableStatement *statement)
 	const char *at = quote_identifier(mapping->dispatched_at);
 	const char *zone = statement->shape.zoned ? "" : " AT TIME ZONE 'UTC'";
 	TimestampTz now = GetCurrentTimestamp();
-	Datum		times[2] = {TimestampTzGetDatum(statement->from)};
-	Datum		result[3];
+	const char *by_place = statement->in_order ? ", expired.ctid" : "";
+	Datum		bounds[3] = {TimestampTzGetDatum(statement->from), 0, PointerGetDatum(&statement->place)};
+	Datum		result[4];
 
 	/* The retention is longer than the time since the epoch: nothing expires. */
 	if (statement->endpoint->retention > now - MIN_TIMESTAMP)
 		return;
-	times[1] = TimestampTzGetDatum(now - statement->endpoint->retention);
-	table_statement_execute(statement, psprintf("WITH tried AS MATERIALIZED (SELECT ctid AS place, %s AS at FROM ONLY %s "
-												"WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY %s LIMIT %d FOR UPDATE SKIP LOCKED), "
+	bounds[1] = TimestampTzGetDatum(now - statement->endpoint->retention);
+	table_statement_execute(statement, psprintf("WITH tried AS MATERIALIZED (SELECT ctid AS place, %s AS at FROM ONLY %s AS expired "
+												"WHERE %s AND %s >= $1%s AND %s < $2%s AND (%s > $1%s OR ctid > $3) "
+												"ORDER BY expired.%s%s LIMIT %d FOR UPDATE SKIP LOCKED), "
 												"gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY(SELECT place FROM tried)) RETURNING true) "
-												"SELECT (SELECT count(*) FROM gone), count(*), coalesce(max(at)%s, 'infinity') FROM tried",
-												at, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, EXPIRY_BATCH, table, zone),
-							2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, times, 3, result);
+												"SELECT (SELECT count(*) FROM gone), count(*), coalesce(max(at)%s, 'infinity'), "
+												"(SELECT max(place) FROM tried WHERE at = (SELECT max(at) FROM tried)) FROM tried",
+												at, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, zone,
+												at, by_place, EXPIRY_BATCH, table, zone),
+							3, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDOID}, bounds, 4, result);
 	statement->rows = DatumGetInt64(result[0]);
 	statement->tried = DatumGetInt64(result[1]);
 	statement->upto = DatumGetTimestampTz(result[2]);
+	if (statement->tried > 0)
+		statement->last = *(ItemPointer) DatumGetPointer(result[3]);
 }

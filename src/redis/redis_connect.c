@@ -102,7 +102,11 @@ connect_to_master(RedisLink *link, const RedisLogin *login, TimestampTz deadline
 		/* Waiting for the others may have taken all of the time. */
 		if (i > 0 && clock_now() >= deadline)
 			break;
-		/* All sentinels mostly name the same master, and it may be distant: half of what is left is for it. */
+
+		/*
+		 * All sentinels mostly name the same master, and it may be distant:
+		 * half of what is left is for it.
+		 */
 		if (ask_sentinel(link, url, &url->nodes[i], share, &master) &&
 			connect_if_master(link, login, &master, clock_share(deadline, Min(url->nnodes - i, 2))))
 			return true;

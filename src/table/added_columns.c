@@ -16,7 +16,7 @@
 #include "src/owner_rights.h"
 #include "src/table/added_columns.h"
 
-static ExprState *prepare_default(Relation table, AttrNumber column, EState *estate);
+static ExprState * prepare_default(Relation table, AttrNumber column, EState *estate);
 
 /*
  * Finds the defaults of all columns of a table behind the first `nours`. They live as

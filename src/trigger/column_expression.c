@@ -95,6 +95,8 @@ column_expression_plan(ColumnExpression *value)
 	int			nest_level = parser_settings_take();
 
 	value->expression = expression_planner(value->expression);
+	(void) find_types((Node *) value->expression, &value->depends); /* also of functions in
+																	 * SQL that were inlined */
 	AtEOXact_GUC(false, nest_level);
 }
 

@@ -94,7 +94,9 @@ refuse(Oid table, const char *name)
 /*
  * Raises the error that the arguments of a trigger would raise at the first row. The caller holds
  * a lock on the table. Calls no function that an argument names: who creates the trigger may be
- * a superuser that restores a dump, or pg_upgrade, and the function that of another role.
+ * a superuser that restores a dump, or pg_upgrade, and the function that of another role. (Constants
+ * of arrays or rows of a domain are checked as the domain says, by the parser, as those in
+ * defaults and in WHEN are.)
  */
 void
 trigger_check(Oid table, const char *name)

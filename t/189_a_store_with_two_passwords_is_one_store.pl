@@ -1,0 +1,59 @@
+# While the password of a deduplication store is changed from endpoint to endpoint, URLs that
+# differ in it only lead to one store: ids of all endpoints arrive as long as one of them works.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.command_timeout = '60s'\noutbox.connect_timeout = '60s'\n");
+my $store = Redis->new(tcp => 1, config => [ '--user', 'u', 'on', '>old', '>new', '~*', '&*', '+@all' ]);
+my %url = map { $_ => "redis://u:$_\@127.0.0.1:" . $store->port } 'old', 'new', 'newest';
+my $n = 0;
+
+$node->sql("SELECT outbox_create_endpoint('a', dedup_store => '$url{old}'), outbox_create_endpoint('b', dedup_store => '$url{new}')");
+
+sub arrives
+{
+	my ($endpoint, $name) = @_;
+	my $before = ids();
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$n++;
+	$node->sql("BEGIN; SELECT outbox_begin('m$n', '$endpoint'); SELECT outbox_commit(); COMMIT");
+	eventually { ids() == $before + 1 } $name;
+	return;
+}
+
+sub ids { return $store->command('EVAL', q{return #redis.call('KEYS', 'outbox:dedup:*')}, 0); }
+sub watermarks { return scalar @{ $store->command('KEYS', 'outbox:watermark:*') }; }
+
+arrives('a', 'an id by the old password');
+arrives('b', '... and one by the new one');
+is(watermarks(), 1, '... which have one watermark');
+
+# A session has looked into the store before the password that it has got no longer works.
+my $session = $node->session;
+$session->query_safe(q{BEGIN; SELECT outbox_begin('late', 'a')});
+$store->command('ACL', 'SETUSER', 'u', '<old');
+$store->command('CLIENT', 'KILL', 'USER', 'u');
+my $before = ids();
+$session->query_safe('SELECT outbox_commit(); COMMIT');
+$session->quit;
+eventually { ids() == $before + 1 } 'the old one does not work any more: an id of an endpoint that has it arrives';
+arrives('b', '... and those of the other one');
+like($node->sql_error(q{SELECT outbox_begin('next', 'a')}), qr/WRONGPASS/, '... while sessions are told of the password that they have got');
+
+$store->command('ACL', 'SETUSER', 'u', '<new', '>newest');
+$store->command('CLIENT', 'KILL', 'USER', 'u');
+eventually { $node->status('problem') =~ /cannot be used/ } 'neither of them works';
+$node->sql("SELECT outbox_alter_endpoint('a', dedup_store => '$url{newest}')");
+arrives('a', 'an endpoint gets one that does');
+eventually { $node->status('problem IS NULL') eq 't' } '... so nothing is wrong';
+is(watermarks(), 1, '... and there still is one watermark');
+unlike($node->log_since(0), qr/has lost ids/, '... and it is not said that the store has lost any');
+
+done_testing();
