@@ -69,6 +69,8 @@ my $redis = Redis->new(tcp => 1);
 my $node = Outbox->create('main', redis => $redis, conf => "listen_addresses = '127.0.0.1'\n");
 $node->sql(PostgreSQL::Test::Utils::slurp_file("$examples/schema.sql"));
 $node->sql(q{CREATE ROLE shop LOGIN; SELECT outbox_grant('shop'); GRANT INSERT ON orders TO shop});
+# A key of the application's own: it refuses a copy before the outbox does.
+$node->sql('ALTER TABLE orders ADD UNIQUE (customer, amount)');
 my $pooler = start_pooler();
 my $url = 'postgresql://shop@127.0.0.1:' . ($pooler ? $pooler->{port} : $node->port) . '/postgres?sslmode=disable';
 
@@ -167,6 +169,7 @@ sub try_producers
 	is_exactly_once(ids('duplicate', @answers), \@ids, '... and a duplicate for the other');
 	is_deeply(ids('refused', @answers), [ ("$language-bad") x 4 ], '... and what no retry will help is refused');
 	is_exactly_once(ids('duplicate', finish(start($language, 'producer', [$url], @messages))), \@ids, '... as all are when the killed one is back');
+	is_deeply(ids('refused', finish(start($language, 'producer', [$url], "$language-other ${language}1 1"))), ["$language-other"], '... and another one with the same key is refused');
 	is($node->sql("SELECT count(*) FROM orders WHERE customer LIKE '$language%'"), 60, '... so there is one order for each');
 	ok($node->wait_until_sent, '... and its event is sent');
 	return;

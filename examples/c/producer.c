@@ -26,9 +26,9 @@ typedef enum Outcome
 	AGAIN
 } Outcome;
 
-static Outcome handle(PGconn *connection, const char *const message[3]);
+static Outcome handle(PGconn *connection, const char *const message[3], bool *clashed);
 static PGresult *run(PGconn *connection, const char *sql, int nparams, const char *const *params);
-static Outcome after_error(PGresult *result);
+static Outcome after_error(PGresult *result, bool *clashed);
 
 /* The result of the statement that failed; NULL = none has. */
 static PGresult *failed;
@@ -50,8 +50,9 @@ main(int argc, char **argv)
 	{
 		const char *message[] = {strtok(line, " \n"), strtok(NULL, " \n"), strtok(NULL, " \n")};
 		Outcome		outcome;
+		bool		clashed = false;
 
-		while ((outcome = handle(connection, message)) == AGAIN)
+		while ((outcome = handle(connection, message, &clashed)) == AGAIN)
 		{
 			if (PQstatus(connection) == CONNECTION_OK)
 				continue;
@@ -70,7 +71,7 @@ main(int argc, char **argv)
 
 /* Processes a message, or finds out why that cannot be. */
 static Outcome
-handle(PGconn *connection, const char *const message[3])
+handle(PGconn *connection, const char *const message[3], bool *clashed)
 {
 	Outcome		outcome = DUPLICATE;
 	PGresult   *begin;
@@ -92,7 +93,7 @@ handle(PGconn *connection, const char *const message[3])
 	PQclear(run(connection, "COMMIT", 0, NULL));
 	if (failed)
 	{
-		outcome = after_error(failed);
+		outcome = after_error(failed, clashed);
 		PQclear(failed);
 		PQclear(PQexec(connection, "ROLLBACK"));
 	}
@@ -119,10 +120,9 @@ run(PGconn *connection, const char *sql, int nparams, const char *const *params)
 
 /* Decides what to do after an error. */
 static Outcome
-after_error(PGresult *result)
+after_error(PGresult *result, bool *clashed)
 {
 	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-	const char *constraint = PQresultErrorField(result, PG_DIAG_CONSTRAINT_NAME);
 
 	/* The connection was lost. */
 	if (state == NULL || strncmp(state, "08", 2) == 0 || strncmp(state, "57P", 3) == 0)
@@ -130,9 +130,12 @@ after_error(PGresult *result)
 	/* Another transaction was faster; nothing has happened. */
 	if (strcmp(state, "40001") == 0 || strcmp(state, "40P01") == 0)
 		return AGAIN;
-	/* A copy was processed meanwhile: the next try is a duplicate. */
-	if (constraint && strcmp(constraint, "outbox_record_claimed") == 0)
+	/* Perhaps a copy was processed meanwhile: then the next try is a duplicate. */
+	if (strcmp(state, "23505") == 0 && !*clashed)
+	{
+		*clashed = true;
 		return AGAIN;
+	}
 	/* Poison: to be put where somebody will look at it. */
 	if (strncmp(state, "22", 2) == 0 || strncmp(state, "23", 2) == 0)
 		return REFUSED;

@@ -24,6 +24,7 @@ public class Producer {
         for (String line; (line = lines.readLine()) != null; ) {
             String[] message = line.split(" ");
             String result = null;
+            boolean clashed = false;
             while (result == null) {
                 try {
                     if (connection == null) {
@@ -31,7 +32,8 @@ public class Producer {
                     }
                     result = handle(connection, message[0], message[1], message[2]);
                 } catch (PSQLException error) {
-                    result = afterError(error);
+                    result = afterError(error, clashed);
+                    clashed |= error.getSQLState().equals("23505");
                     if (isLost(error)) {
                         connection = null;
                         System.err.println("trying again: " + error.getMessage());
@@ -88,13 +90,13 @@ public class Producer {
     }
 
     /** Returns "refused" for a message that no retry will help, null to try again. */
-    static String afterError(PSQLException error) throws PSQLException {
+    static String afterError(PSQLException error, boolean clashed) throws PSQLException {
         String state = error.getSQLState();
         if (isLost(error) || state.equals("40001") || state.equals("40P01")) {
             return null; // another transaction was faster; nothing has happened
         }
-        if ("outbox_record_claimed".equals(error.getServerErrorMessage().getConstraint())) {
-            return null; // a copy was processed meanwhile: the next try is a duplicate
+        if (state.equals("23505") && !clashed) {
+            return null; // perhaps a copy was processed meanwhile: then the next try is a duplicate
         }
         if (state.startsWith("22") || state.startsWith("23")) {
             return "refused"; // poison: to be put where somebody will look at it

@@ -16,12 +16,14 @@ async function main (url) {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const message = line.split(' ')
     let result = null
+    let clashed = false
     while (result === null) {
       try {
         client ??= await connect(url)
         result = await handle(client, ...message)
       } catch (error) {
-        result = afterError(error)
+        result = afterError(error, clashed)
+        clashed ||= error.code === '23505'
         if (isLost(error)) {
           client?.end().catch(() => {})
           client = null
@@ -65,10 +67,10 @@ function isLost ({ code }) {
 }
 
 // Returns 'refused' for a message that no retry will help, null to try again.
-function afterError (error) {
+function afterError (error, clashed) {
   if (isLost(error)) return null
   if (error.code === '40001' || error.code === '40P01') return null // another transaction was faster; nothing has happened
-  if (error.constraint === 'outbox_record_claimed') return null // a copy was processed meanwhile: the next try is a duplicate
+  if (error.code === '23505' && !clashed) return null // perhaps a copy was processed meanwhile: then the next try is a duplicate
   if (/^2[23]/.test(error.code)) return 'refused' // poison: to be put where somebody will look at it
   throw error
 }

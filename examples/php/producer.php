@@ -52,15 +52,14 @@ function is_lost(PDOException $error): bool
 }
 
 /* Returns "refused" for a message that no retry will help, null to try again. */
-function after_error(PDOException $error): ?string
+function after_error(PDOException $error, bool $clashed): ?string
 {
     $state = $error->getCode();
     if (is_lost($error) || $state === '40001' || $state === '40P01') {
         return null; // another transaction was faster; nothing has happened
     }
-    if (str_contains($error->getMessage(), 'outbox_record_claimed')
-        || str_contains($error->getMessage(), 'message has already been processed')) {
-        return null; // a copy was processed meanwhile: the next try is a duplicate
+    if ($state === '23505' && !$clashed) {
+        return null; // perhaps a copy was processed meanwhile: then the next try is a duplicate
     }
     if (preg_match('/^2[23]/', $state)) {
         return 'refused'; // poison: to be put where somebody will look at it
@@ -72,12 +71,14 @@ $connection = null;
 while (($line = fgets(STDIN)) !== false) {
     $message = explode(' ', trim($line));
     $result = null;
+    $clashed = false;
     while ($result === null) {
         try {
             $connection ??= connect($argv[1]);
             $result = handle($connection, ...$message);
         } catch (PDOException $error) {
-            $result = after_error($error);
+            $result = after_error($error, $clashed);
+            $clashed = $clashed || $error->getCode() === '23505';
             if (is_lost($error)) {
                 $connection = null;
                 fwrite(STDERR, "trying again: {$error->getMessage()}\n");

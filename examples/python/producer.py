@@ -19,6 +19,7 @@ def main(url):
     for line in sys.stdin:
         message = line.split()
         result = None
+        clashed = False
         while result is None:
             try:
                 if connection is None:
@@ -26,7 +27,8 @@ def main(url):
                     connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
                 result = handle(connection, *message)
             except psycopg.Error as error:
-                result = after_error(error)
+                result = after_error(error, clashed)
+                clashed = clashed or isinstance(error, psycopg.errors.UniqueViolation)
                 if connection is None or connection.closed:
                     connection = None
                     print("trying again:", error, file=sys.stderr)
@@ -49,12 +51,12 @@ def handle(connection, message_id, customer, amount):
     return "processed"
 
 
-def after_error(error):
+def after_error(error, clashed):
     """Return "refused" for a message that no retry will help, None to try again."""
     if isinstance(error, (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)):
         return None  # another transaction was faster; nothing has happened
-    if error.diag.constraint_name == "outbox_record_claimed":
-        return None  # a copy was processed meanwhile: the next try is a duplicate
+    if isinstance(error, psycopg.errors.UniqueViolation) and not clashed:
+        return None  # perhaps a copy was processed meanwhile: then the next try is a duplicate
     if isinstance(error, (psycopg.DataError, psycopg.IntegrityError)):
         return "refused"  # poison: to be put where somebody will look at it
     if isinstance(error, psycopg.OperationalError):

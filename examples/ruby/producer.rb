@@ -26,13 +26,13 @@ def handle(connection, id, customer, amount)
 end
 
 # Returns 'refused' for a message that no retry will help, nil to try again.
-def after_error(error)
+def after_error(error, clashed)
   case error
   when PG::TRSerializationFailure, PG::TRDeadlockDetected
     nil # another transaction was faster; nothing has happened
   when PG::UniqueViolation
-    # With this name a copy was processed meanwhile: the next try is a duplicate.
-    error.result.error_field(PG::PG_DIAG_CONSTRAINT_NAME) == 'outbox_record_claimed' ? nil : 'refused'
+    # Perhaps a copy was processed meanwhile: then the next try is a duplicate.
+    clashed ? 'refused' : nil
   when PG::DataException, PG::IntegrityConstraintViolation
     'refused' # poison: to be put where somebody will look at it
   when PG::ConnectionBad, PG::UnableToSend, PG::AdminShutdown, PG::CrashShutdown, PG::CannotConnectNow, PG::ConnectionException
@@ -46,12 +46,14 @@ connection = nil
 $stdin.each_line do |line|
   message = line.split
   result = nil
+  clashed = false
   while result.nil?
     begin
       connection ||= PG.connect(ARGV[0])
       result = handle(connection, *message)
     rescue PG::Error => e
-      result = after_error(e)
+      result = after_error(e, clashed)
+      clashed ||= e.is_a?(PG::UniqueViolation)
       if connection.nil? || connection.finished? || connection.status != PG::CONNECTION_OK
         connection = nil
         warn "trying again: #{e.message}"

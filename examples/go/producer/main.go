@@ -28,10 +28,10 @@ func main() {
 	db.SetMaxOpenConns(1)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		message := strings.Fields(lines.Text())
-		result := ""
+		result, clashed := "", false
 		for result == "" {
 			if result, err = handle(db, message[0], message[1], message[2]); err != nil {
-				result = afterError(err)
+				result = afterError(err, &clashed)
 			}
 		}
 		fmt.Println(message[0], result)
@@ -67,7 +67,7 @@ func handle(db *sql.DB, id, customer, amount string) (string, error) {
 }
 
 // afterError returns "refused" for a message that no retry will help, "" to try again.
-func afterError(err error) string {
+func afterError(err error, clashed *bool) string {
 	var failure *pq.Error
 	if !errors.As(err, &failure) || failure.Code.Class() == "08" || strings.HasPrefix(string(failure.Code), "57P") {
 		log.Print("trying again: ", err)
@@ -77,8 +77,9 @@ func afterError(err error) string {
 	switch {
 	case failure.Code == "40001" || failure.Code == "40P01":
 		return "" // another transaction was faster; nothing has happened
-	case failure.Constraint == "outbox_record_claimed":
-		return "" // a copy was processed meanwhile: the next try is a duplicate
+	case failure.Code == "23505" && !*clashed:
+		*clashed = true
+		return "" // perhaps a copy was processed meanwhile: then the next try is a duplicate
 	case failure.Code.Class() == "22" || failure.Code.Class() == "23":
 		return "refused" // poison: to be put where somebody will look at it
 	}
