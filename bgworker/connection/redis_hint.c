@@ -9,7 +9,7 @@
 
 #include "bgworker/connection/redis_hint.h"
 
-#define CORRECT_LOGIN	"Correct the file of outbox.redis_password_file, or the user and password in outbox.redis_url."
+#define CORRECT_LOGIN	"Correct the user in outbox.redis_url, and the password there or, if outbox.redis_password_file is set, in that file."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
 
 #define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey, which may lose keys by that, move the rest by hand."
@@ -21,6 +21,7 @@ static const struct
 	const char *words;
 	const char *hint;
 }			hints[] = {
+	{"the file of outbox.redis", "Correct the file, its owner and mode."},
 	{"WRONGPASS", CORRECT_LOGIN},
 	{"NOAUTH", CORRECT_LOGIN},
 	{"may expect TLS", "Correct the address in outbox.redis_url, or let it begin with \"rediss\" if the server expects TLS."},

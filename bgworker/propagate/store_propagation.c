@@ -277,9 +277,13 @@ note_success(StorePropagation *store, const StoreReport *report)
 				 "The deduplication store \"%s\" may forget ids when its memory is full. Set its maxmemory-policy to noeviction.",
 				 store->masked);
 	else if (report->retention != 0 && report->retention < store->retention)
+	{
 		snprintf(store->problem, sizeof(store->problem),
 				 "The deduplication store \"%s\" forgets ids after %lld s, but an endpoint needs them for %lld s. Raise outbox.retention there.",
 				 store->masked, (long long) (report->retention / USECS_PER_SEC), (long long) (store->retention / USECS_PER_SEC));
+		store_close(store->url);	/* it is the session's own setting that
+									 * was read */
+	}
 	report_store_problem();
 }
 

@@ -143,7 +143,7 @@ class Worker:
         with open("lease.lua") as file:
             self.lease_script = file.read()
         # A worker that is stopped within a transaction must not hold its partition forever.
-        self.database = psycopg.connect(conninfo, autocommit=True)
+        self.database = psycopg.connect(conninfo, autocommit=True, client_encoding="utf8")
         self.database.execute(f"SET idle_in_transaction_session_timeout = {self.lease_time}")
         self.layouts = Layouts()
         self.reached = 0  # all partitions have reached this epoch

@@ -153,6 +153,17 @@ store_inspect(const char *url, const char *client, StoreReport *report, StoreFai
 	return perform_task(url, &task, failure);
 }
 
+/* Closes the connection to a store: the next one is a session with its newest settings. */
+void
+store_close(const char *url)
+{
+	for (int i = 0; i < MAX_CONNECTIONS; i++)
+	{
+		if (connections[i].url && strcmp(connections[i].url, url) == 0)
+			close_connection(&connections[i]);
+	}
+}
+
 /* Raises an error if that is not the URL of a store, or the caller is not allowed to name one. */
 void
 store_check(const char *url)
