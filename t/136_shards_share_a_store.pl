@@ -118,5 +118,7 @@ eventually { $node->status("problem LIKE '%forgets ids after 1 s, but an endpoin
 'outbox.status complains where an endpoint wants them longer';
 # (It may have reported a problem between the two settings above.)
 eventually { $node->status('problem IS NULL', 'postgres_1') eq 't' } '... and only there';
+$server->sql(q{ALTER DATABASE postgres SET outbox.retention = '1 h'});
+eventually { $node->status('problem IS NULL', 'postgres_2') eq 't' } '... until the database of the store has it set, which sessions that are open do not notice';
 
 done_testing();
