@@ -47,9 +47,13 @@ sub is_told
 {
 	my ($log, $lost) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($said) = $node->log_since($log) =~ /Redis has no fence of this database; sending again all that is in the log after window [1-9]\d*\n.*DETAIL:  Messages enqueued before (.*) that Redis has lost are no longer in the log/;
+	my $text = $node->log_since($log);
 
-	ok($said, 'the log says before when messages may be missing') or return;
+	like($text, qr/Redis has no fence of this database; sending again all that is in the log after window [1-9]\d*\n.*DETAIL:  Messages enqueued before .* that Redis has lost are no longer in the log/,
+		'the log says before when messages may be missing') or return;
+
+	# Of a window that the log has a part of, another line says so.
+	my $said = ($text =~ /Messages enqueued before (.*) that Redis has lost/g)[-1];
 	like($node->status('problem'), qr/^Redis has lost messages that are no longer in the log\. Some of those enqueued before \Q$said\E might be missing/,
 		'... and so does status');
 	my $at = $node->sql("SELECT extract(epoch FROM timestamptz '$said') * 1000");
@@ -88,7 +92,7 @@ my $dispatcher = $node->dispatcher;
 $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status');
 eventually { $node->status(qq{dispatcher_pid <> $dispatcher AND dispatcher_state = 'idle' AND redis_state = 'up'}) eq 't' } '... nor is a new dispatcher';
 like($node->status('problem'), qr/might be missing.*call outbox_acknowledge_loss\(\)\.$/, '... which says how it ends');
-is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before), count(*) FROM outbox.loss'), 't|1', 'it is acknowledged');
+is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before) FROM outbox.loss'), 't', 'it is acknowledged');
 is($node->sql('SELECT outbox_acknowledge_loss() IS NULL'), 't', '... once');
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 

@@ -80,7 +80,7 @@ sub begin_with
 like(begin_with('honest'), qr/^t/, 'the impostor can be a store');
 like(begin_with($_), qr/could not look up the message in the deduplication store: unexpected answer/, "another kind of answer: $_")
   foreach 'copy_out', 'copy_in', 'copy_both', 'two_rows', 'two_results', 'no_row', 'no_result';
-like(begin_with($_), qr/could not look up the message in the deduplication store: (its reply is too large|unexpected answer)/, "an answer without an end: $_")
+like(begin_with($_), qr/could not look up the message in the deduplication store: (its reply is too large|unexpected answer|lost synchronization)/, "an answer without an end: $_")
   foreach 'rows', 'large_row', 'notices', 'large_error', 'greeting';
 
 # What libpq keeps of the answers to one question after the other.

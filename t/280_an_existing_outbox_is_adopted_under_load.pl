@@ -96,7 +96,7 @@ SELECT outbox_capture('twice', 'twice');
 INSERT INTO twice VALUES (21);
 END
 	$node->wait_until_sent;
-	like($redis->sequence('twice'), qr/^42 .*"after":\{"n":21\}\}$/, 'a virtual column is computed by an expression, and not captured');
+	like($redis->sequence('twice'), qr/^\{.*"after":\{"n":21\}\} 42$/, 'a virtual column is computed by an expression, and not captured');
 }
 
 # A session remembers what triggers do, until another one changes that.
