@@ -110,6 +110,22 @@ INSERT INTO named VALUES ('too long', 'b');
 ROLLBACK;
 DROP TABLE named;
 
+-- So does a type that only a function in SQL names, which becomes part of the expression.
+CREATE DOMAIN mine.word AS text CHECK (VALUE <> 'bad');
+CREATE FUNCTION mine.checked(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1::mine.word::text';
+CREATE TABLE checked (topic text, payload text);
+CREATE TRIGGER forward AFTER INSERT ON checked FOR EACH ROW EXECUTE FUNCTION outbox_forward('dest=mine.checked(topic)', 'body=payload');
+BEGIN;
+INSERT INTO checked VALUES ('d', 'one');
+DROP DOMAIN mine.word;
+CREATE DOMAIN mine.word AS text CHECK (VALUE <> 'worse');
+INSERT INTO checked VALUES ('bad', 'two');
+SELECT dest, body FROM sent;
+ROLLBACK;
+DROP TABLE checked;
+DROP FUNCTION mine.checked;
+DROP DOMAIN mine.word;
+
 -- So does a composite type.
 CREATE TYPE mine.point AS (x integer, y integer);
 CREATE TABLE drawn (p mine.point);

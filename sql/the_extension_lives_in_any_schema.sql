@@ -146,3 +146,11 @@ CREATE EXTENSION outbox;
 DROP SCHEMA outbox;
 CREATE EXTENSION outbox;
 DROP EXTENSION outbox;
+
+-- Names may all be quoted, as in a dump.
+SET quote_all_identifiers = on;
+CREATE SCHEMA outbox;
+CREATE EXTENSION outbox SCHEMA outbox;
+DROP EXTENSION outbox;
+DROP SCHEMA outbox;
+RESET quote_all_identifiers;
