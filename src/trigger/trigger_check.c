@@ -1,6 +1,6 @@
 /*
  * trigger_check.c
- *		Checks a trigger when it is created: its table, and the arguments of one of ours.
+ *		Checks the arguments of a trigger of ours when it is created.
  *
  * Called by the hook on utility commands, after CREATE TRIGGER, and by
  * outbox_capture(). PostgreSQL does not call a trigger function when a trigger
@@ -22,18 +22,17 @@
 #include "utils/rel.h"
 
 #include "src/table/relations.h"
+#include "src/table/trigger_refusal.h"
 #include "src/trigger/capture_change.h"
 #include "src/trigger/forward.h"
 #include "src/trigger/trigger_check.h"
 #include "src/trigger/trigger_plan.h"
 
-static bool is_written_by_us(Oid table);
-static void refuse(Oid table, const char *name);
 static TriggerPlanner planner_of(Oid function);
 
 /*
  * Checks the trigger that a statement has just created, if it is still there: its arguments,
- * if it calls a function of ours, and its table. Whoever may not create it has got the
+ * if it calls a function of ours, and whether its table may have it. Whoever may not create it has got the
  * error of PostgreSQL before. The statement holds a lock on the table until the
  * transaction ends.
  */
@@ -50,45 +49,7 @@ trigger_check_created(const CreateTrigStmt *statement)
 		CommandCounterIncrement();
 		trigger_check(table, statement->trigname);
 	}
-	if (is_written_by_us(table))
-		refuse(table, statement->trigname);
-}
-
-/*
- * Check whether a table is one of ours to which row_write.c or deferred.c writes; our own script
- * may create triggers there.
- */
-static bool
-is_written_by_us(Oid table)
-{
-	static const char *const beginnings[] = {"log_", "window_", "record_", "history_", "deferred", "forgotten"};
-	Oid			extension = get_extension_oid("outbox", true);
-	const char *name = get_rel_name(table);
-
-	/* Without the extension no table is ours, whatever its name. */
-	if (!OidIsValid(extension) || getExtensionOfObject(RelationRelationId, table) != extension ||
-		(creating_extension && CurrentExtensionObject == extension))
-		return false;
-	for (int i = 0; name && i < lengthof(beginnings); i++)
-	{
-		if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Raises the error for a trigger on a table to which rows are written without firing
- * triggers: what relies on it, such as pg_repack, would lose rows.
- */
-static void
-refuse(Oid table, const char *name)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-			 errmsg("cannot create trigger \"%s\" on table \"%s.%s\"", name, OUTBOX_SCHEMA, get_rel_name(table)),
-			 errdetail("Rows are written to this table without firing triggers."),
-			 errhint("A program that copies the table by means of a trigger, such as pg_repack, would lose rows; VACUUM FULL loses none.")));
+	trigger_refusal_check(table, statement->trigname);
 }
 
 /*
