@@ -34,6 +34,7 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
 #include "bgworker/defer/retry_pace.h"
+#include "bgworker/process/bad_message.h"
 #include "bgworker/process/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
@@ -211,7 +212,7 @@ try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 	{
 		if (being_returned == 0)
 			PG_RE_THROW();
-		transaction_abort_for_message(error, size);
+		bad_message_abort(error, size);
 		done = false;
 	}
 	PG_END_TRY();

@@ -18,7 +18,6 @@
 #include "access/xlog.h"
 #include "commands/extension.h"
 #include "executor/spi.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/guc.h"
@@ -43,7 +42,6 @@ static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
 static void set_synchronous_commit(const char *value);
 static void take_rights_of(Oid owner);
 static void return_rights(void);
-static bool concerns_message(int sqlerrcode);
 
 /*
  * Prepares for use; called once, when the dispatcher starts. `attend` is called
@@ -175,48 +173,6 @@ transaction_abort(void)
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
-}
-
-/*
- * Rolls back after an error that was caught while working on one message; its
- * text is copied to `error`. An error that concerns the server rather than the
- * message is raised again: no stored message may end this process, but none may
- * be blamed for a full disk either.
- */
-void
-transaction_abort_for_message(char *error, size_t size)
-{
-	ErrorData  *data;
-	int			length;
-
-	MemoryContextSwitchTo(TopMemoryContext);
-	data = CopyErrorData();
-	if (!concerns_message(data->sqlerrcode))
-		PG_RE_THROW();
-	FlushErrorState();
-	length = pg_mbcliplen(data->message, strlen(data->message), size - 1);
-	memcpy(error, data->message, length);
-	error[length] = '\0';
-	FreeErrorData(data);
-	transaction_abort();
-}
-
-/*
- * Check whether an error says that data are too large, cannot be converted, are
- * damaged or cannot be read from disk.
- */
-static bool
-concerns_message(int sqlerrcode)
-{
-	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
-	{
-		case ERRCODE_DATA_EXCEPTION:
-		case ERRCODE_PROGRAM_LIMIT_EXCEEDED:
-		case ERRCODE_INTERNAL_ERROR:
-			return true;
-		default:
-			return sqlerrcode == ERRCODE_IO_ERROR;
-	}
 }
 
 /* Commits without waiting for the disk; for changes that take effect only by a later commit. */

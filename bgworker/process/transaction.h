@@ -33,7 +33,6 @@ extern void transaction_commit(void);
 extern bool transaction_confirm(void);
 extern void transaction_commit_local(void);
 extern void transaction_abort(void);
-extern void transaction_abort_for_message(char *error, size_t size);
 extern void transaction_commit_async(void);
 extern void transaction_tell_rings(void);
 

@@ -25,6 +25,7 @@
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/deferred_count.h"
 #include "bgworker/lane/lanes.h"
+#include "bgworker/process/bad_message.h"
 #include "bgworker/process/report.h"
 #include "bgworker/process/transaction.h"
 #include "bgworker/publish/page.h"
@@ -130,7 +131,7 @@ try_page(PageReader *page, Run *run, int64 first, int64 end, Failure *failure)
 	}
 	PG_CATCH();
 	{
-		transaction_abort_for_message(failure->error, sizeof(failure->error));
+		bad_message_abort(failure->error, sizeof(failure->error));
 		MemoryContextReset(page_context);
 		made = false;
 	}
@@ -234,7 +235,7 @@ try_defer(Run *run, int64 published, const int64 *rows, int n, const char *error
 	}
 	PG_CATCH();
 	{
-		transaction_abort_for_message(failure->error, sizeof(failure->error));
+		bad_message_abort(failure->error, sizeof(failure->error));
 		done = false;
 	}
 	PG_END_TRY();
