@@ -41,9 +41,19 @@ foreach my $mode ('pessimistic', 'optimistic')
 	is($node->sql("SELECT count(*) FROM $mode"), '0', '... that is not written once more');
 	is($node->sql("SELECT outbox_wait('$ids[0]', '$mode', '3 min')"), 't', '... that outbox_wait() knows');
 	is($node->sql("SELECT outbox_wait('$later', '$mode', '1 s')"), 'f', '... and its messages');
-	is($node->sql("SELECT outbox_forget('$ids[0]', '$mode')"), 't', '... and outbox_forget()');
+	like($node->sql_error("SELECT outbox_forget('$later', '$mode')"), qr/^55000: messages of "$later" are not yet sent/, '... which is not forgotten before these are sent, for they would mark the next record of that id');
+	eventually { ($node->psql('postgres', "SELECT outbox_forget('$ids[0]', '$mode')"))[1] eq 't' } '... and outbox_forget()';
 	is(handle($ids[0], $mode) . handle($ids[0], $mode) . handle(lc $ids[0], $mode), 'tff', '... so that it is processed once more, in any spelling');
 }
+
+# What it waits for is what the record caused that it has found.
+$node->sql(q{SELECT outbox_create_endpoint('two')});
+$node->sql('SELECT outbox_pause()');
+$node->sql("BEGIN; SELECT outbox_begin('$_', 'two'), outbox_enqueue('stream', 'x'), outbox_commit(); COMMIT") foreach $ids[0], lc $ids[0];
+$node->sql(table('two') . q{SELECT outbox_alter_endpoint('two', record_table => 'two')});
+is($node->sql("SELECT outbox_wait('$_', 'two', '100 ms')"), 'f', "outbox_wait() of $_ waits for its messages") foreach $ids[0], lc $ids[0];
+$node->sql('SELECT outbox_resume()');
+is($node->sql("SELECT outbox_wait('$_', 'two', '3 min')"), 't', '... until they are sent') foreach $ids[0], lc $ids[0];
 
 #
 # In a store, where a database without such a table has it from.

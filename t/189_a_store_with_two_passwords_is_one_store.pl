@@ -56,4 +56,22 @@ eventually { $node->status('problem IS NULL') eq 't' } '... so nothing is wrong'
 is(watermarks(), 1, '... and there still is one watermark');
 unlike($node->log_since(0), qr/has lost ids/, '... and it is not said that the store has lost any');
 
+# What no endpoint names any more is not used, though it works: that sessions cannot use theirs is noticed.
+$node->sql("SELECT outbox_alter_endpoint('$_', dedup_store => '$url{new}')") foreach 'a', 'b';
+eventually { $node->status('problem') =~ /cannot be used.*WRONGPASS/ } 'all endpoints get a wrong one: it is reported';
+$node->sql("SELECT outbox_alter_endpoint('$_', dedup_store => '$url{newest}')") foreach 'a', 'b';
+eventually { $node->status('problem IS NULL') eq 't' } '... until they get the right one';
+
+# Names of databases are no passwords, however the URL is written.
+my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'\n");
+$server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store'); CREATE DATABASE other});
+$server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'other');
+foreach my $database ('postgres', 'other')
+{
+	my $host = $server->host =~ s{/}{%2F}gr;
+	$node->sql("SELECT outbox_create_endpoint('in $database', dedup_store => 'postgresql://shard@?dbname=$database&port=" . $server->port . "&application_name=x\@y&host=$host')");
+	$node->sql("BEGIN; SELECT outbox_begin('m', 'in $database'); SELECT outbox_commit(); COMMIT");
+	eventually { $server->sql('SELECT count(*) FROM outbox.records', $database) eq '1' } "an id comes into the database $database";
+}
+
 done_testing();

@@ -60,6 +60,7 @@ sub fail_over
 {
 	my ($replica, $end) = @_;
 
+	$cluster->wait_until_electable($replica);
 	$cluster->node($replica)->command('CONFIG', 'SET', 'cluster-replica-no-failover', 'no');
 	$end->();
 	$cluster->wait_until_served_by($replica);

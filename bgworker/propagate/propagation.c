@@ -191,13 +191,12 @@ list_targets(const Position *position)
 {
 	if (!transaction_begin("reading endpoints"))
 		return;
-	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
-		store->wanted = false;
+	store_propagation_begin_listing();
 	uses_tables = false;
 	start_at = position->propagated;
 	endpoint_each(note_target_of, NULL);
 	transaction_commit();
-	store_propagation_forget_unused();
+	store_propagation_end_listing();
 	listed = position->opened.number;
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
@@ -215,8 +214,7 @@ note_target_of(const Endpoint *endpoint, void *arg)
 	if (endpoint->dedup_store == NULL)
 		return;
 	store = store_propagation_find(endpoint->dedup_store, start_at);
-	store->retention = store->wanted ? Max(store->retention, endpoint->store_retention) : endpoint->store_retention;
-	store->wanted = true;
+	store->retention = Max(store->retention, endpoint->store_retention);
 }
 
 /*

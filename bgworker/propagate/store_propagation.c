@@ -31,6 +31,8 @@
 #define MAX_WINDOWS		64		/* whose receipts are collected at once */
 #define FIRST_RETRY_MS	50
 #define LAST_RETRY_MS	2000
+#define SLOW_MS			100		/* an attempt that takes longer costs others
+								 * time */
 
 static StorePropagation *stores;	/* in TopMemoryContext */
 static TimestampTz rested_until;	/* the end of all rests after attempts
@@ -39,7 +41,8 @@ static char instance[UNIQUE_ID_BYTES];	/* whose watermarks ours are */
 
 static StorePropagation *add_store(const char *url, int64 propagated);
 static bool is_url_of(const StorePropagation *store, const char *url);
-static void try_other_url(StorePropagation *store);
+static int	find_url(const StorePropagation *store, const char *url);
+static void use_next_url(StorePropagation *store);
 static void name_watermarks(StorePropagation *store);
 static bool compare_watermarks(StorePropagation *store, const StoreReport *report, Position *position);
 static void note_success(StorePropagation *store, const StoreReport *report);
@@ -64,47 +67,60 @@ store_propagation_first(void)
 	return stores;
 }
 
+/* Must be called before all endpoints are listed, whose stores are given to store_propagation_find(). */
+void
+store_propagation_begin_listing(void)
+{
+	for (StorePropagation *store = stores; store; store = store->next)
+	{
+		list_free_deep(store->urls);
+		store->urls = NIL;
+		store->retention = 0;
+	}
+}
+
 /*
- * Returns the store with that URL; a new one has all receipts up to the end of
- * window `propagated`. URLs that differ in a password only, as while it is being changed,
- * are those of one store, with one position.
+ * Returns the store with that URL, which an endpoint names; a new one has all receipts
+ * up to the end of window `propagated`. URLs that differ in a password only, as while it
+ * is being changed, are those of one store, with one position.
  */
 StorePropagation *
 store_propagation_find(const char *url, int64 propagated)
 {
 	StorePropagation *store = stores;
+	MemoryContext caller;
 
 	while (store && !is_url_of(store, url))
 		store = store->next;
 	if (store == NULL)
-		return add_store(url, propagated);
-	if (strcmp(store->url, url) != 0 && (store->other_url == NULL || strcmp(store->other_url, url) != 0))
+		store = add_store(url, propagated);
+	if (find_url(store, url) < 0)
 	{
-		if (store->other_url)
-			pfree(store->other_url);
-		store->other_url = MemoryContextStrdup(TopMemoryContext, url);
+		caller = MemoryContextSwitchTo(TopMemoryContext);
+		store->urls = lappend(store->urls, pstrdup(url));
+		MemoryContextSwitchTo(caller);
 	}
 	return store;
 }
 
-/* Removes the stores that no endpoint names. */
+/* Must be called when all are listed: removes the stores, and stops using the URLs, that no endpoint names. */
 void
-store_propagation_forget_unused(void)
+store_propagation_end_listing(void)
 {
 	for (StorePropagation **link = &stores; *link;)
 	{
 		StorePropagation *store = *link;
 
-		if (store->wanted)
+		if (store->urls)
 		{
+			if (find_url(store, store->url) < 0)
+				use_next_url(store);
 			link = &store->next;
 			continue;
 		}
 		*link = store->next;
 		receipts_forget(&store->reader);
 		pfree(store->url);
-		if (store->other_url)
-			pfree(store->other_url);
 		pfree(store->masked);
 		pfree(store);
 	}
@@ -187,27 +203,35 @@ add_store(const char *url, int64 propagated)
 static bool
 is_url_of(const StorePropagation *store, const char *url)
 {
-	char	   *masked;
-	bool		same;
-
-	if (strcmp(store->url, url) == 0)
-		return true;
-	masked = masked_url(url);
-	same = strcmp(store->masked, masked) == 0;
-	pfree(masked);
-	return same;
+	return strcmp(store->url, url) == 0 || store_differs_in_password(store->url, url);
 }
 
-/* Has a store tried with another password next, if there is one. */
-static void
-try_other_url(StorePropagation *store)
+/* Returns the place of a URL among those of a store that endpoints name; -1 = none does. */
+static int
+find_url(const StorePropagation *store, const char *url)
 {
-	char	   *url = store->url;
+	for (int n = 0; n < list_length(store->urls); n++)
+	{
+		if (strcmp(list_nth(store->urls, n), url) == 0)
+			return n;
+	}
+	return -1;
+}
 
-	if (store->other_url == NULL)
+/* Has a store tried with the next one of the URLs that endpoints name. */
+static void
+use_next_url(StorePropagation *store)
+{
+	char	   *next;
+
+	if (store->urls == NIL)
 		return;
-	store->url = store->other_url;
-	store->other_url = url;
+	next = list_nth(store->urls, (find_url(store, store->url) + 1) % list_length(store->urls));
+	if (strcmp(next, store->url) == 0)
+		return;
+	pfree(store->url);
+	store->url = MemoryContextStrdup(TopMemoryContext, next);
+	store->next_check = 0;
 }
 
 /*
@@ -305,9 +329,13 @@ note_failure(StorePropagation *store, const StoreFailure *failure, TimestampTz b
 	store->is_away = true;
 	store->sound = false;
 	store->retry_ms = store->retry_ms == 0 ? FIRST_RETRY_MS : Min(store->retry_ms * 2, LAST_RETRY_MS);
-	rested_until = Max(rested_until, begun) + 2 * (now - begun);
-	store->next_check = Max(TimestampTzPlusMilliseconds(now, store->retry_ms), rested_until);
-	try_other_url(store);
+	use_next_url(store);
+	store->next_check = TimestampTzPlusMilliseconds(now, store->retry_ms);
+	if (now - begun >= SLOW_MS * INT64CONST(1000))
+	{
+		rested_until = Max(rested_until, begun) + 2 * (now - begun);
+		store->next_check = Max(store->next_check, rested_until);
+	}
 	report_store_problem();
 }
 

@@ -19,12 +19,11 @@ typedef struct StorePropagation
 {
 	struct StorePropagation *next;	/* in the list of all */
 	char	   *url;			/* with which it is tried */
-	char	   *other_url;		/* the same with another password, that an
-								 * endpoint names; or NULL */
+	List	   *urls;			/* that endpoints name: the same but for
+								 * passwords */
 	char	   *masked;			/* without passwords: as it may be shown */
 	char		client[UNIQUE_ID_BYTES + 17];	/* the name of our watermarks
 												 * there */
-	bool		wanted;			/* an endpoint still names it */
 	int64		retention;		/* the longest of these endpoints */
 	int64		propagated;		/* newest window whose receipts it has */
 	ReceiptReader reader;		/* of the next ones */
@@ -50,7 +49,8 @@ typedef struct StorePropagation
 extern void store_propagation_init(const char *name);
 extern StorePropagation *store_propagation_first(void);
 extern StorePropagation *store_propagation_find(const char *url, int64 propagated);
-extern void store_propagation_forget_unused(void);
+extern void store_propagation_begin_listing(void);
+extern void store_propagation_end_listing(void);
 extern void store_propagation_check(StorePropagation *store, Position *position);
 extern bool store_propagation_has_more(const StorePropagation *store, const Position *position);
 extern bool store_propagation_run(StorePropagation *store, Position *position);

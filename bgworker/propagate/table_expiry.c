@@ -24,12 +24,16 @@
 #include "src/record/record_table.h"
 #include "src/shared.h"
 
-/* How many records one statement deletes. */
+/*
+ * How many records one statement tries to delete: more, up to the second number, while all that it
+ * tries are of one moment and a trigger keeps them, for others of that moment may be behind them.
+ */
 #define EXPIRY_BATCH	1000
+#define MOST_OF_MOMENT	64000
 
 /*
- * How long a table has its turn in a round: triggers may make new expired records of those
- * that are deleted, and other tables wait for the next round.
+ * How long the statements of a table may take in a round: triggers may make new expired records of
+ * those that are deleted, and other tables wait for the next round.
  */
 #define TURN_MS			20000
 
@@ -39,33 +43,36 @@ typedef struct Expiry
 	char	   *endpoint;
 	Oid			table;
 	TimestampTz from;			/* everything dispatched before this is done */
-	bool		in_order;		/* a statement got no further: records of one
-								 * moment are tried in the order of their
-								 * places */
-	ItemPointerData place;		/* those of that moment are done up to here */
+	int			batch;			/* how many records the next statement tries */
 	TimestampTz rests_until;	/* because its last statement took long */
-	TimestampTz begun;			/* its turn; 0 = not yet */
+	int64		took;			/* its statements in this round, in
+								 * microseconds */
 } Expiry;
 
 static MemoryContext context;	/* memory of the round of expiry */
-static List *expiries;			/* of Expiry */
+static MemoryContext former;	/* that of the round before it, or NULL */
+static List *expiries;			/* of Expiry: those that have their turn */
+static List *unfinished;		/* of Expiry: those whose turn was over before
+								 * they were finished */
 static char expiry_error[256];	/* error of this round, or of the last one */
 
+static void swap_memory(void);
+static Expiry *make_expiry(const Endpoint *endpoint, List *left);
 static void put_last(Oid table);
 static Expiry *find_due(void);
 static bool go_on(Expiry *expiry, const TableStatement *statement);
+static void pass_moment(Expiry *expiry);
+static void leave(Expiry *expiry);
 static void delete_expired(TableStatement *statement);
 
 /* Begins a round for all endpoints that have such tables. */
 void
 table_expiry_begin(void)
 {
+	List	   *left = unfinished;
 	ListCell   *cell;
 
-	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "outbox expiry", ALLOCSET_SMALL_SIZES);
-	MemoryContextReset(context);
-	expiries = NIL;
+	swap_memory();
 	expiry_error[0] = '\0';
 	if (!transaction_begin("reading endpoints"))
 		return;
@@ -75,15 +82,7 @@ table_expiry_begin(void)
 		MemoryContext caller = MemoryContextSwitchTo(context);
 
 		if (OidIsValid(endpoint->mapping.table))
-		{
-			Expiry	   *expiry = palloc0(sizeof(Expiry));
-
-			expiry->endpoint = pstrdup(endpoint->name);
-			expiry->table = endpoint->mapping.table;
-			expiry->from = DT_NOBEGIN;
-			ItemPointerSet(&expiry->place, 0, InvalidOffsetNumber);
-			expiries = lappend(expiries, expiry);
-		}
+			expiries = lappend(expiries, make_expiry(endpoint, left));
 		MemoryContextSwitchTo(caller);
 	}
 	transaction_commit();
@@ -100,21 +99,27 @@ table_expiry_run(void)
 	Expiry	   *expiry = find_due();
 	TableStatement statement = {0};
 	TimestampTz begun = clock_now();
+	bool		has_more;
 
 	if (expiry == NULL)
 		return expiries != NIL;
-	if (expiry->begun == 0)
-		expiry->begun = begun;
 	statement.from = expiry->from;
-	statement.in_order = expiry->in_order;
-	statement.place = expiry->place;
-	if (!table_statement_run(delete_expired, &statement, expiry->endpoint, "deleting expired records"))
+	statement.batch = expiry->batch;
+	if (table_statement_run(delete_expired, &statement, expiry->endpoint, "deleting expired records"))
+		has_more = go_on(expiry, &statement);
+	else
 	{
 		strlcpy(expiry_error, table_statement_error(), sizeof(expiry_error));
-		statement.rows = statement.tried = 0;
+		statement.rows = 0;
+		has_more = expiry->batch > EXPIRY_BATCH;
+		if (has_more)
+			pass_moment(expiry);
 	}
+	expiry->took += clock_now() - begun;
 	expiry->rests_until = table_pace_rest_after(begun);
-	if (!go_on(expiry, &statement) || clock_now() - expiry->begun > TURN_MS * INT64CONST(1000))
+	if (has_more && expiry->took > TURN_MS * INT64CONST(1000))
+		leave(expiry);
+	else if (!has_more)
 		expiries = list_delete_ptr(expiries, expiry);
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, statement.rows);
 	return expiries != NIL;
@@ -138,6 +143,44 @@ const char *
 table_expiry_error(void)
 {
 	return expiry_error;
+}
+
+/* Makes room for a round, and keeps what the former one has left until the next. */
+static void
+swap_memory(void)
+{
+	MemoryContext last = former;
+
+	former = context;
+	context = last;
+	if (context)
+		MemoryContextReset(context);
+	else
+		context = AllocSetContextCreate(TopMemoryContext, "outbox expiry", ALLOCSET_SMALL_SIZES);
+	expiries = unfinished = NIL;
+}
+
+/* Returns the expiry of an endpoint, which goes on where the former round has left it. */
+static Expiry *
+make_expiry(const Endpoint *endpoint, List *left)
+{
+	Expiry	   *expiry = palloc0(sizeof(Expiry));
+	ListCell   *cell;
+
+	expiry->endpoint = pstrdup(endpoint->name);
+	expiry->table = endpoint->mapping.table;
+	expiry->from = DT_NOBEGIN;
+	expiry->batch = EXPIRY_BATCH;
+	foreach(cell, left)
+	{
+		Expiry	   *before = lfirst(cell);
+
+		if (before->table != expiry->table || strcmp(before->endpoint, expiry->endpoint) != 0)
+			continue;
+		expiry->from = before->from;
+		expiry->batch = before->batch;
+	}
+	return expiry;
 }
 
 /*
@@ -178,24 +221,44 @@ find_due(void)
 
 /*
  * Notes where the next statement begins. Returns false if no other expired records are
- * left. A trigger may keep records from being deleted; those behind them get their turn. If
- * it keeps as many of one moment as a statement tries, these are gone through place by
- * place, which means sorting them, until the next moment.
+ * left. A trigger may keep records from being deleted; those behind them get their turn.
  */
 static bool
 go_on(Expiry *expiry, const TableStatement *statement)
 {
-	bool		is_same_moment = statement->upto == expiry->from;
-
-	if (statement->tried < EXPIRY_BATCH)
+	if (statement->tried < expiry->batch)
 		return false;
-	if (is_same_moment && expiry->in_order)
-		expiry->place = statement->last;
-	else
-		ItemPointerSet(&expiry->place, 0, InvalidOffsetNumber);
-	expiry->in_order = is_same_moment && (expiry->in_order || statement->rows == 0);
+	if (statement->upto > expiry->from)
+		expiry->batch = EXPIRY_BATCH;
+	else if (statement->rows == 0)
+	{
+		if (expiry->batch == MOST_OF_MOMENT)
+			pass_moment(expiry);
+		else
+			expiry->batch = Min(expiry->batch * 4, MOST_OF_MOMENT);
+		return true;
+	}
 	expiry->from = statement->upto;
 	return true;
+}
+
+/* Goes on behind the moment at which the next statement would begin: what is left of it is kept, or takes too long. */
+static void
+pass_moment(Expiry *expiry)
+{
+	expiry->from = TIMESTAMP_NOT_FINITE(expiry->from) ? MIN_TIMESTAMP : expiry->from + 1;
+	expiry->batch = EXPIRY_BATCH;
+}
+
+/* Ends the turn of a table that is not finished; the next round goes on with it. */
+static void
+leave(Expiry *expiry)
+{
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	expiries = list_delete_ptr(expiries, expiry);
+	unfinished = lappend(unfinished, expiry);
+	MemoryContextSwitchTo(caller);
 }
 
 /* Deletes the oldest expired records that are not locked. */
@@ -207,26 +270,20 @@ delete_expired(TableStatement *statement)
 	const char *at = quote_identifier(mapping->dispatched_at);
 	const char *zone = statement->shape.zoned ? "" : " AT TIME ZONE 'UTC'";
 	TimestampTz now = GetCurrentTimestamp();
-	const char *by_place = statement->in_order ? ", expired.ctid" : "";
-	Datum		bounds[3] = {TimestampTzGetDatum(statement->from), 0, PointerGetDatum(&statement->place)};
-	Datum		result[4];
+	Datum		bounds[2] = {TimestampTzGetDatum(statement->from)};
+	Datum		result[3];
 
 	/* The retention is longer than the time since the epoch: nothing expires. */
 	if (statement->endpoint->retention > now - MIN_TIMESTAMP)
 		return;
 	bounds[1] = TimestampTzGetDatum(now - statement->endpoint->retention);
 	table_statement_execute(statement, psprintf("WITH tried AS MATERIALIZED (SELECT ctid AS place, %s AS at FROM ONLY %s AS expired "
-												"WHERE %s AND %s >= $1%s AND %s < $2%s AND (%s > $1%s OR ctid > $3) "
-												"ORDER BY expired.%s%s LIMIT %d FOR UPDATE SKIP LOCKED), "
+												"WHERE %s AND %s >= $1%s AND %s < $2%s ORDER BY expired.%s LIMIT %d FOR UPDATE SKIP LOCKED), "
 												"gone AS (DELETE FROM ONLY %s WHERE ctid = ANY(ARRAY(SELECT place FROM tried)) RETURNING true) "
-												"SELECT (SELECT count(*) FROM gone), count(*), coalesce(max(at)%s, 'infinity'), "
-												"(SELECT max(place) FROM tried WHERE at = (SELECT max(at) FROM tried)) FROM tried",
-												at, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, zone,
-												at, by_place, EXPIRY_BATCH, table, zone),
-							3, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID, TIDOID}, bounds, 4, result);
+												"SELECT (SELECT count(*) FROM gone), count(*), coalesce(max(at)%s, 'infinity') FROM tried",
+												at, table, quote_identifier(mapping->dispatched), at, zone, at, zone, at, statement->batch, table, zone),
+							2, (Oid[]) {TIMESTAMPTZOID, TIMESTAMPTZOID}, bounds, 3, result);
 	statement->rows = DatumGetInt64(result[0]);
 	statement->tried = DatumGetInt64(result[1]);
 	statement->upto = DatumGetTimestampTz(result[2]);
-	if (statement->tried > 0)
-		statement->last = *(ItemPointer) DatumGetPointer(result[3]);
 }

@@ -22,14 +22,10 @@ typedef struct TableStatement
 	bool		is_repeated;	/* their receipts may have been dealt with
 								 * before */
 	TimestampTz from;			/* to be deleted: dispatched since then */
-	bool		in_order;		/* ... those of one moment in the order of
-								 * their places */
-	ItemPointerData place;		/* ... and of those of that moment only what
-								 * is behind this place */
+	int			batch;			/* ... no more than so many */
 	int64		rows;			/* deleted, or left unmarked */
 	int64		tried;			/* that were to be deleted */
 	TimestampTz upto;			/* the newest of these */
-	ItemPointerData last;		/* the last place of those of that moment */
 } TableStatement;
 
 typedef void (*TableStatementFunction) (TableStatement *statement);

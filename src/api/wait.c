@@ -109,11 +109,15 @@ look_up(RecordName *name)
 {
 	RecordName	given;
 	RecordLook	found = claim_look_up(name, NULL);
+	RecordLook	before;
 
-	if (found.fate == RECORD_COMMITTED && !found.in_table && record_name_as_given(name, &given) &&
-		claim_look_up(&given, NULL).fate == RECORD_COMMITTED)
-		*name = given;
-	return found;
+	if (found.fate != RECORD_COMMITTED || found.in_table || !record_name_as_given(name, &given))
+		return found;
+	before = claim_look_up(&given, NULL);
+	if (before.fate != RECORD_COMMITTED)
+		return found;
+	*name = given;
+	return before;
 }
 
 /* Returns the end of the time that the third argument allows, by clock_now(). */

@@ -15,6 +15,7 @@
 #include "utils/snapmgr.h"
 
 #include "src/claim/record_forget.h"
+#include "src/log/deferred.h"
 #include "src/log/window_row.h"
 #include "src/record/forgotten.h"
 #include "src/record/record_lock.h"
@@ -22,6 +23,8 @@
 #include "src/record/record_table.h"
 #include "src/store/store.h"
 
+static bool forget_here(const RecordName *name, RecordLook *in_ring);
+static bool forget_given(const RecordName *given);
 static void check_is_alone(void);
 static void check_is_in_store(const RecordName *name, const RecordLook *found);
 static bool all_is_propagated(void);
@@ -37,30 +40,71 @@ static bool all_is_propagated(void);
 bool
 record_forget(const RecordName *name)
 {
-	RecordLook	in_ring;
-	RecordLook	in_table = {.fate = RECORD_ABSENT};
 	RecordName	given;
-	bool		known;
+	RecordLook	in_ring;
+	bool		is_respelled = record_name_as_given(name, &given);
+	bool		known = false;
 
 	if (name->dedup_store)
 		check_is_alone();
-	known = record_name_as_given(name, &given) && record_forget(&given);
-	if (record_forget_in_ring(name, &in_ring))
+	if (is_respelled)
+		known = forget_given(&given);
+	if (forget_here(name, &in_ring))
 		known = true;
+	if (name->dedup_store == NULL)
+		return known;
+
+	/* Last of all, because no error can undo this. */
+	if (store_remove(name->dedup_store, &name->key))
+		known = true;
+	if (is_respelled && store_remove(name->dedup_store, &given.key))
+		known = true;
+	return known;
+}
+
+/*
+ * Forgets a message in this database, and sets *in_ring to what the ring had of it. Returns false if
+ * it was not known. Raises 55000 if it is still to be added to a store; only then, because a claim may
+ * have been waited for.
+ */
+static bool
+forget_here(const RecordName *name, RecordLook *in_ring)
+{
+	RecordLook	in_table = {.fate = RECORD_ABSENT};
+	bool		known = record_forget_in_ring(name, in_ring);
+
 	if (OidIsValid(name->mapping.table) && record_table_forget(name, &in_table))
 		known = true;
 	if (name->dedup_store)
 	{
-		/*
-		 * Only now: a claim may have been waited for. An error undoes what
-		 * was done.
-		 */
-		check_is_in_store(name, &in_ring);
+		check_is_in_store(name, in_ring);
 		check_is_in_store(name, &in_table);
-		if (store_remove(name->dedup_store, &name->key))
-			known = true;
 	}
 	return known;
+}
+
+/*
+ * The same for a record of before the endpoint got its table, which spells the id in another
+ * way. Raises 55000 as long as the receipt of one of its messages may be to come: it would mark
+ * the row of the next claim, whose messages may not be sent by then.
+ */
+static bool
+forget_given(const RecordName *given)
+{
+	RecordLook	in_ring;
+	Window		published;
+	bool		is_dead;
+
+	if (!forget_here(given, &in_ring))
+		return false;
+	if (!window_row_published(&published) || !all_is_propagated() ||
+		(FullTransactionIdIsValid(in_ring.tx) && !snapshot_value_sees(published.snapshot, in_ring.tx)) ||
+		deferred_record_waits(&given->key, published.snapshot, NULL, &is_dead))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("messages of \"%s\" are not yet sent", given->msgid),
+				 errhint("Try again when outbox_wait() returns true.")));
+	return true;
 }
 
 /*

@@ -83,6 +83,23 @@ redis_url_parse(const char *text, RedisUrl *url, const char **reason)
 	return scheme->parse(rest, url, reason);
 }
 
+/* Check whether two URLs, which must be valid, are the same but for passwords. */
+bool
+redis_url_differs_in_password(const char *one, const char *other)
+{
+	RedisUrl	urls[2];
+	const char *reason;
+
+	if (!redis_url_parse(one, &urls[0], &reason) || !redis_url_parse(other, &urls[1], &reason))
+		return false;
+	for (int i = 0; i < lengthof(urls); i++)
+	{
+		memset(urls[i].password, 0, sizeof(urls[i].password));
+		memset(urls[i].sentinel_password, 0, sizeof(urls[i].sentinel_password));
+	}
+	return memcmp(&urls[0], &urls[1], sizeof(RedisUrl)) == 0;
+}
+
 /* Check whether a URL is one of a Redis, right or wrong. */
 bool
 redis_url_has_scheme(const char *text)

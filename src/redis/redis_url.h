@@ -40,5 +40,6 @@ redis_node_is(const RedisNode *one, const RedisNode *other)
 
 extern bool redis_url_has_scheme(const char *text);
 extern bool redis_url_parse(const char *text, RedisUrl *url, const char **reason);
+extern bool redis_url_differs_in_password(const char *one, const char *other);
 
 #endif							/* OUTBOX_REDIS_URL_H */

@@ -153,6 +153,15 @@ store_inspect(const char *url, const char *client, StoreReport *report, StoreFai
 	return perform_task(url, &task, failure);
 }
 
+/* Check whether two URLs of stores are the same but for passwords. */
+bool
+store_differs_in_password(const char *one, const char *other)
+{
+	const StoreKind *kind = kind_of(one);
+
+	return kind && kind == kind_of(other) && kind->differs_in_password && kind->differs_in_password(one, other);
+}
+
 /* Closes the connection to a store: the next one is a session with its newest settings. */
 void
 store_close(const char *url)

@@ -57,6 +57,7 @@ extern bool store_contains(const char *url, const pg_uuid_t *key);
 extern bool store_remove(const char *url, const pg_uuid_t *key);
 extern bool store_add(const char *url, const StoreKey *keys, int n, const StoreComparison *comparison,
 					  StoreFailure *failure);
+extern bool store_differs_in_password(const char *one, const char *other);
 extern void store_close(const char *url);
 extern bool store_inspect(const char *url, const char *client, StoreReport *report, StoreFailure *failure);
 

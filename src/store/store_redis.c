@@ -51,6 +51,7 @@ static bool may_evict(const char *info);
 const StoreKind store_redis = {
 	.has_scheme = redis_url_has_scheme,
 	.url_problem = redis_store_url_problem,
+	.differs_in_password = redis_url_differs_in_password,
 	.connect = redis_store_open,
 	.close = redis_store_close,
 	.contains = redis_store_contains,

@@ -3,11 +3,13 @@
  *		Values of columns that an administrator has added to a table of ours.
  *
  * Called by deferred.c, whose rows are updated later by statements: one of these would
- * fail if a column were NULL that must not be. Defaults are computed as an INSERT would,
- * but with the rights of the table's owner, for it is the owner who has named them.
+ * fail if a column were NULL that must not be. Such a column gets the value that ADD COLUMN
+ * gave to older rows, or else, as after VACUUM FULL, its default, computed with the rights of
+ * the table's owner. All others stay NULL: no code that is not needed is called here.
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "executor/executor.h"
 #include "rewrite/rewriteHandler.h"
 #include "utils/memutils.h"
@@ -51,8 +53,8 @@ added_columns_fill(const AddedColumns *added, TupleTableSlot *row)
 	{
 		OwnerRights before;
 
-		row->tts_isnull[i] = true;
-		if (added->defaults[i] == NULL)
+		row->tts_values[i] = getmissingattr(row->tts_tupleDescriptor, i + 1, &row->tts_isnull[i]);
+		if (!row->tts_isnull[i] || added->defaults[i] == NULL)
 			continue;
 		owner_rights_take(&before, added->owner);
 		row->tts_values[i] = ExecEvalExprSwitchContext(added->defaults[i], context, &row->tts_isnull[i]);
@@ -60,14 +62,14 @@ added_columns_fill(const AddedColumns *added, TupleTableSlot *row)
 	}
 }
 
-/* Prepares the default of a column to be evaluated. Returns NULL if it has none. */
+/* Prepares the default of a column that must not be NULL. Returns NULL if it may be, or has none. */
 static ExprState *
 prepare_default(Relation table, AttrNumber column, EState *estate)
 {
 	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(table), column - 1);
 	Node	   *expression;
 
-	if (attribute->attisdropped || attribute->attgenerated != '\0')
+	if (attribute->attisdropped || attribute->attgenerated != '\0' || !attribute->attnotnull)
 		return NULL;
 	expression = build_column_default(table, column);
 	return expression ? ExecPrepareExpr((Expr *) expression, estate) : NULL;

@@ -9,7 +9,7 @@
 #include "nodes/execnodes.h"
 #include "utils/relcache.h"
 
-/* The defaults of the columns behind ours; NULL = that one has none. */
+/* The defaults of the columns behind ours that must not be NULL; NULL = any other one, or it has none. */
 typedef struct AddedColumns
 {
 	int			nours;

@@ -30,7 +30,7 @@ sub new
 		'--cluster-enabled', 'yes', '--cluster-node-timeout', $option{fails_after} // 600_000, '--cluster-require-full-coverage', 'no',
 		'--cluster-replica-validity-factor', '0', '--cluster-replica-no-failover', 'yes', '--repl-diskless-sync-delay', '0', @{ $option{config} // [] });
 	push @config, '--tls-cluster', 'yes' if $option{tls};
-	my $self = bless { masters => $masters, nodes => [], bus_ports => [ map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. $nodes ] }, $class;
+	my $self = bless { masters => $masters, fails_after => ($option{fails_after} // 600_000) / 1000, elected => {}, nodes => [], bus_ports => [ map { PostgreSQL::Test::Cluster::get_free_port() } 1 .. $nodes ] }, $class;
 	my @first = map { int($SLOTS * $_ / $masters) } 0 .. $masters;
 
 	# The port that a node has by itself, greater by 10,000, is one of those that connections get.
@@ -239,6 +239,18 @@ sub failover
 			return 0;
 		},
 		"node $replica takes the place of its master");
+	$self->{elected}{$replica} = time;
+	return;
+}
+
+# Waits until a replica can be elected by itself: one that was elected less than four node
+# timeouts ago takes these votes for those of now, and is a master that no other node knows.
+sub wait_until_electable
+{
+	my ($self, $replica) = @_;
+	my $since = $self->{elected}{$replica} // return;
+
+	usleep(100_000) until time > $since + 4 * $self->{fails_after};
 	return;
 }
 
@@ -255,6 +267,7 @@ sub wait_until_served_by
 {
 	my ($self, $n) = @_;
 	$self->wait_for(sub { $self->serves($_[0], $n) }, "node $n serves slots");
+	$self->{elected}{$n} = time;
 	return;
 }
 
