@@ -154,7 +154,7 @@ $node->set('outbox.redis_password_file' => $file);
 says('redis://worker:secret@127.0.0.1:' . $redis->port, qr/^could not log in: WRONGPASS.*\(Redis at 127.0.0.1:\d+, user "worker", password file "\Q$file\E"\)$/, 'a user');
 my $error = $node->sql_error(q{SELECT outbox_send('d', 'x')});
 like($error, qr/WRONGPASS.*user "worker", password file/, '... in the error of outbox_send()');
-like($node->status('problem'), qr/Redis cannot be used.*WRONGPASS.*password file.*\. Correct the file of outbox\.redis_password_file/, '... in problem, which says what to correct');
+like($node->status('problem'), qr/Redis cannot be used.*WRONGPASS.*password file.*\. Correct the user in outbox\.redis_url, and the password there or, if outbox\.redis_password_file is set, in that file\./, '... in problem, which says what to correct');
 
 # ... also where the settings are read again while a sentinel is asked.
 my ($asked, $other) = map { PostgreSQL::Test::Utils::tempdir() . "/$_" } 'asked', 'other';
