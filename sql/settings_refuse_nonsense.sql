@@ -17,6 +17,7 @@ SET outbox.redis_url = 'redis://user:hunter2@localhost:6379/-1';
 SET outbox.redis_url = 'redis://user:hunter%2@localhost';
 SET outbox.redis_url = 'redis://user:hunter%002@localhost';
 SET outbox.redis_url = 'redis://us%er:hunter2@localhost';
+SET outbox.redis_url = 'redis://us@er:hunter2@localhost';
 SET outbox.redis_url = 'redis://user:hunter2@[::1';
 SET outbox.redis_url = 'redis://user:hunter2@[::1]6379';
 SET outbox.redis_url = 'redis+sentinel://:hunter2@one,two:26380';

@@ -62,7 +62,7 @@ eventually { $node->status('problem') =~ /cannot be used.*WRONGPASS/ } 'all endp
 $node->sql("SELECT outbox_alter_endpoint('$_', dedup_store => '$url{newest}')") foreach 'a', 'b';
 eventually { $node->status('problem IS NULL') eq 't' } '... until they get the right one';
 
-# Names of databases are no passwords, however the URL is written.
+# A PostgreSQL store, too, is one. Names of databases are no passwords, however the URL is written.
 my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'\n");
 $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store'); CREATE DATABASE other});
 $server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'other');
@@ -73,5 +73,14 @@ foreach my $database ('postgres', 'other')
 	$node->sql("BEGIN; SELECT outbox_begin('m', 'in $database'); SELECT outbox_commit(); COMMIT");
 	eventually { $server->sql('SELECT count(*) FROM outbox.records', $database) eq '1' } "an id comes into the database $database";
 }
+
+# So is a PostgreSQL store one: the dispatcher has one session there.
+foreach my $password ('one', 'two')
+{
+	$node->sql("SELECT outbox_create_endpoint('password $password', dedup_store => '" . ($server->store_url('shard') =~ s/shard/shard:$password/r) . "&application_name=rotated')");
+	$node->sql("BEGIN; SELECT outbox_begin('m', 'password $password'); SELECT outbox_commit(); COMMIT");
+}
+eventually { $server->sql('SELECT count(*) FROM outbox.records') eq '3' } 'ids come into a PostgreSQL store by either password';
+is($server->sql(q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rotated'}), 1, '... in one session of the dispatcher');
 
 done_testing();

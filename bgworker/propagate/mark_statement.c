@@ -45,13 +45,21 @@ mark_statement_execute(const char *endpoint, char **msgids, int n, bool is_repea
 	return statement.is_locked || statement.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
 }
 
-/* Leaves out ids that have been claimed again. The array of the caller stays as it is. */
+/*
+ * Leaves out ids that have been claimed again. The array of the caller stays as it is. The
+ * record of the later claim has the id as the table spells it.
+ */
 static void
 leave_out_claimed_again(TableStatement *statement)
 {
 	char	  **msgids = palloc(statement->nmsgids * sizeof(char *));
 
 	memcpy(msgids, statement->msgids, statement->nmsgids * sizeof(char *));
+	for (int i = 0; statement->shape.id_type == UUIDOID && i < statement->nmsgids; i++)
+	{
+		if (spells_uuid(msgids[i]))
+			msgids[i] = DatumGetCString(DirectFunctionCall1(uuid_out, DirectFunctionCall1(uuid_in, CStringGetDatum(msgids[i]))));
+	}
 	statement->nmsgids = claimed_again_leave_out(statement->endpoint->name, msgids, statement->nmsgids);
 	statement->msgids = msgids;
 }

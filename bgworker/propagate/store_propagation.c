@@ -203,7 +203,14 @@ add_store(const char *url, int64 propagated)
 static bool
 is_url_of(const StorePropagation *store, const char *url)
 {
-	return strcmp(store->url, url) == 0 || store_differs_in_password(store->url, url);
+	if (strcmp(store->url, url) == 0 || find_url(store, url) >= 0)
+		return true;
+	for (StorePropagation *other = stores; other; other = other->next)
+	{
+		if (find_url(other, url) >= 0)
+			return false;
+	}
+	return store_differs_in_password(store->url, url);
 }
 
 /* Returns the place of a URL among those of a store that endpoints name; -1 = none does. */

@@ -139,8 +139,7 @@ open_table(TableStatement *statement)
 
 /*
  * Runs a statement with the privileges of the table's owner and the active
- * snapshot; *result is its first row, whose columns are passed by value and not
- * NULL.
+ * snapshot; *result is its first row, whose columns are copied, and not NULL.
  */
 void
 table_statement_execute(const TableStatement *statement, const char *sql, int nargs, Oid *types, Datum *values, int ncolumns, Datum *result)
@@ -160,7 +159,13 @@ table_statement_execute(const TableStatement *statement, const char *sql, int na
 	if (code < 0)
 		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(code));
 	for (int i = 0; i < ncolumns; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(SPI_tuptable->tupdesc, i);
+
 		result[i] = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, i + 1, &isnull);
+		if (!isnull)
+			result[i] = SPI_datumTransfer(result[i], column->attbyval, column->attlen);
+	}
 	SPI_finish();
 	owner_rights_return(&before);
 }

@@ -37,6 +37,7 @@
 
 static Datum wait_for_record(FunctionCallInfo fcinfo, const char *msgid);
 static RecordLook look_up(RecordName *name);
+static bool is_known_less_well(const RecordLook *one, const RecordLook *other);
 static TimestampTz wait_deadline(FunctionCallInfo fcinfo);
 static bool is_published(const RecordName *name, const RecordLook *look, bool *is_dead);
 static bool is_sent_beside(const RecordName *name, const RecordLook *look);
@@ -114,10 +115,18 @@ look_up(RecordName *name)
 	if (found.fate != RECORD_COMMITTED || found.in_table || !record_name_as_given(name, &given))
 		return found;
 	before = claim_look_up(&given, NULL);
-	if (before.fate != RECORD_COMMITTED)
+	if (before.fate != RECORD_COMMITTED || is_known_less_well(&before, &found))
 		return found;
 	*name = given;
 	return before;
+}
+
+/* Check whether it is known of one record when its messages were published, and of the other only that it is there. */
+static bool
+is_known_less_well(const RecordLook *one, const RecordLook *other)
+{
+	return !FullTransactionIdIsValid(one->tx) && !one->restored &&
+		(FullTransactionIdIsValid(other->tx) || other->restored);
 }
 
 /* Returns the end of the time that the third argument allows, by clock_now(). */

@@ -16,6 +16,7 @@
 
 #include "src/claim/record_forget.h"
 #include "src/log/deferred.h"
+#include "src/log/log.h"
 #include "src/log/window_row.h"
 #include "src/record/forgotten.h"
 #include "src/record/record_lock.h"
@@ -93,13 +94,18 @@ forget_given(const RecordName *given)
 {
 	RecordLook	in_ring;
 	Window		published;
+	Window		done;
 	bool		is_dead;
 
 	if (!forget_here(given, &in_ring))
 		return false;
-	if (!window_row_published(&published) || !all_is_propagated() ||
-		(FullTransactionIdIsValid(in_ring.tx) && !snapshot_value_sees(published.snapshot, in_ring.tx)) ||
-		deferred_record_waits(&given->key, published.snapshot, NULL, &is_dead))
+	if (!window_row_published(&published) || !window_row_propagated(&done, given->dedup_store == NULL))
+		elog(ERROR, "no window is left");
+	if (done.number > published.number)
+		done = published;
+	if ((FullTransactionIdIsValid(in_ring.tx) && !snapshot_value_sees(done.snapshot, in_ring.tx)) ||
+		(in_ring.restored && log_scan_carries_since(done.snapshot, given)) ||
+		deferred_record_waits(&given->key, done.snapshot, NULL, &is_dead))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("messages of \"%s\" are not yet sent", given->msgid),

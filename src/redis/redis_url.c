@@ -250,7 +250,9 @@ parse_login(const char **rest, const char *end, RedisUrl *url, const char **reas
 
 	*rest = at + 1;
 	colon = memchr(from, ':', at - from);
-	if (!copy_decoded(from, colon ? colon : at, url->user, sizeof(url->user)))
+	if (memchr(from, '@', (colon ? colon : at) - from) || memchr(from, '?', (colon ? colon : at) - from))
+		*reason = "In a user \"@\" must be written as \"%40\", and \"?\" as \"%3F\".";
+	else if (!copy_decoded(from, colon ? colon : at, url->user, sizeof(url->user)))
 		*reason = "The user is too long or has an invalid percent escape.";
 	else if (colon && !copy_decoded(colon + 1, at, url->password, sizeof(url->password)))
 		*reason = "The password is too long or has an invalid percent escape.";

@@ -55,6 +55,25 @@ postgres_url_problem(const char *text)
 	return NULL;
 }
 
+/* Check whether two URLs are the same but for passwords. */
+bool
+postgres_url_differs_in_password(const char *one, const char *other)
+{
+	PQconninfoOption *options = PQconninfoParse(one, NULL);
+	PQconninfoOption *others = PQconninfoParse(other, NULL);
+	bool		same = options && others;
+
+	for (int i = 0; same && options[i].keyword; i++)
+	{
+		if (strcmp(options[i].keyword, "password") != 0 && strcmp(options[i].keyword, "sslpassword") != 0)
+			same = options[i].val && others[i].val ? strcmp(options[i].val, others[i].val) == 0 :
+				options[i].val == others[i].val;
+	}
+	PQconninfoFree(options);
+	PQconninfoFree(others);
+	return same;
+}
+
 /*
  * Parses a URL. Returns false if it is invalid. Copies all values, so that
  * nothing of libpq must be freed later.

@@ -24,6 +24,7 @@ typedef struct PostgresUrl
 
 extern bool postgres_url_has_scheme(const char *text);
 extern const char *postgres_url_problem(const char *text);
+extern bool postgres_url_differs_in_password(const char *one, const char *other);
 
 /* Not inlined: gcc would warn that their variables do not survive a longjmp. */
 extern pg_noinline bool postgres_url_parse(const char *text, PostgresUrl *url);

@@ -159,7 +159,7 @@ store_differs_in_password(const char *one, const char *other)
 {
 	const StoreKind *kind = kind_of(one);
 
-	return kind && kind == kind_of(other) && kind->differs_in_password && kind->differs_in_password(one, other);
+	return kind && kind == kind_of(other) && kind->differs_in_password(one, other);
 }
 
 /* Closes the connection to a store: the next one is a session with its newest settings. */

@@ -24,10 +24,7 @@ typedef struct StoreKind
 	/* Returns what is wrong with such a URL, or NULL. Never quotes it. */
 	const char *(*url_problem) (const char *url);
 
-	/*
-	 * Checks whether two valid URLs are the same but for passwords. NULL:
-	 * URLs of this kind are told apart by all that is in them.
-	 */
+	/* Checks whether two valid URLs are the same but for passwords. */
 	bool		(*differs_in_password) (const char *one, const char *other);
 
 	void	   *(*connect) (const char *url, LinkAttend attend, StoreFailure *failure);

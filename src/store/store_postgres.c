@@ -36,6 +36,7 @@ static void put_uuid(StringInfo out, const pg_uuid_t *uuid);
 const StoreKind store_postgres = {
 	.has_scheme = postgres_url_has_scheme,
 	.url_problem = postgres_url_problem,
+	.differs_in_password = postgres_url_differs_in_password,
 	.connect = postgres_store_open,
 	.close = postgres_store_close,
 	.contains = postgres_store_contains,

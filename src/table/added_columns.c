@@ -3,14 +3,14 @@
  *		Values of columns that an administrator has added to a table of ours.
  *
  * Called by deferred.c, whose rows are updated later by statements: one of these would
- * fail if a column were NULL that must not be. Such a column gets the value that ADD COLUMN
- * gave to older rows, or else, as after VACUUM FULL, its default, computed with the rights of
- * the table's owner. All others stay NULL: no code that is not needed is called here.
+ * fail if a column were NULL that must not be. Such a column gets its default, computed with
+ * the rights of the table's owner. All others are NULL: no code that is not needed is called.
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "access/sysattr.h"
 #include "executor/executor.h"
+#include "optimizer/optimizer.h"
 #include "rewrite/rewriteHandler.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -19,6 +19,7 @@
 #include "src/table/added_columns.h"
 
 static ExprState * prepare_default(Relation table, AttrNumber column, EState *estate);
+static bool may_refuse_null(Relation table, AttrNumber column);
 
 /*
  * Finds the defaults of all columns of a table behind the first `nours`. They live as
@@ -53,8 +54,8 @@ added_columns_fill(const AddedColumns *added, TupleTableSlot *row)
 	{
 		OwnerRights before;
 
-		row->tts_values[i] = getmissingattr(row->tts_tupleDescriptor, i + 1, &row->tts_isnull[i]);
-		if (!row->tts_isnull[i] || added->defaults[i] == NULL)
+		row->tts_isnull[i] = true;
+		if (added->defaults[i] == NULL)
 			continue;
 		owner_rights_take(&before, added->owner);
 		row->tts_values[i] = ExecEvalExprSwitchContext(added->defaults[i], context, &row->tts_isnull[i]);
@@ -69,8 +70,22 @@ prepare_default(Relation table, AttrNumber column, EState *estate)
 	Form_pg_attribute attribute = TupleDescAttr(RelationGetDescr(table), column - 1);
 	Node	   *expression;
 
-	if (attribute->attisdropped || attribute->attgenerated != '\0' || !attribute->attnotnull)
+	if (attribute->attisdropped || attribute->attgenerated != '\0' || !may_refuse_null(table, column))
 		return NULL;
 	expression = build_column_default(table, column);
 	return expression ? ExecPrepareExpr((Expr *) expression, estate) : NULL;
+}
+
+/* Check whether NULL in a column may be refused: by NOT NULL, or by a CHECK that names it or the whole row. */
+static bool
+may_refuse_null(Relation table, AttrNumber column)
+{
+	const TupleConstr *constraints = RelationGetDescr(table)->constr;
+	Bitmapset  *named = NULL;
+
+	for (int i = 0; constraints && i < constraints->num_check; i++)
+		pull_varattnos(stringToNode(constraints->check[i].ccbin), 1, &named);
+	return TupleDescAttr(RelationGetDescr(table), column - 1)->attnotnull ||
+		bms_is_member(column - FirstLowInvalidHeapAttributeNumber, named) ||
+		bms_is_member(InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber, named);
 }
