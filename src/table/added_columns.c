@@ -18,7 +18,7 @@
 #include "src/owner_rights.h"
 #include "src/table/added_columns.h"
 
-static ExprState * prepare_default(Relation table, AttrNumber column, EState *estate);
+static ExprState *prepare_default(Relation table, AttrNumber column, EState *estate);
 static bool may_refuse_null(Relation table, AttrNumber column);
 
 /*
@@ -80,7 +80,7 @@ prepare_default(Relation table, AttrNumber column, EState *estate)
 static bool
 may_refuse_null(Relation table, AttrNumber column)
 {
-	const		TupleConstr *constraints = RelationGetDescr(table)->constr;
+	const TupleConstr *constraints = RelationGetDescr(table)->constr;
 	Bitmapset  *named = NULL;
 
 	for (int i = 0; constraints && i < constraints->num_check; i++)

@@ -12,16 +12,11 @@
 
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/dependency.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_class.h"
-#include "commands/extension.h"
 #include "commands/trigger.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#include "src/table/relations.h"
 #include "src/table/trigger_refusal.h"
 #include "src/trigger/capture_change.h"
 #include "src/trigger/forward.h"
@@ -32,9 +27,9 @@ static TriggerPlanner planner_of(Oid function);
 
 /*
  * Checks the trigger that a statement has just created, if it is still there: its arguments,
- * if it calls a function of ours, and whether its table may have it. Whoever may not create it has got the
- * error of PostgreSQL before. The statement holds a lock on the table until the
- * transaction ends.
+ * if it calls a function of ours, and whether its table may have it. Whoever may not create
+ * it has got the error of PostgreSQL before. The statement holds a lock on the table until
+ * the transaction ends.
  */
 void
 trigger_check_created(const CreateTrigStmt *statement)
