@@ -21,6 +21,7 @@
 #include "bgworker/propagate/claimed_again.h"
 #include "bgworker/propagate/mark_statement.h"
 #include "bgworker/propagate/table_statement.h"
+#include "src/record/record_table.h"
 
 static void leave_out_claimed_again(TableStatement *statement);
 static void mark_records(TableStatement *statement);
@@ -58,7 +59,7 @@ leave_out_claimed_again(TableStatement *statement)
 	for (int i = 0; statement->shape.id_type == UUIDOID && i < statement->nmsgids; i++)
 	{
 		if (spells_uuid(msgids[i]))
-			msgids[i] = DatumGetCString(DirectFunctionCall1(uuid_out, DirectFunctionCall1(uuid_in, CStringGetDatum(msgids[i]))));
+			msgids[i] = record_table_spell(&statement->shape, msgids[i]);
 	}
 	statement->nmsgids = claimed_again_leave_out(statement->endpoint->name, msgids, statement->nmsgids);
 	statement->msgids = msgids;

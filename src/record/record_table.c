@@ -77,9 +77,16 @@ record_table_canonical(const char *endpoint, const RecordMapping *mapping, const
 	RecordShape shape;
 
 	table_close(record_table_open(endpoint, mapping, AccessShareLock, &shape), AccessShareLock);
-	if (shape.id_type == TEXTOID)
+	return record_table_spell(&shape, msgid);
+}
+
+/* Returns an id as a table of that shape spells it. Raises an error if the id is not of the type of its column. */
+char *
+record_table_spell(const RecordShape *shape, const char *msgid)
+{
+	if (shape->id_type == TEXTOID)
 		return pstrdup(msgid);
-	return DatumGetCString(DirectFunctionCall1(uuid_out, record_table_look_id(&shape, msgid)));
+	return DatumGetCString(DirectFunctionCall1(uuid_out, record_table_look_id(shape, msgid)));
 }
 
 /* Looks up the record of a message, without waiting for another transaction. */

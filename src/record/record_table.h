@@ -12,6 +12,7 @@
 #include "src/record/record_table_check.h"
 
 extern char *record_table_canonical(const char *endpoint, const RecordMapping *mapping, const char *msgid);
+extern char *record_table_spell(const RecordShape *shape, const char *msgid);
 extern RecordLook record_table_look(const RecordName *name);
 extern bool record_table_forget(const RecordName *name, RecordLook *found);
 
