@@ -20,6 +20,7 @@ SHARDS = 3
 SLOTS = 16384
 NODE_TIMEOUT = 2  # seconds after which a master that does not answer is replaced
 QUICK = 2  # seconds that a node has to answer this program
+FAILOVER = 6  # seconds after which a failover that was asked for does not take place any more: Redis gives it up after 5
 
 
 class NotNow(redis.RedisError):
@@ -132,6 +133,7 @@ class Cluster:
         self.nodes = [Node(f"{folder}{n}", self.certificate, key) for n in range(2 * SHARDS)]
         self.tls_port = self.nodes[0].tls_port
         self.moves = {}  # slot on its way → (the shard it leaves, the shard it goes to)
+        self.failovers = {}  # replica that was asked to take over → until when it may
         self._is_made = False
 
     def make_proxies(self):
@@ -168,8 +170,10 @@ class Cluster:
                    for lines in (node.lines() for node in self.nodes))  # fmt: skip
 
     def is_whole(self):
-        """Check whether all nodes are up and know that, and each shard has a master and a replica that follows it."""
+        """Check whether all nodes are up and know that, and each shard has a master and a replica that follows it, and keeps both."""
         if not all(node.is_up for node in self.nodes) or not self.all_have_met():
+            return False
+        if any(time.monotonic() < until and not replica.is_master() for replica, until in self.failovers.items()):
             return False
         if any("fail" in words[2] for node in self.nodes for words in node.lines()):
             return False
@@ -207,6 +211,13 @@ class Cluster:
         self.wait_for(self.is_whole)
         self.wait_for(self.end_moves)
         self.wait_for(self.is_whole)
+
+    def fail_over(self, replica, how):
+        """Ask it to take over, which it does soon, or not at all."""
+        try:
+            replica.call("CLUSTER", "FAILOVER", *([how] if how else []))
+        finally:  # it may have been asked where there is no answer
+            self.failovers[replica] = time.monotonic() + FAILOVER
 
     def thaw(self):
         for node in self.nodes:

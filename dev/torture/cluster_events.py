@@ -44,7 +44,7 @@ class ClusterEvents(Events):
 
     def take_over(self, replica, how):
         try:
-            replica.call("CLUSTER", "FAILOVER", *([how] if how else []))
+            self.redis.fail_over(replica, how)
         except redis.RedisError as error:
             self.say(f"no failover: {error}")
         self.surely(replica.follow)

@@ -83,11 +83,12 @@ SETTINGS = {
     "outbox.max_attempts": MANY_ATTEMPTS,
 }
 
-# What a server that is only killed by this program has no reason to log.
+# What a server that is only killed by this program has no reason to log. (57P0x and 57014:
+# it was told to end; 3D000: a dispatcher was started for a database that was dropped.)
 ALARMS = re.compile(
     r"PANIC|TRAP|signal (6|7|8|11):|missing(?!, maybe only for a moment)|invalid page|exit code [2-9]"
     r"|could not (read(?! the fence| the lease| which )|open(?! file \"./outbox_kill_point)|access)"
-    r"|outbox (dispatcher|launcher) (?!57P0|57014)[0-9A-Z]{5} (ERROR|FATAL):"
+    r"|outbox (dispatcher|launcher) (?!57P0|57014|3D000)[0-9A-Z]{5} (ERROR|FATAL):"
 )
 
 
