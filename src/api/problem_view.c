@@ -214,7 +214,7 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 			if (shared_mine() == NULL)
 				return psprintf("No dispatcher is running because the server has more than %d databases. Drop some that are not needed.",
 								shared_capacity());
-			return shared_has_launcher() ? "No dispatcher is running. See the server log." :
+			return shared_has_launcher() ? "No dispatcher is running. One is started within seconds; if none is, see the server log." :
 				"No dispatcher is running because the launcher is not. If this lasts, it has no worker slot: raise max_worker_processes and restart the server.";
 	}
 }
