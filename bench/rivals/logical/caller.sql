@@ -1,4 +1,4 @@
-\set number random(1, 1000000000000)
+\set number random(1, 9000000000000000)
 BEGIN;
 INSERT INTO processed_messages (id) VALUES ('message-' || :number || '-' || :client_id) ON CONFLICT DO NOTHING;
 INSERT INTO business (number, value) VALUES (:number, 'changed');

@@ -118,7 +118,7 @@ handle_message(Client *client)
 	client->random ^= client->random << 13;
 	client->random ^= client->random >> 7;
 	client->random ^= client->random << 17;
-	snprintf(number, sizeof(number), "%llu", (unsigned long long) (client->random % UINT64_C(1000000000000)));
+	snprintf(number, sizeof(number), "%llu", (unsigned long long) (client->random % UINT64_C(9000000000000000)));
 	if (floor_only)
 	{
 		run_floor(client, number);

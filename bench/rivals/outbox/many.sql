@@ -1,4 +1,4 @@
-\set number random(1, 100000000000) * 10
+\set number random(1, 900000000000000) * 10
 BEGIN;
 SELECT outbox_begin('message-' || :number || '-' || :client_id);
 INSERT INTO business (number, value) VALUES (:number, 'changed');

@@ -1,4 +1,4 @@
-\set number random(1, 1000000000000)
+\set number random(1, 9000000000000000)
 \startpipeline
 BEGIN;
 SELECT outbox_begin('message-' || :number || '-' || :client_id);
