@@ -59,6 +59,8 @@ static bool mark_page(MarkedTable *table, int64 to_mark);
 static bool take_id(const Receipt *receipt, void *arg);
 static bool is_of(const Receipt *receipt, const MarkedTable *table);
 static Marking mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated);
+static void note_result(MarkedTable *table, Marking marking);
+static void note_all_is_well(MarkedTable *table);
 static void wait_longer(MarkedTable *table);
 static void set_problem(MarkedTable *table, const char *problem);
 static void report_table_problem(void);
@@ -219,9 +221,12 @@ try_locked_again(MarkedTable *table)
 	table->locked.n = left;
 	id_list_rotate(&table->locked, tried);
 	if (left > 0)
+	{
 		wait_longer(table);
-	else
-		id_list_empty(&table->locked);
+		return;
+	}
+	id_list_empty(&table->locked);
+	note_all_is_well(table);
 }
 
 /* Marks the next page of receipts. */
@@ -249,6 +254,7 @@ mark_page(MarkedTable *table, int64 to_mark)
 		wait_longer(table);
 		return false;
 	}
+	/* Which of them are locked is not known, so all are tried again. */
 	for (int i = 0; marking == MARKING_INCOMPLETE && i < table->page.n; i++)
 	{
 		if (table->locked.n == 0)
@@ -309,10 +315,7 @@ is_of(const Receipt *receipt, const MarkedTable *table)
 	return memcmp(&key, &receipt->key, sizeof(key)) == 0;
 }
 
-/*
- * Marks the records of these ids. If records stay locked for long, that is
- * reported as well, because the log grows.
- */
+/* Marks the records of these ids. */
 static Marking
 mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 {
@@ -321,22 +324,43 @@ mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 
 	table->rests_until = table_pace_rest_after(begun);
 	table->failed = marking == MARKING_FAILED;
-	if (marking == MARKING_FAILED)
-		set_problem(table, table_statement_error());
-	else if (marking == MARKING_INCOMPLETE && table->retry_ms == LAST_RETRY_MS)
-	{
-		char	   *problem = psprintf("records of endpoint \"%s\" stay locked, or a trigger keeps them from being changed",
-									   table->endpoint);
+	note_result(table, marking);
+	return marking;
+}
 
+/*
+ * Notes what a statement tells of a table. If records stay locked for long, that is
+ * reported as well, because the log grows; and it stays so while others are marked.
+ */
+static void
+note_result(MarkedTable *table, Marking marking)
+{
+	char	   *problem;
+
+	if (marking == MARKING_FAILED)
+	{
+		table->has_error = true;
+		set_problem(table, table_statement_error());
+		return;
+	}
+	if (table->has_error || (marking == MARKING_DONE && table->locked.n == 0))
+		note_all_is_well(table);
+	if (marking == MARKING_INCOMPLETE && table->retry_ms == LAST_RETRY_MS)
+	{
+		problem = psprintf("records of endpoint \"%s\" stay locked, or a trigger keeps them from being changed",
+						   table->endpoint);
 		set_problem(table, problem);
 		pfree(problem);
 	}
-	else if (marking == MARKING_DONE)
-	{
-		table->retry_ms = 0;
-		set_problem(table, "");
-	}
-	return marking;
+}
+
+/* Notes that the table can be used, and that no record is known to stay locked. */
+static void
+note_all_is_well(MarkedTable *table)
+{
+	table->has_error = false;
+	table->retry_ms = 0;
+	set_problem(table, "");
 }
 
 /* Doubles the time until records that stay locked, or a table that fails, are tried again. */

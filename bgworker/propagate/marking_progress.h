@@ -22,7 +22,10 @@ typedef struct MarkedTable
 	ReceiptReader reader;		/* of the next ones */
 	IdList		page;			/* to be marked next */
 	IdList		locked;			/* ids of locked records, to be tried again */
-	bool		failed;			/* the table cannot be used */
+	bool		failed;			/* the table cannot be used, and is tried
+								 * again at next_try */
+	bool		has_error;		/* the last statement failed: `problem` is its
+								 * error */
 	TimestampTz next_try;		/* of locked records, or of the table */
 	TimestampTz rests_until;	/* because its last statement took long */
 	bool		is_unnamed;		/* the page has a receipt of a message that
