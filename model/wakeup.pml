@@ -287,7 +287,7 @@ active proctype creator()
 #endif
 
 #if PAUSES
-/* delivery_admin.c: wakeup_reload_at_commit() */
+/* delivery_triggers.c: wakeup_reload_at_commit() */
 inline tell_of_reload()
 {
 #ifdef RELOAD_SET_LAST

@@ -5,7 +5,7 @@
  * Called for all text from outside: by redis_link.c, redis_server.c, resp.c and
  * batch_verdict.c for what a Redis or a sentinel says, by tls_failure.c for its
  * certificate, by store_failure.c for stores, by channel.c, channel_dial.c,
- * redis_login.c, resolver.c and tls.c for the C library, by postgres_link.c
+ * redis_credentials.c, resolver.c and tls.c for the C library, by postgres_link.c
  * around calls of libpq. Such text may contain any bytes: names of streams and
  * users, another encoding, zeros. Stored as it is it would make a row
  * unreadable, and a dump impossible to restore. Nothing here may raise an error

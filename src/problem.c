@@ -7,8 +7,9 @@
  * worker slot the launcher. Problems are kept in shared memory, so they end
  * with the server, and those of a dispatcher with that process. A loss of
  * messages does not end by itself, so it is a row of outbox.loss until a user
- * acknowledges it. Which there are, worst first, is in problem.h; some are only found, and
- * have their texts made, when they are shown: see problem_view.c.
+ * acknowledges it. Which there are, worst first, is in problem.h; the text of each stands
+ * where problem_set() is called, or in problem_view.c for those that are only found
+ * when they are shown.
  * Nothing here changes what any process does.
  */
 #include "postgres.h"

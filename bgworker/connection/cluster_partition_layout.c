@@ -37,7 +37,7 @@
 #include "bgworker/connection/partition_layout.lua.h"
 #include "bgworker/connection/stream_end.lua.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/identity/cluster_lease.h"
+#include "bgworker/identity/redis_lease.h"
 #include "src/clock.h"
 #include "src/foreign_text.h"
 #include "src/kill_point.h"
@@ -220,7 +220,7 @@ claim(Layout *layout)
 	redisReply *reply;
 	Told		told;
 
-	if (!cluster_lease_keep(layout->redis, layout->lease_key))
+	if (!redis_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
 	reply = redis_cluster_call_master(layout->redis, layout->key, 4, (const char *[]) {
 		"HSET", layout->key, layout->claim, claim_value
@@ -284,7 +284,7 @@ read_end(Layout *layout, const char *field, const char *stream)
 	char		error[FOREIGN_TEXT_BYTES] = "";
 	Told		told = TOLD;
 
-	if (!cluster_lease_keep(layout->redis, layout->lease_key))
+	if (!redis_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
 	reply = redis_cluster_call_master(layout->redis, stream, 4, (const char *[]) {"EVAL", stream_end_script, "1", stream});
 	if (reply == NULL)
@@ -336,7 +336,7 @@ run_script(Layout *layout, int64 *least)
 	Told		told = TOLD;
 
 	memcpy(layout->words, fixed, sizeof(fixed));
-	if (!cluster_lease_keep(layout->redis, layout->lease_key))
+	if (!redis_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
 	reply = redis_cluster_call_master(layout->redis, layout->key, layout->nwords, layout->words);
 	if (reply == NULL)

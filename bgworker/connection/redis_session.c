@@ -8,7 +8,7 @@
  * No transaction is open while waiting for Redis.
  *
  * In a Redis Cluster there is a link to each master that has a lane (traffic.c), and
- * the lease has a script of its own (cluster_lease.c).
+ * the lease has a script of its own (redis_lease.c).
  */
 #include "postgres.h"
 
@@ -20,7 +20,7 @@
 #include "bgworker/connection/redis_session.h"
 #include "bgworker/connection/traffic.h"
 #include "bgworker/defer/destination_settings.h"
-#include "bgworker/identity/cluster_lease.h"
+#include "bgworker/identity/redis_lease.h"
 #include "bgworker/identity/lease.h"
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/lanes.h"
@@ -117,7 +117,7 @@ redis_session_release(void)
 	lease_note_unseen();
 	if (!traffic_is_open())
 		return;
-	cluster_lease_release(traffic_redis(), traffic_script()->lease_key);
+	redis_lease_release(traffic_redis(), traffic_script()->lease_key);
 	traffic_close();
 }
 
@@ -220,7 +220,7 @@ bool
 redis_session_renew(void)
 {
 	if (traffic_is_clustered() &&
-		(!cluster_lease_renew(traffic_redis(), traffic_script()->lease_key) || !redis_cluster_refresh(traffic_redis())))
+		(!redis_lease_renew(traffic_redis(), traffic_script()->lease_key) || !redis_cluster_refresh(traffic_redis())))
 		return traffic_fail_as_cluster();
 	if (!fences_are_reached() || !fences_compare() || (problem_is_set(PROBLEM_EVICTION) && !check_servers()))
 		return false;
@@ -313,7 +313,7 @@ look_at_lease(const Position *position)
 	bool		ours = false;
 	bool		read;
 
-	read = cluster_lease_look(traffic_redis(), key, last, &ours);
+	read = redis_lease_look(traffic_redis(), key, last, &ours);
 	if (!read || !ours)
 		(void) traffic_fail_as_cluster();
 	if (!read)
@@ -326,7 +326,7 @@ look_at_lease(const Position *position)
 		note_other_publisher();
 		return CONNECTION_HELD;
 	}
-	if (traffic_is_clustered() && !cluster_lease_renew(traffic_redis(), key))
+	if (traffic_is_clustered() && !redis_lease_renew(traffic_redis(), key))
 	{
 		(void) traffic_fail_as_cluster();
 		return CONNECTION_FAILED;

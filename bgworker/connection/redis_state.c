@@ -20,7 +20,7 @@
 #include "bgworker/process/report.h"
 #include "src/clock.h"
 #include "src/problem.h"
-#include "src/redis/redis_login.h"
+#include "src/redis/redis_credentials.h"
 #include "src/settings.h"
 
 static bool is_down;			/* it cannot be used, and the log says so */
@@ -46,7 +46,7 @@ redis_state_connect(Position *position)
 
 	/* Settings may have been read amid the last try. */
 	redis_state_note_settings();
-	url_tried = redis_login_hash(NULL);
+	url_tried = redis_credentials_hash(NULL);
 	switch (redis_session_open(position))
 	{
 		case CONNECTION_OPEN:
@@ -68,7 +68,7 @@ redis_state_connect(Position *position)
 bool
 redis_state_has_new_url(void)
 {
-	return redis_login_hash(NULL) != url_tried;
+	return redis_credentials_hash(NULL) != url_tried;
 }
 
 /* Notes that the settings were read again: what another URL has led to need not hold for this one, which is tried next. */

@@ -2,20 +2,20 @@
  * traffic.c
  *		What is under way on the dispatcher's links to Redis.
  *
- * Called by redis_session.c, fences.c, forbidden.c, and publisher.c and delivery.c through the
- * former. A command is sent on the link to the master that has the slot of its lane;
+ * Called by redis_session.c and others in this folder, and by publisher.c, delivery.c and
+ * forbidden.c. A command is sent on the link to the master that has the slot of its lane;
  * a single Redis has all slots. The answers of one link come in the order in which
  * the commands were sent, so the caller says for which lane it wants the next one.
  *
  * Every failure of a link closes all of them, after which the links of lanes must not
  * be used: there is one way of recovery, for all lanes together. The fences that the next connection reads tell what has arrived.
- * Only where fences are read first, a lane that cannot be reached is blocked, and the others are used (lanes.c).
+ * Only where fences are read first, or claimed, a lane that cannot be reached is blocked, and the others are used (lanes.c).
  */
 #include "postgres.h"
 
 #include "bgworker/connection/nodes_away.h"
 #include "bgworker/connection/traffic.h"
-#include "bgworker/identity/cluster_lease.h"
+#include "bgworker/identity/redis_lease.h"
 #include "src/clock.h"
 #include "src/foreign_text.h"
 
@@ -27,7 +27,7 @@ static TimestampTz sent_alone;	/* when something was sent while nothing was
 								 * under way; 0 = its answer has come */
 static int64 round_trip;		/* the shortest one on this connection, in
 								 * microseconds */
-static TimestampTz answered_at; /* when the script was answered last, by
+static TimestampTz answered_at; /* when a batch was answered last, by
 								 * clock_now(); 0 = never */
 static bool knows_why;			/* the links were closed for a reason that is
 								 * no fault of a message */
@@ -140,7 +140,7 @@ traffic_ask(Lane *lane, int argc, const char **argv)
 bool
 traffic_keep_lease(void)
 {
-	if (!is_open || !traffic_is_clustered() || cluster_lease_keep(redis, script.lease_key))
+	if (!is_open || !traffic_is_clustered() || redis_lease_keep(redis, script.lease_key))
 		return is_open;
 	knows_why = true;
 	return traffic_fail_as_cluster();
@@ -159,7 +159,7 @@ traffic_send(Lane *lane, Command *command)
 	return command_send(command, lane->link) || traffic_fail_as_link(lane->link);
 }
 
-/* Waits for an answer to what is under way for a lane, but not longer than that. Returns false if the time is up. */
+/* Waits for an answer to what is under way for a lane, but not beyond `until`. Returns false if the time is up. */
 bool
 traffic_await(const Lane *lane, TimestampTz until)
 {
@@ -284,7 +284,7 @@ traffic_fail_as_blocked(const char *why)
 	return false;
 }
 
-/* Closes all links because that one has failed, and knows why. Returns false. */
+/* Closes all links because this one has failed; its error says why. Returns false. */
 bool
 traffic_fail_as_link(RedisLink *link)
 {
@@ -317,7 +317,7 @@ traffic_knows_why(void)
 	return knows_why;
 }
 
-/* Closes the links because no transaction could begin. */
+/* Closes the links because no transaction could begin, which is refused only while the extension is being dropped or altered. */
 void
 traffic_give_up(void)
 {

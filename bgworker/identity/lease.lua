@@ -1,5 +1,5 @@
 -- lease.lua
---		Takes the lease or renews it; run by Redis for cluster_lease.c.
+--		Takes the lease or renews it; run by Redis for redis_lease.c.
 --
 -- KEYS: the lease. ARGV: our value; how long it lives, in ms. Nothing is written if
 -- another data directory holds it.

@@ -9,7 +9,7 @@
  * disk.
  *
  * It must never send anything, write to our own tables, or outlive its
- * dispatcher: it works for one turn of a dispatcher, and when that is over it
+ * dispatcher: it works for one run of a dispatcher, and when that has ended it
  * reports nothing more and ends.
  */
 #include "postgres.h"
@@ -132,7 +132,7 @@ attend(void)
 }
 
 /*
- * If a transaction could not begin, ends the process if the extension is gone,
+ * If a transaction could not begin, ends the process if the extension was dropped,
  * otherwise waits. Returns whether that was so.
  */
 static bool

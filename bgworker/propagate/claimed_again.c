@@ -1,6 +1,6 @@
 /*
  * claimed_again.c
- *		Finds records that have been claimed again since a receipt of them.
+ *		Finds records that have been claimed again since an earlier receipt.
  *
  * Called by mark_statement.c, for receipts that may have been used before. A
  * record that is marked can be forgotten (outbox_forget()) or expire, and its
@@ -15,8 +15,8 @@
  *	 deferred							each left a receipt when it was returned
  *
  * A transaction that claims a record also appends a receipt. So a snapshot that
- * sees the new row sees its receipt, too: if there is one in the log that is
- * not published, the older receipt is skipped, and the newer one will mark the
+ * sees the new row sees its receipt, too: if the log has one whose window is not
+ * yet published, the older receipt is skipped, and the newer one will mark the
  * row.
  *
  * It must read the log and the table with the same snapshot.

@@ -2,12 +2,12 @@
  * run.c
  *		The windows that are sent one after the other, and the places of their messages.
  *
- * Called by window_opening.c and backlog.c, which add windows, and by publisher.c,
- * page.c and batch.c. A batch has room for the messages of many small windows, so all
+ * Called by window_opening.c and backlog.c, which add windows, and by all that read
+ * their rows, page.c above all. A batch has room for the messages of many small windows, so all
  * that follow each other are sent as one: a run. Its rows are in the order of their windows, and
  * those of a window in the order of ids. It grows at its end while its first
- * windows are being sent. A run with a window that is too large for memory (a
- * file, see sorted_rows.c) does not grow.
+ * windows are being sent. If a window is too large for
+ * memory, and so is kept in a file (sorted_rows.c), its run does not grow.
  *
  * Nothing of a run is on disk: after a crash, or when the link has failed, it is
  * collected again from the windows and the log.
@@ -47,8 +47,8 @@ run_clear(Run *run)
 }
 
 /*
- * Check whether windows with so many messages can be appended. Those up to
- * `sent` are not needed any more. An empty run has room for any window.
+ * Check whether windows with so many messages can be appended. Windows
+ * up to number `sent` are no longer needed. An empty run has room for any window.
  */
 bool
 run_has_room(const Run *run, int64 sent, int64 windows, int64 messages)
@@ -101,7 +101,7 @@ run_collect(SortedRows *rows, const Window *before, const Window *windows, int n
 	sorted_rows_sort(rows);
 }
 
-/* Returns a window of the run, or the one before its first row that is needed. */
+/* Returns a window of the run; the one just before the first row that is still needed may be asked for, too. */
 const RunWindow *
 run_window(const Run *run, int64 number)
 {

@@ -24,8 +24,8 @@ typedef struct RunWindow
 } RunWindow;
 
 /*
- * Rows are counted from the first one on that the run ever had; those that are
- * not needed any more may be gone.
+ * Row numbers count from the first row that the run ever had; rows that are no
+ * longer needed may be gone.
  */
 typedef struct Run
 {

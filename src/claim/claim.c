@@ -1,6 +1,6 @@
 /*
  * claim.c
- *		Has a message been processed, and the claim that it was.
+ *		Finds out whether a message has been processed, and claims it.
  *
  * Called by open_message.c, wait.c, restore.c and store_server.c. It knows where an
  * endpoint keeps its records: in the ring (record_ring.c) or in a custom record
@@ -24,14 +24,14 @@
  *			its records before.
  *	 check	Only if the key is nowhere. The endpoint must still keep its records
  *			here, and the transaction be younger than the retention; else 40001.
- *	 insert The ring deletes what was forgotten, and writes a row. The other runs an
- *			INSERT with the rights of the table's owner, in a subtransaction, which
+ *	 insert The ring deletes what was forgotten, and writes a row. A custom record
+ *			table gets an INSERT with the rights of its owner, in a subtransaction, which
  *			meets a duplicate if a statement of the owner was faster.
  *	 unlock The row in progress speaks for itself from now on.
  *	 wait	If the key is in progress elsewhere, for the end of that transaction,
  *			with no momentary lock held; and then all begins again, without what
- *			begin has seen. (Insert first and look afterwards would deadlock two
- *			racers in different segments.)
+ *			begin has seen. (Inserting first and looking afterwards would
+ *			deadlock two racers in different segments.)
  *
  * Looks use a dirty snapshot: it sees what is in progress, works the same at
  * every isolation level, and takes no predicate locks, so transactions about
@@ -212,8 +212,8 @@ static bool
 insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 {
 	/*
-	 * Nothing was found that could have refused the last insert: so it was no
-	 * duplicate.
+	 * The last insert was refused although the key is nowhere, so its error
+	 * is not about a duplicate.
 	 */
 	if (claim->refusal)
 		ReThrowError(claim->refusal);
@@ -225,11 +225,11 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 }
 
 /*
- * Raises 40001 if this transaction is older than the retention, because records
- * may have expired since it looked: than that which the endpoint had at begin, by
- * which this session looks, or than the present one, by which they are removed. Or
- * if the endpoint has another place for its records, or another store, since begin,
- * because other transactions look there. Called with the lock on the key, so the next
+ * Raises 40001 if this transaction is older than the retention, because records may
+ * have expired since it looked: either the retention at begin, which this session looks
+ * by, or the present one, which cleanup goes by. Also raises 40001 if the endpoint has
+ * got another place for its records, or another store, since begin, because other
+ * transactions look there. Called with the lock on the key, so the next
  * process that gets it has the new settings or sees our record.
  */
 static void
@@ -275,7 +275,7 @@ is_in_store(const RecordName *name)
 }
 
 /*
- * Writes a record of which maybe only the key is known (endpoint and msgid are
+ * Writes a record of which possibly only the key is known (endpoint and msgid are
  * then NULL), unless it exists already; like a claim, but regardless of the age
  * of the transaction.
  */

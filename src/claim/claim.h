@@ -1,6 +1,6 @@
 /*
  * claim.h
- *		Whether a message has been processed, and the claim that it was.
+ *		Finds out whether a message has been processed, and claims it.
  */
 #ifndef OUTBOX_CLAIM_H
 #define OUTBOX_CLAIM_H

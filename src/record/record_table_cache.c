@@ -1,10 +1,10 @@
 /*
  * record_table_cache.c
- *		Remembers which custom record tables were checked and not changed since.
+ *		Remembers which custom record tables have been checked and have not changed since.
  *
  * Called by record_table.c. A table is checked before it is used for the first
  * time, and once after each change, which relcache_callback.c reports. The plan of
- * the INSERT is kept as long.
+ * the INSERT is kept for as long.
  */
 #include "postgres.h"
 

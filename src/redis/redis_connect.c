@@ -3,7 +3,7 @@
  *		Connects to a Redis, and logs in.
  *
  * Called by redis_cluster.c and redis_seeds.c for each new connection to Redis. If the
- * login (redis_login.c) names sentinels, they are asked one after the other for the
+ * URL (redis_credentials.c) names sentinels, they are asked one after the other for the
  * master. Because a sentinel may be out of date, the server found must itself say that it
  * is the master. Each sentinel gets its share of the time, so one that does not answer
  * does not use up all of it.
@@ -21,8 +21,8 @@
 #include "src/redis/redis_connect.h"
 #include "src/settings.h"
 
-static bool connect_to_master(RedisLink *link, const RedisLogin *login, TimestampTz deadline);
-static bool connect_if_master(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline);
+static bool connect_to_master(RedisLink *link, const RedisCredentials *credentials, TimestampTz deadline);
+static bool connect_if_master(RedisLink *link, const RedisCredentials *credentials, const RedisNode *node, TimestampTz deadline);
 static bool ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 						 TimestampTz deadline, RedisNode *master);
 static bool read_address(const redisReply *reply, RedisNode *node);
@@ -36,14 +36,14 @@ static bool expect_ok(RedisLink *link, redisReply *reply, const char *what);
  * link has the error.
  */
 bool
-redis_connect_to(RedisLink *link, const RedisLogin *login)
+redis_connect_to(RedisLink *link, const RedisCredentials *credentials)
 {
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-	const RedisUrl *url = &login->url;
+	const RedisUrl *url = &credentials->url;
 
 	if (url->master[0] != '\0')
-		return connect_to_master(link, login, deadline);
-	redis_login_name(login, &url->nodes[0], link);
+		return connect_to_master(link, credentials, deadline);
+	redis_credentials_name(credentials, &url->nodes[0], link);
 	if (url->path[0] == '\0')
 		return redis_link_dial(link, url->nodes[0].host, url->nodes[0].port, url->tls, deadline) && log_in(link, url);
 	return redis_link_dial_path(link, url->path, deadline) && log_in(link, url);
@@ -54,45 +54,45 @@ redis_connect_to(RedisLink *link, const RedisLogin *login)
  * within a deadline: one that accepts connections and says nothing leaves time for the others.
  */
 bool
-redis_connect_to_node(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline)
+redis_connect_to_node(RedisLink *link, const RedisCredentials *credentials, const RedisNode *node, TimestampTz deadline)
 {
 	bool		connected;
 
-	redis_login_name(login, node, link);
-	if (!redis_link_dial(link, node->host, node->port, login->url.tls, deadline))
+	redis_credentials_name(credentials, node, link);
+	if (!redis_link_dial(link, node->host, node->port, credentials->url.tls, deadline))
 		return false;
 	redis_link_limit(link, deadline);
-	connected = log_in(link, &login->url);
+	connected = log_in(link, &credentials->url);
 	redis_link_limit(link, 0);
 	return connected;
 }
 
 /*
- * The same to a node that a cluster has named, with the login of a URL (NULL = of the
+ * The same to a node that a cluster has named, with the credentials of a URL (NULL = of the
  * settings) that is read again. `hash` is that of the URL by which the node was found.
- * Fails if the settings have another one by now: its login is none of this node's business.
+ * Fails if the settings have another one by now: its credentials are not for this node.
  */
 bool
 redis_connect_again(RedisLink *link, const char *text, uint64 hash, const RedisNode *node, TimestampTz deadline)
 {
-	RedisLogin	login;
-	bool		connected = redis_login_read(&login, text, link);
+	RedisCredentials credentials;
+	bool		connected = redis_credentials_read(&credentials, text, link);
 
-	if (connected && login.hash != hash)
+	if (connected && credentials.hash != hash)
 	{
 		redis_link_fail(link, "outbox.redis_url was changed while its nodes were tried");
 		connected = false;
 	}
-	connected = connected && redis_connect_to_node(link, &login, node, deadline);
-	redis_login_wipe(&login);
+	connected = connected && redis_connect_to_node(link, &credentials, node, deadline);
+	redis_credentials_wipe(&credentials);
 	return connected;
 }
 
 /* Asks the sentinels for the master until one answers; the error is that of the last one asked. */
 static bool
-connect_to_master(RedisLink *link, const RedisLogin *login, TimestampTz deadline)
+connect_to_master(RedisLink *link, const RedisCredentials *credentials, TimestampTz deadline)
 {
-	const RedisUrl *url = &login->url;
+	const RedisUrl *url = &credentials->url;
 
 	for (int i = 0; i < url->nnodes; i++)
 	{
@@ -108,7 +108,7 @@ connect_to_master(RedisLink *link, const RedisLogin *login, TimestampTz deadline
 		 * half of what is left is for it.
 		 */
 		if (ask_sentinel(link, url, &url->nodes[i], share, &master) &&
-			connect_if_master(link, login, &master, clock_share(deadline, Min(url->nnodes - i, 2))))
+			connect_if_master(link, credentials, &master, clock_share(deadline, Min(url->nnodes - i, 2))))
 			return true;
 	}
 	return false;
@@ -116,11 +116,11 @@ connect_to_master(RedisLink *link, const RedisLogin *login, TimestampTz deadline
 
 /* Connects to the server that a sentinel named, within a deadline. Returns false if it is not the master. */
 static bool
-connect_if_master(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline)
+connect_if_master(RedisLink *link, const RedisCredentials *credentials, const RedisNode *node, TimestampTz deadline)
 {
 	bool		is_master;
 
-	if (!redis_connect_to_node(link, login, node, deadline))
+	if (!redis_connect_to_node(link, credentials, node, deadline))
 		return false;
 	redis_link_limit(link, deadline);
 	is_master = expect_master(link);

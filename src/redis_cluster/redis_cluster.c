@@ -2,7 +2,7 @@
  * redis_cluster.c
  *		The connections to a Redis Cluster, or the one to a single Redis.
  *
- * Called by send.c, cluster_lease.c and migrating_slots.c. There is a roaming link,
+ * Called by send.c, redis_lease.c and migrating_slots.c. There is a roaming link,
  * on which nothing is ever left under way: it goes to any node that lets us in, reads
  * the map there, and calls what has one key, following that key from node to node.
  * And there is a link to each master that is needed, opened when it is asked for. A
@@ -23,7 +23,7 @@
 #include "src/clock.h"
 #include "src/foreign_text.h"
 #include "src/redis/redis_connect.h"
-#include "src/redis/redis_login.h"
+#include "src/redis/redis_credentials.h"
 #include "src/redis/resp.h"
 #include "src/redis_cluster/master_links.h"
 #include "src/redis_cluster/redis_cluster.h"
@@ -388,16 +388,16 @@ prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz deadline)
 static bool
 open_roaming(RedisCluster *cluster)
 {
-	RedisLogin	login;
-	bool		opened = redis_login_read(&login, cluster->url, cluster->roaming);
+	RedisCredentials credentials;
+	bool		opened = redis_credentials_read(&credentials, cluster->url, cluster->roaming);
 
-	cluster->has_slots = login.url.cluster;
-	forget_map_of_another(cluster, login.hash);
+	cluster->has_slots = credentials.url.cluster;
+	forget_map_of_another(cluster, credentials.hash);
 	if (opened && cluster->has_slots)
-		opened = redis_seeds_connect(cluster->roaming, &login, cluster->map);
+		opened = redis_seeds_connect(cluster->roaming, &credentials, cluster->map);
 	else if (opened)
-		opened = redis_connect_to(cluster->roaming, &login) && (!cluster->prepare || cluster->prepare(cluster->roaming));
-	redis_login_wipe(&login);
+		opened = redis_connect_to(cluster->roaming, &credentials) && (!cluster->prepare || cluster->prepare(cluster->roaming));
+	redis_credentials_wipe(&credentials);
 	return opened || fail_as(cluster, cluster->roaming);
 }
 

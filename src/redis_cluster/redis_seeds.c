@@ -20,7 +20,7 @@
 								 * many nodes there are: none would be enough
 								 * for one that is distant */
 
-static bool try_node(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline, bool *is_up);
+static bool try_node(RedisLink *link, const RedisCredentials *credentials, const RedisNode *node, TimestampTz deadline, bool *is_up);
 static bool says_that_it_is_up(RedisLink *link);
 
 /*
@@ -29,9 +29,9 @@ static bool says_that_it_is_up(RedisLink *link);
  * false if none lets us in; the link has the error.
  */
 bool
-redis_seeds_connect(RedisLink *link, const RedisLogin *login, const SlotMap *map)
+redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map)
 {
-	const RedisUrl *url = &login->url;
+	const RedisUrl *url = &credentials->url;
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
 	int			nknown = map ? map->nnodes : 0;
 	const RedisNode *open_node = NULL;
@@ -43,21 +43,21 @@ redis_seeds_connect(RedisLink *link, const RedisLogin *login, const SlotMap *map
 
 		if (i > 0 && clock_now() >= deadline)
 			break;
-		if (!try_node(link, login, node, clock_share(deadline, Min(url->nnodes + nknown - i, MOST_SHARES)), &is_up))
+		if (!try_node(link, credentials, node, clock_share(deadline, Min(url->nnodes + nknown - i, MOST_SHARES)), &is_up))
 			continue;
 		if (is_up)
 			return true;
 		open_node = node;
 	}
 	deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-	return open_node && redis_connect_to_node(link, login, open_node, deadline);
+	return open_node && redis_connect_to_node(link, credentials, open_node, deadline);
 }
 
 /* Connects the link to a node within a deadline. Sets *is_up to whether it says that the cluster is. */
 static bool
-try_node(RedisLink *link, const RedisLogin *login, const RedisNode *node, TimestampTz deadline, bool *is_up)
+try_node(RedisLink *link, const RedisCredentials *credentials, const RedisNode *node, TimestampTz deadline, bool *is_up)
 {
-	if (!redis_connect_to_node(link, login, node, deadline))
+	if (!redis_connect_to_node(link, credentials, node, deadline))
 		return false;
 	redis_link_limit(link, deadline);
 	*is_up = says_that_it_is_up(link);

@@ -5,9 +5,9 @@
 #ifndef OUTBOX_REDIS_SEEDS_H
 #define OUTBOX_REDIS_SEEDS_H
 
-#include "src/redis/redis_login.h"
+#include "src/redis/redis_credentials.h"
 #include "src/redis_cluster/slot_map.h"
 
-extern bool redis_seeds_connect(RedisLink *link, const RedisLogin *login, const SlotMap *map);
+extern bool redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map);
 
 #endif							/* OUTBOX_REDIS_SEEDS_H */

@@ -1,9 +1,12 @@
 /*
- * cluster_lease.c
- *		The lease in a Redis Cluster, where it is in a slot of its own.
+ * redis_lease.c
+ *		The lease as Redis has it: looks at it, renews it and releases it.
  *
- * In a single Redis each batch checks and renews the lease. In a cluster the batches
- * are in other slots, so time takes the place of that: nothing may be sent unless a
+ * Called by redis_session.c; in a Redis Cluster also by traffic.c and
+ * cluster_partition_layout.c before they send. Who may take it is decided in lease.c.
+ *
+ * In a single Redis each batch checks and renews the lease (publish.lua). In a cluster the
+ * batches are in other slots than the lease, so time takes the place of that: nothing may be sent unless a
  * renewal was sent, and succeeded, less than a life of the lease ago. As long as that
  * holds, no other server can have seen it expire. The moment counts at which the
  * renewal was sent, for Redis cannot have run it before, and the clock goes on while
@@ -19,7 +22,7 @@
  *
  * What is done before anything is sent may take longer than the lease lives: masters that
  * do not answer are waited for, or thousands of streams are asked where they end. So
- * whoever is about to send keeps the lease (cluster_lease_keep()), and does not only look
+ * whoever is about to send keeps the lease (redis_lease_keep()), and does not only look
  * at the time: one that has expired is ours again if nobody has it.
  *
  * It must never be renewed by anything but its own script: the answer of that is what
@@ -27,7 +30,7 @@
  */
 #include "postgres.h"
 
-#include "bgworker/identity/cluster_lease.h"
+#include "bgworker/identity/redis_lease.h"
 #include "bgworker/identity/lease.h"
 #include "bgworker/identity/lease.lua.h"
 #include "bgworker/identity/release.lua.h"
@@ -44,7 +47,7 @@ static bool is_valid(void);
  * redis_cluster_error() says why. Returns false if the lease could not be read.
  */
 bool
-cluster_lease_look(RedisCluster *redis, const char *key, const char *last_owner, bool *may_be_taken)
+redis_lease_look(RedisCluster *redis, const char *key, const char *last_owner, bool *may_be_taken)
 {
 	redisReply *reply = redis_cluster_call(redis, 2, (const char *[]) {"GET", key});
 	bool		read = reply && (reply->type == REDIS_REPLY_NIL || reply->type == REDIS_REPLY_STRING);
@@ -65,7 +68,7 @@ cluster_lease_look(RedisCluster *redis, const char *key, const char *last_owner,
 
 /* Takes the lease, or renews it. Returns false if another server has it, or it cannot be written. */
 bool
-cluster_lease_renew(RedisCluster *redis, const char *key)
+redis_lease_renew(RedisCluster *redis, const char *key)
 {
 	TimestampTz sent = clock_with_sleep();
 	char		life[12];
@@ -89,9 +92,9 @@ cluster_lease_renew(RedisCluster *redis, const char *key)
  * then anything may be sent; otherwise redis_cluster_error() says why not.
  */
 bool
-cluster_lease_keep(RedisCluster *redis, const char *key)
+redis_lease_keep(RedisCluster *redis, const char *key)
 {
-	if (is_due() && !cluster_lease_renew(redis, key))
+	if (is_due() && !redis_lease_renew(redis, key))
 		return false;
 	if (is_valid())
 		return true;
@@ -104,7 +107,7 @@ cluster_lease_keep(RedisCluster *redis, const char *key)
  * Does not wait. If it does not arrive where the lease is, that expires.
  */
 void
-cluster_lease_release(RedisCluster *redis, const char *key)
+redis_lease_release(RedisCluster *redis, const char *key)
 {
 	redis_cluster_tell(redis, key, 5, (const char *[]) {"EVAL", release_script, "1", key, lease_value()});
 	renewed = 0;

@@ -1,5 +1,5 @@
 /*
- * delivery_admin.c
+ * delivery_triggers.c
  *		What happens behind outbox_pause(), outbox_resume(), outbox_set_destination(),
  *		outbox_retry() and outbox_discard().
  *

@@ -1,5 +1,5 @@
 /*
- * redis_login.c
+ * redis_credentials.c
  *		Where a Redis is, and how to log in there: a URL, and files with passwords.
  *
  * Called by redis_cluster.c and redis_connect.c, once for each attempt to connect: so new
@@ -15,7 +15,7 @@
 #include "storage/fd.h"
 
 #include "src/foreign_text.h"
-#include "src/redis/redis_login.h"
+#include "src/redis/redis_credentials.h"
 #include "src/settings.h"
 
 static bool read_password_files(RedisLink *link, RedisUrl *url);
@@ -26,38 +26,38 @@ static bool read_password(RedisLink *link, const char *setting, const char *file
  * the link that is to be connected. Returns false if that fails; the link has the error.
  */
 bool
-redis_login_read(RedisLogin *login, const char *text, RedisLink *link)
+redis_credentials_read(RedisCredentials *credentials, const char *text, RedisLink *link)
 {
 	const char *reason;
 
 	redis_link_close(link);
 	redis_link_name(link, "%s", "");
-	login->hash = redis_login_hash(text);
-	strlcpy(login->password_file, text ? "" : outbox_redis_password_file, MAXPGPATH);
-	if (!redis_url_parse(text ? text : outbox_redis_url, &login->url, &reason))
+	credentials->hash = redis_credentials_hash(text);
+	strlcpy(credentials->password_file, text ? "" : outbox_redis_password_file, MAXPGPATH);
+	if (!redis_url_parse(text ? text : outbox_redis_url, &credentials->url, &reason))
 	{
-		redis_login_wipe(login);
+		redis_credentials_wipe(credentials);
 		redis_link_fail(link, text ? "the URL is invalid" : "outbox.redis_url is invalid");
 		return false;
 	}
 	if (text)
 		return true;
-	redis_login_name(login, &login->url.nodes[0], link);
-	return read_password_files(link, &login->url);
+	redis_credentials_name(credentials, &credentials->url.nodes[0], link);
+	return read_password_files(link, &credentials->url);
 }
 
 /* Overwrites the passwords. */
 void
-redis_login_wipe(RedisLogin *login)
+redis_credentials_wipe(RedisCredentials *credentials)
 {
-	explicit_bzero(&login->url, sizeof(login->url));
+	explicit_bzero(&credentials->url, sizeof(credentials->url));
 }
 
-/* Names a server for errors of the link by everything that distinguishes it, and the login, from others. */
+/* Names a server for errors of the link by everything that distinguishes it, and the credentials, from others. */
 void
-redis_login_name(const RedisLogin *login, const RedisNode *node, RedisLink *link)
+redis_credentials_name(const RedisCredentials *credentials, const RedisNode *node, RedisLink *link)
 {
-	const RedisUrl *url = &login->url;
+	const RedisUrl *url = &credentials->url;
 	char		place[sizeof(node->host) + 16];
 	char		details[NAMEDATALEN + MAXPGPATH] = "";
 	size_t		length = 0;
@@ -72,14 +72,14 @@ redis_login_name(const RedisLogin *login, const RedisNode *node, RedisLink *link
 		length += snprintf(details + length, sizeof(details) - length, ", user \"%.64s\"", url->user);
 	if (url->tls)
 		length += snprintf(details + length, sizeof(details) - length, ", TLS");
-	if (login->password_file[0] != '\0')
-		snprintf(details + length, sizeof(details) - length, ", password file \"%s\"", login->password_file);
+	if (credentials->password_file[0] != '\0')
+		snprintf(details + length, sizeof(details) - length, ", password file \"%s\"", credentials->password_file);
 	redis_link_name(link, "Redis at %s%s", place, details);
 }
 
 /* Returns the hash of a URL; NULL = that of the settings. */
 uint64
-redis_login_hash(const char *text)
+redis_credentials_hash(const char *text)
 {
 	if (text == NULL)
 		text = outbox_redis_url;
