@@ -925,7 +925,7 @@ inline resume_position()
 #define IS_LOOKED_UP(spot)	TOUCHES(base + OFFSET(spot), PLACE(spot))
 #endif
 
-/* deferral_holds(): kept in outbox.deferred, or returned as another row. */
+/* tombstones_hold(): kept in outbox.deferred, or returned as another row. */
 #if defined(REREAD_NOT_LOOKED_UP)
 #define LEAVES_OUT(spot)	false
 #elif defined(TOMBSTONE_FORGOTTEN)
@@ -1401,7 +1401,7 @@ inline expiry_retire(n)
 	i = 0
 }
 
-/* deferral_forget_segment() */
+/* tombstones_forget_segment() */
 inline forget_tombstones(n)
 {
 	for (k : 1 .. M) {

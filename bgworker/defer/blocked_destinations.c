@@ -25,6 +25,7 @@ static dlist_head apart;
 static pairingheap by_due;
 static pairingheap by_age;
 static int64 waiting;			/* messages of all of them */
+static int64 nrefused;
 
 static int	compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg);
 static int	compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg);
@@ -48,6 +49,7 @@ blocked_reset(void)
 	by_age.ph_compare = compare_age;
 	pairingheap_reset(&by_age);
 	waiting = 0;
+	nrefused = 0;
 }
 
 /* Returns the entry of a destination; NULL if it may be sent to. */
@@ -86,6 +88,7 @@ blocked_take(Blocked *blocked)
 	}
 	blocked->list = NULL;
 	waiting -= blocked->waiting;
+	nrefused -= blocked->is_refused;
 }
 
 /* Files an entry that was taken out. It may be removed by that. */
@@ -108,6 +111,7 @@ blocked_file(Blocked *blocked)
 		ndraining += blocked->list == &draining;
 	}
 	waiting += blocked->waiting;
+	nrefused += blocked->is_refused;
 }
 
 /* Files all that are apart like others again. */
@@ -161,6 +165,13 @@ int64
 blocked_waiting(void)
 {
 	return waiting;
+}
+
+/* Returns how many destinations refuse messages. */
+int64
+blocked_refused(void)
+{
+	return nrefused;
 }
 
 /* Returns when the oldest of the heads was enqueued; 0 if nothing waits. */

@@ -28,6 +28,8 @@ typedef struct Blocked
 	bool		paused;			/* by outbox_pause(): nothing is due */
 	bool		is_apart;		/* a hash slot of its streams cannot be
 								 * written to: nothing is due */
+	bool		is_refused;		/* Redis has refused a message, and accepted
+								 * none since */
 	int64		waiting;		/* how many messages wait */
 	int64		head;			/* lowest id of these */
 	TimestampTz due;			/* when the head is to be tried again */
@@ -53,6 +55,7 @@ extern Blocked *blocked_next_probing(void);
 extern Blocked *blocked_next_draining(void);
 extern int64 blocked_draining(void);
 extern int64 blocked_waiting(void);
+extern int64 blocked_refused(void);
 extern TimestampTz blocked_oldest(void);
 
 #endif							/* OUTBOX_BLOCKED_DESTINATIONS_H */

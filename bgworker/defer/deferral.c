@@ -23,9 +23,8 @@
  * a Redis Cluster has lost goes to the one that it was in, if that is another one by now
  * (route.c): its row names that stream, and so does the row of the log that is returned.
  *
- * Due messages go back to the log (due_messages.c). A row stays here as a tombstone
- * until the log segment of its last original is emptied: a window that is read
- * again is sent without the originals, but with the row that was returned last.
+ * Due messages go back to the log (due_messages.c). Their rows stay here as tombstones
+ * (tombstones.c).
  *
  * In memory there is one entry for each destination that must not be sent to
  * (blocked_destinations.c). The table is what counts; the entries are read from it when the
@@ -68,12 +67,12 @@ static Statement put_off = {
 };
 
 static Statement find_head = {
-	"SELECT id, next_attempt, enqueued_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
-	1, {TEXTOID}
+	"SELECT id, next_attempt, enqueued_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 AND id >= $2 ORDER BY id LIMIT 1",
+	2, {TEXTOID, INT8OID}
 };
 
 static void block_paused(const char *dest);
-static void load_waiting(void);
+static void load_waiting(char *refusal, size_t size);
 static void read_head(HeapTuple row, TupleDesc columns, int first, Blocked *blocked);
 static void add_waiting(Blocked *blocked, const Message *message, TimestampTz due);
 static void wait_behind(const Message *message, int segment, TimestampTz now);
@@ -88,12 +87,14 @@ static void give_up(const Message *message, int segment, int attempts, const cha
 void
 deferral_load(void)
 {
+	char		refusal[LINK_ERROR_BYTES];
+
 	blocked_reset();
 	held_by_dead_load();
-	load_waiting();
+	load_waiting(refusal, sizeof(refusal));
 	destination_each_paused(block_paused);
 	deferred_count_load();
-	deferred_count_report(NULL);
+	deferred_count_report(refusal[0] ? refusal : NULL);
 }
 
 /*
@@ -112,21 +113,6 @@ deferral_reload(void)
 	deferral_load();
 	transaction_commit();
 	return true;
-}
-
-/*
- * Check whether a row of the log that may have been read before must not be
- * sent, because it is deferred or was returned as another row. `gap` is kept
- * from row to row of a transaction, as long as nothing is deferred in it (all zero).
- * Needs an open transaction.
- */
-bool
-deferral_holds(const Message *message, DeferredGap *gap)
-{
-	FullTransactionId returned_tx;
-
-	return deferred_find_next(gap, message->id, &returned_tx) &&
-		!FullTransactionIdEquals(returned_tx, message->tx);
 }
 
 /*
@@ -247,22 +233,6 @@ deferral_put_off(int64 id, const char *error)
 }
 
 /*
- * Removes the tombstones of a log segment that is being emptied. Bodies that
- * were still to be read from it are lost. A row that an administrator is retrying or
- * discarding is not waited for: it keeps the name of a row that is gone, until the
- * segment is emptied the next time.
- */
-void
-deferral_forget_segment(int segment)
-{
-	(void) transaction_execute("UPDATE outbox.deferred SET log_tx = NULL WHERE ctid = ANY (ARRAY("
-							   "SELECT ctid FROM outbox.deferred WHERE log_tx IS NOT NULL AND log_segment = $1 FOR NO KEY UPDATE SKIP LOCKED))",
-							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
-	(void) transaction_execute("DELETE FROM outbox.deferred WHERE state IN ('returned', 'discarded') AND log_segment = $1",
-							   1, (Oid[]) {INT4OID}, (Datum[]) {Int32GetDatum(segment)}, NULL);
-}
-
-/*
  * Reads which message of a destination waits first, if any. Needs an open
  * transaction.
  */
@@ -272,7 +242,7 @@ deferral_read_head(Blocked *blocked)
 	if (blocked->waiting == 0)
 		return;
 	SPI_connect();
-	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest)}, NULL) > 0)
+	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest), Int64GetDatum(blocked->head)}, NULL) > 0)
 		read_head(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, blocked);
 	SPI_finish();
 }
@@ -289,16 +259,18 @@ block_paused(const char *dest)
 
 /*
  * Reads which destinations have waiting messages, how many, and which comes first. By one
- * statement: there may be many thousands.
+ * statement: there may be many thousands. Copies the newest refusal of those that come
+ * first to `refusal`; empty = there is none.
  */
 static void
-load_waiting(void)
+load_waiting(char *refusal, size_t size)
 {
+	refusal[0] = '\0';
 	SPI_connect();
 	/* Not read-only: held_by_dead_load() may have changed rows just now. */
-	if (SPI_execute("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at FROM "
+	if (SPI_execute("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at, h.last_error FROM "
 					"(SELECT dest, count(*) AS messages, min(id) AS head FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest) w "
-					"JOIN outbox.deferred h ON h.id = w.head", false, 0) != SPI_OK_SELECT)
+					"JOIN outbox.deferred h ON h.id = w.head ORDER BY h.last_attempt NULLS FIRST", false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
@@ -306,10 +278,14 @@ load_waiting(void)
 		TupleDesc	columns = SPI_tuptable->tupdesc;
 		bool		isnull;
 		Blocked    *blocked = blocked_open(SPI_getvalue(row, columns, 1));
+		const char *error = SPI_getvalue(row, columns, 6);
 
 		blocked->waiting = DatumGetInt64(SPI_getbinval(row, columns, 2, &isnull));
+		blocked->is_refused = error != NULL;
 		read_head(row, columns, 3, blocked);
 		blocked_file(blocked);
+		if (error)
+			strlcpy(refusal, error, size);
 	}
 	SPI_finish();
 }
@@ -429,6 +405,7 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 			write_row(message, segment, DEFERRED_WAITING, attempts, due, error);
 			add_waiting(blocked, message, due);
 		}
+		blocked->is_refused = true;
 		blocked->state = BLOCKED_WAITING;
 		blocked_file(blocked);
 	}

@@ -12,11 +12,9 @@
 extern void deferral_load(void);
 extern bool deferral_reload(void);
 extern void deferral_read_head(Blocked *blocked);
-extern bool deferral_holds(const Message *message, DeferredGap *gap);
 extern bool deferral_try_defer(const Message *message, int segment);
 extern void deferral_defer_refused(const Message *message, int segment, const char *error);
 extern void deferral_defer_unreadable(const Message *message, int segment, const char *error);
 extern void deferral_put_off(int64 id, const char *error);
-extern void deferral_forget_segment(int segment);
 
 #endif							/* OUTBOX_DEFERRAL_H */

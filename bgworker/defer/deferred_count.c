@@ -125,7 +125,8 @@ deferred_count_report(const char *error)
 		.settled = Min(settled, deferred_count_waiting()),
 		.oldest = oldest_waiting(),
 		.scheduled = scheduled,
-		.dead = dead
+		.dead = dead,
+		.refused = blocked_refused()
 	};
 
 	report_deferred(&counts, error);

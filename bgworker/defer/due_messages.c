@@ -49,6 +49,9 @@
 #define PROBE_LIMIT		100
 #define RETURN_BYTES	1048576
 
+/* How long messages are left alone whose rows another session has locked. */
+#define LOCKED_REST_MS	1000
+
 /* Statement that returns the first messages of a query, up to RETURN_BYTES. */
 #define RETURN_FIRST_OF(due) \
 	"UPDATE outbox.deferred d SET state = 'returned', returned_tx = pg_current_xact_id() " \
@@ -57,17 +60,35 @@
 	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
 	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.enqueued_at, d.headers, d.body, d.log_tx, d.partition_key, d.stream"
 
+/*
+ * No row is waited for that another session has locked, perhaps for long: an administrator
+ * may delete messages. The messages of a destination keep their order, so of these only
+ * those before the first locked one are returned: those that have the same place among
+ * all and among the ones that are not locked.
+ *
+ * Each index is entered where the first message is, as far as is known. Before it are
+ * the entries of all that were returned since the oldest snapshot.
+ */
+#define WAITING_OF_DEST "FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 AND id >= $3 ORDER BY id LIMIT $2"
+
 static Statement return_probes = {
-	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id"),
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"),
 	1, {INT8ARRAYOID}
 };
 static Statement return_waiting = {
-	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2"),
-	2, {TEXTOID, INT4OID}
+	RETURN_FIRST_OF("SELECT id, body FROM "
+					"(SELECT id, body, row_number() OVER (ORDER BY id) AS place FROM (SELECT id, body " WAITING_OF_DEST " FOR NO KEY UPDATE SKIP LOCKED) f) free "
+					"WHERE id = (ARRAY(SELECT id " WAITING_OF_DEST "))[place::integer] ORDER BY id"),
+	3, {TEXTOID, INT4OID, INT8OID}
 };
 static Statement return_scheduled = {
-	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_attempt <= clock_timestamp() ORDER BY next_attempt LIMIT $1"),
-	1, {INT4OID}
+	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_attempt <= clock_timestamp() AND next_attempt >= $2 "
+					"ORDER BY next_attempt LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED"),
+	2, {INT4OID, TIMESTAMPTZOID}
+};
+static Statement next_scheduled = {
+	"SELECT next_attempt FROM outbox.deferred WHERE state = 'scheduled' AND next_attempt >= $1 ORDER BY next_attempt LIMIT 1",
+	1, {TIMESTAMPTZOID}
 };
 
 /*
@@ -84,12 +105,15 @@ static Statement complete = {
 static bool (*is_unreachable) (const char *dest);	/* messages for it may be
 													 * left out */
 static int64 being_returned;	/* the message being returned; 0 = none */
+static TimestampTz scheduled_rest;	/* scheduled messages are locked, and left
+									 * alone until then */
 
 static bool set_apart(Blocked *blocked);
 static bool try_return(TimestampTz now, int64 *returned, char *error, size_t size);
 static int64 probe_due(TimestampTz now);
 static void note_probe(const Message *message);
 static int64 drain(void);
+static void rest(Blocked *blocked);
 static int64 release_scheduled(void);
 static int64 return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message),
 						 int64 *bytes);
@@ -159,6 +183,7 @@ due_messages_end_probes(void)
 		KILL_POINT("probe_passed");
 		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages again", blocked->dest)));
 		blocked->state = BLOCKED_DRAINING;
+		blocked->is_refused = false;
 		blocked_file(blocked);
 	}
 }
@@ -191,7 +216,7 @@ due_messages_ms_until(void)
 		ms = Max(TimestampDifferenceMilliseconds(now, blocked->due),
 				 TimestampDifferenceMilliseconds(clock_now(), retry_pace_next_probe()));
 	if (scheduled_due != 0)
-		ms = Min(ms, TimestampDifferenceMilliseconds(now, scheduled_due));
+		ms = Min(ms, TimestampDifferenceMilliseconds(now, Max(scheduled_due, scheduled_rest)));
 	return ms;
 }
 
@@ -205,7 +230,7 @@ try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 	PG_TRY();
 	{
 		*returned = probe_due(now) + drain();
-		if (deferred_count_scheduled_due() != 0 && deferred_count_scheduled_due() <= now)
+		if (deferred_count_scheduled_due() != 0 && Max(deferred_count_scheduled_due(), scheduled_rest) <= now)
 			*returned += release_scheduled();
 	}
 	PG_CATCH();
@@ -248,6 +273,8 @@ probe_due(TimestampTz now)
 	{
 		if (chosen[i]->state == BLOCKED_PROBING)
 			deferral_read_head(chosen[i]);
+		else
+			chosen[i]->due = TimestampTzPlusMilliseconds(now, LOCKED_REST_MS);
 		blocked_file(chosen[i]);
 	}
 	return returned;
@@ -283,14 +310,24 @@ drain(void)
 		if (set_apart(blocked))
 			continue;
 		first = return_rows(&return_waiting,
-							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned)},
+							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked->head)},
 							NULL, &bytes);
 		blocked->waiting -= first;
 		deferral_read_head(blocked);
+		if (first == 0)
+			rest(blocked);
 		blocked_file(blocked);
 		returned += first;
 	}
 	return returned;
+}
+
+/* Leaves a destination alone for a while whose first message is locked; then it is tried like one that was refused. */
+static void
+rest(Blocked *blocked)
+{
+	blocked->state = BLOCKED_WAITING;
+	blocked->due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKED_REST_MS);
 }
 
 /*
@@ -300,17 +337,18 @@ drain(void)
 static int64
 release_scheduled(void)
 {
-	int64		returned = return_rows(&return_scheduled, (Datum[]) {Int32GetDatum(RETURN_LIMIT)}, NULL, NULL);
+	Datum		from = TimestampTzGetDatum(deferred_count_scheduled_due());
+	int64		returned = return_rows(&return_scheduled, (Datum[]) {Int32GetDatum(RETURN_LIMIT), from}, NULL, NULL);
 	bool		isnull;
 	TimestampTz next_due = 0;
 
 	SPI_connect();
-	if (SPI_execute("SELECT next_attempt FROM outbox.deferred WHERE state = 'scheduled' ORDER BY next_attempt LIMIT 1", false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.deferred");
-	if (SPI_processed > 0)
+	if (transaction_run(&next_scheduled, &from, NULL) > 0)
 		next_due = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
 	deferred_count_remove_scheduled(returned, next_due);
+	if (returned == 0)
+		scheduled_rest = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKED_REST_MS);
 	return returned;
 }
 

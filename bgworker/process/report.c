@@ -132,7 +132,7 @@ report_deferred(const DeferredCounts *counts, const char *error)
 	shared->report.dead = counts->dead;
 	if (error)
 		strlcpy(shared->report.deferred_error, error, sizeof(shared->report.deferred_error));
-	else if (counts->waiting == 0)
+	else if (counts->refused == 0)
 		shared->report.deferred_error[0] = '\0';
 	LWLockRelease(shared->lock);
 }

@@ -17,6 +17,7 @@ typedef struct DeferredCounts
 								 * none waits */
 	int64		scheduled;
 	int64		dead;
+	int64		refused;		/* destinations that refuse messages */
 } DeferredCounts;
 
 extern void report_begin(void);

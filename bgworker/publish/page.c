@@ -24,6 +24,7 @@
 
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/deferred_count.h"
+#include "bgworker/defer/tombstones.h"
 #include "bgworker/lane/lanes.h"
 #include "bgworker/process/bad_message.h"
 #include "bgworker/process/report.h"
@@ -250,7 +251,7 @@ defer_row(PageReader *page, const Run *run, const LogRow *row, const char *error
 	Message		message;
 
 	log_row_origin(found, &message);
-	if (deferral_holds(&message, &page->gap))
+	if (tombstones_hold(&message, &page->gap))
 		return;
 	log_row_message(found, &message);
 	page->gap = (DeferredGap) {0};
@@ -322,7 +323,7 @@ take_row(PageReader *page, Run *run, int64 row)
 	if (!is_fresh)
 	{
 		log_row_origin(found, &message);
-		if (deferral_holds(&message, &page->gap))
+		if (tombstones_hold(&message, &page->gap))
 			return true;
 	}
 	log_row_message(found, &message);

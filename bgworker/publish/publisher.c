@@ -353,6 +353,8 @@ make_page(Delivery *delivery)
 
 	if (!page_make(page, size, traffic_script(), delivery->run, delivery->next, delivery->position))
 	{
+		/* Its first row may have been deferred, so it must not count as new. */
+		note_read(delivery, delivery->next + 1);
 		traffic_give_up();
 		return false;
 	}

@@ -28,7 +28,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "bgworker/defer/deferral.h"
+#include "bgworker/defer/tombstones.h"
 #include "bgworker/process/transaction.h"
 #include "bgworker/ring/compaction_merge.h"
 #include "bgworker/ring/emptying.h"
@@ -102,7 +102,7 @@ forget_tombstones(int segment)
 {
 	if (!transaction_begin("forgetting deferred messages"))
 		return false;
-	deferral_forget_segment(segment);
+	tombstones_forget_segment(segment);
 	KILL_POINT("tombstones_deleted");
 	transaction_commit();
 	KILL_POINT("tombstones_delete_committed");
