@@ -21,7 +21,7 @@ endif
 REGRESS        = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION      = $(patsubst specs/%.spec,%,$(sort $(wildcard specs/*.spec)))
 ISOLATION_OPTS = --load-extension=outbox
-EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc src/exports.txt src/exports.list $(LUA_HEADERS)
+EXTRA_CLEAN    = results output_iso tmp_check log src/kill_point.o src/kill_point.bc src/exports.txt src/exports.list src/built_for $(LUA_HEADERS)
 
 # pkg-config is asked for what is not where Debian has it.
 hiredis      = $(shell pkg-config $(1) hiredis 2>/dev/null || echo $(2))
@@ -48,6 +48,15 @@ missing := $(shell PG_CONFIG='$(PG_CONFIG)' CC='$(if $(filter-out default,$(orig
 $(if $(missing),$(error $(patsubst %.,%,$(missing))))
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+
+# What was built for another PostgreSQL, or in another way, is built again.
+built_for := $(shell $(PG_CONFIG) --version)$(if $(KILL_POINTS), with kill points)
+ifneq ($(filter-out clean distclean maintainer-clean,$(goals)),)
+ifneq ($(built_for),$(shell cat src/built_for 2>/dev/null))
+$(shell echo '$(built_for)' >src/built_for)
+endif
+endif
+$(OBJS) $(OBJS:.o=.bc): src/built_for
 endif
 
 $(OBJS): $(wildcard src/*.h src/*/*.h bgworker/*.h bgworker/*/*.h)

@@ -631,8 +631,17 @@ BEGIN
 	IF dest IS NOT NULL THEN
 		PERFORM outbox.check_dest(dest);
 	END IF;
-	INSERT INTO outbox.destination AS d (dest, paused) VALUES (coalesce(dest, ''), paused)
-		ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE SET paused = excluded.paused;
+	IF paused THEN
+		INSERT INTO outbox.destination AS d (dest, paused) VALUES (coalesce(dest, ''), true)
+			ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE SET paused = true;
+		RETURN;
+	END IF;
+	UPDATE outbox.destination d SET paused = false WHERE d.dest = coalesce(set_paused.dest, '') AND d.paused;
+	IF NOT FOUND AND dest IS NULL THEN
+		RAISE NOTICE 'outbox_pause() without a destination is not in effect';
+	ELSIF NOT FOUND THEN
+		RAISE NOTICE 'destination "%" is not paused', dest;
+	END IF;
 END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;

@@ -57,6 +57,7 @@ SELECT outbox_pause('outbox:x');
 SELECT outbox_pause('orders'), outbox_pause();
 SELECT dest FROM outbox.destinations WHERE paused;
 SELECT outbox_resume();
+SELECT outbox_resume();
 SELECT dest FROM outbox.destinations WHERE paused;
 SELECT outbox_resume('orders');
 BEGIN;

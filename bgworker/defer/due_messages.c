@@ -181,7 +181,8 @@ due_messages_end_probes(void)
 		if (set_apart(blocked))
 			continue;
 		KILL_POINT("probe_passed");
-		ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages again", blocked->dest)));
+		if (blocked->is_refused)
+			ereport(LOG, (errmsg("outbox: destination \"%s\" accepts messages again", blocked->dest)));
 		blocked->state = BLOCKED_DRAINING;
 		blocked->is_refused = false;
 		blocked_file(blocked);
