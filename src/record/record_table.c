@@ -55,6 +55,7 @@ static void run_insert(void *arg);
 static SPIPlanPtr insert_plan(KnownTable *table);
 static bool delete_record(KnownTable *table, const RecordName *name);
 static void run_delete(void *arg);
+static const char *is_of_table(const KnownTable *table);
 static void check_is_marked(const RecordName *name, const RecordLook *found);
 static void refuse_to_keep(KnownTable *entry, const RecordName *name);
 static bool is_duplicate(const ErrorData *error, const KnownTable *entry);
@@ -202,7 +203,7 @@ table_claim_insert(RecordClaim *claim)
 				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
 				 errmsg("record of message \"%s\" of endpoint \"%s\" was not stored as it was given",
 						name->msgid, name->endpoint),
-				 errdetail("A trigger or the type of a column of table \"%s\" prevented it.",
+				 errdetail("A trigger or the type of a column of table \"%s\" prevented it, or another table has just taken its name.",
 						   get_rel_name(claim->known->oid))));
 	return true;
 }
@@ -234,14 +235,13 @@ static SPIPlanPtr
 insert_plan(KnownTable *entry)
 {
 	const char *id = quote_identifier(entry->mapping.message_id);
+	const char *dispatched = quote_identifier(entry->mapping.dispatched);
 	char	   *sql;
 
 	if (entry->insert)
 		return entry->insert;
-	sql = psprintf("INSERT INTO %s (%s, %s) VALUES ($1, false) RETURNING %s OPERATOR(pg_catalog.=) $1 AND NOT %s",
-				   record_table_name(entry->oid),
-				   id, quote_identifier(entry->mapping.dispatched),
-				   id, quote_identifier(entry->mapping.dispatched));
+	sql = psprintf("INSERT INTO %s (%s, %s) VALUES ($1, false) RETURNING %s OPERATOR(pg_catalog.=) $1 AND NOT %s AND %s",
+				   record_table_name(entry->oid), id, dispatched, id, dispatched, is_of_table(entry));
 	entry->insert = SPI_prepare(sql, 1, &entry->shape.id_type);
 	if (entry->insert == NULL)
 		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
@@ -272,12 +272,23 @@ run_delete(void *arg)
 	const KnownTable *table = deletion->table;
 	Datum		id = record_table_look_id(&table->shape, deletion->name->msgid);
 	Oid			type = table->shape.id_type;
-	char	   *sql = psprintf("DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1",
-							   record_table_name(table->oid), quote_identifier(table->mapping.message_id));
+	char	   *sql = psprintf("DELETE FROM ONLY %s WHERE %s OPERATOR(pg_catalog.=) $1 AND %s",
+							   record_table_name(table->oid), quote_identifier(table->mapping.message_id),
+							   is_of_table(table));
 
 	if (SPI_execute_with_args(sql, 1, &type, &id, NULL, false, 0) != SPI_OK_DELETE)
 		elog(ERROR, "could not delete a record");
 	deletion->rows = SPI_processed;
+}
+
+/*
+ * Returns the condition that a row is of this table, and not of one that has taken its name
+ * since: our lock on a table keeps no schema from being renamed.
+ */
+static const char *
+is_of_table(const KnownTable *table)
+{
+	return psprintf("tableoid OPERATOR(pg_catalog.=) '%u'::pg_catalog.oid", table->oid);
 }
 
 /* Raises 55000 if a record that no transaction is changing is not marked as dispatched. */

@@ -4,13 +4,16 @@
  *
  * Called by record_table.c. A table is checked before it is used for the first
  * time, and once after each change, which relcache_callback.c reports. The plan of
- * the INSERT is kept for as long.
+ * the INSERT is kept for as long. It names the schema of the table, and a schema that gets
+ * another name changes none of its tables: so any change of a schema counts as one of all tables.
  */
 #include "postgres.h"
 
 #include "access/relation.h"
 #include "utils/hsearch.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "src/owner_rights.h"
 #include "src/record/record_table_cache.h"
@@ -20,12 +23,14 @@ static HTAB *known_tables;		/* by oid; NULL = empty */
 
 static void check_again(KnownTable *entry, const RecordMapping *mapping, Relation table);
 static void forget_tables(Oid relation);
+static void schema_changed(Datum arg, int cache, uint32 hash);
 
-/* Registers the invalidation callback; once, by _PG_init. */
+/* Registers the invalidation callbacks; once, by _PG_init. */
 void
 record_table_cache_init(void)
 {
 	relcache_callback_add(forget_tables);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, schema_changed, (Datum) 0);
 }
 
 /*
@@ -112,4 +117,11 @@ forget_tables(Oid relation)
 	hash_seq_init(&scan, known_tables);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		entry->valid = false;
+}
+
+/* A syscache callback. */
+static void
+schema_changed(Datum arg, int cache, uint32 hash)
+{
+	forget_tables(InvalidOid);
 }
