@@ -19,7 +19,9 @@ typedef enum LockClass
 								 * bgworker/identity/database_heir.c */
 	LOCK_CLASS_DATA_DIRECTORY,	/* file outbox.server;
 								 * bgworker/identity/data_directory.c */
-	LOCK_CLASS_SENDERS			/* one for each epoch; src/sender_lock.c */
+	LOCK_CLASS_SENDERS,			/* one for each epoch; src/sender_lock.c */
+	LOCK_CLASS_RESTORE			/* of those that restore records;
+								 * src/claim/claim.c */
 } LockClass;
 
 #endif							/* OUTBOX_LOCK_CLASS_H */

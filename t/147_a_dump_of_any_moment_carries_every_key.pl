@@ -18,17 +18,17 @@ my $folder = PostgreSQL::Test::Utils::tempdir();
 my $database = 'restored0';
 prepare($node);
 
-# Dumps a database and restores it into a new one, which is returned.
+# Dumps a database and restores it into a new one, which is returned; by several sessions,
+# which meet keys that the dump has twice.
 sub restore
 {
 	my ($name, $source, @options) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	$database++;
-	$node->command_ok([ 'pg_dump', @options, '--file', "$folder/$database", $node->connstr($source) ], "$name: pg_dump");
+	$node->command_ok([ 'pg_dump', '--format=custom', @options, '--file', "$folder/$database", $node->connstr($source) ], "$name: pg_dump");
 	$node->sql("CREATE DATABASE $database");
-	$node->command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-o', "$folder/out", '-f', "$folder/$database", $node->connstr($database) ],
-		'... restored');
+	$node->command_ok([ 'pg_restore', '--exit-on-error', '--jobs=4', '--dbname', $node->connstr($database), "$folder/$database" ], '... restored');
 	return $database;
 }
 

@@ -45,6 +45,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/timestamp.h"
 
@@ -52,6 +53,7 @@
 #include "src/claim/durable_commit.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
+#include "src/lock_class.h"
 #include "src/record/record_lock.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
@@ -68,6 +70,7 @@ static bool insert_unless_refused(const RecordPlace *place, RecordClaim *claim);
 static void check_may_claim(const RecordName *name);
 static bool is_late(const RecordMemo *memo);
 static bool is_in_store(const RecordName *name);
+static void take_turn_to_restore(void);
 static void append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
 
 /*
@@ -289,7 +292,24 @@ claim_append(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 void
 claim_restore(const pg_uuid_t *key, const char *endpoint, const char *msgid)
 {
+	take_turn_to_restore();
 	append_unclaimed(key, endpoint, msgid, true);
+}
+
+/*
+ * Waits until no other transaction is restoring records. A dump has a key twice if it was taken
+ * while segments were merged, or before their sources were emptied, and in each table keys are
+ * in another order: two sessions of pg_restore would wait for each other's transactions.
+ *
+ * Takes ExclusiveLock to the end of the transaction.
+ */
+static void
+take_turn_to_restore(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, 0, 0, LOCK_CLASS_RESTORE);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
 /* Writes a record unless it exists already; in that case waits until the existing one is safe. */
