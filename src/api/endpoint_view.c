@@ -166,8 +166,10 @@ count_segment(HTAB *totals, Oid table)
 		char	   *name = record_ring_endpoint(scan.row);
 
 		rows++;
-		if (name)
-			total_of(totals, name)->in_segment++;
+		if (name == NULL)
+			continue;
+		total_of(totals, name)->in_segment++;
+		pfree(name);
 	}
 	row_scan_end(&scan);
 	return rows;

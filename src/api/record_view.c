@@ -3,7 +3,8 @@
  *		What outbox.records shows: the records in the ring, and in custom record tables.
  *
  * Reads what is committed now, and holds no lock when it returns. Of compacted records
- * nothing is left that could be shown.
+ * nothing is left that could be shown. A custom record table may have many millions of rows:
+ * what is made for a row is freed before the next one.
  */
 #include "postgres.h"
 
@@ -16,6 +17,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/uuid.h"
@@ -64,9 +66,13 @@ outbox_read_records(PG_FUNCTION_ARGS)
 static void
 show_segment(ReturnSetInfo *result, int segment, const Segment *state)
 {
+	Datum		state_name = CStringGetTextDatum(segment_state_name(state->state));
+	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox records", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller;
 	RowScan		scan;
 
 	row_scan_begin(&scan, relations_enter()->segments[RING_RECORD][segment].table);
+	caller = MemoryContextSwitchTo(per_row);
 	while (row_scan_next(&scan))
 	{
 		TupleTableSlot *row = scan.row;
@@ -75,6 +81,7 @@ show_segment(ReturnSetInfo *result, int segment, const Segment *state)
 		TransactionId in_progress;
 		char	   *endpoint;
 
+		MemoryContextReset(per_row);
 		slot_getallattrs(row);
 		if (forgotten_look(DatumGetUUIDP(row->tts_values[0]), &in_progress) == FORGOTTEN_YES)
 			continue;
@@ -85,9 +92,11 @@ show_segment(ReturnSetInfo *result, int segment, const Segment *state)
 		values[1] = row->tts_values[3];
 		values[2] = row->tts_values[1];
 		values[3] = Int32GetDatum(segment);
-		values[4] = CStringGetTextDatum(segment_state_name(state->state));
+		values[4] = state_name;
 		tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(per_row);
 	row_scan_end(&scan);
 }
 
@@ -100,22 +109,29 @@ show_table(const Endpoint *endpoint, void *arg)
 	Relation	table = record_table_open(endpoint->name, &endpoint->mapping, AccessShareLock, &shape);
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
+	Datum		name = CStringGetTextDatum(endpoint->name);
+	Datum		states[] = {CStringGetTextDatum("not dispatched"), CStringGetTextDatum("dispatched")};
+	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox records", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(per_row);
 
 	while (table_scan_getnextslot(scan, ForwardScanDirection, row))
 	{
-		Datum		values[5] = {CStringGetTextDatum(endpoint->name)};
+		Datum		values[5] = {name};
 		bool		isnull[5] = {false, false, true, true, false};
 		Datum		id = slot_getattr(row, shape.message_id, &isnull[1]);
 		bool		unmarked;
 		bool		dispatched = DatumGetBool(slot_getattr(row, shape.dispatched, &unmarked)) && !unmarked;
 
 		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(per_row);
 		if (!isnull[1])
 			values[1] = shape.id_type == UUIDOID ?
 				CStringGetTextDatum(DatumGetCString(DirectFunctionCall1(uuid_out, id))) : id;
-		values[4] = CStringGetTextDatum(dispatched ? "dispatched" : "not dispatched");
+		values[4] = states[dispatched];
 		tuplestore_putvalues(result->setResult, result->setDesc, values, isnull);
 	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(per_row);
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(row);
 	table_close(table, AccessShareLock);

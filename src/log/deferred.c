@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -99,22 +100,27 @@ static void read_return(IndexLook *look, FullTransactionId *returned_tx);
 static void end_look(IndexLook *look);
 static DeferredState state_of(const char *name);
 
-/* Reads all rows that are committed now. Locks are released at once. */
+/* Reads all rows that are committed now. Locks are released at once. What the reader allocates is freed after each row. */
 void
 deferred_scan(DeferredReader reader, void *arg)
 {
+	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox deferred", ALLOCSET_SMALL_SIZES);
 	RowScan		scan;
 	bool		more = true;
 
 	row_scan_begin_updated(&scan, relations_enter()->deferred);
 	while (more && row_scan_next(&scan))
 	{
+		MemoryContext caller = MemoryContextSwitchTo(per_row);
 		Deferred	row;
 
 		deferred_read_row(scan.row, &row);
 		more = reader(&row, arg);
+		MemoryContextSwitchTo(caller);
+		MemoryContextReset(per_row);
 	}
 	row_scan_end(&scan);
+	MemoryContextDelete(per_row);
 }
 
 /*
