@@ -1,6 +1,7 @@
 # The ids of messages decide on their order within a window. Neither a restore into a
-# database that is in use nor setting the sequence back disturbs that order, and
-# outbox_wait() knows that the messages of restored records came separately.
+# database that is in use nor setting the sequence back disturbs that order, nor an extension
+# that was created and rolled back; and outbox_wait() knows that the messages of restored
+# records came separately.
 
 use strict;
 use warnings FATAL => 'all';
@@ -76,11 +77,17 @@ $node->sql(q{SELECT setval('outbox.log_id_seq', 1)}, 'busy');
 $node->restart;
 eventually { $node->status('dispatcher_state', 'busy') eq 'off' } '... also after a restart';
 enqueue('busy', 'a7', 'a8');
+my $highest = $node->sql('SELECT max(id) FROM outbox.pending', 'busy');
+$node->sql(q{SELECT setval('outbox.log_id_seq', 1)}, 'busy');
+my @new_extension = ('BEGIN', 'DROP EXTENSION outbox', 'CREATE EXTENSION outbox', q{SELECT outbox_enqueue('d', 'lost')});
+$node->sql(join('; ', @new_extension, 'ROLLBACK'), 'busy');
+enqueue('busy', 'a9');
+cmp_ok($node->sql('SELECT max(id) FROM outbox.pending', 'busy'), '>', $highest, '... and after another extension took its place and was rolled back');
 
 $node->sql('ALTER DATABASE busy RESET outbox.dispatch');
 is($node->sql(q{SELECT outbox_wait('m', timeout => '3 min')}, 'busy'), 't', 'outbox_wait knows when they are sent');
 ok($node->wait_until_sent('busy'), 'all is sent');
-is(join(' ', $second->bodies('d')), "a1 a2 @pending a3 a4 a5 a6 a7 a8", '... what was restored in its order, behind what was there and before what came later');
+is(join(' ', $second->bodies('d')), "a1 a2 @pending a3 a4 a5 a6 a7 a8 a9", '... what was restored in its order, behind what was there and before what came later');
 is(join(' ', $second->bodies('refused')), 'r1 r2', '... also where it was deferred');
 
 # An administrator sets the sequence to its end.
@@ -90,6 +97,15 @@ like($node->sql_error(q{SELECT count(outbox_enqueue('end', 'x')) FROM generate_s
 $node->sql(q{SELECT setval('outbox.log_id_seq', 1)}, 'busy');
 is($node->sql(q{SELECT count(outbox_enqueue('end', 'x')) FROM generate_series(1, 65)}, 'busy'), 65, '... until it is set back');
 ok($node->wait_until_sent('busy'), '... and what comes then is sent');
+
+# An extension and its first messages are committed together.
+$node->sql('CREATE DATABASE new');
+$node->sql("ALTER DATABASE new SET outbox.redis_url = '@{[ $second->url ]}'");
+my @first = map { "SELECT outbox_enqueue('new', 'n$_')" } 1 .. 5;
+$node->sql(join('; ', 'BEGIN', 'CREATE EXTENSION outbox', @first[ 0 .. 1 ], 'COMMIT', $first[2]), 'new');
+$node->sql($_, 'new') foreach @first[ 3 .. 4 ];
+ok($node->wait_until_sent('new'), 'what was enqueued by the transaction that created the extension is sent');
+is(join(' ', $second->bodies('new')), 'n1 n2 n3 n4 n5', '... before what came later');
 
 # Without the triggers, rows would be restored into segments where they are not looked for.
 $second->cli('DEL', 'd');

@@ -15,6 +15,9 @@
  *				crash or reaches a standby, so does the other.
  *	 draw		adds 1 to next_id, unless that is beyond last_id
  *
+ * A transaction that has created the extension draws from the sequence itself: what is in
+ * shared memory may belong to another extension, which is there again after a rollback.
+ *
  * What is left of a block when the server goes down is never drawn. The sequence
  * may be set back, as scripts do after a restore: next_id never goes back, and a
  * block is above both. nextval() is not used: it changes what lastval() returns
@@ -53,19 +56,17 @@ log_id_next(void)
 	DatabaseShared *shared = shared_mine();
 	int64		id;
 
-	if (shared == NULL)
+	/*
+	 * Make sure that shared memory is of this extension, and not of one that
+	 * was dropped, or that may be there again.
+	 */
+	if (shared == NULL || !rings_are_shared())
 	{
 		LockRelationOid(relations_enter()->log_id_seq, ShareUpdateExclusiveLock);
 		id = advance_sequence(last_of_sequence(), 1);
 		UnlockRelationOid(relations_enter()->log_id_seq, ShareUpdateExclusiveLock);
 		return id;
 	}
-
-	/*
-	 * Make sure that shared memory is of this extension, and not of one that
-	 * was dropped.
-	 */
-	(void) rings_generation();
 	while (!draw_id(shared, &id))
 		reserve_block(shared);
 	return id;

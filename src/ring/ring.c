@@ -28,9 +28,11 @@
 #include "access/heapam.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "executor/tuptable.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -64,6 +66,13 @@ static Rings known;
 static Oid	known_extension;	/* the extension that they belong to */
 static uint64 known_version = NO_VERSION;
 
+/* The rings of an extension that this transaction has created: shared memory must not have them yet. */
+static Rings own;
+static Oid	own_extension;
+static FullTransactionId own_tx;
+
+static bool is_uncommitted(const Relations *relations);
+static const Rings *own_rings(const Relations *relations);
 static bool take_shared(const Relations *relations);
 static void load_rings(const Relations *relations, Rings *rings);
 static void load_segment(TupleTableSlot *row, Rings *rings);
@@ -83,14 +92,28 @@ rings_now(void)
 	const Relations *relations = relations_enter();
 	Rings		rings;
 
-	if (!take_shared(relations))
-	{
-		load_rings(relations, &rings);
-		share_rings(relations, &rings);
-		known = rings;
-		known_version = NO_VERSION;
-	}
+	if (take_shared(relations))
+		return &known;
+	if (is_uncommitted(relations))
+		return own_rings(relations);
+	load_rings(relations, &rings);
+	share_rings(relations, &rings);
+	known = rings;
+	known_version = NO_VERSION;
 	return &known;
+}
+
+/*
+ * Check whether shared memory has the rings, and so all else that belongs to the extension;
+ * it gets them if it may. Not if this transaction has created the extension.
+ */
+bool
+rings_are_shared(void)
+{
+	if (take_shared(relations_enter()))
+		return true;
+	(void) rings_now();
+	return take_shared(relations_enter());
 }
 
 /* Copies the current state of all rings, for those that use it for longer. */
@@ -197,6 +220,40 @@ const char *
 segment_state_name(SegmentState state)
 {
 	return state_names[state];
+}
+
+/*
+ * Check whether the extension may be one that this transaction has created, which holds the
+ * lock that whoever creates a table has on it. If it is rolled back, all goes on as it was
+ * before, with an earlier extension perhaps, to which what is in shared memory belongs.
+ */
+static bool
+is_uncommitted(const Relations *relations)
+{
+	Relation	instance = table_open(relations->instance, NoLock);
+	bool		is_locked = CheckRelationLockedByMe(instance, AccessExclusiveLock, false);
+
+	table_close(instance, NoLock);
+	return is_locked;
+}
+
+/*
+ * Returns the rings for a transaction that holds that lock. They are read once, because
+ * nobody else can change them: it may be one that restores a dump.
+ */
+static const Rings *
+own_rings(const Relations *relations)
+{
+	FullTransactionId tx = GetTopFullTransactionIdIfAny();
+
+	if (own_extension != relations->extension || !FullTransactionIdIsValid(tx) || !FullTransactionIdEquals(own_tx, tx))
+	{
+		own_extension = InvalidOid;
+		load_rings(relations, &own);
+		own_extension = relations->extension;
+		own_tx = tx;
+	}
+	return &own;
 }
 
 /*

@@ -60,6 +60,7 @@ typedef struct Rings
 } Rings;
 
 extern const Rings *rings_now(void);
+extern bool rings_are_shared(void);
 extern void rings_read(Rings *rings);
 extern int64 rings_generation(void);
 extern int64 rings_shared_generation(void);
