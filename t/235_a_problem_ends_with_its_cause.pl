@@ -43,4 +43,15 @@ $node->sql('ALTER TABLE outbox.ring DROP CONSTRAINT full_disk');
 eventually { $node->sql(q{SELECT bool_and(published_at IS NOT NULL) FROM outbox.ring WHERE state = 'quiet'}) eq 't' } 'it can be';
 eventually { $node->status('problem') eq '' } '... and nothing is wrong any more, although the segment lives for long';
 
+# A file that a filter is built from is away for a while.
+eventually { is_at_rest($node) } 'no segment is about to change';
+my $segment = $node->sql(q{SELECT min(segment) FROM outbox.ring WHERE ring = 'record' AND state = 'quiet'});
+my $file = $node->data_dir . '/' . $node->sql("SELECT pg_relation_filepath(indexrelid) FROM pg_index WHERE indrelid = 'outbox.record_$segment'::regclass");
+$node->stop;
+rename $file, "$file.away" or die "$file: $!";
+$node->start;
+eventually { $node->status('problem') =~ /could not build the filter of outbox\.record_$segment/ } 'a filter cannot be built';
+rename "$file.away", $file or die "$file: $!";
+eventually { $node->status('problem') eq '' } '... and is built when it can be, although no segment has changed';
+
 done_testing();

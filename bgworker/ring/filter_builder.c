@@ -26,7 +26,7 @@
 
 #define STEP_KEYS		20000	/* the most that a step reads */
 #define KEYS_PER_LOOK	500		/* keys read before the clock is checked */
-#define LOCKED_RETRY_MS	1000	/* after the current segment was locked */
+#define RETRY_MS		1000	/* after a segment was locked, or left alone */
 
 /* The segment whose filter is being built. */
 static bool building;
@@ -37,8 +37,9 @@ static pg_uuid_t last;
 static bool has_last;
 
 static int64 looked_at = -1;	/* generation at which nothing was left to do */
-static TimestampTz next_try;	/* when to try the current segment again,
-								 * which was locked; 0 = it was not */
+static TimestampTz next_try;	/* when to look again although nothing has
+								 * changed: the current segment was locked, or
+								 * one is left alone for a while; 0 = neither */
 
 static void build(int64 step_us);
 static bool is_still_there(const Rings *rings);
@@ -128,7 +129,7 @@ begin_current(const Rings *rings)
 	table = relations_enter()->segments[kind][segment].table;
 	if (!ConditionalLockRelationOid(table, ShareLock))
 	{
-		next_try = TimestampTzPlusMilliseconds(clock_now(), LOCKED_RETRY_MS);
+		next_try = TimestampTzPlusMilliseconds(clock_now(), RETRY_MS);
 		return;
 	}
 	if (segment_blocks(kind, segment) == 0)
@@ -145,7 +146,11 @@ is_still_there(const Rings *rings)
 	return state->state == SEGMENT_QUIET && U64FromFullTransactionId(state->tx) == tag;
 }
 
-/* Chooses a quiet segment without a filter, if there is memory for one. */
+/*
+ * Chooses a quiet segment without a filter, if there is memory for one. One that is left
+ * alone, because its filter could not be built, is looked at again later: it need not
+ * change until then.
+ */
 static bool
 begin_next(const Rings *rings)
 {
@@ -155,9 +160,13 @@ begin_next(const Rings *rings)
 		{
 			const Segment *state = &rings->ring[k].segments[n];
 
-			if (state->state != SEGMENT_QUIET || filter_is_there((RingKind) k, n, state) ||
-				segment_quarantine_holds((RingKind) k, n))
+			if (state->state != SEGMENT_QUIET || filter_is_there((RingKind) k, n, state))
 				continue;
+			if (segment_quarantine_holds((RingKind) k, n))
+			{
+				next_try = TimestampTzPlusMilliseconds(clock_now(), RETRY_MS);
+				continue;
+			}
 			kind = (RingKind) k;
 			segment = n;
 			tag = U64FromFullTransactionId(state->tx);
