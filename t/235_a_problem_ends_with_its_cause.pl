@@ -54,4 +54,20 @@ eventually { $node->status('problem') =~ /could not build the filter of outbox\.
 rename "$file.away", $file or die "$file: $!";
 eventually { $node->status('problem') eq '' } '... and is built when it can be, although no segment has changed';
 
+# No merge can begin for a while, into whatever segment.
+$node->sql(q{ALTER TABLE outbox.ring ADD CONSTRAINT full_disk CHECK (state <> 'filling') NOT VALID});
+$log = $node->log_position;
+my @failed;
+my $took = seconds
+{
+	fill($node, 7);
+	eventually { $node->status('problem') =~ /full_disk/ } 'no merge can begin';
+	$node->sql('SELECT outbox_cleanup()');
+	@failed = $node->log_since($log) =~ /could not compact outbox\.(history_\d+)/g;
+};
+cmp_ok(scalar @failed, '<=', 1 + $took / 10, "... one segment fails in ten seconds, not all (@failed)");
+$node->sql('ALTER TABLE outbox.ring DROP CONSTRAINT full_disk');
+eventually { scalar compacted_segments($node) } 'a merge succeeds';
+eventually { $node->status('problem') eq '' } '... and nothing is wrong any more, although the segment that has failed was not tried again';
+
 done_testing();

@@ -137,15 +137,25 @@ enough_to_merge(const Ring *ring, int reserve)
 	return nempty > reserve ? FAN_IN : 2;
 }
 
-/* Returns an empty segment of the history; -1 if there is none. */
+/*
+ * Returns an empty segment of the history, if possible one on which no work has failed; -1
+ * if there is none. While an empty one is left alone, none is taken: what fails at one
+ * target, as when the disk is full, mostly fails at all.
+ */
 static int
 choose_target(const Ring *history)
 {
+	int			target = -1;
+
 	for (int n = 0; n < history->nsegments; n++)
 	{
-		if (history->segments[n].state == SEGMENT_EMPTY && !segment_quarantine_holds(RING_HISTORY, n) &&
+		if (history->segments[n].state != SEGMENT_EMPTY)
+			continue;
+		if (segment_quarantine_holds(RING_HISTORY, n))
+			return -1;
+		if ((target < 0 || (segment_quarantine_has_failed(RING_HISTORY, target) && !segment_quarantine_has_failed(RING_HISTORY, n))) &&
 			segment_blocks(RING_HISTORY, n) == 0)
-			return n;
+			target = n;
 	}
-	return -1;
+	return target;
 }

@@ -60,6 +60,7 @@ static void count_endpoints_of_history(const Merge *merge);
 static void count_endpoints_of_records(const Merge *merge, int source);
 static bool merge_keys(const Merge *merge, int64 step_us);
 static bool finish(const Merge *merge);
+static void release(const Rings *rings, const Merge *merge);
 static bool lock_rows(const Merge *merge);
 static Relation open_target(const Merge *merge);
 static int64 count_keys(Relation table);
@@ -112,7 +113,11 @@ merge_begin(const Rings *rings, const Merge *merge)
 		return false;
 	}
 	for (int i = 0; i < merge->n; i++)
+	{
+		segment_quarantine_touch(merge->kind, merge->sources[i]);
 		keys += segment_count_keys(merge->kind, merge->sources[i], &rings->ring[merge->kind].segments[merge->sources[i]]);
+	}
+	segment_quarantine_touch(RING_HISTORY, merge->target);
 	filtering = filter_begin(FILTER_OF_MERGE, keys);
 	counting = -1;
 	ring_update_begin_merge(merge->target, merge->kind, merge->sources, merge->n);
@@ -130,7 +135,7 @@ merge_begin(const Rings *rings, const Merge *merge)
  * next round of cleanup tries again.
  */
 bool
-merge_continue(const Merge *merge, int64 step_us)
+merge_continue(const Rings *rings, const Merge *merge, int64 step_us)
 {
 	uint64		tag;
 	bool		is_done;
@@ -154,50 +159,40 @@ merge_continue(const Merge *merge, int64 step_us)
 		filter_publish(FILTER_OF_MERGE, RING_HISTORY, merge->target, tag);
 	filtering = false;
 	counting = -1;
-	for (int i = 0; i < merge->n; i++)
-		segment_quarantine_release(merge->kind, merge->sources[i]);
-	segment_quarantine_release(RING_HISTORY, merge->target);
+	release(rings, merge);
 	transaction_tell_rings();
 	return true;
 }
 
 /*
- * Gives up the merge that is under way, after a failure. Returns true if other
- * segments may be merged at once. If even this fails, for instance because the
- * disk is full or a row of outbox.ring is locked, the next round of cleanup tries
- * again.
+ * Gives up the merge that is under way, if there is one, after a failure. If even this
+ * fails, for instance because the disk is full or a row of outbox.ring is locked, the
+ * next round of cleanup tries again.
  */
-bool
+void
 merge_give_up(void)
 {
 	Rings		rings;
 	Merge		merge;
-	volatile bool done = false;
 
 	filtering = false;
 	counting = -1;
 	filter_abandon(FILTER_OF_MERGE);
 	if (!transaction_begin("giving up a merge"))
-		return false;
+		return;
 	PG_TRY();
 	{
 		rings_read(&rings);
-		done = !merge_find(&rings, &merge);
-		if (!done && lock_rows(&merge))
-		{
+		if (merge_find(&rings, &merge) && lock_rows(&merge))
 			ring_update_abandon_merge(merge.target);
-			done = true;
-		}
 		transaction_commit();
 		transaction_tell_rings();
 	}
 	PG_CATCH();
 	{
 		segment_quarantine_catch_touched(COMPACTION_FAILED);
-		done = false;
 	}
 	PG_END_TRY();
-	return done;
 }
 
 /*
@@ -282,6 +277,24 @@ finish(const Merge *merge)
 	ring_update_finish_merge(merge->target, count_keys(table));
 	table_close(table, NoLock);
 	return true;
+}
+
+/*
+ * Notes that a merge has succeeded. Any empty segment could have been its target, and
+ * nothing else is done with those that could fail.
+ */
+static void
+release(const Rings *rings, const Merge *merge)
+{
+	const Ring *history = &rings->ring[RING_HISTORY];
+
+	for (int i = 0; i < merge->n; i++)
+		segment_quarantine_release(merge->kind, merge->sources[i]);
+	for (int n = 0; n < history->nsegments; n++)
+	{
+		if (n == merge->target || history->segments[n].state == SEGMENT_EMPTY)
+			segment_quarantine_release(RING_HISTORY, n);
+	}
 }
 
 /* Locks the rows of the target and of the sources in outbox.ring. Returns false if one of them is locked. */

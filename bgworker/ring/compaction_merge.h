@@ -22,8 +22,8 @@ typedef struct Merge
 
 extern bool merge_find(const Rings *rings, Merge *merge);
 extern bool merge_begin(const Rings *rings, const Merge *merge);
-extern bool merge_continue(const Merge *merge, int64 step_us);
-extern bool merge_give_up(void);
+extern bool merge_continue(const Rings *rings, const Merge *merge, int64 step_us);
+extern void merge_give_up(void);
 extern void merge_forget_endpoints(int target);
 
 #endif							/* OUTBOX_COMPACTION_MERGE_H */

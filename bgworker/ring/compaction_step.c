@@ -6,7 +6,8 @@
  * segments are merged is decided in compaction_choice.c; compaction_merge.c merges
  * them. An ERROR ends the merge but not the dispatcher: the sources stay what they
  * are, the target is emptied, and the segment that raised it is left alone for a
- * while (segment_quarantine.c).
+ * while (segment_quarantine.c). Others are merged in the next round of cleanup, not at
+ * once: most failures are not of one segment.
  */
 #include "postgres.h"
 
@@ -49,7 +50,10 @@ compaction_step(int64 step_us)
 	}
 	PG_END_TRY();
 	if (failed)
-		awake = merge_give_up();
+	{
+		merge_give_up();
+		awake = false;
+	}
 	return awake;
 }
 
@@ -63,7 +67,7 @@ take_step(int64 step_us)
 	segment_quarantine_touch(RING_HISTORY, 0);
 	rings_read(&rings);
 	if (merge_find(&rings, &merge))
-		awake = merge_continue(&merge, step_us);
+		awake = merge_continue(&rings, &merge, step_us);
 	else if (compaction_choice_make(&rings, &merge))
 		awake = merge_begin(&rings, &merge);
 	else
