@@ -24,6 +24,7 @@
 #include "bgworker/process/transaction.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
+#include "bgworker/shutdown.h"
 #include "bgworker/window/copied_messages.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
@@ -112,6 +113,8 @@ deregister_dispatcher(int code, Datum arg)
 	DatabaseShared *shared = (DatabaseShared *) DatumGetPointer(arg);
 
 	supervision_end();
+	if (process_was_told_to_end() && last_error_text() == NULL)
+		shutdown_leave_amid_work();
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	report_end();
 	problem_clear_all();

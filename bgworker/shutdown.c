@@ -2,10 +2,12 @@
  * shutdown.c
  *		How the dispatcher ends: what it notes, who gets the lease, and what the launcher is told.
  *
- * Called by interrupts.c when another process has asked for it. A process that is killed
- * or that ends with an error does none of this, so nothing may depend on it.
+ * Called by interrupts.c when another process has asked for it, and by dispatcher_setup.c
+ * when SIGTERM has ended the process elsewhere. A process that is killed or that ends with
+ * an error does none of this, so nothing may depend on it.
  *
- * It must never be called inside a transaction.
+ * It must never be called inside a transaction, except for shutdown_leave_amid_work(), and
+ * must never wait for Redis.
  */
 #include "postgres.h"
 
@@ -37,6 +39,19 @@ shutdown_leave_in_order(Position *position)
 	HOLD_INTERRUPTS();
 	window_opening_closing_at_once(position);
 	RESUME_INTERRUPTS();
+}
+
+/*
+ * Releases the lease of a process that SIGTERM has ended elsewhere than in
+ * interrupts_attend(), mostly amid a transaction, which is rolled back only after this. No
+ * position is noted: it may be that of the transaction. Batches may be under way. In a
+ * single Redis they are run first, for they are on the same link; in a Redis Cluster the
+ * fences keep them out if another server takes over.
+ */
+void
+shutdown_leave_amid_work(void)
+{
+	redis_session_release();
 }
 
 /*

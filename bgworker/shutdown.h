@@ -10,6 +10,7 @@
 #include "src/shared.h"
 
 extern void shutdown_leave_in_order(Position *position);
+extern void shutdown_leave_amid_work(void);
 pg_noreturn extern void shutdown_for_successor(Position *position);
 pg_noreturn extern void shutdown_end(Farewell farewell, Position *position);
 

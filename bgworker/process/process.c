@@ -71,7 +71,9 @@ static const char *const forced_settings[][2] = {
 };
 
 static LOCKTAG role_lock;		/* what process_take_role() has taken */
+static volatile sig_atomic_t told_to_end;	/* SIGTERM has come */
 
+static void handle_sigterm(SIGNAL_ARGS);
 static void force_settings(void);
 static void give_memory_back(void);
 static void lock_role(void);
@@ -109,7 +111,7 @@ process_start(const char *kind, const char *function, Oid database, uint32 turn)
 void
 process_connect(Oid database)
 {
-	pqsignal(SIGTERM, die);
+	pqsignal(SIGTERM, handle_sigterm);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 
 	/* A cancel could end the wait for the standby before it has our window. */
@@ -119,6 +121,13 @@ process_connect(Oid database)
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	force_settings();
 	give_memory_back();
+}
+
+/* Check whether SIGTERM has come, also when the process is ending because of it: what `die` notes is forgotten by then. */
+bool
+process_was_told_to_end(void)
+{
+	return told_to_end;
 }
 
 /*
@@ -187,6 +196,17 @@ void
 process_sleep(long ms, OutboxWait wait)
 {
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Max(ms, 1), wait_event_of(wait));
+}
+
+/*
+ * The handler of SIGTERM. It works also amid a transaction, which may wait for a lock of
+ * another session or read a large log.
+ */
+static void
+handle_sigterm(SIGNAL_ARGS)
+{
+	told_to_end = true;
+	die(postgres_signal_arg);
 }
 
 /* Sets what must not depend on the configuration. */
