@@ -51,9 +51,18 @@ sub is_refused
 
 $node->start;
 $node->sql('CREATE EXTENSION outbox');
+$redis->command('ACL', 'SETUSER', 'worker', 'on', '>p@ss/w:rd', '~*', '+@all');
+$redis->command('ACL', 'SETUSER', 'guest', 'on', 'nopass', '~*', '+@all');
+
+# Everybody is let in as the default user; who is named in the URL is another one, also without a password.
+use_url($redis->tcp_url('worker@'));
+is_refused('a user without the password that he has');
+use_url($redis->tcp_url('guest@'));
+eventually { $redis->count('d') == $sent } 'a user who has none';
+ok($redis->newest_connection_of('guest'), '... is the one who sends');
+
 $redis->command('CONFIG', 'SET', 'requirepass', 'swordfish');
 $redis->log_in_with('swordfish');
-$redis->command('ACL', 'SETUSER', 'worker', 'on', '>p@ss/w:rd', '~*', '+@all');
 
 use_url($redis->tcp_url);
 is_refused('no password');

@@ -90,6 +90,7 @@ $server->sql('CREATE ROLE stranger LOGIN');
 fails($server->store_url('stranger'), qr/^(42501|55000): /, 'a role without the privilege');
 $redis_store->command('ACL', 'SETUSER', 'limited', 'on', '>x', '~*', '+@all', '-role');
 fails($redis_store->tcp_url('limited:x@'), qr/^08006: .*NOPERM/, 'a Redis that does not say whether it is a replica');
+fails($redis_store->tcp_url('limited@'), qr/^08006: .*could not log in: WRONGPASS/, 'a user without the password that he has');
 my $starting = Impostor->new(starts => sub { return $_[1] eq 'AUTH' ? undef : "-LOADING Redis is loading the dataset in memory\r\n"; });
 fails($starting->url('starts'), qr/^57P03: .*LOADING/, 'a Redis that is starting');
 my $silent_one = Impostor->new(plain => sub { return $_[1] eq 'EXISTS' ? "-\r\n" : undef });

@@ -29,6 +29,7 @@ sentinel monitor outbox 127.0.0.1 %d 1
 sentinel auth-pass outbox swordf1sh
 requirepass sw0rdfish
 user watcher on >sw0rdf1sh +@all ~* &*
+user guest on nopass +@all ~* &*
 END
 my $sentinel = Redis->new(tls => $right, sentinel => "$folder/sentinel.conf", config => [ '--tls-auth-clients', 'yes' ]);
 $sentinel->log_in_with('sw0rdfish');
@@ -72,6 +73,10 @@ use_url("$sentinels?sentinel_password=sw0rdfish");
 arrives('the right one');
 use_url("$sentinels?sentinel_user=watcher&sentinel_password=sw0rdf1sh");
 arrives('a user');
+use_url("$sentinels?sentinel_user=watcher");
+says('a user without the password that he has', qr/could not log in: WRONGPASS.* \(sentinel at localhost:\d+, master "outbox"\)$/);
+use_url("$sentinels?sentinel_user=guest");
+arrives('a user who has none');
 
 # Both passwords in files.
 append_to_file("$folder/redis", "swordf1sh\n");

@@ -35,7 +35,7 @@ sub error_with
 my $tls = 'rediss+cluster://app:sw0rdfish@' . join ',', map { '127.0.0.1:' . $_->tls_port } @nodes;
 is(error_with($tls, $_), '', "a message to $_ with TLS and a login") foreach @streams;
 is_deeply([ map { $cluster->count($_) } @streams ], [ map { 1 } @streams ], '... has come to the node of its stream');
-unlike(error_with($tls =~ s/:sw0rdfish//r, 's1'), qr/sw0rdfish/, '... and nothing without a password');
+like(error_with($tls =~ s/:sw0rdfish//r, 's1'), qr/could not log in: WRONGPASS/, '... and nothing without a password');
 like(error_with($tls =~ s/sw0rdfish/w0rdfish/r, 's1'), qr/could not log in: WRONGPASS.* \(Redis at 127.0.0.1:\d+, user "app", TLS\)/, '... or a wrong one');
 like(error_with($tls, 'forbidden'), qr/the message was not added: NOPERM/, '... or where it may not');
 

@@ -141,7 +141,7 @@ ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 	if (!redis_link_dial(link, sentinel->host, sentinel->port, url->tls, deadline))
 		return false;
 	redis_link_limit(link, deadline);
-	if (url->sentinel_password[0] != '\0' && !authenticate(link, url->sentinel_user, url->sentinel_password))
+	if (!authenticate(link, url->sentinel_user, url->sentinel_password))
 		return false;
 	reply = redis_link_call(link, 3, (const char *[]) {
 		"SENTINEL", "get-master-addr-by-name", url->master
@@ -197,7 +197,7 @@ log_in(RedisLink *link, const RedisUrl *url)
 	char		db[16];
 	const char *select[] = {"SELECT", db};
 
-	if (url->password[0] != '\0' && !authenticate(link, url->user, url->password))
+	if (!authenticate(link, url->user, url->password))
 		return false;
 	if (url->db == 0)
 		return true;
@@ -205,15 +205,22 @@ log_in(RedisLink *link, const RedisUrl *url)
 	return expect_ok(link, redis_link_call(link, 2, select), "could not select the database");
 }
 
-/* Logs in; without a user as the default one, in the way that every version understands. */
+/*
+ * Logs in, if there is a user or a password; without a user as the default one, in the way
+ * that every version understands. A user may have no password: then any is right, also an
+ * empty one. Redis takes whoever does not log in for the default user.
+ */
 static bool
 authenticate(RedisLink *link, const char *user, const char *password)
 {
 	const char *named[] = {"AUTH", user, password};
 	const char *unnamed[] = {"AUTH", password};
 	bool		is_named = user[0] != '\0';
-	redisReply *reply = redis_link_call(link, is_named ? 3 : 2, is_named ? named : unnamed);
+	redisReply *reply;
 
+	if (!is_named && password[0] == '\0')
+		return true;
+	reply = redis_link_call(link, is_named ? 3 : 2, is_named ? named : unnamed);
 	redis_link_wipe(link);
 	return expect_ok(link, reply, "could not log in");
 }
