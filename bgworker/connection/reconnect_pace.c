@@ -44,6 +44,13 @@ reconnect_pace_note_failure(void)
 	retry_ms = retry_ms == 0 ? FIRST_RETRY_MS : Min(retry_ms * 2, LAST_RETRY_MS);
 }
 
+/* Notes that the connection was given up, for a reason that is none of Redis. */
+void
+reconnect_pace_note_given_up(void)
+{
+	next_try = TimestampTzPlusMilliseconds(clock_now(), FIRST_RETRY_MS);
+}
+
 /* Notes that Redis works, but another server holds the lease. */
 void
 reconnect_pace_note_foreign_lease(void)

@@ -138,6 +138,13 @@ redis_session_is_open(void)
 	return traffic_is_open();
 }
 
+/* Check whether the link was closed because no transaction could begin, which is no failure of Redis. */
+bool
+redis_session_gave_up(void)
+{
+	return traffic_gave_up();
+}
+
 /* Returns why the link was closed, or the lease not taken. */
 const char *
 redis_session_error(void)

@@ -22,6 +22,7 @@ extern Connection redis_session_open(Position *position);
 extern void redis_session_release(void);
 extern void redis_session_close(void);
 extern bool redis_session_is_open(void);
+extern bool redis_session_gave_up(void);
 extern const char *redis_session_error(void);
 extern const char *redis_session_blocked(int *lanes);
 extern bool redis_session_try_blocked(int patience_ms, bool *freed);

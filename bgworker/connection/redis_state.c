@@ -30,6 +30,7 @@ static uint64 url_tried;		/* hash of the URL that was tried last */
 static TimestampTz last_contact;	/* when the lease was taken, or was to be
 									 * renewed because nothing was sent */
 
+static void note_given_up(void);
 static void forget_connection(void);
 static void note_connection(void);
 static void note_foreign_lease(void);
@@ -88,12 +89,17 @@ redis_state_note_off(void)
 	problem_clear(PROBLEM_EVICTION);
 }
 
-/* Notes that the link has failed; it knows why. */
+/* Notes that the link has failed, or was given up; it knows why. */
 void
 redis_state_note_failure(void)
 {
 	bool		again = reconnect_pace_has_failed();
 
+	if (redis_session_gave_up())
+	{
+		note_given_up();
+		return;
+	}
 	ereport(DEBUG1, (errmsg_internal("outbox: %s", redis_session_error())));
 	reconnect_pace_note_failure();
 	if (again && !is_down)
@@ -169,6 +175,21 @@ redis_state_ms_until_due(void)
 	if (!redis_session_is_open())
 		return reconnect_pace_ms_until_try();
 	return blocked_slots_ms_until_try(LEASE_RENEW_MS);
+}
+
+/*
+ * Notes that no transaction could begin. Redis was reached by then, so a failure before it
+ * is over, unless it has lasted: whether batches are taken again is not known.
+ */
+static void
+note_given_up(void)
+{
+	reconnect_pace_note_given_up();
+	if (is_down)
+		return;
+	report_redis(REDIS_UP, "");
+	problem_clear(PROBLEM_REDIS_DOWN);
+	report_state(DISPATCHER_IDLE);
 }
 
 /* Clears what was found at the last attempt to connect. */

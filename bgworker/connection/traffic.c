@@ -31,6 +31,8 @@ static TimestampTz answered_at; /* when a batch was answered last, by
 								 * clock_now(); 0 = never */
 static bool knows_why;			/* the links were closed for a reason that is
 								 * no fault of a message */
+static bool gave_up;			/* the links were closed by us, and had not
+								 * failed */
 static char error[LINK_ERROR_BYTES];
 
 static void note_sent(void);
@@ -50,6 +52,7 @@ bool
 traffic_open(void)
 {
 	knows_why = false;
+	gave_up = false;
 	answers_due = 0;
 	sent_alone = 0;
 	round_trip = PG_INT64_MAX;
@@ -298,7 +301,8 @@ traffic_fail_as_link(RedisLink *link)
 bool
 traffic_fail_as_cluster(void)
 {
-	strlcpy(error, redis_cluster_error(redis), sizeof(error));
+	if (!gave_up)
+		strlcpy(error, redis_cluster_error(redis), sizeof(error));
 	traffic_close();
 	return false;
 }
@@ -317,11 +321,23 @@ traffic_knows_why(void)
 	return knows_why;
 }
 
-/* Closes the links because no transaction could begin, which is refused only while the extension is being dropped or altered. */
+/*
+ * Closes the links because no transaction could begin, which is refused only while the
+ * extension is being dropped or altered. That is no error, so the last one stays.
+ */
 void
 traffic_give_up(void)
 {
-	(void) traffic_fail("the extension is being dropped");
+	gave_up |= is_open;
+	knows_why = true;
+	traffic_close();
+}
+
+/* Check whether the links were closed by traffic_give_up(), and had not failed before. */
+bool
+traffic_gave_up(void)
+{
+	return gave_up;
 }
 
 /* Notes that something was sent. */

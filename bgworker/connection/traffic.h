@@ -39,5 +39,6 @@ extern bool traffic_fail_as_cluster(void);
 extern const char *traffic_error(void);
 extern bool traffic_knows_why(void);
 extern void traffic_give_up(void);
+extern bool traffic_gave_up(void);
 
 #endif							/* OUTBOX_TRAFFIC_H */
