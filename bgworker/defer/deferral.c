@@ -50,6 +50,8 @@
 #include "src/log/log_id.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 /* Defers a message again that has a tombstone; its original is then a younger row of the log. */
 static Statement defer_again = {
@@ -266,6 +268,7 @@ static void
 load_waiting(char *refusal, size_t size)
 {
 	refusal[0] = '\0';
+	own_table_require(relations_enter()->deferred, OWN_DEFERRED);
 	SPI_connect();
 	/* Not read-only: held_by_dead_load() may have changed rows just now. */
 	if (SPI_execute("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at, h.last_error FROM "

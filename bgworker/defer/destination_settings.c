@@ -22,6 +22,8 @@
 #include "bgworker/defer/destination_settings.h"
 #include "src/clock.h"
 #include "src/compat.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 static MemoryContext context;
 static HTAB *destinations;
@@ -54,6 +56,7 @@ destination_load(void)
 	nrefused = 0;
 	given_partitions = false;
 
+	own_table_require(relations_enter()->destination, OWN_DESTINATION);
 	SPI_connect();
 	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.destination");

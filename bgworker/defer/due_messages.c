@@ -40,6 +40,8 @@
 #include "src/kill_point.h"
 #include "src/log/log.h"
 #include "src/shared.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 /*
  * Limits of one transaction: messages; probes; bytes after which no further
@@ -361,6 +363,7 @@ return_rows(Statement *statement, Datum *values, void (*visit) (const Message *m
 	int64		n;
 	int64		returned = 0;
 
+	own_table_require(relations_enter()->deferred, OWN_DEFERRED);
 	SPI_connect();
 	n = transaction_run(statement, values, NULL);
 	rows = SPI_tuptable;

@@ -28,6 +28,8 @@
 #include "bgworker/process/transaction.h"
 #include "src/log/deferred.h"
 #include "src/record/record_name.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 /* A key of a destination, and its first message that is dead. */
 typedef struct DeadKey
@@ -168,6 +170,7 @@ held_by_dead_oldest(void)
 static void
 run_query(const char *sql)
 {
+	own_table_require(relations_enter()->deferred, OWN_DEFERRED);
 	if (SPI_execute(sql, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 }

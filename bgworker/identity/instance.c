@@ -21,6 +21,8 @@
 #include "bgworker/identity/database_heir.h"
 #include "bgworker/identity/instance.h"
 #include "bgworker/process/transaction.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 /*
  * Reads which instance this is. A copy whose original is gone takes over its
@@ -35,6 +37,7 @@ instance_load(Instance *instance)
 	bool		is_ours;
 	bool		original_lives;
 
+	own_table_require(relations_enter()->instance, OWN_INSTANCE);
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT i.id, i.first_window, i.database = d.oid, "
 							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher, i.database, i.layout_epoch "

@@ -50,6 +50,8 @@
 #include "bgworker/lane/era.h"
 #include "bgworker/lane/fence.h"
 #include "bgworker/process/transaction.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 #include "src/unique_id.h"
 
 static char current[ERA_BYTES]; /* empty = none has begun */
@@ -69,6 +71,7 @@ static void
 load(void)
 {
 	current[0] = '\0';
+	own_table_require(relations_enter()->era, OWN_ERA);
 	SPI_connect();
 	if (SPI_execute("SELECT id FROM outbox.era WHERE went_on_after IS NULL", true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.era");
@@ -213,6 +216,7 @@ read_end(const char *era, int64 *went_on_after)
 	bool		found;
 	bool		isnull;
 
+	own_table_require(relations_enter()->era, OWN_ERA);
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT went_on_after FROM outbox.era WHERE id = $1 AND went_on_after IS NOT NULL",
 							  1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(era)}, NULL, false, 1) != SPI_OK_SELECT)

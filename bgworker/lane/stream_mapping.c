@@ -32,6 +32,8 @@
 #include "src/kill_point.h"
 #include "src/log/window_row.h"
 #include "src/redis_cluster/hash_slot.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 typedef struct MappedDestination
 {
@@ -79,6 +81,7 @@ stream_mapping_load(void)
 		MemoryContextDelete(context);
 	context = AllocSetContextCreate(TopMemoryContext, "outbox mapping", ALLOCSET_SMALL_SIZES);
 	mapped = destination_make_table("outbox mapping", context, sizeof(MappedDestination));
+	own_table_require(relations_enter()->mapping, OWN_MAPPING);
 	SPI_connect();
 	if (SPI_execute("SELECT dest, after_window, stream, partitions FROM outbox.mapping ORDER BY after_window", false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.mapping");

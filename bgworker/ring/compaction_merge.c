@@ -44,6 +44,7 @@
 #include "src/record/endpoint.h"
 #include "src/ring/filter.h"
 #include "src/ring/history.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
 /* The most rows of the target that a step writes. */
@@ -315,7 +316,7 @@ lock_rows(const Merge *merge)
 static Relation
 open_target(const Merge *merge)
 {
-	return table_open(relations_enter()->segments[RING_HISTORY][merge->target].table, RowExclusiveLock);
+	return own_table_open(relations_enter()->segments[RING_HISTORY][merge->target].table, OWN_HISTORY, RowExclusiveLock);
 }
 
 /* Returns how many keys the target holds. A row fills a page. */

@@ -20,6 +20,7 @@
 #include "src/compat.h"
 #include "src/ring/history.h"
 #include "src/table/index.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
 static bool find_start(KeyRun *run, const pg_uuid_t *after);
@@ -37,7 +38,7 @@ key_run_open(KeyRun *run, RingKind kind, int segment, const pg_uuid_t *after)
 
 	memset(run, 0, sizeof(*run));
 	run->kind = kind;
-	run->table = table_open(relations->table, AccessShareLock);
+	run->table = own_table_open(relations->table, kind == RING_RECORD ? OWN_RECORD : OWN_HISTORY, AccessShareLock);
 	run->index = index_open_on(run->table, 1, AccessShareLock);
 	run->row = table_slot_create(run->table, NULL);
 

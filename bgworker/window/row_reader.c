@@ -21,6 +21,7 @@
 
 #include "bgworker/window/row_reader.h"
 #include "src/log/log.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
 static void open_log_table(RowReader *reader, int segment);
@@ -87,7 +88,7 @@ open_log_table(RowReader *reader, int segment)
 {
 	if (reader->tables[segment])
 		return;
-	reader->tables[segment] = table_open(relations_enter()->segments[RING_LOG][segment].table, AccessShareLock);
+	reader->tables[segment] = own_table_open(relations_enter()->segments[RING_LOG][segment].table, OWN_LOG, AccessShareLock);
 	reader->blocks[segment] = RelationGetNumberOfBlocks(reader->tables[segment]);
 	reader->fetches[segment] = table_index_fetch_begin(reader->tables[segment]);
 	reader->rows[segment] = table_slot_create(reader->tables[segment], NULL);

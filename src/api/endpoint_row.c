@@ -16,6 +16,7 @@
 
 #include "src/api/endpoint_row.h"
 #include "src/owner_rights.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
 #define COLUMNS	"name, concurrency, retention, record_table, record_columns, dedup_store, store_retention"
@@ -118,7 +119,7 @@ static int64
 execute_as_owner(const char *sql, int nargs, const EndpointRow *settings, EndpointRow *row)
 {
 	static Oid	types[NSETTINGS] = {TEXTOID, TEXTOID, INTERVALOID, REGCLASSOID, JSONBOID, TEXTOID, INTERVALOID};
-	Relation	table = table_open(relations_enter()->endpoint, AccessShareLock);
+	Relation	table = own_table_open(relations_enter()->endpoint, OWN_ENDPOINT, AccessShareLock);
 	char		nulls[NSETTINGS];
 	OwnerRights before;
 	int64		rows;

@@ -137,7 +137,7 @@ add_compacted_segment(HTAB *totals, int segment, const Segment *state)
 	RowScan		scan;
 	int64		rows = 0;
 
-	row_scan_begin_updated(&scan, relations_enter()->compacted);
+	row_scan_begin_updated(&scan, relations_enter()->compacted, OWN_COMPACTED);
 	while (row_scan_next(&scan))
 	{
 		const Datum *values = scan.row->tts_values;
@@ -160,7 +160,7 @@ count_segment(HTAB *totals, Oid table)
 	RowScan		scan;
 	int64		rows = 0;
 
-	row_scan_begin(&scan, table);
+	row_scan_begin(&scan, table, OWN_RECORD);
 	while (row_scan_next(&scan))
 	{
 		char	   *name = record_ring_endpoint(scan.row);

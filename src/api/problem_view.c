@@ -130,7 +130,7 @@ read_losses(Findings *findings)
 {
 	RowScan		scan;
 
-	row_scan_begin(&scan, relations_enter()->loss);
+	row_scan_begin(&scan, relations_enter()->loss, OWN_LOSS);
 	while (row_scan_next(&scan))
 	{
 		TimestampTz noted;

@@ -71,7 +71,7 @@ show_segment(ReturnSetInfo *result, int segment, const Segment *state)
 	MemoryContext caller;
 	RowScan		scan;
 
-	row_scan_begin(&scan, relations_enter()->segments[RING_RECORD][segment].table);
+	row_scan_begin(&scan, relations_enter()->segments[RING_RECORD][segment].table, OWN_RECORD);
 	caller = MemoryContextSwitchTo(per_row);
 	while (row_scan_next(&scan))
 	{

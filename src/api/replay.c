@@ -75,7 +75,7 @@ replay_segment(Oid table, const Wanted *wanted)
 	RowScan		scan;
 	int64		replayed = 0;
 
-	row_scan_begin(&scan, table);
+	row_scan_begin(&scan, table, OWN_LOG);
 	per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
 	caller = MemoryContextSwitchTo(per_row);
 	while (row_scan_next(&scan))

@@ -149,7 +149,7 @@ read_destination(const Message *message, Target *target)
 	RowScan		scan;
 
 	*target = (Target) {.stream = message->dest, .maxlen = outbox_stream_maxlen, .format = ENTRY_PLAIN};
-	row_scan_begin_updated(&scan, relations_enter()->destination);
+	row_scan_begin_updated(&scan, relations_enter()->destination, OWN_DESTINATION);
 	while (row_scan_next(&scan))
 	{
 		Datum	   *values = scan.row->tts_values;

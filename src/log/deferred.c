@@ -25,6 +25,7 @@
 #include "src/table/added_columns.h"
 #include "src/table/index.h"
 #include "src/table/moment.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
 
@@ -108,7 +109,7 @@ deferred_scan(DeferredReader reader, void *arg)
 	RowScan		scan;
 	bool		more = true;
 
-	row_scan_begin_updated(&scan, relations_enter()->deferred);
+	row_scan_begin_updated(&scan, relations_enter()->deferred, OWN_DEFERRED);
 	while (more && row_scan_next(&scan))
 	{
 		MemoryContext caller = MemoryContextSwitchTo(per_row);
@@ -335,7 +336,7 @@ deferred_abort_append(void)
 static void
 begin_append(void)
 {
-	appender.table = table_open(relations_enter()->deferred, RowExclusiveLock);
+	appender.table = own_table_open(relations_enter()->deferred, OWN_DEFERRED, RowExclusiveLock);
 	appender.estate = CreateExecutorState();
 	appender.indexes = makeNode(ResultRelInfo);
 	InitResultRelInfo(appender.indexes, appender.table, 1, NULL, 0);
@@ -358,7 +359,7 @@ begin_look(IndexLook *look, AttrNumber column, RegProcedure compare, Datum value
 static void
 begin_range(IndexLook *look, AttrNumber column, ScanKey keys, int nkeys)
 {
-	look->table = table_open(relations_enter()->deferred, AccessShareLock);
+	look->table = own_table_open(relations_enter()->deferred, OWN_DEFERRED, AccessShareLock);
 	look->index = index_open_on(look->table, column, AccessShareLock);
 	look->slot = table_slot_create(look->table, NULL);
 	moment_begin(&look->moment, look->table);

@@ -147,7 +147,7 @@ last_of_sequence(void)
 	int64		last = 0;
 	bool		isnull;
 
-	row_scan_begin(&scan, relations_enter()->log_id_seq);
+	row_scan_begin(&scan, relations_enter()->log_id_seq, OWN_LOG_ID_SEQ);
 	if (row_scan_next(&scan))
 	{
 		last = DatumGetInt64(slot_getattr(scan.row, SEQ_COL_LASTVAL, &isnull));

@@ -29,6 +29,7 @@
 #include "src/ring/ring.h"
 #include "src/table/commit_log.h"
 #include "src/table/index.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
 /*
@@ -233,7 +234,7 @@ begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible)
 	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
 
 	scan->segment = segment;
-	scan->table = table_open(relations->table, AccessShareLock);
+	scan->table = own_table_open(relations->table, OWN_LOG, AccessShareLock);
 	if (RelationGetNumberOfBlocks(scan->table) == 0)
 	{
 		table_close(scan->table, AccessShareLock);

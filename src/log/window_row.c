@@ -25,6 +25,7 @@
 #include "src/log/window_row.h"
 #include "src/shared.h"
 #include "src/table/index.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 #include "src/table/row_write.h"
 
@@ -166,7 +167,7 @@ void
 window_row_append(const Window *window, int segment)
 {
 	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
-	Relation	table = table_open(relations->window, RowExclusiveLock);
+	Relation	table = own_table_open(relations->window, OWN_WINDOW, RowExclusiveLock);
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {0};
 
@@ -361,7 +362,7 @@ begin_scan(WindowScan *scan, int segment, Snapshot snapshot, ScanKey keys, int n
 {
 	const SegmentRelations *relations = &relations_enter()->segments[RING_LOG][segment];
 
-	scan->table = table_open(relations->window, AccessShareLock);
+	scan->table = own_table_open(relations->window, OWN_WINDOW, AccessShareLock);
 	scan->index = index_open_on(scan->table, COL_NUMBER, AccessShareLock);
 	scan->row = table_slot_create(scan->table, NULL);
 	scan->scan = compat_index_beginscan(scan->table, scan->index, snapshot, nkeys);

@@ -293,7 +293,7 @@ load_endpoints(void)
 	/* A change from now on makes it stale. */
 	cached_relation = relation;
 	stale = false;
-	row_scan_begin_updated(&scan, relation);
+	row_scan_begin_updated(&scan, relation, OWN_ENDPOINT);
 	while (row_scan_next(&scan))
 	{
 		if (nrows == size)

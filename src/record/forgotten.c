@@ -49,6 +49,7 @@
 #include "src/record/forgotten.h"
 #include "src/shared.h"
 #include "src/table/index.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 #include "src/table/row_write.h"
 
@@ -106,7 +107,7 @@ forgotten_look(const pg_uuid_t *key, TransactionId *in_progress)
 void
 forgotten_add(const pg_uuid_t *key)
 {
-	Relation	table = table_open(relations_enter()->forgotten, RowExclusiveLock);
+	Relation	table = own_table_open(relations_enter()->forgotten, OWN_FORGOTTEN, RowExclusiveLock);
 	Datum		values[NCOLUMNS] = {UUIDPGetDatum(key), TimestampTzGetDatum(GetCurrentTimestamp())};
 	bool		isnull[NCOLUMNS] = {0};
 
@@ -135,7 +136,7 @@ forgotten_clear(const pg_uuid_t *key)
 void
 forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key))
 {
-	Relation	table = table_open(relations_enter()->forgotten, RowExclusiveLock);
+	Relation	table = own_table_open(relations_enter()->forgotten, OWN_FORGOTTEN, RowExclusiveLock);
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	TableScanDesc scan = table_beginscan(table, SnapshotSelf, 0, NULL);
 	TimestampTz before = GetCurrentTimestamp() - age;
@@ -193,7 +194,7 @@ each_tombstone(const pg_uuid_t *key, LOCKMODE mode, TombstoneUse use, void *arg)
 {
 	bool		is_counted = shared_mine() != NULL;
 	uint64		written = is_counted ? count_written() : 0;
-	Relation	table = table_open(relations_enter()->forgotten, mode);
+	Relation	table = own_table_open(relations_enter()->forgotten, OWN_FORGOTTEN, mode);
 	Relation	index;
 	TupleTableSlot *row;
 	SnapshotData dirty;

@@ -32,6 +32,7 @@
 #include "src/ring/filter.h"
 #include "src/ring/history.h"
 #include "src/table/index.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 #include "src/table/row_write.h"
 
@@ -257,7 +258,7 @@ look_into_segment(int segment, const RecordName *name, const RecordClaim *claim)
 
 	if (claim && RelationGetRelid(claim->table) == oid)
 		return look_by_index(claim->table, claim->index, name);
-	table = table_open(oid, AccessShareLock);
+	table = own_table_open(oid, OWN_RECORD, AccessShareLock);
 	index = index_open_on(table, COL_KEY, AccessShareLock);
 	look = look_by_index(table, index, name);
 	index_close(index, AccessShareLock);
@@ -371,7 +372,7 @@ delete_forgotten(const Rings *rings, const RecordName *name)
 static void
 delete_from_segment(int segment, const pg_uuid_t *key)
 {
-	Relation	table = table_open(relations_enter()->segments[RING_RECORD][segment].table, RowExclusiveLock);
+	Relation	table = own_table_open(relations_enter()->segments[RING_RECORD][segment].table, OWN_RECORD, RowExclusiveLock);
 	Relation	index = index_open_on(table, COL_KEY, AccessShareLock);
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	ScanKeyData is_key;

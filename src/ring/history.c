@@ -24,6 +24,7 @@
 #include "src/compat.h"
 #include "src/ring/history.h"
 #include "src/table/index.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 #include "src/table/row_write.h"
 
@@ -47,7 +48,7 @@ bool
 history_contains(int segment, const pg_uuid_t *key)
 {
 	const SegmentRelations *relations = &relations_enter()->segments[RING_HISTORY][segment];
-	Relation	table = table_open(relations->table, AccessShareLock);
+	Relation	table = own_table_open(relations->table, OWN_HISTORY, AccessShareLock);
 	bool		found = false;
 
 	if (RelationGetNumberOfBlocks(table) > 0)

@@ -39,6 +39,7 @@
 
 #include "src/ring/ring.h"
 #include "src/shared.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
 #define NO_VERSION	PG_UINT64_MAX
@@ -181,7 +182,7 @@ ring_open_current(RingKind kind, int *segment)
 		{
 			if (segment)
 				*segment = current;
-			return table_open(table, NoLock);
+			return own_table_open(table, kind == RING_LOG ? OWN_LOG : OWN_RECORD, NoLock);
 		}
 		if (locked)
 			relations_unlock_early(table, RowExclusiveLock);
@@ -308,7 +309,7 @@ share_rings(const Relations *relations, const Rings *rings)
 static void
 load_rings(const Relations *relations, Rings *rings)
 {
-	Relation	table = table_open(relations->ring, AccessShareLock);
+	Relation	table = own_table_open(relations->ring, OWN_RING, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *row = table_slot_create(table, NULL);
 	TableScanDesc scan = table_beginscan(table, snapshot, 0, NULL);

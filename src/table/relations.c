@@ -269,6 +269,8 @@ look_up_names(Relations *relations)
 	relations->destination = get_relname_relid("destination", schema);
 	relations->deferred = get_relname_relid("deferred", schema);
 	relations->loss = get_relname_relid("loss", schema);
+	relations->era = get_relname_relid("era", schema);
+	relations->mapping = get_relname_relid("mapping", schema);
 	relations->log_id_seq = get_relname_relid("log_id_seq", schema);
 	relations->nsegments[RING_LOG] =
 		resolve_ring(schema, "log_%d", true, relations->segments[RING_LOG]);
@@ -278,7 +280,7 @@ look_up_names(Relations *relations)
 		resolve_ring(schema, "history_%d", false, relations->segments[RING_HISTORY]);
 
 	/* During CREATE EXTENSION some are not there yet. */
-	return OidIsValid(relations->log_id_seq) &&
+	return OidIsValid(relations->instance) && OidIsValid(relations->log_id_seq) &&
 		relations->nsegments[RING_LOG] > 0 && relations->nsegments[RING_RECORD] > 0;
 }
 
@@ -338,7 +340,8 @@ static bool
 is_ours(Oid relation)
 {
 	if (relation == cache.instance || relation == cache.ring ||
-		relation == cache.endpoint || relation == cache.deferred)
+		relation == cache.endpoint || relation == cache.deferred ||
+		relation == cache.destination || relation == cache.mapping)
 		return true;
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{

@@ -39,6 +39,8 @@ typedef struct Relations
 	Oid			destination;
 	Oid			deferred;
 	Oid			loss;
+	Oid			era;
+	Oid			mapping;
 	Oid			log_id_seq;
 	int			nsegments[RING_KINDS];
 	SegmentRelations segments[RING_KINDS][MAX_SEGMENTS];

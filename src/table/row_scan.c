@@ -13,24 +13,25 @@
 #include "miscadmin.h"
 #include "utils/snapmgr.h"
 
+#include "src/table/own_table.h"
 #include "src/table/row_scan.h"
 
-static void open_table(RowScan *scan, Oid table);
+static void open_table(RowScan *scan, Oid table, OwnTable kind);
 
 /* Begins to read a table to which rows are only appended. */
 void
-row_scan_begin(RowScan *scan, Oid table)
+row_scan_begin(RowScan *scan, Oid table, OwnTable kind)
 {
-	open_table(scan, table);
+	open_table(scan, table, kind);
 	scan->has_moment = false;
 	scan->scan = table_beginscan(scan->table, SnapshotSelf, 0, NULL);
 }
 
 /* Begins to read a table of which rows are updated: one snapshot for all of them. */
 void
-row_scan_begin_updated(RowScan *scan, Oid table)
+row_scan_begin_updated(RowScan *scan, Oid table, OwnTable kind)
 {
-	open_table(scan, table);
+	open_table(scan, table, kind);
 	scan->has_moment = true;
 	moment_begin(&scan->moment, scan->table);
 	scan->scan = table_beginscan(scan->table, scan->moment.scan, 0, NULL);
@@ -62,8 +63,8 @@ row_scan_end(RowScan *scan)
 
 /* Opens the table, with a slot for its rows. */
 static void
-open_table(RowScan *scan, Oid table)
+open_table(RowScan *scan, Oid table, OwnTable kind)
 {
-	scan->table = table_open(table, AccessShareLock);
+	scan->table = own_table_open(table, kind, AccessShareLock);
 	scan->row = table_slot_create(scan->table, NULL);
 }

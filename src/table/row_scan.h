@@ -9,6 +9,7 @@
 #include "executor/tuptable.h"
 
 #include "src/table/moment.h"
+#include "src/table/own_table.h"
 
 typedef struct RowScan
 {
@@ -19,8 +20,8 @@ typedef struct RowScan
 	Moment		moment;
 } RowScan;
 
-extern void row_scan_begin(RowScan *scan, Oid table);
-extern void row_scan_begin_updated(RowScan *scan, Oid table);
+extern void row_scan_begin(RowScan *scan, Oid table, OwnTable kind);
+extern void row_scan_begin_updated(RowScan *scan, Oid table, OwnTable kind);
 extern bool row_scan_next(RowScan *scan);
 extern void row_scan_end(RowScan *scan);
 

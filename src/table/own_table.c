@@ -1,0 +1,165 @@
+/*
+ * own_table.c
+ *		Opens tables of ours, after a check that they have the columns that our code reads.
+ *
+ * Called by everything that reads or writes rows of our tables. Rows are read by the
+ * numbers of columns, with types that are known to the compiler alone. The owner of a
+ * table can give a column another type, drop its NOT NULL, or put another table in the
+ * place of ours, and a number would then be used as a pointer. So columns are compared
+ * with what the extension's script has made, each time, when the table is locked: an
+ * error is what such an owner gets.
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+
+#include "src/table/own_table.h"
+
+/* What a column must be. */
+typedef struct OwnColumn
+{
+	Oid			type;
+	bool		not_null;
+} OwnColumn;
+
+typedef struct OwnColumns
+{
+	int			n;
+	const OwnColumn *columns;
+} OwnColumns;
+
+#define NOT_NULL	true
+
+/* As in the extension's script. */
+static const OwnColumn instance_columns[] = {
+	{UUIDOID, NOT_NULL}, {OIDOID, NOT_NULL}, {INT8OID, NOT_NULL},
+	{TEXTOID}, {INT8OID, NOT_NULL}
+};
+static const OwnColumn loss_columns[] = {
+	{TIMESTAMPTZOID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL}
+};
+static const OwnColumn era_columns[] = {
+	{TEXTOID, NOT_NULL}, {INT8OID}
+};
+static const OwnColumn mapping_columns[] = {
+	{TEXTOID, NOT_NULL}, {INT8OID, NOT_NULL}, {TEXTOID},
+	{INT4OID, NOT_NULL}
+};
+static const OwnColumn ring_columns[] = {
+	{TEXTOID, NOT_NULL}, {INT4OID, NOT_NULL}, {TEXTOID, NOT_NULL},
+	{INT8OID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL}, {XID8OID, NOT_NULL},
+	{TIMESTAMPTZOID}, {INT4OID}, {INT4OID, NOT_NULL}, {INT8OID, NOT_NULL}
+};
+static const OwnColumn compacted_columns[] = {
+	{INT4OID, NOT_NULL}, {TEXTOID}, {INT8OID, NOT_NULL}
+};
+static const OwnColumn forgotten_columns[] = {
+	{UUIDOID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL}
+};
+static const OwnColumn endpoint_columns[] = {
+	{TEXTOID, NOT_NULL}, {TEXTOID}, {INTERVALOID}, {REGCLASSOID},
+	{JSONBOID}, {TEXTOID}, {INTERVALOID}
+};
+static const OwnColumn deferred_columns[] = {
+	{INT8OID, NOT_NULL}, {UUIDOID}, {TEXTOID, NOT_NULL},
+	{TEXTOID, NOT_NULL}, {TEXTOID}, {TIMESTAMPTZOID, NOT_NULL}, {JSONBOID},
+	{BYTEAOID}, {INT4OID}, {TEXTOID, NOT_NULL}, {XID8OID},
+	{INT4OID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL}, {TEXTOID},
+	{TIMESTAMPTZOID}, {TIMESTAMPTZOID}, {XID8OID}, {TEXTOID}, {TEXTOID}
+};
+static const OwnColumn destination_columns[] = {
+	{TEXTOID, NOT_NULL}, {TEXTOID}, {INT4OID}, {BOOLOID, NOT_NULL},
+	{TEXTOID}, {INT4OID}, {TEXTOID}
+};
+static const OwnColumn log_columns[] = {
+	{INT8OID, NOT_NULL}, {XID8OID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL},
+	{OIDOID, NOT_NULL}, {UUIDOID}, {TEXTOID}, {BYTEAOID}, {TEXTOID},
+	{UUIDOID}, {JSONBOID}, {TEXTOID}, {TIMESTAMPTZOID}, {TEXTOID},
+	{TEXTOID}, {TEXTOID}, {TEXTOID}
+};
+static const OwnColumn window_columns[] = {
+	{INT8OID, NOT_NULL}, {UUIDOID, NOT_NULL}, {XID8OID, NOT_NULL},
+	{PG_SNAPSHOTOID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL},
+	{INT8OID, NOT_NULL}, {INT8OID, NOT_NULL}, {INT8OID, NOT_NULL},
+	{TIMESTAMPTZOID}
+};
+static const OwnColumn record_columns[] = {
+	{UUIDOID, NOT_NULL}, {XID8OID, NOT_NULL}, {TEXTOID}, {TEXTOID}
+};
+static const OwnColumn history_columns[] = {
+	{UUIDOID, NOT_NULL}, {BYTEAOID, NOT_NULL}
+};
+static const OwnColumn log_id_seq_columns[] = {
+	{INT8OID}, {INT8OID}, {BOOLOID}
+};
+
+/* The columns of a table. */
+#define TABLE(columns)	{lengthof(columns), columns}
+
+static const OwnColumns tables[] = {
+	[OWN_INSTANCE] = TABLE(instance_columns),
+	[OWN_LOSS] = TABLE(loss_columns),
+	[OWN_ERA] = TABLE(era_columns),
+	[OWN_MAPPING] = TABLE(mapping_columns),
+	[OWN_RING] = TABLE(ring_columns),
+	[OWN_COMPACTED] = TABLE(compacted_columns),
+	[OWN_FORGOTTEN] = TABLE(forgotten_columns),
+	[OWN_ENDPOINT] = TABLE(endpoint_columns),
+	[OWN_DEFERRED] = TABLE(deferred_columns),
+	[OWN_DESTINATION] = TABLE(destination_columns),
+	[OWN_LOG] = TABLE(log_columns),
+	[OWN_WINDOW] = TABLE(window_columns),
+	[OWN_RECORD] = TABLE(record_columns),
+	[OWN_HISTORY] = TABLE(history_columns),
+	[OWN_LOG_ID_SEQ] = TABLE(log_id_seq_columns)
+};
+
+static void check_columns(Relation table, const OwnColumns *own);
+
+/*
+ * Opens a table of ours of that kind, with that lock. Raises 55000 if its columns are
+ * not those that the extension has made. There may be more, behind them.
+ */
+Relation
+own_table_open(Oid table, OwnTable kind, LOCKMODE mode)
+{
+	Relation	relation = table_open(table, mode);
+
+	check_columns(relation, &tables[kind]);
+	return relation;
+}
+
+/*
+ * Raises the same error; for statements, whose rows are read with these types, too.
+ * Takes AccessShareLock on the table to the end of the transaction.
+ */
+void
+own_table_require(Oid table, OwnTable kind)
+{
+	table_close(own_table_open(table, kind, AccessShareLock), NoLock);
+}
+
+/* Raises an error if a table does not have these columns. */
+static void
+check_columns(Relation table, const OwnColumns *own)
+{
+	TupleDesc	columns = RelationGetDescr(table);
+
+	for (int i = 0; i < own->n; i++)
+	{
+		const OwnColumn *must = &own->columns[i];
+		Form_pg_attribute is = i < columns->natts ? TupleDescAttr(columns, i) : NULL;
+
+		if (is && !is->attisdropped && is->atttypid == must->type && (is->attnotnull || !must->not_null))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"outbox.%s\" has been altered", RelationGetRelationName(table)),
+				 errdetail("Its column %d must have the type %s%s.", i + 1, format_type_be(must->type),
+						   must->not_null ? " and be NOT NULL" : ""),
+				 errhint("Alter it back.")));
+	}
+}
