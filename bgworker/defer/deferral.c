@@ -361,6 +361,9 @@ write_row(const Message *message, int segment, DeferredState state,
 		Message		other = *message;
 
 		other.id = log_id_next();
+
+		/* Which one waits first must be read again. */
+		pg_atomic_write_u32(&shared_mine()->reload, 1);
 		deferred_append(&other, segment, state, attempts, next_attempt, error);
 	}
 	else
