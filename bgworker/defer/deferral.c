@@ -244,7 +244,7 @@ deferral_read_head(Blocked *blocked)
 	if (blocked->waiting == 0)
 		return;
 	SPI_connect();
-	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest), Int64GetDatum(blocked->head)}, NULL) > 0)
+	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest), Int64GetDatum(0)}, NULL) > 0)
 		read_head(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, blocked);
 	SPI_finish();
 }

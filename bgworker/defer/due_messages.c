@@ -313,7 +313,7 @@ drain(void)
 		if (set_apart(blocked))
 			continue;
 		first = return_rows(&return_waiting,
-							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked->head)},
+							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(0)},
 							NULL, &bytes);
 		blocked->waiting -= first;
 		deferral_read_head(blocked);
