@@ -1,5 +1,5 @@
 # Under an old snapshot nothing that was returned can be removed. Even so, what one more
-# deferred message costs does not grow with their number: an index is entered behind them.
+# scheduled message costs does not grow with their number: the index is entered behind them.
 
 use strict;
 use warnings FATAL => 'all';
@@ -31,7 +31,7 @@ sub entries_read
 	return $node->sql("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = '$index'");
 }
 
-# Schedules messages one after the other, and waits until they are sent.
+# Messages that are scheduled one after the other
 $node->sql("SELECT outbox_enqueue('s', 'x', deliver_at => now() + '1 s') FROM generate_series(1, @{[MANY]})");
 eventually { $redis->count('s') == MANY } 'many scheduled messages are sent';
 my $before = entries_read('deferred_scheduled_idx');

@@ -2,8 +2,8 @@
  * blocked_destinations.c
  *		Destinations that must not be sent to for now, and which of them is next.
  *
- * Which they are is decided in deferral.c. Used by it and due_messages.c, and asked by deferred_count.c; kept in the memory
- * of the dispatcher. There may be thousands, and they are looked up for each
+ * Which they are is decided in deferral.c. Used by it and due_messages.c, and asked by
+ * deferred_count.c; kept in the memory of the dispatcher. There may be thousands, and they are looked up for each
  * message, window and wait, so nothing here walks over all of them: lists and
  * heaps hold them by what they wait for. An entry is taken out of these before
  * it is changed and filed again afterwards; an entry for which no message waits

@@ -69,8 +69,8 @@ static Statement put_off = {
 };
 
 static Statement find_head = {
-	"SELECT id, next_attempt, enqueued_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 AND id >= $2 ORDER BY id LIMIT 1",
-	2, {TEXTOID, INT8OID}
+	"SELECT id, next_attempt, enqueued_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
+	1, {TEXTOID}
 };
 
 static void block_paused(const char *dest);
@@ -244,7 +244,7 @@ deferral_read_head(Blocked *blocked)
 	if (blocked->waiting == 0)
 		return;
 	SPI_connect();
-	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest), Int64GetDatum(0)}, NULL) > 0)
+	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest)}, NULL) > 0)
 		read_head(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, blocked);
 	SPI_finish();
 }
@@ -361,9 +361,6 @@ write_row(const Message *message, int segment, DeferredState state,
 		Message		other = *message;
 
 		other.id = log_id_next();
-
-		/* Which one waits first must be read again. */
-		pg_atomic_write_u32(&shared_mine()->reload, 1);
 		deferred_append(&other, segment, state, attempts, next_attempt, error);
 	}
 	else

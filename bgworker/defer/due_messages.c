@@ -68,10 +68,10 @@
  * those before the first locked one are returned: those that have the same place among
  * all and among the ones that are not locked.
  *
- * Each index is entered where the first message is, as far as is known. Before it are
- * the entries of all that were returned since the oldest snapshot.
+ * The index of scheduled messages is entered where the first one is. Before it are the
+ * entries of all that were returned since the oldest snapshot.
  */
-#define WAITING_OF_DEST "FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 AND id >= $3 ORDER BY id LIMIT $2"
+#define WAITING_OF_DEST "FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2"
 
 static Statement return_probes = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"),
@@ -81,7 +81,7 @@ static Statement return_waiting = {
 	RETURN_FIRST_OF("SELECT id, body FROM "
 					"(SELECT id, body, row_number() OVER (ORDER BY id) AS place FROM (SELECT id, body " WAITING_OF_DEST " FOR NO KEY UPDATE SKIP LOCKED) f) free "
 					"WHERE id = (ARRAY(SELECT id " WAITING_OF_DEST "))[place::integer] ORDER BY id"),
-	3, {TEXTOID, INT4OID, INT8OID}
+	2, {TEXTOID, INT4OID}
 };
 static Statement return_scheduled = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_attempt <= clock_timestamp() AND next_attempt >= $2 "
@@ -277,7 +277,7 @@ probe_due(TimestampTz now)
 		if (chosen[i]->state == BLOCKED_PROBING)
 			deferral_read_head(chosen[i]);
 		else
-			chosen[i]->due = TimestampTzPlusMilliseconds(now, LOCKED_REST_MS);
+			rest(chosen[i]);
 		blocked_file(chosen[i]);
 	}
 	return returned;
@@ -313,7 +313,7 @@ drain(void)
 		if (set_apart(blocked))
 			continue;
 		first = return_rows(&return_waiting,
-							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(0)},
+							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned)},
 							NULL, &bytes);
 		blocked->waiting -= first;
 		deferral_read_head(blocked);
