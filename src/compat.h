@@ -118,6 +118,13 @@
 #define compat_expand_generated(expression, table) (expression)
 #endif
 
+/* Since 18 a column can be NOT NULL for new rows only. `i` begins with 0. */
+#if PG_VERSION_NUM >= 180000
+#define compat_is_not_null(columns, i) (TupleDescCompactAttr(columns, i)->attnullability == ATTNULLABLE_VALID)
+#else
+#define compat_is_not_null(columns, i) (TupleDescAttr(columns, i)->attnotnull)
+#endif
+
 /* hiredis 1.0 made the number of elements of an array unsigned. */
 #if HIREDIS_MAJOR >= 1
 typedef size_t compat_elements;

@@ -1,5 +1,5 @@
 # Under an old snapshot nothing that was returned can be removed. Even so, what one more
-# scheduled message costs does not grow with their number: the index is entered behind them.
+# message costs does not grow with their number: the indexes are entered behind them.
 
 use strict;
 use warnings FATAL => 'all';
@@ -42,6 +42,14 @@ for my $n (1 .. MORE)
 }
 cmp_ok(entries_read('deferred_scheduled_idx') - $before, '<', MANY, MORE . ' more are found behind their entries');
 
+# The same for a destination that was paused, and one that is being drained slowly.
+$node->sql(q{SELECT outbox_pause('p')});
+$node->sql("SELECT outbox_enqueue('p', 'x') FROM generate_series(1, @{[MANY]})");
+eventually { $node->status('deferred') == MANY } 'many messages wait';
+$before = entries_read('deferred_waiting_idx');
+$node->sql(q{SELECT outbox_resume('p')});
+eventually { $redis->count('p') == MANY } '... and are sent';
+cmp_ok(entries_read('deferred_waiting_idx') - $before, '<', 6 * MANY, '... and each is looked at a few times, however many came before it');
 $old->query_safe('COMMIT');
 $old->quit;
 

@@ -69,21 +69,21 @@ static Statement put_off = {
 };
 
 static Statement find_head = {
-	"SELECT id, next_attempt, enqueued_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT 1",
-	1, {TEXTOID}
+	"SELECT id, next_attempt, enqueued_at FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 AND id >= $2 ORDER BY id LIMIT 1",
+	2, {TEXTOID, INT8OID}
 };
 
 static void block_paused(const char *dest);
 static void load_waiting(char *refusal, size_t size);
 static void read_head(HeapTuple row, TupleDesc columns, int first, Blocked *blocked);
-static void add_waiting(Blocked *blocked, const Message *message, TimestampTz due);
+static void add_waiting(Blocked *blocked, int64 id, TimestampTz due, TimestampTz at);
 static void wait_behind(const Message *message, int segment, TimestampTz now);
 static bool must_wait(const Message *message);
-static void write_row(const Message *message, int segment, DeferredState state, int attempts,
-					  TimestampTz next_attempt, const char *error);
+static int64 write_row(const Message *message, int segment, DeferredState state, int attempts,
+					   TimestampTz next_attempt, const char *error);
 static int	count_attempts(int64 id);
 static void defer_failed(const Message *message, int segment, int attempts, const char *error);
-static void give_up(const Message *message, int segment, int attempts, const char *error);
+static int64 give_up(const Message *message, int segment, int attempts, const char *error);
 
 /* Reads which messages are deferred, and which destinations are paused. Needs an open transaction. */
 void
@@ -163,11 +163,11 @@ static void
 wait_behind(const Message *message, int segment, TimestampTz now)
 {
 	Blocked    *blocked = blocked_find(message->dest);
+	int64		id = write_row(message, segment, DEFERRED_WAITING, 0, now, NULL);
 
-	write_row(message, segment, DEFERRED_WAITING, 0, now, NULL);
 	KILL_POINT("deferred_written");
 	blocked_take(blocked);
-	add_waiting(blocked, message, now);
+	add_waiting(blocked, id, now, message->at);
 	blocked_file(blocked);
 }
 
@@ -244,7 +244,7 @@ deferral_read_head(Blocked *blocked)
 	if (blocked->waiting == 0)
 		return;
 	SPI_connect();
-	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest)}, NULL) > 0)
+	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest), Int64GetDatum(blocked->head)}, NULL) > 0)
 		read_head(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, blocked);
 	SPI_finish();
 }
@@ -304,15 +304,15 @@ read_head(HeapTuple row, TupleDesc columns, int first, Blocked *blocked)
 	blocked->at = DatumGetTimestampTz(SPI_getbinval(row, columns, first + 2, &isnull));
 }
 
-/* Counts another message that waits, which may come before all others of its destination. */
+/* Counts another message that waits, enqueued at `at`, which may come before all others of its destination. */
 static void
-add_waiting(Blocked *blocked, const Message *message, TimestampTz due)
+add_waiting(Blocked *blocked, int64 id, TimestampTz due, TimestampTz at)
 {
-	if (blocked->waiting == 0 || message->id < blocked->head)
+	if (blocked->waiting == 0 || id < blocked->head)
 	{
-		blocked->head = message->id;
+		blocked->head = id;
 		blocked->due = due;
-		blocked->at = message->at;
+		blocked->at = at;
 	}
 	blocked->waiting++;
 }
@@ -327,8 +327,8 @@ must_wait(const Message *message)
 		(blocked->paused || (blocked->waiting > 0 && blocked->head < message->id));
 }
 
-/* Writes the row of a message. */
-static void
+/* Writes the row of a message. Returns the id of the row. */
+static int64
 write_row(const Message *message, int segment, DeferredState state,
 		  int attempts, TimestampTz next_attempt, const char *error)
 {
@@ -351,8 +351,9 @@ write_row(const Message *message, int segment, DeferredState state,
 								   PointerGetDatum(message->stream)
 							   }, nulls);
 		SPI_finish();
+		return message->id;
 	}
-	else if (found)
+	if (found)
 	{
 		/*
 		 * A restore may have given another message that id; none of them must
@@ -361,10 +362,9 @@ write_row(const Message *message, int segment, DeferredState state,
 		Message		other = *message;
 
 		other.id = log_id_next();
-		deferred_append(&other, segment, state, attempts, next_attempt, error);
+		return deferred_append(&other, segment, state, attempts, next_attempt, error);
 	}
-	else
-		deferred_append(message, segment, state, attempts, next_attempt, error);
+	return deferred_append(message, segment, state, attempts, next_attempt, error);
 }
 
 /* Counts the attempts of a message that was deferred before. */
@@ -399,14 +399,16 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 		blocked = blocked_open(dest);
 		if (is_dead)
 		{
-			give_up(message, segment, attempts, error);
-			blocked->waiting -= held_by_dead_note_dead(message);
+			int64		id = give_up(message, segment, attempts, error);
+
+			blocked->waiting -= held_by_dead_note_dead(message, id);
 			deferral_read_head(blocked);
 		}
 		else
 		{
-			write_row(message, segment, DEFERRED_WAITING, attempts, due, error);
-			add_waiting(blocked, message, due);
+			int64		id = write_row(message, segment, DEFERRED_WAITING, attempts, due, error);
+
+			add_waiting(blocked, id, due, message->at);
 		}
 		blocked->is_refused = true;
 		blocked->state = BLOCKED_WAITING;
@@ -415,14 +417,16 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 	deferred_count_report(error);
 }
 
-/* Writes that a message is dead, and logs it. */
-static void
+/* Writes that a message is dead, and logs it. Returns the id of its row. */
+static int64
 give_up(const Message *message, int segment, int attempts, const char *error)
 {
-	write_row(message, segment, DEFERRED_DEAD, attempts, GetCurrentTimestamp(), error);
+	int64		id = write_row(message, segment, DEFERRED_DEAD, attempts, GetCurrentTimestamp(), error);
+
 	deferred_count_add_dead();
 	ereport(LOG,
 			(errmsg_plural("outbox: message \"%s\" for destination \"%s\" is dead after %d attempt: %s",
 						   "outbox: message \"%s\" for destination \"%s\" is dead after %d attempts: %s",
 						   attempts, text_to_cstring(message->message_id), text_to_cstring(message->dest), attempts, error)));
+	return id;
 }

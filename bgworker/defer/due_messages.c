@@ -68,10 +68,10 @@
  * those before the first locked one are returned: those that have the same place among
  * all and among the ones that are not locked.
  *
- * The index of scheduled messages is entered where the first one is. Before it are the
- * entries of all that were returned since the oldest snapshot.
+ * Each index is entered where the first message is. Before it are the entries of all that
+ * were returned since the oldest snapshot.
  */
-#define WAITING_OF_DEST "FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 ORDER BY id LIMIT $2"
+#define WAITING_OF_DEST "FROM outbox.deferred WHERE state = 'waiting' AND dest = $1 AND id >= $3 ORDER BY id LIMIT $2"
 
 static Statement return_probes = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'waiting' AND id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"),
@@ -81,7 +81,7 @@ static Statement return_waiting = {
 	RETURN_FIRST_OF("SELECT id, body FROM "
 					"(SELECT id, body, row_number() OVER (ORDER BY id) AS place FROM (SELECT id, body " WAITING_OF_DEST " FOR NO KEY UPDATE SKIP LOCKED) f) free "
 					"WHERE id = (ARRAY(SELECT id " WAITING_OF_DEST "))[place::integer] ORDER BY id"),
-	2, {TEXTOID, INT4OID}
+	3, {TEXTOID, INT4OID, INT8OID}
 };
 static Statement return_scheduled = {
 	RETURN_FIRST_OF("SELECT id, body FROM outbox.deferred WHERE state = 'scheduled' AND next_attempt <= clock_timestamp() AND next_attempt >= $2 "
@@ -313,7 +313,7 @@ drain(void)
 		if (set_apart(blocked))
 			continue;
 		first = return_rows(&return_waiting,
-							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned)},
+							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked->head)},
 							NULL, &bytes);
 		blocked->waiting -= first;
 		deferral_read_head(blocked);

@@ -127,11 +127,12 @@ held_by_dead_note(const Message *message)
 }
 
 /*
- * Notes that a message has been written as dead. Returns how many messages that
- * waited for their destination are held from now on. Needs an open transaction.
+ * Notes that a message has been written as dead, in the row with that id. Returns how
+ * many messages that waited for their destination are held from now on. Needs an open
+ * transaction.
  */
 int64
-held_by_dead_note_dead(const Message *message)
+held_by_dead_note_dead(const Message *message, int64 id)
 {
 	const Destination *destination = destination_find(message->dest);
 	char	   *key = message->partition_key ? text_to_cstring(message->partition_key) : NULL;
@@ -139,13 +140,13 @@ held_by_dead_note_dead(const Message *message)
 
 	if (destination == NULL || !destination->holds)
 		return 0;
-	note_dead(destination->dest, key, message->id);
+	note_dead(destination->dest, key, id);
 
 	/* A statement sees only what has been appended before. */
 	deferred_end_append();
 	SPI_connect();
 	behind = transaction_run(&hold_behind, (Datum[]) {
-		PointerGetDatum(message->dest), PointerGetDatum(message->partition_key), Int64GetDatum(message->id)
+		PointerGetDatum(message->dest), PointerGetDatum(message->partition_key), Int64GetDatum(id)
 	}, key ? NULL : " n ");
 	SPI_finish();
 	held += behind;

@@ -10,7 +10,7 @@
 extern void held_by_dead_load(void);
 extern bool held_by_dead_holds(const Message *message);
 extern void held_by_dead_note(const Message *message);
-extern int64 held_by_dead_note_dead(const Message *message);
+extern int64 held_by_dead_note_dead(const Message *message, int64 id);
 extern int64 held_by_dead_count(void);
 extern TimestampTz held_by_dead_oldest(void);
 

@@ -134,7 +134,9 @@ static bool
 key_is_of(const pg_uuid_t *key, const char *endpoint, const text *msgid)
 {
 	pg_uuid_t	its_key;
+	char	   *id = text_to_cstring(msgid);
 
-	record_name_make_key(endpoint, text_to_cstring(msgid), &its_key);
+	record_name_make_key(endpoint, id, &its_key);
+	pfree(id);					/* this may be asked for millions of rows */
 	return memcmp(&its_key, key, sizeof(*key)) == 0;
 }

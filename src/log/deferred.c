@@ -29,8 +29,8 @@
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
 
-#define GAP_IDS			1024	/* a gap has so many ids at most: beyond them
-								 * may be many dead versions of rows */
+/* A gap has so many ids at most: beyond them may be many dead versions of rows. */
+#define GAP_IDS			1024
 
 /* Columns of outbox.deferred. */
 enum
@@ -125,10 +125,9 @@ deferred_scan(DeferredReader reader, void *arg)
 }
 
 /*
- * Check whether a message of a record is not in Redis because it was deferred,
- * as far as it is known that what `sent` sees is there, but for destinations in `left_out`
- * if that is not NULL; *is_dead says that one has been given up, and
- * will not be sent unless an administrator retries it.
+ * Check whether a message of a record is not in Redis because it was deferred, as far as it
+ * is known that what `sent` sees is there, but for destinations in `left_out` if that is not
+ * NULL; *is_dead says that one has been given up, and will not be sent unless it is retried.
  */
 bool
 deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *sent, const DestinationSet *left_out, bool *is_dead)
@@ -185,9 +184,8 @@ scan_record(const pg_uuid_t *key, DeferredReader reader, void *arg)
 }
 
 /*
- * Check whether there is a row for a message. Sets how often it was tried, and
- * which row of the log counts if it was returned; InvalidFullTransactionId if
- * it was not.
+ * Check whether there is a row for a message. Sets how often it was tried, and which row of
+ * the log counts if it was returned; InvalidFullTransactionId if it was not.
  */
 bool
 deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts)
@@ -257,19 +255,20 @@ deferred_highest_id(void)
 }
 
 /*
- * Appends a row, in the open transaction. There must be none for the message;
- * but if it has the same id as the one appended just before, which is possible
- * if rows of the log were written by hand, it gets another one. A message whose
- * body is NULL could not be read: the row names the row of the log that has it.
- * Every message for a destination that refuses it is appended here, so no
- * statement is planned; triggers, which are for rows written by SQL, do not fire.
- * deferred_end_append() must follow in the same transaction.
+ * Appends a row, in the open transaction, and returns its id. There must be none for the
+ * message; but if it has the same id as the one appended just before, which is possible
+ * if rows of the log were written by hand, it gets another one. A message whose body is
+ * NULL could not be read: the row names the row of the log that has it. Every message
+ * for a destination that refuses it is appended here, so no statement is planned;
+ * triggers, which are for rows written by SQL, do not fire. deferred_end_append() must
+ * follow in the same transaction.
  */
-void
+int64
 deferred_append(const Message *message, int log_segment, DeferredState state,
 				int attempts, TimestampTz next_attempt, const char *error)
 {
 	TupleTableSlot *row;
+	int64		id = message->id == appender.last_id ? log_id_next() : message->id;
 	Datum		now = TimestampTzGetDatum(GetCurrentTimestamp());
 	pg_uuid_t	key;
 	bool		has_key = message_key(message, &key);
@@ -281,7 +280,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	added_columns_fill(&appender.added, row);
 #define SET(col, value) (row->tts_values[(col) - 1] = (value))
 #define SET_UNLESS(col, absent, value) (row->tts_isnull[(col) - 1] = (absent), SET(col, (absent) ? (Datum) 0 : (value)))
-	SET(COL_ID, Int64GetDatum(message->id == appender.last_id ? log_id_next() : message->id));
+	SET(COL_ID, Int64GetDatum(id));
 	SET_UNLESS(COL_KEY, !has_key, UUIDPGetDatum(&key));
 	SET(COL_MESSAGE_ID, PointerGetDatum(message->message_id));
 	SET(COL_DEST, PointerGetDatum(message->dest));
@@ -307,6 +306,7 @@ deferred_append(const Message *message, int log_segment, DeferredState state,
 	(void) compat_insert_index_tuples(appender.indexes, row, appender.estate);
 	ResetPerTupleExprContext(appender.estate);
 	appender.last_id = message->id;
+	return id;
 }
 
 /* Closes what deferred_append() has opened, if it was called. */

@@ -43,8 +43,8 @@ typedef bool (*DeferredReader) (const Deferred *row, void *arg);
 extern void deferred_read_row(TupleTableSlot *slot, Deferred *row);
 extern void deferred_scan(DeferredReader reader, void *arg);
 extern bool deferred_record_waits(const pg_uuid_t *key, const SnapshotValue *sent, const DestinationSet *left_out, bool *is_dead);
-extern void deferred_append(const Message *message, int log_segment, DeferredState state,
-							int attempts, TimestampTz next_attempt, const char *error);
+extern int64 deferred_append(const Message *message, int log_segment, DeferredState state,
+							 int attempts, TimestampTz next_attempt, const char *error);
 extern void deferred_end_append(void);
 extern void deferred_abort_append(void);
 extern bool deferred_find(int64 id, FullTransactionId *returned_tx, int *attempts);

@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
+#include "src/compat.h"
 #include "src/table/own_table.h"
 
 /* What a column must be. */
@@ -153,7 +154,8 @@ check_columns(Relation table, const OwnColumns *own)
 		const OwnColumn *must = &own->columns[i];
 		Form_pg_attribute is = i < columns->natts ? TupleDescAttr(columns, i) : NULL;
 
-		if (is && !is->attisdropped && is->atttypid == must->type && (is->attnotnull || !must->not_null))
+		if (is && !is->attisdropped && !compat_is_virtual(is) && is->atttypid == must->type &&
+			(!must->not_null || compat_is_not_null(columns, i)))
 			continue;
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -11,7 +11,8 @@
  * outbox.instance until its end, in a mode that conflicts only with DROP
  * EXTENSION; our utility hook makes what drops the extension lock that table before any
  * other. So the drop waits before it holds any lock, and cannot deadlock with
- * transactions that hold one segment and need the next.
+ * transactions that hold one segment and need the next. It can with a statement that
+ * reads one of our views: PostgreSQL locks that before it calls us.
  *
  * Locks that last: a segment must not be emptied until a transaction that has
  * written to it ends. A lock belongs to the current resource owner, which may
