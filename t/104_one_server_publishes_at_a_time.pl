@@ -75,7 +75,7 @@ my $clone = Outbox->new('clone');
 $clone->init_from_backup($production, 'base');
 $clone->start;
 eventually { waits($clone) } 'a clone beside it waits';
-like($clone->status('problem'), qr/^Another server publishes .*held by .*database \d+, process $incumbent\b.* Stop the server that should not publish/, '... and says for whom, and what to do');
+like($clone->status('problem'), qr/^Another server has been publishing .*held by .*database \d+, process $incumbent\b.* Stop the server that should not publish/, '... and says for whom, and what to do');
 $clone->sql(q{SELECT outbox_enqueue('d', 'of the clone')});
 enqueue($production, 4 .. 6);
 all_arrived('production goes on undisturbed');
@@ -96,7 +96,7 @@ my $log = $production->log_position;
 $production->start;
 enqueue($production, 7);
 all_arrived('... which the same data directory takes over, and sends');
-unlike($production->log_since($log), qr/another server publishes/, '... without waiting for it');
+unlike($production->log_since($log), qr/another server has been publishing/, '... without waiting for it');
 eventually { waits($clone) } '... while the clone waits';
 ok(has_noted($production), '... and has noted it');
 

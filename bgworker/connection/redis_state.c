@@ -219,7 +219,7 @@ static void
 note_foreign_lease(void)
 {
 	if (!lease_is_foreign)
-		ereport(LOG, (errmsg("outbox: another server publishes for this instance: %s", redis_session_error()),
+		ereport(LOG, (errmsg("outbox: another server has been publishing for this instance: %s", redis_session_error()),
 					  errdetail("Messages wait until this server publishes.")));
 	lease_is_foreign = true;
 	is_down = true;
@@ -228,7 +228,7 @@ note_foreign_lease(void)
 	report_redis(REDIS_UP, redis_session_error());
 	problem_clear(PROBLEM_REDIS_DOWN);
 	problem_clear(PROBLEM_SLOTS);
-	problem_set(PROBLEM_LEASE, "Another server publishes for this instance, so messages wait here: %s. Stop the server that should not publish, or set outbox.dispatch = off there.",
+	problem_set(PROBLEM_LEASE, "Another server has been publishing for this instance, so messages wait here: %s. Stop the server that should not publish, or set outbox.dispatch = off there.",
 				redis_session_error());
 	report_state(DISPATCHER_WAITING_FOR_LEASE);
 }
