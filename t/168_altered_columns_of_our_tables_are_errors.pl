@@ -1,6 +1,6 @@
-# The owner of the tables gives columns other types, or drops NOT NULL. What reads them gets
-# an error, and nothing else happens: no number is taken for a pointer. When they are
-# altered back, all goes on.
+# The owner of the tables gives columns other types, or drops NOT NULL, or puts something else
+# in the place of a table. What reads them gets an error, and nothing else happens: no number is
+# taken for a pointer. When they are altered back, all goes on.
 
 use strict;
 use warnings FATAL => 'all';
@@ -26,12 +26,23 @@ END
 eventually { $node->status('deferred') == 1 && $redis->count('stream of d') == 3 } 'there are rows in the tables';
 my $started = $node->sql('SELECT pg_postmaster_start_time()');
 
-# Alters each column in a transaction of its own, does in it what a session can do, and
-# rolls it back. Errors are what is expected.
+# Alters each column in a transaction of its own, does in it what a session can do, and what the
+# owner can write to the table, and rolls it back. Errors are what is expected.
 $node->sql(<<'SQL');
+CREATE FUNCTION insert_into(own_table regclass) RETURNS text LANGUAGE sql AS $$
+	SELECT format('INSERT INTO %s VALUES (%s)', own_table, string_agg(CASE
+			WHEN own_table::text ~ 'log_' AND attname IN ('message_id', 'endpoint', 'msgid') THEN 'NULL'
+			WHEN atttypid = 'uuid'::regtype THEN 'gen_random_uuid()'
+			WHEN atttypid = 'timestamptz'::regtype THEN 'now()'
+			WHEN atttypid = 'pg_snapshot'::regtype THEN quote_literal('3:3:')
+			WHEN attname = 'state' THEN quote_literal('dead')
+			ELSE quote_literal('1') END, ', ' ORDER BY attnum))
+	FROM pg_attribute WHERE attrelid = own_table AND attnum > 0
+$$;
 CREATE PROCEDURE try_all() LANGUAGE plpgsql AS $$
 DECLARE
 	alteration text;
+	altered_table regclass;
 	altered integer := 0;
 	act text;
 	acts text[] := ARRAY[
@@ -40,8 +51,8 @@ DECLARE
 		$q$SELECT outbox_begin('n', 'e'), outbox_enqueue('d', 'y'), outbox_commit()$q$, $q$SELECT outbox_begin('m', 'e')$q$,
 		$q$SELECT outbox_forget('m', 'e')$q$, $q$SELECT outbox_replay('-infinity')$q$, $q$SELECT outbox_create_endpoint('f')$q$];
 BEGIN
-	FOR alteration IN
-		SELECT format('ALTER TABLE outbox.%I ALTER %I %s', c.relname, a.attname, how)
+	FOR alteration, altered_table IN
+		SELECT format('ALTER TABLE outbox.%I ALTER %I %s', c.relname, a.attname, how), c.oid::regclass
 		FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid,
 			LATERAL unnest(CASE WHEN a.attnotnull THEN ARRAY['DROP NOT NULL'] ELSE ARRAY[]::text[] END ||
 				ARRAY['TYPE bigint USING 1', $q$TYPE text USING 'BBBBBBBB'$q$]) how
@@ -51,7 +62,7 @@ BEGIN
 		BEGIN
 			EXECUTE alteration;
 			altered := altered + 1;
-			FOREACH act IN ARRAY acts LOOP
+			FOREACH act IN ARRAY acts || insert_into(altered_table) || $q$UPDATE outbox.deferred SET state = 'discarded'$q$::text LOOP
 				BEGIN
 					EXECUTE act;
 				EXCEPTION WHEN OTHERS THEN
@@ -69,6 +80,38 @@ END
 $$;
 SQL
 $node->sql('CALL try_all()');
+
+# Whoever owns the trigger functions can have them fired by any table.
+foreach my $fires ([ 'redirect_restored()', 'INSERT' ], [ 'discarded()', 'UPDATE' ], [ 'discarded()', 'INSERT' ], [ 'check_endpoint()', 'INSERT' ])
+{
+	my ($function, $event) = @$fires;
+	my $when = $function eq 'discarded()' ? 'AFTER' : 'BEFORE';
+	my (undef, undef, $error) = $node->psql('postgres', <<"SQL");
+CREATE TEMP TABLE other (a int, b int, c int, d int);
+INSERT INTO other VALUES (1, 1, 1, 1);
+CREATE TRIGGER t $when $event ON other FOR EACH ROW EXECUTE FUNCTION outbox.$function;
+INSERT INTO other VALUES (1, 1, 1, 1);
+UPDATE other SET a = 2;
+SQL
+	like($error, qr/ERROR:  .*(must be fired by|table "outbox.other" has been altered)/, "$function refuses to be fired by $event on another table");
+}
+
+# What has no rows of its own cannot be read as a table of ours.
+foreach my $other (
+	[ 'loss', 'TABLE', 'PARTITION BY RANGE (noted_at)', 'SELECT * FROM outbox.problems' ],
+	[ 'endpoint', 'TABLE', 'PARTITION BY RANGE (name)', q{SELECT outbox_begin('n')} ],
+	[ 'log_id_seq', 'VIEW', 'AS SELECT 1::bigint, 2::bigint AS b, true AS c', q{SELECT outbox_enqueue('d', 'x') FROM generate_series(1, 200)} ])
+{
+	my ($name, $kind, $definition, $use) = @$other;
+	my $columns = $kind eq 'TABLE' ? '(LIKE outbox.ours)' : '';
+	my (undef, undef, $error) = $node->psql('postgres', <<"SQL");
+BEGIN;
+ALTER TABLE outbox.$name RENAME TO ours;
+CREATE $kind outbox.$name $columns $definition;
+$use;
+SQL
+	like($error, qr/ERROR:  "outbox\.$name" is not a (table|sequence)/, "a \L$kind\E $definition in the place of $name is refused");
+}
 is($node->sql('SELECT pg_postmaster_start_time()'), $started, 'what sessions do with altered columns does not end the server');
 unlike(slurp($node->logfile), qr/terminated by signal/, '... nor a process');
 

@@ -38,6 +38,7 @@
 #include "src/kill_point.h"
 #include "src/owner_rights.h"
 #include "src/shared.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
 /* A dump has its locks within this time, or waits for one; in microseconds. */
@@ -214,11 +215,11 @@ truncate_table(Oid relation)
 	(void) compat_reindex_relation(relation, REINDEX_REL_PROCESS_TOAST, &params);
 }
 
-/* Counts the records of a segment; estimates a large one by the density of its beginning. */
+/* Counts the records of a segment of records; estimates a large one by the density of its beginning. */
 static int64
 count_rows(Oid table)
 {
-	Relation	relation = table_open(table, NoLock);
+	Relation	relation = own_table_open(table, OWN_RECORD, NoLock);
 	BlockNumber blocks = RelationGetNumberOfBlocks(relation);
 	TupleTableSlot *row = table_slot_create(relation, NULL);
 	TableScanDesc scan = table_beginscan(relation, GetActiveSnapshot(), 0, NULL);

@@ -18,6 +18,7 @@
 #include "src/log/log.h"
 #include "src/owner_rights.h"
 #include "src/shared.h"
+#include "src/table/own_table.h"
 #include "src/wakeup.h"
 
 PG_FUNCTION_INFO_V1(outbox_delivery_changed);
@@ -30,10 +31,12 @@ outbox_discarded(PG_FUNCTION_ARGS)
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
 	Deferred	discarded;
 
-	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event) ||
+		!TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired FOR EACH ROW", "outbox.discarded")));
+				 errmsg("function \"%s\" must be fired by UPDATE FOR EACH ROW", "outbox.discarded")));
+	own_table_check(trigger->tg_relation, OWN_DEFERRED);
 	deferred_read_row(trigger->tg_newslot, &discarded);
 	log_append_receipt_of(&discarded.message);
 	return PointerGetDatum(NULL);

@@ -31,6 +31,7 @@
 #include "src/record/record_table_check.h"
 #include "src/settings.h"
 #include "src/store/store.h"
+#include "src/table/own_table.h"
 
 /* Arguments that are not settings. */
 #define ARG_RESET	NSETTINGS	/* of outbox_alter_endpoint() */
@@ -145,6 +146,7 @@ outbox_check_endpoint(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function \"%s\" must be fired before INSERT or UPDATE for each row",
 						"outbox.check_endpoint")));
+	own_table_check(trigger->tg_relation, OWN_ENDPOINT);
 	if (GetUserId() != trigger->tg_relation->rd_rel->relowner)
 	{
 		if (gives(trigger, SETTING_DEDUP_STORE, &value))

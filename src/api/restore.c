@@ -32,10 +32,12 @@
 #include "src/record/record_ring.h"
 #include "src/ring/history.h"
 #include "src/shared.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 
-static bool is_incomplete(Oid relation, TupleTableSlot *row);
-static void restore_row(Oid relation, TupleTableSlot *row);
+static OwnTable kind_of(Oid relation);
+static bool is_incomplete(OwnTable kind, TupleTableSlot *row);
+static void restore_row(OwnTable kind, TupleTableSlot *row);
 static bool is_segment_of(RingKind kind, Oid relation);
 static void restore_deferred(TupleTableSlot *row);
 static void restore_log_row(TupleTableSlot *row);
@@ -51,6 +53,7 @@ Datum
 outbox_redirect_restored(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	OwnTable	kind;
 
 	if (!CALLED_AS_TRIGGER(fcinfo) ||
 		!TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
@@ -61,17 +64,24 @@ outbox_redirect_restored(PG_FUNCTION_ARGS)
 				 errmsg("function \"%s\" must be fired BEFORE INSERT FOR EACH ROW",
 						"outbox.redirect_restored")));
 
+	/* Our own process writes to outbox.deferred by SQL. */
+	if (shared_is_dispatcher())
+		return PointerGetDatum(trigger->tg_trigtuple);
+
+	/* The owner of the table may have altered it, and writes to it. */
+	kind = kind_of(RelationGetRelid(trigger->tg_relation));
+	own_table_check(trigger->tg_relation, kind);
+
 	/*
-	 * Our own process writes to outbox.deferred by SQL. An incomplete row is
-	 * returned so that it is refused: constraints are checked after this
-	 * trigger.
+	 * An incomplete row is returned so that it is refused: constraints are
+	 * checked after this trigger.
 	 */
-	if (shared_is_dispatcher() || is_incomplete(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot))
+	if (is_incomplete(kind, trigger->tg_trigslot))
 		return PointerGetDatum(trigger->tg_trigtuple);
 
 	/* A subscriber must not send what its publisher sends. */
 	if (!IsLogicalWorker())
-		restore_row(RelationGetRelid(trigger->tg_relation), trigger->tg_trigslot);
+		restore_row(kind, trigger->tg_trigslot);
 	return PointerGetDatum(NULL);
 }
 
@@ -97,9 +107,32 @@ outbox_refuse_replicated(PG_FUNCTION_ARGS)
 						   trigger->tg_newtuple : trigger->tg_trigtuple);
 }
 
+/* Tells what a table is for. Raises 39P01 if it is none of those that have the trigger. */
+static OwnTable
+kind_of(Oid relation)
+{
+	const Relations *relations = relations_enter();
+
+	if (relation == relations->deferred)
+		return OWN_DEFERRED;
+	if (relation == relations->forgotten)
+		return OWN_FORGOTTEN;
+	if (is_segment_of(RING_LOG, relation))
+		return OWN_LOG;
+	if (is_segment_of(RING_HISTORY, relation))
+		return OWN_HISTORY;
+	if (is_segment_of(RING_RECORD, relation))
+		return OWN_RECORD;
+	ereport(ERROR,
+			(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+			 errmsg("function \"%s\" must be fired by a table of the extension",
+					"outbox.redirect_restored")));
+	return OWN_RECORD;			/* not reached */
+}
+
 /* Check whether a value is missing that must be there. */
 static bool
-is_incomplete(Oid relation, TupleTableSlot *row)
+is_incomplete(OwnTable kind, TupleTableSlot *row)
 {
 	TupleDesc	columns = row->tts_tupleDescriptor;
 
@@ -108,23 +141,22 @@ is_incomplete(Oid relation, TupleTableSlot *row)
 		if (TupleDescAttr(columns, i)->attnotnull && slot_attisnull(row, i + 1))
 			return true;
 	}
-	return is_segment_of(RING_LOG, relation) && !log_row_is_whole(row);
+	return kind == OWN_LOG && !log_row_is_whole(row);
 }
 
 /* Restores a row of any of our tables. */
 static void
-restore_row(Oid relation, TupleTableSlot *row)
+restore_row(OwnTable kind, TupleTableSlot *row)
 {
-	const Relations *relations = relations_enter();
 	bool		isnull;
 
-	if (relation == relations->deferred)
+	if (kind == OWN_DEFERRED)
 		restore_deferred(row);
-	else if (relation == relations->forgotten)
+	else if (kind == OWN_FORGOTTEN)
 		record_forget_restored(DatumGetUUIDP(slot_getattr(row, 1, &isnull)));
-	else if (is_segment_of(RING_LOG, relation))
+	else if (kind == OWN_LOG)
 		restore_log_row(row);
-	else if (is_segment_of(RING_HISTORY, relation))
+	else if (kind == OWN_HISTORY)
 		restore_compacted(row);
 	else
 		restore_record(row);

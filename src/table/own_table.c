@@ -2,16 +2,18 @@
  * own_table.c
  *		Opens tables of ours, after a check that they have the columns that our code reads.
  *
- * Called by everything that reads or writes rows of our tables. Rows are read by the
- * numbers of columns, with types that are known to the compiler alone. The owner of a
- * table can give a column another type, drop its NOT NULL, or put another table in the
- * place of ours, and a number would then be used as a pointer. So columns are compared
+ * Called by everything that reads or writes rows of our tables, and by our triggers on them.
+ * Rows are read by the numbers of columns, with types that are known to the compiler alone.
+ * The owner of a table can give a column another type, drop its NOT NULL, or put another table
+ * in the place of ours, and a number would then be used as a pointer; or a view or a partitioned
+ * table, which has no rows of its own and nothing that reads them. So what is there is compared
  * with what the extension's script has made, each time, when the table is locked: an
  * error is what such an owner gets.
  */
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -118,19 +120,28 @@ static const OwnColumns tables[] = {
 	[OWN_LOG_ID_SEQ] = TABLE(log_id_seq_columns)
 };
 
+static void check_relkind(Relation table, char must);
 static void check_columns(Relation table, const OwnColumns *own);
 
 /*
- * Opens a table of ours of that kind, with that lock. Raises 55000 if its columns are
- * not those that the extension has made. There may be more, behind them.
+ * Opens a table of ours of that kind, with that lock. Raises 55000 if it is no table, or its
+ * columns are not those that the extension has made. There may be more, behind them.
  */
 Relation
 own_table_open(Oid table, OwnTable kind, LOCKMODE mode)
 {
 	Relation	relation = table_open(table, mode);
 
-	check_columns(relation, &tables[kind]);
+	own_table_check(relation, kind);
 	return relation;
+}
+
+/* Raises the same error, if a table that is open is not of that kind. */
+void
+own_table_check(Relation table, OwnTable kind)
+{
+	check_relkind(table, kind == OWN_LOG_ID_SEQ ? RELKIND_SEQUENCE : RELKIND_RELATION);
+	check_columns(table, &tables[kind]);
 }
 
 /*
@@ -141,6 +152,19 @@ void
 own_table_require(Oid table, OwnTable kind)
 {
 	table_close(own_table_open(table, kind, AccessShareLock), NoLock);
+}
+
+/* Raises an error if what has the name of a table of ours is of another kind. */
+static void
+check_relkind(Relation table, char must)
+{
+	if (table->rd_rel->relkind != must)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"outbox.%s\" is not a %s", RelationGetRelationName(table),
+						must == RELKIND_SEQUENCE ? "sequence" : "table"),
+				 errdetail("It is not what the extension has made."),
+				 errhint("Give what the extension has made its name back.")));
 }
 
 /* Raises an error if a table does not have these columns. */

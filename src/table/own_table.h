@@ -28,6 +28,7 @@ typedef enum OwnTable
 } OwnTable;
 
 extern Relation own_table_open(Oid table, OwnTable kind, LOCKMODE mode);
+extern void own_table_check(Relation table, OwnTable kind);
 extern void own_table_require(Oid table, OwnTable kind);
 
 #endif							/* OUTBOX_OWN_TABLE_H */
