@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 
 use Outbox;
 use Redis;
+use RedisCluster;
 use Test::More;
 
 my $redis = Redis->new;
@@ -146,5 +147,23 @@ foreach my $case (
 	eventually { $redis->count('stream of d') == $sent } '... and goes on when it is as before';
 }
 unlike(slurp($node->logfile), qr/terminated by signal/, 'no process has crashed');
+
+# Hash slots of a Redis Cluster that there cannot be.
+my $clustered = Outbox->create('clustered', redis => RedisCluster->new(replicas => 0));
+$clustered->sql(q{SELECT outbox_enqueue('d', 'x')});
+ok($clustered->wait_until_sent, 'a message is sent to a Redis Cluster');
+foreach my $case (
+	[ 'INSERT INTO outbox.lane VALUES (-2000000000)', 'DELETE FROM outbox.lane WHERE slot < 0', qr/invalid slot in outbox\.lane: -2000000000/ ],
+	[ 'ALTER TABLE outbox.lane ALTER slot TYPE text', 'ALTER TABLE outbox.lane ALTER slot TYPE integer USING slot::integer', qr/table "outbox\.lane" has been altered/ ])
+{
+	my ($alter, $back, $error) = @$case;
+
+	$clustered->sql("ALTER TABLE outbox.lane DROP CONSTRAINT IF EXISTS lane_slot_check; $alter");
+	$clustered->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher'});
+	eventually { slurp($clustered->logfile) =~ $error } 'a slot that cannot be is an error of the dispatcher';
+	$clustered->sql("$back; SELECT outbox_enqueue('d', 'x')");
+	ok($clustered->wait_until_sent, '... and it goes on when the table is as before');
+}
+unlike(slurp($clustered->logfile), qr/terminated by signal/, 'no process has crashed');
 
 done_testing();

@@ -39,25 +39,31 @@
 #include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
 #include "src/redis_cluster/hash_slot.h"
+#include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 static bool in_use[HASH_SLOTS];
 static int	added[HASH_SLOTS];	/* lanes that are not on disk yet */
 static int	nadded;
 
-/* Reads which lanes are in use. Needs an open transaction. */
+/* Reads which lanes are in use. Needs an open transaction. The table may have been written to by hand. */
 void
 used_lanes_load(void)
 {
 	memset(in_use, 0, sizeof(in_use));
 	nadded = 0;
+	own_table_require(relations_enter()->lane, OWN_LANE);
 	SPI_connect();
 	if (SPI_execute("SELECT slot FROM outbox.lane", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.lane");
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		bool		isnull;
+		int			slot = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
 
-		in_use[DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull))] = true;
+		if (slot < 0 || slot >= HASH_SLOTS)
+			elog(ERROR, "invalid slot in outbox.lane: %d", slot);
+		in_use[slot] = true;
 	}
 	SPI_finish();
 }

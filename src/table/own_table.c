@@ -51,6 +51,9 @@ static const OwnColumn mapping_columns[] = {
 	{TEXTOID, NOT_NULL}, {INT8OID, NOT_NULL}, {TEXTOID},
 	{INT4OID, NOT_NULL}
 };
+static const OwnColumn lane_columns[] = {
+	{INT4OID, NOT_NULL}
+};
 static const OwnColumn ring_columns[] = {
 	{TEXTOID, NOT_NULL}, {INT4OID, NOT_NULL}, {TEXTOID, NOT_NULL},
 	{INT8OID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL}, {XID8OID, NOT_NULL},
@@ -107,6 +110,7 @@ static const OwnColumns tables[] = {
 	[OWN_LOSS] = TABLE(loss_columns),
 	[OWN_ERA] = TABLE(era_columns),
 	[OWN_MAPPING] = TABLE(mapping_columns),
+	[OWN_LANE] = TABLE(lane_columns),
 	[OWN_RING] = TABLE(ring_columns),
 	[OWN_COMPACTED] = TABLE(compacted_columns),
 	[OWN_FORGOTTEN] = TABLE(forgotten_columns),

@@ -272,6 +272,7 @@ look_up_names(Relations *relations)
 	relations->loss = get_relname_relid("loss", schema);
 	relations->era = get_relname_relid("era", schema);
 	relations->mapping = get_relname_relid("mapping", schema);
+	relations->lane = get_relname_relid("lane", schema);
 	relations->log_id_seq = get_relname_relid("log_id_seq", schema);
 	relations->nsegments[RING_LOG] =
 		resolve_ring(schema, "log_%d", true, relations->segments[RING_LOG]);

@@ -41,6 +41,7 @@ typedef struct Relations
 	Oid			loss;
 	Oid			era;
 	Oid			mapping;
+	Oid			lane;
 	Oid			log_id_seq;
 	int			nsegments[RING_KINDS];
 	SegmentRelations segments[RING_KINDS][MAX_SEGMENTS];
