@@ -113,6 +113,35 @@ $use;
 SQL
 	like($error, qr/ERROR:  "outbox\.$name" is not a (table|sequence)/, "a \L$kind\E $definition in the place of $name is refused");
 }
+
+# Without its check constraint a table of the log can have rows that are neither messages nor receipts.
+$node->sql('SELECT outbox_pause()');
+eventually { $node->status('problem') =~ /^Everything is paused/ } 'everything is paused';
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+foreach my $case (
+	[ 'body = NULL', 'outbox_enqueued()' ],
+	[ 'body = NULL', 'outbox.pending' ],
+	[ 'message_uuid = NULL', 'outbox_enqueued()' ],
+	[ 'message_uuid = NULL', 'outbox.pending' ],
+	[ 'dest = NULL', q{outbox_drop_endpoint('e')} ])
+{
+	my ($null, $use) = @$case;
+	my (undef, undef, $error) = $node->psql('postgres', <<"SQL");
+BEGIN;
+ALTER TABLE outbox.log_0 DROP CONSTRAINT log_0_check;
+SELECT outbox_enqueue('d', 'x');
+UPDATE outbox.log_0 SET $null;
+SELECT count(*) FROM $use;
+SQL
+	like($error, qr/ERROR:  row \d+ of the log is neither a message nor a receipt/, "$null: $use says what is wrong");
+}
+$node->sql('SELECT outbox_resume()');
+eventually { $redis->count('stream of d') == 4 } 'the message that waited is sent';
+$node->sql('ALTER TABLE outbox.log_0 DROP CONSTRAINT log_0_check');
+$node->sql(q{BEGIN; SELECT outbox_enqueue('no body', 'x'); UPDATE outbox.log_0 SET body = NULL WHERE tx = pg_current_xact_id(); COMMIT});
+eventually { $node->sql(q{SELECT last_error FROM outbox.destinations WHERE dest = 'no body'}) =~ /is neither a message nor a receipt/ } 'a message without a body is deferred';
+$node->sql(q{UPDATE outbox.log_0 SET body = 'x' WHERE dest = 'no body'});
+eventually { $redis->count('no body') == 1 } '... and sent when it has one';
 is($node->sql('SELECT pg_postmaster_start_time()'), $started, 'what sessions do with altered columns does not end the server');
 unlike(slurp($node->logfile), qr/terminated by signal/, '... nor a process');
 
@@ -125,7 +154,7 @@ sub slurp
 
 # The same for the dispatcher, which is to say what is wrong. Since 18 NOT NULL may hold for
 # new rows only.
-my $sent = 3;
+my $sent = 4;
 my @later_not_null = ([ 'window_0', 'ALTER snapshot DROP NOT NULL, ADD NOT NULL snapshot NOT VALID', 'ALTER snapshot SET NOT NULL' ]);
 @later_not_null = () if $node->sql('SHOW server_version_num') < 180000;
 foreach my $case (

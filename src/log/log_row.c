@@ -12,6 +12,9 @@
  * reason an id that is a UUID is stored as one, in 16 bytes instead of 36, even
  * if the application has made it. No other file knows of this; elsewhere an id is text.
  *
+ * Which columns a message or a receipt has is ensured by a check constraint, which the owner of
+ * the table can drop: so readers look whether a column that they need is NULL.
+ *
  * Nor has a message the key of its record if that is of the default endpoint: the
  * key is a hash of the endpoint and of cause, which is there. A message that has a
  * cause and belongs to no record, as a copy that was sent again, has NO_RECORD as key.
@@ -37,6 +40,7 @@ static void set_key(Datum *values, bool *isnull, const Message *message);
 static void read_key(TupleTableSlot *row, Message *message);
 static void set_common(Datum *values, bool *isnull, int64 id, TimestampTz at);
 static bool all_null(TupleTableSlot *row, int first, int last);
+static void require_value(TupleTableSlot *row, int column);
 
 /* Inserts a message of the caller's top-level transaction. The caller holds RowExclusiveLock. */
 void
@@ -153,6 +157,18 @@ all_null(TupleTableSlot *row, int first, int last)
 	return true;
 }
 
+/* Raises XX001 if a column is NULL that a message or a receipt must have. */
+static void
+require_value(TupleTableSlot *row, int column)
+{
+	if (slot_attisnull(row, column))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("row %lld of the log is neither a message nor a receipt", (long long) log_row_id(row)),
+				 errdetail("Its column \"%s\" is NULL.",
+						   NameStr(TupleDescAttr(row->tts_tupleDescriptor, column - 1)->attname))));
+}
+
 /* Returns the id of a row. */
 int64
 log_row_id(TupleTableSlot *row)
@@ -216,6 +232,7 @@ void
 log_row_message(TupleTableSlot *row, Message *message)
 {
 	log_row_envelope(row, message);
+	require_value(row, LOG_COL_BODY);
 	message->headers = slot_attisnull(row, LOG_COL_HEADERS) ? NULL : DatumGetJsonbP(row->tts_values[LOG_COL_HEADERS - 1]);
 	message->body = (bytea *) DatumGetPointer(row->tts_values[LOG_COL_BODY - 1]);
 }
@@ -225,6 +242,8 @@ void
 log_row_envelope(TupleTableSlot *row, Message *message)
 {
 	log_row_origin(row, message);
+	if (!message->has_uuid)
+		require_value(row, LOG_COL_MESSAGE_ID);
 	message->message_id = message->has_uuid ? unique_id_to_text(&message->uuid) :
 		DatumGetTextPP(row->tts_values[LOG_COL_MESSAGE_ID - 1]);
 }
@@ -234,6 +253,7 @@ void
 log_row_origin(TupleTableSlot *row, Message *message)
 {
 	slot_getallattrs(row);
+	require_value(row, LOG_COL_DEST);
 #define COLUMN(col) (row->tts_values[(col) - 1])
 #define ISNULL(col) (row->tts_isnull[(col) - 1])
 	message->id = DatumGetInt64(COLUMN(LOG_COL_ID));
@@ -291,6 +311,8 @@ log_row_receipt(TupleTableSlot *row, Receipt *receipt)
 	bool		isnull;
 	Datum		endpoint = slot_getattr(row, LOG_COL_ENDPOINT, &isnull);
 
+	require_value(row, LOG_COL_KEY);
+	require_value(row, LOG_COL_MSGID);
 	receipt->endpoint = isnull ? NULL : DatumGetTextPP(endpoint);
 	receipt->at = log_row_at(row);
 	receipt->key = *DatumGetUUIDP(slot_getattr(row, LOG_COL_KEY, &isnull));
