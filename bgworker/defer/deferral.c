@@ -275,6 +275,7 @@ load_waiting(char *refusal, size_t size)
 					"(SELECT dest, count(*) AS messages, min(id) AS head FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest) w "
 					"JOIN outbox.deferred h ON h.id = w.head ORDER BY h.last_attempt NULLS FIRST", false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
+	own_rows_require(ROWS_WAITING);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		HeapTuple	row = SPI_tuptable->vals[i];

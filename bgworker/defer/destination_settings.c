@@ -60,6 +60,7 @@ destination_load(void)
 	SPI_connect();
 	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.destination");
+	own_rows_require(ROWS_DESTINATION);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, before);
 	SPI_finish();

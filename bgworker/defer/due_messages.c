@@ -366,6 +366,7 @@ return_rows(Statement *statement, Datum *values, void (*visit) (const Message *m
 	own_table_require(relations_enter()->deferred, OWN_DEFERRED);
 	SPI_connect();
 	n = transaction_run(statement, values, NULL);
+	own_rows_require(ROWS_RETURNED);
 	rows = SPI_tuptable;
 	for (int64 i = 0; i < n; i++)
 	{

@@ -183,6 +183,7 @@ settle(void)
 	SPITupleTable *rows;
 
 	run_query(SETTLE);
+	own_rows_require(ROWS_DEAD);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{

@@ -45,6 +45,7 @@ instance_load(Instance *instance)
 							  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)},
 							  NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		elog(ERROR, "outbox.instance is empty");
+	own_rows_require(ROWS_INSTANCE);
 	row = SPI_tuptable->vals[0];
 	columns = SPI_tuptable->tupdesc;
 	instance->id = *DatumGetUUIDP(SPI_getbinval(row, columns, 1, &isnull));

@@ -75,6 +75,7 @@ load(void)
 	SPI_connect();
 	if (SPI_execute("SELECT id FROM outbox.era WHERE went_on_after IS NULL", true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.era");
+	own_rows_require(ROWS_ERA);
 	if (SPI_processed == 1)
 		strlcpy(current, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), sizeof(current));
 	SPI_finish();

@@ -146,6 +146,7 @@ execute_as_owner(const char *sql, int nargs, const EndpointRow *settings, Endpoi
 static void
 copy_row(EndpointRow *row)
 {
+	own_rows_require(ROWS_ENDPOINT);
 	for (int i = 0; i < NSETTINGS; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(SPI_tuptable->tupdesc, i);

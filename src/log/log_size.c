@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "catalog/pg_class.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -54,7 +55,8 @@ measure_relation(Oid oid, int64 *size)
 	relation = try_relation_open(oid, NoLock);
 	if (relation)
 	{
-		*size += (int64) RelationGetNumberOfBlocks(relation) * BLCKSZ;
+		if (RELKIND_HAS_STORAGE(relation->rd_rel->relkind))
+			*size += (int64) RelationGetNumberOfBlocks(relation) * BLCKSZ;
 		if (OidIsValid(relation->rd_rel->reltoastrelid))
 			complete = measure_relation(relation->rd_rel->reltoastrelid, size);
 		if (relation->rd_rel->relhasindex)

@@ -61,6 +61,7 @@ enum
 
 static const char *const ring_names[RING_KINDS] = {"log", "record", "history"};
 static const char *const state_names[] = {"empty", "current", "sealed", "filling", "quiet", "retired"};
+static const OwnTable own_tables[RING_KINDS] = {OWN_LOG, OWN_RECORD, OWN_HISTORY};
 
 /* The rings as this process read them last. */
 static Rings known;
@@ -182,7 +183,7 @@ ring_open_current(RingKind kind, int *segment)
 		{
 			if (segment)
 				*segment = current;
-			return own_table_open(table, kind == RING_LOG ? OWN_LOG : OWN_RECORD, NoLock);
+			return own_table_open(table, own_tables[kind], NoLock);
 		}
 		if (locked)
 			relations_unlock_early(table, RowExclusiveLock);
@@ -193,7 +194,7 @@ ring_open_current(RingKind kind, int *segment)
 BlockNumber
 segment_blocks(RingKind kind, int segment)
 {
-	Relation	table = table_open(relations_enter()->segments[kind][segment].table, AccessShareLock);
+	Relation	table = own_table_open(relations_enter()->segments[kind][segment].table, own_tables[kind], AccessShareLock);
 	BlockNumber blocks = RelationGetNumberOfBlocks(table);
 
 	table_close(table, AccessShareLock);

@@ -9,12 +9,17 @@
  * table, which has no rows of its own and nothing that reads them. So what is there is compared
  * with what the extension's script has made, each time, when the table is locked: an
  * error is what such an owner gets.
+ *
+ * What a statement returns is checked again, because it need not be from that table: the
+ * owner may have made a rule that returns other rows, a table that inherits from ours, or
+ * another schema of the name.
  */
 #include "postgres.h"
 
 #include "access/table.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 
@@ -124,6 +129,38 @@ static const OwnColumns tables[] = {
 	[OWN_LOG_ID_SEQ] = TABLE(log_id_seq_columns)
 };
 
+/* As the statements name them; others name all columns of a table in their order. */
+static const OwnColumn instance_row[] = {
+	{UUIDOID, NOT_NULL}, {INT8OID, NOT_NULL}, {BOOLOID, NOT_NULL},
+	{BOOLOID, NOT_NULL}, {TEXTOID}, {OIDOID, NOT_NULL}, {INT8OID, NOT_NULL}
+};
+static const OwnColumn era_row[] = {
+	{TEXTOID, NOT_NULL}
+};
+static const OwnColumn waiting_row[] = {
+	{TEXTOID, NOT_NULL}, {INT8OID, NOT_NULL}, {INT8OID, NOT_NULL},
+	{TIMESTAMPTZOID, NOT_NULL}, {TIMESTAMPTZOID, NOT_NULL}, {TEXTOID}
+};
+static const OwnColumn returned_row[] = {
+	{INT8OID, NOT_NULL}, {UUIDOID}, {TEXTOID, NOT_NULL},
+	{TEXTOID, NOT_NULL}, {TEXTOID}, {TIMESTAMPTZOID, NOT_NULL}, {JSONBOID},
+	{BYTEAOID}, {XID8OID}, {TEXTOID}, {TEXTOID}
+};
+static const OwnColumn dead_row[] = {
+	{TEXTOID, NOT_NULL}, {TEXTOID}, {INT8OID, NOT_NULL}
+};
+
+static const OwnColumns row_kinds[] = {
+	[ROWS_INSTANCE] = TABLE(instance_row),
+	[ROWS_ERA] = TABLE(era_row),
+	[ROWS_MAPPING] = TABLE(mapping_columns),
+	[ROWS_DESTINATION] = TABLE(destination_columns),
+	[ROWS_WAITING] = TABLE(waiting_row),
+	[ROWS_RETURNED] = TABLE(returned_row),
+	[ROWS_DEAD] = TABLE(dead_row),
+	[ROWS_ENDPOINT] = TABLE(endpoint_columns)
+};
+
 static void check_relkind(Relation table, char must);
 static void check_columns(Relation table, const OwnColumns *own);
 
@@ -156,6 +193,33 @@ void
 own_table_require(Oid table, OwnTable kind)
 {
 	table_close(own_table_open(table, kind, AccessShareLock), NoLock);
+}
+
+/*
+ * Raises 55000 if what a statement has returned to SPI does not have exactly the columns of
+ * that kind, or a row has NULL where none may be.
+ */
+void
+own_rows_require(OwnRows kind)
+{
+	const OwnColumns *must = &row_kinds[kind];
+	TupleDesc	are = SPI_tuptable ? SPI_tuptable->tupdesc : NULL;
+	bool		fit = are && are->natts == must->n;
+
+	if (SPI_processed == 0)
+		return;
+	for (int i = 0; fit && i < must->n; i++)
+	{
+		fit = TupleDescAttr(are, i)->atttypid == must->columns[i].type;
+		for (uint64 row = 0; fit && must->columns[i].not_null && row < SPI_processed; row++)
+			fit = !heap_attisnull(SPI_tuptable->vals[row], i + 1, are);
+	}
+	if (!fit)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("tables of the outbox have been altered"),
+				 errdetail("A statement returned rows that they cannot have."),
+				 errhint("Drop their rules, tables that inherit from them, and others that took their names.")));
 }
 
 /* Raises an error if what has the name of a table of ours is of another kind. */

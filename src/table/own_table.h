@@ -1,6 +1,6 @@
 /*
  * own_table.h
- *		Tables of ours, opened only if they have the columns that our code reads.
+ *		Tables of ours, opened only if they have the columns that our code reads; and rows of statements on them.
  */
 #ifndef OUTBOX_OWN_TABLE_H
 #define OUTBOX_OWN_TABLE_H
@@ -28,8 +28,22 @@ typedef enum OwnTable
 	OWN_LOG_ID_SEQ
 } OwnTable;
 
+/* Statements that return rows of which pointers are read. */
+typedef enum OwnRows
+{
+	ROWS_INSTANCE,				/* bgworker/identity/instance.c */
+	ROWS_ERA,					/* bgworker/lane/era.c */
+	ROWS_MAPPING,				/* bgworker/lane/stream_mapping.c */
+	ROWS_DESTINATION,			/* bgworker/defer/destination_settings.c */
+	ROWS_WAITING,				/* bgworker/defer/deferral.c */
+	ROWS_RETURNED,				/* bgworker/defer/due_messages.c */
+	ROWS_DEAD,					/* bgworker/defer/held_by_dead.c */
+	ROWS_ENDPOINT				/* src/api/endpoint_row.c */
+} OwnRows;
+
 extern Relation own_table_open(Oid table, OwnTable kind, LOCKMODE mode);
 extern void own_table_check(Relation table, OwnTable kind);
 extern void own_table_require(Oid table, OwnTable kind);
+extern void own_rows_require(OwnRows kind);
 
 #endif							/* OUTBOX_OWN_TABLE_H */
