@@ -76,6 +76,9 @@ ended_after(FunctionCallInfo fcinfo, bool (*read_window) (Snapshot, Window *))
 {
 	Window	   *window = fcinfo->flinfo->fn_extra;
 
+	/* STRICT is up to the owner of the function. */
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
 	if (window == NULL)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(fcinfo->flinfo->fn_mcxt);

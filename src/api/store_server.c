@@ -35,9 +35,13 @@ PG_FUNCTION_INFO_V1(outbox_store_retention);
 Datum
 outbox_store_contains(PG_FUNCTION_ARGS)
 {
-	RecordName	name = name_of_key(PG_GETARG_UUID_P(0));
+	RecordName	name;
 	RecordLook	look;
 
+	/* STRICT is up to the owner of the function. */
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	name = name_of_key(PG_GETARG_UUID_P(0));
 	caller_check_can_write("outbox.store_contains()");
 	look = claim_look_up(&name, NULL);
 	durable_commit_wait(&look);
@@ -52,11 +56,15 @@ outbox_store_contains(PG_FUNCTION_ARGS)
 Datum
 outbox_store_add(PG_FUNCTION_ARGS)
 {
-	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	ArrayType  *array;
 	Datum	   *keys;
 	bool	   *isnull;
 	int			n;
 
+	/* STRICT is up to the owner of the function. */
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	array = PG_GETARG_ARRAYTYPE_P(0);
 	caller_check_can_write("outbox.store_add()");
 	deconstruct_array(array, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR, &keys, &isnull, &n);
 
@@ -85,9 +93,13 @@ outbox_store_add(PG_FUNCTION_ARGS)
 Datum
 outbox_store_remove(PG_FUNCTION_ARGS)
 {
-	RecordName	name = name_of_key(PG_GETARG_UUID_P(0));
+	RecordName	name;
 	RecordLook	found;
 
+	/* STRICT is up to the owner of the function. */
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	name = name_of_key(PG_GETARG_UUID_P(0));
 	caller_check_can_write("outbox.store_remove()");
 	ForceSyncCommit();
 	PG_RETURN_BOOL(record_forget_in_ring(&name, &found));

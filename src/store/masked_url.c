@@ -59,6 +59,9 @@ masked_url(const char *url)
 Datum
 outbox_mask_store(PG_FUNCTION_ARGS)
 {
+	/* STRICT is up to the owner of the function. */
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(masked_url(text_to_cstring(PG_GETARG_TEXT_PP(0)))));
 }
 

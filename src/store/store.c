@@ -205,6 +205,9 @@ store_check_right(void)
 Datum
 outbox_check_store(PG_FUNCTION_ARGS)
 {
+	/* STRICT is up to the owner of the function. */
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
 	store_check(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	PG_RETURN_VOID();
 }
