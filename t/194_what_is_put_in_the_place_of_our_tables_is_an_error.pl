@@ -53,8 +53,8 @@ sub refuses
 	my ($what, $put, $back) = @_;
 	my $log = $node->log_position;
 
-	$node->sql(q{SELECT outbox_enqueue('d', 'x', deliver_at => now() + '200 ms')});
 	$node->sql($put);
+	$node->sql(q{SELECT outbox_enqueue('d', 'x', deliver_at => now() + '200 ms')});
 	$node->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher'});
 	eventually { $node->log_since($log) =~ /tables of the outbox have been altered|"outbox\.\w+" has been altered/ } "$what: the dispatcher says what is wrong";
 	$node->sql($back);
