@@ -1,5 +1,6 @@
 # An administrator deletes deferred messages and does not commit. Nothing waits for that
-# but the messages that are locked, and those behind them for the same destination.
+# but the messages that are locked, and those behind them for the same destination; or all
+# for the same destination, where a dead message holds back others.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,6 +11,7 @@ use Test::More;
 
 my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.max_attempts = 2
 outbox.retry_delay = '200ms'
 outbox.retry_max_delay = '200ms'
 END
@@ -34,6 +36,40 @@ $administrator->query_safe('ROLLBACK');
 eventually { $redis->count('paused') == 6 } 'all are sent after a rollback';
 is_deeply([ $redis->bodies('paused') ], [ 1 .. 6 ], '... in order');
 eventually { $redis->count('later') == 3 } '... and those that were scheduled';
+
+# Messages are locked that are to be let go, because the dead one before them is discarded.
+sub states { return $node->sql(q{SELECT string_agg(state, ' ' ORDER BY id) FROM outbox.deferred WHERE dest = 'held' AND state IN ('waiting', 'held', 'dead')}); }
+$node->sql(q{SELECT outbox_set_destination('held', on_dead => 'hold')});
+$redis->refuse('held');
+$node->sql(q{SELECT outbox_enqueue('held', i::text, message_id => 'id ' || i) FROM generate_series(1, 4) i});
+eventually { states() eq 'dead held held held' } 'a dead message holds back others';
+$administrator->query_safe(q{BEGIN; DELETE FROM outbox.deferred WHERE dest = 'held' AND body = '3'});
+$redis->accept('held');
+$node->sql(q{SELECT outbox_discard('held', 'id 1')});
+$node->sql(q{SELECT outbox_enqueue('held', '5'), outbox_enqueue('other', 'y')});
+eventually { $redis->count('other') == 2 } '... is discarded while one of them is locked: messages for others are sent';
+eventually { $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE dest = 'held' AND body = '5'}) == 1 } '... later ones of the destination wait';
+$administrator->query_safe('ROLLBACK');
+eventually { $redis->count('held') == 4 } 'all are sent after a rollback';
+is_deeply([ $redis->bodies('held') ], [ 2 .. 5 ], '... in order');
+
+# Messages are locked that are to be held, because the one before them dies.
+$redis->command('DEL', 'held');
+$redis->refuse('held');
+$node->set('outbox.max_attempts' => '1000000');
+$node->sql(q{SELECT outbox_enqueue('held', i::text, message_id => 'id ' || i) FROM generate_series(6, 9) i});
+eventually { states() eq 'waiting waiting waiting waiting' } 'messages wait for their destination';
+$administrator->query_safe(q{BEGIN; DELETE FROM outbox.deferred WHERE dest = 'held' AND body = '8'});
+$node->set('outbox.max_attempts' => '2');
+eventually { states() eq 'dead held waiting held' } 'the first one dies while another one is locked';
+$node->sql(q{SELECT outbox_enqueue('other', 'z')});
+eventually { $redis->count('other') == 3 } '... messages for others are sent';
+$redis->accept('held');
+$administrator->query_safe('ROLLBACK');
+eventually { states() eq 'dead held held held' } '... and that one is held after a rollback';
+$node->sql(q{SELECT outbox_retry('held')});
+eventually { $redis->count('held') == 4 } 'all are sent after a retry';
+is_deeply([ $redis->bodies('held') ], [ 6 .. 9 ], '... in order');
 $administrator->quit;
 
 done_testing();

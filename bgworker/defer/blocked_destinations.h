@@ -25,7 +25,9 @@ typedef struct Blocked
 {
 	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
 	BlockedState state;
-	bool		paused;			/* by outbox_pause(): nothing is due */
+	bool		paused;			/* by outbox_pause(), or while rows of it are
+								 * locked that are to be held or let go:
+								 * nothing is due */
 	bool		is_apart;		/* a hash slot of its streams cannot be
 								 * written to: nothing is due */
 	bool		is_refused;		/* Redis has refused a message, and accepted

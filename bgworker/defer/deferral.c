@@ -62,9 +62,11 @@ static Statement defer_again = {
 	7, {INT8OID, INT4OID, TEXTOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}
 };
 
+/* If another session has got the row meanwhile, it is tried again as it is. */
 static Statement put_off = {
 	"UPDATE outbox.deferred SET attempts = $2, next_attempt = $3, last_error = $4, state = CASE WHEN $5 THEN 'dead' ELSE state END, "
-	"first_attempt = coalesce(first_attempt, clock_timestamp()), last_attempt = clock_timestamp() WHERE id = $1",
+	"first_attempt = coalesce(first_attempt, clock_timestamp()), last_attempt = clock_timestamp() "
+	"WHERE id = (SELECT id FROM outbox.deferred WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED)",
 	5, {INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, BOOLOID}
 };
 
@@ -95,6 +97,7 @@ deferral_load(void)
 	held_by_dead_load();
 	load_waiting(refusal, sizeof(refusal));
 	destination_each_paused(block_paused);
+	held_by_dead_each_unsettled(block_paused);
 	deferred_count_load();
 	deferred_count_report(refusal[0] ? refusal : NULL);
 }
@@ -249,7 +252,7 @@ deferral_read_head(Blocked *blocked)
 	SPI_finish();
 }
 
-/* Blocks a destination that is paused, so that nothing is due there. */
+/* Blocks a destination that is paused, or is to be treated so, so that nothing is due there. */
 static void
 block_paused(const char *dest)
 {

@@ -33,6 +33,7 @@
 #include "bgworker/defer/deferred_count.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
+#include "bgworker/defer/held_by_dead.h"
 #include "bgworker/defer/retry_pace.h"
 #include "bgworker/process/bad_message.h"
 #include "bgworker/process/transaction.h"
@@ -149,7 +150,7 @@ due_messages_return(bool all_is_published)
 	int64		returned;
 	char		error[256];
 
-	if (due_messages_ms_until() > 0 || !transaction_begin("returning deferred messages"))
+	if (due_messages_ms_until() > 0 || held_by_dead_awaits_settling() || !transaction_begin("returning deferred messages"))
 		return false;
 	if (!try_return(now, &returned, error, sizeof(error)))
 	{
@@ -206,7 +207,7 @@ long
 due_messages_ms_until(void)
 {
 	const Blocked *blocked = blocked_next_due();
-	long		ms = PG_INT32_MAX;
+	long		ms = held_by_dead_ms_until_settling();
 	TimestampTz scheduled_due = deferred_count_scheduled_due();
 	TimestampTz now;
 
@@ -216,8 +217,8 @@ due_messages_ms_until(void)
 		return ms;
 	now = GetCurrentTimestamp();
 	if (blocked)
-		ms = Max(TimestampDifferenceMilliseconds(now, blocked->due),
-				 TimestampDifferenceMilliseconds(clock_now(), retry_pace_next_probe()));
+		ms = Min(ms, Max(TimestampDifferenceMilliseconds(now, blocked->due),
+						 TimestampDifferenceMilliseconds(clock_now(), retry_pace_next_probe())));
 	if (scheduled_due != 0)
 		ms = Min(ms, TimestampDifferenceMilliseconds(now, Max(scheduled_due, scheduled_rest)));
 	return ms;

@@ -9,6 +9,12 @@
  *	 waiting, or read from the log --(an earlier one of the key is dead)--> held
  *	 held --(none is dead any more, or the setting has changed)--> waiting
  *
+ * No row is waited for that another session has locked: an administrator may delete
+ * messages, and not commit for long. If one that is to be held or let go is locked, its
+ * destination is blocked as if it were paused, and all is looked at again a little later.
+ * Until then nothing is sent there, so nothing can come before that row, nor that row
+ * before a dead one.
+ *
  * What is in outbox.deferred counts. In memory there is, for each such key, the
  * first message that is dead. Both are brought into line whenever others may have
  * changed the table: so a message that was held while an administrator retried the
@@ -26,8 +32,10 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/held_by_dead.h"
 #include "bgworker/process/transaction.h"
+#include "src/clock.h"
 #include "src/log/deferred.h"
 #include "src/record/record_name.h"
+#include "src/shared.h"
 #include "src/table/own_table.h"
 #include "src/table/relations.h"
 
@@ -46,34 +54,54 @@ typedef struct DeadKey
 #define IS_BEHIND(h) \
 	"w.dest = " h ".dest AND coalesce(w.partition_key, '') = coalesce(" h ".partition_key, '') AND w.id > " h ".id"
 
+/* Those of some rows that no other session has locked. */
+#define FREE_OF(rows) \
+	"free AS MATERIALIZED (SELECT id FROM outbox.deferred WHERE id = ANY (ARRAY(SELECT id FROM " rows ")) FOR NO KEY UPDATE SKIP LOCKED)"
+
 /*
  * Holds what is behind the first dead message of a key, where the destination is
- * set to hold, and lets go what is not. Returns these first ones. All parts see the
- * same rows; no part changes one that another changes.
+ * set to hold, and lets go what is not. Returns these first ones, and each destination
+ * of which a row was locked (its id is NULL). All parts see the same rows. There may be
+ * many, and the planner does not know, so that no part joins another one that is large.
  */
 #define SETTLE \
 	"WITH first AS MATERIALIZED (" \
 	"SELECT f.dest, f.partition_key, min(f.id) AS id FROM outbox.deferred f JOIN outbox.destination d ON d.dest = f.dest " \
 	"WHERE f.state = 'dead' AND d.on_dead = 'hold' GROUP BY f.dest, f.partition_key), " \
-	"hold AS (UPDATE outbox.deferred w SET state = 'held' FROM first h WHERE w.state = 'waiting' AND " IS_BEHIND("h") "), " \
-	"release AS (UPDATE outbox.deferred w SET state = 'waiting', next_attempt = clock_timestamp() " \
-	"WHERE w.state = 'held' AND NOT EXISTS (SELECT FROM first h WHERE " IS_BEHIND("h") ")) " \
-	"SELECT dest, partition_key, id FROM first"
+	"wrong AS MATERIALIZED (" \
+	"SELECT w.id FROM first h JOIN outbox.deferred w ON w.state = 'waiting' AND " IS_BEHIND("h") " " \
+	"UNION ALL SELECT w.id FROM outbox.deferred w WHERE w.state = 'held' AND NOT EXISTS (SELECT FROM first h WHERE " IS_BEHIND("h") ")), " \
+	FREE_OF("wrong") ", " \
+	"settled AS (UPDATE outbox.deferred SET state = CASE state WHEN 'held' THEN 'waiting' ELSE 'held' END, " \
+	"next_attempt = CASE state WHEN 'held' THEN clock_timestamp() ELSE next_attempt END " \
+	"WHERE id = ANY (ARRAY(SELECT id FROM free)) AND state IN ('held', 'waiting')) " \
+	"SELECT dest, partition_key, id FROM first UNION ALL SELECT DISTINCT dest, NULL, NULL::bigint FROM outbox.deferred " \
+	"WHERE id = ANY (ARRAY(SELECT id FROM wrong EXCEPT SELECT id FROM free))"
 
+/* Returns how many messages are behind a dead one, and how many of them are held from now on: those that are not locked. */
 static Statement hold_behind = {
-	"UPDATE outbox.deferred w SET state = 'held' FROM (SELECT $1, $2, $3) h (dest, partition_key, id) "
-	"WHERE w.state = 'waiting' AND " IS_BEHIND("h"),
+	"WITH wrong AS MATERIALIZED (SELECT w.id FROM outbox.deferred w, (SELECT $1, $2, $3) h (dest, partition_key, id) "
+	"WHERE w.state = 'waiting' AND " IS_BEHIND("h") "), " FREE_OF("wrong") ", "
+	"settled AS (UPDATE outbox.deferred SET state = 'held' WHERE id = ANY (ARRAY(SELECT id FROM free)) AND state = 'waiting' RETURNING 1) "
+	"SELECT (SELECT count(*) FROM wrong), (SELECT count(*) FROM settled)",
 	3, {TEXTOID, TEXTOID, INT8OID}
 };
+
+/* How long it takes until rows are looked at again that were locked. */
+#define LOCKED_REST_MS	1000
 
 static MemoryContext context;
 static HTAB *dead_keys;
 static int64 held;				/* how many messages */
 static TimestampTz oldest;		/* when the oldest of them was enqueued,
 								 * about; 0 = there is none */
+static List *unsettled;			/* destinations of which a row was locked */
+static TimestampTz next_settling;	/* when these are looked at again, by
+									 * clock_now() */
 
 static void run_query(const char *sql);
 static void settle(void);
+static void note_unsettled(const char *dest);
 static void note_dead(const char *dest, const char *key, int64 id);
 static void make_hash(const char *dest, const char *key, pg_uuid_t *hash);
 
@@ -87,6 +115,7 @@ held_by_dead_load(void)
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox keys with dead messages", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(context);
+	unsettled = NIL;
 	dead_keys = hash_create("outbox keys with dead messages", 16,
 							&(HASHCTL) {.keysize = sizeof(pg_uuid_t), .entrysize = sizeof(DeadKey), .hcxt = context},
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -137,6 +166,8 @@ held_by_dead_note_dead(const Message *message, int64 id)
 	const Destination *destination = destination_find(message->dest);
 	char	   *key = message->partition_key ? text_to_cstring(message->partition_key) : NULL;
 	int64		behind;
+	int64		settled;
+	bool		isnull;
 
 	if (destination == NULL || !destination->holds)
 		return 0;
@@ -145,12 +176,44 @@ held_by_dead_note_dead(const Message *message, int64 id)
 	/* A statement sees only what has been appended before. */
 	deferred_end_append();
 	SPI_connect();
-	behind = transaction_run(&hold_behind, (Datum[]) {
+	(void) transaction_run(&hold_behind, (Datum[]) {
 		PointerGetDatum(message->dest), PointerGetDatum(message->partition_key), Int64GetDatum(id)
 	}, key ? NULL : " n ");
+	behind = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	settled = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	SPI_finish();
-	held += behind;
-	return behind;
+	held += settled;
+
+	/* Nothing that waits is returned before the table is read again. */
+	if (settled < behind)
+		pg_atomic_write_u32(&shared_mine()->reload, 1);
+	return settled;
+}
+
+/* Calls visit() for each destination of which a row was locked, so that nothing may be sent there. */
+void
+held_by_dead_each_unsettled(void (*visit) (const char *dest))
+{
+	ListCell   *cell;
+
+	foreach(cell, unsettled)
+		visit(lfirst(cell));
+}
+
+/* Returns how long until the rows that were locked are to be looked at again. */
+long
+held_by_dead_ms_until_settling(void)
+{
+	return unsettled ? TimestampDifferenceMilliseconds(clock_now(), next_settling) : PG_INT32_MAX;
+}
+
+/* Check whether the table is about to be read again, for that reason or another one; then nothing may be returned that waits. */
+bool
+held_by_dead_awaits_settling(void)
+{
+	if (held_by_dead_ms_until_settling() <= 0)
+		pg_atomic_write_u32(&shared_mine()->reload, 1);
+	return pg_atomic_read_u32(&shared_mine()->reload) != 0;
 }
 
 /* Returns how many messages are held. */
@@ -176,7 +239,10 @@ run_query(const char *sql)
 		elog(ERROR, "could not read outbox.deferred");
 }
 
-/* Brings the table into line with what is dead, and notes the first dead message of each key. Needs SPI_connect(). */
+/*
+ * Brings the table into line with what is dead, and notes the first dead message of each
+ * key, and where that was not possible. Needs SPI_connect().
+ */
 static void
 settle(void)
 {
@@ -187,12 +253,26 @@ settle(void)
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		bool		isnull;
-		Datum		id = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull);
+		bool		is_locked;
+		Datum		id = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &is_locked);
+		const char *dest = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
 
-		note_dead(SPI_getvalue(rows->vals[i], rows->tupdesc, 1), SPI_getvalue(rows->vals[i], rows->tupdesc, 2),
-				  DatumGetInt64(id));
+		if (is_locked)
+			note_unsettled(dest);
+		else
+			note_dead(dest, SPI_getvalue(rows->vals[i], rows->tupdesc, 2), DatumGetInt64(id));
 	}
+}
+
+/* Notes a destination of which a row was locked. */
+static void
+note_unsettled(const char *dest)
+{
+	MemoryContext caller = MemoryContextSwitchTo(context);
+
+	unsettled = lappend(unsettled, pstrdup(dest));
+	MemoryContextSwitchTo(caller);
+	next_settling = TimestampTzPlusMilliseconds(clock_now(), LOCKED_REST_MS);
 }
 
 /* Notes a dead message of a key. */
