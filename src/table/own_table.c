@@ -147,7 +147,7 @@ static const OwnColumn returned_row[] = {
 	{BYTEAOID}, {XID8OID}, {TEXTOID}, {TEXTOID}
 };
 static const OwnColumn dead_row[] = {
-	{TEXTOID, NOT_NULL}, {TEXTOID}, {INT8OID, NOT_NULL}
+	{TEXTOID, NOT_NULL}, {TEXTOID}, {INT8OID}
 };
 
 static const OwnColumns row_kinds[] = {
