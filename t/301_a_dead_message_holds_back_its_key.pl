@@ -94,4 +94,16 @@ $node->sql('SELECT outbox_retry()');
 ok($node->wait_until_sent, 'a retry of all');
 is(bodies('plain'), '4 1 2 3 5', '... keeps the order');
 
+# Many keys with a dead message, and many messages behind them, in a table that was never analyzed.
+$node->sql(q{SELECT outbox_pause('many')});
+$node->sql(q{SELECT count(outbox_enqueue('many', '', key => (i % 20000)::text)) FROM generate_series(1, 300000) i});
+eventually { $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE dest = 'many'}) == 300_000 } 'many messages wait';
+$node->set('outbox.dispatch' => 'off');
+$node->sql(q{UPDATE outbox.deferred SET state = 'dead' WHERE id IN (SELECT id FROM outbox.deferred WHERE dest = 'many' ORDER BY id LIMIT 20000)});
+$node->sql(q{SELECT outbox_set_destination('many', on_dead => 'hold')});
+$node->set('outbox.dispatch' => 'on');
+enqueue('plain', 'NULL', 6);
+eventually { bodies('plain') =~ /6$/ } 'where 20,000 keys have dead messages, others are sent';
+eventually { $node->sql(q{SELECT state, count(*) FROM outbox.deferred WHERE dest = 'many' GROUP BY 1 ORDER BY 1}) eq "dead|20000\nheld|280000" } '... and all behind a dead one are held';
+
 done_testing();

@@ -26,6 +26,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -35,6 +36,7 @@
 #include "src/clock.h"
 #include "src/log/deferred.h"
 #include "src/record/record_name.h"
+#include "src/settings.h"
 #include "src/shared.h"
 #include "src/table/own_table.h"
 #include "src/table/relations.h"
@@ -247,8 +249,15 @@ static void
 settle(void)
 {
 	SPITupleTable *rows;
+	int			level = NewGUCNestLevel();
 
+	/*
+	 * The table may have grown since it was last analyzed; a nested loop
+	 * would then compare each row with each dead key.
+	 */
+	settings_override("enable_nestloop", "off");
 	run_query(SETTLE);
+	AtEOXact_GUC(false, level);
 	own_rows_require(ROWS_DEAD);
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < SPI_processed; i++)

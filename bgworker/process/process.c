@@ -51,6 +51,8 @@ static const char *const forced_settings[][2] = {
 	{"enable_bitmapscan", "on"},
 	{"enable_tidscan", "on"},
 	{"enable_nestloop", "on"},
+	{"enable_hashjoin", "on"},
+	{"enable_hashagg", "on"},
 	{"enable_sort", "on"},
 	{"geqo", "off"},
 	{"from_collapse_limit", "8"},
