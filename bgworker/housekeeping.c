@@ -2,7 +2,7 @@
  * housekeeping.c
  *		What the dispatcher does when there is nothing to publish, or at intervals.
  *
- * The position is noted (position_note.c), and the lease is renewed; segments are
+ * The position is noted (closing_window.c), and the lease is renewed; segments are
  * rotated, expire and are emptied (cleanup_round.c), published records are compacted,
  * and filters built. Each call does only a little, because messages may come at any
  * time.
@@ -12,12 +12,12 @@
 #include "access/xlog.h"
 #include "utils/timestamp.h"
 
+#include "bgworker/closing_window.h"
 #include "bgworker/connection/fences.h"
 #include "bgworker/connection/redis_session.h"
 #include "bgworker/connection/redis_state.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/housekeeping.h"
-#include "bgworker/position_note.h"
 #include "bgworker/process/report.h"
 #include "bgworker/propagate/propagation.h"
 #include "bgworker/propagate/supervision.h"
@@ -70,7 +70,7 @@ bool
 housekeeping_run(Position *position, bool busy)
 {
 	if (!busy)
-		position_note_when_idle(position);
+		closing_window_when_idle(position);
 	redis_state_renew_lease();
 	if (is_expiring)
 		end_cleanup_if_done();
@@ -102,7 +102,7 @@ housekeeping_keep_rings(Position *position, bool busy)
 long
 housekeeping_ms_until_due(const Position *position)
 {
-	long		ms = position_note_ms_until_due(position);
+	long		ms = closing_window_ms_until_due(position);
 
 	if (outbox_cleanup_interval >= 0)
 		ms = Min(ms, clock_ms_until_next(last_cleanup, outbox_cleanup_interval));

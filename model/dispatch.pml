@@ -1684,7 +1684,7 @@ publish:
 		goto publish;
 
 caught_up:
-		/* position_note_when_idle() */
+		/* closing_window_when_idle() */
 		if
 		:: d_step { closes > 0 && w_published[windows] < published ->
 			closes--;

@@ -3,7 +3,7 @@
  *		Compares and moves the fences of all lanes in use.
  *
  * Called by fence_claims.c, redis_session.c, publisher.c, housekeeping.c and
- * position_note.c. What is done with the fences of several lanes is sent to all of them
+ * closing_window.c. What is done with the fences of several lanes is sent to all of them
  * before the first answer is waited for. Nothing else may be under way. Each function
  * returns false if the links were closed. Nothing is done with lanes that are blocked
  * (lanes.c).

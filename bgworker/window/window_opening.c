@@ -2,7 +2,7 @@
  * window_opening.c
  *		Opens windows: looks for what was committed, and writes the next window.
  *
- * Called by dispatcher.c, and by position_note.c, shutdown.c and
+ * Called by dispatcher.c, and by closing_window.c, shutdown.c and
  * copied_messages.c for a window without messages. A window is opened in one
  * transaction: take a snapshot S; if messages were committed since the last
  * snapshot, insert {number, uuid, S} and commit synchronously. That commit makes

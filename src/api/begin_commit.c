@@ -12,7 +12,7 @@
 #include "funcapi.h"
 
 #include "src/api/arguments.h"
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/claim/open_message.h"
 
 static bool begin_message(FunctionCallInfo fcinfo, const char *msgid);

@@ -11,7 +11,7 @@
 #include "storage/condition_variable.h"
 #include "utils/timestamp.h"
 
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/api/wait.h"
 #include "src/clock.h"
 #include "src/shared.h"
@@ -30,7 +30,7 @@ PG_FUNCTION_INFO_V1(outbox_cleanup);
 Datum
 outbox_cleanup(PG_FUNCTION_ARGS)
 {
-	DatabaseShared *shared = caller_require_shared();
+	DatabaseShared *shared = caller_check_preloaded();
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), CLEANUP_TIMEOUT_MS);
 	uint64		removed;
 	uint64		wanted;

@@ -13,7 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/api/enqueue.h"
 #include "src/api/message_id.h"
 #include "src/claim/open_message.h"

@@ -12,7 +12,7 @@
 #include "fmgr.h"
 
 #include "src/api/arguments.h"
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/claim/record_forget.h"
 
 static Datum forget_message(FunctionCallInfo fcinfo, const char *msgid);

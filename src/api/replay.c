@@ -14,7 +14,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"

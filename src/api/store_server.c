@@ -16,7 +16,7 @@
 #include "utils/array.h"
 #include "utils/uuid.h"
 
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/claim/claim.h"
 #include "src/claim/durable_commit.h"
 #include "src/claim/record_forget.h"

@@ -20,7 +20,7 @@
 #include "utils/timestamp.h"
 
 #include "src/api/arguments.h"
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/api/wait.h"
 #include "src/claim/claim.h"
 #include "src/clock.h"
@@ -85,7 +85,7 @@ wait_for_record(FunctionCallInfo fcinfo, const char *msgid)
 	if (look.fate != RECORD_COMMITTED)
 		PG_RETURN_NULL();
 
-	shared = caller_require_shared();
+	shared = caller_check_preloaded();
 	turn = AllocSetContextCreate(CurrentMemoryContext, "outbox_wait", ALLOCSET_SMALL_SIZES);
 	ConditionVariablePrepareToSleep(&shared->progress);
 	do

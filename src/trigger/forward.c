@@ -27,7 +27,7 @@
 #include "utils/snapmgr.h"
 
 #include "src/api/arguments.h"
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/api/enqueue.h"
 #include "src/api/message_id.h"
 #include "src/compat.h"

@@ -1,5 +1,5 @@
 /*
- * caller.c
+ * caller_check.c
  *		Checks whether a call may be made in this transaction and on this server.
  *
  * Called by the functions that applications call, before they do anything else.
@@ -9,7 +9,7 @@
 #include "miscadmin.h"
 #include "tcop/pquery.h"
 
-#include "src/api/caller.h"
+#include "src/api/caller_check.h"
 #include "src/owner_rights.h"
 
 #define PRELOAD_HINT	"Set shared_preload_libraries = 'outbox' in postgresql.conf, and restart the server."
@@ -43,7 +43,7 @@ caller_check_can_store(const char *function)
 
 /* Returns what the processes of this database share; raises 55000 if the library was not preloaded. */
 DatabaseShared *
-caller_require_shared(void)
+caller_check_preloaded(void)
 {
 	DatabaseShared *shared = shared_mine();
 

@@ -1,5 +1,5 @@
 /*
- * position_note.c
+ * closing_window.c
  *		Notes, when nothing was sent for a while, how far publishing has got.
  *
  * Called by housekeeping.c. Without messages no window is opened and the fence stays where
@@ -9,10 +9,10 @@
  */
 #include "postgres.h"
 
+#include "bgworker/closing_window.h"
 #include "bgworker/connection/fences.h"
 #include "bgworker/connection/redis_session.h"
 #include "bgworker/connection/redis_state.h"
-#include "bgworker/position_note.h"
 #include "bgworker/window/window_opening.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
@@ -21,7 +21,7 @@
 
 /* Notes the position in the database and in Redis, if that is due and can be done. */
 void
-position_note_when_idle(Position *position)
+closing_window_when_idle(Position *position)
 {
 	if (!position_has_sent_all(position) || !position_has_news(position) || !redis_session_is_open() ||
 		clock_now() - position->opened_at <= IDLE_MS * INT64CONST(1000))
@@ -33,7 +33,7 @@ position_note_when_idle(Position *position)
 
 /* Returns how long until that may be due. */
 long
-position_note_ms_until_due(const Position *position)
+closing_window_ms_until_due(const Position *position)
 {
 	return position_has_news(position) ? IDLE_MS : PG_INT32_MAX;
 }
