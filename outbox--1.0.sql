@@ -27,7 +27,7 @@ BEGIN
 	THEN
 		RAISE EXCEPTION 'schema "outbox" must not be open to others' USING
 			ERRCODE = 'object_not_in_prerequisite_state',
-			DETAIL = 'A role that is not a superuser owns it or may create objects in it. Such a role could drop tables of the extension, or replace them by its own.',
+			DETAIL = 'A role that is not a superuser owns it or may create objects in it.  Such a role could drop tables of the extension, or replace them with its own.',
 			HINT = 'Use ALTER SCHEMA outbox OWNER TO and REVOKE CREATE ON SCHEMA outbox, or another schema.';
 	END IF;
 END
@@ -91,7 +91,7 @@ CREATE TABLE outbox.mapping (
 );
 COMMENT ON TABLE outbox.mapping IS 'which stream of a Redis Cluster the messages of a destination were sent to, by the window that they are in';
 COMMENT ON COLUMN outbox.mapping.dest IS 'destination';
-COMMENT ON COLUMN outbox.mapping.after_window IS 'the row holds for windows behind this one, up to that of the next row';
+COMMENT ON COLUMN outbox.mapping.after_window IS 'the row applies to windows after this one, up to that of the next row';
 COMMENT ON COLUMN outbox.mapping.stream IS 'key of its stream; NULL: the name of the destination';
 COMMENT ON COLUMN outbox.mapping.partitions IS 'over how many streams its messages were spread; 0: one, without a number';
 
@@ -113,11 +113,11 @@ COMMENT ON COLUMN outbox.ring.ring IS 'log, record, or history (records that wer
 COMMENT ON COLUMN outbox.ring.segment IS 'number of the segment: its tables are log_N and window_N, record_N, or history_N';
 COMMENT ON COLUMN outbox.ring.state IS 'current (written), sealed (another became current), filling (history: not read yet), quiet (no writer is left), retired (readers skip it), empty';
 COMMENT ON COLUMN outbox.ring.generation IS 'generation of the last change of this row; it increases with every change of any segment';
-COMMENT ON COLUMN outbox.ring.since IS 'when the segment came into this state';
+COMMENT ON COLUMN outbox.ring.since IS 'when the segment entered this state';
 COMMENT ON COLUMN outbox.ring.tx IS 'transaction that changed its state';
 COMMENT ON COLUMN outbox.ring.published_at IS 'when a quiet segment was first seen with all its messages in Redis';
 COMMENT ON COLUMN outbox.ring.compacted_into IS 'history segment that the keys of this one are copied into; NULL: none';
-COMMENT ON COLUMN outbox.ring.level IS 'history: how often what it holds was merged';
+COMMENT ON COLUMN outbox.ring.level IS 'history: how many times its keys were merged';
 COMMENT ON COLUMN outbox.ring.keys IS 'history: how many keys it holds';
 
 CREATE TABLE outbox.compacted (
@@ -157,7 +157,7 @@ COMMENT ON COLUMN outbox.endpoint.name IS 'logical receiver; message ids are ded
 COMMENT ON COLUMN outbox.endpoint.concurrency IS 'optimistic or pessimistic; NULL: outbox.concurrency';
 COMMENT ON COLUMN outbox.endpoint.retention IS 'how long a record outlives its dispatch; NULL: outbox.retention';
 COMMENT ON COLUMN outbox.endpoint.record_table IS 'custom record table that holds the records; NULL: the tables of the extension';
-COMMENT ON COLUMN outbox.endpoint.record_columns IS 'which column of that table is what';
+COMMENT ON COLUMN outbox.endpoint.record_columns IS 'names of its columns for message_id, dispatched and dispatched_at';
 COMMENT ON COLUMN outbox.endpoint.dedup_store IS 'URL of the deduplication store that remembers message ids; NULL: none';
 COMMENT ON COLUMN outbox.endpoint.store_retention IS 'how long that store keeps ids; NULL: the retention';
 
@@ -533,7 +533,7 @@ CREATE FUNCTION @extschema@.outbox_create_endpoint(name text, concurrency text D
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text, interval) IS 'creates an endpoint; NULL: as the setting of the same name says, and records in the tables of the extension';
+COMMENT ON FUNCTION @extschema@.outbox_create_endpoint(text, text, interval, regclass, jsonb, text, interval) IS 'creates an endpoint; an argument that is NULL stands for its default: the setting of the same name, or the tables of the extension';
 
 CREATE FUNCTION @extschema@.outbox_alter_endpoint(name text, concurrency text DEFAULT NULL, retention interval DEFAULT NULL,
 	record_table regclass DEFAULT NULL, record_columns jsonb DEFAULT NULL, dedup_store text DEFAULT NULL,
@@ -701,13 +701,13 @@ BEGIN
 END
 $$
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_discard(text, text) IS 'gives up a dead message for good; returns how many had that id';
+COMMENT ON FUNCTION @extschema@.outbox_discard(text, text) IS 'gives up the dead messages with that id for good; returns how many there were';
 
 CREATE FUNCTION @extschema@.outbox_discard(dest text, message_id uuid)
 RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 RETURN @extschema@.outbox_discard(dest, message_id::text);
-COMMENT ON FUNCTION @extschema@.outbox_discard(text, uuid) IS 'gives up a dead message for good; returns how many had that id';
+COMMENT ON FUNCTION @extschema@.outbox_discard(text, uuid) IS 'gives up the dead messages with that id for good; returns how many there were';
 
 CREATE FUNCTION @extschema@.outbox_acknowledge_loss()
 RETURNS timestamptz
@@ -768,7 +768,7 @@ CREATE FUNCTION outbox.dump_is_complete()
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'outbox_dump_is_complete'
 LANGUAGE C STABLE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION outbox.dump_is_complete() IS 'fails if tables that this snapshot sees in use were emptied since, so that records would be missing, or messages that were deferred since; pg_dump calls it when it has its locks';
+COMMENT ON FUNCTION outbox.dump_is_complete() IS 'raises an error if the dump would lack records or deferred messages because tables were emptied after its snapshot was taken; pg_dump calls it when it has its locks';
 
 CREATE FUNCTION outbox.is_pending(tx xid8)
 RETURNS boolean
@@ -878,7 +878,7 @@ COMMENT ON COLUMN outbox.status.pending IS 'committed messages that are not yet 
 COMMENT ON COLUMN outbox.status.oldest_pending IS 'age of the oldest pending message: how long ago it was enqueued';
 COMMENT ON COLUMN outbox.status.sent IS 'messages sent since the server started';
 COMMENT ON COLUMN outbox.status.duplicates IS 'duplicates refused since the server started';
-COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination is paused, refused them or one before them, or holds them behind a dead one';
+COMMENT ON COLUMN outbox.status.deferred IS 'messages that wait because their destination is paused, or refused them or one before them, or because a dead message holds them back';
 COMMENT ON COLUMN outbox.status.scheduled IS 'messages that wait for their time';
 COMMENT ON COLUMN outbox.status.dead IS 'messages given up after outbox.max_attempts; see outbox.dead_letters';
 COMMENT ON COLUMN outbox.status.windows IS 'windows that are opened and not yet published';
@@ -913,7 +913,7 @@ CREATE VIEW outbox.dead_letters WITH (security_barrier) AS
 	SELECT id, message_id, dest, enqueued_at, cause, headers, body, attempts, last_error, first_attempt, last_attempt,
 		partition_key AS key
 	FROM outbox.deferred WHERE state = 'dead';
-COMMENT ON VIEW outbox.dead_letters IS 'messages given up after outbox.max_attempts: outbox_retry() or outbox_discard() them';
+COMMENT ON VIEW outbox.dead_letters IS 'messages given up after outbox.max_attempts: call outbox_retry() or outbox_discard() for them';
 COMMENT ON COLUMN outbox.dead_letters.id IS 'order of the calls';
 COMMENT ON COLUMN outbox.dead_letters.message_id IS 'id that consumers see';
 COMMENT ON COLUMN outbox.dead_letters.dest IS 'destination';
@@ -921,7 +921,7 @@ COMMENT ON COLUMN outbox.dead_letters.enqueued_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.dead_letters.cause IS 'incoming message that caused it';
 COMMENT ON COLUMN outbox.dead_letters.headers IS 'headers';
 COMMENT ON COLUMN outbox.dead_letters.body IS 'body; NULL: it could not be read; outbox_retry() has it read again as long as the log has it, and leaves the message alone after that';
-COMMENT ON COLUMN outbox.dead_letters.attempts IS 'how often it was tried';
+COMMENT ON COLUMN outbox.dead_letters.attempts IS 'how many times it was tried';
 COMMENT ON COLUMN outbox.dead_letters.last_error IS 'what Redis answered to the last attempt';
 COMMENT ON COLUMN outbox.dead_letters.first_attempt IS 'first attempt';
 COMMENT ON COLUMN outbox.dead_letters.last_attempt IS 'last attempt';
@@ -984,7 +984,7 @@ COMMENT ON COLUMN outbox.endpoints.retention IS 'how long a record outlives its 
 COMMENT ON COLUMN outbox.endpoints.record_table IS 'custom record table that holds the records; NULL: the tables of the extension';
 COMMENT ON COLUMN outbox.endpoints.dedup_store IS 'URL of the deduplication store that remembers message ids, without its password; NULL: none';
 COMMENT ON COLUMN outbox.endpoints.store_retention IS 'how long that store keeps ids; NULL: there is no store';
-COMMENT ON COLUMN outbox.endpoints.records IS 'records; of a large custom record table an estimate';
+COMMENT ON COLUMN outbox.endpoints.records IS 'number of records; an estimate for a large custom record table';
 COMMENT ON COLUMN outbox.endpoints.duplicates IS 'duplicates refused since the server started; NULL: too many endpoints had some before this one';
 COMMENT ON COLUMN outbox.endpoints.oldest_record IS 'age of its oldest record: how long ago its retention began, or the segment that holds it; NULL: it has none that is dispatched';
 COMMENT ON COLUMN outbox.endpoints.size IS 'bytes on disk; where several endpoints share a table, its share';

@@ -190,7 +190,7 @@ report_entries(bool lacks_some)
 	if (lacks_some && !no_entry)
 		ereport(LOG,
 				(errmsg("outbox: too many databases"),
-				 errdetail("The maximum number of databases is %d. In the others nothing is sent.", shared_capacity())));
+				 errdetail("The maximum number of databases is %d.  Nothing is sent in the others.", shared_capacity())));
 	no_entry = lacks_some;
 }
 

@@ -193,7 +193,7 @@ define_redis_settings(void)
 							NULL, &outbox_connect_timeout, 5000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.command_timeout",
-							"Sets the maximum time to wait for a reply of Redis.",
+							"Sets the maximum time to wait for a reply from Redis.",
 							NULL, &outbox_command_timeout, 10000, 10, INT_MAX,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.stream_maxlen",
@@ -250,7 +250,7 @@ define_dispatch_settings(void)
 							NULL, &outbox_batch_size, 500, 1, MAX_BATCH_SIZE,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_dispatch_delay",
-							"Sets the longest pause between two windows, made while the processors are busy.",
+							"Sets the maximum pause between two windows while the processors are busy.",
 							"Fewer and larger windows leave more of the processors to the callers.",
 							&outbox_max_dispatch_delay, 5, 1, 100,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
@@ -282,7 +282,7 @@ define_retention_settings(void)
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	if (process_shared_preload_libraries_in_progress)
 		DefineCustomIntVariable("outbox.filter_memory",
-								"Sets the shared memory for filters, which tell that a message id is new without reading tables.",
+								"Sets the amount of shared memory for filters, which recognize a new message id without reading tables.",
 								"A filter takes two bytes for each id that is remembered. Without filters, lookups take longer.",
 								&outbox_filter_memory, 64 * 1024, 0, MAX_KILOBYTES,
 								PGC_POSTMASTER, GUC_UNIT_KB, NULL, NULL, NULL);

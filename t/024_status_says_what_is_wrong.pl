@@ -95,7 +95,7 @@ is($cluster->cli('DBSIZE'), 0, '... and nothing is sent');
 my $replica = Redis->new(config => [ '--replicaof', '127.0.0.1', PostgreSQL::Test::Cluster::get_free_port(), '--replica-read-only', 'no' ]);
 $node->append_conf('postgresql.conf', "outbox.redis_url = '" . $replica->url . "'");
 $node->restart;
-has_problem(qr/replica that takes writes.* Let outbox\.redis_url name the master\./, 'a problem: a replica that takes writes');
+has_problem(qr/replica that takes writes.* Use the address of the master in outbox\.redis_url\./, 'a problem: a replica that takes writes');
 is($replica->cli('DBSIZE'), 0, '... and nothing is sent');
 
 # A Redis that has as many clients as it may have; then it answers nothing, and hangs up.

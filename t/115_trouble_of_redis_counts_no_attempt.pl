@@ -80,7 +80,7 @@ outlives_setting(qr/OOM/, 'maxmemory', 1, 0, qr/\. Trim streams, or raise maxmem
 
 outlives('read only', qr/READONLY/,
 	sub { command('REPLICAOF', '127.0.0.1', PostgreSQL::Test::Cluster::get_free_port()) },
-	sub { command('REPLICAOF', 'NO', 'ONE') }, qr/Let outbox\.redis_url name the master/);
+	sub { command('REPLICAOF', 'NO', 'ONE') }, qr/Use the address of the master in outbox\.redis_url/);
 outlives('without its master', qr/MASTERDOWN|READONLY/,
 	sub { command('CONFIG', 'SET', 'replica-serve-stale-data', 'no'); command('REPLICAOF', '127.0.0.1', PostgreSQL::Test::Cluster::get_free_port()) },
 	sub { command('REPLICAOF', 'NO', 'ONE') });

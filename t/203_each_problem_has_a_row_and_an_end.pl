@@ -84,7 +84,7 @@ $redis->start;
 has('loss', 'Redis goes back to before them');
 $node->restart;
 has('loss', '... a restart of the server does not end that');
-like($node->status('problem'), qr/Some of those enqueued before .* might be missing in Redis. When you have dealt with that, call outbox_acknowledge_loss\(\)\.$/,
+like($node->status('problem'), qr/Some of those enqueued before .* might be missing from Redis. When you have dealt with that, call outbox_acknowledge_loss\(\)\.$/,
 	'... and what to do is said');
 is($node->sql('SELECT outbox_acknowledge_loss() = max(lost_before) FROM outbox.loss'), 't', 'it is acknowledged');
 has('', '... and over');

@@ -93,7 +93,7 @@ is(join(' ', $second->bodies('refused')), 'r1 r2', '... also where it was deferr
 # An administrator sets the sequence to its end.
 $node->sql(q{SELECT setval('outbox.log_id_seq', 9223372036854775807)}, 'busy');
 like($node->sql_error(q{SELECT count(outbox_enqueue('end', 'x')) FROM generate_series(1, 65)}, 'busy'),
-	qr/^2200H: sequence "outbox\.log_id_seq" is at its end/, 'a sequence that was set to its end is an error');
+	qr/^2200H: sequence "outbox\.log_id_seq" has reached its maximum value/, 'a sequence that was set to its end is an error');
 $node->sql(q{SELECT setval('outbox.log_id_seq', 1)}, 'busy');
 is($node->sql(q{SELECT count(outbox_enqueue('end', 'x')) FROM generate_series(1, 65)}, 'busy'), 65, '... until it is set back');
 ok($node->wait_until_sent('busy'), '... and what comes then is sent');

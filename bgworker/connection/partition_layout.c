@@ -113,7 +113,7 @@ partition_layout_may_follow(const Instance *instance, int64 least, Destination *
 
 	if (least <= MAX_FOREIGN_EPOCH || least <= instance->layout_epoch + 1)
 		return true;
-	error = psprintf("the field epoch of outbox:partitions:%s is too great. Delete that key: it is written again",
+	error = psprintf("the field epoch of outbox:partitions:%s is too large. Delete that key: it is written again",
 					 destination->sent_stream);
 	partition_layout_refuse(destination, error);
 	pfree(error);

@@ -15,7 +15,7 @@
 #define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey, which may lose keys by that, move the rest by hand."
 #define RESTORE_NODES	"Restart the nodes of the cluster that are down, or assign their hash slots to other nodes."
 
-/* What to do about an error of Redis that has these words in it; the first that fits holds. */
+/* What to do about an error of Redis that has these words in it; the first that fits counts. */
 static const struct
 {
 	const char *words;
@@ -24,20 +24,20 @@ static const struct
 	{"the file of outbox.redis", "Correct the file, its owner and mode."},
 	{"WRONGPASS", CORRECT_LOGIN},
 	{"NOAUTH", CORRECT_LOGIN},
-	{"may expect TLS", "Correct the address in outbox.redis_url, or let it begin with \"rediss\" if the server expects TLS."},
-	{"expects TLS", "To connect with TLS, let outbox.redis_url begin with \"rediss\"."},
+	{"may expect TLS", "Correct the address in outbox.redis_url, or begin it with \"rediss\" if the server expects TLS."},
+	{"expects TLS", "To connect with TLS, outbox.redis_url must begin with \"rediss\"."},
 	{"with TLS", CORRECT_TLS},
 	{"certificate", CORRECT_TLS},
 	{"OOM command", "Trim streams, or raise maxmemory of Redis."},
-	{"READONLY ", "Let outbox.redis_url name the master."},
-	{"it is a replica", "Let outbox.redis_url name the master."},
+	{"READONLY ", "Use the address of the master in outbox.redis_url."},
+	{"it is a replica", "Use the address of the master in outbox.redis_url."},
 	{"MISCONF ", "Repair the disk that Redis writes to."},
 	{"TRYAGAIN ", CLOSE_SLOT},
 	{"ASK ", CLOSE_SLOT},
 	{"is torn between", CLOSE_SLOT},
 	{"CLUSTERDOWN ", RESTORE_NODES},
 	{"serves the hash slot", RESTORE_NODES},
-	{"cluster support disabled", "Let outbox.redis_url begin with \"redis://\": this is a single Redis."},
+	{"cluster support disabled", "This is a single Redis, so outbox.redis_url must begin with \"redis://\"."},
 	{"no file descriptor is free", "Raise max_files_per_process."},
 	{"NOREPLICAS ", "Start the replicas of this master that are down, or give it another one."},
 };

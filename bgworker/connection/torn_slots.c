@@ -106,7 +106,7 @@ is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t siz
 	else if (!all_answered && (is_missing || whole_on[slot] != hash_of_node(slot)))
 		snprintf(why, size, "it is not known whether hash slot %d is torn between two nodes, because a master does not answer", slot);
 	else if (!has_settled(slot))
-		snprintf(why, size, is_missing ? "the fence of hash slot %d is missing, maybe only for a moment" :
+		snprintf(why, size, is_missing ? "the fence of hash slot %d is missing, perhaps only for a moment" :
 				 "hash slot %d was torn between two nodes a moment ago", slot);
 	else
 	{

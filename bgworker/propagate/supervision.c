@@ -261,7 +261,7 @@ end_if_hanging(void)
 	if (!hangs)
 		return;
 	ereport(LOG,
-			(errmsg("outbox: a statement on record table %u does not end; ending the bookkeeper", table),
+			(errmsg("outbox: a statement on record table %u does not end; terminating the bookkeeper", table),
 			 errdetail("The table is left alone for %d s.", TABLE_QUARANTINE_S)));
 	TerminateBackgroundWorker(handle);
 }
@@ -301,7 +301,7 @@ report_ending(bool in_vain)
 	does_not_end = in_vain;
 	if (!in_vain)
 	{
-		ereport(LOG, (errmsg("outbox: the bookkeeper that did not end has ended now")));
+		ereport(LOG, (errmsg("outbox: the bookkeeper that did not end has now ended")));
 		problem_clear(PROBLEM_MARKING);
 		return;
 	}

@@ -35,7 +35,7 @@ outbox_discarded(PG_FUNCTION_ARGS)
 		!TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired by UPDATE FOR EACH ROW", "outbox.discarded")));
+				 errmsg("function \"%s\" must be fired AFTER UPDATE FOR EACH ROW", "outbox.discarded")));
 	own_table_check(trigger->tg_relation, OWN_DEFERRED);
 	deferred_read_row(trigger->tg_newslot, &discarded);
 	log_append_receipt_of(&discarded.message);

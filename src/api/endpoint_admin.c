@@ -144,7 +144,7 @@ outbox_check_endpoint(PG_FUNCTION_ARGS)
 		!(TRIGGER_FIRED_BY_INSERT(trigger->tg_event) || TRIGGER_FIRED_BY_UPDATE(trigger->tg_event)))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired before INSERT or UPDATE for each row",
+				 errmsg("function \"%s\" must be fired BEFORE INSERT or UPDATE FOR EACH ROW",
 						"outbox.check_endpoint")));
 	own_table_check(trigger->tg_relation, OWN_ENDPOINT);
 	if (GetUserId() != trigger->tg_relation->rd_rel->relowner)

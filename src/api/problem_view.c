@@ -166,7 +166,7 @@ text_of(const Findings *findings, ProblemKind kind, TimestampTz *since)
 		case PROBLEM_LOSS:
 			*since = findings->loss_noted;
 			return findings->lost_before == 0 ? NULL :
-				psprintf("Redis has lost messages that are no longer in the log. Some of those enqueued before %s might be missing in Redis. When you have dealt with that, call outbox_acknowledge_loss().",
+				psprintf("Redis has lost messages that are no longer in the log. Some of those enqueued before %s might be missing from Redis. When you have dealt with that, call outbox_acknowledge_loss().",
 						 timestamptz_to_str(findings->lost_before));
 		case PROBLEM_LOG_FULL:
 			return log_size_is_full(findings->log_size) ?

@@ -99,7 +99,7 @@ outbox_refuse_replicated(PG_FUNCTION_ARGS)
 		!TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" must be fired BEFORE a change FOR EACH ROW",
+				 errmsg("function \"%s\" must be fired BEFORE INSERT, UPDATE or DELETE FOR EACH ROW",
 						"outbox.refuse_replicated")));
 	if (IsLogicalWorker())
 		return PointerGetDatum(NULL);
@@ -125,7 +125,7 @@ kind_of(Oid relation)
 		return OWN_RECORD;
 	ereport(ERROR,
 			(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-			 errmsg("function \"%s\" must be fired by a table of the extension",
+			 errmsg("function \"%s\" must be fired by a trigger on a table of the extension",
 					"outbox.redirect_restored")));
 	return OWN_RECORD;			/* not reached */
 }

@@ -171,8 +171,9 @@ advance_sequence(int64 last, int n)
 	if (last > PG_INT64_MAX - n)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-				 errmsg("sequence \"outbox.log_id_seq\" is at its end"),
-				 errhint("It was set there.  Execute SELECT setval('outbox.log_id_seq', 1); ids continue after those that are in use.")));
+				 errmsg("sequence \"outbox.log_id_seq\" has reached its maximum value"),
+				 errdetail("It was set to that value, or close to it."),
+				 errhint("Execute SELECT setval('outbox.log_id_seq', 1); ids continue after those that are in use.")));
 	last += n;
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, context | SECURITY_LOCAL_USERID_CHANGE);

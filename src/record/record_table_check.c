@@ -290,7 +290,7 @@ find_unique_index(Relation table, const RecordMapping *mapping, RecordShape *sha
 	list_free(indexes);
 	if (OidIsValid(shape->index))
 		return;
-	detail = psprintf("It has no unique index on column \"%s\" alone that is immediate, valid and without predicate.",
+	detail = psprintf("It has no unique index on column \"%s\" alone that is immediate and valid and has no predicate.",
 					  mapping->message_id);
 	refuse_table(table, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 				 unfit ? psprintf("%s  %s", detail, unfit) : detail,
@@ -318,7 +318,7 @@ unfit_to_be_unique(Relation index, Oid collation)
 	if (index->rd_rel->relam != BTREE_AM_OID)
 		return psprintf("Index \"%s\" is not a B-tree.", name);
 	if (index->rd_indcollation[0] != collation)
-		return psprintf("Index \"%s\" has another collation than its column.", name);
+		return psprintf("Index \"%s\" does not have the collation of its column.", name);
 	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
 		return psprintf("Index \"%s\" has a collation that treats different ids as equal.", name);
 	if (!compares_bytes(index))

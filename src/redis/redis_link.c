@@ -430,7 +430,7 @@ fail_to_read(RedisLink *link)
 {
 	bool		may_expect_tls = !link->has_answered && link->channel.tls == NULL;
 
-	redis_link_fail(link, may_expect_tls ? "connection lost before the first answer: %s; the server may expect TLS or not be Redis" :
+	redis_link_fail(link, may_expect_tls ? "connection lost before the first reply: %s; the server may expect TLS or not be Redis" :
 					"connection lost: %s", link->channel.error);
 }
 

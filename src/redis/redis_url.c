@@ -179,7 +179,7 @@ parse_cluster(const char *rest, RedisUrl *url, const char **reason)
 		return false;
 	url->cluster = true;
 	if (url->db != 0)
-		*reason = "A Redis Cluster has only the database 0.";
+		*reason = "A Redis Cluster has only database 0.";
 	return *reason == NULL;
 }
 
@@ -229,7 +229,7 @@ parse_value(const char *from, const char *to, char *value, size_t size, const ch
 {
 	from = strchr(from, '=') + 1;
 	if (!copy_decoded(from, to, value, size))
-		*reason = "The login at the sentinels is too long or has an invalid percent escape.";
+		*reason = "The user or password for the sentinels is too long or has an invalid percent escape.";
 }
 
 /* Parses "user@", "user:password@" or ":password@" if there is one, and advances *rest. */

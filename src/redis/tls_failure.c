@@ -95,11 +95,11 @@ note_alert(char *error, int alert, const char *reason, bool shows_certificate)
 		(alert >= ALERT_BAD_CERTIFICATE && alert <= ALERT_UNKNOWN_CA);
 
 	if (concerns_certificate && !shows_certificate)
-		tls_failure_note(error, "the server refuses us, as one that wants a client certificate; outbox.redis_tls_cert_file is not set: %s", reason);
+		tls_failure_note(error, "the server refuses the connection, probably because it requires a client certificate and outbox.redis_tls_cert_file is not set: %s", reason);
 	else if (concerns_certificate)
 		tls_failure_note(error, "the server does not accept the certificate of outbox.redis_tls_cert_file: %s", reason);
 	else
-		tls_failure_note(error, "the server refuses us: %s", reason);
+		tls_failure_note(error, "the server refuses the connection: %s", reason);
 }
 
 #endif

@@ -229,10 +229,11 @@ check_relkind(Relation table, char must)
 	if (table->rd_rel->relkind != must)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("\"outbox.%s\" is not a %s", RelationGetRelationName(table),
-						must == RELKIND_SEQUENCE ? "sequence" : "table"),
-				 errdetail("It is not what the extension has made."),
-				 errhint("Give what the extension has made its name back.")));
+				 must == RELKIND_SEQUENCE ?
+				 errmsg("\"outbox.%s\" is not a sequence", RelationGetRelationName(table)) :
+				 errmsg("\"outbox.%s\" is not a table", RelationGetRelationName(table)),
+				 errdetail("Another object has taken the name of the one that the extension created."),
+				 errhint("Rename that object, and give the extension's own its name back.")));
 }
 
 /* Raises an error if a table does not have these columns. */
@@ -252,8 +253,9 @@ check_columns(Relation table, const OwnColumns *own)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"outbox.%s\" has been altered", RelationGetRelationName(table)),
-				 errdetail("Its column %d must have the type %s%s.", i + 1, format_type_be(must->type),
-						   must->not_null ? " and be NOT NULL" : ""),
+				 must->not_null ?
+				 errdetail("Its column %d must be of type %s and NOT NULL.", i + 1, format_type_be(must->type)) :
+				 errdetail("Its column %d must be of type %s.", i + 1, format_type_be(must->type)),
 				 errhint("Alter it back.")));
 	}
 }
