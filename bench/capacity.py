@@ -55,7 +55,7 @@ def rows(a):
     yield "cores of database servers, handler in one statement", up(cores), f"servers of {a.cores} cores: {up(servers)}"
     yield "… with a statement for each call", up(plain), f"servers: {up(plain / a.cores)}"
     yield "databases, each with a dispatcher", up(databases), f"each takes {rate / databases / DISPATCHER:.3f} of a core"
-    yield "WAL beside that of your own rows", f"{size(rate * (WAL + a.body))}/s", f"{size(rate * (WAL + a.body) / servers)}/s for each server"
+    yield "WAL besides that of your own rows", f"{size(rate * (WAL + a.body))}/s", f"{size(rate * (WAL + a.body) / servers)}/s for each server"
     yield "log", size(rate * (LOG + a.body) * LOG_TIME), f"and {size(rate * (LOG + a.body) * 3600)} for each hour without Redis"
     yield f"ids, retention of {a.retention:g} d", size(ids * RECORD), f"{size(ids * FILTER)} of memory for their filters"
     yield "Redis masters, by their thread", up(masters), f"{busy:.2f} of a core"

@@ -10,7 +10,7 @@ CREATE TABLE consumer_position (
 	epoch bigint NOT NULL,              -- the layout that it has reached: all of earlier ones is processed
 	entry text NOT NULL DEFAULT '0-0',   -- the last entry that was processed,
 	message text,                        -- and the id of its message; NULL: read again from there
-	token bigint NOT NULL DEFAULT 0,     -- how often the partition was taken
+	token bigint NOT NULL DEFAULT 0,     -- how many times the partition was taken
 	PRIMARY KEY (consumers, stream, partition)
 ) WITH (fillfactor = 50);
 
