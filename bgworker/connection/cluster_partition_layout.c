@@ -26,6 +26,9 @@
  * There may be thousands of destinations and of streams, and each takes a round trip: so
  * the lease is kept meanwhile, and layouts are compared only for a moment at a time. It
  * must be called only while no batch is under way.
+ *
+ * The slot of a layout may have no message: if it cannot be used for now, it counts as
+ * blocked (lanes.c), so that messages for others go on, spread as they were before.
  */
 #include "postgres.h"
 
@@ -33,15 +36,19 @@
 
 #include "bgworker/connection/batch_verdict.h"
 #include "bgworker/connection/cluster_partition_layout.h"
+#include "bgworker/connection/nodes_away.h"
 #include "bgworker/connection/partition_layout.h"
 #include "bgworker/connection/partition_layout.lua.h"
 #include "bgworker/connection/stream_end.lua.h"
+#include "bgworker/connection/torn_slots.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/identity/redis_lease.h"
+#include "bgworker/lane/lanes.h"
 #include "src/clock.h"
 #include "src/foreign_text.h"
 #include "src/kill_point.h"
 #include "src/redis/resp.h"
+#include "src/redis_cluster/hash_slot.h"
 
 #define COMPARE_MS	3000
 #define TURN_MS		50			/* of comparing: messages wait meanwhile */
@@ -55,6 +62,8 @@ typedef enum Told
 	TOLD,
 	TOLD_TOO_LATE,				/* another layout is there */
 	TOLD_NOT,					/* the links cannot be used */
+	TOLD_BLOCKED,				/* a hash slot cannot, which is noted with the
+								 * layout */
 	TOLD_REFUSED				/* noted with the destination */
 } Told;
 
@@ -71,6 +80,9 @@ typedef struct Layout
 	char		epoch[24];		/* as it was read; empty = none */
 	bool		is_known;		/* with the number that is wanted */
 	int			former;			/* partitions that were to be read up to now */
+	int			slot;			/* that the last command was for, */
+	char		why[LINK_ERROR_BYTES + FOREIGN_TEXT_BYTES]; /* and why it cannot be
+															 * used */
 	int			nwords;
 	const char **words;			/* of the script; the ends behind the others */
 } Layout;
@@ -80,6 +92,7 @@ static char claim_value[RANDOM_NAME_BYTES]; /* random, of this process */
 static int	compare_ages(const ListCell *a, const ListCell *b);
 static Told with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const ScriptCall *call, Instance *instance,
 						Destination *destination);
+static bool block_slot(const Layout *layout);
 static Told tell_until_done(Layout *layout);
 static Told compare(Layout *layout);
 static Told tell(Layout *layout);
@@ -89,12 +102,15 @@ static Told read_ends(Layout *layout);
 static Told read_end(Layout *layout, const char *field, const char *stream);
 static Told write_layout(Layout *layout);
 static Told run_script(Layout *layout, int64 *least);
+static redisReply *call_master(Layout *layout, const char *key, int argc, const char **argv);
 static Told refused(Layout *layout, const redisReply *reply);
+static Told refused_by_slot(Layout *layout, const char *error);
 
 /*
  * Announces each destination whose number of partitions Redis has not been told, and
  * then has its messages spread over these. What Redis refuses is noted with the
- * destination. Returns false if it cannot be found out now; see redis_cluster_error().
+ * destination. Where a slot is blocked, the others wait, too. Returns false if it cannot
+ * be found out now; see redis_cluster_error().
  */
 bool
 cluster_partition_layout_settle(RedisCluster *redis, const ScriptCall *call, Instance *instance)
@@ -102,7 +118,7 @@ cluster_partition_layout_settle(RedisCluster *redis, const ScriptCall *call, Ins
 	List	   *unsettled = destination_unsettled();
 	Told		told = TOLD;
 
-	for (int i = 0; told != TOLD_NOT && i < list_length(unsettled); i++)
+	for (int i = 0; told != TOLD_NOT && told != TOLD_BLOCKED && i < list_length(unsettled); i++)
 	{
 		Destination *destination = list_nth(unsettled, i);
 
@@ -131,7 +147,7 @@ cluster_partition_layout_compare(RedisCluster *redis, const ScriptCall *call)
 	Told		told = TOLD;
 
 	list_sort(due, compare_ages);
-	for (int i = 0; told != TOLD_NOT && i < list_length(due) && clock_now() - begun < TURN_MS * INT64CONST(1000); i++)
+	for (int i = 0; told != TOLD_NOT && told != TOLD_BLOCKED && i < list_length(due) && clock_now() - begun < TURN_MS * INT64CONST(1000); i++)
 	{
 		Destination *destination = list_nth(due, i);
 
@@ -170,9 +186,29 @@ with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const ScriptCa
 	layout.claim = psprintf("by:%s", call->instance);
 	layout.field = partition_layout_field(destination, call->instance);
 	told = action(&layout);
+	if (told == TOLD_BLOCKED && !block_slot(&layout))
+		told = TOLD_NOT;
 	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(memory);
 	return told;
+}
+
+/*
+ * Has the slot that cannot be used count as blocked. Returns false if its lane is in use, or
+ * the link of another one has failed with it: then the next connection finds out which are.
+ */
+static bool
+block_slot(const Layout *layout)
+{
+	bool		can_be_used = true;
+
+	for (int i = 0; i < lanes_count(); i++)
+		can_be_used &= redis_link_is_open(lanes_get(i)->link);
+	if (can_be_used && lanes_block_unused(layout->slot, layout->why))
+		return true;
+	if (strcmp(layout->why, redis_cluster_error(layout->redis)) != 0)
+		redis_cluster_fail(layout->redis, layout->why);
+	return false;
 }
 
 /* Tells Redis of a destination, once more if another database changes the layout meanwhile. */
@@ -222,11 +258,11 @@ claim(Layout *layout)
 
 	if (!redis_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
-	reply = redis_cluster_call_master(layout->redis, layout->key, 4, (const char *[]) {
+	reply = call_master(layout, layout->key, 4, (const char *[]) {
 		"HSET", layout->key, layout->claim, claim_value
 	});
 	if (reply == NULL)
-		return TOLD_NOT;
+		return TOLD_BLOCKED;
 	told = reply->type == REDIS_REPLY_INTEGER ? TOLD : refused(layout, reply);
 	freeReplyObject(reply);
 	return told;
@@ -236,14 +272,14 @@ claim(Layout *layout)
 static Told
 read_layout(Layout *layout)
 {
-	redisReply *reply = redis_cluster_call_master(layout->redis, layout->key, 6, (const char *[]) {
+	redisReply *reply = call_master(layout, layout->key, 6, (const char *[]) {
 		"HMGET", layout->key, layout->claim, layout->field, "epoch", "partitions"
 	});
 	const char *value[4] = {"", "", "", ""};
 	Told		told = TOLD;
 
 	if (reply == NULL)
-		return TOLD_NOT;
+		return TOLD_BLOCKED;
 	for (size_t i = 0; reply->type == REDIS_REPLY_ARRAY && i < Min(reply->elements, lengthof(value)); i++)
 	{
 		if (reply->element[i]->type == REDIS_REPLY_STRING)
@@ -286,9 +322,9 @@ read_end(Layout *layout, const char *field, const char *stream)
 
 	if (!redis_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
-	reply = redis_cluster_call_master(layout->redis, stream, 4, (const char *[]) {"EVAL", stream_end_script, "1", stream});
+	reply = call_master(layout, stream, 4, (const char *[]) {"EVAL", stream_end_script, "1", stream});
 	if (reply == NULL)
-		return TOLD_NOT;
+		return TOLD_BLOCKED;
 	if (reply->type == REDIS_REPLY_ERROR)
 		resp_error(reply, error, sizeof(error));
 	if (batch_verdict_is_of_server(error))
@@ -338,9 +374,9 @@ run_script(Layout *layout, int64 *least)
 	memcpy(layout->words, fixed, sizeof(fixed));
 	if (!redis_lease_keep(layout->redis, layout->lease_key))
 		return TOLD_NOT;
-	reply = redis_cluster_call_master(layout->redis, layout->key, layout->nwords, layout->words);
+	reply = call_master(layout, layout->key, layout->nwords, layout->words);
 	if (reply == NULL)
-		return TOLD_NOT;
+		return TOLD_BLOCKED;
 	if (reply->type == REDIS_REPLY_INTEGER)
 		*least = reply->integer;
 	else if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "EPOCH ", 6) == 0)
@@ -351,13 +387,34 @@ run_script(Layout *layout, int64 *least)
 	return told;
 }
 
-/* Notes why Redis does not do what was asked for: the server is to blame, or the destination. */
+/* Sends a command to the master that has a key. Returns NULL if it does not answer, or did not a moment ago; layout->why says so. */
+static redisReply *
+call_master(Layout *layout, const char *key, int argc, const char **argv)
+{
+	const RedisNode *node;
+	const char *why = NULL;
+	redisReply *reply = NULL;
+
+	layout->slot = hash_slot_of(key, strlen(key));
+	node = redis_cluster_node_of(layout->redis, layout->slot);
+	if (node)
+		why = nodes_away_why(node);
+	if (why == NULL)
+		reply = redis_cluster_call_master(layout->redis, key, argc, argv);
+	if (reply == NULL)
+		strlcpy(layout->why, why ? why : redis_cluster_error(layout->redis), sizeof(layout->why));
+	return reply;
+}
+
+/* Notes why Redis does not do what was asked for: the server is to blame, a slot, or the destination. */
 static Told
 refused(Layout *layout, const redisReply *reply)
 {
 	char		error[FOREIGN_TEXT_BYTES];
 
 	resp_error(reply, error, sizeof(error));
+	if (batch_verdict_is_of_slot(error))
+		return refused_by_slot(layout, error);
 	if (batch_verdict_is_of_server(error))
 	{
 		redis_cluster_refused(layout->redis, reply, "could not write a number of partitions");
@@ -367,4 +424,17 @@ refused(Layout *layout, const redisReply *reply)
 		destination_unsettle(layout->destination);
 	partition_layout_refuse(layout->destination, error);
 	return TOLD_REFUSED;
+}
+
+/* Notes why the slot cannot be used for now. If the key has gone to another node, its fence may still be here: that must not free it. */
+static Told
+refused_by_slot(Layout *layout, const char *error)
+{
+	const RedisNode *node = redis_cluster_node_of(layout->redis, layout->slot);
+
+	snprintf(layout->why, sizeof(layout->why), "%s, in hash slot %d (%s:%d)", error, layout->slot,
+			 node ? node->host : "?", node ? node->port : 0);
+	if (strncmp(error, "ASK ", strlen("ASK ")) == 0)
+		torn_slots_note_refusal(layout->slot);
+	return TOLD_BLOCKED;
 }

@@ -170,6 +170,24 @@ lanes_block(Lane *lane, const char *why)
 	lane->wanted[0] = '\0';
 }
 
+/*
+ * Has a hash slot count as blocked that no message was for: something else is there that
+ * Redis is to be told first. Nothing may be under way. Returns false if its lane is in use,
+ * or is to be.
+ */
+bool
+lanes_block_unused(int slot, const char *why)
+{
+	int			first = nlanes;
+
+	if (of_slot[slot] || is_wanted[slot])
+		return false;
+	lanes_enter(slot);
+	lanes_block(of_slot[slot], why);
+	lanes_set_blocked_apart(first);
+	return true;
+}
+
 /* Notes that a message of a window is left out, because its lane is blocked. */
 void
 lanes_leave_out(const Lane *lane, int64 window)

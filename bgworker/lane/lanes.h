@@ -18,6 +18,7 @@ extern int	lanes_wanted(void);
 extern int	lanes_enter_wanted(void);
 
 extern void lanes_block(Lane *lane, const char *why);
+extern bool lanes_block_unused(int slot, const char *why);
 extern void lanes_leave_out(const Lane *lane, int64 window);
 extern int64 lanes_first_left_out(void);
 extern int64 lanes_take_freed(int64 sent);
