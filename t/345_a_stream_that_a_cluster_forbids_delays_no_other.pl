@@ -71,6 +71,19 @@ foreach my $taken ('-evalsha', '-xadd', 'resetkeys')
 $load->stop;
 $ledger->agrees('all messages are there, in order');
 
+# What is needed only where a stream has partitions: their destination waits.
+$redis->command('ACL', 'SETUSER', 'sender', '-hset', '~spread*');
+$node->sql(q{SELECT outbox_set_destination('spread', partitions => 2)});
+$node->sql(q{SELECT outbox_enqueue('spread', 'body')});
+$sent = $ledger->arrived;
+$ledger->post(@good);
+eventually { $ledger->arrived == $sent + @good } 'a right that only partitions need is missing: others are sent' or diag $node->status('problem');
+eventually { deferred('spread') eq '1' && $node->sql("SELECT last_error FROM outbox.destinations WHERE dest = 'spread'") =~ /^could not write its number of partitions: NOPERM .*hset/ } '... and why its messages wait is said'
+  or diag $node->sql("SELECT last_error FROM outbox.destinations WHERE dest = 'spread'");
+$redis->command('ACL', 'SETUSER', 'sender', '+hset');
+eventually { deferred('spread') eq '0' && $cluster->count('spread:0') + $cluster->count('spread:1') == 1 } '... until it is given';
+allow(@good, @bad);
+
 # Rights to each of the streams, and not to both in one command.
 $redis->command('ACL', 'SETUSER', 'sender', 'resetkeys', '~outbox:*', "~$good[0]", "(+\@all ~outbox:* ~$good[1])");
 $ledger->post(@good[ 0, 1 ]);

@@ -16,7 +16,6 @@
 #include "src/redis/resp.h"
 
 static bool begins_with_one(const char *error, const char *const *codes, int n);
-static bool forbids_command(const char *error);
 static bool read_refused(Verdict *verdict, const redisReply *places, int messages);
 
 /*
@@ -71,7 +70,7 @@ bool
 batch_verdict_forbids_key(const redisReply *reply)
 {
 	return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM ", strlen("NOPERM ")) == 0 &&
-		!forbids_command(reply->str);
+		!batch_verdict_forbids_command(reply->str);
 }
 
 /* Check whether an error concerns the server rather than one message or destination. */
@@ -80,7 +79,7 @@ batch_verdict_is_of_server(const char *error)
 {
 	static const char *const codes[] = {"NOAUTH", "WRONGPASS", "NOSCRIPT", "CROSSSLOT", SCRIPT_FENCE_MOVED, SCRIPT_LEASE_LOST};
 
-	return batch_verdict_is_of_slot(error) || begins_with_one(error, codes, lengthof(codes)) || forbids_command(error);
+	return batch_verdict_is_of_slot(error) || begins_with_one(error, codes, lengthof(codes)) || batch_verdict_forbids_command(error);
 }
 
 /* Check whether an error of a server may be one of a hash slot of a cluster, or of the node that has it, for some time. */
@@ -125,8 +124,8 @@ begins_with_one(const char *error, const char *const *codes, int n)
  * code for both, and none in scripts up to 7.0. The text about a key precedes
  * the key's name, which may itself contain any text.
  */
-static bool
-forbids_command(const char *error)
+bool
+batch_verdict_forbids_command(const char *error)
 {
 	static const char *const texts[] = {"can't run this command", "permissions to run", "Unknown Redis command"};
 	static const char *const key_texts[] = {"can't access", "permissions to access", "permission to access"};

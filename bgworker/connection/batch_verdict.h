@@ -28,6 +28,7 @@ typedef struct Verdict
 
 extern bool batch_verdict_read(Verdict *verdict, redisReply *reply, int messages, bool declared);
 extern bool batch_verdict_forbids_key(const redisReply *reply);
+extern bool batch_verdict_forbids_command(const char *error);
 extern bool batch_verdict_is_of_server(const char *error);
 extern bool batch_verdict_is_of_slot(const char *error);
 extern bool batch_verdict_is_of_torn_slot(const char *error);

@@ -406,7 +406,10 @@ call_master(Layout *layout, const char *key, int argc, const char **argv)
 	return reply;
 }
 
-/* Notes why Redis does not do what was asked for: the server is to blame, a slot, or the destination. */
+/*
+ * Notes why Redis does not do what was asked for: the server is to blame, a slot, or the
+ * destination. Rights that only partitions need may be missing without others being so.
+ */
 static Told
 refused(Layout *layout, const redisReply *reply)
 {
@@ -415,7 +418,7 @@ refused(Layout *layout, const redisReply *reply)
 	resp_error(reply, error, sizeof(error));
 	if (batch_verdict_is_of_slot(error))
 		return refused_by_slot(layout, error);
-	if (batch_verdict_is_of_server(error))
+	if (batch_verdict_is_of_server(error) && !batch_verdict_forbids_command(error))
 	{
 		redis_cluster_refused(layout->redis, reply, "could not write a number of partitions");
 		return TOLD_NOT;
