@@ -42,13 +42,16 @@ like(error_with($tls, 'forbidden'), qr/the message was not added: NOPERM/, '... 
 # Nodes that lead astray.
 my $plain = join ',', map { '127.0.0.1:' . $_->port } @nodes;
 my $cut_off = Impostor->new(app => sub { $_[1] eq 'CLUSTER' ? "\$18\r\ncluster_state:fail\r\n" : "-CLUSTERDOWN The cluster is down\r\n" });
+my $loading = Impostor->new(app => sub { "-LOADING Redis is loading the dataset in memory\r\n" });
 my $silent = Impostor->new(app => sub { $_[1] eq 'CLUSTER' ? '' : "+OK\r\n" });
 my $loop = Impostor->new(app => sub { $_[1] eq 'XADD' ? "-MOVED 1 127.0.0.1:" . $_[0]->sockport . "\r\n" : "+OK\r\n" });
 my $vague = Impostor->new(app => sub { $_[1] eq 'XADD' ? "-MOVED 1 ?:6379\r\n" : "+OK\r\n" });
 is(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:1,$plain", 's1'), '', 'a node that is away is passed over');
 is(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$cut_off->{port},$plain", 's1'), '', '... and one that is cut off from the others');
+is(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$loading->{port},$plain", 's1'), '', '... and one that is loading its data');
 is(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$silent->{port},$plain", 's1'), '', '... and one that is silent');
 like(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:1,127.0.0.1:$cut_off->{port}", 's1'), qr/CLUSTERDOWN The cluster is down/, '... unless there is no other');
+like(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:1,127.0.0.1:$loading->{port}", 's1'), qr/LOADING Redis is loading/, '... which is said');
 like(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$loop->{port}", 's1'), qr/not added: MOVED 1 127.0.0.1:\d+/, 'a message is not sent round for ever');
 like(error_with("redis+cluster://app:sw0rdfish\@127.0.0.1:$vague->{port}", 's1'), qr/not added: MOVED 1 \?:6379/, '... nor to a node without an address');
 

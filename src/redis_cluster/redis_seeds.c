@@ -4,7 +4,8 @@
  *
  * Called by redis_cluster.c. The nodes of the URL are tried first, then those that
  * a node has named before. One that says that the cluster is down may be cut off from
- * the others, and is taken only if no other lets us in. Each node gets its share of what
+ * the others, and one that does not say may be loading its data: such a one is taken only
+ * if no other lets us in. Each node gets its share of what
  * is left of the time, so one that does not answer does not use up all of it.
  */
 #include "postgres.h"
@@ -65,12 +66,13 @@ try_node(RedisLink *link, const RedisCredentials *credentials, const RedisNode *
 	return redis_link_is_open(link);
 }
 
-/* Check whether a node says that the cluster is up. If we may not ask, it is assumed to be. */
+/* Check whether a node says that the cluster is up. If we may not ask, it is assumed to be; one that is loading its data answers nobody. */
 static bool
 says_that_it_is_up(RedisLink *link)
 {
 	redisReply *reply = redis_link_call(link, 2, (const char *[]) {"CLUSTER", "INFO"});
-	bool		is_up = reply && (reply->type != REDIS_REPLY_STRING || strstr(reply->str, "cluster_state:ok") != NULL);
+	bool		is_up = reply && (reply->type == REDIS_REPLY_STRING ? strstr(reply->str, "cluster_state:ok") != NULL :
+								  reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM ", strlen("NOPERM ")) == 0);
 
 	if (reply)
 		freeReplyObject(reply);
