@@ -1,5 +1,6 @@
 # Several masters of a Redis Cluster do not answer. Finding that out takes longer than the
 # lease lives; then messages for the other masters are sent. What is for those that hang follows.
+# If one hangs while nothing is sent, what another one loses after that is noticed as soon as ever.
 
 use strict;
 use warnings FATAL => 'all';
@@ -48,5 +49,14 @@ others_go_on('that has broken the links');
 others_go_on('that is known');
 $cluster->node($_)->resume foreach @hung;
 $ledger->agrees('they go on');
+
+$cluster->node($hung[0])->pause;
+eventually { $node->status('redis_error') =~ /:@{[ $cluster->node($hung[0])->port ]}\b/ } 'that one hangs is noticed while nothing is sent';
+$cluster->node($hung[0])->resume;
+eventually { $node->status(q{redis_state = 'up' AND redis_error IS NULL}) eq 't' } '... and that it goes on' or diag $node->status('redis_error');
+my ($lost) = grep { $cluster->index_of($_) == $hung[1] } @there;
+$cluster->node($hung[1])->command('FLUSHALL');
+eventually { $cluster->count($lost) > 0 } 'what another one has lost is sent again while nothing else is';
+$ledger->agrees('... all of it');
 
 done_testing();

@@ -71,7 +71,10 @@ fences_compare(void)
 	for (int i = 0; i < lanes_count(); i++)
 		lane_want(lanes_get(i), lanes_get(i)->fence, lanes_get(i)->at);
 	compared = fences_set_wanted();
-	next = rest_after(begun);
+
+	/* One that has failed may have waited for a master that hangs. */
+	if (compared)
+		next = rest_after(begun);
 	return compared;
 }
 
