@@ -42,6 +42,8 @@
  */
 #define MAX_FOREIGN_EPOCH	INT64CONST(100000000000000)
 
+#define MAX_TRIES	10			/* if a greater epoch is asked for each time */
+
 /* What it takes to run the script. */
 typedef struct Announcement
 {
@@ -150,14 +152,14 @@ announce(const Announcement *how, Destination *destination)
 {
 	int64		epoch = 0;		/* finds out whether Redis knows the layout */
 
-	for (;;)
+	for (int tries = 0; tries < MAX_TRIES; tries++)
 	{
 		redisReply *reply = run_script(how, destination, epoch);
 		int64		least;
 
 		if (reply == NULL)
 			return false;
-		least = reply->type == REDIS_REPLY_INTEGER ? reply->integer : 0;
+		least = reply->type == REDIS_REPLY_INTEGER ? Max(reply->integer, 0) : 0;
 		if (least == 0)
 			note_answer(reply, destination);
 		freeReplyObject(reply);
@@ -168,6 +170,8 @@ announce(const Announcement *how, Destination *destination)
 		KILL_POINT("layout_epoch_noted");
 		epoch = how->instance->layout_epoch;
 	}
+	partition_layout_refuse(destination, "Redis asks for a greater epoch each time");
+	return true;
 }
 
 /* Runs the script for a destination. Returns NULL if the link failed. */
@@ -199,7 +203,7 @@ note_answer(const redisReply *reply, Destination *destination)
 {
 	char		error[FOREIGN_TEXT_BYTES];
 
-	if (reply->type == REDIS_REPLY_INTEGER)
+	if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0)
 	{
 		KILL_POINT("layout_announced");
 		destination_settle(destination);
