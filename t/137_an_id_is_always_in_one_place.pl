@@ -22,7 +22,7 @@ my $redis_store = Redis->new;
 my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'\noutbox.retention = '1h'");
 $server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
 
-my ($kind, $store, $proxy, $n, %key);
+my ($kind, $store, $proxy, $n, $msgid, %key);
 my %text = (redis => 'WATERMARK', postgresql => 'store_add');	# in the packet that adds ids
 
 sub is_in_store
@@ -211,5 +211,16 @@ $redis_store->restore_data;
 $redis_store->start;
 ok(is_in_store($other), 'Redis goes back to the time between');
 arrives($late, '... and the id that it lost');
+
+# Another PostgreSQL takes the place of a store. What came into that one last need not be in a
+# copy of it that was made before, and is still in the log.
+($kind, $n) = ('postgresql', 200);
+$msgid = process();
+arrives($msgid, 'an id');
+$server->sql('CREATE DATABASE second');
+$server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'second');
+$node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $server->store_url('shard') =~ s{/postgres\?}{/second?}r ]}'", $kind);
+eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'second') eq 't' } '... comes into the store that takes the place of its own';
+eventually { propagated() } '... which is noted';
 
 done_testing();

@@ -54,8 +54,9 @@ static int64 start_at;			/* position of a new store */
 static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
 static bool has_settled(void);
-static void list_targets(const Position *position);
+static void list_targets(Position *position);
 static void note_target_of(const Endpoint *endpoint, void *arg);
+static void go_back_for_new(Position *position);
 static void check_stores(Position *position);
 static bool all_stores_are_sound(void);
 
@@ -185,18 +186,23 @@ propagation_ms_until_due(const Position *position)
 	return ms;
 }
 
-/* Finds out which stores and tables the endpoints have now. */
+/*
+ * Finds out which stores and tables the endpoints have now. A store that an endpoint was
+ * given while this process runs gets all that the log still has: it may take the place of
+ * another one, and lack what that one has. Those that are there when it starts go on.
+ */
 static void
-list_targets(const Position *position)
+list_targets(Position *position)
 {
 	if (!transaction_begin("reading endpoints"))
 		return;
 	store_propagation_begin_listing();
 	uses_tables = false;
-	start_at = position->propagated;
+	start_at = next_listing == 0 ? position->propagated : window_row_oldest_number();
 	endpoint_each(note_target_of, NULL);
 	transaction_commit();
 	store_propagation_end_listing();
+	go_back_for_new(position);
 	listed = position->opened.number;
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
@@ -215,6 +221,21 @@ note_target_of(const Endpoint *endpoint, void *arg)
 		return;
 	store = store_propagation_find(endpoint->dedup_store, start_at);
 	store->retention = Max(store->retention, endpoint->store_retention);
+}
+
+/* Lets the position be that of the store that has least, if new ones have less than all others. */
+static void
+go_back_for_new(Position *position)
+{
+	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
+	{
+		if (store->is_new && store->propagated < position->propagated)
+		{
+			store->catching_up = true;
+			position_expect_receipts_after(position, store->propagated);
+		}
+		store->is_new = false;
+	}
 }
 
 /*

@@ -194,6 +194,7 @@ add_store(const char *url, int64 propagated)
 	pfree(masked);
 	name_watermarks(store);
 	store->propagated = propagated;
+	store->is_new = true;
 	store->next = stores;
 	stores = store;
 	return store;

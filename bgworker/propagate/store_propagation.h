@@ -25,6 +25,7 @@ typedef struct StorePropagation
 	char		client[UNIQUE_ID_BYTES + 17];	/* the name of our watermarks
 												 * there */
 	int64		retention;		/* the longest of these endpoints */
+	bool		is_new;			/* no listing before the last one has named it */
 	int64		propagated;		/* newest window whose receipts it has */
 	ReceiptReader reader;		/* of the next ones */
 	StoreKey	keys[STORE_PROPAGATION_KEYS];	/* of these, to be added next */
@@ -41,7 +42,8 @@ typedef struct StorePropagation
 	bool		knows_watermark;
 	int			nparts;
 	StoreWatermarks watermarks; /* that must be there */
-	bool		catching_up;	/* ids are added again that it has lost */
+	bool		catching_up;	/* ids are added that it has lost, or never
+								 * had */
 	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
 								 * again */
 } StorePropagation;
