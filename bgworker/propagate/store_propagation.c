@@ -24,6 +24,7 @@
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/record/endpoint.h"
+#include "src/record/forgotten.h"
 #include "src/store/masked_url.h"
 #include "src/store/store.h"
 #include "src/unique_id.h"
@@ -193,8 +194,8 @@ add_store(const char *url, int64 propagated)
 	store->masked = MemoryContextStrdup(TopMemoryContext, masked);
 	pfree(masked);
 	name_watermarks(store);
-	store->propagated = propagated;
 	store->is_new = true;
+	store->propagated = propagated;
 	store->next = stores;
 	stores = store;
 	return store;
@@ -378,9 +379,9 @@ note_propagated(StorePropagation *store, const Position *position)
 }
 
 /*
- * A ReceiptVisit: takes the key of a receipt that is for this store. Receipts
- * of a dropped endpoint are ignored. A store that is not in the list yet is
- * added to it before the window counts as propagated.
+ * A ReceiptVisit: takes the key of a receipt that is for this store. Receipts of a dropped
+ * endpoint are ignored, and so are those of ids forgotten since. A store that is not in the
+ * list yet is added to it before the window counts as propagated.
  */
 static bool
 take_key(const Receipt *receipt, void *arg)
@@ -395,7 +396,8 @@ take_key(const Receipt *receipt, void *arg)
 
 	/* Freed at once: there may be millions of them in one user transaction. */
 	name = text_to_cstring(receipt->endpoint);
-	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && is_url_of(store, endpoint.dedup_store))
+	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && is_url_of(store, endpoint.dedup_store) &&
+		!forgotten_holds(&receipt->key))
 		store->keys[store->n++] = (StoreKey) {.key = receipt->key, .retention = endpoint.store_retention};
 	pfree(name);
 	return store->n < STORE_PROPAGATION_KEYS;

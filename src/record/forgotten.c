@@ -103,6 +103,16 @@ forgotten_look(const pg_uuid_t *key, TransactionId *in_progress)
 	return verdict.forgotten;
 }
 
+/* Check whether a key has been forgotten, unless a transaction that claims it again has committed. */
+bool
+forgotten_holds(const pg_uuid_t *key)
+{
+	TransactionId in_progress;
+	Forgotten	forgotten = forgotten_look(key, &in_progress);
+
+	return forgotten == FORGOTTEN_YES || forgotten == FORGOTTEN_NO_LONGER;
+}
+
 /* Writes a tombstone, which is effective from now on in this transaction. */
 void
 forgotten_add(const pg_uuid_t *key)

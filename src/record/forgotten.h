@@ -18,6 +18,7 @@ typedef enum Forgotten
 } Forgotten;
 
 extern Forgotten forgotten_look(const pg_uuid_t *key, TransactionId *in_progress);
+extern bool forgotten_holds(const pg_uuid_t *key);
 extern void forgotten_add(const pg_uuid_t *key);
 extern void forgotten_clear(const pg_uuid_t *key);
 extern void forgotten_expire(int64 age, bool (*is_kept) (const pg_uuid_t *key));
