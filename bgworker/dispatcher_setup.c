@@ -148,6 +148,11 @@ load_instance(Position *position)
 	position_load(position, instance.first_window);
 	if (instance.is_copy)
 	{
+		/*
+		 * As with those that are discarded, records of ours must not wait for
+		 * them.
+		 */
+		(void) transaction_execute("UPDATE outbox.deferred SET state = 'discarded' WHERE state NOT IN ('returned', 'discarded')", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.deferred", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.loss", 0, NULL, NULL, NULL);
 		(void) transaction_execute("DELETE FROM outbox.mapping", 0, NULL, NULL, NULL);

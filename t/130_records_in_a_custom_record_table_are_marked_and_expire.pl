@@ -68,6 +68,11 @@ is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '0'), outbox_wait('m5', 'inbox
 eventually { $node->sql(q{SELECT max(propagated) >= max(number) - 1 FROM (SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1) w}) eq 't' }
 '... the log does not';
 is($node->sql(q{SELECT ref FROM inbox WHERE NOT done ORDER BY ref}), "m4\nm5", '... and their records are not marked');
+$node->sql('CREATE DATABASE copy TEMPLATE postgres');
+eventually { $node->sql('SELECT count(*) FROM inbox WHERE NOT done', 'copy') == 0 } '... nor do those of a copy wait, which does not send these messages';
+is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '3 min'), outbox_wait('m5', 'inbox', '3 min')}, 'copy'), 't|t', '... as outbox_wait() says there');
+is($node->sql(q{SELECT ref FROM inbox WHERE NOT done ORDER BY ref}), "m4\nm5", '... while those of its original do');
+$node->sql('DROP DATABASE copy');
 $redis->accept('bad');
 is($node->sql(q{SELECT outbox_wait('m4', 'inbox', '3 min')}), 't', '... until the message is sent');
 is($node->sql(q{SELECT done, done_at > now() - interval '1 minute' FROM inbox WHERE ref = 'm4'}), 't|t', '... then it is marked, and its retention begins');
