@@ -120,7 +120,7 @@ interrupts_reload(void)
 	destination_load();
 	deferral_load();
 	transaction_commit();
-	if (destination_were_given_partitions())
+	if (destination_any_was_given_partitions())
 		sender_lock_begin_epoch();
 }
 

@@ -43,7 +43,7 @@ shutdown_leave_in_order(Position *position)
 
 /*
  * Releases the lease of a process that SIGTERM has ended elsewhere than in
- * interrupts_attend(), mostly amid a transaction, which is rolled back only after this. No
+ * interrupts_attend(), usually in a transaction, which is rolled back only after this. No
  * position is noted: it may be that of the transaction. Batches may be under way. In a
  * single Redis they are run first, for they are on the same link; in a Redis Cluster the
  * fences keep them out if another server takes over.

@@ -23,7 +23,7 @@
 /*
  * Notes a problem of this database, or a new text of it; it begins when it is
  * first noted. The text is in the encoding of the database. Returns whether it is
- * news, also to a process that has not noted the former text itself.
+ * news, even to a process that has not noted the former text itself.
  */
 bool
 problem_set(ProblemKind kind, const char *format,...)

@@ -72,7 +72,7 @@ shared_startup(void)
 
 /* Check whether the library was preloaded. */
 bool
-shared_available(void)
+shared_is_available(void)
 {
 	return shared_state != NULL;
 }

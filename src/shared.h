@@ -168,7 +168,7 @@ typedef struct DatabaseShared
 extern void shared_request(void);
 extern void shared_startup(void);
 
-extern bool shared_available(void);
+extern bool shared_is_available(void);
 extern DatabaseShared *shared_mine(void);
 extern bool shared_is_dispatcher(void);
 extern DatabaseShared *shared_find(Oid database, bool create);

@@ -102,7 +102,7 @@ wakeup_watch_prepared(void)
 /*
  * Called after COMMIT PREPARED: wakes our dispatcher when this command has ended, and has
  * it read its tables again if the prepared transaction has changed them. If that has
- * changed settings of a database or role, all dispatchers restart; they do so also if
+ * changed settings of a database or role, all dispatchers restart; they do so even if
  * there is no outbox in this database. A change by others meanwhile has them do so for nothing.
  */
 void
@@ -127,7 +127,7 @@ wakeup_after_prepared(bool has_outbox)
 void
 wakeup_launcher_at_commit(void)
 {
-	wake_launcher = shared_available();
+	wake_launcher = shared_is_available();
 }
 
 /* Makes the dispatcher of a database, if it has one, restart after the commit. */

@@ -164,7 +164,7 @@ sub messages
 	my ($file) = @_;
 	my $code = PostgreSQL::Test::Utils::slurp_file($file) =~ s/"\n\s*"//gr;
 	my $literal = qr/"((?:[^"\\]|\\.)*)"/;
-	my $says = qr/errmsg\(|errmsg_plural\(|elog\(ERROR,|(?:problem_set|redis_link_(?:fail|refused)|\bfail|store_failure_set|resume_from_oldest)\([^"()]*,/;
+	my $says = qr/errmsg\(|errmsg_plural\(|elog\(ERROR,|(?:problem_set|redis_link_fail(?:_with_reply)?|\bfail|store_failure_set|resume_from_oldest)\([^"()]*,/;
 	my @texts = $code =~ /(?:$says|PROBLEM_NO_DISPATCHER,|sizeof\(store->problem\),)\s*$literal/g;
 	push @texts, grep { /.{30}/ } $code =~ /$literal/g if $file =~ /problem\.c$/;
 	push @texts, $code =~ /RAISE EXCEPTION '([^']+)'/g;

@@ -420,7 +420,7 @@ refused(Layout *layout, const redisReply *reply)
 		return refused_by_slot(layout, error);
 	if (batch_verdict_is_of_server(error) && !batch_verdict_forbids_command(error))
 	{
-		redis_cluster_refused(layout->redis, reply, "could not write a number of partitions");
+		redis_cluster_fail_with_reply(layout->redis, reply, "could not write a number of partitions");
 		return TOLD_NOT;
 	}
 	if (layout->destination->is_settled)

@@ -56,7 +56,7 @@ static bool receive_claim(Lane *lane);
 /*
  * Writes the names of this connection into all fences that there are in a cluster, of
  * whatever slot. Called when another server published before us: what it has sent and
- * is still on its way, also to lanes of which our database knows nothing, is refused
+ * is still on its way, even to lanes of which our database knows nothing, is refused
  * from then on. A lane without a fence needs nothing, for no batch builds on that; and
  * to one that it claims later the other server sends nothing, without the lease. An era
  * begins after the last window that is published. No lane is in use after that.
@@ -279,7 +279,7 @@ read_fence(Lane *lane, bool of_others)
 		block(lane, error);
 	}
 	else
-		redis_link_refused(lane->link, reply, "could not read the fence");
+		redis_link_fail_with_reply(lane->link, reply, "could not read the fence");
 	freeReplyObject(reply);
 	return read || lane->blocked || traffic_fail_as_link(lane->link);
 }

@@ -34,7 +34,7 @@ redis_server_check(RedisLink *link, bool clustered)
 		note_eviction(reply->str, clustered);
 	}
 	else if (hangs_up(reply))
-		redis_link_refused(link, reply, "it refuses connections");
+		redis_link_fail_with_reply(link, reply, "it refuses connections");
 	freeReplyObject(reply);
 	if (why_not)
 		redis_link_fail(link, "%s", why_not);
@@ -83,7 +83,7 @@ redis_server_load_script(RedisLink *link, char *sha)
 	if (loaded)
 		strlcpy(sha, reply->str, SCRIPT_SHA_BYTES);
 	else if (reply)
-		redis_link_refused(link, reply, "could not load the script");
+		redis_link_fail_with_reply(link, reply, "could not load the script");
 	if (reply)
 		freeReplyObject(reply);
 	return loaded;

@@ -247,7 +247,7 @@ redis_session_renew(void)
 bool
 redis_session_settle_partitions(const Position *position)
 {
-	if (destination_have_new_partitions() && sender_lock_is_held_of_before())
+	if (destination_any_has_new_partitions() && sender_lock_is_held_of_before())
 		return true;
 	return settle_partitions(position);
 }
@@ -277,7 +277,7 @@ settle_partitions(const Position *position)
 bool
 redis_session_settle_mapping(const Position *position)
 {
-	if (traffic_is_clustered() && lanes_blocked() == 0 && destination_have_new_partitions())
+	if (traffic_is_clustered() && lanes_blocked() == 0 && destination_any_has_new_partitions())
 		return true;
 	if (stream_mapping_note(position->touched.window))
 		return true;

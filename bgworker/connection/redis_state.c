@@ -45,7 +45,7 @@ redis_state_connect(Position *position)
 	if (reconnect_pace_ms_until_try() > 0)
 		return false;
 
-	/* Settings may have been read amid the last try. */
+	/* Settings may have been read during the last try. */
 	redis_state_note_settings();
 	url_tried = redis_credentials_hash(NULL);
 	switch (redis_session_open(position))
@@ -65,7 +65,7 @@ redis_state_connect(Position *position)
 	return false;
 }
 
-/* Check whether the URL is another one than that which was tried last. */
+/* Check whether the URL differs from that which was tried last. */
 bool
 redis_state_has_new_url(void)
 {

@@ -229,7 +229,7 @@ traffic_receive_moved(Lane *lane)
 		 (traffic_is_clustered() && batch_verdict_forbids_key(reply)));
 
 	if (reply && !expected)
-		redis_link_refused(lane->link, reply, "a batch behind a refused message was not rejected");
+		redis_link_fail_with_reply(lane->link, reply, "a batch behind a refused message was not rejected");
 	if (reply)
 		freeReplyObject(reply);
 	return expected || traffic_fail_as_link(lane->link);

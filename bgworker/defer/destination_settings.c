@@ -77,7 +77,7 @@ destination_find(const text *dest)
 
 /* Check whether partitions have changed that Redis is not told of yet. */
 bool
-destination_have_new_partitions(void)
+destination_any_has_new_partitions(void)
 {
 	return nunsettled > 0;
 }
@@ -87,7 +87,7 @@ destination_have_new_partitions(void)
  * destination_load() has found. Those that Redis was to be told of before do not count.
  */
 bool
-destination_were_given_partitions(void)
+destination_any_was_given_partitions(void)
 {
 	return given_partitions;
 }

@@ -38,8 +38,8 @@ typedef struct Destination
 extern void destination_load(void);
 extern const Destination *destination_find(const text *dest);
 extern bool destination_all_paused(void);
-extern bool destination_have_new_partitions(void);
-extern bool destination_were_given_partitions(void);
+extern bool destination_any_has_new_partitions(void);
+extern bool destination_any_was_given_partitions(void);
 extern List *destination_unsettled(void);
 extern List *destination_compared_before(TimestampTz moment);
 extern void destination_unsettle(Destination *destination);

@@ -2,6 +2,9 @@
  * lease.c
  *		Decides whether this process may publish for its instance.
  *
+ * Called by redis_session.c and redis_lease.c, which ask it about what they have read in
+ * Redis, and by command.c and partition_layout.c for the value of the lease.
+ *
  * Two servers may both take themselves for the same database: an old primary
  * and the standby promoted in its place, or production and a clone restored
  * beside it. The lease says which of them publishes. It is a key in Redis that

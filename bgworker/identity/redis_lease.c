@@ -58,7 +58,7 @@ redis_lease_look(RedisCluster *redis, const char *key, const char *last_owner, b
 		*may_be_taken = lease_may_be_taken(reply->type == REDIS_REPLY_STRING ? reply->str : NULL, last_owner,
 										   reason, sizeof(reason));
 	else if (reply)
-		redis_cluster_refused(redis, reply, "could not read the lease");
+		redis_cluster_fail_with_reply(redis, reply, "could not read the lease");
 	if (reply)
 		freeReplyObject(reply);
 	if (read && !*may_be_taken)
@@ -81,7 +81,7 @@ redis_lease_renew(RedisCluster *redis, const char *key)
 	if (done)
 		renewed = sent;
 	else if (reply)
-		redis_cluster_refused(redis, reply, "could not renew the lease");
+		redis_cluster_fail_with_reply(redis, reply, "could not renew the lease");
 	if (reply)
 		freeReplyObject(reply);
 	return done;

@@ -24,7 +24,7 @@
  * it: there may be millions of messages behind.
  *
  *	 died while a lane is blocked	the next process begins behind what is published,
- *								so before the first message that was left out, also of
+ *								so before the first message that was left out, even of
  *								a lane that is not noted in outbox.lane yet
  *	 the log meanwhile			nothing is removed from it: the fence of a blocked lane
  *								cannot be taken along
@@ -370,7 +370,7 @@ any_is_blocked(const Message *message, int64 window)
 bool
 lanes_await_partitions(void)
 {
-	return nblocked == 0 && destination_have_new_partitions();
+	return nblocked == 0 && destination_any_has_new_partitions();
 }
 
 /* Returns the hash slot of the stream of a message. */

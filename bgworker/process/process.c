@@ -125,7 +125,7 @@ process_connect(Oid database)
 	give_memory_back();
 }
 
-/* Check whether SIGTERM has come, also when the process is ending because of it: what `die` notes is forgotten by then. */
+/* Check whether SIGTERM has come, even when the process is ending because of it: what `die` notes is forgotten by then. */
 bool
 process_was_told_to_end(void)
 {
@@ -201,7 +201,7 @@ process_sleep(long ms, OutboxWait wait)
 }
 
 /*
- * The handler of SIGTERM. It works also amid a transaction, which may wait for a lock of
+ * The handler of SIGTERM. It works even in a transaction, which may wait for a lock of
  * another session or read a large log.
  */
 static void

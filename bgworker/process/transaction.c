@@ -8,7 +8,7 @@
  * to end, and it does not begin while the extension is being dropped.
  *
  * Our processes are superusers, but a transaction has the rights of the role that owns
- * our tables. That is mostly a superuser, too; but REASSIGN OWNED may have given the
+ * our tables. That is usually a superuser, too; but REASSIGN OWNED may have given the
  * tables to another role, whose triggers and defaults our statements execute then: in a
  * security-restricted operation.
  */

@@ -293,7 +293,7 @@ defer_culprit(const Delivery *delivery)
 	char		error[LINK_ERROR_BYTES];
 	int64		row;
 
-	if (!suspects_culprit(&culprit))
+	if (!suspects_find_culprit(&culprit))
 		return true;
 	if (lane_tried && !place_precedes(lane_tried->at, culprit))
 		return true;			/* it has arrived; other lanes are behind it */

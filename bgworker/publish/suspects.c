@@ -84,7 +84,7 @@ suspects_have_strikes(void)
  * was sent alone, although the server accepted the connection.
  */
 bool
-suspects_culprit(WindowPlace *culprit)
+suspects_find_culprit(WindowPlace *culprit)
 {
 	*culprit = suspects.alone;
 	return suspects.strikes >= STRIKES_TO_DEFER;

@@ -140,7 +140,7 @@ enough_to_merge(const Ring *ring, int reserve)
 /*
  * Returns an empty segment of the history, if possible one on which no work has failed; -1
  * if there is none. While an empty one is left alone, none is taken: what fails at one
- * target, as when the disk is full, mostly fails at all.
+ * target, as when the disk is full, usually fails at all of them.
  */
 static int
 choose_target(const Ring *history)

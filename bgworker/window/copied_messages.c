@@ -75,7 +75,7 @@ is_left_to_us(OwnTransactions *own, Oid database)
 	return own->is_ours;
 }
 
-/* Notes the transaction of a row if it is ours. Rows of one transaction mostly follow each other. */
+/* Notes the transaction of a row if it is ours. Rows of one transaction usually follow each other. */
 static bool
 note_own(TupleTableSlot *row, int segment, void *arg)
 {

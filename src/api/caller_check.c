@@ -61,7 +61,7 @@ warn_unless_preloaded(void)
 {
 	static bool warned = false;
 
-	if (warned || shared_available())
+	if (warned || shared_is_available())
 		return;
 	warned = true;
 	ereport(WARNING,

@@ -194,7 +194,7 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 	const char *reason = findings->problems[PROBLEM_NO_DISPATCHER].text;
 	ProblemKind found = PROBLEM_KINDS;
 
-	if (!shared_available())
+	if (!shared_is_available())
 		found = PROBLEM_NOT_PRELOADED;
 	else if (report->state == DISPATCHER_OFF || (report->pid == 0 && !outbox_dispatch))
 		found = PROBLEM_DISPATCH_OFF;

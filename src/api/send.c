@@ -225,7 +225,7 @@ add_entry(RedisCluster *redis, StringInfo command)
 		strspn(reply->str, "0123456789-") == reply->len)
 		strlcpy(entry, reply->str, sizeof(entry));
 	else
-		redis_cluster_refused(redis, reply, "the message was not added");
+		redis_cluster_fail_with_reply(redis, reply, "the message was not added");
 	freeReplyObject(reply);
 	return entry[0] ? pstrdup(entry) : NULL;
 }

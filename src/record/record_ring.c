@@ -323,7 +323,7 @@ read_record(TupleTableSlot *row, const SnapshotData *dirty)
 
 /*
  * What a look means, given that its record may have been forgotten. A claim asks
- * also when there is no record: with a tombstone left over the new one would not
+ * even when there is no record: with a tombstone left over the new one would not
  * count.
  */
 static RecordLook

@@ -1,6 +1,6 @@
 /*
  * channel.c
- *		A connected socket, in clear or with TLS.
+ *		A connected socket, unencrypted or with TLS.
  *
  * Called by channel_dial.c and redis_link.c. Nothing here but channel_wait() waits or
  * raises an error: what cannot be done now returns 0, and what has failed returns -1 or

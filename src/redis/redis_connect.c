@@ -104,7 +104,7 @@ connect_to_master(RedisLink *link, const RedisCredentials *credentials, Timestam
 			break;
 
 		/*
-		 * All sentinels mostly name the same master, and it may be distant:
+		 * All sentinels usually name the same master, and it may be distant:
 		 * half of what is left is for it.
 		 */
 		if (ask_sentinel(link, url, &url->nodes[i], share, &master) &&
@@ -152,7 +152,7 @@ ask_sentinel(RedisLink *link, const RedisUrl *url, const RedisNode *sentinel,
 	if (!known && reply->type == REDIS_REPLY_NIL)
 		redis_link_fail(link, "a sentinel does not know the master: no such name");
 	else if (!known)
-		redis_link_refused(link, reply, "a sentinel does not know the master");
+		redis_link_fail_with_reply(link, reply, "a sentinel does not know the master");
 	freeReplyObject(reply);
 	return known;
 }
@@ -232,7 +232,7 @@ expect_ok(RedisLink *link, redisReply *reply, const char *what)
 	bool		ok = reply && reply->type == REDIS_REPLY_STATUS;
 
 	if (reply && !ok)
-		redis_link_refused(link, reply, what);
+		redis_link_fail_with_reply(link, reply, what);
 	if (reply)
 		freeReplyObject(reply);
 	return ok;

@@ -2,10 +2,10 @@
  * redis_link.c
  *		One interruptible, deadline-bound connection to Redis.
  *
- * It knows sockets and replies, but neither logins nor messages. hiredis parses
- * what channel.c reads; channel_dial.c waits until it is connected, and the waiting
- * after that is done here, by socket_wait.c. Failure is a result
- * here, never an error: the text is in redis_link_error(), and says which server it
+ * Called by all that talk to Redis: the dispatcher, outbox_send() and the stores. It knows
+ * sockets and replies, but neither logins nor messages. hiredis parses what channel.c
+ * reads; channel_dial.c waits until it is connected, and the waiting after that is done
+ * here, by socket_wait.c. Failure is a result here, never an error: the text is in redis_link_error(), and says which server it
  * is about. A link that failed is closed and must be opened again; it is not known
  * then what Redis has done with what was sent.
  *
@@ -196,7 +196,7 @@ redis_link_fail(RedisLink *link, const char *format,...)
 
 /* The same for a reply that was not expected. */
 void
-redis_link_refused(RedisLink *link, const redisReply *reply, const char *what)
+redis_link_fail_with_reply(RedisLink *link, const redisReply *reply, const char *what)
 {
 	char		error[FOREIGN_TEXT_BYTES];
 

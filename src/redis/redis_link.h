@@ -25,7 +25,7 @@ extern bool redis_link_is_open(const RedisLink *link);
 extern void redis_link_close(RedisLink *link);
 extern const char *redis_link_error(const RedisLink *link);
 extern void redis_link_fail(RedisLink *link, const char *format,...) pg_attribute_printf(2, 3);
-extern void redis_link_refused(RedisLink *link, const redisReply *reply, const char *what);
+extern void redis_link_fail_with_reply(RedisLink *link, const redisReply *reply, const char *what);
 
 extern bool redis_link_send(RedisLink *link, const char *data, size_t size);
 extern bool redis_link_send_buffer(RedisLink *link, StringInfo data);

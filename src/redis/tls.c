@@ -10,7 +10,7 @@
  *
  * The server must show a certificate of a trusted authority, for the name by which
  * it was called; there is no setting that turns this off, and nothing falls back to
- * a connection in clear. Files are read for each connection, like that of the
+ * an unencrypted connection. Files are read for each connection, like that of the
  * password, so that new certificates need no reload.
  *
  * OpenSSL writes with write(), which would raise SIGPIPE; all processes of

@@ -2,6 +2,7 @@
  * hash_slot.c
  *		In which hash slot of a Redis Cluster a key is.
  *
+ * Called by redis_cluster.c, redis_parts.c, lane.c and lanes.c.
  * A cluster keeps each key on the node that has its slot, and runs a script only
  * if all of its keys are in one. So a key of ours that is to be changed together
  * with a stream has the tag of the stream's slot in its name. Nothing here talks

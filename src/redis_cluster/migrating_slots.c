@@ -2,7 +2,7 @@
  * migrating_slots.c
  *		Which hash slots of a Redis Cluster are on their way from node to node.
  *
- * A key that is missing in such a slot may be on the other node; so it must not be
+ * Called by torn_slots.c. A key that is missing in such a slot may be on the other node; so it must not be
  * taken for lost. Only the two nodes know of the move, and if the source fails over
  * Redis 7 forgets it there. So all masters are asked, also those without slots. One
  * that has failed, as the others say, cannot be asked: a node that has left for good
@@ -85,7 +85,7 @@ ask_for_nodes(RedisCluster *cluster)
 	if (nodes)
 		memcpy(nodes, reply->str, reply->len + 1);
 	else if (reply)
-		redis_cluster_refused(cluster, reply, "could not read which hash slots are moving");
+		redis_cluster_fail_with_reply(cluster, reply, "could not read which hash slots are moving");
 	if (reply)
 		freeReplyObject(reply);
 	return nodes;

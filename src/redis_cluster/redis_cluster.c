@@ -196,7 +196,7 @@ redis_cluster_refresh(RedisCluster *cluster)
 	reply = redis_link_call(cluster->roaming, 2, (const char *[]) {"CLUSTER", "SLOTS"});
 	read = reply && read_map(cluster, reply);
 	if (reply && !read)
-		redis_link_refused(cluster->roaming, reply, "could not read which node serves which slot");
+		redis_link_fail_with_reply(cluster->roaming, reply, "could not read which node serves which slot");
 	if (reply)
 		freeReplyObject(reply);
 	return read || fail_as(cluster, cluster->roaming);
@@ -223,7 +223,7 @@ redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisRe
 	RedisNode	node;
 	int			slot;
 
-	if (!slot_map_moved(reply, redis_link_host(link), &slot, &node))
+	if (!slot_map_read_moved(reply, redis_link_host(link), &slot, &node))
 		return false;
 	if (cluster->map_is_known)
 		slot_map_set(cluster->map, slot, &node);
@@ -250,7 +250,7 @@ redis_cluster_command(RedisCluster *cluster, const char *command, size_t size)
 
 		if (reply == NULL)
 			(void) fail_as(cluster, link);
-		if (reply == NULL || hops == MAX_HOPS || !slot_map_moved(reply, redis_link_host(link), &slot, &node))
+		if (reply == NULL || hops == MAX_HOPS || !slot_map_read_moved(reply, redis_link_host(link), &slot, &node))
 			return reply;
 		freeReplyObject(reply);
 		if (!redis_cluster_roam(cluster, &node))
@@ -359,9 +359,9 @@ redis_cluster_fail(RedisCluster *cluster, const char *reason)
 
 /* Notes that a reply of redis_cluster_call() was not the expected one, and closes the roaming link. */
 void
-redis_cluster_refused(RedisCluster *cluster, const redisReply *reply, const char *what)
+redis_cluster_fail_with_reply(RedisCluster *cluster, const redisReply *reply, const char *what)
 {
-	redis_link_refused(cluster->roaming, reply, what);
+	redis_link_fail_with_reply(cluster->roaming, reply, what);
 	(void) fail_as(cluster, cluster->roaming);
 }
 

@@ -34,7 +34,7 @@ extern redisReply *redis_cluster_command(RedisCluster *cluster, const char *comm
 extern bool redis_cluster_roam(RedisCluster *cluster, const RedisNode *node);
 extern void redis_cluster_stay(RedisCluster *cluster);
 extern bool redis_cluster_names_hosts(const RedisCluster *cluster);
-extern void redis_cluster_refused(RedisCluster *cluster, const redisReply *reply, const char *what);
+extern void redis_cluster_fail_with_reply(RedisCluster *cluster, const redisReply *reply, const char *what);
 extern void redis_cluster_fail(RedisCluster *cluster, const char *reason);
 
 #endif							/* OUTBOX_REDIS_CLUSTER_H */

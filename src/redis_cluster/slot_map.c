@@ -2,6 +2,7 @@
  * slot_map.c
  *		Which master of a Redis Cluster serves which hash slot.
  *
+ * Called by redis_cluster.c and redis_parts.c.
  * Reads the reply to CLUSTER SLOTS, which all versions know. Any node may be asked;
  * what it says may be out of date, and a node that does not serve a slot any more
  * says so (MOVED). Nothing here talks to Redis. It allocates nothing and raises no
@@ -48,14 +49,14 @@ slot_map_read(SlotMap *map, const redisReply *reply, const char *asked)
  * not such an error; what was asked for was done then, or failed.
  */
 bool
-slot_map_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
+slot_map_read_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
 {
 	return read_redirection(reply, "MOVED ", asked, slot, node);
 }
 
 /* The same for "ASK <slot> <host>:<port>": the slot is on its way there, and so may be the key. */
 bool
-slot_map_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
+slot_map_read_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
 {
 	return read_redirection(reply, "ASK ", asked, slot, node);
 }
@@ -182,7 +183,7 @@ static int
 enter_node(SlotMap *map, const RedisNode *node)
 {
 	/*
-	 * The ranges of a master may be many; mostly the one before is of the
+	 * The ranges of a master may be many; usually the one before is of the
 	 * same.
 	 */
 	for (int place = map->nnodes - 1; place >= 0; place--)

@@ -20,8 +20,8 @@ typedef struct SlotMap
 	int16		node_of[HASH_SLOTS];	/* place in nodes, or SLOT_UNSERVED */
 } SlotMap;
 
-extern bool slot_map_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
-extern bool slot_map_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
+extern bool slot_map_read_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
+extern bool slot_map_read_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
 extern void slot_map_set(SlotMap *map, int slot, const RedisNode *node);
 extern bool slot_map_read(SlotMap *map, const redisReply *reply, const char *asked);
 

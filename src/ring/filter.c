@@ -2,6 +2,9 @@
  * filter.c
  *		Bloom filters: which segments certainly do not hold a key.
  *
+ * Called by record_ring.c, which asks filters and adds keys, and by the dispatcher
+ * (bgworker/ring/), which makes and withdraws them.
+ *
  * A new message id is in no segment, so each look would have to visit them all.
  * The filter of a segment nearly always tells that in one access to memory. It is
  * only an optimization: where there is none, or its tag is not that of the segment,

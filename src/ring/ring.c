@@ -2,6 +2,8 @@
  * ring.c
  *		Tells which segments there are, in which state, and which one is written.
  *
+ * Called by everything that reads or writes segments.
+ *
  *	   empty --> current --> sealed --> quiet --> retired --> empty
  *	         (1)         (1)        (2)       (3)         (4)
  *	   empty --> filling -----------> quiet		(history)

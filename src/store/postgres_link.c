@@ -124,7 +124,7 @@ postgres_link_close(PostgresLink *link)
 	pfree(link);
 }
 
-/* Closes the socket, also in the middle of connecting. */
+/* Closes the socket, even in the middle of connecting. */
 static void
 hang_up(PostgresLink *link)
 {

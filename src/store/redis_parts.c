@@ -221,7 +221,7 @@ is_elsewhere(Run *run, int part, const redisReply *reply)
 
 	if (!redis_cluster_has_slots(redis))
 		return false;
-	if (run->commands->has_one_key && slot_map_ask(reply, redis_link_host(run->links[part]), &slot, &run->other[part]))
+	if (run->commands->has_one_key && slot_map_read_ask(reply, redis_link_host(run->links[part]), &slot, &run->other[part]))
 		run->ask_other[part] = true;
 	return run->ask_other[part] || redis_cluster_follow(redis, run->links[part], reply);
 }

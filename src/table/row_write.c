@@ -2,6 +2,7 @@
  * row_write.c
  *		Inserts one row into one of our tables and its indexes, and deletes one.
  *
+ * Called by log_row.c, window_row.c, history.c, record_ring.c and forgotten.c.
  * For the tables of records, log, history and windows, which have one index on
  * one column and no rule, default or constraint that would need the executor.
  * Triggers do not fire: those on these tables are for rows written by SQL.
