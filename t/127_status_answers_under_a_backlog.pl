@@ -50,4 +50,13 @@ $node->set('outbox.dispatch' => 'on');
 ok($node->wait_until_sent, 'it is sent');
 is($redis->count('d'), $messages + 2, '... each message once');
 
+# What is published while the view is read was opened before.
+my $load = $node->start_load(clients => 2, scripts => [q{SELECT outbox_enqueue('d', 'y');}]);
+is($node->sql(<<'END'), 0, 'no window is published that was not opened');
+CREATE TEMP TABLE seen (windows bigint);
+DO $$ BEGIN FOR i IN 1 .. 10000 LOOP INSERT INTO seen SELECT windows FROM outbox.status; END LOOP; END $$;
+SELECT count(*) FROM seen WHERE windows < 0;
+END
+$load->stop;
+
 done_testing();

@@ -121,7 +121,8 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 	Unopened	unopened;
 
 	memset(backlog, 0, sizeof(*backlog));
-	if (!window_row_newest(&newest) || !window_row_published(&published))
+	/* In this order: nothing is published then that is newer than the newest. */
+	if (!window_row_published(&published) || !window_row_newest(&newest))
 		return;
 	count_unopened(&newest, &unopened);
 
