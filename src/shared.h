@@ -64,6 +64,7 @@ typedef struct DispatcherReport
 	int64		dead;
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0
 									 * = none waits */
+	bool		deferred_paused;	/* some of them wait for outbox_resume() */
 	char		deferred_error[LINK_ERROR_BYTES];	/* last refusal of a
 													 * destination */
 	TimestampTz last_cleanup;

@@ -31,6 +31,7 @@ eventually { $redis->count('later') == 2 } 'scheduled messages that are not lock
 $node->sql(q{SELECT outbox_enqueue('other', 'x')});
 eventually { $redis->count('other') == 1 } 'messages for others are sent';
 is($redis->count('paused'), 2, 'those behind the locked one wait for it');
+eventually { $node->status('problem') =~ /^\d+ messages wait that were deferred, .* another session has locked rows/ } '... as problem says, and not that they are paused';
 
 $administrator->query_safe('ROLLBACK');
 eventually { $redis->count('paused') == 6 } 'all are sent after a rollback';
@@ -49,6 +50,7 @@ $node->sql(q{SELECT outbox_discard('held', 'id 1')});
 $node->sql(q{SELECT outbox_enqueue('held', '5'), outbox_enqueue('other', 'y')});
 eventually { $redis->count('other') == 2 } '... is discarded while one of them is locked: messages for others are sent';
 eventually { $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE dest = 'held' AND body = '5'}) == 1 } '... later ones of the destination wait';
+eventually { $node->status('problem') =~ /another session has locked rows/ } '... as problem says';
 $administrator->query_safe('ROLLBACK');
 eventually { $redis->count('held') == 4 } 'all are sent after a rollback';
 is_deeply([ $redis->bodies('held') ], [ 2 .. 5 ], '... in order');

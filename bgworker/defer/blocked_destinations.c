@@ -26,10 +26,12 @@ static pairingheap by_due;
 static pairingheap by_age;
 static int64 waiting;			/* messages of all of them */
 static int64 nrefused;
+static int64 npaused;
 
 static int	compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg);
 static int	compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg);
 static bool waits_to_be_tried(const Blocked *blocked);
+static bool waits_for_resume(const Blocked *blocked);
 static dlist_head *list_of(const Blocked *blocked);
 
 /* Removes all entries. */
@@ -50,6 +52,7 @@ blocked_reset(void)
 	pairingheap_reset(&by_age);
 	waiting = 0;
 	nrefused = 0;
+	npaused = 0;
 }
 
 /* Returns the entry of a destination; NULL if it may be sent to. */
@@ -89,6 +92,7 @@ blocked_take(Blocked *blocked)
 	blocked->list = NULL;
 	waiting -= blocked->waiting;
 	nrefused -= blocked->is_refused;
+	npaused -= waits_for_resume(blocked);
 }
 
 /* Files an entry that was taken out. It may be removed by that. */
@@ -112,6 +116,7 @@ blocked_file(Blocked *blocked)
 	}
 	waiting += blocked->waiting;
 	nrefused += blocked->is_refused;
+	npaused += waits_for_resume(blocked);
 }
 
 /* Files all that are apart like others again. */
@@ -174,6 +179,13 @@ blocked_refused(void)
 	return nrefused;
 }
 
+/* Returns how many destinations have messages that wait for outbox_resume(). */
+int64
+blocked_paused(void)
+{
+	return npaused;
+}
+
 /* Returns when the oldest of the heads was enqueued; 0 if nothing waits. */
 TimestampTz
 blocked_oldest(void)
@@ -207,6 +219,13 @@ static bool
 waits_to_be_tried(const Blocked *blocked)
 {
 	return blocked->state == BLOCKED_WAITING && blocked->waiting > 0 && !blocked->paused && !blocked->is_apart;
+}
+
+/* Check whether messages wait for outbox_resume(). */
+static bool
+waits_for_resume(const Blocked *blocked)
+{
+	return blocked->waiting > 0 && blocked->paused && !blocked->is_locked;
 }
 
 /* Returns the list that an entry belongs in; NULL = none. */

@@ -25,9 +25,10 @@ typedef struct Blocked
 {
 	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
 	BlockedState state;
-	bool		paused;			/* by outbox_pause(), or while rows of it are
-								 * locked that are to be held or let go:
-								 * nothing is due */
+	bool		paused;			/* by outbox_pause(), or treated so: nothing
+								 * is due */
+	bool		is_locked;		/* only treated so, while rows of it are
+								 * locked that are to be held or let go */
 	bool		is_apart;		/* a hash slot of its streams cannot be
 								 * written to: nothing is due */
 	bool		is_refused;		/* Redis has refused a message, and accepted
@@ -58,6 +59,7 @@ extern Blocked *blocked_next_draining(void);
 extern int64 blocked_draining(void);
 extern int64 blocked_waiting(void);
 extern int64 blocked_refused(void);
+extern int64 blocked_paused(void);
 extern TimestampTz blocked_oldest(void);
 
 #endif							/* OUTBOX_BLOCKED_DESTINATIONS_H */

@@ -76,6 +76,7 @@ static Statement find_head = {
 };
 
 static void block_paused(const char *dest);
+static void block_locked(const char *dest);
 static void load_waiting(char *refusal, size_t size);
 static void read_head(HeapTuple row, TupleDesc columns, int first, Blocked *blocked);
 static void add_waiting(Blocked *blocked, int64 id, TimestampTz due, TimestampTz at);
@@ -97,7 +98,7 @@ deferral_load(void)
 	held_by_dead_load();
 	load_waiting(refusal, sizeof(refusal));
 	destination_each_paused(block_paused);
-	held_by_dead_each_unsettled(block_paused);
+	held_by_dead_each_unsettled(block_locked);
 	deferred_count_load();
 	deferred_count_report(refusal[0] ? refusal : NULL);
 }
@@ -252,12 +253,23 @@ deferral_read_head(Blocked *blocked)
 	SPI_finish();
 }
 
-/* Blocks a destination that is paused, or is to be treated so, so that nothing is due there. */
+/* Blocks a destination that is paused, so that nothing is due there. */
 static void
 block_paused(const char *dest)
 {
 	Blocked    *blocked = blocked_open(dest);
 
+	blocked->paused = true;
+	blocked_file(blocked);
+}
+
+/* The same for one of which rows are locked that are to be held or let go. */
+static void
+block_locked(const char *dest)
+{
+	Blocked    *blocked = blocked_open(dest);
+
+	blocked->is_locked = !blocked->paused;
 	blocked->paused = true;
 	blocked_file(blocked);
 }

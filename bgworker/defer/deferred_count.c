@@ -126,7 +126,8 @@ deferred_count_report(const char *error)
 		.oldest = oldest_waiting(),
 		.scheduled = scheduled,
 		.dead = dead,
-		.refused = blocked_refused()
+		.refused = blocked_refused(),
+		.paused = blocked_paused()
 	};
 
 	report_deferred(&counts, error);

@@ -130,6 +130,7 @@ report_deferred(const DeferredCounts *counts, const char *error)
 	shared->report.deferred_oldest = counts->oldest;
 	shared->report.scheduled = counts->scheduled;
 	shared->report.dead = counts->dead;
+	shared->report.deferred_paused = counts->paused > 0;
 	if (error)
 		strlcpy(shared->report.deferred_error, error, sizeof(shared->report.deferred_error));
 	else if (counts->refused == 0)

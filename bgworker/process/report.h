@@ -18,6 +18,8 @@ typedef struct DeferredCounts
 	int64		scheduled;
 	int64		dead;
 	int64		refused;		/* destinations that refuse messages */
+	int64		paused;			/* destinations that are paused, and have
+								 * messages waiting */
 } DeferredCounts;
 
 extern void report_begin(void);

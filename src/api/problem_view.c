@@ -219,10 +219,15 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 	}
 }
 
-/* Returns why deferred messages wait: their destination is paused, or refuses them. */
+/* Returns why deferred messages wait: their destination refuses them, or is paused, or all that is over. */
 static char *
 describe_deferred(const DispatcherReport *report)
 {
+	if (report->deferred_error[0] == '\0' && !report->deferred_paused)
+		return psprintf(ngettext("%lld message waits that was deferred, and is about to be sent. If that lasts and is the only problem, another session has locked rows of outbox.deferred: end its transaction.",
+								 "%lld messages wait that were deferred, and are about to be sent. If that lasts and is the only problem, another session has locked rows of outbox.deferred: end its transaction.",
+								 report->deferred),
+						(long long) report->deferred);
 	if (report->deferred_error[0] == '\0')
 		return psprintf(ngettext("%lld message waits for a destination that is paused. See outbox.destinations, then call outbox_resume() with its name.",
 								 "%lld messages wait for a destination that is paused. See outbox.destinations, then call outbox_resume() with its name.",
