@@ -636,7 +636,7 @@ BEGIN
 			ON CONFLICT ON CONSTRAINT destination_pkey DO UPDATE SET paused = true;
 		RETURN;
 	END IF;
-	UPDATE outbox.destination d SET paused = false WHERE d.dest = coalesce(set_paused.dest, '') AND d.paused;
+	UPDATE outbox.destination d SET paused = false WHERE d.dest = coalesce(set_paused.dest, '') COLLATE "C" AND d.paused;
 	IF NOT FOUND AND dest IS NULL THEN
 		RAISE NOTICE 'outbox_pause() without a destination is not in effect';
 	ELSIF NOT FOUND THEN
@@ -664,8 +664,8 @@ RETURNS bigint
 AS $$
 	WITH retried AS (
 		UPDATE outbox.deferred d SET state = 'waiting', attempts = 0, next_attempt = clock_timestamp()
-		WHERE d.state = 'dead' AND (d.body IS NOT NULL OR d.log_tx IS NOT NULL) AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest)
-			AND (outbox_retry.message_id IS NULL OR d.message_id = outbox_retry.message_id)
+		WHERE d.state = 'dead' AND (d.body IS NOT NULL OR d.log_tx IS NOT NULL) AND (outbox_retry.dest IS NULL OR d.dest = outbox_retry.dest COLLATE "C")
+			AND (outbox_retry.message_id IS NULL OR d.message_id = outbox_retry.message_id COLLATE "C")
 		RETURNING d.id)
 	SELECT count(*) FROM retried
 $$
@@ -695,7 +695,7 @@ BEGIN
 		RAISE EXCEPTION 'message_id must not be null' USING ERRCODE = 'null_value_not_allowed';
 	END IF;
 	UPDATE outbox.deferred d SET state = 'discarded'
-		WHERE d.state = 'dead' AND d.dest = outbox_discard.dest AND d.message_id = outbox_discard.message_id;
+		WHERE d.state = 'dead' AND d.dest = outbox_discard.dest COLLATE "C" AND d.message_id = outbox_discard.message_id COLLATE "C";
 	GET DIAGNOSTICS discarded = ROW_COUNT;
 	RETURN discarded;
 END

@@ -80,6 +80,12 @@ SELECT outbox_begin('paused-1') AS is_new, outbox_enqueue('orders', 'x', NULL, '
 SELECT outbox_wait('paused-1', timeout => '50 ms');
 SELECT outbox_resume('orders');
 
+-- Names may come from columns of any collation.
+CREATE TEMP TABLE named (dest text COLLATE "POSIX", stream text COLLATE "C", id text COLLATE "POSIX");
+INSERT INTO named VALUES ('collated', 'collated stream', 'm1');
+SELECT outbox_pause(dest), outbox_resume(dest), outbox_set_destination(dest, stream, format => 'plain', reset => '{maxlen}') FROM named;
+SELECT outbox_retry(dest, id), outbox_retry(dest, stream), outbox_discard(dest, id), outbox_discard(dest, stream) FROM named;
+
 -- replay: what was never sent is not sent again
 SELECT outbox_replay('infinity');
 SELECT outbox_replay('-infinity', 'nowhere');
