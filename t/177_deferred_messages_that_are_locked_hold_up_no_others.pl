@@ -74,4 +74,25 @@ eventually { $redis->count('held') == 4 } 'all are sent after a retry';
 is_deeply([ $redis->bodies('held') ], [ 6 .. 9 ], '... in order');
 $administrator->quit;
 
+# The row of a message is deleted that is under way, and is refused then: the dispatcher waits for
+# the session that deletes it.
+$node->set('outbox.max_attempts' => '1000000', 'outbox.retry_delay' => '10ms', 'outbox.retry_max_delay' => '10ms');
+$redis->refuse('again');
+$node->sql(q{SELECT outbox_enqueue('again', 'x')});
+$node->sql(q{DO $$
+BEGIN
+	LOOP
+		PERFORM FROM outbox.deferred WHERE dest = 'again' AND state = 'returned' FOR UPDATE;
+		EXIT WHEN FOUND;
+		COMMIT;
+	END LOOP;
+	DELETE FROM outbox.deferred WHERE dest = 'again' AND state = 'returned';
+	WHILE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND pid = } . $node->dispatcher . q{) LOOP
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+END $$});
+eventually { $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE dest = 'again' AND state = 'waiting'}) == 1 } 'a message is deferred whose row was deleted meanwhile';
+$redis->accept('again');
+eventually { $redis->count('again') == 1 } '... and not lost';
+
 done_testing();

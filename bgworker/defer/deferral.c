@@ -354,20 +354,24 @@ write_row(const Message *message, int segment, DeferredState state,
 
 	if (found && FullTransactionIdEquals(returned_tx, message->tx))
 	{
-		char		nulls[] = "       ";
+		const char	nulls[] = {' ', ' ', ' ', ' ', ' ', error ? ' ' : 'n', message->stream ? ' ' : 'n', '\0'};
 
-		nulls[5] = error ? ' ' : 'n';
-		nulls[6] = message->stream ? ' ' : 'n';
 		SPI_connect();
-		(void) transaction_run(&defer_again,
-							   (Datum[]) {
-								   Int64GetDatum(message->id), Int32GetDatum(segment),
-								   CStringGetTextDatum(deferred_state_name(state)), Int32GetDatum(attempts),
-								   TimestampTzGetDatum(next_attempt), error ? CStringGetTextDatum(error) : (Datum) 0,
-								   PointerGetDatum(message->stream)
-							   }, nulls);
+		found = transaction_run(&defer_again,
+								(Datum[]) {
+									Int64GetDatum(message->id), Int32GetDatum(segment),
+									CStringGetTextDatum(deferred_state_name(state)), Int32GetDatum(attempts),
+									TimestampTzGetDatum(next_attempt), error ? CStringGetTextDatum(error) : (Datum) 0,
+									PointerGetDatum(message->stream)
+								}, nulls) > 0;
 		SPI_finish();
-		return message->id;
+		if (found)
+			return message->id;
+
+		/*
+		 * An administrator has deleted the row, and the message must not get
+		 * lost.
+		 */
 	}
 	if (found)
 	{
