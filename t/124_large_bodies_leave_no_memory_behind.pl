@@ -1,5 +1,5 @@
 # A body of 64 MiB arrives whole, and afterwards the dispatcher has as much memory as
-# before.
+# before. So it has in a Redis Cluster, where each of hundreds of hash slots gets a large one now and then.
 
 use strict;
 use warnings FATAL => 'all';
@@ -8,6 +8,7 @@ use Digest::SHA qw(sha1_hex);
 use Outbox;
 use PostgreSQL::Test::Utils qw(slurp_file);
 use Redis;
+use RedisCluster;
 use Test::More;
 
 my $redis = Redis->new;
@@ -53,5 +54,19 @@ enqueue('small', 1);
 ok($node->wait_until_sent, 'it goes on');
 cmp_ok(private_memory($pid), '<', 64, '... with little memory');
 is($node->dispatcher, $pid, '... and is still the same process');
+
+my $cluster = RedisCluster->new(masters => 1, replicas => 0, config => [ '--stream-node-max-entries', 1 ]);
+my $other = Outbox->create('other', redis => $cluster, conf => "outbox.stream_maxlen = 1\n");
+$other->sql("SELECT outbox_enqueue('s' || i, 'body') FROM generate_series(1, 300) i");
+ok($other->wait_until_sent, 'hundreds of hash slots are in use');
+$pid = $other->dispatcher;
+foreach my $round (1 .. 15)
+{
+	$other->sql("SELECT outbox_enqueue('s' || i, CASE WHEN i = large THEN repeat('$piece', 56000) ELSE 'body' END)
+		FROM (SELECT i, large FROM generate_series(1, 10) n, LATERAL (SELECT 1 + (random() * 299)::int + 0 * n AS large) l, generate_series(1, 300) i ORDER BY n, random()) m");
+	$other->wait_until_sent;
+}
+cmp_ok(private_memory($pid), '<', 64, 'the dispatcher needs less than 64 MB when many of them have got a large body');
+is($other->dispatcher, $pid, '... and is the same process');
 
 done_testing();

@@ -21,6 +21,7 @@
 #include "src/settings.h"
 
 #define HEADER_BYTES	16		/* before the arguments, for their number */
+#define KEPT_OF_MANY	(16 * 1024)
 #define COUNT_DIGITS	5		/* of the number of messages in a group */
 
 StaticAssertDecl(MAX_BATCH_SIZE < 100000, "a group must not have more messages than COUNT_DIGITS can say");
@@ -61,6 +62,13 @@ command_create(void)
 		initStringInfo(&names);
 	MemoryContextSwitchTo(caller);
 	return command;
+}
+
+/* Empties a command, and frees what it has of memory beyond what most of them need: there may be thousands. */
+void
+command_shrink(Command *command)
+{
+	send_buffer_shrink(&command->arguments, KEPT_OF_MANY);
 }
 
 /* Begins a run of the script for a lane; messages are added next. */

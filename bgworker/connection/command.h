@@ -53,6 +53,7 @@ typedef struct Command
 } Command;
 
 extern Command *command_create(void);
+extern void command_shrink(Command *command);
 extern void command_begin(Command *command, const ScriptCall *call, const Lane *lane);
 extern void command_begin_window(Command *command, int64 number, const pg_uuid_t *uuid);
 extern void command_add_message(Command *command, const Message *message, const Route *route);

@@ -36,6 +36,9 @@
 #include "src/limits.h"
 #include "src/log/deferred.h"
 
+#define FEW_COMMANDS	16		/* keep the memory of a large batch for the
+								 * next one; a page may have thousands */
+
 /* A page that is being made, and what it is read with. */
 typedef struct PageReader
 {
@@ -417,5 +420,7 @@ command_of(int batch)
 		commands = commands ? repalloc(commands, room) : MemoryContextAlloc(TopMemoryContext, room);
 		commands[ncommands++] = command_create();
 	}
+	if (batch >= FEW_COMMANDS)
+		command_shrink(commands[batch]);
 	return commands[batch];
 }

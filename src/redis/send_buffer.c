@@ -45,7 +45,14 @@ send_buffer_move(StringInfo to, StringInfo from)
 void
 send_buffer_empty(StringInfo buffer)
 {
-	if (buffer->maxlen > KEPT_BUFFER)
+	send_buffer_shrink(buffer, KEPT_BUFFER);
+}
+
+/* The same if it has become larger than that. */
+void
+send_buffer_shrink(StringInfo buffer, int kept)
+{
+	if (buffer->maxlen > kept)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
 
