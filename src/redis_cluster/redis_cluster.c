@@ -340,13 +340,11 @@ redis_cluster_stay(RedisCluster *cluster)
 	redis_link_limit(cluster->roaming, 0);
 }
 
-/* Check whether the node that the roaming link is at was found by a name. */
+/* Check whether nodes of the cluster are to be reached by their names: those that the map has can be, whatever the URL says. */
 bool
 redis_cluster_names_hosts(const RedisCluster *cluster)
 {
-	const char *host = redis_link_host(cluster->roaming);
-
-	return strspn(host, "0123456789.") != strlen(host) && strchr(host, ':') == NULL;
+	return cluster->map && slot_map_has_names(cluster->map);
 }
 
 /* Closes the roaming link for a reason. */

@@ -90,6 +90,20 @@ slot_map_set(SlotMap *map, int slot, const RedisNode *node)
 	map->node_of[slot] = enter_node(map, node);
 }
 
+/* Check whether the map has nodes, or some of them, by names and not by addresses. */
+bool
+slot_map_has_names(const SlotMap *map)
+{
+	for (int i = 0; i < map->nnodes; i++)
+	{
+		const char *host = map->nodes[i].host;
+
+		if (strspn(host, "0123456789.") != strlen(host) && strchr(host, ':') == NULL)
+			return true;
+	}
+	return false;
+}
+
 /* Reads a range of slots: the first one, the last one, the master, its replicas. */
 static bool
 read_range(SlotMap *map, const redisReply *range, const char *asked)

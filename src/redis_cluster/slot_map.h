@@ -23,6 +23,7 @@ typedef struct SlotMap
 extern bool slot_map_read_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
 extern bool slot_map_read_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
 extern void slot_map_set(SlotMap *map, int slot, const RedisNode *node);
+extern bool slot_map_has_names(const SlotMap *map);
 extern bool slot_map_read(SlotMap *map, const redisReply *reply, const char *asked);
 
 #endif							/* OUTBOX_SLOT_MAP_H */
