@@ -63,9 +63,26 @@ eventually { $node->status('problem') eq '' } '... and nothing is wrong any more
 is($node->dispatcher, $dispatcher, '... with the same dispatcher');
 
 #
-# While dispatch is off, records are written all the same.
+# What cannot be read is looked into for an id that was forgotten long ago.
 #
 $node->sql("ALTER SYSTEM SET outbox.retention = '1h'");
+$node->reload;
+compact($node);
+$node->process('forgotten');
+my $holder = $node->sql(q{SELECT segment FROM outbox.records WHERE msgid = 'forgotten'});
+$node->sql(q{SELECT outbox_forget('forgotten'); UPDATE outbox.forgotten SET forgotten_at = forgotten_at - interval '1 year'});
+$node->sql("ALTER TABLE outbox.record_$holder DROP CONSTRAINT record_${holder}_pkey");
+eventually { $node->status('problem') =~ /which forgotten ids have expired: table "outbox.record_$holder" has no usable index/ } 'a segment that is to be looked into has no index: status says so';
+$node->sql(q{SELECT outbox_enqueue('d', 'in spite of it')});
+ok($node->wait_until_sent, '... messages are sent');
+$node->sql("ALTER TABLE outbox.record_$holder ADD PRIMARY KEY (key)");
+eventually { $node->status('problem') eq '' } '... it has one again, and nothing is wrong any more';
+is($node->sql('SELECT count(*) FROM outbox.forgotten'), 1, '... what was forgotten is kept as long as its id');
+is($node->dispatcher, $dispatcher, '... with the same dispatcher');
+
+#
+# While dispatch is off, records are written all the same.
+#
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
 my $segment = $node->sql($current);

@@ -54,6 +54,25 @@ eventually { $node->status('problem') =~ /could not build the filter of outbox\.
 rename "$file.away", $file or die "$file: $!";
 eventually { $node->status('problem') eq '' } '... and is built when it can be, although no segment has changed';
 
+# So is that of an empty segment, or of the one that is written, on which nothing depends now.
+foreach my $case ([ 'history', 'empty', 'compact' ], [ 'record', 'current', '(measure|clean up)' ])
+{
+	my ($ring, $state, $work) = @$case;
+	my $table = $node->sql("SELECT 'outbox.' || ring || '_' || min(segment) FROM outbox.ring WHERE ring = '$ring' AND state = '$state' GROUP BY ring");
+	my $away = $node->data_dir . '/' . $node->sql("SELECT pg_relation_filepath('$table')");
+
+	$node->stop;
+	rename $away, "$away.away" or die "$away: $!";
+	$node->start;
+	eventually { $node->status('problem') =~ /could not $work $table: / } "the file of $table, which is $state, is away";
+	my $dispatcher = $node->dispatcher;
+	$node->sql(q{SELECT outbox_enqueue('d', 'in spite of it')});
+	ok($node->wait_until_sent, '... messages are sent');
+	rename "$away.away", $away or die "$away: $!";
+	eventually { $node->status('problem') eq '' } '... it is there again, and nothing is wrong, although nothing has changed';
+	is($node->dispatcher, $dispatcher, '... with the same dispatcher');
+}
+
 # No merge can begin for a while, into whatever segment.
 $node->sql(q{ALTER TABLE outbox.ring ADD CONSTRAINT full_disk CHECK (state <> 'filling') NOT VALID});
 $log = $node->log_position;

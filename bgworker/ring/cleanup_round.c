@@ -43,6 +43,7 @@ static bool advance(RingKind kind, int n, const Segment *segment, const Position
 static bool make_quiet(RingKind kind, int n, const Segment *segment);
 static bool has_writer(RingKind kind, int n);
 static bool note_published(RingKind kind, int n, FullTransactionId tx, const Position *position);
+static bool delete_forgotten(void);
 static bool holds_compacted(const Ring *ring);
 
 /*
@@ -53,14 +54,23 @@ bool
 cleanup_round_is_due(void)
 {
 	Rings		rings;
-	bool		due;
+	const Ring *records = &rings.ring[RING_RECORD];
+	volatile bool due = false;
 
 	if (!transaction_begin("measuring a segment"))
 		return false;
 	rings_read(&rings);
-	due = rotation_measure_current(RING_RECORD, &rings.ring[RING_RECORD]) ||
-		holds_compacted(&rings.ring[RING_RECORD]) || holds_compacted(&rings.ring[RING_HISTORY]);
-	transaction_commit();
+	PG_TRY();
+	{
+		due = (!segment_quarantine_holds(RING_RECORD, records->current) && rotation_measure_current(RING_RECORD, records)) ||
+			holds_compacted(records) || holds_compacted(&rings.ring[RING_HISTORY]);
+		transaction_commit();
+	}
+	PG_CATCH();
+	{
+		segment_quarantine_catch(RING_RECORD, records->current, "could not measure outbox.%s_%d: %s");
+	}
+	PG_END_TRY();
 	return due;
 }
 
@@ -83,7 +93,7 @@ cleanup_round_run(Position *position, const CleanupLimits *limits, bool *changed
 			return false;
 		rings_read(&rings);
 		transaction_commit();
-		segment_quarantine_review(&rings);
+		segment_quarantine_review((RingKind) kind, ring, limits->may_expire);
 
 		if (!attempt((RingKind) kind, -1, ring, position, limits))
 			return false;
@@ -102,7 +112,7 @@ cleanup_round_run(Position *position, const CleanupLimits *limits, bool *changed
 		}
 	}
 	*changed = rings_shared_generation() != generation;
-	return !limits->may_expire || expiry_delete_forgotten();
+	return !limits->may_expire || delete_forgotten();
 }
 
 /*
@@ -118,7 +128,8 @@ attempt(RingKind kind, int n, const Ring *ring, Position *position, const Cleanu
 	int64		generation = rings_shared_generation();
 	int			segment = n < 0 ? rotation_next(kind, ring) : n;
 
-	if (segment < 0 || (n < 0 && kind == RING_HISTORY) || segment_quarantine_holds(kind, segment))
+	if (segment < 0 || segment_quarantine_holds(kind, segment) ||
+		(n < 0 && (kind == RING_HISTORY || segment_quarantine_holds(kind, ring->current))))
 		return true;
 	segment_quarantine_touch(kind, segment);
 	PG_TRY();
@@ -236,6 +247,37 @@ note_published(RingKind kind, int n, FullTransactionId tx, const Position *posit
 		KILL_POINT_OF_WRITTEN_RING(kind, "published_committed");
 	transaction_tell_rings();
 	return true;
+}
+
+/*
+ * Removes tombstones that are of no use any more, for which segments are looked into. Which
+ * one has failed is not known here, but the ERROR names its file; the current one
+ * stands for it. Returns false if the extension is being dropped.
+ */
+static bool
+delete_forgotten(void)
+{
+	volatile bool is_there = true;
+	Rings		rings;
+	int			current;
+
+	if (!transaction_begin("cleaning up"))
+		return false;
+	rings_read(&rings);
+	transaction_commit();
+	current = rings.ring[RING_RECORD].current;
+	if (segment_quarantine_holds(RING_RECORD, current))
+		return true;
+	PG_TRY();
+	{
+		is_there = expiry_delete_forgotten();
+	}
+	PG_CATCH();
+	{
+		segment_quarantine_catch(RING_RECORD, current, "could not find out, in outbox.%s_%d and others, which forgotten ids have expired: %s");
+	}
+	PG_END_TRY();
+	return is_there;
 }
 
 /* Check whether a segment that was compacted is not empty yet. */

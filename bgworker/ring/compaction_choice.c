@@ -153,6 +153,7 @@ choose_target(const Ring *history)
 			continue;
 		if (segment_quarantine_holds(RING_HISTORY, n))
 			return -1;
+		segment_quarantine_touch(RING_HISTORY, n);
 		if ((target < 0 || (segment_quarantine_has_failed(RING_HISTORY, target) && !segment_quarantine_has_failed(RING_HISTORY, n))) &&
 			segment_blocks(RING_HISTORY, n) == 0)
 			target = n;

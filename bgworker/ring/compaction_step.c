@@ -64,8 +64,8 @@ take_step(int64 step_us)
 	Rings		rings;
 	Merge		merge;
 
-	segment_quarantine_touch(RING_HISTORY, 0);
 	rings_read(&rings);
+	segment_quarantine_touch(RING_RECORD, rings.ring[RING_RECORD].current);
 	if (merge_find(&rings, &merge))
 		awake = merge_continue(&rings, &merge, step_us);
 	else if (compaction_choice_make(&rings, &merge))

@@ -37,6 +37,8 @@ typedef struct Quarantine
 	int			retry_ms;		/* 0 = nothing is wrong with it */
 	TimestampTz until;
 	uint64		tag;			/* ring.tx when it failed; 0 = not noted yet */
+	bool		rested;			/* its time was over when a round began that
+								 * tries all, and it has not failed since */
 } Quarantine;
 
 static Quarantine segments[RING_KINDS][MAX_SEGMENTS];
@@ -46,6 +48,7 @@ static struct
 	int			segment;
 }			touched;			/* the segment that is being worked on */
 
+static bool is_well(Quarantine *quarantine, const Segment *segment, bool all_is_tried);
 static void report(const char *error);
 static bool has_no_failures(void);
 
@@ -83,6 +86,7 @@ segment_quarantine_catch(RingKind kind, int segment, const char *message)
 	quarantine->retry_ms = Min(Max(quarantine->retry_ms * 2, FIRST_RETRY_MS), LAST_RETRY_MS);
 	quarantine->until = TimestampTzPlusMilliseconds(clock_now(), quarantine->retry_ms);
 	quarantine->tag = 0;
+	quarantine->rested = false;
 	snprintf(text, sizeof(text), message, ring_name(kind), segment, error->message);
 	text[pg_mbcliplen(text, strlen(text), sizeof(text) - 1)] = '\0';
 	FreeErrorData(error);
@@ -115,24 +119,38 @@ segment_quarantine_release(RingKind kind, int segment)
 		report(NULL);
 }
 
-/* Releases segments that have come into another state since they failed. */
+/*
+ * Releases the segments of a ring with which nothing is wrong any more. Called when a round
+ * begins, which tries all that there is to do, or some of it.
+ */
 void
-segment_quarantine_review(const Rings *rings)
+segment_quarantine_review(RingKind kind, const Ring *ring, bool all_is_tried)
 {
-	for (int kind = 0; kind < RING_KINDS; kind++)
+	for (int n = 0; n < ring->nsegments; n++)
 	{
-		for (int n = 0; n < rings->ring[kind].nsegments; n++)
-		{
-			uint64		tag = U64FromFullTransactionId(rings->ring[kind].segments[n].tx);
-
-			if (segments[kind][n].retry_ms == 0)
-				continue;
-			if (segments[kind][n].tag == 0)
-				segments[kind][n].tag = tag;
-			else if (segments[kind][n].tag != tag)
-				segment_quarantine_release((RingKind) kind, n);
-		}
+		if (segments[kind][n].retry_ms != 0 && is_well(&segments[kind][n], &ring->segments[n], all_is_tried))
+			segment_quarantine_release(kind, n);
 	}
+}
+
+/*
+ * Check whether nothing is wrong any more with a segment that has failed. It has come into
+ * another state; or it is one that has nothing to be worked on, and what it was needed for
+ * has not failed in a round that began when its time was over: so that has succeeded, or is
+ * not needed any more.
+ */
+static bool
+is_well(Quarantine *quarantine, const Segment *segment, bool all_is_tried)
+{
+	uint64		tag = U64FromFullTransactionId(segment->tx);
+
+	if (quarantine->tag == 0)
+		quarantine->tag = tag;
+	if (quarantine->tag != tag || (quarantine->rested && all_is_tried))
+		return true;
+	if (all_is_tried && (segment->state == SEGMENT_EMPTY || segment->state == SEGMENT_CURRENT))
+		quarantine->rested = clock_now() >= quarantine->until;
+	return false;
 }
 
 /* Check whether the last work on each segment has succeeded. */

@@ -13,6 +13,6 @@ extern void segment_quarantine_catch(RingKind kind, int segment, const char *mes
 extern void segment_quarantine_touch(RingKind kind, int segment);
 extern void segment_quarantine_catch_touched(const char *message);
 extern void segment_quarantine_release(RingKind kind, int segment);
-extern void segment_quarantine_review(const Rings *rings);
+extern void segment_quarantine_review(RingKind kind, const Ring *ring, bool all_is_tried);
 
 #endif							/* OUTBOX_SEGMENT_QUARANTINE_H */
