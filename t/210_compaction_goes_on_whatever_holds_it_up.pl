@@ -63,7 +63,8 @@ eventually { $node->status('problem') eq '' } '... and nothing is wrong any more
 is($node->dispatcher, $dispatcher, '... with the same dispatcher');
 
 #
-# What cannot be read is looked into for an id that was forgotten long ago.
+# What cannot be read is looked into for an id that was forgotten long ago. What an
+# administrator has written into outbox.ring is counted up to by nobody.
 #
 $node->sql("ALTER SYSTEM SET outbox.retention = '1h'");
 $node->reload;
@@ -72,6 +73,7 @@ $node->process('forgotten');
 my $holder = $node->sql(q{SELECT segment FROM outbox.records WHERE msgid = 'forgotten'});
 $node->sql(q{SELECT outbox_forget('forgotten'); UPDATE outbox.forgotten SET forgotten_at = forgotten_at - interval '1 year'});
 $node->sql("ALTER TABLE outbox.record_$holder DROP CONSTRAINT record_${holder}_pkey");
+$node->sql(q{UPDATE outbox.ring SET level = 2147483647, generation = (SELECT max(generation) + 1 FROM outbox.ring) WHERE ring = 'history' AND state = 'quiet'});
 eventually { $node->status('problem') =~ /which forgotten ids have expired: table "outbox.record_$holder" has no usable index/ } 'a segment that is to be looked into has no index: status says so';
 $node->sql(q{SELECT outbox_enqueue('d', 'in spite of it')});
 ok($node->wait_until_sent, '... messages are sent');
@@ -79,6 +81,11 @@ $node->sql("ALTER TABLE outbox.record_$holder ADD PRIMARY KEY (key)");
 eventually { $node->status('problem') eq '' } '... it has one again, and nothing is wrong any more';
 is($node->sql('SELECT count(*) FROM outbox.forgotten'), 1, '... what was forgotten is kept as long as its id');
 is($node->dispatcher, $dispatcher, '... with the same dispatcher');
+$node->sql(q{SET statement_timeout = '2min'; CALL fill(1); SELECT outbox_cleanup()});
+is($node->dispatcher, $dispatcher, 'a segment of the history has the greatest level that there can be: compaction ends');
+$node->sql(q{SELECT outbox_enqueue('d', 'in spite of that')});
+ok($node->wait_until_sent, '... and messages are sent');
+$node->sql(q{UPDATE outbox.ring SET level = 1 WHERE level > 1});
 
 #
 # While dispatch is off, records are written all the same.
@@ -148,6 +155,17 @@ $node->sql("SELECT pg_terminate_backend($pid)");
 eval { $locker->quit };
 unlike($node->log_since($log), qr/\[$dispatcher\].* still waiting for/, 'the dispatcher has not waited for any lock');
 is($node->dispatcher, $dispatcher, 'it is the same one');
+
+# More sources than a ring has segments, written by hand.
+$node->sql(<<'END');
+UPDATE outbox.ring SET state = 'quiet', compacted_into = 0, published_at = now() WHERE ring = 'history' AND segment > 0 OR ring = 'record' AND state = 'empty';
+UPDATE outbox.ring SET state = 'filling', generation = (SELECT max(generation) + 1 FROM outbox.ring) WHERE ring = 'history' AND segment = 0;
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher';
+END
+eventually { $node->status('problem') =~ /outbox.ring has sources of two rings/ } 'an administrator has named segments of two rings as sources: status says so';
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+ok($node->wait_until_sent, '... messages are sent');
+unlike($node->log_since($log), qr/terminated by signal/, '... and no process has crashed');
 
 # Locks rows of the ring of records, until COMMIT.
 sub lock_rows

@@ -31,6 +31,7 @@
  */
 #define SPAN_SHARES		4
 
+static int	next_level(const Ring *history, int level);
 static bool choose_level(const Ring *ring, int level, int enough, int64 span, Merge *merge);
 static int	candidates(RingKind kind, const Ring *ring, int level, int *segments);
 static int	compare_published(const void *a, const void *b, void *arg);
@@ -43,7 +44,6 @@ compaction_choice_make(const Rings *rings, Merge *merge)
 {
 	const Ring *history = &rings->ring[RING_HISTORY];
 	int64		span = endpoint_longest_retention() / SPAN_SHARES;
-	int			levels = 0;
 
 	memset(merge, 0, sizeof(*merge));
 	merge->target = choose_target(history);
@@ -55,14 +55,26 @@ compaction_choice_make(const Rings *rings, Merge *merge)
 		return true;
 
 	merge->kind = RING_HISTORY;
-	for (int n = 0; n < history->nsegments; n++)
-		levels = Max(levels, history->segments[n].level);
-	for (int level = 1; level <= levels; level++)
+	for (int level = next_level(history, 0); level > 0; level = next_level(history, level))
 	{
 		if (choose_level(history, level, enough_to_merge(history, EMPTY_RESERVE), span, merge))
 			return true;
 	}
 	return false;
+}
+
+/* Returns the least level above another one that a segment of the history has; 0 if there is none. */
+static int
+next_level(const Ring *history, int level)
+{
+	int			next = 0;
+
+	for (int n = 0; n < history->nsegments; n++)
+	{
+		if (history->segments[n].level > level && (next == 0 || history->segments[n].level < next))
+			next = history->segments[n].level;
+	}
+	return next;
 }
 
 /*

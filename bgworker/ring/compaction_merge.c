@@ -71,7 +71,7 @@ static void append_row(const Merge *merge, Relation table, pg_uuid_t *keys, int 
 static int	least(KeyRun *runs, int n);
 static int	read_last_row(Relation table, pg_uuid_t *key);
 
-/* Finds the merge that is under way. Returns false if there is none. */
+/* Finds the merge that is under way. Returns false if there is none. Its sources are of one ring. */
 bool
 merge_find(const Rings *rings, Merge *merge)
 {
@@ -90,6 +90,9 @@ merge_find(const Rings *rings, Merge *merge)
 
 			if (segment->state == SEGMENT_QUIET && segment->compacted_into == merge->target)
 			{
+				segment_quarantine_touch(RING_HISTORY, merge->target);
+				if (merge->n > 0 && merge->kind != (RingKind) kind)
+					elog(ERROR, "outbox.ring has sources of two rings for segment %d of the history", merge->target);
 				merge->kind = (RingKind) kind;
 				merge->sources[merge->n++] = n;
 			}
