@@ -137,6 +137,13 @@ $locker->query_safe('COMMIT');
 eventually { state_of($segment) eq 'empty' } '... now';
 $node->set('outbox.retention' => '1h');
 
+# Tables that keep even readers out, as while VACUUM FULL rewrites them.
+$locker->query_safe('BEGIN; LOCK TABLE ' . join(', ', (map { "outbox.record_$_" } 0 .. 11), map { "outbox.history_$_" } 0 .. 23) . ' IN ACCESS EXCLUSIVE MODE');
+$node->sql(q{SET statement_timeout = '1min'; SELECT count(outbox_cleanup()) FROM generate_series(1, 2)});
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+ok($node->wait_until_sent, 'all tables of records are locked: messages are sent');
+$locker->query_safe('COMMIT');
+
 # All rows, now and then.
 my $pid = $locker->query_safe('SELECT pg_backend_pid()');
 $locker->query_until(qr/began/, <<'END');

@@ -117,7 +117,7 @@ candidates(RingKind kind, const Ring *ring, int level, int *segments)
 		const Segment *segment = &ring->segments[i];
 
 		if (segment->state == SEGMENT_QUIET && segment->published_at != 0 && segment->level == level &&
-			!segment_quarantine_holds(kind, i))
+			!segment_quarantine_holds(kind, i) && segment_try_lock(kind, i))
 			segments[n++] = i;
 	}
 	qsort_arg(segments, n, sizeof(int), compare_published, (void *) ring);
@@ -167,7 +167,7 @@ choose_target(const Ring *history)
 			return -1;
 		segment_quarantine_touch(RING_HISTORY, n);
 		if ((target < 0 || (segment_quarantine_has_failed(RING_HISTORY, target) && !segment_quarantine_has_failed(RING_HISTORY, n))) &&
-			segment_blocks(RING_HISTORY, n) == 0)
+			segment_try_lock(RING_HISTORY, n) && segment_blocks(RING_HISTORY, n) == 0)
 			target = n;
 	}
 	return target;

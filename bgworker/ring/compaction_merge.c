@@ -63,6 +63,7 @@ static bool merge_keys(const Merge *merge, int64 step_us);
 static bool finish(const Merge *merge);
 static void release(const Rings *rings, const Merge *merge);
 static bool lock_rows(const Merge *merge);
+static bool lock_tables(const Merge *merge);
 static Relation open_target(const Merge *merge);
 static int64 count_keys(Relation table);
 static bool write_rows(const Merge *merge, Relation table, int64 step_us);
@@ -135,8 +136,8 @@ merge_begin(const Rings *rings, const Merge *merge)
 /*
  * Does a step of (2), or (3), in the open transaction, which it ends. After
  * `step_us` a step ends with the row being filled: each key may be on another
- * page. Returns false if (3) is due and a row of outbox.ring is locked: then the
- * next round of cleanup tries again.
+ * page. Returns false if a table is locked, or (3) is due and a row of outbox.ring is:
+ * then the next round of cleanup tries again.
  */
 bool
 merge_continue(const Rings *rings, const Merge *merge, int64 step_us)
@@ -144,6 +145,11 @@ merge_continue(const Rings *rings, const Merge *merge, int64 step_us)
 	uint64		tag;
 	bool		is_done;
 
+	if (!lock_tables(merge))
+	{
+		transaction_commit();
+		return false;
+	}
 	segment_quarantine_touch(RING_HISTORY, merge->target);
 	is_done = !count_endpoints(merge) && !merge_keys(merge, step_us);
 	if (!is_done || !finish(merge))
@@ -313,6 +319,17 @@ lock_rows(const Merge *merge)
 			return false;
 	}
 	return true;
+}
+
+/* Locks the target and the sources, to be read. Returns false if that would wait. */
+static bool
+lock_tables(const Merge *merge)
+{
+	bool		locked = segment_try_lock(RING_HISTORY, merge->target);
+
+	for (int i = 0; locked && i < merge->n; i++)
+		locked = segment_try_lock(merge->kind, merge->sources[i]);
+	return locked;
 }
 
 /* Opens the table of the target, to be written to. */

@@ -70,7 +70,7 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 	if (!transaction_begin("emptying a segment"))
 		return false;
 	relations = relations_enter()->segments[kind][n];
-	locked = !is_needed_by_dump(relations.table, segment) && lock_to_empty(&relations, kind) &&
+	locked = segment_try_lock(kind, n) && !is_needed_by_dump(relations.table, segment) && lock_to_empty(&relations, kind) &&
 		ring_update_try_lock(kind, n);
 	if (locked)
 	{

@@ -34,6 +34,7 @@ typedef struct Met
 static Met	met[RING_KINDS][MAX_SEGMENTS];
 
 static int64 met_for(RingKind kind, int n, const Segment *segment);
+static bool lock_live_segments(void);
 
 /* Returns how long the contents of a ring are kept after they were published, in microseconds. */
 int64
@@ -103,7 +104,8 @@ expiry_retire(RingKind kind, int n, FullTransactionId tx, const Position *positi
 }
 
 /*
- * Removes the tombstones of forgotten ids that are no longer in any segment.
+ * Removes the tombstones of forgotten ids that are no longer in any segment, unless one
+ * that is to be looked into is locked: then the next round does.
  * Returns false if the extension is being dropped.
  */
 bool
@@ -111,7 +113,26 @@ expiry_delete_forgotten(void)
 {
 	if (!transaction_begin("forgetting tombstones"))
 		return false;
-	forgotten_expire(endpoint_longest_retention(), record_ring_holds);
+	if (lock_live_segments())
+		forgotten_expire(endpoint_longest_retention(), record_ring_holds);
 	transaction_commit_async();
+	return true;
+}
+
+/* Locks all segments that an id is looked up in. Returns false if that would wait. */
+static bool
+lock_live_segments(void)
+{
+	Rings		rings;
+
+	rings_read(&rings);
+	for (int kind = RING_RECORD; kind < RING_KINDS; kind++)
+	{
+		for (int n = 0; n < rings.ring[kind].nsegments; n++)
+		{
+			if (segment_is_live(&rings.ring[kind].segments[n]) && !segment_try_lock((RingKind) kind, n))
+				return false;
+		}
+	}
 	return true;
 }

@@ -81,7 +81,7 @@ build(int64 step_us)
 
 	rings_read(&rings);
 	filters_forget_stale(&rings);
-	if (building && !is_still_there(&rings))
+	if (building && (!is_still_there(&rings) || !segment_try_lock(kind, segment)))
 	{
 		filter_abandon(FILTER_OF_SEGMENT);
 		building = false;
@@ -113,7 +113,7 @@ filter_builder_begin_current(int n, uint64 state_tag)
  * Begins the filter of the current segment of records, as after CREATE EXTENSION. A
  * ShareLock that is granted at once proves that no session is about to write a row
  * that the filter does not know of; if it is not granted, that is tried again while
- * the segment is empty.
+ * the segment is empty, as it is if work on it has failed.
  */
 static void
 begin_current(const Rings *rings)
@@ -123,18 +123,22 @@ begin_current(const Rings *rings)
 	next_try = 0;
 	kind = RING_RECORD;
 	segment = rings->ring[kind].current;
-	if (filter_is_there(kind, segment, &rings->ring[kind].segments[segment]) ||
-		segment_quarantine_holds(kind, segment) || segment_blocks(kind, segment) > 0)
+	if (filter_is_there(kind, segment, &rings->ring[kind].segments[segment]))
 		return;
-	table = relations_enter()->segments[kind][segment].table;
-	if (!ConditionalLockRelationOid(table, ShareLock))
+	if (!segment_quarantine_holds(kind, segment) && segment_try_lock(kind, segment))
 	{
-		next_try = TimestampTzPlusMilliseconds(clock_now(), RETRY_MS);
-		return;
+		if (segment_blocks(kind, segment) > 0)
+			return;
+		table = relations_enter()->segments[kind][segment].table;
+		if (ConditionalLockRelationOid(table, ShareLock))
+		{
+			if (segment_blocks(kind, segment) == 0)
+				filter_builder_begin_current(segment, U64FromFullTransactionId(rings->ring[kind].segments[segment].tx));
+			UnlockRelationOid(table, ShareLock);
+			return;
+		}
 	}
-	if (segment_blocks(kind, segment) == 0)
-		filter_builder_begin_current(segment, U64FromFullTransactionId(rings->ring[kind].segments[segment].tx));
-	UnlockRelationOid(table, ShareLock);
+	next_try = TimestampTzPlusMilliseconds(clock_now(), RETRY_MS);
 }
 
 /* Check whether the segment still holds what the filter was begun for. */
@@ -147,8 +151,8 @@ is_still_there(const Rings *rings)
 }
 
 /*
- * Chooses a quiet segment without a filter, if there is memory for one. One that is left
- * alone, because its filter could not be built, is looked at again later: it need not
+ * Chooses a quiet segment without a filter, if there is memory for one. One that is locked, or
+ * left alone because its filter could not be built, is looked at again later: it need not
  * change until then.
  */
 static bool
@@ -162,7 +166,7 @@ begin_next(const Rings *rings)
 
 			if (state->state != SEGMENT_QUIET || filter_is_there((RingKind) k, n, state))
 				continue;
-			if (segment_quarantine_holds((RingKind) k, n))
+			if (segment_quarantine_holds((RingKind) k, n) || !segment_try_lock((RingKind) k, n))
 			{
 				next_try = TimestampTzPlusMilliseconds(clock_now(), RETRY_MS);
 				continue;

@@ -73,7 +73,7 @@ rotation_measure_current(RingKind kind, const Ring *ring)
 	int			used = 0;
 	BlockNumber blocks;
 
-	if (kind != RING_RECORD)
+	if (kind != RING_RECORD || !segment_try_lock(kind, ring->current))
 		return false;
 	for (int n = 0; n < ring->nsegments; n++)
 		used += ring->segments[n].state != SEGMENT_EMPTY;
@@ -115,7 +115,8 @@ rotation_run(RingKind kind, int next, const Ring *ring, const Position *position
 	is_old = llabs(GetCurrentTimestamp() - sealed->since) >= share_of_time(kind);
 	if (!transaction_begin("rotating a ring"))
 		return false;
-	if ((is_old ? segment_blocks(kind, ring->current) > 0 : rotation_measure_current(kind, ring)) &&
+	segment_quarantine_touch(kind, ring->current);
+	if ((is_old ? segment_try_lock(kind, ring->current) && segment_blocks(kind, ring->current) > 0 : rotation_measure_current(kind, ring)) &&
 		ring_update_try_lock(kind, ring->current) && (next = lock_next(kind, ring, next)) >= 0)
 	{
 		if (kind == RING_RECORD)
@@ -155,8 +156,8 @@ may_be_next(RingKind kind, const Ring *ring, int n)
 }
 
 /*
- * Locks the row of the first segment from `next` on that may be current next and
- * whose row can be locked at once. Returns -1 if there is none.
+ * Locks the row of the first segment from `next` on that may be current next, and
+ * whose table and row can be locked at once. Returns -1 if there is none.
  */
 static int
 lock_next(RingKind kind, const Ring *ring, int next)
@@ -164,7 +165,7 @@ lock_next(RingKind kind, const Ring *ring, int next)
 	for (int n = next; n < ring->nsegments; n++)
 	{
 		segment_quarantine_touch(kind, n);
-		if (may_be_next(kind, ring, n) && ring_update_try_lock(kind, n))
+		if (may_be_next(kind, ring, n) && segment_try_lock(kind, n) && ring_update_try_lock(kind, n))
 			return n;
 	}
 	return -1;

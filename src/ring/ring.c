@@ -192,6 +192,16 @@ ring_open_current(RingKind kind, int *segment)
 	}
 }
 
+/*
+ * Takes AccessShareLock on a segment's table to the end of the transaction, unless that would
+ * wait, as for VACUUM FULL. Called before segments are maintained, which can be done later.
+ */
+bool
+segment_try_lock(RingKind kind, int segment)
+{
+	return ConditionalLockRelationOid(relations_enter()->segments[kind][segment].table, AccessShareLock);
+}
+
 /* Returns the size of a segment's table. */
 BlockNumber
 segment_blocks(RingKind kind, int segment)
