@@ -10,6 +10,7 @@
 #include "bgworker/connection/redis_hint.h"
 
 #define CORRECT_LOGIN	"Correct the user in outbox.redis_url, and the password there or, if outbox.redis_password_file is set, in that file."
+#define NAME_TLS_PORT	"Let outbox.redis_url name the port that Redis has for TLS (tls-port), or begin with \"redis\" if it has none."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
 
 #define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey, which may lose keys by that, move the rest by hand."
@@ -26,6 +27,8 @@ static const struct
 	{"NOAUTH", CORRECT_LOGIN},
 	{"may expect TLS", "Correct the address in outbox.redis_url, or begin it with \"rediss\" if the server expects TLS."},
 	{"expects TLS", "To connect with TLS, outbox.redis_url must begin with \"rediss\"."},
+	{"may not speak it", NAME_TLS_PORT},
+	{"does not speak TLS", NAME_TLS_PORT},
 	{"with TLS", CORRECT_TLS},
 	{"certificate", CORRECT_TLS},
 	{"OOM command", "Trim streams, or raise maxmemory of Redis."},
