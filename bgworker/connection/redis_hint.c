@@ -10,7 +10,7 @@
 #include "bgworker/connection/redis_hint.h"
 
 #define CORRECT_LOGIN	"Correct the user in outbox.redis_url, and the password there or, if outbox.redis_password_file is set, in that file."
-#define NAME_TLS_PORT	"Let outbox.redis_url name the port that Redis has for TLS (tls-port), or begin with \"redis\" if it has none."
+#define NAME_TLS_PORT	"outbox.redis_url must name the port that Redis has for TLS (tls-port), or begin with \"redis\" if it has none."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
 
 #define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey, which may lose keys by that, move the rest by hand."

@@ -207,7 +207,7 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 		case PROBLEM_NOT_PRELOADED:
 			return "The library is not preloaded, so nothing is sent. Add shared_preload_libraries = 'outbox' to postgresql.conf and restart the server.";
 		case PROBLEM_DISPATCH_OFF:
-			return "Dispatch is off, so nothing is sent. Set outbox.dispatch = on.";
+			return "Dispatch is off, so nothing is sent. Set outbox.dispatch = on by ALTER SYSTEM and a reload, or by ALTER DATABASE where that has turned it off.";
 		default:
 			if (reason[0] != '\0')
 				return pstrdup(reason);
