@@ -5,6 +5,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use Outbox;
+use PostgreSQL::Test::Utils qw(slurp_file);
 use Redis;
 use Test::More;
 
@@ -98,5 +99,12 @@ ok($node->poll_query_until('postgres', 'SELECT pending = 0 FROM outbox.status'),
 is(wrong('bad', $many, '1 21 22 23'), 0, '... in order, once');
 is(wrong('forbidden', 500, '1 21 22'), 0, '... likewise those that were forbidden');
 is($redis->sequence('good'), join(' ', 1 .. 23), '... as the other destination all the time');
+
+# An application may name very many, so the memory that each takes is small.
+sub megabytes { return slurp_file('/proc/' . $node->dispatcher . '/status') =~ /^RssAnon:\s+(\d+) kB/m ? $1 / 1024 : undef; }
+my $before = megabytes();
+$node->sql(q{SELECT count(outbox_enqueue('refused:' || i, 'x')) FROM generate_series(1, 30000) i});
+ok($node->poll_query_until('postgres', 'SELECT deferred = 30000 FROM outbox.status'), 'ten times as many refuse');
+cmp_ok(megabytes() - $before, '<', 15, '... which takes less than half a kilobyte for each');
 
 done_testing();

@@ -11,10 +11,12 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/blocked_destinations.h"
+#include "src/limits.h"
 
 static MemoryContext context;
 static HTAB *all_blocked;
@@ -28,6 +30,8 @@ static int64 waiting;			/* messages of all of them */
 static int64 nrefused;
 static int64 npaused;
 
+static uint32 hash_name(const void *key, Size size);
+static int	compare_names(const void *a, const void *b, Size size);
 static int	compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg);
 static int	compare_age(const pairingheap_node *a, const pairingheap_node *b, void *arg);
 static bool waits_to_be_tried(const Blocked *blocked);
@@ -41,7 +45,10 @@ blocked_reset(void)
 	if (context == NULL)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox blocked destinations", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(context);
-	all_blocked = destination_make_table("outbox blocked destinations", context, sizeof(Blocked));
+	all_blocked = hash_create("outbox blocked destinations", 16,
+							  &(HASHCTL) {.keysize = sizeof(char *), .entrysize = sizeof(Blocked), .hcxt = context,
+										  .hash = hash_name, .match = compare_names},
+							  HASH_ELEM | HASH_CONTEXT | HASH_FUNCTION | HASH_COMPARE);
 	dlist_init(&probing);
 	dlist_init(&draining);
 	dlist_init(&apart);
@@ -59,20 +66,30 @@ blocked_reset(void)
 Blocked *
 blocked_find(const text *dest)
 {
-	return destination_look_up(all_blocked, dest);
+	char		name[MAX_NAME_BYTES + 1];
+
+	if (hash_get_num_entries(all_blocked) == 0)
+		return NULL;
+	destination_key(dest, name);
+	return hash_search(all_blocked, &(const char *) {name}, HASH_FIND, NULL);
 }
 
 /* Takes out the entry of a destination, to be changed and filed again. Makes one if there is none. */
 Blocked *
 blocked_open(const char *dest)
 {
-	bool		found;
-	Blocked    *blocked = hash_search(all_blocked, dest, HASH_ENTER, &found);
+	Blocked    *blocked = hash_search(all_blocked, &dest, HASH_FIND, NULL);
+	char	   *name;
 
-	if (found)
+	if (blocked)
+	{
 		blocked_take(blocked);
-	else
-		memset((char *) blocked + sizeof(blocked->dest), 0, sizeof(Blocked) - sizeof(blocked->dest));
+		return blocked;
+	}
+	name = MemoryContextStrdup(context, dest);
+	blocked = hash_search(all_blocked, &name, HASH_ENTER, NULL);
+	memset(blocked, 0, sizeof(Blocked));
+	blocked->dest = name;
 	return blocked;
 }
 
@@ -101,7 +118,10 @@ blocked_file(Blocked *blocked)
 {
 	if (blocked->waiting == 0 && !blocked->paused && blocked->state != BLOCKED_PROBING)
 	{
-		(void) hash_search(all_blocked, blocked->dest, HASH_REMOVE, NULL);
+		char	   *name = blocked->dest;
+
+		(void) hash_search(all_blocked, &name, HASH_REMOVE, NULL);
+		pfree(name);
 		return;
 	}
 	if (waits_to_be_tried(blocked))
@@ -192,6 +212,20 @@ blocked_oldest(void)
 {
 	return pairingheap_is_empty(&by_age) ? 0 :
 		pairingheap_container(Blocked, by_age, pairingheap_first(&by_age))->at;
+}
+
+/* Hashes the name that a key points to. */
+static uint32
+hash_name(const void *key, Size size)
+{
+	return string_hash(*(char *const *) key, MAX_NAME_BYTES + 1);
+}
+
+/* Compares the names that two keys point to; 0 = they are the same. */
+static int
+compare_names(const void *a, const void *b, Size size)
+{
+	return strcmp(*(char *const *) a, *(char *const *) b);
 }
 
 /* Orders by the time that is due first. The first element of a pairing heap is its greatest. */

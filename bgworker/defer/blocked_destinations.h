@@ -10,7 +10,6 @@
 #include "lib/pairingheap.h"
 
 #include "bgworker/defer/destination_settings.h"
-#include "src/limits.h"
 
 /* State of a destination that has refused a message. */
 typedef enum BlockedState
@@ -23,7 +22,8 @@ typedef enum BlockedState
 
 typedef struct Blocked
 {
-	char		dest[MAX_NAME_BYTES + 1];	/* hash key */
+	char	   *dest;			/* hash key; there may be very many, and few
+								 * names are long */
 	BlockedState state;
 	bool		paused;			/* by outbox_pause(), or treated so: nothing
 								 * is due */
