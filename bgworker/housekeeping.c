@@ -3,10 +3,9 @@
  *		What the dispatcher does when there is nothing to publish, or at intervals.
  *
  * Called by dispatcher.c in its loop. The position is noted (closing_window.c), and the
- * lease is renewed; segments are
- * rotated, expire and are emptied (cleanup_round.c), published records are compacted,
- * and filters built. Each call does only a little, because messages may come at any
- * time.
+ * lease is renewed; segments are rotated, expire and are emptied (cleanup_round.c),
+ * published records are compacted, and filters built. Each call does only a little,
+ * because messages may come at any time.
  */
 #include "postgres.h"
 

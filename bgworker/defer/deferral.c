@@ -368,10 +368,7 @@ write_row(const Message *message, int segment, DeferredState state,
 		if (found)
 			return message->id;
 
-		/*
-		 * An administrator has deleted the row, and the message must not get
-		 * lost.
-		 */
+		/* It was deleted meanwhile; the message must not get lost. */
 	}
 	if (found)
 	{
