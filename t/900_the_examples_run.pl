@@ -72,7 +72,7 @@ $node->sql(q{CREATE ROLE shop LOGIN; SELECT outbox_grant('shop'); GRANT INSERT O
 # A key of the application's own: it refuses a copy before the outbox does.
 $node->sql('ALTER TABLE orders ADD UNIQUE (customer, amount)');
 my $pooler = start_pooler();
-my $url = 'postgresql://shop@127.0.0.1:' . ($pooler ? $pooler->{port} : $node->port) . '/postgres?sslmode=disable';
+my $url = 'postgresql://shop:no-matter@127.0.0.1:' . ($pooler ? $pooler->{port} : $node->port) . '/postgres?sslmode=disable';
 
 # A pgbouncer in transaction mode, if there is one.
 sub start_pooler

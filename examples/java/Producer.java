@@ -48,9 +48,11 @@ public class Producer {
     }
 
     static Connection connect(URI url) throws SQLException {
+        String[] login = url.getUserInfo().split(":", 2);
         // A transaction pooler does not carry prepared statements over.
         Connection connection = DriverManager.getConnection(
-            "jdbc:postgresql://" + url.getHost() + ":" + url.getPort() + url.getPath() + "?prepareThreshold=0", url.getUserInfo(), null);
+            "jdbc:postgresql://" + url.getAuthority().replaceFirst(".*@", "") + url.getPath() + "?prepareThreshold=0",
+            login[0], login.length > 1 ? login[1] : null);
         connection.setAutoCommit(false);
         return connection;
     }
