@@ -58,6 +58,7 @@ typedef struct DispatcherReport
 								 * nothing is, or likewise */
 	DestinationSet left_out;	/* destinations that this concerns */
 	int64		deferred;		/* messages waiting in outbox.deferred */
+	int64		held;			/* of these, those that a dead one holds back */
 	int64		deferred_settled;	/* of these, those that are in no
 									 * unpublished window */
 	int64		scheduled;

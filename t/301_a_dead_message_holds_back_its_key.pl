@@ -33,6 +33,11 @@ is($node->sql(q{SELECT message_id, key, state FROM outbox.pending}), 'id a2|a|he
 is($node->sql(q{SELECT on_dead, held, dead, deferred FROM outbox.destinations WHERE dest = 'orders'}), 'hold|1|1|0', '... how many');
 is($node->sql(q{SELECT message_id, key FROM outbox.dead_letters}), 'id a1|a', '... and behind which message');
 is($node->sql('SELECT pending, deferred FROM outbox.status'), '1|1', '... it is pending');
+$node->sql(q{SELECT outbox_pause('other'); SELECT outbox_enqueue('other', 'o1')});
+eventually { $node->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'destination'}) =~ /^1 message waits for a destination that is paused\./ }
+'it does not count among those that wait for their destination' or diag $node->sql('TABLE outbox.problems');
+$node->sql(q{SELECT outbox_resume('other')});
+eventually { bodies('other') eq 'o1' } '... of which one is sent';
 
 # What is due later, and what comes after a restart.
 $node->sql(q{SELECT outbox_enqueue('orders', 'a3', message_id => 'id a3', key => 'a', deliver_at => clock_timestamp() + '300 ms')});

@@ -122,6 +122,7 @@ deferred_count_report(const char *error)
 {
 	DeferredCounts counts = {
 		.waiting = deferred_count_waiting(),
+		.held = held_by_dead_count(),
 		.settled = Min(settled, deferred_count_waiting()),
 		.oldest = oldest_waiting(),
 		.scheduled = scheduled,

@@ -126,6 +126,7 @@ report_deferred(const DeferredCounts *counts, const char *error)
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	shared->report.deferred = counts->waiting;
+	shared->report.held = counts->held;
 	shared->report.deferred_settled = counts->settled;
 	shared->report.deferred_oldest = counts->oldest;
 	shared->report.scheduled = counts->scheduled;

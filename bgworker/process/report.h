@@ -11,6 +11,7 @@
 typedef struct DeferredCounts
 {
 	int64		waiting;
+	int64		held;			/* of these, those that a dead one holds back */
 	int64		settled;		/* of these, those that are in no unpublished
 								 * window */
 	TimestampTz oldest;			/* when the first of them was enqueued; 0 =

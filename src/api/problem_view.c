@@ -219,22 +219,27 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 	}
 }
 
-/* Returns why deferred messages wait: their destination refuses them, or is paused, or all that is over. */
+/*
+ * Returns why deferred messages wait for their destination: it refuses them, or is paused,
+ * or all that is over. Those that a dead one holds back wait for that.
+ */
 static char *
 describe_deferred(const DispatcherReport *report)
 {
+	int64		n = report->deferred - report->held;
+
 	if (report->deferred_error[0] == '\0' && !report->deferred_paused)
 		return psprintf(ngettext("%lld message waits that was deferred, and is about to be sent. If that lasts and is the only problem, another session has locked rows of outbox.deferred: end its transaction.",
 								 "%lld messages wait that were deferred, and are about to be sent. If that lasts and is the only problem, another session has locked rows of outbox.deferred: end its transaction.",
-								 report->deferred),
-						(long long) report->deferred);
+								 n),
+						(long long) n);
 	if (report->deferred_error[0] == '\0')
 		return psprintf(ngettext("%lld message waits for a destination that is paused. See outbox.destinations, then call outbox_resume() with its name.",
 								 "%lld messages wait for a destination that is paused. See outbox.destinations, then call outbox_resume() with its name.",
-								 report->deferred),
-						(long long) report->deferred);
+								 n),
+						(long long) n);
 	return psprintf(ngettext("%lld message waits for a destination that refuses it, and is retried. See outbox.destinations, and correct what the last reply names: %s",
 							 "%lld messages wait for a destination that refuses them, and are retried. See outbox.destinations, and correct what the last reply names: %s",
-							 report->deferred),
-					(long long) report->deferred, report->deferred_error);
+							 n),
+					(long long) n, report->deferred_error);
 }
