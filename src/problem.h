@@ -21,6 +21,7 @@
 	P(NOT_PRELOADED, "not preloaded", "critical") \
 	P(DISPATCH_OFF, "dispatch off", "critical") \
 	P(NO_DISPATCHER, "no dispatcher", "critical") \
+	P(LOCK, "lock", "critical") \
 	P(REDIS_DOWN, "redis down", "critical") \
 	P(SLOTS, "slots", "critical") \
 	P(LEASE, "lease", "critical") \

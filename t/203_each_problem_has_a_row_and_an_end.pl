@@ -54,6 +54,25 @@ has('paused, destination', 'everything is paused');
 $node->sql('SELECT outbox_resume()');
 has('destination', '... no more');
 
+# The dispatcher waits for a lock.
+my $session = $node->session;
+my $locker = $session->query_safe('SELECT pg_backend_pid()');
+my $lock = 'BEGIN; LOCK TABLE ' . join(', ', map { "outbox.window_$_" } 0 .. 3) . ' IN SHARE MODE';
+$session->query_safe($lock);
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+has('lock, destination', 'another session has locked the tables of windows');
+like($node->status('problem'), qr/^The dispatcher waits for a lock, so nothing is sent\. End the transaction of process $locker, which has it\.$/, '... and which it is');
+is($node->sql(q{SELECT since BETWEEN now() - interval '5 min' AND now() - interval '1 s' FROM outbox.problems WHERE kind = 'lock'}), 't', '... since when is known');
+$session->query_safe('COMMIT');
+has('destination', '... no more');
+$node->sql("$lock; PREPARE TRANSACTION 'locker'");
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+has('lock, destination', 'a prepared transaction has locked them');
+like($node->status('problem'), qr/ A prepared transaction has it: /, '... which is said');
+$node->sql(q{ROLLBACK PREPARED 'locker'});
+has('destination', '... no more');
+$session->quit;
+
 # All that is enqueued is refused: the fence moves on nevertheless, and when the connection
 # is lost, no message is.
 my $windows = join ' UNION ALL ', map { "SELECT number FROM outbox.window_$_" } 0 .. 3;

@@ -166,7 +166,7 @@ sub messages
 	my $literal = qr/"((?:[^"\\]|\\.)*)"/;
 	my $says = qr/errmsg\(|errmsg_plural\(|elog\(ERROR,|(?:problem_set|redis_link_fail(?:_with_reply)?|\bfail|store_failure_set|resume_from_oldest)\([^"()]*,/;
 	my @texts = $code =~ /(?:$says|PROBLEM_NO_DISPATCHER,|sizeof\(store->problem\),)\s*$literal/g;
-	push @texts, grep { /.{30}/ } $code =~ /$literal/g if $file =~ /problem\.c$/;
+	push @texts, grep { /.{30}/ } $code =~ /$literal/g if $file =~ /problem_view\.c$/;
 	push @texts, $code =~ /RAISE EXCEPTION '([^']+)'/g;
 	return map { (grep { / / } map { s/^\s+|\s+$//gr } split /\\"|%[.*\w]+|[.:;,(]/, s/^outbox: //r)[0] // () } @texts;
 }

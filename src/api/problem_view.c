@@ -3,15 +3,19 @@
  *		What outbox.problems shows, and of it outbox.status.
  *
  * Reads what the dispatcher and the launcher have noted (problem.c), and finds here what no
- * process could note, such as that there is none. On a standby nothing is dispatched, so
- * nothing of that is a problem there.
+ * process could note, such as that there is none, or that it waits for a lock. On a standby
+ * nothing is dispatched, so nothing of that is a problem there.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
 #include "src/api/problem_view.h"
@@ -49,6 +53,7 @@ static void gather_findings(Findings *findings);
 static void read_losses(Findings *findings);
 static char *text_of(const Findings *findings, ProblemKind kind, TimestampTz *since);
 static char *find_without_dispatcher(const Findings *findings, ProblemKind kind);
+static char *find_lock_wait(int dispatcher, TimestampTz *since);
 static char *describe_deferred(const DispatcherReport *report);
 
 PG_FUNCTION_INFO_V1(outbox_read_problems);
@@ -163,6 +168,8 @@ text_of(const Findings *findings, ProblemKind kind, TimestampTz *since)
 		case PROBLEM_DISPATCH_OFF:
 		case PROBLEM_NO_DISPATCHER:
 			return find_without_dispatcher(findings, kind);
+		case PROBLEM_LOCK:
+			return report->pid == 0 ? NULL : find_lock_wait(report->pid, since);
 		case PROBLEM_LOSS:
 			*since = findings->loss_noted;
 			return findings->lost_before == 0 ? NULL :
@@ -217,6 +224,30 @@ find_without_dispatcher(const Findings *findings, ProblemKind kind)
 			return shared_has_launcher() ? "No dispatcher is running. One is started within seconds; if none is, see the server log." :
 				"No dispatcher is running because the launcher is not. If this lasts, it has no worker slot: raise max_worker_processes and restart the server.";
 	}
+}
+
+/*
+ * The same for a lock that the dispatcher, which has that process ID, has waited for longer
+ * than deadlock_timeout. Who has it is asked only then: that takes all locks of the lock
+ * manager's table for a moment.
+ */
+static char *
+find_lock_wait(int dispatcher, TimestampTz *since)
+{
+	PGPROC	   *process = BackendPidGetProc(dispatcher);
+	ArrayType  *blockers;
+	int			blocker;
+
+	*since = process ? (TimestampTz) pg_atomic_read_u64(&process->waitStart) : 0;
+	if (*since == 0 || !TimestampDifferenceExceeds(*since, GetCurrentTimestamp(), DeadlockTimeout))
+		return NULL;
+	blockers = DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(dispatcher)));
+	if (ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers)) == 0)
+		return NULL;
+	blocker = *(int32 *) ARR_DATA_PTR(blockers);
+	return blocker != 0 ?
+		psprintf("The dispatcher waits for a lock, so nothing is sent. End the transaction of process %d, which has it.", blocker) :
+		pstrdup("The dispatcher waits for a lock, so nothing is sent. A prepared transaction has it: see pg_prepared_xacts, then commit it or roll it back.");
 }
 
 /*
