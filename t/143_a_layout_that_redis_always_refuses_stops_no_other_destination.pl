@@ -1,5 +1,6 @@
 # A Redis that asks for a greater epoch of a layout each time, which no outbox would, is not
 # told of it again and again: the destination refuses messages, those of others are sent.
+# One that cannot be told because it is in trouble counts no attempt of a message.
 
 use strict;
 use warnings FATAL => 'all';
@@ -9,7 +10,7 @@ use Outbox;
 use Test::More;
 
 my $folder = PostgreSQL::Test::Utils::tempdir();
-my %answer = (epoch => ":5\r\n", negative => ":-5\r\n");
+my %answer = (epoch => ":5\r\n", negative => ":-5\r\n", memory => "-OOM command not allowed when used memory > 'maxmemory'.\r\n");
 
 sub serve
 {
@@ -20,12 +21,17 @@ sub serve
 }
 
 my $impostor = Impostor->new(map { my $answer = $answer{$_}; $_ => sub { return serve($answer, @_) } } keys %answer);
-my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $impostor->url('epoch') . "'");
+my $node = Outbox->create('main', conf => "outbox.redis_url = '" . $impostor->url('memory') . "'");
 
 sub refusal { return $node->sql(q{SELECT last_error FROM outbox.destinations WHERE dest = 'spread'}); }
 
 $node->sql(q{SELECT outbox_set_destination('spread', partitions => 2)});
 $node->sql(q{SELECT outbox_enqueue(d, 'body') FROM unnest('{spread,other}'::text[]) d});
+eventually { $node->status('problem') =~ /^Redis cannot be used, so messages wait: could not write a number of partitions: OOM/ } 'a Redis that has no memory for a layout cannot be used'
+  or diag refusal();
+is($node->sql('SELECT count(*) FROM outbox.deferred'), 0, '... and no message is to blame');
+
+$node->set('outbox.redis_url' => $impostor->url('epoch'));
 eventually { -e "$folder/sent" } 'messages for other destinations are sent';
 eventually { refusal() =~ /could not write its number of partitions: Redis asks for a greater epoch each time/ } 'the destination refuses messages, which says why'
   or diag refusal();

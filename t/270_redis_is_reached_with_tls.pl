@@ -150,7 +150,7 @@ $session->quit;
 # Servers of other kinds: a server in clear, one with TLS that is called in clear
 #
 says('a server without TLS', qr/could not connect with TLS within \d+ ms; the server may not speak it/, 'outbox.redis_url' => 'rediss://127.0.0.1:' . $redis->port);
-like($node->status('problem'), qr/Let outbox\.redis_url name the port that Redis has for TLS/, '... problem says what to correct');
+like($node->status('problem'), qr/outbox\.redis_url must name the port that Redis has for TLS/, '... problem says what to correct');
 my $silent = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die "cannot listen: $!";
 $node->set('outbox.connect_timeout' => '10min', 'outbox.redis_url' => 'rediss://localhost:' . $silent->sockport);
 eventually { $node->status('redis_error IS NULL AND problem IS NULL') eq 't' } '... until that is known, nothing is said that was so with another URL';

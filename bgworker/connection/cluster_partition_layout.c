@@ -345,18 +345,22 @@ static Told
 write_layout(Layout *layout)
 {
 	int64		least = 0;
-	Told		told;
 
-	do
+	for (int tries = 0; tries < PARTITION_LAYOUT_TRIES; tries++)
 	{
+		Told		told;
+
 		if (!partition_layout_note_epoch(layout->instance, least))
 			return TOLD_NOT;
 		KILL_POINT("cluster_layout_epoch_noted");
 		told = run_script(layout, &least);
-		if (told == TOLD && least > 0 && !partition_layout_may_follow(layout->instance, least, layout->destination))
+		if (told != TOLD || least == 0)
+			return told;
+		if (!partition_layout_may_follow(layout->instance, least, layout->destination))
 			return TOLD_REFUSED;
-	} while (told == TOLD && least > 0);
-	return told;
+	}
+	partition_layout_refuse(layout->destination, PARTITION_LAYOUT_ASKS_AGAIN);
+	return TOLD_REFUSED;
 }
 
 /* Runs the script with the epoch that was noted. Sets the least one that may be used, 0 if that was written. */
@@ -378,7 +382,7 @@ run_script(Layout *layout, int64 *least)
 	if (reply == NULL)
 		return TOLD_BLOCKED;
 	if (reply->type == REDIS_REPLY_INTEGER)
-		*least = reply->integer;
+		*least = Max(reply->integer, 0);
 	else if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "EPOCH ", 6) == 0)
 		told = TOLD_TOO_LATE;
 	else
@@ -406,10 +410,7 @@ call_master(Layout *layout, const char *key, int argc, const char **argv)
 	return reply;
 }
 
-/*
- * Notes why Redis does not do what was asked for: the server is to blame, a slot, or the
- * destination. Rights that only partitions need may be missing without others being so.
- */
+/* Notes why Redis does not do what was asked for: the server is to blame, a slot, or the destination. */
 static Told
 refused(Layout *layout, const redisReply *reply)
 {
@@ -418,9 +419,9 @@ refused(Layout *layout, const redisReply *reply)
 	resp_error(reply, error, sizeof(error));
 	if (batch_verdict_is_of_slot(error))
 		return refused_by_slot(layout, error);
-	if (batch_verdict_is_of_server(error) && !batch_verdict_forbids_command(error))
+	if (partition_layout_is_trouble(error))
 	{
-		redis_cluster_fail_with_reply(layout->redis, reply, "could not write a number of partitions");
+		redis_cluster_fail_with_reply(layout->redis, reply, PARTITION_LAYOUT_FAILED);
 		return TOLD_NOT;
 	}
 	if (layout->destination->is_settled)

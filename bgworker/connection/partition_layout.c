@@ -24,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "bgworker/connection/batch_verdict.h"
 #include "bgworker/connection/partition_layout.h"
 #include "bgworker/connection/partition_layout.lua.h"
 #include "bgworker/connection/traffic.h"
@@ -42,8 +43,6 @@
  */
 #define MAX_FOREIGN_EPOCH	INT64CONST(100000000000000)
 
-#define MAX_TRIES	10			/* if a greater epoch is asked for each time */
-
 /* What it takes to run the script. */
 typedef struct Announcement
 {
@@ -55,29 +54,27 @@ typedef struct Announcement
 
 static bool announce(const Announcement *how, Destination *destination);
 static redisReply *run_script(const Announcement *how, const Destination *destination, int64 epoch);
-static void note_answer(const redisReply *reply, Destination *destination);
+static void note_answer(RedisLink *link, const redisReply *reply, Destination *destination);
 
 /*
  * Announces each destination whose number of partitions Redis has not been told,
  * and then has its messages spread over these. Nothing of the lane must be under way,
- * and no transaction open. Sets *refused if Redis refused some, for a reason that may be
- * its own or that of a destination. Returns false if the link failed or was closed.
+ * and no transaction open. What Redis refuses is noted with the destination. Returns false
+ * if the link failed or was closed, as it is if the server is to blame.
  */
 bool
-partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, Instance *instance, bool *refused)
+partition_layout_settle(RedisLink *link, const ScriptCall *call, const Lane *lane, Instance *instance)
 {
 	Announcement how = {link, call, lane, instance};
 	List	   *unsettled = destination_unsettled();
 	bool		told = true;
 
-	*refused = false;
 	for (int i = 0; told && i < list_length(unsettled); i++)
 	{
 		Destination *destination = list_nth(unsettled, i);
 
 		KILL_POINT("layout_wanted");
 		told = announce(&how, destination);
-		*refused |= told && destination->refusal != NULL;
 	}
 	list_free(unsettled);
 	return told;
@@ -136,6 +133,16 @@ partition_layout_field(const Destination *destination, const char *instance)
 	return psprintf("of:%s:%s", instance, destination->sent_dest);
 }
 
+/*
+ * Check whether an error of the script concerns the server, and not the destination. Rights
+ * that only partitions need may be missing without others being so.
+ */
+bool
+partition_layout_is_trouble(const char *error)
+{
+	return batch_verdict_is_of_server(error) && !batch_verdict_forbids_command(error);
+}
+
 /* Notes with a destination why Redis cannot be told of it. */
 void
 partition_layout_refuse(Destination *destination, const char *error)
@@ -152,7 +159,7 @@ announce(const Announcement *how, Destination *destination)
 {
 	int64		epoch = 0;		/* finds out whether Redis knows the layout */
 
-	for (int tries = 0; tries < MAX_TRIES; tries++)
+	for (int tries = 0; tries < PARTITION_LAYOUT_TRIES; tries++)
 	{
 		redisReply *reply = run_script(how, destination, epoch);
 		int64		least;
@@ -161,8 +168,10 @@ announce(const Announcement *how, Destination *destination)
 			return false;
 		least = reply->type == REDIS_REPLY_INTEGER ? Max(reply->integer, 0) : 0;
 		if (least == 0)
-			note_answer(reply, destination);
+			note_answer(how->link, reply, destination);
 		freeReplyObject(reply);
+		if (!redis_link_is_open(how->link))
+			return false;
 		if (least == 0 || !partition_layout_may_follow(how->instance, least, destination))
 			return true;
 		if (!partition_layout_note_epoch(how->instance, least))
@@ -170,7 +179,7 @@ announce(const Announcement *how, Destination *destination)
 		KILL_POINT("layout_epoch_noted");
 		epoch = how->instance->layout_epoch;
 	}
-	partition_layout_refuse(destination, "Redis asks for a greater epoch each time");
+	partition_layout_refuse(destination, PARTITION_LAYOUT_ASKS_AGAIN);
 	return true;
 }
 
@@ -197,9 +206,9 @@ run_script(const Announcement *how, const Destination *destination, int64 epoch)
 	return reply;
 }
 
-/* Notes that Redis was told of a destination, or why not. */
+/* Notes that Redis was told of a destination, or why not; closes the link if the server is to blame. */
 static void
-note_answer(const redisReply *reply, Destination *destination)
+note_answer(RedisLink *link, const redisReply *reply, Destination *destination)
 {
 	char		error[FOREIGN_TEXT_BYTES];
 
@@ -210,5 +219,8 @@ note_answer(const redisReply *reply, Destination *destination)
 		return;
 	}
 	resp_error(reply, error, sizeof(error));
-	partition_layout_refuse(destination, error);
+	if (partition_layout_is_trouble(error))
+		redis_link_fail_with_reply(link, reply, PARTITION_LAYOUT_FAILED);
+	else
+		partition_layout_refuse(destination, error);
 }

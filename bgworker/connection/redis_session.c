@@ -257,15 +257,12 @@ static bool
 settle_partitions(const Position *position)
 {
 	Lane	   *lane = lanes_get(0);
-	bool		refused;
 
 	if (traffic_is_clustered() && (lanes_blocked() > 0 || !all_is_mapped(position)))
 		return true;
 	if (traffic_is_clustered())
 		return cluster_partition_layout_settle(traffic_redis(), traffic_script(), instance) || traffic_fail_as_cluster();
-	if (!partition_layout_settle(lane->link, traffic_script(), lane, instance, &refused))
-		return traffic_fail_as_link(lane->link);
-	return !refused || fences_compare();
+	return partition_layout_settle(lane->link, traffic_script(), lane, instance) || traffic_fail_as_link(lane->link);
 }
 
 /*
