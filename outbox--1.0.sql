@@ -1178,7 +1178,7 @@ CREATE FUNCTION @extschema@.outbox_grant(role regrole, access text DEFAULT 'appl
 RETURNS void
 AS $$ SELECT outbox.set_access('GRANT %s ON %s TO %s', role, access) $$
 LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp;
-COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role the rights of an application, a monitor, an administrator, or a server that has this database as its store';
+COMMENT ON FUNCTION @extschema@.outbox_grant(regrole, text) IS 'gives a role the privileges of an application, a monitor, an administrator, or a server that has this database as its store';
 
 CREATE FUNCTION @extschema@.outbox_revoke(role regrole, access text DEFAULT 'application')
 RETURNS void

@@ -134,7 +134,7 @@ partition_layout_field(const Destination *destination, const char *instance)
 }
 
 /*
- * Check whether an error of the script concerns the server, and not the destination. Rights
+ * Check whether an error of the script concerns the server, and not the destination. Permissions
  * that only partitions need may be missing without others being so.
  */
 bool

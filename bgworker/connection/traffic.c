@@ -2,7 +2,7 @@
  * traffic.c
  *		What is under way on the dispatcher's links to Redis.
  *
- * Called by redis_session.c and others in this folder, and by publisher.c, delivery.c and
+ * Called by redis_session.c and others in this directory, and by publisher.c, delivery.c and
  * forbidden.c. A command is sent on the link to the master that has the slot of its lane;
  * a single Redis has all slots. The answers of one link come in the order in which
  * the commands were sent, so the caller says for which lane it wants the next one.

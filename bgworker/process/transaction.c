@@ -7,7 +7,7 @@
  * (relations_enter() in src/table/relations.c), so DROP EXTENSION waits for it
  * to end, and it does not begin while the extension is being dropped.
  *
- * Our processes are superusers, but a transaction has the rights of the role that owns
+ * Our processes are superusers, but a transaction has the privileges of the role that owns
  * our tables. That is usually a superuser, too; but REASSIGN OWNED may have given the
  * tables to another role, whose triggers and defaults our statements execute then: in a
  * security-restricted operation.
@@ -247,8 +247,8 @@ set_synchronous_commit(const char *value)
 }
 
 /*
- * Gives the transaction that has begun the rights of a role. Code of one that is no
- * superuser cannot queue triggers for the commit, which has the rights of the process.
+ * Gives the transaction that has begun the privileges of a role. Code of one that is no
+ * superuser cannot queue triggers for the commit, which has the privileges of the process.
  */
 static void
 take_rights_of(Oid owner)
@@ -256,7 +256,7 @@ take_rights_of(Oid owner)
 	SetUserIdAndSecContext(owner, superuser_arg(owner) ? 0 : SECURITY_RESTRICTED_OPERATION);
 }
 
-/* Gives the rights of this process back, before a commit; a rollback does so by itself. */
+/* Gives the privileges of this process back, before a commit; a rollback does so by itself. */
 static void
 return_rights(void)
 {

@@ -6,11 +6,11 @@
  * its streams as keys, so one that is forbidden makes Redis refuse the batch as a
  * whole, without a word of which one it is. Each stream is therefore asked for: a run
  * of the script with the fence and this stream, which builds on a fence that cannot be.
- * It needs the same rights as a batch, and changes nothing. Only NOPERM is an answer to
+ * It needs the same permissions as a batch, and changes nothing. Only NOPERM is an answer to
  * the question; whatever else there is to say, the next batch is told.
  *
  * If the fence itself is forbidden, no message is to blame. If nothing is, the messages
- * may be sent one by one (suspects.c): rights to all of them need not be rights to all
+ * may be sent one by one (suspects.c): permissions to all of them need not be permissions to all
  * at once. Nothing is written here.
  */
 #include "postgres.h"

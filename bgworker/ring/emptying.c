@@ -137,7 +137,7 @@ is_needed_by_dump(Oid table, const Segment *segment)
 /*
  * Check whether a session waits for a lock that has had its snapshot since before that
  * transaction. The owner of our tables need not be told what others do; nor may a
- * search_path that its code has set be used with more rights than it has.
+ * search_path that its code has set be used with more privileges than it has.
  */
 static bool
 session_waits_with_snapshot_before(FullTransactionId tx)

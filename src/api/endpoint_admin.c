@@ -3,7 +3,7 @@
  *		outbox_create_endpoint(), outbox_alter_endpoint(), outbox_drop_endpoint().
  *
  * Called by SQL. They check settings before these are stored, so that an
- * endpoint that exists works. Rows are written with the rights of the extension's
+ * endpoint that exists works. Rows are written with the privileges of the extension's
  * owner (endpoint_row.c), but the caller must own a table to make it a record
  * table: otherwise an administrator of the outbox could have us write to any table.
  */
@@ -275,7 +275,7 @@ check_record_table(const EndpointRow *settings, bool by_caller)
 	table_close(table, NoLock);
 }
 
-/* Checks the rights of the caller, although the row is written with those of another role. */
+/* Checks the privileges of the caller, although the row is written with those of another role. */
 static void
 check_caller_owns(Oid table)
 {

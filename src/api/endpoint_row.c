@@ -3,7 +3,7 @@
  *		Reads and writes the rows of outbox.endpoint.
  *
  * Called by endpoint_admin.c, which has checked what is to be written. It works with
- * the rights of the extension's owner: the caller need have none on the table.
+ * the privileges of the extension's owner: the caller need have none on the table.
  */
 #include "postgres.h"
 

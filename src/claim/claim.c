@@ -25,7 +25,7 @@
  *	 check	Only if the key is nowhere. The endpoint must still keep its records
  *			here, and the transaction be younger than the retention; else 40001.
  *	 insert The ring deletes what was forgotten, and writes a row. A custom record
- *			table gets an INSERT with the rights of its owner, in a subtransaction, which
+ *			table gets an INSERT with the privileges of its owner, in a subtransaction, which
  *			meets a duplicate if a statement of the owner was faster.
  *	 unlock The row in progress speaks for itself from now on.
  *	 wait	If the key is in progress elsewhere, for the end of that transaction,

@@ -82,7 +82,7 @@ log_id_note_used(int64 id)
 	raise_next_id(shared_mine(), id + 1);
 }
 
-/* Returns the id drawn last, or a little more. The caller needs no rights on the sequence. */
+/* Returns the id drawn last, or a little more. The caller needs no privileges on the sequence. */
 int64
 log_id_last(void)
 {

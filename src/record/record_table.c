@@ -11,7 +11,7 @@
  * The claim also looks into the ring, where the endpoint may have had its records
  * before it got the table.
  *
- * The insert may run user-defined code (triggers, defaults), with the rights of the
+ * The insert may run user-defined code (triggers, defaults), with the privileges of the
  * table's owner and no others; see owner_rights.c.
  *
  * A table that was altered is checked again before it is used, once per change.

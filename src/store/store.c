@@ -189,7 +189,7 @@ store_check(const char *url)
 
 /*
  * Raises an error if the caller is not allowed to name a store. Naming one makes
- * our server connect to it, with the rights of the operating system user that it
+ * our server connect to it, with the privileges of the operating system user that it
  * runs as. So both the current user and the caller must be superusers.
  */
 void

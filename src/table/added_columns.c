@@ -4,7 +4,7 @@
  *
  * Called by deferred.c, whose rows are updated later by statements: one of these would
  * fail if a column were NULL that must not be. Such a column gets its default, computed with
- * the rights of the table's owner. All others are NULL: no code that is not needed is called.
+ * the privileges of the table's owner. All others are NULL: no code that is not needed is called.
  */
 #include "postgres.h"
 

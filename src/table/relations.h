@@ -31,7 +31,7 @@ typedef struct Relations
 	Oid			extension;
 	Oid			instance;
 	Oid			owner;			/* of the instance: our processes act with the
-								 * rights of that role */
+								 * privileges of that role */
 	Oid			ring;
 	Oid			endpoint;
 	Oid			compacted;

@@ -197,7 +197,7 @@ row_inserter(TupleTableSlot *row)
 
 /*
  * Inserts the entries of a row into all indexes that are ready, whatever they are on.
- * Functions in an index are called with the rights of the table's owner: our callers
+ * Functions in an index are called with the privileges of the table's owner: our callers
  * do not know the table. So they must not find what a caller has put into its search_path.
  * Some are called when the indexes are opened, and what they call is looked up then.
  */

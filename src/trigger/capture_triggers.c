@@ -2,7 +2,7 @@
  * capture_triggers.c
  *		outbox_capture() and outbox_uncapture(): the triggers of a captured table.
  *
- * Called by SQL. They create and drop triggers with the rights of the caller,
+ * Called by SQL. They create and drop triggers with the privileges of the caller,
  * who needs what CREATE TRIGGER and DROP TRIGGER need. There is one trigger for
  * each kind of event, so that each may have a condition of its own; what is
  * done with a change is in capture_change.c.

@@ -8,7 +8,7 @@
  * them are looked up in pg_catalog alone, strings read as standard SQL has them,
  * constant times as UTC, and other constants as with the defaults of PostgreSQL, whatever
  * search_path and other settings the session has that inserts the row.
- * Functions are called with the rights of that session's user, as any trigger would.
+ * Functions are called with the privileges of that session's user, as any trigger would.
  */
 #include "postgres.h"
 
@@ -88,7 +88,7 @@ column_expression_make(Relation table, const char *sql, Oid type)
 	return value;
 }
 
-/* Prepares a value to be evaluated. Calls immutable functions of constants, with the rights of the current user. */
+/* Prepares a value to be evaluated. Calls immutable functions of constants, with the privileges of the current user. */
 void
 column_expression_plan(ColumnExpression *value)
 {
