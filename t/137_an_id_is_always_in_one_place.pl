@@ -223,4 +223,13 @@ $node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $server->store_url('sh
 eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'second') eq 't' } '... comes into the store that takes the place of its own';
 eventually { propagated() } '... which is noted';
 
+# So it is if that one is not there yet, and nothing else is done until the next dispatcher is.
+$node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $server->store_url('shard') =~ s{/postgres\?}{/third?}r ]}'", $kind);
+eventually { !propagated() } 'a store that is not there yet takes its place: that it lacks ids is noted';
+ok(kill_and_wait(), '... and the dispatcher is killed');
+$server->sql('CREATE DATABASE third');
+$server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'third');
+eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'third') eq 't' } '... the id comes into it';
+eventually { propagated() } '... which is noted';
+
 done_testing();

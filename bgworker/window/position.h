@@ -87,12 +87,15 @@ position_published(const Position *position, int64 sent)
 	return position->left_out > 0 ? Min(sent, position->left_out - 1) : sent;
 }
 
-/* Check whether publishing has got further than the newest window says. */
+/*
+ * Check whether publishing has got further than the newest window says, or propagation, or
+ * that has gone back: a PostgreSQL store that lacks ids does not tell the next process.
+ */
 static inline bool
 position_has_news(const Position *position)
 {
 	return position->opened.published < position->published ||
-		position->opened.propagated < position->propagated;
+		position->opened.propagated != position->propagated;
 }
 
 #endif							/* OUTBOX_POSITION_H */

@@ -114,7 +114,8 @@ window_opening_closing_at_once(Position *position)
 {
 	Rings		rings;
 
-	if (!position_has_sent_all(position) || position->opened.published >= position->published ||
+	if (!position_has_sent_all(position) ||
+		(position->opened.published >= position->published && position->opened.propagated <= position->propagated) ||
 		!transaction_begin("noting the position"))
 		return;
 	rings_read(&rings);
