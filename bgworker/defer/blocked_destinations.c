@@ -221,11 +221,14 @@ hash_name(const void *key, Size size)
 	return string_hash(*(char *const *) key, MAX_NAME_BYTES + 1);
 }
 
-/* Compares the names that two keys point to; 0 = they are the same. */
+/*
+ * Compares the names that two keys point to; 0 = they are the same. A row that an
+ * administrator has written may have a longer one than blocked_find() looks for.
+ */
 static int
 compare_names(const void *a, const void *b, Size size)
 {
-	return strcmp(*(char *const *) a, *(char *const *) b);
+	return strncmp(*(char *const *) a, *(char *const *) b, MAX_NAME_BYTES);
 }
 
 /* Orders by the time that is due first. The first element of a pairing heap is its greatest. */
