@@ -89,6 +89,7 @@ typedef struct Layout
 
 static char claim_value[RANDOM_NAME_BYTES]; /* random, of this process */
 
+static bool may_go_on(Told told);
 static int	compare_ages(const ListCell *a, const ListCell *b);
 static Told with_memory(Told (*action) (Layout *layout), RedisCluster *redis, const ScriptCall *call, Instance *instance,
 						Destination *destination);
@@ -118,7 +119,7 @@ cluster_partition_layout_settle(RedisCluster *redis, const ScriptCall *call, Ins
 	List	   *unsettled = destination_unsettled();
 	Told		told = TOLD;
 
-	for (int i = 0; told != TOLD_NOT && told != TOLD_BLOCKED && i < list_length(unsettled); i++)
+	for (int i = 0; may_go_on(told) && i < list_length(unsettled); i++)
 	{
 		Destination *destination = list_nth(unsettled, i);
 
@@ -147,7 +148,7 @@ cluster_partition_layout_compare(RedisCluster *redis, const ScriptCall *call)
 	Told		told = TOLD;
 
 	list_sort(due, compare_ages);
-	for (int i = 0; told != TOLD_NOT && told != TOLD_BLOCKED && i < list_length(due) && clock_now() - begun < TURN_MS * INT64CONST(1000); i++)
+	for (int i = 0; may_go_on(told) && i < list_length(due) && clock_now() - begun < TURN_MS * INT64CONST(1000); i++)
 	{
 		Destination *destination = list_nth(due, i);
 
@@ -158,6 +159,13 @@ cluster_partition_layout_compare(RedisCluster *redis, const ScriptCall *call)
 	}
 	list_free(due);
 	return told != TOLD_NOT;
+}
+
+/* Check whether Redis can be asked about the next destination. */
+static bool
+may_go_on(Told told)
+{
+	return told != TOLD_NOT && told != TOLD_BLOCKED;
 }
 
 /* Orders destinations by when their layouts were compared last; for list_sort(). */
@@ -434,10 +442,7 @@ refused(Layout *layout, const redisReply *reply)
 static Told
 refused_by_slot(Layout *layout, const char *error)
 {
-	const RedisNode *node = redis_cluster_node_of(layout->redis, layout->slot);
-
-	snprintf(layout->why, sizeof(layout->why), "%s, in hash slot %d (%s:%d)", error, layout->slot,
-			 node ? node->host : "?", node ? node->port : 0);
+	redis_cluster_locate_error(layout->redis, layout->slot, error, layout->why, sizeof(layout->why));
 	if (strncmp(error, "ASK ", strlen("ASK ")) == 0)
 		torn_slots_note_refusal(layout->slot);
 	return TOLD_BLOCKED;

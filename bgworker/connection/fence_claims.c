@@ -288,10 +288,9 @@ read_fence(Lane *lane, bool of_others)
 static void
 block(Lane *lane, const char *error)
 {
-	const RedisNode *node = redis_cluster_node_of(traffic_redis(), lane->slot);
 	char		why[LINK_ERROR_BYTES + FOREIGN_TEXT_BYTES];
 
-	snprintf(why, sizeof(why), "%s, in hash slot %d (%s:%d)", error, lane->slot, node ? node->host : "?", node ? node->port : 0);
+	redis_cluster_locate_error(traffic_redis(), lane->slot, error, why, sizeof(why));
 	lanes_block(lane, why);
 }
 

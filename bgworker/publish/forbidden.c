@@ -10,8 +10,8 @@
  * the question; whatever else there is to say, the next batch is told.
  *
  * If the fence itself is forbidden, no message is to blame. If nothing is, the messages
- * may be sent one by one (suspects.c): permissions to all of them need not be permissions to all
- * at once. Nothing is written here.
+ * may be sent one by one (suspects.c): who may write to each of them need not be allowed to
+ * write to all at once. Nothing is written here.
  */
 #include "postgres.h"
 

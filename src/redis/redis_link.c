@@ -5,9 +5,9 @@
  * Called by all that talk to Redis: the dispatcher, outbox_send() and the stores. It knows
  * sockets and replies, but neither logins nor messages. hiredis parses what channel.c
  * reads; channel_dial.c waits until it is connected, and the waiting after that is done
- * here, by socket_wait.c. Failure is a result here, never an error: the text is in redis_link_error(), and says which server it
- * is about. A link that failed is closed and must be opened again; it is not known
- * then what Redis has done with what was sent.
+ * here, by socket_wait.c. Failure is a result here, never an error: the text is in
+ * redis_link_error(), and says which server it is about. A link that failed is closed and
+ * must be opened again; it is not known then what Redis has done with what was sent.
  *
  * The other side is not trusted. So no reply takes more time than
  * outbox.command_timeout, even if it comes byte by byte, nor more memory than

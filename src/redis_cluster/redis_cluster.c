@@ -179,6 +179,15 @@ redis_cluster_node_of(const RedisCluster *cluster, int slot)
 	return place == SLOT_UNSERVED ? NULL : &cluster->map->nodes[place];
 }
 
+/* Writes what a node has answered, and for which hash slot, to `why`. */
+void
+redis_cluster_locate_error(const RedisCluster *cluster, int slot, const char *error, char *why, size_t size)
+{
+	const RedisNode *node = redis_cluster_node_of(cluster, slot);
+
+	snprintf(why, size, "%s, in hash slot %d (%s:%d)", error, slot, node ? node->host : "?", node ? node->port : 0);
+}
+
 /*
  * Reads the map again; connects the roaming link again if it has failed. Returns false
  * if no node says which one serves what. Links to masters stay as they are.

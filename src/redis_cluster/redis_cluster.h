@@ -24,6 +24,7 @@ extern RedisLink *redis_cluster_link(RedisCluster *cluster, int slot);
 extern RedisLink *redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node);
 extern void redis_cluster_limit(RedisCluster *cluster, int ms);
 extern const RedisNode *redis_cluster_node_of(const RedisCluster *cluster, int slot);
+extern void redis_cluster_locate_error(const RedisCluster *cluster, int slot, const char *error, char *why, size_t size);
 extern bool redis_cluster_refresh(RedisCluster *cluster);
 extern bool redis_cluster_refresh_elsewhere(RedisCluster *cluster);
 extern bool redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply);
