@@ -1,6 +1,6 @@
 # The disk fails for a while, so that bodies cannot be read. Their messages wait as for a
 # destination that refuses them; those that are dead by then can be retried as long as the
-# log has their bodies.
+# log has their bodies. Whatever is changed meanwhile, order is kept.
 
 use strict;
 use warnings FATAL => 'all';
@@ -30,7 +30,7 @@ sub write_file
 	return;
 }
 
-# Makes it impossible to read bodies that are stored out of line.
+# Makes it impossible to read bodies that are stored out of line; dispatch is off then.
 sub fail_to_read
 {
 	my (@enqueue) = @_;
@@ -44,7 +44,6 @@ sub fail_to_read
 	$content = slurp_file($file);
 	write_file('');
 	$node->start;
-	$node->set('outbox.dispatch' => 'on');
 	return;
 }
 
@@ -55,6 +54,7 @@ my $waits = q{SELECT attempts > 1 AND body IS NULL AND last_error ~ 'could not r
 # For a while.
 fail_to_read("'d', $large, '{\"a\": 1}', message_id => 'unread'", q{'d', 'behind it'}, q{'e', 'of another destination'},
 	"'later', $large, deliver_at => now() + interval '1 hour', message_id => 'unread later'");
+$node->set('outbox.dispatch' => 'on');
 eventually { $redis->count('e') == 1 } 'a body cannot be read: other destinations go on';
 eventually { $node->sql("$waits = 'waiting' AND dest = 'd' ORDER BY id LIMIT 1") eq 't' } '... and the message is tried again';
 eventually { $node->sql("$waits = 'scheduled'") eq 't' } '... also one whose time has not come';
@@ -83,6 +83,7 @@ is($node->dispatcher, $dispatcher, '... and no dispatcher ended');
 # Until the message is dead.
 $node->set('outbox.max_attempts' => 2);
 fail_to_read("'d', $large, message_id => 'retried'", "'d', $large, message_id => 'lost'");
+$node->set('outbox.dispatch' => 'on');
 eventually { $node->sql(q{SELECT count(*) FROM outbox.dead_letters WHERE body IS NULL}) == 2 } 'bodies cannot be read for long: the messages are dead';
 $node->command_ok([ 'pg_dump', '--file', $dump, $node->connstr('postgres') ], '... a dump leaves them out');
 is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, '... they can be retried');
@@ -91,6 +92,33 @@ write_file($content);
 is($node->sql(q{SELECT outbox_retry('d', 'retried')}), 1, 'they could be read again');
 eventually { $redis->count('d') == 3 } '... and one that is retried is sent';
 is(($redis->bodies('d'))[2], $body, '... whole');
+
+# What is deferred is read again because of such a body when a destination has just been set to hold.
+$node->set('outbox.retry_delay' => '1h', 'outbox.retry_max_delay' => '1h');
+$redis->refuse('keyed');
+$node->sql(q{SELECT outbox_enqueue('keyed', 'dead', key => 'k')});
+eventually { $node->sql(q{SELECT attempts FROM outbox.deferred WHERE dest = 'keyed'}) == 1 } 'a message is refused';
+$node->sql(q{UPDATE outbox.deferred SET state = 'dead' WHERE dest = 'keyed'});
+$node->sql(q{SELECT outbox_enqueue('keyed', 'waiting', key => 'k')});
+eventually { $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE dest = 'keyed' AND attempts = 1}) == 2 } '... and one behind it';
+$redis->accept('keyed');
+fail_to_read(q{'keyed', 'new', key => 'k'}, "'f', $large, message_id => 'unread'");
+eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
+my $locker = $node->session;
+$locker->query_safe('BEGIN; LOCK TABLE outbox.deferred IN SHARE MODE');
+$node->set('outbox.dispatch' => 'on');
+eventually { $node->sql(q{SELECT count(*) FROM pg_locks WHERE relation = 'outbox.deferred'::regclass AND NOT granted}) == 1 } 'the dispatcher waits';
+$node->sql(q{SELECT outbox_set_destination('keyed', on_dead => 'hold')});
+$locker->query_safe('COMMIT');
+$locker->quit;
+my $states = q{SELECT string_agg(convert_from(body, 'UTF8') || ' ' || state, ', ' ORDER BY id) FROM outbox.deferred WHERE dest = 'keyed'};
+eventually { $node->sql($states) eq 'dead dead, waiting held, new held' } 'all that is behind the dead message is held' or diag($node->sql($states), ' ', $redis->sequence('keyed'));
+is($redis->count('keyed'), 0, '... and nothing overtakes it');
+write_file($content);
+$node->set('outbox.retry_delay' => '50ms', 'outbox.retry_max_delay' => '50ms');
+$node->sql(q{SELECT outbox_retry('keyed'); UPDATE outbox.deferred SET next_attempt = now() WHERE dest = 'f'});
+eventually { $redis->sequence('keyed') eq 'dead waiting new' } '... until it is retried';
+eventually { $redis->count('f') == 1 } '... and what could not be read is sent';
 
 # The log is emptied while an administrator has not committed a retry of the message that is still to be read from it.
 my $file_of_log = q{SELECT pg_relation_filenode(format('outbox.log_%s', log_segment)::regclass) FROM outbox.deferred WHERE log_tx IS NOT NULL};

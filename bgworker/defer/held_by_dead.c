@@ -94,6 +94,7 @@ static Statement hold_behind = {
 
 static MemoryContext context;
 static HTAB *dead_keys;
+static HTAB *holding;			/* destinations that have such a key */
 static int64 held;				/* how many messages */
 static TimestampTz oldest;		/* when the oldest of them was enqueued,
 								 * about; 0 = there is none */
@@ -121,6 +122,7 @@ held_by_dead_load(void)
 	dead_keys = hash_create("outbox keys with dead messages", 16,
 							&(HASHCTL) {.keysize = sizeof(pg_uuid_t), .entrysize = sizeof(DeadKey), .hcxt = context},
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	holding = destination_make_table("outbox destinations that hold messages", context, MAX_NAME_BYTES + 1);
 	SPI_connect();
 	settle();
 	run_query("SELECT count(*), min(enqueued_at) FROM outbox.deferred WHERE state = 'held'");
@@ -134,16 +136,18 @@ held_by_dead_load(void)
 bool
 held_by_dead_holds(const Message *message)
 {
-	const Destination *destination;
+	const char *dest;
 	const DeadKey *dead;
 	pg_uuid_t	hash;
 
-	if (hash_get_num_entries(dead_keys) == 0)
+	/*
+	 * Whether the destination is set to hold is what the table said when it
+	 * was brought into line with that, and not what was read of it before.
+	 */
+	dest = destination_look_up(holding, message->dest);
+	if (dest == NULL)
 		return false;
-	destination = destination_find(message->dest);
-	if (destination == NULL || !destination->holds)
-		return false;
-	make_hash(destination->dest, message->partition_key ? text_to_cstring(message->partition_key) : NULL, &hash);
+	make_hash(dest, message->partition_key ? text_to_cstring(message->partition_key) : NULL, &hash);
 	dead = hash_search(dead_keys, &hash, HASH_FIND, NULL);
 	return dead && dead->id < message->id;
 }
@@ -292,6 +296,7 @@ note_dead(const char *dest, const char *key, int64 id)
 	bool		found;
 	DeadKey    *dead;
 
+	(void) hash_search(holding, dest, HASH_ENTER, NULL);
 	make_hash(dest, key, &hash);
 	dead = hash_search(dead_keys, &hash, HASH_ENTER, &found);
 	if (!found || id < dead->id)
