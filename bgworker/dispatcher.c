@@ -21,6 +21,7 @@
 #include "bgworker/connection/redis_state.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
+#include "bgworker/defer/reload_pace.h"
 #include "bgworker/dispatcher_setup.h"
 #include "bgworker/housekeeping.h"
 #include "bgworker/interrupts.h"
@@ -437,6 +438,7 @@ ms_until_due(void)
 {
 	long		ms = Min(outbox_poll_interval, interrupts_ms_until_look());
 
+	ms = Min(ms, reload_pace_ms_until());
 	if (!outbox_dispatch)
 		return Min(ms, supervision_ms_until_due());
 	ms = Min(ms, redis_state_ms_until_due());

@@ -19,6 +19,7 @@
 #include "bgworker/connection/redis_state.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/defer/reload_pace.h"
 #include "bgworker/interrupts.h"
 #include "bgworker/process/process.h"
 #include "bgworker/process/transaction.h"
@@ -103,18 +104,18 @@ interrupts_attend_to_refusal(void)
 	}
 }
 
-/* Reads again what administrators have changed. Must be called between windows. */
+/* Reads again what administrators have changed, if it is due. Must be called between windows. */
 void
 interrupts_reload(void)
 {
-	DatabaseShared *shared = shared_mine();
+	uint32		asked;
 
-	if (pg_atomic_read_u32(&shared->reload) == 0)
+	if (!interrupts_reload_is_due())
 		return;
-	pg_atomic_write_u32(&shared->reload, 0);
+	asked = pg_atomic_exchange_u32(&shared_mine()->reload, 0);
 	if (!transaction_begin("reading what was changed"))
 	{
-		pg_atomic_write_u32(&shared->reload, 1);
+		(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, asked);
 		return;
 	}
 	destination_load();
@@ -128,7 +129,7 @@ interrupts_reload(void)
 bool
 interrupts_reload_is_due(void)
 {
-	return pg_atomic_read_u32(&shared_mine()->reload) != 0;
+	return reload_pace_ms_until() <= 0;
 }
 
 /*

@@ -108,6 +108,10 @@ typedef struct Bookkeeping
 	QuarantinedTable quarantined[QUARANTINED_TABLES];
 } Bookkeeping;
 
+/* What a dispatcher must read again. */
+#define RELOAD_DESTINATIONS	1
+#define RELOAD_DEFERRED		2
+
 /* Endpoints of a database that have a counter of their own. */
 #define COUNTED_ENDPOINTS	64
 
@@ -144,8 +148,7 @@ typedef struct DatabaseShared
 								 * themselves, by users who have the
 								 * permission */
 	pg_atomic_uint32 restart;	/* 1 = settings of the database changed */
-	pg_atomic_uint32 reload;	/* 1 = destinations or deferred messages were
-								 * changed by others */
+	pg_atomic_uint32 reload;	/* bits RELOAD_…: what it must read again */
 
 	pg_atomic_uint32 send_epoch;	/* of outbox_send(); see sender_lock.c */
 	pg_atomic_uint64 sent;

@@ -33,7 +33,7 @@
 #include "src/wakeup.h"
 
 static DatabaseShared *wake;	/* whose dispatcher to wake at commit */
-static bool reload;				/* the dispatcher must read its tables again */
+static uint32 reload;			/* what the dispatcher must read again */
 static bool wake_launcher;
 static bool *restart;			/* by the number of their entries: whose
 								 * dispatchers must restart; NULL = none ever
@@ -74,12 +74,12 @@ outbox_wake_launcher(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Makes our dispatcher read destinations and deferred messages after the commit. */
+/* Makes our dispatcher read again what these bits RELOAD_… name, after the commit. */
 void
-wakeup_reload_at_commit(void)
+wakeup_reload_at_commit(uint32 what)
 {
 	wakeup_at_commit();
-	reload = true;
+	reload |= what;
 }
 
 /* Called before COMMIT PREPARED, for wakeup_after_prepared(). */
@@ -117,7 +117,7 @@ wakeup_after_prepared(bool has_outbox)
 	if (!has_outbox)
 		return;
 	if (watched_has_changed)
-		wakeup_reload_at_commit();
+		wakeup_reload_at_commit(RELOAD_DESTINATIONS | RELOAD_DEFERRED);
 	else
 		wakeup_at_commit();
 	memset(watched, 0, sizeof(watched));
@@ -149,9 +149,9 @@ wake_after_commit(XactEvent event, void *arg)
 			if (wake != NULL)
 			{
 				KILL_POINT("committed");
-				if (reload)
+				if (reload != 0)
 				{
-					pg_atomic_write_u32(&wake->reload, 1);
+					(void) pg_atomic_fetch_or_u32(&wake->reload, reload);
 					shared_wake_dispatcher(wake);
 				}
 				else
@@ -179,7 +179,7 @@ wake_after_commit(XactEvent event, void *arg)
 			return;
 	}
 	wake = NULL;
-	reload = false;
+	reload = 0;
 	wake_launcher = false;
 	if (restart != NULL)
 		memset(restart, 0, shared_capacity() * sizeof(bool));

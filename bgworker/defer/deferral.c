@@ -42,6 +42,7 @@
 #include "bgworker/defer/deferred_count.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/held_by_dead.h"
+#include "bgworker/defer/reload_pace.h"
 #include "bgworker/defer/retry_pace.h"
 #include "bgworker/process/transaction.h"
 #include "src/kill_point.h"
@@ -94,6 +95,7 @@ deferral_load(void)
 {
 	char		refusal[LINK_ERROR_BYTES];
 
+	reload_pace_begin();
 	blocked_reset();
 	held_by_dead_load();
 	load_waiting(refusal, sizeof(refusal));
@@ -101,19 +103,17 @@ deferral_load(void)
 	held_by_dead_each_unsettled(block_locked);
 	deferred_count_load();
 	deferred_count_report(refusal[0] ? refusal : NULL);
+	reload_pace_end();
 }
 
-/*
- * The same in a transaction of its own, after one that deferred messages was
- * rolled back. Returns false if the extension is being dropped.
- */
+/* The same in a transaction of its own, after one that deferred messages was rolled back; false if the extension is being dropped. */
 bool
 deferral_reload(void)
 {
 	deferred_abort_append();
 	if (!transaction_begin("reading what is deferred"))
 	{
-		pg_atomic_write_u32(&shared_mine()->reload, 1);
+		(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DESTINATIONS);
 		return false;
 	}
 	deferral_load();
@@ -275,9 +275,8 @@ block_locked(const char *dest)
 }
 
 /*
- * Reads which destinations have waiting messages, how many, and which comes first. By one
- * statement: there may be many thousands. Copies the newest refusal of those that come
- * first to `refusal`; empty = there is none.
+ * Reads which destinations have waiting messages, how many, and which comes first: there may
+ * be thousands. Copies the newest refusal of those that come first, or an empty string.
  */
 static void
 load_waiting(char *refusal, size_t size)

@@ -34,6 +34,7 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/due_messages.h"
 #include "bgworker/defer/held_by_dead.h"
+#include "bgworker/defer/reload_pace.h"
 #include "bgworker/defer/retry_pace.h"
 #include "bgworker/process/bad_message.h"
 #include "bgworker/process/transaction.h"
@@ -211,6 +212,8 @@ due_messages_ms_until(void)
 	TimestampTz scheduled_due = deferred_count_scheduled_due();
 	TimestampTz now;
 
+	if (reload_pace_is_asked())
+		return reload_pace_ms_until();
 	if (blocked_draining() > 0)
 		return 0;
 	if (blocked == NULL && scheduled_due == 0)
@@ -295,10 +298,7 @@ note_probe(const Message *message)
 	destination_ask_again(message->dest);
 }
 
-/*
- * Returns the first messages of destinations that accept messages again, in
- * turn.
- */
+/* Returns the first messages of destinations that accept messages again, in turn. */
 static int64
 drain(void)
 {
@@ -334,10 +334,7 @@ rest(Blocked *blocked)
 	blocked->due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKED_REST_MS);
 }
 
-/*
- * Returns scheduled messages whose time has come, and notes when the next one
- * is due.
- */
+/* Returns scheduled messages whose time has come, and notes when the next one is due. */
 static int64
 release_scheduled(void)
 {
@@ -445,6 +442,6 @@ read_body(Message *message, FullTransactionId log_tx)
 
 	/* It may have been dead until now; its time was not known. */
 	if (is_for_later)
-		pg_atomic_write_u32(&shared_mine()->reload, 1);
+		reload_pace_ask();
 	return !is_for_later;
 }

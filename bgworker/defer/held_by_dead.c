@@ -32,6 +32,7 @@
 
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/held_by_dead.h"
+#include "bgworker/defer/reload_pace.h"
 #include "bgworker/process/transaction.h"
 #include "src/clock.h"
 #include "src/log/deferred.h"
@@ -192,7 +193,7 @@ held_by_dead_note_dead(const Message *message, int64 id)
 
 	/* Nothing that waits is returned before the table is read again. */
 	if (settled < behind)
-		pg_atomic_write_u32(&shared_mine()->reload, 1);
+		reload_pace_ask();
 	return settled;
 }
 
@@ -218,8 +219,8 @@ bool
 held_by_dead_awaits_settling(void)
 {
 	if (held_by_dead_ms_until_settling() <= 0)
-		pg_atomic_write_u32(&shared_mine()->reload, 1);
-	return pg_atomic_read_u32(&shared_mine()->reload) != 0;
+		reload_pace_ask();
+	return reload_pace_is_asked();
 }
 
 /* Returns how many messages are held. */

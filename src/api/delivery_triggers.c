@@ -13,6 +13,7 @@
 #include "commands/trigger.h"
 #include "fmgr.h"
 #include "utils/inval.h"
+#include "utils/rel.h"
 
 #include "src/log/deferred.h"
 #include "src/log/log.h"
@@ -54,13 +55,15 @@ outbox_delivery_changed(PG_FUNCTION_ARGS)
 	owner_code_refuse();
 	if (!shared_is_dispatcher())
 	{
-		wakeup_reload_at_commit();
+		Relation	changed = ((TriggerData *) fcinfo->context)->tg_relation;
+
+		wakeup_reload_at_commit(strcmp(RelationGetRelationName(changed), "deferred") == 0 ? RELOAD_DEFERRED : RELOAD_DESTINATIONS);
 
 		/*
 		 * This session forgets that at PREPARE TRANSACTION; COMMIT PREPARED
 		 * sends the invalidation: see wakeup_watch_prepared().
 		 */
-		CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+		CacheInvalidateRelcache(changed);
 	}
 	return PointerGetDatum(NULL);
 }

@@ -1,0 +1,14 @@
+/*
+ * reload_pace.h
+ *		When what is deferred is read again.
+ */
+#ifndef OUTBOX_RELOAD_PACE_H
+#define OUTBOX_RELOAD_PACE_H
+
+extern void reload_pace_begin(void);
+extern void reload_pace_end(void);
+extern void reload_pace_ask(void);
+extern bool reload_pace_is_asked(void);
+extern long reload_pace_ms_until(void);
+
+#endif							/* OUTBOX_RELOAD_PACE_H */

@@ -1,0 +1,42 @@
+# Each time that an administrator changes deferred messages the dispatcher reads them again.
+# It rests after that for as long as it took, so that one who retries many messages one by
+# one does not keep other messages waiting; a pause takes effect at once nevertheless.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.max_attempts = 1\n");
+
+$redis->refuse('refusing');
+$node->sql(q{SELECT outbox_enqueue('refusing', n::text, message_id => 'id ' || n) FROM generate_series(1, 2) n});
+eventually { $node->status('dead') == 2 } 'messages are dead';
+$redis->accept('refusing');
+
+# What makes the reading take long is a lock here.
+my $session = $node->session;
+$session->query_safe('BEGIN; LOCK TABLE outbox.deferred IN EXCLUSIVE MODE; UPDATE outbox.deferred SET attempts = attempts');
+$node->sql(q{SELECT outbox_set_destination('unknown', maxlen => 1)});
+eventually { $node->sql(q{SELECT count(*) FROM pg_locks WHERE relation = 'outbox.deferred'::regclass AND NOT granted}) == 1 } 'the dispatcher reads what is deferred';
+sleep 8;
+$session->query_safe('ROLLBACK');
+$session->quit;
+$node->sql(q{SELECT outbox_enqueue('d', 'before')});
+eventually { $redis->count('d') == 1 } '... which took long';
+
+is($node->sql(q{SELECT outbox_retry('refusing', 'id 1')}), 1, 'a message is retried');
+$node->sql(q{SELECT outbox_enqueue('d', 'meanwhile')});
+eventually { $redis->count('d') == 2 } '... others are sent';
+is($redis->count('refusing'), 0, '... before what is deferred is read again');
+$node->sql(q{SELECT outbox_pause('d')});
+$node->sql(q{SELECT outbox_enqueue('d', 'paused')});
+eventually { $node->sql(q{SELECT state FROM outbox.deferred WHERE dest = 'd'}) eq 'waiting' } 'a destination is paused at once';
+eventually { $redis->count('refusing') == 1 } '... and the retried message is sent';
+is($node->sql(q{SELECT outbox_retry('refusing', 'id 2'); SELECT outbox_resume('d')}), "1\n", 'another one');
+eventually { $redis->count('refusing') == 2 && $redis->count('d') == 3 } '... is sent, too';
+
+done_testing();
