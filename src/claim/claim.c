@@ -54,6 +54,7 @@
 #include "src/clock.h"
 #include "src/kill_point.h"
 #include "src/lock_class.h"
+#include "src/record/endpoint.h"
 #include "src/record/record_lock.h"
 #include "src/record/record_place.h"
 #include "src/record/record_ring.h"
@@ -312,7 +313,10 @@ take_turn_to_restore(void)
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
-/* Writes a record unless it exists already; in that case waits until the existing one is safe. */
+/*
+ * Writes a record unless it exists already; in that case waits until the existing one is safe. One
+ * whose retention is over, and which is gone with the next cleanup, does not count.
+ */
 static void
 append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored)
 {
@@ -320,7 +324,7 @@ append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, 
 		.endpoint = (char *) endpoint,
 		.msgid = (char *) msgid,
 		.key = *key,
-		.retention = PG_INT64_MAX,
+		.retention = endpoint_longest_retention(),
 		.is_appended = true,
 		.is_restored = is_restored
 	};
