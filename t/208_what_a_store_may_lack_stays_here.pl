@@ -46,4 +46,68 @@ $server->sql('SELECT outbox_cleanup()');
 ok(is_known($key), '... also when cleanup has removed what had expired');
 $server->set('outbox.retention' => '1h');
 
+# A store takes the place of another one, and refuses what it is told until a later dispatcher is
+# there, which adds the ids in two calls.
+sub is_new { return $node->sql("BEGIN; SELECT outbox_begin('m1001', 'sales'); ROLLBACK") eq 't'; }
+sub propagated
+{
+	return $node->sql(<<'SQL') eq 't';
+SELECT propagated = number FROM (
+	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
+	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
+ORDER BY number DESC LIMIT 1
+SQL
+}
+
+my $url = $server->store_url('shard');
+$node->sql("SELECT outbox_create_endpoint('sales', dedup_store => '$url', store_retention => '1 h')");
+$node->sql(q{DO $$ BEGIN FOR i IN 1 .. 1001 LOOP PERFORM outbox_begin('m' || i, 'sales'), outbox_commit(); END LOOP; END $$});
+$key = $node->sql("SELECT key FROM outbox.record_0 WHERE msgid = 'm1001'");
+eventually { is_known($key) && propagated() } 'ids come into their store';
+eventually { is_published($node) } '... and their records may expire some time later';
+$server->sql(<<'SQL', 'other');
+ALTER FUNCTION outbox.store_add RENAME TO really_add;
+CREATE SEQUENCE calls;
+CREATE FUNCTION outbox.store_add(keys uuid[]) RETURNS integer SECURITY DEFINER LANGUAGE plpgsql
+	AS 'BEGIN PERFORM pg_advisory_xact_lock(nextval(''public.calls'')); RETURN outbox.really_add(keys); END';
+REVOKE ALL ON FUNCTION outbox.store_add FROM public;
+SQL
+my $gate = $server->session('other');
+$gate->query('SELECT pg_advisory_lock(1), pg_advisory_lock(2)');
+sub waits_at { return $server->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $_[0] AND NOT granted", 'other') == 1; }
+
+$node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $url =~ s{/postgres\?}{/other?}r ]}'");
+eventually { !propagated() } 'another one takes its place: that it lacks ids is noted';
+$node->set('outbox.retention' => '1s', 'outbox.cleanup_interval' => '100ms');
+my $before = $node->dispatcher;
+$node->kill_dispatcher;
+eventually { grep { $_ != $before } $node->dispatchers } '... and the dispatcher is killed';
+$server->sql('GRANT EXECUTE ON FUNCTION outbox.store_add TO shard', 'other');
+eventually { waits_at(1) } 'the next one adds some of them';
+$node->sql('SELECT pg_sleep(1.1)');
+$gate->query('SELECT pg_advisory_unlock(1)');
+eventually { waits_at(2) } '... and then the others';
+ok(!is_known($key, 'other') && !is_new(), '... which are known here until these are there');
+$gate->query('SELECT pg_advisory_unlock(2)');
+eventually { is_known($key, 'other') } 'then the store has all';
+eventually { $node->sql('SELECT count(*) FROM outbox.records') == 0 } '... the records go';
+ok(!is_new(), '... and the ids are known');
+$gate->quit;
+
+# A store that gets what it lacks while ids come, and is always some behind, has it some time later.
+my $proxy = Proxy->new($server);
+$proxy->delay(100);
+$node->sql("BEGIN; SELECT outbox_begin('before', 'sales'), outbox_commit(); COMMIT");
+$node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $server->store_url('shard', $proxy) ]}'");
+my $load = $node->start_load(clients => 16, scripts => [ <<'END' ]);
+\set pause random(1, 100)
+\sleep :pause ms
+BEGIN;
+SELECT outbox_begin(gen_random_uuid(), 'sales'), outbox_commit();
+COMMIT;
+END
+eventually { $node->sql(q{SELECT count(*) FROM outbox.records WHERE msgid = 'before'}) == 0 } 'records go while a store takes the place of another one, and ids come';
+ok($load->is_running, '... while they do');
+$load->stop;
+
 done_testing();

@@ -152,7 +152,7 @@ has_settled(void)
 {
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
-		if (store->catching_up ||
+		if (store->lacks_upto != 0 ||
 			(store->knows_watermark && clock_now() - store->settled_at < outbox_replay_window * USECS_PER_SEC))
 			return false;
 	}
@@ -223,15 +223,19 @@ note_target_of(const Endpoint *endpoint, void *arg)
 	store->retention = Max(store->retention, endpoint->store_retention);
 }
 
-/* Lets the position be that of the store that has least, if new ones have less than all others. */
+/*
+ * Lets the position be that of the store that has least, if new ones have less than all others.
+ * Where this process has just started, it is so already, and these may be stores for which its
+ * predecessor has gone back.
+ */
 static void
 go_back_for_new(Position *position)
 {
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
-		if (store->is_new && store->propagated < position->propagated)
+		if (store->is_new && store->propagated < position->published)
 		{
-			store->catching_up = true;
+			store->lacks_upto = position->published;
 			position_expect_receipts_after(position, store->propagated);
 		}
 		store->is_new = false;

@@ -280,7 +280,7 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again all that is in the log after window %lld",
 								 store->masked, (long long) back)));
 		store->propagated = back;
-		store->catching_up = true;
+		store->lacks_upto = position->published;
 		position_expect_receipts_after(position, back);
 	}
 	receipts_forget(&store->reader);
@@ -371,9 +371,9 @@ note_propagated(StorePropagation *store, const Position *position)
 {
 	store->propagated = store->reader.collected ? store->reader.upto : position->published;
 	receipts_forget(&store->reader);
-	if (store->catching_up && store->propagated >= position->published)
+	if (store->lacks_upto != 0 && store->propagated >= store->lacks_upto)
 	{
-		store->catching_up = false;
+		store->lacks_upto = 0;
 		store->settled_at = clock_now();
 	}
 }

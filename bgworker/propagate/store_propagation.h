@@ -42,8 +42,8 @@ typedef struct StorePropagation
 	bool		knows_watermark;
 	int			nparts;
 	StoreWatermarks watermarks; /* that must be there */
-	bool		catching_up;	/* ids are added that it has lost, or never
-								 * had */
+	int64		lacks_upto;		/* ids up to the end of this window are added
+								 * that it has lost, or never had; 0 = none */
 	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
 								 * again */
 } StorePropagation;
