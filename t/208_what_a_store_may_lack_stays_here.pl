@@ -92,6 +92,24 @@ $gate->query('SELECT pg_advisory_unlock(2)');
 eventually { is_known($key, 'other') } 'then the store has all';
 eventually { $node->sql('SELECT count(*) FROM outbox.records') == 0 } '... the records go';
 ok(!is_new(), '... and the ids are known');
+
+# An id is not forgotten while a store is about to be told it again.
+$node->set('outbox.retention' => '1h', 'outbox.cleanup_interval' => -1);
+$node->sql("UPDATE outbox.endpoint SET dedup_store = '$url'");
+$node->sql("BEGIN; SELECT outbox_begin('m', 'sales'), outbox_commit(); COMMIT");
+my $segment = $node->sql("SELECT segment FROM outbox.records WHERE msgid = 'm'");
+my $of_m = $node->sql("SELECT key FROM outbox.record_$segment WHERE msgid = 'm'");
+eventually { is_known($of_m) && propagated() } 'another id comes into the first store';
+my $calls = $server->sql('SELECT last_value FROM calls', 'other');
+$gate->query("SELECT pg_advisory_lock($calls + 1)");
+$node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $url =~ s{/postgres\?}{/other?}r ]}'");
+eventually { waits_at($calls + 1) } '... and is about to come into the other one';
+like($node->sql_error("SELECT outbox_forget('m', 'sales')"), qr/^55000: message "m" is not yet in the deduplication store/, '... it is not forgotten meanwhile');
+$gate->query("SELECT pg_advisory_unlock($calls + 1)");
+eventually { is_known($of_m, 'other') } 'the other store has it';
+eventually { $node->sql("SELECT outbox_forget('m', 'sales')") eq 't' } '... now it is forgotten';
+is($node->sql("BEGIN; SELECT outbox_begin('m', 'sales'); ROLLBACK"), 't', '... and new');
+$node->set('outbox.retention' => '1s', 'outbox.cleanup_interval' => '100ms');
 $gate->quit;
 
 # A store that gets what it lacks while ids come, and is always some behind, has it some time later.

@@ -202,8 +202,14 @@ check_is_in_store(const RecordName *name, const RecordLook *found)
 	if (found->fate != RECORD_COMMITTED || (found->in_table && found->dispatched && all_is_propagated()) ||
 		(!found->in_table && !FullTransactionIdIsValid(found->tx)))
 		return;
+
+	/*
+	 * What is on disk is what the next dispatcher begins with; this one may
+	 * have gone back, for a store that lacks ids, and not noted it yet.
+	 */
 	if (!found->in_table && window_row_propagated_in(SnapshotSelf, &window) &&
-		snapshot_value_sees(window.snapshot, found->tx))
+		snapshot_value_sees(window.snapshot, found->tx) &&
+		window_row_propagated(&window, false) && snapshot_value_sees(window.snapshot, found->tx))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
