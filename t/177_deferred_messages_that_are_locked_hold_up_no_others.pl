@@ -55,6 +55,20 @@ $administrator->query_safe('ROLLBACK');
 eventually { $redis->count('held') == 4 } 'all are sent after a rollback';
 is_deeply([ $redis->bodies('held') ], [ 2 .. 5 ], '... in order');
 
+# The only one that is to be let go is locked.
+$node->sql(q{SELECT outbox_set_destination('only', on_dead => 'hold')});
+$redis->refuse('only');
+$node->sql(q{SELECT outbox_enqueue('only', i::text, message_id => 'only ' || i) FROM generate_series(1, 2) i});
+eventually { $node->sql(q{SELECT held FROM outbox.destinations WHERE dest = 'only'}) == 1 } 'a dead message holds back one';
+eventually { $node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'destination'}) == 0 } '... which waits for it, and for no destination';
+$administrator->query_safe(q{BEGIN; DELETE FROM outbox.deferred WHERE dest = 'only' AND body = '2'});
+$redis->accept('only');
+$node->sql(q{SELECT outbox_discard('only', 'only 1')});
+eventually { $node->status('problem') =~ /^1 message waits that was deferred, .* another session has locked rows/ } '... the dead one is discarded while that one is locked: problem says so';
+$administrator->query_safe('ROLLBACK');
+eventually { $redis->count('only') == 1 } '... it is sent after a rollback';
+eventually { $node->status('problem IS NULL') eq 't' } '... and there is no problem';
+
 # Messages are locked that are to be held, because the one before them dies.
 $redis->command('DEL', 'held');
 $redis->refuse('held');

@@ -122,7 +122,7 @@ deferred_count_report(const char *error)
 {
 	DeferredCounts counts = {
 		.waiting = deferred_count_waiting(),
-		.held = held_by_dead_count(),
+		.held = held_by_dead_count() - held_by_dead_locked(),
 		.settled = Min(settled, deferred_count_waiting()),
 		.oldest = oldest_waiting(),
 		.scheduled = scheduled,
@@ -134,5 +134,5 @@ deferred_count_report(const char *error)
 	report_deferred(&counts, error);
 	problem_hold(PROBLEM_PAUSED, destination_all_paused());
 	problem_hold(PROBLEM_DEAD, dead > 0);
-	problem_hold(PROBLEM_DESTINATION, blocked_waiting() > 0);
+	problem_hold(PROBLEM_DESTINATION, counts.waiting > counts.held);
 }

@@ -64,7 +64,7 @@ typedef struct DeadKey
 /*
  * Holds what is behind the first dead message of a key, where the destination is
  * set to hold, and lets go what is not. Returns these first ones, and each destination
- * of which a row was locked (its id is NULL). All parts see the same rows. There may be
+ * of which a row was locked, with the number of those that could not be let go. All parts see the same rows. There may be
  * many, and the planner does not know, so that no part joins another one that is large.
  */
 #define SETTLE \
@@ -78,8 +78,9 @@ typedef struct DeadKey
 	"settled AS (UPDATE outbox.deferred SET state = CASE state WHEN 'held' THEN 'waiting' ELSE 'held' END, " \
 	"next_attempt = CASE state WHEN 'held' THEN clock_timestamp() ELSE next_attempt END " \
 	"WHERE id = ANY (ARRAY(SELECT id FROM free)) AND state IN ('held', 'waiting')) " \
-	"SELECT dest, partition_key, id FROM first UNION ALL SELECT DISTINCT dest, NULL, NULL::bigint FROM outbox.deferred " \
-	"WHERE id = ANY (ARRAY(SELECT id FROM wrong EXCEPT SELECT id FROM free))"
+	"SELECT dest, partition_key, id, false FROM first " \
+	"UNION ALL SELECT dest, NULL, count(*) FILTER (WHERE state = 'held'), true FROM outbox.deferred " \
+	"WHERE id = ANY (ARRAY(SELECT id FROM wrong EXCEPT SELECT id FROM free)) GROUP BY dest"
 
 /* Returns how many messages are behind a dead one, and how many of them are held from now on: those that are not locked. */
 static Statement hold_behind = {
@@ -97,6 +98,8 @@ static MemoryContext context;
 static HTAB *dead_keys;
 static HTAB *holding;			/* destinations that have such a key */
 static int64 held;				/* how many messages */
+static int64 locked;			/* of these, those that no dead one holds back
+								 * any more, but another session has locked */
 static TimestampTz oldest;		/* when the oldest of them was enqueued,
 								 * about; 0 = there is none */
 static List *unsettled;			/* destinations of which a row was locked */
@@ -105,7 +108,7 @@ static TimestampTz next_settling;	/* when these are looked at again, by
 
 static void run_query(const char *sql);
 static void settle(void);
-static void note_unsettled(const char *dest);
+static void note_unsettled(const char *dest, int64 still_held);
 static void note_dead(const char *dest, const char *key, int64 id);
 static void make_hash(const char *dest, const char *key, pg_uuid_t *hash);
 
@@ -120,6 +123,7 @@ held_by_dead_load(void)
 		context = AllocSetContextCreate(TopMemoryContext, "outbox keys with dead messages", ALLOCSET_SMALL_SIZES);
 	MemoryContextReset(context);
 	unsettled = NIL;
+	locked = 0;
 	dead_keys = hash_create("outbox keys with dead messages", 16,
 							&(HASHCTL) {.keysize = sizeof(pg_uuid_t), .entrysize = sizeof(DeadKey), .hcxt = context},
 							HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -128,6 +132,7 @@ held_by_dead_load(void)
 	settle();
 	run_query("SELECT count(*), min(enqueued_at) FROM outbox.deferred WHERE state = 'held'");
 	held = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	locked = Min(locked, held);
 	at = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull);
 	oldest = isnull ? 0 : DatumGetTimestampTz(at);
 	SPI_finish();
@@ -230,6 +235,13 @@ held_by_dead_count(void)
 	return held;
 }
 
+/* Returns how many of them are held only because another session has locked them. */
+int64
+held_by_dead_locked(void)
+{
+	return locked;
+}
+
 /* Returns when the oldest of them was enqueued, or an earlier one that was let go; 0 if there is none. */
 TimestampTz
 held_by_dead_oldest(void)
@@ -267,25 +279,26 @@ settle(void)
 	rows = SPI_tuptable;
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		bool		is_locked;
-		Datum		id = SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &is_locked);
+		bool		isnull;
 		const char *dest = SPI_getvalue(rows->vals[i], rows->tupdesc, 1);
+		int64		id_or_count = DatumGetInt64(SPI_getbinval(rows->vals[i], rows->tupdesc, 3, &isnull));
 
-		if (is_locked)
-			note_unsettled(dest);
+		if (DatumGetBool(SPI_getbinval(rows->vals[i], rows->tupdesc, 4, &isnull)))
+			note_unsettled(dest, id_or_count);
 		else
-			note_dead(dest, SPI_getvalue(rows->vals[i], rows->tupdesc, 2), DatumGetInt64(id));
+			note_dead(dest, SPI_getvalue(rows->vals[i], rows->tupdesc, 2), id_or_count);
 	}
 }
 
-/* Notes a destination of which a row was locked. */
+/* Notes a destination of which a row was locked, and how many of its messages are still held for that. */
 static void
-note_unsettled(const char *dest)
+note_unsettled(const char *dest, int64 still_held)
 {
 	MemoryContext caller = MemoryContextSwitchTo(context);
 
 	unsettled = lappend(unsettled, pstrdup(dest));
 	MemoryContextSwitchTo(caller);
+	locked += still_held;
 	next_settling = TimestampTzPlusMilliseconds(clock_now(), LOCKED_REST_MS);
 }
 

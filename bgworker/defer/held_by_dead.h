@@ -15,6 +15,7 @@ extern void held_by_dead_each_unsettled(void (*visit) (const char *dest));
 extern long held_by_dead_ms_until_settling(void);
 extern bool held_by_dead_awaits_settling(void);
 extern int64 held_by_dead_count(void);
+extern int64 held_by_dead_locked(void);
 extern TimestampTz held_by_dead_oldest(void);
 
 #endif							/* OUTBOX_HELD_BY_DEAD_H */

@@ -252,7 +252,8 @@ find_lock_wait(int dispatcher, TimestampTz *since)
 
 /*
  * Returns why deferred messages wait for their destination: it refuses them, or is paused,
- * or all that is over. Those that a dead one holds back wait for that.
+ * or both (maybe one refuses them, and another one is paused), or all that is over. Those
+ * that a dead one holds back wait for that.
  */
 static char *
 describe_deferred(const DispatcherReport *report)
@@ -269,6 +270,11 @@ describe_deferred(const DispatcherReport *report)
 								 "%lld messages wait for a destination that is paused. See outbox.destinations, then call outbox_resume() with its name.",
 								 n),
 						(long long) n);
+	if (report->deferred_paused)
+		return psprintf(ngettext("%lld message waits for a destination that has refused it and is paused. See outbox.destinations, call outbox_resume() with its name, and correct what the last reply names: %s",
+								 "%lld messages wait for destinations that refuse them or are paused. See outbox.destinations, call outbox_resume() with the name of each that is paused, and correct what the last reply names: %s",
+								 n),
+						(long long) n, report->deferred_error);
 	return psprintf(ngettext("%lld message waits for a destination that refuses it, and is retried. See outbox.destinations, and correct what the last reply names: %s",
 							 "%lld messages wait for a destination that refuses them, and are retried. See outbox.destinations, and correct what the last reply names: %s",
 							 n),

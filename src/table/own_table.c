@@ -147,7 +147,7 @@ static const OwnColumn returned_row[] = {
 	{BYTEAOID}, {XID8OID}, {TEXTOID}, {TEXTOID}
 };
 static const OwnColumn dead_row[] = {
-	{TEXTOID, NOT_NULL}, {TEXTOID}, {INT8OID}
+	{TEXTOID, NOT_NULL}, {TEXTOID}, {INT8OID, NOT_NULL}, {BOOLOID, NOT_NULL}
 };
 
 static const OwnColumns row_kinds[] = {
