@@ -74,6 +74,8 @@ SELECT outbox_alter_endpoint('plain', retention => '-1 s');
 \echo :SQLSTATE
 
 -- "default" is there without having been created
+SELECT outbox_create_endpoint('default', 'pessimistic');
+\echo :SQLSTATE
 SELECT outbox_alter_endpoint('default', 'pessimistic');
 SELECT outbox_alter_endpoint('default', NULL, '1 day');
 SELECT * FROM outbox.endpoint WHERE name = 'default';

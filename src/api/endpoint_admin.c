@@ -58,16 +58,20 @@ Datum
 outbox_create_endpoint(PG_FUNCTION_ARGS)
 {
 	EndpointRow settings;
+	char	   *name;
 
 	owner_code_refuse();
 	read_arguments(fcinfo, &settings);
 	check_settings(&settings);
 	check_has_store(&settings);
 	check_record_table(&settings, true);
-	if (!endpoint_row_insert(&settings))
+	name = TextDatumGetCString(settings.values[SETTING_NAME]);
+
+	/* That one exists also while it has no row. */
+	if (strcmp(name, DEFAULT_ENDPOINT) == 0 || !endpoint_row_insert(&settings))
 		ereport(ERROR,
 				(errcode(ERRCODE_DUPLICATE_OBJECT),
-				 errmsg("endpoint \"%s\" already exists", TextDatumGetCString(settings.values[SETTING_NAME])),
+				 errmsg("endpoint \"%s\" already exists", name),
 				 errhint("Use outbox_alter_endpoint() to change its settings.")));
 	PG_RETURN_VOID();
 }
@@ -91,7 +95,7 @@ outbox_alter_endpoint(PG_FUNCTION_ARGS)
 	check_settings(&settings);
 	reset = read_reset(fcinfo, &settings);
 	name = TextDatumGetCString(settings.values[SETTING_NAME]);
-	if (strcmp(name, "default") == 0)
+	if (strcmp(name, DEFAULT_ENDPOINT) == 0)
 		endpoint_row_insert_default();
 	if (!endpoint_row_read(name, &before) || !endpoint_row_update(&settings, reset, &row))
 		ereport(ERROR,
