@@ -161,6 +161,9 @@ typedef struct DatabaseShared
 
 	pg_atomic_uint64 tombstones;	/* ids that were made forgotten since the
 									 * start of the server */
+	pg_atomic_uint64 expired_tx;	/* what transactions from this one on have
+									 * claimed has not expired since the start
+									 * of the server */
 
 	pg_atomic_uint64 cleanups_asked;
 	pg_atomic_uint64 cleanups_done;

@@ -23,6 +23,7 @@
 #include "src/record/forgotten.h"
 #include "src/record/record_ring.h"
 #include "src/settings.h"
+#include "src/shared.h"
 
 /* When a segment was met, by clock_now(), and when it was published, which tells its contents from others. */
 typedef struct Met
@@ -34,6 +35,7 @@ typedef struct Met
 static Met	met[RING_KINDS][MAX_SEGMENTS];
 
 static int64 met_for(RingKind kind, int n, const Segment *segment);
+static void note_expired(FullTransactionId tx);
 static bool lock_live_segments(void);
 
 /* Returns how long the contents of a ring are kept after they were published, in microseconds. */
@@ -96,11 +98,26 @@ expiry_retire(RingKind kind, int n, FullTransactionId tx, const Position *positi
 		return true;
 	}
 	ring_update_state(kind, n, SEGMENT_RETIRED);
+	if (kind != RING_LOG)
+		note_expired(tx);
 	KILL_POINT_OF_RING(kind, "retired_written");
 	transaction_commit();
 	KILL_POINT_OF_RING(kind, "retired_committed");
 	transaction_tell_rings();
 	return true;
+}
+
+/*
+ * Tells sessions that records have expired of transactions before `tx`, which came when all of
+ * them had ended. They are told before the records are gone, and of no more if that is rolled back.
+ */
+static void
+note_expired(FullTransactionId tx)
+{
+	pg_atomic_uint64 *expired_tx = &shared_mine()->expired_tx;
+
+	/* Only we write it. */
+	pg_atomic_write_u64(expired_tx, Max(pg_atomic_read_u64(expired_tx), U64FromFullTransactionId(tx)));
 }
 
 /*

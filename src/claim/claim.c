@@ -47,6 +47,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "src/claim/claim.h"
@@ -60,6 +61,7 @@
 #include "src/record/record_ring.h"
 #include "src/record/record_table.h"
 #include "src/settings.h"
+#include "src/shared.h"
 #include "src/store/store.h"
 
 static RecordLook look_in_places(const RecordName *name, RecordMemo *memo);
@@ -68,8 +70,10 @@ static const RecordPlace *place_of(const RecordName *name);
 static RecordLook claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo);
 static RecordLook look_to_claim(const RecordPlace *place, RecordClaim *claim);
 static bool insert_unless_refused(const RecordPlace *place, RecordClaim *claim);
-static void check_may_claim(const RecordName *name);
+static void check_may_claim(const RecordClaim *claim);
 static bool is_late(const RecordMemo *memo);
+static bool has_expired_since(TransactionId xmax);
+static TransactionId xmax_now(void);
 static bool is_in_store(const RecordName *name);
 static void take_turn_to_restore(void);
 static void append_unclaimed(const pg_uuid_t *key, const char *endpoint, const char *msgid, bool is_restored);
@@ -83,6 +87,8 @@ claim_look_up(const RecordName *name, RecordMemo *memo)
 {
 	RecordLook	found;
 
+	if (memo)
+		memo->xmax = xmax_now();
 	if (memo && name->dedup_store)
 	{
 		memo->looked_at = GetCurrentTimestamp();
@@ -162,7 +168,7 @@ place_of(const RecordName *name)
 static RecordLook
 claim_in(const RecordPlace *place, const RecordName *name, const RecordMemo *memo)
 {
-	RecordClaim claim = {.name = name, .memo = memo};
+	RecordClaim claim = {.name = name, .memo = memo, .xmax = memo ? memo->xmax : xmax_now()};
 	RecordName	given;
 	bool		is_respelled = record_name_as_given(name, &given);
 
@@ -221,7 +227,7 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 	 */
 	if (claim->refusal)
 		ReThrowError(claim->refusal);
-	check_may_claim(claim->name);
+	check_may_claim(claim);
 	if (!place->insert(claim))
 		return false;
 	KILL_POINT("record_written");
@@ -231,14 +237,17 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 /*
  * Raises 40001 if this transaction is older than the retention, because records may
  * have expired since it looked: either the retention at begin, which this session looks
- * by, or the present one, which cleanup goes by. Also raises 40001 if the endpoint has
+ * by, or the present one, or, where records have expired, the one that cleanup goes by: a
+ * session does not hear of what ALTER DATABASE sets. (With a store, is_late() asks for that
+ * one.) Also raises 40001 if the endpoint has
  * got another place for its records, or another store, since begin, because other
  * transactions look there. Called with the lock on the key, so the next
  * process that gets it has the new settings or sees our record.
  */
 static void
-check_may_claim(const RecordName *name)
+check_may_claim(const RecordClaim *claim)
 {
+	const RecordName *name = claim->name;
 	Endpoint	now;
 
 	/* A record that is being restored is always written to the ring. */
@@ -246,7 +255,8 @@ check_may_claim(const RecordName *name)
 		return;
 	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
 	(void) endpoint_find(name->endpoint, &now);
-	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > Min(name->retention, endpoint_memory(&now)))
+	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > Min(name->retention, endpoint_memory(&now)) ||
+		(name->dedup_store == NULL && has_expired_since(claim->xmax)))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("could not claim message \"%s\" of endpoint \"%s\"", name->msgid, name->endpoint),
@@ -258,14 +268,37 @@ check_may_claim(const RecordName *name)
  * Check whether a record may have been removed since the lookup that the memo
  * is from: that happens at the earliest outbox.replay_window after the id was
  * added to the store. Half of that time is a margin, because it is measured by
- * the wall clock, which may be set.
+ * the wall clock, which may be set. The dispatcher may have another value of that
+ * setting than this session.
  */
 static bool
 is_late(const RecordMemo *memo)
 {
 	int64		limit = outbox_replay_window * USECS_PER_SEC / 2;
 
-	return GetCurrentTimestamp() - memo->looked_at >= limit || clock_now() - memo->looked_at_clock >= limit;
+	return GetCurrentTimestamp() - memo->looked_at >= limit || clock_now() - memo->looked_at_clock >= limit ||
+		has_expired_since(memo->xmax);
+}
+
+/*
+ * Check whether records may have expired that were committed when those of transactions from
+ * `xmax` on, which has begun within two billion transactions, could not be seen.
+ */
+static bool
+has_expired_since(TransactionId xmax)
+{
+	DatabaseShared *shared = shared_mine();
+	FullTransactionId mine = GetTopFullTransactionId();
+	uint64		since = U64FromFullTransactionId(mine) + (int32) (xmax - XidFromFullTransactionId(mine));
+
+	return shared && pg_atomic_read_u64(&shared->expired_tx) >= since;
+}
+
+/* Returns the first transaction of which our snapshot can show nothing: one that has not yet begun, or not ended. */
+static TransactionId
+xmax_now(void)
+{
+	return ActiveSnapshotSet() ? GetActiveSnapshot()->xmax : GetTransactionSnapshot()->xmax;
 }
 
 /* Check whether the store of the endpoint, if it has one, has an id. Raises an error if that cannot be found out. */

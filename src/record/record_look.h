@@ -34,10 +34,12 @@ typedef struct RecordLook
 /*
  * What a lookup has proved, so that a later claim need not look everywhere
  * again: at this generation no segment but the current one had writers, and at
- * this time a store did not have the id.
+ * this time a store did not have the id. What a transaction from `xmax` on has
+ * committed it may not have seen.
  */
 typedef struct RecordMemo
 {
+	TransactionId xmax;
 	TimestampTz looked_at;		/* if there is a store: when the lookup began,
 								 * by the wall clock */
 	TimestampTz looked_at_clock;	/* and by clock_now() */

@@ -20,6 +20,7 @@ typedef struct RecordClaim
 	const RecordName *name;
 	const RecordMemo *memo;		/* what a lookup has proved; NULL = nothing,
 								 * or too long ago */
+	TransactionId xmax;			/* of the lookup of begin, if there was one */
 	Relation	table;			/* that the record goes to */
 	Relation	index;			/* the ring: on its keys */
 	int			segment;		/* the ring: whose table that is */
