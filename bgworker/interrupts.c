@@ -22,6 +22,7 @@
 #include "bgworker/defer/reload_pace.h"
 #include "bgworker/interrupts.h"
 #include "bgworker/process/process.h"
+#include "bgworker/process/report.h"
 #include "bgworker/process/transaction.h"
 #include "bgworker/shutdown.h"
 #include "src/compat.h"
@@ -56,7 +57,11 @@ interrupts_attend(void)
 	if (ProcDiePending)
 		shutdown_leave_in_order(position_to_note());
 	CHECK_FOR_INTERRUPTS();
-	settings_are_new |= process_reload_settings();
+	if (process_reload_settings())
+	{
+		settings_are_new = true;
+		report_retention();
+	}
 	if (pg_atomic_read_u32(&shared_mine()->restart) != 0)
 		shutdown_for_successor(position_to_note());
 	if (database_is_wanted())

@@ -268,6 +268,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u64(&shared->next_id, 1);
 	pg_atomic_init_u64(&shared->last_id, 0);
 	pg_atomic_init_u64(&shared->tombstones, 0);
+	pg_atomic_init_u32(&shared->retention, 0);
 	pg_atomic_init_u64(&shared->expired_tx, 0);
 	pg_atomic_init_u64(&shared->cleanups_asked, 0);
 	pg_atomic_init_u64(&shared->cleanups_done, 0);

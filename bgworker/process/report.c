@@ -10,6 +10,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/process/report.h"
+#include "src/settings.h"
 
 /* Notes that a dispatcher has started. */
 void
@@ -23,7 +24,15 @@ report_begin(void)
 	shared->report.redis = REDIS_UNKNOWN;
 	shared->report.redis_error[0] = '\0';
 	LWLockRelease(shared->lock);
+	report_retention();
 	report_nothing_left_out();
+}
+
+/* Tells sessions how long records are kept. Called when settings have been read. */
+void
+report_retention(void)
+{
+	pg_atomic_write_u32(&shared_mine()->retention, outbox_retention);
 }
 
 /* Notes that it has ended. Called when the process exits. */

@@ -25,6 +25,7 @@ typedef struct DeferredCounts
 
 extern void report_begin(void);
 extern void report_end(void);
+extern void report_retention(void);
 extern void report_state(DispatcherState state);
 extern void report_redis(RedisState state, const char *error);
 extern void report_published(int64 published, int64 propagated);

@@ -237,9 +237,9 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 /*
  * Raises 40001 if this transaction is older than the retention, because records may
  * have expired since it looked: either the retention at begin, which this session looks
- * by, or the present one, or, where records have expired, the one that cleanup goes by: a
- * session does not hear of what ALTER DATABASE sets. (With a store, is_late() asks for that
- * one.) Also raises 40001 if the endpoint has
+ * by, or the present one, or the one that our processes go by, because a session does not hear
+ * of what ALTER DATABASE sets: for the ring only where records have expired, and with a store
+ * that is asked by is_late(). Also raises 40001 if the endpoint has
  * got another place for its records, or another store, since begin, because other
  * transactions look there. Called with the lock on the key, so the next
  * process that gets it has the new settings or sees our record.
@@ -249,13 +249,17 @@ check_may_claim(const RecordClaim *claim)
 {
 	const RecordName *name = claim->name;
 	Endpoint	now;
+	int64		memory;
 
 	/* A record that is being restored is always written to the ring. */
 	if (name->is_appended)
 		return;
 	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
 	(void) endpoint_find(name->endpoint, &now);
-	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > Min(name->retention, endpoint_memory(&now)) ||
+	memory = Min(name->retention, endpoint_memory(&now));
+	if (OidIsValid(name->mapping.table) && name->dedup_store == NULL)
+		memory = Min(memory, now.kept);
+	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > memory ||
 		(name->dedup_store == NULL && has_expired_since(claim->xmax)))
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "src/record/endpoint.h"
+#include "src/shared.h"
 #include "src/table/relations.h"
 #include "src/table/relcache_callback.h"
 #include "src/table/row_scan.h"
@@ -71,6 +72,8 @@ static Endpoint settle_endpoint(const EndpointRow *row, const char *name);
 static void load_endpoints(void);
 static void load_endpoint(TupleTableSlot *slot, bool is_trusted, EndpointRow *row);
 static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping);
+static int64 default_retention(void);
+static int64 of_dispatcher(void);
 static int64 retention_of(const EndpointRow *row);
 static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
@@ -182,7 +185,7 @@ endpoint_memory(const Endpoint *endpoint)
 int64
 endpoint_longest_retention(void)
 {
-	int64		longest = outbox_retention * USECS_PER_SEC;
+	int64		longest = default_retention();
 
 	load_endpoints();
 	for (int i = 0; i < nrows; i++)
@@ -241,6 +244,7 @@ settle_endpoint(const EndpointRow *row, const char *name)
 		.name = (char *) name,
 		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
 		.retention = retention_of(row),
+		.kept = row->retention > 0 || of_dispatcher() == 0 ? retention_of(row) : of_dispatcher(),
 		.store_retention = row->dedup_store == NULL ? 0 :
 			row->store_retention > 0 ? row->store_retention : wanted_retention(row),
 		.mapping = row->mapping,
@@ -266,7 +270,26 @@ retention_of(const EndpointRow *row)
 static int64
 wanted_retention(const EndpointRow *row)
 {
-	return row->retention > 0 ? row->retention : outbox_retention * USECS_PER_SEC;
+	return row->retention > 0 ? row->retention : default_retention();
+}
+
+/*
+ * Returns outbox.retention. Where the dispatcher has a longer one, it keeps records for as long, and
+ * they must count: a session that is connected does not hear of what ALTER DATABASE sets.
+ */
+static int64
+default_retention(void)
+{
+	return Max(outbox_retention * USECS_PER_SEC, of_dispatcher());
+}
+
+/* Returns outbox.retention as the dispatcher has it; 0 if it is not known. */
+static int64
+of_dispatcher(void)
+{
+	DatabaseShared *shared = shared_mine();
+
+	return shared ? pg_atomic_read_u32(&shared->retention) * USECS_PER_SEC : 0;
 }
 
 /* Reads all endpoints, unless the cache is valid. */
