@@ -40,8 +40,8 @@ static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
 								 * to there; 0 = it has all */
 
 static void set_synchronous_commit(const char *value);
-static void take_rights_of(Oid owner);
-static void return_rights(void);
+static void take_privileges_of(Oid owner);
+static void return_privileges(void);
 
 /*
  * Prepares for use; called once, when the dispatcher starts. `attend` is called
@@ -76,7 +76,7 @@ transaction_begin(const char *activity)
 		MemoryContextSwitchTo(TopMemoryContext);
 		return false;
 	}
-	take_rights_of(relations->owner);
+	take_privileges_of(relations->owner);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (untold)
 	{
@@ -131,7 +131,7 @@ transaction_commit(void)
 		set_synchronous_commit("local");
 	if (ActiveSnapshotSet())
 		PopActiveSnapshot();
-	return_rights();
+	return_privileges();
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(TopMemoryContext);
 	if (waits && wrote)
@@ -251,14 +251,14 @@ set_synchronous_commit(const char *value)
  * superuser cannot queue triggers for the commit, which has the privileges of the process.
  */
 static void
-take_rights_of(Oid owner)
+take_privileges_of(Oid owner)
 {
 	SetUserIdAndSecContext(owner, superuser_arg(owner) ? 0 : SECURITY_RESTRICTED_OPERATION);
 }
 
 /* Gives the privileges of this process back, before a commit; a rollback does so by itself. */
 static void
-return_rights(void)
+return_privileges(void)
 {
 	SetUserIdAndSecContext(GetSessionUserId(), 0);
 }

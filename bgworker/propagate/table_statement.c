@@ -5,7 +5,7 @@
  * Called by mark_statement.c and table_expiry.c. Unlike our own tables, these have
  * rows that others lock, triggers that fail, and owners who alter them. So
  * nothing here waits for a lock; statements have a time limit and run with the
- * privileges of the table's owner (owner_rights.c); and an error ends only this
+ * privileges of the table's owner (owner_privileges.c); and an error ends only this
  * transaction, not the process: the caller tries again later. A trigger may
  * catch what should end it. So shared memory says while the owner's code may be
  * running, and the dispatcher ends this process if that takes too long
@@ -34,7 +34,7 @@
 #include "bgworker/propagate/table_statement.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/settings.h"
 #include "src/shared.h"
 
@@ -144,12 +144,12 @@ open_table(TableStatement *statement)
 void
 table_statement_execute(const TableStatement *statement, const char *sql, int nargs, Oid *types, Datum *values, int ncolumns, Datum *result)
 {
-	OwnerRights before;
+	OwnerPrivileges before;
 	SPIPlanPtr	plan;
 	bool		isnull;
 	int			code;
 
-	owner_rights_take(&before, statement->shape.owner);
+	owner_privileges_take(&before, statement->shape.owner);
 	settings_override("lock_timeout", LOCK_WAIT);
 	SPI_connect();
 	plan = SPI_prepare(sql, nargs, types);
@@ -167,7 +167,7 @@ table_statement_execute(const TableStatement *statement, const char *sql, int na
 			result[i] = SPI_datumTransfer(result[i], column->attbyval, column->attlen);
 	}
 	SPI_finish();
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 }
 
 /*

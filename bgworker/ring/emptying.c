@@ -36,7 +36,7 @@
 #include "bgworker/ring/segment_quarantine.h"
 #include "src/compat.h"
 #include "src/kill_point.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/shared.h"
 #include "src/table/own_table.h"
 #include "src/table/relations.h"
@@ -142,15 +142,15 @@ is_needed_by_dump(Oid table, const Segment *segment)
 static bool
 session_waits_with_snapshot_before(FullTransactionId tx)
 {
-	OwnerRights before;
+	OwnerPrivileges before;
 	bool		waits;
 
-	owner_rights_take(&before, ROLE_PG_READ_ALL_STATS);
+	owner_privileges_take(&before, ROLE_PG_READ_ALL_STATS);
 	waits = transaction_execute("SELECT FROM pg_stat_activity "
 								"WHERE datname = current_database() AND wait_event_type = 'Lock' "
 								"AND age(backend_xmin) >= age($1::xid)",
 								1, (Oid[]) {XID8OID}, (Datum[]) {FullTransactionIdGetDatum(tx)}, NULL) > 0;
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 	return waits;
 }
 

@@ -10,7 +10,7 @@
 #include "tcop/pquery.h"
 
 #include "src/api/caller_check.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 
 #define PRELOAD_HINT	"Set shared_preload_libraries = 'outbox' in postgresql.conf, and restart the server."
 

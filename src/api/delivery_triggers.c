@@ -17,7 +17,7 @@
 
 #include "src/log/deferred.h"
 #include "src/log/log.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/shared.h"
 #include "src/table/own_table.h"
 #include "src/wakeup.h"

@@ -26,7 +26,7 @@
 #include "src/api/endpoint_row.h"
 #include "src/api/endpoint_unsent.h"
 #include "src/compat.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/record/endpoint.h"
 #include "src/record/record_table_check.h"
 #include "src/settings.h"
@@ -154,7 +154,7 @@ outbox_check_endpoint(PG_FUNCTION_ARGS)
 	if (GetUserId() != trigger->tg_relation->rd_rel->relowner)
 	{
 		if (gives(trigger, SETTING_DEDUP_STORE, &value))
-			store_check_right();
+			store_check_privilege();
 		if (gives(trigger, SETTING_RECORD_TABLE, &value))
 			check_caller_owns(DatumGetObjectId(value));
 	}

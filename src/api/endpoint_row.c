@@ -15,7 +15,7 @@
 #include "utils/rel.h"
 
 #include "src/api/endpoint_row.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/table/own_table.h"
 #include "src/table/relations.h"
 
@@ -121,13 +121,13 @@ execute_as_owner(const char *sql, int nargs, const EndpointRow *settings, Endpoi
 	static Oid	types[NSETTINGS] = {TEXTOID, TEXTOID, INTERVALOID, REGCLASSOID, JSONBOID, TEXTOID, INTERVALOID};
 	Relation	table = own_table_open(relations_enter()->endpoint, OWN_ENDPOINT, AccessShareLock);
 	char		nulls[NSETTINGS];
-	OwnerRights before;
+	OwnerPrivileges before;
 	int64		rows;
 	int			result;
 
 	for (int i = 0; i < nargs; i++)
 		nulls[i] = settings->isnull[i] ? 'n' : ' ';
-	owner_rights_take(&before, table->rd_rel->relowner);
+	owner_privileges_take(&before, table->rd_rel->relowner);
 	SPI_connect();
 	result = SPI_execute_with_args(sql, nargs, types, settings ? (Datum *) settings->values : NULL,
 								   nulls, false, 0);
@@ -137,7 +137,7 @@ execute_as_owner(const char *sql, int nargs, const EndpointRow *settings, Endpoi
 	if (row && rows > 0)
 		copy_row(row);
 	SPI_finish();
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 	table_close(table, AccessShareLock);
 	return rows;
 }

@@ -28,7 +28,7 @@
 #include "src/api/record_table_attempt.h"
 #include "src/claim/duplicate_count.h"
 #include "src/limits.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/record/endpoint.h"
 #include "src/record/record_ring.h"
 #include "src/record/record_table.h"
@@ -278,11 +278,11 @@ oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape 
 							   shape->zoned ? "" : " AT TIME ZONE 'UTC'",
 							   record_table_name(mapping->table), quote_identifier(mapping->dispatched));
 	TimestampTz oldest = 0;
-	OwnerRights before;
+	OwnerPrivileges before;
 	bool		isnull;
 	Datum		value;
 
-	owner_rights_take(&before, shape->owner);
+	owner_privileges_take(&before, shape->owner);
 	SPI_connect();
 	if (SPI_execute(sql, true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute \"%s\"", sql);
@@ -290,6 +290,6 @@ oldest_in_table(Relation table, const RecordMapping *mapping, const RecordShape 
 	if (!isnull)
 		oldest = DatumGetTimestampTz(value);
 	SPI_finish();
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 	return oldest;
 }

@@ -19,7 +19,7 @@
 #include "src/api/message_id.h"
 #include "src/claim/open_message.h"
 #include "src/compat.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/redis/resp.h"
 #include "src/redis_cluster/redis_cluster.h"
 #include "src/sender_lock.h"

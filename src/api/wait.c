@@ -28,7 +28,7 @@
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/window_row.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/shared.h"
 #include "src/wait_event.h"
 

@@ -12,7 +12,7 @@
  * before it got the table.
  *
  * The insert may run user-defined code (triggers, defaults), with the privileges of the
- * table's owner and no others; see owner_rights.c.
+ * table's owner and no others; see owner_privileges.c.
  *
  * A table that was altered is checked again before it is used, once per change.
  */
@@ -31,7 +31,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/record/record_lock.h"
 #include "src/record/record_place.h"
 #include "src/record/record_table.h"

@@ -15,7 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/record/record_table_cache.h"
 #include "src/table/relcache_callback.h"
 

@@ -27,7 +27,7 @@
 #include "utils/syscache.h"
 
 #include "src/compat.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/record/record_table_check.h"
 #include "src/table/relations.h"
 
@@ -59,9 +59,9 @@ static const char *name_of(Relation table);
 void
 record_table_check(Relation table, const RecordMapping *mapping, RecordShape *shape)
 {
-	OwnerRights before;
+	OwnerPrivileges before;
 
-	owner_rights_take(&before, table->rd_rel->relowner);
+	owner_privileges_take(&before, table->rd_rel->relowner);
 	owner_code_begin();
 	PG_TRY();
 	{
@@ -72,7 +72,7 @@ record_table_check(Relation table, const RecordMapping *mapping, RecordShape *sh
 		owner_code_end();
 	}
 	PG_END_TRY();
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 }
 
 /* Checks with the privileges of the owner, because expressions of the table may be evaluated. */

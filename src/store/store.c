@@ -179,7 +179,7 @@ store_check(const char *url)
 {
 	const char *problem = store_url_problem(url);
 
-	store_check_right();
+	store_check_privilege();
 	if (problem)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -193,7 +193,7 @@ store_check(const char *url)
  * runs as. So both the current user and the caller must be superusers.
  */
 void
-store_check_right(void)
+store_check_privilege(void)
 {
 	if (!superuser() || !superuser_arg(GetOuterUserId()))
 		ereport(ERROR,

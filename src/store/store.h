@@ -50,7 +50,7 @@ typedef struct StoreReport
 
 extern const char *store_url_problem(const char *url);
 extern void store_check(const char *url);
-extern void store_check_right(void);
+extern void store_check_privilege(void);
 
 extern void store_attend_with(LinkAttend attend);
 extern bool store_contains(const char *url, const pg_uuid_t *key);

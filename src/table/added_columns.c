@@ -15,7 +15,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/table/added_columns.h"
 
 static ExprState *prepare_default(Relation table, AttrNumber column, EState *estate);
@@ -30,17 +30,17 @@ added_columns_prepare(AddedColumns *added, Relation table, int nours, EState *es
 {
 	int			natts = RelationGetNumberOfAttributes(table);
 	MemoryContext caller;
-	OwnerRights before;
+	OwnerPrivileges before;
 
 	*added = (AddedColumns) {.nours = nours, .owner = table->rd_rel->relowner, .estate = estate};
 	if (natts == nours)
 		return;
 	caller = MemoryContextSwitchTo(estate->es_query_cxt);
 	added->defaults = palloc0(natts * sizeof(ExprState *));
-	owner_rights_take(&before, added->owner);
+	owner_privileges_take(&before, added->owner);
 	for (AttrNumber column = nours + 1; column <= natts; column++)
 		added->defaults[column - 1] = prepare_default(table, column, estate);
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -52,14 +52,14 @@ added_columns_fill(const AddedColumns *added, TupleTableSlot *row)
 
 	for (int i = added->nours; i < row->tts_tupleDescriptor->natts; i++)
 	{
-		OwnerRights before;
+		OwnerPrivileges before;
 
 		row->tts_isnull[i] = true;
 		if (added->defaults[i] == NULL)
 			continue;
-		owner_rights_take(&before, added->owner);
+		owner_privileges_take(&before, added->owner);
 		row->tts_values[i] = ExecEvalExprSwitchContext(added->defaults[i], context, &row->tts_isnull[i]);
-		owner_rights_return(&before);
+		owner_privileges_return(&before);
 	}
 }
 

@@ -41,7 +41,7 @@ static bool may_drop(const ObjectAddress *object);
 /*
  * Check whether DROP or DROP OWNED locks what drops the extension, if the user may do that.
  * A schema or an extension is not looked up as a call would: its owner may drop it without
- * the right to use it.
+ * the privilege to use it.
  */
 bool
 extension_drop_follows(Node *statement)

@@ -24,7 +24,7 @@
 #include "utils/snapmgr.h"
 
 #include "src/compat.h"
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/table/index.h"
 #include "src/table/relations.h"
 #include "src/table/row_write.h"
@@ -207,14 +207,14 @@ fill_indexes(Relation table, HeapTuple row)
 	EState	   *estate = CreateExecutorState();
 	ResultRelInfo *indexes = makeNode(ResultRelInfo);
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table), &TTSOpsHeapTuple);
-	OwnerRights before;
+	OwnerPrivileges before;
 
-	owner_rights_take(&before, table->rd_rel->relowner);
+	owner_privileges_take(&before, table->rd_rel->relowner);
 	InitResultRelInfo(indexes, table, 1, NULL, 0);
 	ExecOpenIndices(indexes, false);
 	ExecStoreHeapTuple(row, slot, false);
 	(void) compat_insert_index_tuples(indexes, slot, estate);
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 	ExecCloseIndices(indexes);
 	ExecDropSingleTupleTableSlot(slot);
 	FreeExecutorState(estate);

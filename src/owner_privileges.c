@@ -1,5 +1,5 @@
 /*
- * owner_rights.c
+ * owner_privileges.c
  *		Runs statements with exactly the privileges of a table's owner.
  *
  * Called around statements on tables on which the caller need not have
@@ -19,7 +19,7 @@
 #include "utils/portal.h"
 #include "utils/resowner.h"
 
-#include "src/owner_rights.h"
+#include "src/owner_privileges.h"
 #include "src/settings.h"
 
 static bool code_runs;			/* triggers of a record table may be running */
@@ -29,11 +29,11 @@ static void close_cursors(void);
 
 /*
  * Switches to the privileges of `owner`, with a search_path that finds only
- * system objects. After an error owner_rights_return() is not needed: the end
+ * system objects. After an error owner_privileges_return() is not needed: the end
  * of the (sub)transaction restores everything.
  */
 void
-owner_rights_take(OwnerRights *before, Oid owner)
+owner_privileges_take(OwnerPrivileges *before, Oid owner)
 {
 	before->nest_level = NewGUCNestLevel();
 	settings_override("search_path", "pg_catalog, pg_temp");
@@ -41,9 +41,9 @@ owner_rights_take(OwnerRights *before, Oid owner)
 	SetUserIdAndSecContext(owner, before->context | SECURITY_RESTRICTED_OPERATION);
 }
 
-/* Restores what owner_rights_take() has changed. */
+/* Restores what owner_privileges_take() has changed. */
 void
-owner_rights_return(const OwnerRights *before)
+owner_privileges_return(const OwnerPrivileges *before)
 {
 	SetUserIdAndSecContext(before->user, before->context);
 	AtEOXact_GUC(false, before->nest_level);
@@ -116,14 +116,14 @@ owner_code_refuse(void)
 static void
 run_as_owner(Oid owner, OwnerStatement statement, void *arg)
 {
-	OwnerRights before;
+	OwnerPrivileges before;
 
-	owner_rights_take(&before, owner);
+	owner_privileges_take(&before, owner);
 	SPI_connect();
 	statement(arg);
 	close_cursors();
 	SPI_finish();
-	owner_rights_return(&before);
+	owner_privileges_return(&before);
 }
 
 /*
