@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
@@ -110,14 +111,16 @@ expiry_retire(RingKind kind, int n, FullTransactionId tx, const Position *positi
 /*
  * Tells sessions that records have expired of transactions before `tx`, which came when all of
  * them had ended. They are told before the records are gone, and of no more if that is rolled back.
+ * All transactions that begin after ours can claim, though pg_resetwal may have made `tx` a later one.
  */
 static void
 note_expired(FullTransactionId tx)
 {
 	pg_atomic_uint64 *expired_tx = &shared_mine()->expired_tx;
+	uint64		noted = Min(U64FromFullTransactionId(tx), U64FromFullTransactionId(GetTopFullTransactionId()));
 
 	/* Only we write it. */
-	pg_atomic_write_u64(expired_tx, Max(pg_atomic_read_u64(expired_tx), U64FromFullTransactionId(tx)));
+	pg_atomic_write_u64(expired_tx, Max(pg_atomic_read_u64(expired_tx), noted));
 }
 
 /*
