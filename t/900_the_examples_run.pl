@@ -38,15 +38,18 @@ my %languages = (
 		run => sub { "$built/go-$_[0]" }
 	},
 	java => {
+		whole_url => 1,
 		needs => [ 'javac -version', "test -e $jdbc" ],
 		build => ["javac -Xlint:all -cp $jdbc -d $built $examples/java/Producer.java $examples/java/Consumer.java"],
 		run => sub { ('java', '-Xshare:auto', '-XX:TieredStopAtLevel=1', '-cp', "$built:$jdbc", ucfirst $_[0]) }
 	},
 	javascript => {
+		whole_url => 1,
 		needs => [q{node -e 'require("pg"); require("ioredis")'}],
 		run => sub { ('node', "$examples/javascript/$_[0].js") }
 	},
 	php => {
+		whole_url => 1,
 		needs => [q{php -r 'exit(extension_loaded("redis") && extension_loaded("pdo_pgsql") ? 0 : 1);'}],
 		run => sub { ('php', "$examples/php/$_[0].php") }
 	},
@@ -148,6 +151,13 @@ sub try_producers
 	my @messages = map { "$language-$_ $language" . $_ % 7 . " $_" } 1 .. 60;
 	my $poison = "$language-bad $language-bad";
 
+	foreach my $too_little ([], $languages{$language}{whole_url} ? ['postgresql:///postgres'] : ())
+	{
+		my $lost = start($language, 'producer', $too_little, $messages[0]);
+		eventually { $lost->{run}->pumpable && $lost->{run}->pump_nb; !$lost->{run}->pumpable } "$language: a producer that is told too little to connect (@$too_little) ends";
+		$lost->{run}->finish;
+		like($lost->{error}, qr{producer.* < messages}i, '... and says what it needs');
+	}
 	my $lonely = start($language, 'producer', [ $url =~ s/:\d+(?=\/)/:1/r ], $messages[0]);
 	eventually { $lonely->{run}->pump_nb; $lonely->{error} =~ /trying again: ./ } "$language: a producer that reaches no server says so";
 	kill_it($lonely);

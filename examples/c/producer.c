@@ -42,7 +42,7 @@ main(int argc, char **argv)
 
 	if (argc != 2)
 	{
-		fprintf(stderr, "usage: producer URL < messages\n");
+		fprintf(stderr, "usage: producer URL-OF-POSTGRESQL < messages\n");
 		return 1;
 	}
 	connection = PQconnectdb(argv[1]);

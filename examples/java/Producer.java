@@ -11,7 +11,7 @@ import org.postgresql.util.PSQLException;
 /**
  * Handles incoming messages: each becomes an order and an event, in one transaction.
  *
- *     java Producer URL-OF-POSTGRESQL < messages
+ *     java Producer postgresql://USER:PASSWORD@HOST:PORT/DATABASE < messages
  *
  * Reads messages from standard input, one to a line: id, customer, amount. A real
  * program would get them from its broker and acknowledge each when handle() has
@@ -19,6 +19,11 @@ import org.postgresql.util.PSQLException;
  */
 public class Producer {
     public static void main(String[] args) throws Exception {
+        URI url = new URI(args.length == 1 ? args[0] : "");
+        if (url.getUserInfo() == null) {
+            System.err.println("usage: java Producer postgresql://USER:PASSWORD@HOST:PORT/DATABASE < messages");
+            System.exit(1);
+        }
         Connection connection = null;
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = lines.readLine()) != null; ) {
@@ -28,7 +33,7 @@ public class Producer {
             while (result == null) {
                 try {
                     if (connection == null) {
-                        connection = connect(new URI(args[0]));
+                        connection = connect(url);
                     }
                     result = handle(connection, message[0], message[1], message[2]);
                 } catch (PSQLException error) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Handles incoming messages: each becomes an order and an event, in one transaction.
 //
-//     producer.js URL-OF-POSTGRESQL < messages
+//     producer.js postgresql://USER:PASSWORD@HOST:PORT/DATABASE < messages
 //
 // Reads messages from standard input, one to a line: id, customer, amount. A real
 // program would get them from its broker and acknowledge each when handle() has
@@ -12,6 +12,11 @@ const { setTimeout: sleep } = require('node:timers/promises')
 const { Client } = require('pg')
 
 async function main (url) {
+  // With less, no connection would ever succeed.
+  if (!/^postgres(ql)?:\/\/[^@]+@[^/]+\/./.test(url)) {
+    console.error('usage: producer.js postgresql://USER:PASSWORD@HOST:PORT/DATABASE < messages')
+    process.exit(1)
+  }
   let client = null
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const message = line.split(' ')

@@ -3,16 +3,15 @@
 /*
  * Handles incoming messages: each becomes an order and an event, in one transaction.
  *
- *     producer.php URL-OF-POSTGRESQL < messages
+ *     producer.php postgresql://USER:PASSWORD@HOST:PORT/DATABASE < messages
  *
  * Reads messages from standard input, one to a line: id, customer, amount. A real
  * program would get them from its broker and acknowledge each when handle() has
  * returned. Prints for each message whether it was processed, a duplicate, or refused.
  */
 
-function connect(string $url): PDO
+function connect(array $part): PDO
 {
-    $part = parse_url($url);
     $dsn = "pgsql:host={$part['host']};port={$part['port']};dbname=" . ltrim($part['path'], '/');
     // A transaction pooler does not carry prepared statements over.
     return new PDO($dsn, $part['user'], $part['pass'] ?? null, [PDO::PGSQL_ATTR_DISABLE_PREPARES => true]);
@@ -67,6 +66,12 @@ function after_error(PDOException $error, bool $clashed): ?string
     throw $error;
 }
 
+$part = parse_url($argv[1] ?? '');
+if (!isset($part['user'], $part['host'], $part['port'], $part['path'])) {
+    fwrite(STDERR, "usage: producer.php postgresql://USER:PASSWORD@HOST:PORT/DATABASE < messages\n");
+    exit(1);
+}
+
 $connection = null;
 while (($line = fgets(STDIN)) !== false) {
     $message = explode(' ', trim($line));
@@ -74,7 +79,7 @@ while (($line = fgets(STDIN)) !== false) {
     $clashed = false;
     while ($result === null) {
         try {
-            $connection ??= connect($argv[1]);
+            $connection ??= connect($part);
             $result = handle($connection, ...$message);
         } catch (PDOException $error) {
             $result = after_error($error, $clashed);

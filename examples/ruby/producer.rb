@@ -42,6 +42,8 @@ def after_error(error, clashed)
   end
 end
 
+abort 'usage: producer.rb URL-OF-POSTGRESQL < messages' if ARGV.length != 1
+
 connection = nil
 $stdin.each_line do |line|
   message = line.split

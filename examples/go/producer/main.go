@@ -21,6 +21,9 @@ import (
 )
 
 func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("usage: producer URL-OF-POSTGRESQL < messages")
+	}
 	db, err := sql.Open("postgres", os.Args[1])
 	if err != nil {
 		log.Fatal(err)
