@@ -43,7 +43,7 @@ $redis->stop;
 has('redis down, dead, destination', 'Redis is away');
 is($node->sql(q{SELECT string_agg(DISTINCT severity, ' ') FROM outbox.problems WHERE since BETWEEN now() - interval '5 min' AND now()}),
 	'critical warning', '... since when is known');
-like($node->status('problem'), qr/^Redis cannot be used, so messages wait: could not connect: .*Redis at "\Q@{[ $redis->socket ]}\E"\). Repair Redis, or correct outbox\.redis_url/,
+like($node->status('problem'), qr/^Redis cannot be used, so messages wait: could not connect: .*Redis at "\Q@{[ $redis->socket ]}\E"\). Repair Redis, or correct outbox\.redis_url by ALTER SYSTEM and a reload, or by ALTER DATABASE where that has set it\. /,
 	'... and which it is, and what to do');
 $redis->start;
 has('dead, destination', 'it is back');

@@ -54,5 +54,5 @@ redis_hint(const char *error)
 		if (strstr(error, hints[i].words))
 			return hints[i].hint;
 	}
-	return "Repair Redis, or correct outbox.redis_url.";
+	return "Repair Redis, or correct outbox.redis_url by ALTER SYSTEM and a reload, or by ALTER DATABASE where that has set it.";
 }
