@@ -71,6 +71,9 @@ func handle(db *sql.DB, id, customer, amount string) (string, error) {
 
 // afterError returns "refused" for a message that no retry will help, "" to try again.
 func afterError(err error, clashed *bool) string {
+	if errors.Is(err, pq.ErrSSLNotSupported) {
+		log.Fatal(err, "; add ?sslmode=disable to the URL")
+	}
 	var failure *pq.Error
 	if !errors.As(err, &failure) || failure.Code.Class() == "08" || strings.HasPrefix(string(failure.Code), "57P") {
 		log.Print("trying again: ", err)
