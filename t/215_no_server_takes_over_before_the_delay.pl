@@ -1,6 +1,6 @@
 # A server takes over when no other one has published for outbox.takeover_delay: also one
-# that has published itself before the other one did, and also if it could not look
-# meanwhile.
+# that has published itself before the other one did, also if it could not look
+# meanwhile, and also if Redis would keep the lease for longer.
 
 use strict;
 use warnings FATAL => 'all';
@@ -57,4 +57,23 @@ $node->set('outbox.takeover_delay' => '1h');
 $node->restart;
 enqueue('4');
 eventually { $redis->sequence('d') eq '1 2 3 4' } '... also after a restart, without waiting';
+
+# While the clock of Redis is behind the one by which a lease was written, the lease does not
+# expire: the clock was set back, or a replica whose clock is behind has become the master. A
+# client may also have taken its time to live away.
+my $sequence = '1 2 3 4';
+$node->set('outbox.takeover_delay' => '1s');
+foreach my $life ([ 'PX', 3_600_000 ], [])
+{
+	my $kept = @$life ? 'for an hour' : 'for ever';
+
+	$node->set('outbox.dispatch' => 'off');
+	eventually { $node->status('dispatcher_state') eq 'off' } 'another server publishes, and dies';
+	$redis->command('SET', $lease, "$other host elsewhere, database 1, process 1", @$life);
+	enqueue('x');
+	$node->set('outbox.dispatch' => 'on');
+	$sequence .= ' x';
+	eventually { $redis->sequence('d') eq $sequence } "... it takes over, though Redis would keep the lease $kept"
+	  or last;
+}
 done_testing();

@@ -16,6 +16,10 @@
  *	 frozen, then continued		the time check fails; what it had handed to the
  *								system before arrives late, and is refused by the
  *								fences of the lanes, which the other server has claimed
+ *	 the clock of Redis is		Redis would keep a lease until the clock has caught up: who
+ *	 set back, or a replica		waits for it has it expire in its time. A server that is
+ *	 whose clock is behind		alive has renewed it by then
+ *	 has become the master
  *	 the lease is lost (a failover)	others wait for outbox.takeover_delay all the same;
  *								the next renewal writes it again, unless another server
  *								has it
@@ -39,6 +43,7 @@
 static TimestampTz renewed;		/* when the last renewal that succeeded was
 								 * sent, by clock_with_sleep(); 0 = never */
 
+static void shorten(RedisCluster *redis, const char *key);
 static bool is_due(void);
 static bool is_valid(void);
 
@@ -62,7 +67,10 @@ redis_lease_look(RedisCluster *redis, const char *key, const char *last_owner, b
 	if (reply)
 		freeReplyObject(reply);
 	if (read && !*may_be_taken)
+	{
+		shorten(redis, key);
 		redis_cluster_fail(redis, reason);
+	}
 	return read;
 }
 
@@ -111,6 +119,22 @@ redis_lease_release(RedisCluster *redis, const char *key)
 {
 	redis_cluster_tell(redis, key, 5, (const char *[]) {"EVAL", release_script, "1", key, lease_value()});
 	renewed = 0;
+}
+
+/*
+ * Lets the lease of another server live no longer than one that is renewed now. Redis may
+ * refuse that: the permission may be missing.
+ */
+static void
+shorten(RedisCluster *redis, const char *key)
+{
+	char		life[12];
+	redisReply *reply;
+
+	snprintf(life, sizeof(life), "%d", LEASE_MS);
+	reply = redis_cluster_call(redis, 4, (const char *[]) {"PEXPIRE", key, life, "LT"});
+	if (reply)
+		freeReplyObject(reply);
 }
 
 /* Check whether a third of the life of the lease is over. */
