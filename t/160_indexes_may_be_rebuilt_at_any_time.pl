@@ -178,8 +178,18 @@ $redis->accept('refuses too');
 eventually { $redis->count('refuses too') == 1 } '... and is sent in the end';
 $node->sql('ALTER TABLE outbox.deferred DROP COLUMN hers, DROP COLUMN who, DROP COLUMN his, DROP COLUMN tag');
 $node->sql("ALTER TABLE $log SET UNLOGGED");
-like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: table "\Q$log\E" is unlogged/, 'an unlogged table is an error');
+like($node->sql_error(q{SELECT outbox_enqueue('d', 'x')}), qr/^55000: "\Q$log\E" is unlogged/, 'an unlogged table is an error');
 $node->sql("ALTER TABLE $log SET LOGGED");
+$node->sql('ALTER SEQUENCE outbox.log_id_seq SET UNLOGGED');
+like($node->sql_error(q{SELECT outbox_enqueue('d', 'x') FROM generate_series(1, 100)}), qr/^55000: "outbox\.log_id_seq" is unlogged/, '... and so is an unlogged sequence');
+$node->sql('ALTER SEQUENCE outbox.log_id_seq SET LOGGED');
+
+# A crash would lose what is deferred, without a word.
+$node->sql('ALTER TABLE outbox.deferred SET UNLOGGED');
+$node->sql(q{SELECT outbox_enqueue('later', 'x', deliver_at => now() + interval '2 s')});
+eventually { $node->status('problem') =~ /"outbox\.deferred" is unlogged/ } '... and a table of which no row is written by itself';
+$node->sql('ALTER TABLE outbox.deferred SET LOGGED');
+eventually { $redis->count('later') == 1 } '... until it is logged again';
 
 #
 # REINDEX in a loop, under load.

@@ -8,7 +8,8 @@
  * in the place of ours, and a number would then be used as a pointer; or a view or a partitioned
  * table, which has no rows of its own and nothing that reads them. So what is there is compared
  * with what the extension's script has made, each time, when the table is locked: an
- * error is what such an owner gets.
+ * error is what such an owner gets. An unlogged table would be emptied by a crash, so that is an
+ * error before it happens.
  *
  * What a statement returns is checked again, because it need not be from that table: the
  * owner may have made a rule that returns other rows, a table that inherits from ours, or
@@ -162,6 +163,7 @@ static const OwnColumns row_kinds[] = {
 };
 
 static void check_relkind(Relation table, char must);
+static void check_is_logged(Relation table);
 static void check_columns(Relation table, const OwnColumns *own);
 
 /*
@@ -183,6 +185,7 @@ own_table_check(Relation table, OwnTable kind)
 {
 	check_relkind(table, kind == OWN_LOG_ID_SEQ ? RELKIND_SEQUENCE : RELKIND_RELATION);
 	check_columns(table, &tables[kind]);
+	check_is_logged(table);
 }
 
 /*
@@ -234,6 +237,21 @@ check_relkind(Relation table, char must)
 				 errmsg("\"outbox.%s\" is not a table", RelationGetRelationName(table)),
 				 errdetail("Another object has taken the name of the one that the extension created."),
 				 errhint("Rename that object, and give the extension's own its name back.")));
+}
+
+/* Raises an error if a crash would empty a table, or set a sequence back. */
+static void
+check_is_logged(Relation table)
+{
+	const char *type = table->rd_rel->relkind == RELKIND_SEQUENCE ? "SEQUENCE" : "TABLE";
+
+	if (table->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("\"outbox.%s\" is unlogged", RelationGetRelationName(table)),
+			 errdetail("A crash would lose what is in it."),
+			 errhint("Execute ALTER %s outbox.%s SET LOGGED.", type, RelationGetRelationName(table))));
 }
 
 /* Raises an error if a table does not have these columns. */

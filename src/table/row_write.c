@@ -76,19 +76,10 @@ row_append_with(Relation table, Relation index, AttrNumber key, int ncolumns, co
 	heap_freetuple(row);
 }
 
-/*
- * Checks that the table is a logged heap: heap_insert() works with no other
- * access method, and a crash empties an unlogged table.
- */
+/* Checks that the table is a heap: heap_insert() works with no other access method. */
 static void
 check_table(Relation table)
 {
-	if (table->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s.%s\" is unlogged", OUTBOX_SCHEMA, RelationGetRelationName(table)),
-				 errdetail("A crash would empty it."),
-				 errhint("Execute ALTER TABLE %s.%s SET LOGGED.", OUTBOX_SCHEMA, RelationGetRelationName(table))));
 	if (table->rd_rel->relam != HEAP_TABLE_AM_OID)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
