@@ -155,7 +155,11 @@ eventually { lease() !~ /process @{[ $standby->dispatcher ]}$/ } '... and gives 
 $standby->sql(q{SELECT outbox_enqueue('d', 'held by hand')});
 is($standby->status('pending'), 1, '... messages wait');
 push @sent, 'held by hand';
+my $lease = $redis->key('fence') =~ s/fence/lease/r;
+$redis->command('SET', $lease, '');
 $standby->set('outbox.dispatch' => 'on');
+eventually { $standby->status('redis_error') =~ /^the lease is held by one that does not say who it is / } 'somebody has written a lease without a name' or diag $standby->status('redis_error');
+$redis->command('DEL', $lease);
 eventually { arrived('held by hand') } '... until it is on again';
 $standby->sql('ALTER DATABASE postgres SET outbox.dispatch = off');
 kill 'TERM', $standby->dispatcher;

@@ -118,12 +118,13 @@ lease_may_be_taken(const char *current, const char *last_owner, char *reason, si
 		looked_first = clock_now();
 	if (current && !is_owned_by_us(current))
 	{
-		const char *name = strchr(current, ' ');
+		const char *space = strchr(current, ' ');
+		const char *name = space ? space + 1 : current;
 
 		note_rival(current);
 		note_other(current);
 		vacant_since = 0;
-		snprintf(reason, size, "the lease is held by %s", name ? name + 1 : current);
+		snprintf(reason, size, "the lease is held by %s", name[0] ? name : "one that does not say who it is");
 		return false;
 	}
 	if (current || last_owner == NULL || strcmp(last_owner, owner) == 0)
