@@ -26,9 +26,16 @@
 #define SHARE_OF_TIME	50		/* what all lanes take is at most a fiftieth
 								 * of the time */
 
+/* When something is done next with the fences of all lanes. */
+typedef struct Rest
+{
+	TimestampTz until;			/* by clock_now() */
+	int64		took;			/* how long it took last, in microseconds */
+} Rest;
+
 static Command *command;		/* without messages */
 
-static TimestampTz rest_after(TimestampTz begun);
+static void rest_after(Rest *rest, TimestampTz begun);
 static bool take_along(Lane *lane, int64 number, const pg_uuid_t *uuid);
 
 /* Prepares for use; called once, when the dispatcher starts. */
@@ -62,11 +69,11 @@ fences_are_reached(void)
 bool
 fences_compare(void)
 {
-	static TimestampTz next;
+	static Rest rest;
 	TimestampTz begun = clock_now();
 	bool		compared;
 
-	if (lanes_count() > 1 && begun < next)
+	if (lanes_count() > 1 && begun < rest.until)
 		return true;
 	for (int i = 0; i < lanes_count(); i++)
 		lane_want(lanes_get(i), lanes_get(i)->fence, lanes_get(i)->at);
@@ -74,7 +81,7 @@ fences_compare(void)
 
 	/* One that has failed may have waited for a master that hangs. */
 	if (compared)
-		next = rest_after(begun);
+		rest_after(&rest, begun);
 	return compared;
 }
 
@@ -95,11 +102,11 @@ fences_move(int64 number, const pg_uuid_t *uuid)
 bool
 fences_take_along(int64 number, const pg_uuid_t *uuid)
 {
-	static TimestampTz next;
+	static Rest rest;
 	TimestampTz begun = clock_now();
 	bool		any = false;
 
-	if (lanes_count() > 1 && begun < next)
+	if (lanes_count() > 1 && begun < rest.until)
 		return true;
 	for (int i = 0; i < lanes_count(); i++)
 		any |= take_along(lanes_get(i), number, uuid);
@@ -112,7 +119,7 @@ fences_take_along(int64 number, const pg_uuid_t *uuid)
 		if (lane_is_at(lanes_get(i), number))
 			lane_note_moved(lanes_get(i));
 	}
-	next = rest_after(begun);
+	rest_after(&rest, begun);
 	return true;
 }
 
@@ -186,13 +193,19 @@ fences_send_wanted(int first)
 	return true;
 }
 
-/* Returns when to do next what was begun then and has just ended, by clock_now(): before a loss could go unnoticed for long. */
-static TimestampTz
-rest_after(TimestampTz begun)
+/*
+ * Notes when to do next what was begun then and has just ended: before a loss could go
+ * unnoticed for long. It takes as long as the slowest master; one that has hung for a moment
+ * does not count.
+ */
+static void
+rest_after(Rest *rest, TimestampTz begun)
 {
 	TimestampTz now = clock_now();
+	int64		usual = Min(now - begun, rest->took);
 
-	return now + Max(Min(SHARE_OF_TIME * (now - begun), outbox_replay_window * USECS_PER_SEC / 4), lane_lag());
+	rest->took = now - begun;
+	rest->until = now + Max(Min(SHARE_OF_TIME * usual, outbox_replay_window * USECS_PER_SEC / 4), lane_lag());
 }
 
 /* Has a fence taken along, if that is due. Returns whether it is. */
