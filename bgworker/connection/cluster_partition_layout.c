@@ -41,6 +41,7 @@
 #include "bgworker/connection/partition_layout.lua.h"
 #include "bgworker/connection/stream_end.lua.h"
 #include "bgworker/connection/torn_slots.h"
+#include "bgworker/connection/traffic.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/identity/redis_lease.h"
 #include "bgworker/lane/lanes.h"
@@ -442,7 +443,7 @@ refused(Layout *layout, const redisReply *reply)
 static Told
 refused_by_slot(Layout *layout, const char *error)
 {
-	redis_cluster_locate_error(layout->redis, layout->slot, error, layout->why, sizeof(layout->why));
+	traffic_locate_error(layout->slot, error, layout->why, sizeof(layout->why));
 	if (strncmp(error, "ASK ", strlen("ASK ")) == 0)
 		torn_slots_note_refusal(layout->slot);
 	return TOLD_BLOCKED;

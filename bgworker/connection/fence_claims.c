@@ -290,7 +290,7 @@ block(Lane *lane, const char *error)
 {
 	char		why[LINK_ERROR_BYTES + FOREIGN_TEXT_BYTES];
 
-	redis_cluster_locate_error(traffic_redis(), lane->slot, error, why, sizeof(why));
+	traffic_locate_error(lane->slot, error, why, sizeof(why));
 	lanes_block(lane, why);
 }
 

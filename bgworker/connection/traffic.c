@@ -314,6 +314,15 @@ traffic_error(void)
 	return error;
 }
 
+/* Writes what a node of a cluster has answered, and for which hash slot, to `why`. */
+void
+traffic_locate_error(int slot, const char *error, char *why, size_t size)
+{
+	const RedisNode *node = redis_cluster_node_of(redis, slot);
+
+	snprintf(why, size, "%s, in hash slot %d (%s:%d)", error, slot, node ? node->host : "?", node ? node->port : 0);
+}
+
 /* Check whether the links were closed for a known reason, which is no fault of a message. */
 bool
 traffic_knows_why(void)

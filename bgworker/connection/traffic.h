@@ -37,6 +37,7 @@ extern bool traffic_fail_as_blocked(const char *why);
 extern bool traffic_fail_as_link(RedisLink *link);
 extern bool traffic_fail_as_cluster(void);
 extern const char *traffic_error(void);
+extern void traffic_locate_error(int slot, const char *error, char *why, size_t size);
 extern bool traffic_knows_why(void);
 extern void traffic_give_up(void);
 extern bool traffic_gave_up(void);

@@ -230,9 +230,7 @@ redis_link_send_buffer(RedisLink *link, StringInfo data)
 bool
 redis_link_send_strings(RedisLink *link, int argc, const char **argv)
 {
-	resp_put_array(&link->out, argc);
-	for (int i = 0; i < argc; i++)
-		resp_put_string(&link->out, argv[i]);
+	resp_put_command(&link->out, argc, argv);
 	return write_some(link);
 }
 

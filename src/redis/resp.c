@@ -72,6 +72,15 @@ resp_put_number(StringInfo out, int64 number)
 	resp_put(out, digits, pg_lltoa(number, digits));
 }
 
+/* Writes a whole command, given as strings. */
+void
+resp_put_command(StringInfo out, int argc, const char **argv)
+{
+	resp_put_array(out, argc);
+	for (int i = 0; i < argc; i++)
+		resp_put_string(out, argv[i]);
+}
+
 /*
  * Limits the replies that are read: hiredis allocates as many elements as a reply claims to
  * have. *elements, which must live as long as the reader, is for counting them.

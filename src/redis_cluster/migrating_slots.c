@@ -22,7 +22,8 @@
 static char *ask_for_nodes(RedisCluster *cluster);
 static bool is_master(char *const *words, int n);
 static bool has_flag(const char *flags, const char *flag);
-static bool read_address(const char *text, bool by_name, RedisNode *node);
+static bool read_address(const char *text, const SlotMap *map, RedisNode *node);
+static const char *name_in(const char *text);
 static void note_own(char *text, uint8 moving[HASH_SLOTS]);
 static char *next_line(char **text);
 static int	split(char *line, char **words, int room);
@@ -38,7 +39,6 @@ migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, NodeNoteAway not
 {
 	char	   *nodes = ask_for_nodes(cluster);
 	char	   *rest = nodes;
-	bool		by_name = nodes && redis_cluster_names_hosts(cluster);
 	char	   *line;
 
 	memset(moving, 0, HASH_SLOTS);
@@ -52,7 +52,7 @@ migrating_slots_read(RedisCluster *cluster, NodeIsAway is_away, NodeNoteAway not
 		RedisNode	node;
 		char	   *own = NULL;
 
-		if (!is_master(words, n) || !read_address(words[NODE_ADDRESS], by_name, &node))
+		if (!is_master(words, n) || !read_address(words[NODE_ADDRESS], redis_cluster_map(cluster), &node))
 			continue;
 		if (!has_flag(words[NODE_FLAGS], "fail?") && !is_away(&node))
 		{
@@ -115,12 +115,14 @@ has_flag(const char *flags, const char *flag)
 	return false;
 }
 
-/* Reads "host:port@port,name,..."; the name is taken if there is one and it is asked for. */
+/*
+ * Reads "host:port@port,name,...": where a node is reached, in the same way as those that the
+ * map has. The name is taken if there is one and nodes are reached by names.
+ */
 static bool
-read_address(const char *text, bool by_name, RedisNode *node)
+read_address(const char *text, const SlotMap *map, RedisNode *node)
 {
 	const char *end = text + strcspn(text, "@,");
-	const char *name = strchr(text, ',');
 	const char *host = text;
 	const char *colon = end;
 	size_t		length;
@@ -129,9 +131,14 @@ read_address(const char *text, bool by_name, RedisNode *node)
 		colon--;
 	node->port = atoi(colon + 1);
 	length = colon - text;
-	if (by_name && name && strcspn(name + 1, ",=") > 0 && name[1 + strcspn(name + 1, ",=")] != '=')
+	if (map && map->host[0] != '\0')
 	{
-		host = name + 1;
+		host = map->host;
+		length = strlen(host);
+	}
+	else if (map && map->names_hosts && name_in(end))
+	{
+		host = name_in(end);
 		length = strcspn(host, ",");
 	}
 	if (length == 0 || length >= sizeof(node->host))
@@ -139,6 +146,16 @@ read_address(const char *text, bool by_name, RedisNode *node)
 	memcpy(node->host, host, length);
 	node->host[length] = '\0';
 	return node->port > 0 && node->port <= 65535;
+}
+
+/* Returns the name in "@port,name,key=value,...", which ends at the next comma or the end; NULL if there is none. */
+static const char *
+name_in(const char *text)
+{
+	const char *name = strchr(text, ',');
+	size_t		length = name ? strcspn(name + 1, ",=") : 0;
+
+	return length > 0 && name[1 + length] != '=' ? name + 1 : NULL;
 }
 
 /* Notes the slots that a node itself gives away, "[slot->-id]", or takes over, "[slot-<-id]". */

@@ -28,7 +28,6 @@
 #include "src/redis_cluster/master_links.h"
 #include "src/redis_cluster/redis_cluster.h"
 #include "src/redis_cluster/redis_seeds.h"
-#include "src/redis_cluster/slot_map.h"
 #include "src/settings.h"
 
 #define MAX_HOPS	5			/* from node to node, for one command */
@@ -39,13 +38,11 @@ struct RedisCluster
 	LinkPrepare prepare;		/* NULL = nothing is to be done */
 	char	   *url;			/* NULL = that of the settings */
 	bool		has_slots;		/* the URL names a cluster */
-	uint64		url_hash;		/* of the URL that the roaming link was opened
-								 * by last */
+	uint64		url_hash;		/* of the URL of the roaming link */
 	RedisLink  *roaming;
 	SlotMap    *map;			/* the last one that was read; NULL = none yet */
 	bool		map_is_known;	/* since the roaming link was opened */
-	int			patience_ms;	/* in which a master is reached; 0 = that of
-								 * the settings */
+	int			patience_ms;	/* in which a master is reached; 0 = as set */
 	MasterLinks masters;
 	char		error[LINK_ERROR_BYTES];
 };
@@ -55,12 +52,10 @@ static bool prepare_within(RedisCluster *cluster, RedisLink *link, TimestampTz d
 static bool open_roaming(RedisCluster *cluster);
 static void forget_map_of_another(RedisCluster *cluster, uint64 hash);
 static bool read_map(RedisCluster *cluster, const redisReply *reply);
+static bool read_moved(RedisCluster *cluster, const RedisLink *link, const redisReply *reply, int *slot, RedisNode *node);
 static bool fail_as(RedisCluster *cluster, const RedisLink *link);
 
-/*
- * Makes one that is closed, which lives until redis_cluster_free(). `prepare` is
- * called with each link to a master that was opened; it may be NULL.
- */
+/* Makes one that is closed, until redis_cluster_free(). `prepare` is called with each link to a master that was opened, unless NULL. */
 RedisCluster *
 redis_cluster_create(LinkAttend attend, LinkPrepare prepare)
 {
@@ -179,15 +174,6 @@ redis_cluster_node_of(const RedisCluster *cluster, int slot)
 	return place == SLOT_UNSERVED ? NULL : &cluster->map->nodes[place];
 }
 
-/* Writes what a node has answered, and for which hash slot, to `why`. */
-void
-redis_cluster_locate_error(const RedisCluster *cluster, int slot, const char *error, char *why, size_t size)
-{
-	const RedisNode *node = redis_cluster_node_of(cluster, slot);
-
-	snprintf(why, size, "%s, in hash slot %d (%s:%d)", error, slot, node ? node->host : "?", node ? node->port : 0);
-}
-
 /*
  * Reads the map again; connects the roaming link again if it has failed. Returns false
  * if no node says which one serves what. Links to masters stay as they are.
@@ -232,7 +218,7 @@ redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisRe
 	RedisNode	node;
 	int			slot;
 
-	if (!slot_map_read_moved(reply, redis_link_host(link), &slot, &node))
+	if (!read_moved(cluster, link, reply, &slot, &node))
 		return false;
 	if (cluster->map_is_known)
 		slot_map_set(cluster->map, slot, &node);
@@ -259,7 +245,7 @@ redis_cluster_command(RedisCluster *cluster, const char *command, size_t size)
 
 		if (reply == NULL)
 			(void) fail_as(cluster, link);
-		if (reply == NULL || hops == MAX_HOPS || !slot_map_read_moved(reply, redis_link_host(link), &slot, &node))
+		if (reply == NULL || hops == MAX_HOPS || !read_moved(cluster, link, reply, &slot, &node))
 			return reply;
 		freeReplyObject(reply);
 		if (!redis_cluster_roam(cluster, &node))
@@ -276,9 +262,7 @@ redis_cluster_call(RedisCluster *cluster, int argc, const char **argv)
 	redisReply *reply;
 
 	initStringInfo(&command);
-	resp_put_array(&command, argc);
-	for (int i = 0; i < argc; i++)
-		resp_put_string(&command, argv[i]);
+	resp_put_command(&command, argc, argv);
 	reply = redis_cluster_command(cluster, command.data, command.len);
 	pfree(command.data);
 	return reply;
@@ -349,11 +333,11 @@ redis_cluster_stay(RedisCluster *cluster)
 	redis_link_limit(cluster->roaming, 0);
 }
 
-/* Check whether nodes of the cluster are to be reached by their names: those that the map has can be, whatever the URL says. */
-bool
-redis_cluster_names_hosts(const RedisCluster *cluster)
+/* Returns the map that was read last; NULL if there is none. It is valid until the next one is read. */
+const SlotMap *
+redis_cluster_map(const RedisCluster *cluster)
 {
-	return cluster->map && slot_map_has_names(cluster->map);
+	return cluster->map;
 }
 
 /* Closes the roaming link for a reason. */
@@ -438,6 +422,21 @@ read_map(RedisCluster *cluster, const redisReply *reply)
 	cluster->map = fresh;
 	cluster->map_is_known = true;
 	return true;
+}
+
+/* Reads where a slot has moved; one whose node has no name is in the map that any node has. A single Redis leads nowhere. */
+static bool
+read_moved(RedisCluster *cluster, const RedisLink *link, const redisReply *reply, int *slot, RedisNode *node)
+{
+	const RedisNode *found = node;
+
+	if (!cluster->has_slots || !slot_map_read_moved(reply, redis_link_host(link), slot, node))
+		return false;
+	if (node->host[0] == '\0')
+		found = redis_cluster_refresh(cluster) ? redis_cluster_node_of(cluster, *slot) : NULL;
+	if (found)
+		*node = *found;
+	return found != NULL;
 }
 
 /* Notes why a link has failed. Returns false. */

@@ -7,6 +7,7 @@
 
 #include "src/redis/redis_link.h"
 #include "src/redis/redis_url.h"
+#include "src/redis_cluster/slot_map.h"
 
 typedef struct RedisCluster RedisCluster;
 
@@ -24,7 +25,6 @@ extern RedisLink *redis_cluster_link(RedisCluster *cluster, int slot);
 extern RedisLink *redis_cluster_link_to(RedisCluster *cluster, const RedisNode *node);
 extern void redis_cluster_limit(RedisCluster *cluster, int ms);
 extern const RedisNode *redis_cluster_node_of(const RedisCluster *cluster, int slot);
-extern void redis_cluster_locate_error(const RedisCluster *cluster, int slot, const char *error, char *why, size_t size);
 extern bool redis_cluster_refresh(RedisCluster *cluster);
 extern bool redis_cluster_refresh_elsewhere(RedisCluster *cluster);
 extern bool redis_cluster_follow(RedisCluster *cluster, const RedisLink *link, const redisReply *reply);
@@ -34,7 +34,7 @@ extern redisReply *redis_cluster_call_master(RedisCluster *cluster, const char *
 extern redisReply *redis_cluster_command(RedisCluster *cluster, const char *command, size_t size);
 extern bool redis_cluster_roam(RedisCluster *cluster, const RedisNode *node);
 extern void redis_cluster_stay(RedisCluster *cluster);
-extern bool redis_cluster_names_hosts(const RedisCluster *cluster);
+extern const SlotMap *redis_cluster_map(const RedisCluster *cluster);
 extern void redis_cluster_fail_with_reply(RedisCluster *cluster, const redisReply *reply, const char *what);
 extern void redis_cluster_fail(RedisCluster *cluster, const char *reason);
 

@@ -14,9 +14,14 @@
 
 #include "src/redis_cluster/slot_map.h"
 
+#define NO_NAME		"?"			/* host of a node that is to have a name and
+								 * has none */
+
 static bool read_redirection(const redisReply *reply, const char *word, const char *asked, int *slot, RedisNode *node);
 static bool read_range(SlotMap *map, const redisReply *range, const char *asked);
 static bool read_node(const redisReply *reply, const char *asked, RedisNode *node);
+static void note_kind(SlotMap *map, const redisReply *host, const char *asked);
+static bool is_name(const char *host);
 static const redisReply *find_address(const redisReply *reply);
 static bool is_array(const redisReply *reply, size_t elements);
 static bool is_slot(const redisReply *reply);
@@ -31,6 +36,8 @@ bool
 slot_map_read(SlotMap *map, const redisReply *reply, const char *asked)
 {
 	map->nnodes = 0;
+	map->names_hosts = false;
+	map->host[0] = '\0';
 	for (int slot = 0; slot < HASH_SLOTS; slot++)
 		map->node_of[slot] = SLOT_UNSERVED;
 	if (!is_array(reply, 0))
@@ -45,7 +52,8 @@ slot_map_read(SlotMap *map, const redisReply *reply, const char *asked)
 
 /*
  * Reads an error "MOVED <slot> <host>:<port>" of the host `asked`: which node serves
- * which slot. A host that is missing is the one that was asked. Returns false if it is
+ * which slot. A host that is missing is the one that was asked. It is empty if the node is to
+ * have a name and has none: only CLUSTER SLOTS tells its address. Returns false if it is
  * not such an error; what was asked for was done then, or failed.
  */
 bool
@@ -54,11 +62,11 @@ slot_map_read_moved(const redisReply *reply, const char *asked, int *slot, Redis
 	return read_redirection(reply, "MOVED ", asked, slot, node);
 }
 
-/* The same for "ASK <slot> <host>:<port>": the slot is on its way there, and so may be the key. */
+/* The same for "ASK <slot> <host>:<port>": the slot is on its way there, and so may be the key. No map has a node without a name. */
 bool
 slot_map_read_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node)
 {
-	return read_redirection(reply, "ASK ", asked, slot, node);
+	return read_redirection(reply, "ASK ", asked, slot, node) && node->host[0] != '\0';
 }
 
 /* Reads an error that names a slot and a node. */
@@ -79,8 +87,12 @@ read_redirection(const redisReply *reply, const char *word, const char *asked, i
 	memcpy(node->host, host, colon - host);
 	node->host[colon - host] = '\0';
 	node->port = strtol(colon + 1, &end, 10);
-	return *end == '\0' && *slot >= 0 && *slot < HASH_SLOTS && node->port > 0 && node->port <= 65535 &&
-		copy_host(colon == host ? asked : node->host, node);
+	if (*end != '\0' || *slot < 0 || *slot >= HASH_SLOTS || node->port <= 0 || node->port > 65535)
+		return false;
+	if (strcmp(node->host, NO_NAME) != 0)
+		return copy_host(colon == host ? asked : node->host, node);
+	node->host[0] = '\0';
+	return true;
 }
 
 /* Notes which node serves a slot now. */
@@ -88,20 +100,6 @@ void
 slot_map_set(SlotMap *map, int slot, const RedisNode *node)
 {
 	map->node_of[slot] = enter_node(map, node);
-}
-
-/* Check whether the map has nodes, or some of them, by names and not by addresses. */
-bool
-slot_map_has_names(const SlotMap *map)
-{
-	for (int i = 0; i < map->nnodes; i++)
-	{
-		const char *host = map->nodes[i].host;
-
-		if (strspn(host, "0123456789.") != strlen(host) && strchr(host, ':') == NULL)
-			return true;
-	}
-	return false;
 }
 
 /* Reads a range of slots: the first one, the last one, the master, its replicas. */
@@ -114,6 +112,7 @@ read_range(SlotMap *map, const redisReply *range, const char *asked)
 	if (!is_array(range, 3) || !is_slot(range->element[0]) || !is_slot(range->element[1]) ||
 		!is_array(range->element[2], 2))
 		return false;
+	note_kind(map, range->element[2]->element[0], asked);
 	if (read_node(range->element[2], asked, &node))
 	{
 		place = enter_node(map, &node);
@@ -123,6 +122,29 @@ read_range(SlotMap *map, const redisReply *range, const char *asked)
 	for (int slot = range->element[0]->integer; slot <= range->element[1]->integer; slot++)
 		map->node_of[slot] = place;
 	return true;
+}
+
+/*
+ * Notes by what the nodes of a cluster are to be reached, as the host of one of them shows:
+ * by names (one that has none says "?"), by the host that was asked (NULL, which stands for all of
+ * them), or by their addresses. A node that does not know its own address says "".
+ */
+static void
+note_kind(SlotMap *map, const redisReply *host, const char *asked)
+{
+	RedisNode	node;
+
+	if (host->type == REDIS_REPLY_STRING)
+		map->names_hosts |= is_name(host->str);
+	else if (host->type == REDIS_REPLY_NIL && copy_host(asked, &node))
+		strlcpy(map->host, asked, sizeof(map->host));
+}
+
+/* Check whether a host is a name, or stands for one that is not known, and not an address. */
+static bool
+is_name(const char *host)
+{
+	return strspn(host, "0123456789.") != strlen(host) && strchr(host, ':') == NULL;
 }
 
 /*
@@ -140,7 +162,7 @@ read_node(const redisReply *reply, const char *asked, RedisNode *node)
 	if (port->type != REDIS_REPLY_INTEGER || port->integer <= 0 || port->integer > 65535)
 		return false;
 	node->port = port->integer;
-	if (host->type == REDIS_REPLY_STRING && strcmp(host->str, "?") == 0)
+	if (host->type == REDIS_REPLY_STRING && strcmp(host->str, NO_NAME) == 0)
 		host = find_address(reply);
 	if (host == NULL)
 		return false;
@@ -186,7 +208,7 @@ copy_host(const char *host, RedisNode *node)
 		if (!isgraph((unsigned char) *c) || IS_HIGHBIT_SET(*c))
 			return false;
 	}
-	if (host[0] == '\0' || strcmp(host, "?") == 0 || strlen(host) >= sizeof(node->host))
+	if (host[0] == '\0' || strcmp(host, NO_NAME) == 0 || strlen(host) >= sizeof(node->host))
 		return false;
 	memmove(node->host, host, strlen(host) + 1);
 	return true;

@@ -15,6 +15,11 @@
 
 typedef struct SlotMap
 {
+	bool		names_hosts;	/* nodes are to be reached by their names, as
+								 * far as they have one */
+	char		host[256];		/* all are to be reached by that, whatever
+								 * else is known of them; empty = each by its
+								 * own */
 	int			nnodes;			/* masters that serve a slot */
 	RedisNode	nodes[SLOT_MAP_NODES];
 	int16		node_of[HASH_SLOTS];	/* place in nodes, or SLOT_UNSERVED */
@@ -23,7 +28,6 @@ typedef struct SlotMap
 extern bool slot_map_read_moved(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
 extern bool slot_map_read_ask(const redisReply *reply, const char *asked, int *slot, RedisNode *node);
 extern void slot_map_set(SlotMap *map, int slot, const RedisNode *node);
-extern bool slot_map_has_names(const SlotMap *map);
 extern bool slot_map_read(SlotMap *map, const redisReply *reply, const char *asked);
 
 #endif							/* OUTBOX_SLOT_MAP_H */
