@@ -95,6 +95,20 @@ batch_verdict_is_of_slot(const char *error)
 	return begins_with_one(error, codes, lengthof(codes));
 }
 
+/*
+ * Check whether an error with which the fence of a lane was not read, or not claimed, is one of
+ * this lane or of its node alone, as far as can be told: rights are given on each node, and
+ * somebody may have put another key in the place of the fence. Another connection could do no
+ * better.
+ */
+bool
+batch_verdict_is_of_lane(const char *error)
+{
+	static const char *const codes[] = {"NOPERM", "WRONGTYPE", "ERR unknown command"};
+
+	return batch_verdict_is_of_slot(error) || begins_with_one(error, codes, lengthof(codes)) || batch_verdict_forbids_command(error);
+}
+
 /* Check whether an error says that a part of what the batch needs may have gone to another node. */
 bool
 batch_verdict_is_of_torn_slot(const char *error)

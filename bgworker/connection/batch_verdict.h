@@ -31,6 +31,7 @@ extern bool batch_verdict_forbids_key(const redisReply *reply);
 extern bool batch_verdict_forbids_command(const char *error);
 extern bool batch_verdict_is_of_server(const char *error);
 extern bool batch_verdict_is_of_slot(const char *error);
+extern bool batch_verdict_is_of_lane(const char *error);
 extern bool batch_verdict_is_of_torn_slot(const char *error);
 
 #endif							/* OUTBOX_BATCH_VERDICT_H */

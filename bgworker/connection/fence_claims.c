@@ -273,7 +273,7 @@ read_fence(Lane *lane, bool of_others)
 		return false;
 	if (read)
 		lane_note_read(lane, none ? "" : reply->str);
-	else if (!of_others && traffic_is_clustered() && reply->type == REDIS_REPLY_ERROR && batch_verdict_is_of_slot(reply->str))
+	else if (!of_others && traffic_is_clustered() && reply->type == REDIS_REPLY_ERROR && batch_verdict_is_of_lane(reply->str))
 	{
 		resp_error(reply, error, sizeof(error));
 		block(lane, error);

@@ -61,6 +61,13 @@ nodes_away_why(const RedisNode *node)
 	return NULL;
 }
 
+/* Returns why one of them could not be reached; NULL if that is known of none. */
+const char *
+nodes_away_any(void)
+{
+	return nnodes > 0 ? nodes[0].why : NULL;
+}
+
 /* Check whether a master could not be reached. */
 bool
 nodes_away_include(const RedisNode *node)

@@ -9,6 +9,7 @@
 
 extern void nodes_away_add(const RedisNode *node, const char *why);
 extern const char *nodes_away_why(const RedisNode *node);
+extern const char *nodes_away_any(void);
 extern bool nodes_away_include(const RedisNode *node);
 extern void nodes_away_forget(void);
 

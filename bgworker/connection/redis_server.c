@@ -7,6 +7,7 @@
  */
 #include "postgres.h"
 
+#include "bgworker/connection/batch_verdict.h"
 #include "bgworker/connection/publish.lua.h"
 #include "bgworker/connection/redis_server.h"
 #include "src/foreign_text.h"
@@ -68,6 +69,24 @@ why_not_usable(const char *info, bool clustered)
 	if (!clustered && strstr(info, "\nrole:slave\r") != NULL && strstr(info, "\nslave_read_only:0\r") != NULL)
 		return "it is a replica that takes writes, which its master undoes";
 	return NULL;
+}
+
+/*
+ * Check whether we may add to streams at all; if not, closes the link. The script would find
+ * out only amid messages. A user may add to some streams and not to our own key, so only an error
+ * about the command counts; an entry with the id 0-0 is never added.
+ */
+bool
+redis_server_may_add(RedisLink *link, const char *key)
+{
+	redisReply *reply = redis_link_call(link, 6, (const char *[]) {"XADD", key, "NOMKSTREAM", "0-0", "no", "entry"});
+	bool		forbidden = reply && reply->type == REDIS_REPLY_ERROR && batch_verdict_forbids_command(reply->str);
+
+	if (forbidden)
+		redis_link_fail_with_reply(link, reply, "could not add to streams");
+	if (reply)
+		freeReplyObject(reply);
+	return reply && !forbidden;
 }
 
 /*

@@ -282,11 +282,17 @@ redis_session_settle_mapping(const Position *position)
 	return false;
 }
 
-/* Checks a server that we have connected to, and loads the script into it. */
+/*
+ * Checks a server that we have connected to, and loads the script into it. What is missing on
+ * one node of a cluster must be known before anything is sent, so that others can be used.
+ */
 static bool
 prepare_link(RedisLink *link)
 {
-	return redis_server_check(link, traffic_is_clustered()) && redis_server_load_script(link, traffic_script()->sha);
+	const ScriptCall *call = traffic_script();
+
+	return redis_server_check(link, traffic_is_clustered()) && redis_server_load_script(link, traffic_script()->sha) &&
+		(!traffic_is_clustered() || redis_server_may_add(link, call->lease_key));
 }
 
 /* Checks the servers once more that lanes are on. */

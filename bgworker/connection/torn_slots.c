@@ -75,7 +75,7 @@ torn_slots_block(int first)
 	for (int i = first; i < lanes_count(); i++)
 	{
 		Lane	   *lane = lanes_get(i);
-		char		why[128];
+		char		why[LINK_ERROR_BYTES + 128];
 
 		if (lane->blocked)
 			continue;
@@ -104,7 +104,8 @@ is_torn(const Lane *lane, uint8 moving, bool all_answered, char *why, size_t siz
 	else if (has_refused[slot] && (moving != 0 || !all_answered))
 		snprintf(why, size, "the node answers TRYAGAIN for hash slot %d until its move is over", slot);
 	else if (!all_answered && (is_missing || whole_on[slot] != hash_of_node(slot)))
-		snprintf(why, size, "it is not known whether hash slot %d is torn between two nodes, because a master does not answer", slot);
+		snprintf(why, size, "it is not known whether hash slot %d is torn between two nodes, because a master does not answer%s%s", slot,
+				 nodes_away_any() ? ": " : "", nodes_away_any() ? nodes_away_any() : "");
 	else if (!has_settled(slot))
 		snprintf(why, size, is_missing ? "the fence of hash slot %d is missing, perhaps only for a moment" :
 				 "hash slot %d was torn between two nodes a moment ago", slot);

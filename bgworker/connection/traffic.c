@@ -213,7 +213,7 @@ traffic_receive_claim(Lane *lane, Verdict *verdict)
 	if (reply == NULL)
 		return false;
 	return batch_verdict_read(verdict, reply, 0, traffic_is_clustered()) ||
-		(traffic_is_clustered() && batch_verdict_is_of_slot(verdict->error)) || traffic_fail_as_lane(lane, verdict->error);
+		(traffic_is_clustered() && batch_verdict_is_of_lane(verdict->error)) || traffic_fail_as_lane(lane, verdict->error);
 }
 
 /*

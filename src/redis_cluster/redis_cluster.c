@@ -40,6 +40,7 @@ struct RedisCluster
 	bool		has_slots;		/* the URL names a cluster */
 	uint64		url_hash;		/* of the URL of the roaming link */
 	RedisLink  *roaming;
+	uint32		failures;		/* of it */
 	SlotMap    *map;			/* the last one that was read; NULL = none yet */
 	bool		map_is_known;	/* since the roaming link was opened */
 	int			patience_ms;	/* in which a master is reached; 0 = as set */
@@ -385,7 +386,7 @@ open_roaming(RedisCluster *cluster)
 	cluster->has_slots = credentials.url.cluster;
 	forget_map_of_another(cluster, credentials.hash);
 	if (opened && cluster->has_slots)
-		opened = redis_seeds_connect(cluster->roaming, &credentials, cluster->map);
+		opened = redis_seeds_connect(cluster->roaming, &credentials, cluster->map, cluster->failures);
 	else if (opened)
 		opened = redis_connect_to(cluster->roaming, &credentials) && (!cluster->prepare || cluster->prepare(cluster->roaming));
 	redis_credentials_wipe(&credentials);
@@ -444,5 +445,6 @@ static bool
 fail_as(RedisCluster *cluster, const RedisLink *link)
 {
 	strlcpy(cluster->error, redis_link_error(link), sizeof(cluster->error));
+	cluster->failures += link == cluster->roaming;
 	return false;
 }

@@ -5,7 +5,8 @@
  * Called by redis_cluster.c. The nodes of the URL are tried first, then those that
  * a node has named before. One that says that the cluster is down may be cut off from
  * the others, and one that does not say may be loading its data: such a one is taken only
- * if no other lets us in. Each node gets its share of what is left of the time, so one
+ * if no other lets us in. One that lets us in may refuse what is asked for after that, as each
+ * has its own rights: so after a failure another one comes first. Each node gets its share of what is left of the time, so one
  * that does not answer does not use up all of it.
  */
 #include "postgres.h"
@@ -26,25 +27,26 @@ static bool says_that_it_is_up(RedisLink *link);
 
 /*
  * Connects a link to one of the nodes of the URL, or of the last map (NULL = none): to
- * the first one that says that the cluster is up, otherwise to one that lets us in. Returns
- * false if none lets us in; the link has the error.
+ * the first one that says that the cluster is up, otherwise to one that lets us in. After so many
+ * failures others are the first. Returns false if none lets us in; the link has the error.
  */
 bool
-redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map)
+redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map, uint32 failures)
 {
 	const RedisUrl *url = &credentials->url;
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
-	int			nknown = map ? map->nnodes : 0;
+	int			n = url->nnodes + (map ? map->nnodes : 0);
 	const RedisNode *open_node = NULL;
 
-	for (int i = 0; i < url->nnodes + nknown; i++)
+	for (int i = 0; i < n; i++)
 	{
-		const RedisNode *node = i < url->nnodes ? &url->nodes[i] : &map->nodes[i - url->nnodes];
+		int			place = (failures + i) % n;
+		const RedisNode *node = place < url->nnodes ? &url->nodes[place] : &map->nodes[place - url->nnodes];
 		bool		is_up;
 
 		if (i > 0 && clock_now() >= deadline)
 			break;
-		if (!try_node(link, credentials, node, clock_share(deadline, Min(url->nnodes + nknown - i, MOST_SHARES)), &is_up))
+		if (!try_node(link, credentials, node, clock_share(deadline, Min(n - i, MOST_SHARES)), &is_up))
 			continue;
 		if (is_up)
 			return true;
