@@ -40,7 +40,7 @@ struct RedisCluster
 	bool		has_slots;		/* the URL names a cluster */
 	uint64		url_hash;		/* of the URL of the roaming link */
 	RedisLink  *roaming;
-	uint32		failures;		/* of it */
+	uint32		refusals;		/* so often what was asked there was refused */
 	SlotMap    *map;			/* the last one that was read; NULL = none yet */
 	bool		map_is_known;	/* since the roaming link was opened */
 	int			patience_ms;	/* in which a master is reached; 0 = as set */
@@ -192,7 +192,7 @@ redis_cluster_refresh(RedisCluster *cluster)
 	reply = redis_link_call(cluster->roaming, 2, (const char *[]) {"CLUSTER", "SLOTS"});
 	read = reply && read_map(cluster, reply);
 	if (reply && !read)
-		redis_link_fail_with_reply(cluster->roaming, reply, "could not read which node serves which slot");
+		redis_cluster_fail_with_reply(cluster, reply, "could not read which node serves which slot");
 	if (reply)
 		freeReplyObject(reply);
 	return read || fail_as(cluster, cluster->roaming);
@@ -349,11 +349,12 @@ redis_cluster_fail(RedisCluster *cluster, const char *reason)
 	(void) fail_as(cluster, cluster->roaming);
 }
 
-/* Notes that a reply of redis_cluster_call() was not the expected one, and closes the roaming link. */
+/* Notes that a reply of redis_cluster_call() was not the expected one, and closes the roaming link; the next node may know better. */
 void
 redis_cluster_fail_with_reply(RedisCluster *cluster, const redisReply *reply, const char *what)
 {
 	redis_link_fail_with_reply(cluster->roaming, reply, what);
+	cluster->refusals++;
 	(void) fail_as(cluster, cluster->roaming);
 }
 
@@ -386,7 +387,7 @@ open_roaming(RedisCluster *cluster)
 	cluster->has_slots = credentials.url.cluster;
 	forget_map_of_another(cluster, credentials.hash);
 	if (opened && cluster->has_slots)
-		opened = redis_seeds_connect(cluster->roaming, &credentials, cluster->map, cluster->failures);
+		opened = redis_seeds_connect(cluster->roaming, &credentials, cluster->map, cluster->refusals);
 	else if (opened)
 		opened = redis_connect_to(cluster->roaming, &credentials) && (!cluster->prepare || cluster->prepare(cluster->roaming));
 	redis_credentials_wipe(&credentials);
@@ -445,6 +446,5 @@ static bool
 fail_as(RedisCluster *cluster, const RedisLink *link)
 {
 	strlcpy(cluster->error, redis_link_error(link), sizeof(cluster->error));
-	cluster->failures += link == cluster->roaming;
 	return false;
 }

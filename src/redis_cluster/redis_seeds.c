@@ -6,7 +6,7 @@
  * a node has named before. One that says that the cluster is down may be cut off from
  * the others, and one that does not say may be loading its data: such a one is taken only
  * if no other lets us in. One that lets us in may refuse what is asked for after that, as each
- * has its own rights: so after a failure another one comes first. Each node gets its share of what is left of the time, so one
+ * has its own rights: so after a refusal another one comes first. Each node gets its share of what is left of the time, so one
  * that does not answer does not use up all of it.
  */
 #include "postgres.h"
@@ -28,10 +28,10 @@ static bool says_that_it_is_up(RedisLink *link);
 /*
  * Connects a link to one of the nodes of the URL, or of the last map (NULL = none): to
  * the first one that says that the cluster is up, otherwise to one that lets us in. After so many
- * failures others are the first. Returns false if none lets us in; the link has the error.
+ * refusals others are the first. Returns false if none lets us in; the link has the error.
  */
 bool
-redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map, uint32 failures)
+redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map, uint32 refusals)
 {
 	const RedisUrl *url = &credentials->url;
 	TimestampTz deadline = TimestampTzPlusMilliseconds(clock_now(), outbox_connect_timeout);
@@ -40,7 +40,7 @@ redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const 
 
 	for (int i = 0; i < n; i++)
 	{
-		int			place = (failures + i) % n;
+		int			place = (refusals + i) % n;
 		const RedisNode *node = place < url->nnodes ? &url->nodes[place] : &map->nodes[place - url->nnodes];
 		bool		is_up;
 

@@ -8,6 +8,6 @@
 #include "src/redis/redis_credentials.h"
 #include "src/redis_cluster/slot_map.h"
 
-extern bool redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map, uint32 failures);
+extern bool redis_seeds_connect(RedisLink *link, const RedisCredentials *credentials, const SlotMap *map, uint32 refusals);
 
 #endif							/* OUTBOX_REDIS_SEEDS_H */
