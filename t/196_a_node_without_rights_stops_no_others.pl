@@ -89,7 +89,13 @@ $nodes[$bad]->command('DEL', $fence);
 $nodes[$bad]->command('HSET', $fence, 'what', 'is this');
 others_go_on('something else is in the place of a fence: others are sent', 1);
 eventually { $node->status('redis_error') =~ /^WRONGTYPE .*, in hash slot @{[ $cluster->slot_of($fence) ]} / } '... which is said' or diag $node->status('redis_error');
-$nodes[$bad]->command('DEL', $fence);
+foreach my $text ('x' x 300, "x\0y")
+{
+	$nodes[$bad]->command('DEL', $fence);
+	$nodes[$bad]->command('SET', $fence, $text);
+	others_go_on('... or a value that no fence has: others are sent', 1);
+	eventually { $node->status('redis_error') =~ /^unexpected reply, in hash slot @{[ $cluster->slot_of($fence) ]} / } '... which is said' or diag $node->status('redis_error');
+}
 $nodes[$bad]->command('SET', $fence, $value);
 $ledger->agrees('... and all when the fence is back');
 

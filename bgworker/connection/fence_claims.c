@@ -258,7 +258,7 @@ reach(Lane *lane, bool of_others)
 	return true;
 }
 
-/* Receives the fence of a lane; it is empty if there is none. */
+/* Receives the fence of a lane; it is empty if there is none. What is too long for one, or has a zero byte, somebody else has written. */
 static bool
 read_fence(Lane *lane, bool of_others)
 {
@@ -266,14 +266,16 @@ read_fence(Lane *lane, bool of_others)
 	bool		none = reply &&
 		(reply->type == REDIS_REPLY_NIL ||
 		 (of_others && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "ASK ", 4) == 0));
-	bool		read = none || (reply && reply->type == REDIS_REPLY_STRING && reply->len < FENCE_BYTES);
+	bool		is_text = reply && reply->type == REDIS_REPLY_STRING;
+	bool		read = none || (is_text && reply->len < FENCE_BYTES && strlen(reply->str) == reply->len);
 	char		error[FOREIGN_TEXT_BYTES];
 
 	if (reply == NULL)
 		return false;
 	if (read)
 		lane_note_read(lane, none ? "" : reply->str);
-	else if (!of_others && traffic_is_clustered() && reply->type == REDIS_REPLY_ERROR && batch_verdict_is_of_lane(reply->str))
+	else if (!of_others && traffic_is_clustered() &&
+			 (is_text || (reply->type == REDIS_REPLY_ERROR && batch_verdict_is_of_lane(reply->str))))
 	{
 		resp_error(reply, error, sizeof(error));
 		block(lane, error);
