@@ -144,6 +144,29 @@ $node->sql(q{SELECT outbox_enqueue('d', 'x')});
 ok($node->wait_until_sent, 'all tables of records are locked: messages are sent');
 $locker->query_safe('COMMIT');
 
+# Tables that keep writers out, as while an index on them is created.
+$locker->query_safe('BEGIN; LOCK TABLE ' . join(', ', 'outbox.compacted', 'outbox.forgotten', map { "outbox.history_$_" } 0 .. 23) . ' IN SHARE MODE');
+$node->sql(q{SET statement_timeout = '2min'; CALL fill(7)});
+$node->sql(q{SET statement_timeout = '1min'; SELECT count(outbox_cleanup()) FROM generate_series(1, 2)});
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+ok($node->wait_until_sent, 'nobody may write to tables of the history: messages are sent');
+$locker->query_safe('COMMIT; BEGIN; LOCK TABLE outbox.ring IN SHARE MODE');
+$node->sql(q{SET statement_timeout = '1min'; SELECT count(outbox_cleanup()) FROM generate_series(1, 2)});
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+ok($node->wait_until_sent, '... nor into outbox.ring: messages are sent');
+$locker->query_safe('COMMIT');
+eventually { is_at_rest($node) } '... and segments are compacted afterwards';
+$locker->query_safe('BEGIN; LOCK TABLE ' . $node->sql(q{SELECT string_agg('outbox.window_' || segment, ', ') FROM outbox.ring WHERE ring = 'log' AND state <> 'current'}) . ' IN SHARE MODE');
+$node->set('outbox.replay_window' => '2s');
+$node->sql('SELECT pg_sleep(1.1)');
+$node->sql(q{SET statement_timeout = '1min'; SELECT count(outbox_cleanup()) FROM generate_series(1, 2)});
+$node->sql(q{SELECT outbox_enqueue('d', 'x')});
+ok($node->wait_until_sent, '... nor into tables of windows but for the current one: messages are sent');
+$segment = $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'});
+$locker->query_safe('COMMIT');
+eventually { $node->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'log' AND state = 'current'}) != $segment } '... and later into another';
+$node->set('outbox.replay_window' => '1d');
+
 # All rows, now and then.
 my $pid = $locker->query_safe('SELECT pg_backend_pid()');
 $locker->query_until(qr/began/, <<'END');

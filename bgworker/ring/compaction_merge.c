@@ -18,10 +18,8 @@
  * leaves a target that is filled up to some key; the next one continues after
  * that key. The steps need not be flushed: they reach the disk before (3) does.
  *
- * The target's filter is built along with it. If an earlier process began the
- * merge, that is left to filter_builder.c.
- *
- * segment_quarantine.c is told of each segment before it is worked on.
+ * The target's filter is built along with it. If an earlier process began the merge, that is left
+ * to filter_builder.c. segment_quarantine.c is told of each segment before it is worked on.
  */
 #include "postgres.h"
 
@@ -30,6 +28,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -134,10 +133,9 @@ merge_begin(const Rings *rings, const Merge *merge)
 }
 
 /*
- * Does a step of (2), or (3), in the open transaction, which it ends. After
- * `step_us` a step ends with the row being filled: each key may be on another
- * page. Returns false if a table is locked, or (3) is due and a row of outbox.ring is:
- * then the next round of cleanup tries again.
+ * Does a step of (2), or (3), in the open transaction, which it ends. After `step_us` a step ends
+ * with the row being filled: each key may be on another page. Returns false if a table is locked,
+ * or (3) is due and a row of outbox.ring is: then the next round of cleanup tries again.
  */
 bool
 merge_continue(const Rings *rings, const Merge *merge, int64 step_us)
@@ -175,9 +173,8 @@ merge_continue(const Rings *rings, const Merge *merge, int64 step_us)
 }
 
 /*
- * Gives up the merge that is under way, if there is one, after a failure. If even this
- * fails, for instance because the disk is full or a row of outbox.ring is locked, the
- * next round of cleanup tries again.
+ * Gives up the merge that is under way, if there is one, after a failure. If even this fails, as
+ * when the disk is full or a row of outbox.ring is locked, the next round of cleanup tries again.
  */
 void
 merge_give_up(void)
@@ -321,11 +318,13 @@ lock_rows(const Merge *merge)
 	return true;
 }
 
-/* Locks the target and the sources, to be read. Returns false if that would wait. */
+/* Locks what is written, and the sources, to be read. Returns false if that would wait. */
 static bool
 lock_tables(const Merge *merge)
 {
-	bool		locked = segment_try_lock(RING_HISTORY, merge->target);
+	const Relations *ours = relations_enter();
+	bool		locked = ConditionalLockRelationOid(ours->segments[RING_HISTORY][merge->target].table, RowExclusiveLock) &&
+		ConditionalLockRelationOid(ours->compacted, RowExclusiveLock);
 
 	for (int i = 0; locked && i < merge->n; i++)
 		locked = segment_try_lock(merge->kind, merge->sources[i]);

@@ -159,7 +159,8 @@ static bool
 lock_to_empty(const SegmentRelations *relations, RingKind kind)
 {
 	return lock_with_toast(relations->table) &&
-		(kind != RING_LOG || lock_with_toast(relations->window));
+		(kind != RING_LOG || lock_with_toast(relations->window)) &&
+		(kind != RING_HISTORY || ConditionalLockRelationOid(relations_enter()->compacted, RowExclusiveLock));
 }
 
 /* Locks a table and its TOAST table, for which TRUNCATE would wait. */

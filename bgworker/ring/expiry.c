@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "storage/lmgr.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
@@ -25,6 +26,7 @@
 #include "src/record/record_ring.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/table/relations.h"
 
 /* When a segment was met, by clock_now(), and when it was published, which tells its contents from others. */
 typedef struct Met
@@ -139,12 +141,14 @@ expiry_delete_forgotten(void)
 	return true;
 }
 
-/* Locks all segments that an id is looked up in. Returns false if that would wait. */
+/* Locks the tombstones, and all segments that an id is looked up in. Returns false if that would wait. */
 static bool
 lock_live_segments(void)
 {
 	Rings		rings;
 
+	if (!ConditionalLockRelationOid(relations_enter()->forgotten, RowExclusiveLock))
+		return false;
 	rings_read(&rings);
 	for (int kind = RING_RECORD; kind < RING_KINDS; kind++)
 	{

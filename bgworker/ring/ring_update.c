@@ -11,10 +11,12 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 
 #include "bgworker/process/transaction.h"
 #include "bgworker/ring/ring_update.h"
+#include "src/table/relations.h"
 
 #define NEXT_GENERATION	"generation = (SELECT max(generation) + 1 FROM outbox.ring) "
 #define INTO_STATE		"since = clock_timestamp(), tx = pg_current_xact_id(), "
@@ -22,16 +24,17 @@
 /*
  * Locks the row of a segment to the end of the transaction, without waiting; called
  * before each of the functions below. Returns false if another transaction has locked
- * it, as the apply worker of a subscription does before a trigger drops its change. It
- * may need other rows, or the tables of the segment, next. So the dispatcher, which may
- * have locked these, must not wait for the row.
+ * it, as the apply worker of a subscription does before a trigger drops its change, or
+ * the whole table. It may need other rows, or the tables of the segment, next. So the
+ * dispatcher, which may have locked these, must not wait for the row.
  */
 bool
 ring_update_try_lock(RingKind kind, int segment)
 {
-	return transaction_execute("SELECT FROM outbox.ring WHERE ring = $1 AND segment = $2 FOR NO KEY UPDATE SKIP LOCKED",
-							   2, (Oid[]) {TEXTOID, INT4OID},
-							   (Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(segment)}, NULL) > 0;
+	return ConditionalLockRelationOid(relations_enter()->ring, RowExclusiveLock) &&
+		transaction_execute("SELECT FROM outbox.ring WHERE ring = $1 AND segment = $2 FOR NO KEY UPDATE SKIP LOCKED",
+							2, (Oid[]) {TEXTOID, INT4OID},
+							(Datum[]) {CStringGetTextDatum(ring_name(kind)), Int32GetDatum(segment)}, NULL) > 0;
 }
 
 /*
