@@ -53,6 +53,8 @@ SELECT outbox_alter_endpoint('plain', reset => '{NULL}');
 SELECT outbox_alter_endpoint('plain', reset => '{}');
 SELECT outbox_create_endpoint('bad', dedup_store => '');
 \echo :SQLSTATE
+SELECT outbox_create_endpoint('bad', dedup_store => 'postgresql://shard@/app?service=shop');
+\echo :SQLSTATE
 SELECT outbox_create_endpoint('bad', record_columns => '{"message_id": "ref"}');
 \echo :SQLSTATE
 -- how long a store is to keep ids

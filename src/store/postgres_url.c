@@ -41,10 +41,19 @@ postgres_url_problem(const char *text)
 {
 	PQconninfoOption *options = PQconninfoParse(text, NULL);
 	const char *path = strchr(strstr(text, "://") + 3, '/');
+	bool		has_service = false;
 
 	if (options == NULL)
 		return "It is not a valid URL of a PostgreSQL database.";
+	for (PQconninfoOption *option = options; option->keyword; option++)
+		has_service |= strcmp(option->keyword, "service") == 0 && option->val != NULL;
 	PQconninfoFree(options);
+
+	/*
+	 * The name of its host would be resolved by libpq, which waits for that.
+	 */
+	if (has_service)
+		return "It names a service. It must name the host and the database themselves.";
 
 	/*
 	 * After a slash in a password the rest would be taken for the name of the
