@@ -13,6 +13,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -269,6 +271,7 @@ entry_init(DatabaseShared *shared, Oid database)
 	pg_atomic_init_u64(&shared->last_id, 0);
 	pg_atomic_init_u64(&shared->tombstones, 0);
 	pg_atomic_init_u32(&shared->retention, 0);
+	pg_atomic_init_u32(&shared->replay_window, INT_MAX);
 	pg_atomic_init_u64(&shared->expired_tx, 0);
 	pg_atomic_init_u64(&shared->cleanups_asked, 0);
 	pg_atomic_init_u64(&shared->cleanups_done, 0);

@@ -163,6 +163,8 @@ typedef struct DatabaseShared
 									 * start of the server */
 	pg_atomic_uint32 retention; /* outbox.retention of the dispatcher, in
 								 * seconds; 0 = none has run yet */
+	pg_atomic_uint32 replay_window; /* its outbox.replay_window; INT_MAX =
+									 * likewise */
 	pg_atomic_uint64 expired_tx;	/* what transactions from this one on have
 									 * claimed has not expired since the start
 									 * of the server */

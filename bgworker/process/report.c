@@ -28,11 +28,12 @@ report_begin(void)
 	report_nothing_left_out();
 }
 
-/* Tells sessions how long records are kept. Called when settings have been read. */
+/* Tells sessions the settings by which records are kept. Called when settings have been read. */
 void
 report_retention(void)
 {
 	pg_atomic_write_u32(&shared_mine()->retention, outbox_retention);
+	pg_atomic_write_u32(&shared_mine()->replay_window, outbox_replay_window);
 }
 
 /* Notes that it has ended. Called when the process exits. */

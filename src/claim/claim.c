@@ -44,6 +44,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -71,7 +73,7 @@ static RecordLook claim_in(const RecordPlace *place, const RecordName *name, con
 static RecordLook look_to_claim(const RecordPlace *place, RecordClaim *claim);
 static bool insert_unless_refused(const RecordPlace *place, RecordClaim *claim);
 static void check_may_claim(const RecordClaim *claim);
-static bool is_late(const RecordMemo *memo);
+static bool is_late(const RecordName *name, const RecordMemo *memo);
 static bool has_expired_since(TransactionId xmax);
 static TransactionId xmax_now(void);
 static bool is_in_store(const RecordName *name);
@@ -125,7 +127,7 @@ claim_message(const RecordName *name, const RecordMemo *memo)
 		memo = &own;
 	}
 	found = claim_in(place_of(name), name, memo);
-	if (found.fate == RECORD_ABSENT && is_late(memo) && is_in_store(name))
+	if (found.fate == RECORD_ABSENT && is_late(name, memo) && is_in_store(name))
 		return (RecordLook) {.fate = RECORD_COMMITTED};
 	return found;
 }
@@ -273,12 +275,15 @@ check_may_claim(const RecordClaim *claim)
  * is from: that happens at the earliest outbox.replay_window after the id was
  * added to the store. Half of that time is a margin, because it is measured by
  * the wall clock, which may be set. The dispatcher may have another value of that
- * setting than this session.
+ * setting than this session: then a custom record table is cleaned up by that one, and of
+ * the ring it is known what has expired.
  */
 static bool
-is_late(const RecordMemo *memo)
+is_late(const RecordName *name, const RecordMemo *memo)
 {
-	int64		limit = outbox_replay_window * USECS_PER_SEC / 2;
+	DatabaseShared *shared = OidIsValid(name->mapping.table) ? shared_mine() : NULL;
+	int			window = Min(outbox_replay_window, shared ? (int) pg_atomic_read_u32(&shared->replay_window) : INT_MAX);
+	int64		limit = window * USECS_PER_SEC / 2;
 
 	return GetCurrentTimestamp() - memo->looked_at >= limit || clock_now() - memo->looked_at_clock >= limit ||
 		has_expired_since(memo->xmax);
