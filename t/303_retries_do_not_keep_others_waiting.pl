@@ -23,6 +23,7 @@ $session->query_safe('BEGIN; LOCK TABLE outbox.deferred IN EXCLUSIVE MODE; UPDAT
 $node->sql(q{SELECT outbox_set_destination('unknown', maxlen => 1)});
 eventually { $node->sql(q{SELECT count(*) FROM pg_locks WHERE relation = 'outbox.deferred'::regclass AND NOT granted}) == 1 } 'the dispatcher reads what is deferred';
 sleep 8;
+my $read_at = time;
 $session->query_safe('ROLLBACK');
 $session->quit;
 $node->sql(q{SELECT outbox_enqueue('d', 'before')});
@@ -31,7 +32,12 @@ eventually { $redis->count('d') == 1 } '... which took long';
 is($node->sql(q{SELECT outbox_retry('refusing', 'id 1')}), 1, 'a message is retried');
 $node->sql(q{SELECT outbox_enqueue('d', 'meanwhile')});
 eventually { $redis->count('d') == 2 } '... others are sent';
-is($redis->count('refusing'), 0, '... before what is deferred is read again');
+my $retried = $redis->count('refusing');
+SKIP:
+{
+	skip('this took longer than the rest', 1) if time - $read_at > 6;
+	is($retried, 0, '... before what is deferred is read again');
+}
 $node->sql(q{SELECT outbox_pause('d')});
 $node->sql(q{SELECT outbox_enqueue('d', 'paused')});
 eventually { $node->sql(q{SELECT state FROM outbox.deferred WHERE dest = 'd'}) eq 'waiting' } 'a destination is paused at once';
