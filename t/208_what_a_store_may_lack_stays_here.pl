@@ -46,6 +46,21 @@ $server->sql('SELECT outbox_cleanup()');
 $server->set('outbox.retention' => '1h');
 eventually { is_known($key) } '... also when cleanup has removed what had expired';
 
+# The same where the sender has been connected since before the retention was made shorter.
+sub segment_of { return $server->sql("SELECT segment FROM outbox.ring WHERE ring = 'record' AND $_[1] AND query_to_xml(format('SELECT 1 FROM outbox.record_%s WHERE key = %L', segment, '$_[0]'), false, false, '')::text ~ '<row'"); }
+$server->set('outbox.retention' => '30s');
+my $sender = $server->session;
+my $other = '22222222222222222222222222222222';
+$sender->query_safe("SELECT outbox.store_add('{$other}')");
+eventually { $server->sql('SELECT outbox_cleanup()'); segment_of($other, 'published_at IS NOT NULL') ne '' } 'a store has another id';
+$server->sql(q{ALTER DATABASE postgres SET outbox.retention = '1s'});
+eventually { !is_known($other) } '... until its retention is over';
+$sender->query_safe("SELECT outbox.store_add('{$other}')");
+$sender->quit;
+$server->sql('SELECT outbox_cleanup()');
+$server->sql(q{ALTER DATABASE postgres SET outbox.retention = '1h'});
+eventually { is_known($other) } '... it is added again by an older session, and known after a cleanup';
+
 # A store takes the place of another one, and refuses what it is told until a later dispatcher is
 # there, which adds the ids in two calls.
 sub is_new { return $node->sql("BEGIN; SELECT outbox_begin('m1001', 'sales'); ROLLBACK") eq 't'; }

@@ -75,6 +75,8 @@ static void load_mapping(TupleTableSlot *slot, Oid table, RecordMapping *mapping
 static int64 default_retention(void);
 static int64 of_dispatcher(void);
 static int64 retention_of(const EndpointRow *row);
+static int64 kept_by(const EndpointRow *row);
+static int64 with_store(const EndpointRow *row, int64 retention);
 static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
 static void forget_endpoints(Oid relation);
@@ -181,15 +183,15 @@ endpoint_memory(const Endpoint *endpoint)
 	return Max(endpoint->retention, endpoint->store_retention);
 }
 
-/* Returns the longest time that any record must be remembered here, in microseconds. */
+/* Returns the longest time that any record is kept here, in microseconds. */
 int64
 endpoint_longest_retention(void)
 {
-	int64		longest = default_retention();
+	int64		longest = kept_by(&no_row);
 
 	load_endpoints();
 	for (int i = 0; i < nrows; i++)
-		longest = Max(longest, retention_of(&rows[i]));
+		longest = Max(longest, kept_by(&rows[i]));
 	return longest;
 }
 
@@ -244,7 +246,7 @@ settle_endpoint(const EndpointRow *row, const char *name)
 		.name = (char *) name,
 		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
 		.retention = retention_of(row),
-		.kept = row->retention > 0 || of_dispatcher() == 0 ? retention_of(row) : of_dispatcher(),
+		.kept = kept_by(row),
 		.store_retention = row->dedup_store == NULL ? 0 :
 			row->store_retention > 0 ? row->store_retention : wanted_retention(row),
 		.mapping = row->mapping,
@@ -261,9 +263,21 @@ settle_endpoint(const EndpointRow *row, const char *name)
 static int64
 retention_of(const EndpointRow *row)
 {
-	int64		wanted = wanted_retention(row);
+	return with_store(row, wanted_retention(row));
+}
 
-	return row->dedup_store ? Max(wanted, outbox_replay_window * USECS_PER_SEC) : wanted;
+/* The same by the settings of our processes, which remove records: a session may have a longer retention. */
+static int64
+kept_by(const EndpointRow *row)
+{
+	return row->retention > 0 || of_dispatcher() == 0 ? retention_of(row) : with_store(row, of_dispatcher());
+}
+
+/* Returns how long records are kept that are to be kept so long: longer if there is a store. */
+static int64
+with_store(const EndpointRow *row, int64 retention)
+{
+	return row->dedup_store ? Max(retention, outbox_replay_window * USECS_PER_SEC) : retention;
 }
 
 /* Returns the retention that a row sets, or else outbox.retention. */
