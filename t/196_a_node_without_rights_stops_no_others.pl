@@ -71,11 +71,14 @@ foreach my $rule ('-get', '-evalsha', '-script|load', '-set', '-cluster|slots', 
 	$ledger->agrees('... and all when it is given back');
 }
 
-allow($bad, '-get');
-$node->restart('fast');
-others_go_on('a restart meanwhile: others are sent', 1);
-allow($bad);
-$ledger->agrees('... and all when the right is given back');
+foreach my $rule ('-get', '-script|load', '-xadd')
+{
+	allow($bad, $rule);
+	$node->restart('fast');
+	others_go_on("a restart with $rule on one node: others are sent", 1);
+	allow($bad);
+	$ledger->agrees('... and all when the right is given back');
+}
 
 # Its own rights are not enough, or somebody has damaged the fence.
 my ($fence) = grep { $cluster->slot_of($_) == $cluster->slot_of($of_bad) } @{ $nodes[$bad]->command('KEYS', "outbox:fence:$id:*") };

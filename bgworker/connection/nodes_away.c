@@ -1,6 +1,6 @@
 /*
  * nodes_away.c
- *		Masters of a Redis Cluster that could not be reached.
+ *		Masters of a Redis Cluster that cannot be used.
  *
  * Called by traffic.c, fence_claims.c and torn_slots.c. A master that is down may take
  * outbox.connect_timeout to be found so, and thousands of lanes may be on it. It is
@@ -8,6 +8,8 @@
  * time for that: when blocked lanes are tried (blocked_slots.c), and if none is blocked
  * FORGET_AFTER_MS after the last of them was found. So while it is away, others are not
  * held up by it each time; and once it is back, it is asked again which slots it moves.
+ * One that was reached and refuses what we need, as the script, is not used either, but it
+ * can tell which slots it moves.
  * Nothing here talks to Redis.
  */
 #include "postgres.h"
@@ -23,6 +25,7 @@
 typedef struct NodeAway
 {
 	RedisNode	node;
+	bool		refuses;		/* it was reached */
 	char		why[LINK_ERROR_BYTES];
 } NodeAway;
 
@@ -31,9 +34,25 @@ static int	nnodes;
 static int	room;
 static TimestampTz forget_at;
 
+static void add(const RedisNode *node, bool refuses, const char *why);
+
 /* Notes that a master could not be reached, and why. */
 void
 nodes_away_add(const RedisNode *node, const char *why)
+{
+	add(node, false, why);
+}
+
+/* Notes that a master was reached, but cannot be used, and why. */
+void
+nodes_away_add_refusing(const RedisNode *node, const char *why)
+{
+	add(node, true, why);
+}
+
+/* Notes that a master cannot be used. */
+static void
+add(const RedisNode *node, bool refuses, const char *why)
 {
 	if (nnodes == room)
 	{
@@ -43,11 +62,12 @@ nodes_away_add(const RedisNode *node, const char *why)
 	/* To find several takes so long that the first would be due again. */
 	forget_at = TimestampTzPlusMilliseconds(clock_now(), FORGET_AFTER_MS);
 	nodes[nnodes].node = *node;
+	nodes[nnodes].refuses = refuses;
 	strlcpy(nodes[nnodes].why, why, sizeof(nodes[nnodes].why));
 	nnodes++;
 }
 
-/* Returns why a master could not be reached; NULL if that is not known of it. */
+/* Returns why a master cannot be used; NULL if that is not known of it. */
 const char *
 nodes_away_why(const RedisNode *node)
 {
@@ -65,14 +85,26 @@ nodes_away_why(const RedisNode *node)
 const char *
 nodes_away_any(void)
 {
-	return nnodes > 0 ? nodes[0].why : NULL;
+	for (int i = 0; i < nnodes; i++)
+	{
+		if (!nodes[i].refuses)
+			return nodes[i].why;
+	}
+	return NULL;
 }
 
 /* Check whether a master could not be reached. */
 bool
 nodes_away_include(const RedisNode *node)
 {
-	return nodes_away_why(node) != NULL;
+	bool		unusable = nodes_away_why(node) != NULL;
+
+	for (int i = 0; unusable && i < nnodes; i++)
+	{
+		if (!nodes[i].refuses && redis_node_is(&nodes[i].node, node))
+			return true;
+	}
+	return false;
 }
 
 /* Forgets all of them: each may be tried again. */

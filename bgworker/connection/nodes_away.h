@@ -8,6 +8,7 @@
 #include "src/redis/redis_url.h"
 
 extern void nodes_away_add(const RedisNode *node, const char *why);
+extern void nodes_away_add_refusing(const RedisNode *node, const char *why);
 extern const char *nodes_away_why(const RedisNode *node);
 extern const char *nodes_away_any(void);
 extern bool nodes_away_include(const RedisNode *node);

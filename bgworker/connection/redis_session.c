@@ -289,10 +289,12 @@ redis_session_settle_mapping(const Position *position)
 static bool
 prepare_link(RedisLink *link)
 {
-	const ScriptCall *call = traffic_script();
+	ScriptCall *call = traffic_script();
 
-	return redis_server_check(link, traffic_is_clustered()) && redis_server_load_script(link, traffic_script()->sha) &&
-		(!traffic_is_clustered() || redis_server_may_add(link, call->lease_key));
+	if (!redis_server_check(link, traffic_is_clustered()))
+		return false;
+	traffic_note_reached();
+	return redis_server_load_script(link, call->sha) && (!traffic_is_clustered() || redis_server_may_add(link, call->lease_key));
 }
 
 /* Checks the servers once more that lanes are on. */

@@ -33,6 +33,7 @@ static bool knows_why;			/* the links were closed for a reason that is
 								 * no fault of a message */
 static bool gave_up;			/* the links were closed by us, and had not
 								 * failed */
+static bool was_reached;		/* the server that was tried last has answered */
 static char error[LINK_ERROR_BYTES];
 
 static void note_sent(void);
@@ -117,12 +118,22 @@ traffic_try_reach(Lane *lane)
 
 	if (why)
 		return why;
+	was_reached = false;
 	lane->link = redis_cluster_link(redis, lane->slot);
 	if (lane->link)
 		return NULL;
-	if (node)
+	if (node && was_reached)
+		nodes_away_add_refusing(node, redis_cluster_error(redis));
+	else if (node)
 		nodes_away_add(node, redis_cluster_error(redis));
 	return redis_cluster_error(redis);
+}
+
+/* Notes that a server has answered, whatever it refuses after that. */
+void
+traffic_note_reached(void)
+{
+	was_reached = true;
 }
 
 /* Sends a command that is given as strings. From then on an answer to it is due. */

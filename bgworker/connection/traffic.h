@@ -19,6 +19,7 @@ extern bool traffic_is_clustered(void);
 
 extern bool traffic_reach(Lane *lane);
 extern const char *traffic_try_reach(Lane *lane);
+extern void traffic_note_reached(void);
 extern bool traffic_ask(Lane *lane, int argc, const char **argv);
 extern bool traffic_keep_lease(void);
 extern bool traffic_send(Lane *lane, Command *command);
