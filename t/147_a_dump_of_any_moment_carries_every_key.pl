@@ -97,26 +97,52 @@ remembers(claimed($node), 'postgres');
 #
 $node->sql(q{ALTER SYSTEM SET outbox.record_segment_size = '300kB'});
 $node->reload;
-until (segments('record', 'quiet') == 5)
-{
-	fill($node, 1);
-	wait_until { is_at_rest($node) } or die 'segments do not come to rest';
-}
 my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
 my $filling = q{SELECT 'outbox.history_' || segment FROM outbox.ring WHERE ring = 'history' AND state = 'filling'};
-my @holders = map { $node->session } 1 .. 2;
-$holders[0]->query_safe("BEGIN; LOCK TABLE $tables IN SHARE MODE");
-fill($node, 1);
-eventually { $node->sql($filling) ne '' } 'a merge has begun';
-my $target = $node->sql($filling);
-$holders[1]->query_until(qr/locking/, "\\echo locking\nBEGIN;\nLOCK TABLE $target IN SHARE MODE;\n");
-eventually { $node->sql('SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted') == 2 } '... and waits';
-$holders[0]->query_safe('COMMIT');
-eventually { $node->sql("SELECT count(*) FROM $target") > 0 && $node->sql('SELECT count(*) FROM pg_locks WHERE NOT granted') == 1 }
-'... has made a step, and waits again';
-is($node->sql($filling), $target, '... in the middle');
+my ($keeper, $holder) = map { $node->session } 1 .. 2;
+
+# Has a merge begin, and locks its target, to be written to by nobody, when it has something. The
+# merge may have ended by then.
+sub hold_merge
+{
+	until (segments('record', 'quiet') == 5)
+	{
+		fill($node, 1);
+		wait_until { is_at_rest($node) } or die 'segments do not come to rest';
+	}
+	$keeper->query_safe("SELECT pg_advisory_lock(1); BEGIN; LOCK TABLE $tables IN SHARE MODE");
+	fill($node, 1);
+	eventually { $node->sql($filling) ne '' } 'a merge has begun';
+	my $target = $node->sql($filling);
+	$holder->query_until(qr/locking/, <<"END");
+\\echo locking
+DO 'BEGIN
+	LOOP
+		LOCK TABLE $target IN SHARE MODE;
+		EXIT WHEN EXISTS (SELECT FROM $target);
+		COMMIT;
+		PERFORM pg_sleep(0.001);
+	END LOOP;
+	PERFORM pg_advisory_lock(1);
+END';
+END
+	$keeper->query_safe('COMMIT');
+	eventually { $node->sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 1 } '... and has made a step';
+	return $node->sql($filling) eq $target;
+}
+
+sub release_merge
+{
+	$keeper->query_safe('SELECT pg_advisory_unlock(1)');
+	$holder->query_safe('SELECT pg_advisory_unlock(1)');
+	return;
+}
+
+release_merge() until hold_merge();
+ok($node->sql($filling), '... it waits in the middle');
 remembers(claimed($node), restore('in the middle of a merge', 'postgres'));
-$_->quit foreach @holders;
+release_merge();
+$_->quit foreach $keeper, $holder;
 
 #
 # What was compacted is restored as records without a name.
