@@ -162,7 +162,7 @@ foreach my $field ([ epoch => '1e300' ], [ epoch => '5e15' ], [ epoch => ' 7' ],
 	eventually { $standby->status('deferred') > 0 && $standby->sql(q{SELECT last_error FROM outbox.destinations WHERE dest = 'spoiled'}) =~ /field \Q$name\E of outbox:partitions:spoiled .*Delete that key/ } "$name '$value' is an error of its destination";
 	$redis->command('DEL', 'outbox:partitions:spoiled');
 	eventually { $standby->status('deferred') == 0 } '... which goes on when the key is gone';
-	is(layout('spoiled')->{partitions}, $number, '... and written again');
+	eventually { (layout('spoiled')->{partitions} // 0) == $number } '... and written again';
 }
 my $next = layout('spoiled')->{epoch};
 cmp_ok($next, '<', 10**14, 'the epochs that follow are as if nothing had been there') or diag $next;
