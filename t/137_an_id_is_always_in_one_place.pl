@@ -232,4 +232,20 @@ $server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 
 eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'third') eq 't' } '... the id comes into it';
 eventually { propagated() } '... which is noted';
 
+# The same while Redis is away and a message is not sent.
+$redis->stop;
+$node->sql(q{SELECT outbox_enqueue('d', 'unsent')}, $kind);
+my $newest = q{SELECT propagated FROM (SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
+	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w ORDER BY number DESC LIMIT 1};
+my $noted = $node->sql($newest, $kind);
+$node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $server->store_url('shard') =~ s{/postgres\?}{/fourth?}r ]}'", $kind);
+eventually { $node->sql($newest, $kind) < $noted } 'Redis is away, and a message is not sent: that a store lacks ids is noted';
+ok(kill_and_wait(), '... and the dispatcher is killed');
+$server->sql('CREATE DATABASE fourth');
+$server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'fourth');
+$redis->start;
+eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'fourth') eq 't' } '... the id comes into it';
+eventually { propagated() } '... which is noted';
+eventually { ($redis->bodies('d'))[-1] eq 'unsent' } '... and the message is sent';
+
 done_testing();

@@ -36,6 +36,7 @@
 #include "bgworker/propagate/receipts.h"
 #include "bgworker/propagate/store_propagation.h"
 #include "bgworker/propagate/supervision.h"
+#include "bgworker/window/window_opening.h"
 #include "src/clock.h"
 #include "src/record/endpoint.h"
 #include "src/settings.h"
@@ -226,11 +227,14 @@ note_target_of(const Endpoint *endpoint, void *arg)
 /*
  * Lets the position be that of the store that has least, if new ones have less than all others.
  * Where this process has just started, it is so already, and these may be stores for which its
- * predecessor has gone back.
+ * predecessor has gone back. That is noted at once, also while nothing can be sent: the next
+ * process does not learn from a PostgreSQL store what it lacks.
  */
 static void
 go_back_for_new(Position *position)
 {
+	int64		before = position->propagated;
+
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
 		if (store->is_new && store->propagated < position->published)
@@ -240,6 +244,8 @@ go_back_for_new(Position *position)
 		}
 		store->is_new = false;
 	}
+	if (position->propagated < before)
+		(void) window_opening_note(position);
 }
 
 /*

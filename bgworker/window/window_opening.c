@@ -2,7 +2,7 @@
  * window_opening.c
  *		Opens windows: looks for what was committed, and writes the next window.
  *
- * Called by dispatcher.c, and by closing_window.c, shutdown.c and
+ * Called by dispatcher.c, and by closing_window.c, propagation.c, shutdown.c and
  * copied_messages.c for a window without messages. A window is opened in one
  * transaction: take a snapshot S; if messages were committed since the last
  * snapshot, insert {number, uuid, S} and commit synchronously. That commit makes
@@ -84,6 +84,21 @@ void
 window_opening_empty(Position *position, const SnapshotValue *snapshot)
 {
 	append_window(position, snapshot, &(Opening) {.number = position->opened.number + 1});
+}
+
+/*
+ * Opens a window without messages that notes on disk how far publishing and propagation
+ * have got, or have gone back to. It is sent like any other one. Returns false if the
+ * extension is being dropped.
+ */
+bool
+window_opening_note(Position *position)
+{
+	if (!transaction_begin("noting the position"))
+		return false;
+	append_window(position, position->looked, &(Opening) {.number = position->opened.number + 1, .receipts = 1});
+	transaction_commit();
+	return true;
 }
 
 /*

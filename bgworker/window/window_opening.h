@@ -9,6 +9,7 @@
 
 extern bool window_opening_next(Position *position);
 extern void window_opening_empty(Position *position, const SnapshotValue *snapshot);
+extern bool window_opening_note(Position *position);
 extern bool window_opening_closing(Position *position);
 extern void window_opening_closing_at_once(Position *position);
 
