@@ -322,9 +322,8 @@ lock_rows(const Merge *merge)
 static bool
 lock_tables(const Merge *merge)
 {
-	const Relations *ours = relations_enter();
-	bool		locked = ConditionalLockRelationOid(ours->segments[RING_HISTORY][merge->target].table, RowExclusiveLock) &&
-		ConditionalLockRelationOid(ours->compacted, RowExclusiveLock);
+	bool		locked = segment_try_lock_to_write(RING_HISTORY, merge->target) &&
+		ConditionalLockRelationOid(relations_enter()->compacted, RowExclusiveLock);
 
 	for (int i = 0; locked && i < merge->n; i++)
 		locked = segment_try_lock(merge->kind, merge->sources[i]);

@@ -10,7 +10,6 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "storage/lmgr.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
@@ -23,7 +22,6 @@
 #include "src/log/window_row.h"
 #include "src/ring/filter.h"
 #include "src/settings.h"
-#include "src/table/relations.h"
 
 /*
  * A segment is sealed after this fraction of its time to live. A record segment
@@ -43,7 +41,6 @@ static XLogRecPtr redo_of_current;	/* of the last checkpoint that the current
 static bool note_checkpoint(BlockNumber blocks, int64 limit);
 static bool may_be_next(RingKind kind, const Ring *ring, int n);
 static int	lock_next(RingKind kind, const Ring *ring, int next);
-static bool lock_to_write(RingKind kind, int n);
 static int64 share_of_time(RingKind kind);
 
 /*
@@ -168,20 +165,10 @@ lock_next(RingKind kind, const Ring *ring, int next)
 	for (int n = next; n < ring->nsegments; n++)
 	{
 		segment_quarantine_touch(kind, n);
-		if (may_be_next(kind, ring, n) && lock_to_write(kind, n) && ring_update_try_lock(kind, n))
+		if (may_be_next(kind, ring, n) && segment_try_lock_to_write(kind, n) && ring_update_try_lock(kind, n))
 			return n;
 	}
 	return -1;
-}
-
-/* Locks the tables of a segment as sessions will, and as a window is written. Returns false if that would wait. */
-static bool
-lock_to_write(RingKind kind, int n)
-{
-	const SegmentRelations *relations = &relations_enter()->segments[kind][n];
-
-	return ConditionalLockRelationOid(relations->table, RowExclusiveLock) &&
-		(kind != RING_LOG || ConditionalLockRelationOid(relations->window, RowExclusiveLock));
 }
 
 /* Returns how long a segment is written, in microseconds. */

@@ -202,6 +202,16 @@ segment_try_lock(RingKind kind, int segment)
 	return ConditionalLockRelationOid(relations_enter()->segments[kind][segment].table, AccessShareLock);
 }
 
+/* The same for what is about to be written: takes the locks that sessions, and a window, take for it. */
+bool
+segment_try_lock_to_write(RingKind kind, int segment)
+{
+	const SegmentRelations *relations = &relations_enter()->segments[kind][segment];
+
+	return ConditionalLockRelationOid(relations->table, RowExclusiveLock) &&
+		(kind != RING_LOG || ConditionalLockRelationOid(relations->window, RowExclusiveLock));
+}
+
 /* Returns the size of a segment's table. */
 BlockNumber
 segment_blocks(RingKind kind, int segment)

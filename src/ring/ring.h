@@ -68,6 +68,7 @@ extern void rings_reload(void);
 extern Relation ring_open_current(RingKind kind, int *segment);
 
 extern bool segment_try_lock(RingKind kind, int segment);
+extern bool segment_try_lock_to_write(RingKind kind, int segment);
 extern BlockNumber segment_blocks(RingKind kind, int segment);
 extern int64 segment_count_keys(RingKind kind, int n, const Segment *segment);
 
