@@ -39,6 +39,7 @@ typedef struct Opening
 	TimestampTz oldest;			/* when the oldest message was enqueued; 0 =
 								 * there is none */
 	int64		receipts;		/* they are not among the rows */
+	bool		is_closing;		/* all up to its end is published */
 	SortedRows	rows;
 } Opening;
 
@@ -79,11 +80,11 @@ window_opening_next(Position *position)
 	return true;
 }
 
-/* Opens a window without messages. Needs an open transaction. */
+/* Opens a window without messages that says that all up to its end is published. Needs an open transaction. */
 void
 window_opening_empty(Position *position, const SnapshotValue *snapshot)
 {
-	append_window(position, snapshot, &(Opening) {.number = position->opened.number + 1});
+	append_window(position, snapshot, &(Opening) {.number = position->opened.number + 1, .is_closing = true});
 }
 
 /*
@@ -96,7 +97,7 @@ window_opening_note(Position *position)
 {
 	if (!transaction_begin("noting the position"))
 		return false;
-	append_window(position, position->looked, &(Opening) {.number = position->opened.number + 1, .receipts = 1});
+	append_window(position, position->looked, &(Opening) {.number = position->opened.number + 1});
 	transaction_commit();
 	return true;
 }
@@ -146,15 +147,14 @@ window_opening_closing_at_once(Position *position)
 static void
 append_window(Position *position, const SnapshotValue *snapshot, Opening *opening)
 {
-	bool		is_empty = opening->rows.n == 0 && opening->receipts == 0;
 	bool		all_propagated = position->propagated == position->opened.number;
 	Window		window = {
 		.number = opening->number,
 		.tx = GetTopFullTransactionId(),
 		.snapshot = (SnapshotValue *) snapshot,
 		.opened_at = GetCurrentTimestamp(),
-		.published = is_empty ? opening->number : position->published,
-		.propagated = is_empty && all_propagated ? opening->number : position->propagated,
+		.published = opening->is_closing ? opening->number : position->published,
+		.propagated = opening->is_closing && all_propagated ? opening->number : position->propagated,
 		.messages = position->opened.messages + opening->rows.n,
 		.oldest = opening->oldest
 	};
