@@ -97,7 +97,7 @@ batch_verdict_is_of_slot(const char *error)
 
 /*
  * Check whether an error with which the fence of a lane was not read, or not claimed, is one of
- * this lane or of its node alone, as far as can be told: rights are given on each node, and
+ * this lane or of its node alone, as far as can be told: permissions are given on each node, and
  * somebody may have put another key in the place of the fence. Another connection could do no
  * better.
  */

@@ -113,7 +113,7 @@ deferral_reload(void)
 	deferred_abort_append();
 	if (!transaction_begin("reading what is deferred"))
 	{
-		(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DESTINATIONS);
+		reload_pace_ask_at_once();
 		return false;
 	}
 	deferral_load();

@@ -64,8 +64,9 @@ typedef struct DeadKey
 /*
  * Holds what is behind the first dead message of a key, where the destination is
  * set to hold, and lets go what is not. Returns these first ones, and each destination
- * of which a row was locked, with the number of those that could not be let go. All parts see the same rows. There may be
- * many, and the planner does not know, so that no part joins another one that is large.
+ * of which a row was locked, with the number of those that could not be let go. All parts
+ * see the same rows. There may be many, and the planner does not know, so that no part joins
+ * another one that is large.
  */
 #define SETTLE \
 	"WITH first AS MATERIALIZED (" \

@@ -48,6 +48,13 @@ reload_pace_ask(void)
 	(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DEFERRED);
 }
 
+/* The same without a rest, because what is in memory is wrong; destinations are read, too. */
+void
+reload_pace_ask_at_once(void)
+{
+	(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DESTINATIONS);
+}
+
 /* Check whether it is to be read again; then nothing of it may be returned. */
 bool
 reload_pace_is_asked(void)

@@ -237,14 +237,13 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
 }
 
 /*
- * Raises 40001 if this transaction is older than the retention, because records may
- * have expired since it looked: either the retention at begin, which this session looks
- * by, or the present one, or the one that our processes go by, because a session does not hear
- * of what ALTER DATABASE sets: for the ring only where records have expired, and with a store
- * that is asked by is_late(). Also raises 40001 if the endpoint has
- * got another place for its records, or another store, since begin, because other
- * transactions look there. Called with the lock on the key, so the next
- * process that gets it has the new settings or sees our record.
+ * Raises 40001 if this transaction is older than the retention, because records may have
+ * expired since it looked: either the retention at begin, which this session looks by, or the
+ * present one, or the one that our processes go by, because a session does not hear of what
+ * ALTER DATABASE sets: for the ring only where records have expired, and with a store that is
+ * asked by is_late(). Also raises 40001 if the endpoint has got another place for its records,
+ * or another store, since begin, because other transactions look there. Called with the lock
+ * on the key, so the next process that gets it has the new settings or sees our record.
  */
 static void
 check_may_claim(const RecordClaim *claim)

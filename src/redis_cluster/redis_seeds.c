@@ -6,7 +6,7 @@
  * a node has named before. One that says that the cluster is down may be cut off from
  * the others, and one that does not say may be loading its data: such a one is taken only
  * if no other lets us in. One that lets us in may refuse what is asked for after that, as
- * each has its own rights: so after a refusal another one comes first. Each node gets its
+ * each has its own permissions: so after a refusal another one comes first. Each node gets its
  * share of what is left of the time, so one that does not answer does not use up all of it.
  */
 #include "postgres.h"
