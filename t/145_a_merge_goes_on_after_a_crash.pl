@@ -17,7 +17,6 @@ $Compaction::small_segments
 outbox.record_segment_size = '400kB'
 restart_after_crash = on
 END
-my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
 
 prepare($node);
 
@@ -39,45 +38,19 @@ END;
 $$;
 END
 
-sub is_filling
-{
-	return $node->sql(q{SELECT count(*) FROM outbox.ring WHERE ring = 'history' AND state = 'filling'});
-}
-
-# Lets a merge begin and make so many steps of up to 32 pages; then others have locked what it
-# writes, as long as the returned sessions, which are to be ended in that order.
+# Lets a merge begin and make so many steps of up to 32 pages; then it waits for the sessions
+# that are returned.
 sub merge_held_after
 {
 	my ($steps) = @_;
-	my ($keeper, $holder) = map { $node->session } 1 .. 2;
-	my $enough = (($steps - 1) * 32 + 1) * 8192;
 
-	$keeper->query_safe("SELECT pg_advisory_lock(1); BEGIN; LOCK TABLE $tables IN SHARE MODE");
-	fill($node, 6);
-	wait_until { is_filling() } or die 'no merge begins';
-	return ($keeper, $holder) if $steps == 0;
+	for (;;)
+	{
+		my ($target, @sessions) = hold_merge($node, 6, $steps == 0 ? 0 : ($steps - 1) * 32 + 1);
 
-	my $target = $node->sql(q{SELECT 'outbox.history_' || segment FROM outbox.ring WHERE ring = 'history' AND state = 'filling'});
-	$holder->query_until(qr/locking/, <<"END");
-\\echo locking
-DO 'BEGIN
-	LOOP
-		LOCK TABLE $target IN SHARE MODE;
-		EXIT WHEN pg_relation_size(''$target'') >= $enough;
-		COMMIT;
-		PERFORM pg_sleep(0.001);
-	END LOOP;
-	PERFORM pg_advisory_lock(1);
-END';
-END
-	$keeper->query_safe('COMMIT');
-	wait_until { $node->sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 1 } or die 'no step is made';
-	return ($keeper, $holder) if is_filling() && pages() <= $steps * 32;
-
-	# On a busy machine it may have made more: then there is another one.
-	$_->quit foreach $keeper, $holder;
-	wait_until { is_at_rest($node) } or die 'the merge does not end';
-	return merge_held_after($steps);
+		return @sessions if filling($node) eq $target && pages() <= $steps * 32;
+		release_merge($node, @sessions);
+	}
 }
 
 sub goes_on

@@ -9,7 +9,7 @@ use warnings FATAL => 'all';
 use Exporter 'import';
 use Outbox;
 
-our @EXPORT = qw(claimed compact counted fill is_at_rest is_new live_keys compacted_segments prepare sizes unknown);
+our @EXPORT = qw(claimed compact counted fill filling hold_merge is_at_rest is_new live_keys compacted_segments prepare release_merge sizes unknown);
 
 # Segments are full at once, and segments of records are as many as they can be.
 our $small_segments = <<'END';
@@ -87,6 +87,55 @@ sub compact
 	my ($node) = @_;
 	fill($node, 6);
 	wait_until { is_at_rest($node) } or die 'compaction does not end';
+	return;
+}
+
+# The table that a merge is filling; empty if there is none.
+sub filling
+{
+	my ($node) = @_;
+	return $node->sql(q{SELECT 'outbox.history_' || segment FROM outbox.ring WHERE ring = 'history' AND state = 'filling'});
+}
+
+# Fills so many segments, so that a merge begins, and keeps others from writing to what it
+# fills as soon as that has so many pages; none: before it has any. Returns the table and the
+# sessions that do, to be ended in that order. A busy machine may notice the pages late: the
+# merge may have got further by then, or ended.
+sub hold_merge
+{
+	my ($node, $segments, $pages) = @_;
+	my ($keeper, $holder) = map { $node->session } 1 .. 2;
+	my $tables = join ', ', map { "outbox.history_$_" } 0 .. 23;
+
+	$keeper->query_safe("SELECT pg_advisory_lock(1); BEGIN; LOCK TABLE $tables IN SHARE MODE");
+	fill($node, $segments);
+	wait_until { filling($node) } or die 'no merge begins';
+	my $target = filling($node);
+	return ($target, $keeper, $holder) if $pages == 0;
+
+	$holder->query_until(qr/locking/, <<"END");
+\\echo locking
+DO 'BEGIN
+	LOOP
+		LOCK TABLE $target IN SHARE MODE;
+		EXIT WHEN pg_relation_size(''$target'') >= $pages * 8192;
+		COMMIT;
+		PERFORM pg_sleep(0.001);
+	END LOOP;
+	PERFORM pg_advisory_lock(1);
+END';
+END
+	$keeper->query_safe('COMMIT');
+	wait_until { $node->sql(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}) == 1 } or die 'no step is made';
+	return ($target, $keeper, $holder);
+}
+
+# Lets it go on, and waits until it has ended.
+sub release_merge
+{
+	my ($node, @sessions) = @_;
+	$_->quit foreach @sessions;
+	wait_until { is_at_rest($node) } or die 'the merge does not end';
 	return;
 }
 
