@@ -19,10 +19,12 @@ outbox.max_attempts = 1000000
 outbox.batch_size = 20
 END
 
+# The process id of the launcher or dispatcher; '' if there is none, or if one that ends is still listed beside its
+# successor.
 sub process
 {
 	my ($type) = @_;
-	return eval { $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'outbox $type%'") } // '';
+	return eval { $node->sql("SELECT min(pid) FROM pg_stat_activity WHERE backend_type LIKE 'outbox $type%' HAVING count(*) = 1") } // '';
 }
 
 sub successor

@@ -358,13 +358,14 @@ WHERE backend_type LIKE 'outbox dispatcher%' AND datname = '@{[ $database // 'po
 END
 }
 
-# Waits for the dispatcher of a database and returns its process id.
+# Waits for the dispatcher of a database and returns its process id. One that ends may still be listed beside its
+# successor.
 sub dispatcher
 {
 	my ($self, $database) = @_;
 	my @pids;
 
-	wait_until { @pids = $self->dispatchers($database) } or return 0;
+	wait_until { @pids = $self->dispatchers($database); @pids == 1 } or return 0;
 	return $pids[0];
 }
 
