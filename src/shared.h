@@ -111,6 +111,8 @@ typedef struct Bookkeeping
 /* What a dispatcher must read again. */
 #define RELOAD_DESTINATIONS	1
 #define RELOAD_DEFERRED		2
+#define RELOAD_UNSETTLED	4	/* the same, but nothing of it may be returned
+								 * before that */
 
 /* Endpoints of a database that have a counter of their own. */
 #define COUNTED_ENDPOINTS	64

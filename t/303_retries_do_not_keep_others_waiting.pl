@@ -1,6 +1,7 @@
 # Each time that an administrator changes deferred messages the dispatcher reads them again.
 # It rests after that for as long as it took, so that one who retries many messages one by
-# one does not keep other messages waiting; a pause takes effect at once nevertheless.
+# one does not keep other messages waiting, nor those that are deferred themselves; a pause
+# takes effect at once nevertheless.
 
 use strict;
 use warnings FATAL => 'all';
@@ -44,5 +45,22 @@ eventually { $node->sql(q{SELECT state FROM outbox.deferred WHERE dest = 'd'}) e
 eventually { $redis->count('refusing') == 1 } '... and the retried message is sent';
 is($node->sql(q{SELECT outbox_retry('refusing', 'id 2'); SELECT outbox_resume('d')}), "1\n", 'another one');
 eventually { $redis->count('refusing') == 2 && $redis->count('d') == 3 } '... is sent, too';
+
+# Others retry all the time, while much is deferred: what is due is sent nevertheless.
+$node->sql(q{SELECT outbox_enqueue('later', n::text, deliver_at => clock_timestamp() + interval '1 day') FROM generate_series(1, 300000) n});
+$node->set('outbox.max_attempts' => 1000, 'outbox.retry_delay' => '10ms', 'outbox.retry_max_delay' => '10ms');
+$redis->refuse('due');
+$node->sql(q{SELECT outbox_enqueue('due', n::text, message_id => 'id ' || n) FROM generate_series(1, 3000) n});
+eventually { $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE dest = 'due' AND state = 'waiting'}) == 3000 } 'messages wait';
+my @retrying = map { $node->session } 1 .. 2;
+$redis->accept('due');
+my $retries = 0;
+while ($redis->count('due') < 3000 && $retries < 3000)
+{
+	$retrying[ $retries++ % 2 ]->query_safe('SELECT outbox_retry()');
+}
+is($redis->count('due'), 3000, 'messages that are due are sent while others retry');
+is_deeply([ $redis->bodies('due') ], [ 1 .. 3000 ], '... in order');
+$_->quit foreach @retrying;
 
 done_testing();

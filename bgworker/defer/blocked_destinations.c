@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "bgworker/defer/blocked_destinations.h"
+#include "bgworker/defer/reload_pace.h"
 #include "src/limits.h"
 
 static MemoryContext context;
@@ -159,6 +160,13 @@ blocked_next_due(void)
 {
 	return pairingheap_is_empty(&by_due) ? NULL :
 		pairingheap_container(Blocked, by_due, pairingheap_first(&by_due));
+}
+
+/* Returns from which id on messages may wait: before the first one that is known only if others have retried some. */
+int64
+blocked_first_id(const Blocked *blocked)
+{
+	return reload_pace_is_asked() ? 0 : blocked->head;
 }
 
 /* Returns one whose probe is under way; NULL if there is none. */

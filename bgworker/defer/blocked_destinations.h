@@ -54,6 +54,7 @@ extern void blocked_file(Blocked *blocked);
 extern void blocked_rejoin_all(void);
 
 extern Blocked *blocked_next_due(void);
+extern int64 blocked_first_id(const Blocked *blocked);
 extern Blocked *blocked_next_probing(void);
 extern Blocked *blocked_next_draining(void);
 extern int64 blocked_draining(void);

@@ -238,18 +238,17 @@ deferral_put_off(int64 id, const char *error)
 	deferred_count_report(error);
 }
 
-/*
- * Reads which message of a destination waits first, if any. Needs an open
- * transaction.
- */
+/* Reads which message of a destination waits first; there may be one that only others know of. Needs an open transaction. */
 void
 deferral_read_head(Blocked *blocked)
 {
-	if (blocked->waiting == 0)
-		return;
+	blocked->waiting = Max(blocked->waiting, 0);
 	SPI_connect();
-	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest), Int64GetDatum(blocked->head)}, NULL) > 0)
+	if (transaction_run(&find_head, (Datum[]) {CStringGetTextDatum(blocked->dest), Int64GetDatum(blocked_first_id(blocked))}, NULL) > 0)
+	{
 		read_head(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, blocked);
+		blocked->waiting = Max(blocked->waiting, 1);
+	}
 	SPI_finish();
 }
 

@@ -212,7 +212,7 @@ due_messages_ms_until(void)
 	TimestampTz scheduled_due = deferred_count_scheduled_due();
 	TimestampTz now;
 
-	if (reload_pace_is_asked())
+	if (reload_pace_comes_first())
 		return reload_pace_ms_until();
 	if (blocked_draining() > 0)
 		return 0;
@@ -314,7 +314,7 @@ drain(void)
 		if (set_apart(blocked))
 			continue;
 		first = return_rows(&return_waiting,
-							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked->head)},
+							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked_first_id(blocked))},
 							NULL, &bytes);
 		blocked->waiting -= first;
 		deferral_read_head(blocked);

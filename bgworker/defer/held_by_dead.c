@@ -220,13 +220,13 @@ held_by_dead_ms_until_settling(void)
 	return unsettled ? TimestampDifferenceMilliseconds(clock_now(), next_settling) : PG_INT32_MAX;
 }
 
-/* Check whether the table is about to be read again, for that reason or another one; then nothing may be returned that waits. */
+/* Check whether the table must be read again, for that reason or another one, before anything is returned that waits. */
 bool
 held_by_dead_awaits_settling(void)
 {
 	if (held_by_dead_ms_until_settling() <= 0)
 		reload_pace_ask();
-	return reload_pace_is_asked();
+	return reload_pace_comes_first();
 }
 
 /* Returns how many messages are held. */

@@ -5,8 +5,10 @@
  * Called by deferral.c, which reads it, by those who find that it must be read, and by
  * interrupts.c, which has it read. That takes the longer the more is deferred, and nothing
  * is sent meanwhile. So that one who retries messages one by one does not keep all others
- * waiting, there is a rest after each reading, as long as that took. What is deferred stays
- * there until then: nothing is returned to the log while a reading is due.
+ * waiting, there is a rest after each reading, as long as that took. What is deferred goes on
+ * to be returned meanwhile, by what the table has: others have it that messages are dead no
+ * more, which later ones may have overtaken, or are gone. Nothing is returned while the
+ * dispatcher itself has found that it must read first, or while destinations are to be read.
  *
  * A change of destinations is not waited for: what is enqueued after a pause must not be
  * sent.
@@ -41,11 +43,11 @@ reload_pace_end(void)
 	rest_ends = now + Min(now - began, LONGEST_REST_MS * INT64CONST(1000));
 }
 
-/* Has it read again, when that is due. */
+/* Has it read again, when that is due, and before anything of it is returned. */
 void
 reload_pace_ask(void)
 {
-	(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DEFERRED);
+	(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_UNSETTLED);
 }
 
 /* The same without a rest, because what is in memory is wrong; destinations are read, too. */
@@ -55,11 +57,18 @@ reload_pace_ask_at_once(void)
 	(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DESTINATIONS);
 }
 
-/* Check whether it is to be read again; then nothing of it may be returned. */
+/* Check whether it is to be read again: what is in memory may lack some. */
 bool
 reload_pace_is_asked(void)
 {
 	return pg_atomic_read_u32(&shared_mine()->reload) != 0;
+}
+
+/* Check whether nothing of it may be returned before that. */
+bool
+reload_pace_comes_first(void)
+{
+	return (pg_atomic_read_u32(&shared_mine()->reload) & (RELOAD_UNSETTLED | RELOAD_DESTINATIONS)) != 0;
 }
 
 /* Returns how many milliseconds until it is read again; PG_INT32_MAX = nobody has asked for it. */
