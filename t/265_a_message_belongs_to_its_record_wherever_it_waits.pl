@@ -19,7 +19,7 @@ sub handle
 	return $node->sql("BEGIN; SELECT outbox_begin('$id', '$endpoint'); SELECT outbox_enqueue('bad', '$id'), outbox_enqueue('good', '$id'); SELECT outbox_commit(); COMMIT");
 }
 
-# The records that deferred messages belong to, by what is in the tables.
+# The records that deferred messages belong to, by what is in the tables. One that is just tried again is not seen there.
 my $deferred = q{SELECT string_agg(d.dest || ' ' || coalesce(r.msgid, 'none'), ', ' ORDER BY d.id) FROM outbox.deferred d LEFT JOIN outbox.record_0 r USING (key) WHERE d.state = 'waiting'};
 
 $node->sql(q{SELECT outbox_create_endpoint('other')});
@@ -28,7 +28,7 @@ handle('m1', 'default');
 handle('m2', 'other');
 $node->sql(q{SELECT outbox_enqueue('bad', 'of no record')});
 eventually { $node->status('deferred, windows') eq '3|0' } 'what is refused is deferred';
-is($node->sql($deferred), 'bad m1, bad m2, bad none', 'a deferred message belongs to the record that it was enqueued with');
+eventually { $node->sql($deferred) eq 'bad m1, bad m2, bad none' } 'a deferred message belongs to the record that it was enqueued with';
 is($node->sql(qq{SELECT outbox_wait('$$_[0]', '$$_[1]', '0')}), 'f', "... which is not sent: $$_[0]") foreach [ 'm1', 'default' ], [ 'm2', 'other' ];
 is($node->sql(q{SELECT string_agg((key IS NULL)::text, ' ' ORDER BY id) FROM outbox.log_0 WHERE dest = 'good'}), 'true false',
 	'the key of a record of the default endpoint is not written to the log');
@@ -41,7 +41,7 @@ is($node->sql(qq{SELECT outbox_wait('$$_[0]', '$$_[1]')}), 't', "then it is: $$_
 $redis->refuse('good');
 is($node->sql(q{SELECT outbox_replay('-infinity', 'good')}), 2, 'messages are replayed');
 eventually { $node->status('deferred, windows') eq '2|0' } 'they are refused';
-is($node->sql($deferred), 'good none, good none', 'a copy belongs to no record');
+eventually { $node->sql($deferred) eq 'good none, good none' } 'a copy belongs to no record';
 is($node->sql(qq{SELECT outbox_wait('$$_[0]', '$$_[1]', '0')}), 't', "... and is not waited for: $$_[0]") foreach [ 'm1', 'default' ], [ 'm2', 'other' ];
 $redis->stop;
 handle('m3', 'default');
