@@ -114,6 +114,18 @@ SQL
 	like($error, qr/ERROR:  "outbox\.$name" is not a (table|sequence)/, "a \L$kind\E $definition in the place of $name is refused");
 }
 
+# What was renamed is to be renamed back, and nobody looks for that if the extension is said to be gone.
+foreach my $renamed ('TABLE outbox.record_0', 'TABLE outbox.instance', 'SEQUENCE outbox.log_id_seq', 'SCHEMA outbox')
+{
+	my (undef, undef, $error) = $node->psql('postgres', <<"SQL");
+BEGIN;
+ALTER $renamed RENAME TO elsewhere;
+SELECT outbox_enqueue('d', 'x');
+SQL
+	like($error, qr/ERROR:  a table of the extension "outbox" is not where it was created\n.*HINT:  Give the schema its name "outbox" back/s,
+		"$renamed: an error says what to rename back");
+}
+
 # Without its check constraint a table of the log can have rows that are neither messages nor receipts.
 $node->sql('SELECT outbox_pause()');
 eventually { $node->status('problem') =~ /^Everything is paused/ } 'everything is paused';

@@ -60,6 +60,7 @@ typedef struct LastingLock
 static LastingLock lasting[MAX_REMEMBERED];
 static int	nlasting;
 
+static void raise_missing(bool has_extension);
 static bool is_remembered(Oid relation, LOCKMODE mode);
 static bool resolve_names(Relations *relations);
 static bool look_up_names(Relations *relations);
@@ -83,7 +84,7 @@ relations_init(void)
  * Takes the entry lock and returns the OIDs.
  *
  * Takes AccessShareLock on outbox.instance to the end of the transaction.
- * Raises 42704 if the extension is not there.
+ * Raises 42704 if the extension is not there, 42P01 if a table that it cannot do without is not.
  */
 const Relations *
 relations_enter(void)
@@ -94,9 +95,7 @@ relations_enter(void)
 		bool		locked;
 
 		if (!cache_valid && !(cache_valid = resolve_names(&cache)))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("extension \"outbox\" does not exist")));
+			raise_missing(OidIsValid(cache.extension));
 		if (entered == cache.instance)
 			return &cache;
 		gate = cache.instance;
@@ -111,6 +110,20 @@ relations_enter(void)
 		if (locked)
 			relations_unlock_early(gate, AccessShareLock);
 	}
+}
+
+/* Whoever has renamed a table, or the schema, would not look for that if the extension were said to be gone. */
+static void
+raise_missing(bool has_extension)
+{
+	if (!has_extension)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("extension \"outbox\" does not exist")));
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_TABLE),
+			 errmsg("a table of the extension \"outbox\" is not where it was created"),
+			 errhint("Give the schema its name \"outbox\" back, or the table its name there: \"instance\", \"log_0\", \"record_0\", or the sequence \"log_id_seq\".")));
 }
 
 /*
