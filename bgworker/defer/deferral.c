@@ -417,7 +417,8 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 			int64		id = give_up(message, segment, attempts, error);
 
 			blocked->waiting -= held_by_dead_note_dead(message, id);
-			deferral_read_head(blocked);
+			if (blocked->waiting != 0)
+				deferral_read_head(blocked);
 		}
 		else
 		{
