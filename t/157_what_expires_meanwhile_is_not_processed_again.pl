@@ -20,6 +20,7 @@ CREATE INDEX ON inbox (dispatched_at);
 SELECT outbox_create_endpoint('tabled', record_table => 'inbox');
 END
 $node->sql("SELECT outbox_create_endpoint('stored', retention => '1 s', dedup_store => '" . $redis_store->url . "', store_retention => '1 day')");
+$node->sql("SELECT outbox_create_endpoint('brief', dedup_store => '" . $redis_store->url . "')");
 
 # The statements of a handler up to outbox_commit(), and after it.
 sub open_message { my ($session, $msgid, $endpoint) = @_; return $session->query_safe("BEGIN; SELECT outbox_begin('$msgid', '$endpoint')"); }
@@ -47,13 +48,14 @@ sub all_expire
 	return;
 }
 
-my %session = map { $_ => $node->session } 'default', 'stored', 'tabled', 'serial';
+my %session = map { $_ => $node->session } 'default', 'stored', 'brief', 'tabled', 'serial';
 is(open_message($session{default}, 'm', 'default'), 't', 'a message is opened by a session that keeps records for a week');
 $session{serial}->query_safe('BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM done');
 is(open_message($session{stored}, 'm', 'stored'), 't', '... and one of an endpoint that has a store');
+is(open_message($session{brief}, 'm', 'brief'), 't', '... and of one whose store keeps ids for as long as the database keeps records');
 is(open_message($session{tabled}, 'm', 'tabled'), 't', '... and of one that has a custom record table');
 $node->sql(q{ALTER DATABASE postgres SET outbox.retention = '1s'; ALTER DATABASE postgres SET outbox.replay_window = '1s'});
-handle('m', $_) foreach 'default', 'stored', 'tabled';
+handle('m', $_) foreach 'default', 'stored', 'brief', 'tabled';
 handle('n', 'default');
 all_expire('others process them, and their records expire after a second, because the database keeps them no longer');
 
@@ -61,6 +63,9 @@ work($session{default}, 'm', 'first');
 like(error_of($session{default}), qr/could not claim message "m".*older than the retention/s, 'the first one is refused');
 work($session{tabled}, 'm', 'first');
 like(error_of($session{tabled}), qr/could not claim message "m".*older than the retention/s, '... and so is the one of the table');
+eventually { $node->sql(q{BEGIN; SELECT outbox_begin('m', 'brief'); ROLLBACK}) eq 't' } 'a store has forgotten an id after that second, too';
+work($session{brief}, 'm', 'first');
+like(error_of($session{brief}), qr/could not claim message "m".*older than the retention/s, '... so that the transaction that opened it before is refused');
 work($session{stored}, 'm', 'first');
 like(error_of($session{stored}), qr/has already been processed/, '... and the other one is found in the store');
 is($session{serial}->query_safe(q{SELECT outbox_begin('n', concurrency => 'optimistic')}), 't', 'a snapshot of before shows nothing of a record that has expired');

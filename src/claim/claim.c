@@ -240,10 +240,11 @@ insert_unless_refused(const RecordPlace *place, RecordClaim *claim)
  * Raises 40001 if this transaction is older than the retention, because records may have
  * expired since it looked: either the retention at begin, which this session looks by, or the
  * present one, or the one that our processes go by, because a session does not hear of what
- * ALTER DATABASE sets: for the ring only where records have expired, and with a store that is
- * asked by is_late(). Also raises 40001 if the endpoint has got another place for its records,
- * or another store, since begin, because other transactions look there. Called with the lock
- * on the key, so the next process that gets it has the new settings or sees our record.
+ * ALTER DATABASE sets: for the ring only where records have expired. Where there is a store, its
+ * ids may have expired, too; as long as it has them, is_late() has it asked. Also raises 40001 if the
+ * endpoint has got another place for its records, or another store, since begin, because other
+ * transactions look there. Called with the lock on the key, so the next process that gets it has
+ * the new settings or sees our record.
  */
 static void
 check_may_claim(const RecordClaim *claim)
@@ -258,7 +259,7 @@ check_may_claim(const RecordClaim *claim)
 	endpoint_check_place(name->endpoint, &name->mapping, name->dedup_store);
 	(void) endpoint_find(name->endpoint, &now);
 	memory = Min(name->retention, endpoint_memory(&now));
-	if (OidIsValid(name->mapping.table) && name->dedup_store == NULL)
+	if (OidIsValid(name->mapping.table) || name->dedup_store)
 		memory = Min(memory, now.kept);
 	if (GetCurrentTimestamp() - GetCurrentTransactionStartTimestamp() > memory ||
 		(name->dedup_store == NULL && has_expired_since(claim->xmax)))

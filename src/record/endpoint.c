@@ -10,6 +10,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "common/int.h"
 #include "commands/trigger.h"
 #include "executor/tuptable.h"
@@ -76,7 +78,9 @@ static int64 default_retention(void);
 static int64 of_dispatcher(void);
 static int64 retention_of(const EndpointRow *row);
 static int64 kept_by(const EndpointRow *row);
-static int64 with_store(const EndpointRow *row, int64 retention);
+static int64 kept_by_store(const EndpointRow *row);
+static int64 kept_by_settings(const EndpointRow *row);
+static int64 with_store(const EndpointRow *row, int64 retention, int window);
 static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
 static void forget_endpoints(Oid relation);
@@ -246,7 +250,7 @@ settle_endpoint(const EndpointRow *row, const char *name)
 		.name = (char *) name,
 		.concurrency = row->has_concurrency ? row->concurrency : (Concurrency) outbox_concurrency,
 		.retention = retention_of(row),
-		.kept = kept_by(row),
+		.kept = row->dedup_store ? Max(kept_by(row), kept_by_store(row)) : kept_by(row),
 		.store_retention = row->dedup_store == NULL ? 0 :
 			row->store_retention > 0 ? row->store_retention : wanted_retention(row),
 		.mapping = row->mapping,
@@ -263,21 +267,43 @@ settle_endpoint(const EndpointRow *row, const char *name)
 static int64
 retention_of(const EndpointRow *row)
 {
-	return with_store(row, wanted_retention(row));
+	return with_store(row, wanted_retention(row), outbox_replay_window);
 }
 
-/* The same by the settings of our processes, which remove records: a session may have a longer retention. */
+/* The same by the settings of our processes, which remove records: a session may have others. */
 static int64
 kept_by(const EndpointRow *row)
 {
-	return row->retention > 0 || of_dispatcher() == 0 ? retention_of(row) : with_store(row, of_dispatcher());
+	DatabaseShared *shared = shared_mine();
+	uint32		window = shared ? pg_atomic_read_u32(&shared->replay_window) : INT_MAX;
+
+	return with_store(row, kept_by_settings(row), window == INT_MAX ? outbox_replay_window : (int) window);
 }
 
-/* Returns how long records are kept that are to be kept so long: longer if there is a store. */
+/* Returns how long the store of an endpoint keeps ids, by the settings of our processes, which add them. */
 static int64
-with_store(const EndpointRow *row, int64 retention)
+kept_by_store(const EndpointRow *row)
 {
-	return row->dedup_store ? Max(retention, outbox_replay_window * USECS_PER_SEC) : retention;
+	return row->store_retention > 0 ? row->store_retention : kept_by_settings(row);
+}
+
+/* Returns the retention that a row sets, or else outbox.retention as our processes have it. */
+static int64
+kept_by_settings(const EndpointRow *row)
+{
+	if (row->retention > 0)
+		return row->retention;
+	return of_dispatcher() > 0 ? of_dispatcher() : default_retention();
+}
+
+/*
+ * Returns how long records are kept that are to be kept so long: longer if there is a store, which may
+ * have to get its ids again for `window` seconds.
+ */
+static int64
+with_store(const EndpointRow *row, int64 retention, int window)
+{
+	return row->dedup_store ? Max(retention, window * USECS_PER_SEC) : retention;
 }
 
 /* Returns the retention that a row sets, or else outbox.retention. */

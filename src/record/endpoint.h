@@ -19,8 +19,8 @@ typedef struct Endpoint
 	char	   *name;
 	Concurrency concurrency;
 	int64		retention;		/* microseconds; of its records here */
-	int64		kept;			/* the same, by outbox.retention as the
-								 * dispatcher has it */
+	int64		kept;			/* of its ids, here or in dedup_store, by the
+								 * settings that the dispatcher has */
 	int64		store_retention;	/* of its ids in dedup_store; 0 = it has
 									 * none */
 	RecordMapping mapping;		/* custom record table for its records */
