@@ -61,6 +61,15 @@ while ($redis->count('due') < 3000 && $retries < 3000)
 }
 is($redis->count('due'), 3000, 'messages that are due are sent while others retry');
 is_deeply([ $redis->bodies('due') ], [ 1 .. 3000 ], '... in order');
+
+# Nor are those kept back that are due while others set destinations one by one.
+$node->sql(q{SELECT outbox_enqueue('in time', n::text, deliver_at => clock_timestamp() + interval '1 s') FROM generate_series(1, 20) n});
+my $settings = 0;
+while ($redis->count('in time') < 20 && $settings < 10_000)
+{
+	$retrying[0]->query_safe("SELECT outbox_set_destination('new " . $settings++ . "', maxlen => 1000)");
+}
+is($redis->count('in time'), 20, 'messages that are due are sent while others set destinations');
 $_->quit foreach @retrying;
 
 done_testing();

@@ -8,10 +8,12 @@
  * waiting, there is a rest after each reading, as long as that took. What is deferred goes on
  * to be returned meanwhile, by what the table has: others have it that messages are dead no
  * more, which later ones may have overtaken, or are gone. Nothing is returned while the
- * dispatcher itself has found that it must read first, or while destinations are to be read.
+ * dispatcher itself has found that it must read first.
  *
  * A change of destinations is not waited for: what is enqueued after a pause must not be
- * sent.
+ * sent. They are read between two windows, so before anything is sent that was returned
+ * after the change: it is deferred again, or held. So it is returned nevertheless; else
+ * one who sets many destinations one by one would keep it back.
  */
 #include "postgres.h"
 
@@ -54,7 +56,7 @@ reload_pace_ask(void)
 void
 reload_pace_ask_at_once(void)
 {
-	(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DESTINATIONS);
+	(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, RELOAD_DESTINATIONS | RELOAD_UNSETTLED);
 }
 
 /* Check whether it is to be read again: what is in memory may lack some. */
@@ -68,7 +70,7 @@ reload_pace_is_asked(void)
 bool
 reload_pace_comes_first(void)
 {
-	return (pg_atomic_read_u32(&shared_mine()->reload) & (RELOAD_UNSETTLED | RELOAD_DESTINATIONS)) != 0;
+	return (pg_atomic_read_u32(&shared_mine()->reload) & RELOAD_UNSETTLED) != 0;
 }
 
 /* Returns how many milliseconds until it is read again; PG_INT32_MAX = nobody has asked for it. */
