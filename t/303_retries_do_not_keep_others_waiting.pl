@@ -1,7 +1,7 @@
 # Each time that an administrator changes deferred messages the dispatcher reads them again.
 # It rests after that for as long as it took, so that one who retries many messages one by
-# one does not keep other messages waiting, nor those that are deferred themselves; a pause
-# takes effect at once nevertheless.
+# one does not keep other messages waiting, nor those that are deferred themselves; neither
+# does one who sets destinations. A pause takes effect at once nevertheless.
 
 use strict;
 use warnings FATAL => 'all';
