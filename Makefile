@@ -53,10 +53,12 @@ include $(PGXS)
 built_for := $(shell $(PG_CONFIG) --version)$(if $(KILL_POINTS), with kill points)
 ifneq ($(filter-out clean distclean maintainer-clean,$(goals)),)
 ifneq ($(built_for),$(shell cat src/built_for 2>/dev/null))
-$(shell echo '$(built_for)' >src/built_for)
+$(shell rm -f src/built_for)
 endif
 endif
 $(OBJS) $(OBJS:.o=.bc): src/built_for
+src/built_for:
+	echo '$(built_for)' >$@
 endif
 
 $(OBJS): $(wildcard src/*.h src/*/*.h bgworker/*.h bgworker/*/*.h)
