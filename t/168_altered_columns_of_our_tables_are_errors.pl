@@ -5,6 +5,7 @@
 use strict;
 use warnings FATAL => 'all';
 
+use Compaction ();
 use Outbox;
 use Redis;
 use RedisCluster;
@@ -115,16 +116,47 @@ SQL
 }
 
 # What was renamed is to be renamed back, and nobody looks for that if the extension is said to be gone.
-foreach my $renamed ('TABLE outbox.record_0', 'TABLE outbox.instance', 'SEQUENCE outbox.log_id_seq', 'SCHEMA outbox')
+foreach my $case (
+	[ 'TABLE outbox.record_0', 'record_N' ], [ 'TABLE outbox.log_0', 'log_N' ], [ 'TABLE outbox.endpoint', 'endpoint' ],
+	[ 'TABLE outbox.instance' ], [ 'SEQUENCE outbox.log_id_seq' ], [ 'SCHEMA outbox' ])
 {
+	my ($renamed, $name) = @$case;
+	my $detail = $name ? qr/DETAIL:  It was created as outbox\.$name\.\n/ : qr//;
 	my (undef, undef, $error) = $node->psql('postgres', <<"SQL");
 BEGIN;
 ALTER $renamed RENAME TO elsewhere;
-SELECT outbox_enqueue('d', 'x');
+SELECT outbox_begin('n', 'e'), outbox_enqueue('d', 'x');
 SQL
-	like($error, qr/ERROR:  a table of the extension "outbox" is not where it was created\n.*HINT:  Give the schema its name "outbox" back/s,
+	like($error, qr/ERROR:  a table of the extension "outbox" is not where it was created\n.*${detail}HINT:  Give the schema its name "outbox" back/s,
 		"$renamed: an error says what to rename back");
 }
+
+# An empty segment that was renamed, or altered, does not become current: then nobody could claim.
+my $records = Outbox->create('records', redis => $redis, conf => $Compaction::small_segments);
+Compaction::prepare($records);
+$records->sql('ALTER TABLE outbox.record_1 RENAME TO elsewhere; ALTER TABLE outbox.record_2 ALTER msgid TYPE bytea USING NULL; ALTER TABLE outbox.record_11 RENAME TO farther');
+is($records->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'segment'}), 0, 'an empty segment that is not needed yet is no problem');
+Compaction::fill($records, 1);
+is($records->sql(q{SELECT segment FROM outbox.ring WHERE ring = 'record' AND state = 'current'}), 3, 'a segment that is as it was becomes current');
+like(slurp($records->logfile), qr/could not clean up outbox\.record_1: a table of the extension "outbox" is not where it was created/, '... and the log says which one is not where it was');
+like(slurp($records->logfile), qr/could not clean up outbox\.record_2: table "outbox\.record_2" has been altered/, '... and which one has been altered');
+is($records->sql(q{SELECT outbox_begin('m1')}), 'f', 'ids are known');
+$records->restart;
+is($records->sql(q{SELECT outbox_begin('m1')}), 'f', '... after a restart, too');
+
+# One that has records is missed by whoever looks for an id, and by nobody else.
+my $claims = $records->session;
+my $look = q{SELECT outbox_begin('m1')};
+is($claims->query($look), 'f', 'a session knows an id');
+$records->sql('ALTER TABLE outbox.record_0 RENAME TO first');
+like(scalar $records->sql_error($look), qr/^42P01: a table of the extension "outbox" is not where it was created/, 'an id is not taken for new while its segment cannot be read');
+is($claims->query($look), '', '... nor by the session');
+$records->sql(q{SELECT outbox_enqueue('of records', 'x')});
+eventually { $redis->count('of records') == 1 } '... and messages are sent';
+$records->sql('ALTER TABLE outbox.first RENAME TO record_0');
+is($claims->query($look), 'f', 'when it has its name back, the session finds it');
+$records->sql('ALTER TABLE outbox.elsewhere RENAME TO record_1; ALTER TABLE outbox.record_2 ALTER msgid TYPE text COLLATE "C" USING NULL; ALTER TABLE outbox.farther RENAME TO record_11');
+eventually { $records->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'segment'}) == 0 } 'the problem ends when all are as they were';
 
 # Without its check constraint a table of the log can have rows that are neither messages nor receipts.
 $node->sql('SELECT outbox_pause()');

@@ -193,23 +193,31 @@ ring_open_current(RingKind kind, int *segment)
 }
 
 /*
- * Takes AccessShareLock on a segment's table to the end of the transaction, unless that would
- * wait, as for VACUUM FULL. Called before segments are maintained, which can be done later.
+ * Takes AccessShareLock on a segment's table to the end of the transaction, unless it was renamed
+ * or that would wait, as for VACUUM FULL. Called before segments are maintained, which can be done later.
  */
 bool
 segment_try_lock(RingKind kind, int segment)
 {
-	return ConditionalLockRelationOid(relations_enter()->segments[kind][segment].table, AccessShareLock);
+	Oid			table = relations_enter()->segments[kind][segment].table;
+
+	return OidIsValid(table) && ConditionalLockRelationOid(table, AccessShareLock);
 }
 
-/* The same for what is about to be written: takes the locks that sessions, and a window, take for it. */
+/*
+ * The same for what is about to be written: takes the locks that sessions, and a window, take for
+ * it. Raises an error if they could not open it, as if it was renamed: it must not become current.
+ */
 bool
 segment_try_lock_to_write(RingKind kind, int segment)
 {
 	const SegmentRelations *relations = &relations_enter()->segments[kind][segment];
 
-	return ConditionalLockRelationOid(relations->table, RowExclusiveLock) &&
-		(kind != RING_LOG || ConditionalLockRelationOid(relations->window, RowExclusiveLock));
+	if (!ConditionalLockRelationOid(relations->table, RowExclusiveLock) ||
+		(kind == RING_LOG && !ConditionalLockRelationOid(relations->window, RowExclusiveLock)))
+		return false;
+	table_close(own_table_open(relations->table, own_tables[kind], NoLock), NoLock);
+	return true;
 }
 
 /* Returns the size of a segment's table. */

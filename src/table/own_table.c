@@ -26,6 +26,7 @@
 
 #include "src/compat.h"
 #include "src/table/own_table.h"
+#include "src/table/relations.h"
 
 /* What a column must be. */
 typedef struct OwnColumn
@@ -130,6 +131,25 @@ static const OwnColumns tables[] = {
 	[OWN_LOG_ID_SEQ] = TABLE(log_id_seq_columns)
 };
 
+static const char *const names[] = {
+	[OWN_INSTANCE] = "instance",
+	[OWN_LOSS] = "loss",
+	[OWN_ERA] = "era",
+	[OWN_MAPPING] = "mapping",
+	[OWN_LANE] = "lane",
+	[OWN_RING] = "ring",
+	[OWN_COMPACTED] = "compacted",
+	[OWN_FORGOTTEN] = "forgotten",
+	[OWN_ENDPOINT] = "endpoint",
+	[OWN_DEFERRED] = "deferred",
+	[OWN_DESTINATION] = "destination",
+	[OWN_LOG] = "log_N",
+	[OWN_WINDOW] = "window_N",
+	[OWN_RECORD] = "record_N",
+	[OWN_HISTORY] = "history_N",
+	[OWN_LOG_ID_SEQ] = "log_id_seq"
+};
+
 /* As the statements name them; others name all columns of a table in their order. */
 static const OwnColumn instance_row[] = {
 	{UUIDOID, NOT_NULL}, {INT8OID, NOT_NULL}, {BOOLOID, NOT_NULL},
@@ -173,8 +193,11 @@ static void check_columns(Relation table, const OwnColumns *own);
 Relation
 own_table_open(Oid table, OwnTable kind, LOCKMODE mode)
 {
-	Relation	relation = table_open(table, mode);
+	Relation	relation;
 
+	if (!OidIsValid(table))
+		relations_raise_missing(names[kind]);
+	relation = table_open(table, mode);
 	own_table_check(relation, kind);
 	return relation;
 }

@@ -60,13 +60,24 @@ typedef struct LastingLock
 static LastingLock lasting[MAX_REMEMBERED];
 static int	nlasting;
 
-static void raise_missing(bool has_extension);
+/* The rings as the extension's script makes them. */
+static const struct
+{
+	int			nsegments;
+	const char *table;			/* format with the number of a segment */
+}			made[RING_KINDS] = {
+	[RING_LOG] = {4, "log_%d"},
+	[RING_RECORD] = {12, "record_%d"},
+	[RING_HISTORY] = {24, "history_%d"}
+};
+
+static void raise_unresolved(void);
 static bool is_remembered(Oid relation, LOCKMODE mode);
 static bool resolve_names(Relations *relations);
 static bool look_up_names(Relations *relations);
 static Oid	owner_of(Oid relation);
-static int	resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments);
-static Oid	find_segment(Oid schema, const char *format, int segment);
+static int	resolve_ring(Relations *relations, Oid schema, RingKind kind);
+static Oid	find_relation(Relations *relations, Oid schema, const char *format, int segment);
 static ResourceOwner act_for_transaction(void);
 static void forget_locks(XactEvent event, void *arg);
 static void forget_relations(Oid relation);
@@ -95,7 +106,7 @@ relations_enter(void)
 		bool		locked;
 
 		if (!cache_valid && !(cache_valid = resolve_names(&cache)))
-			raise_missing(OidIsValid(cache.extension));
+			raise_unresolved();
 		if (entered == cache.instance)
 			return &cache;
 		gate = cache.instance;
@@ -112,18 +123,30 @@ relations_enter(void)
 	}
 }
 
-/* Whoever has renamed a table, or the schema, would not look for that if the extension were said to be gone. */
+/* Raises the error for what was not found. */
 static void
-raise_missing(bool has_extension)
+raise_unresolved(void)
 {
-	if (!has_extension)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("extension \"outbox\" does not exist")));
+	if (OidIsValid(cache.extension))
+		relations_raise_missing(NULL);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("extension \"outbox\" does not exist")));
+}
+
+/*
+ * Raises 42P01 for a table that is not there under its name. Whoever has renamed it, or the
+ * schema, would not look for that if the extension were said to be gone. `name` is that which
+ * it was created with; NULL = it is not known which one it is.
+ */
+void
+relations_raise_missing(const char *name)
+{
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_TABLE),
 			 errmsg("a table of the extension \"outbox\" is not where it was created"),
-			 errhint("Give the schema its name \"outbox\" back, or the table its name there: \"instance\", \"log_0\", \"record_0\", or the sequence \"log_id_seq\".")));
+			 name ? errdetail("It was created as outbox.%s.", name) : 0,
+			 errhint("Give the schema its name \"outbox\" back, or the table, or the sequence \"log_id_seq\", its name there. \"\\dx+ outbox\" in psql lists what has another name now.")));
 }
 
 /*
@@ -268,35 +291,32 @@ static bool
 look_up_names(Relations *relations)
 {
 	Oid			schema = get_namespace_oid(OUTBOX_SCHEMA, true);
+	int			nfound[RING_KINDS];
 
 	memset(relations, 0, sizeof(*relations));
 	relations->extension = get_extension_oid("outbox", true);
 	if (!OidIsValid(schema) || !OidIsValid(relations->extension))
 		return false;
 
-	relations->instance = get_relname_relid("instance", schema);
+	relations->instance = find_relation(relations, schema, "instance", 0);
 	relations->owner = owner_of(relations->instance);
-	relations->ring = get_relname_relid("ring", schema);
-	relations->endpoint = get_relname_relid("endpoint", schema);
-	relations->compacted = get_relname_relid("compacted", schema);
-	relations->forgotten = get_relname_relid("forgotten", schema);
-	relations->destination = get_relname_relid("destination", schema);
-	relations->deferred = get_relname_relid("deferred", schema);
-	relations->loss = get_relname_relid("loss", schema);
-	relations->era = get_relname_relid("era", schema);
-	relations->mapping = get_relname_relid("mapping", schema);
-	relations->lane = get_relname_relid("lane", schema);
-	relations->log_id_seq = get_relname_relid("log_id_seq", schema);
-	relations->nsegments[RING_LOG] =
-		resolve_ring(schema, "log_%d", true, relations->segments[RING_LOG]);
-	relations->nsegments[RING_RECORD] =
-		resolve_ring(schema, "record_%d", false, relations->segments[RING_RECORD]);
-	relations->nsegments[RING_HISTORY] =
-		resolve_ring(schema, "history_%d", false, relations->segments[RING_HISTORY]);
+	relations->ring = find_relation(relations, schema, "ring", 0);
+	relations->endpoint = find_relation(relations, schema, "endpoint", 0);
+	relations->compacted = find_relation(relations, schema, "compacted", 0);
+	relations->forgotten = find_relation(relations, schema, "forgotten", 0);
+	relations->destination = find_relation(relations, schema, "destination", 0);
+	relations->deferred = find_relation(relations, schema, "deferred", 0);
+	relations->loss = find_relation(relations, schema, "loss", 0);
+	relations->era = find_relation(relations, schema, "era", 0);
+	relations->mapping = find_relation(relations, schema, "mapping", 0);
+	relations->lane = find_relation(relations, schema, "lane", 0);
+	relations->log_id_seq = find_relation(relations, schema, "log_id_seq", 0);
+	for (int kind = 0; kind < RING_KINDS; kind++)
+		nfound[kind] = resolve_ring(relations, schema, (RingKind) kind);
 
 	/* During CREATE EXTENSION some are not there yet. */
 	return OidIsValid(relations->instance) && OidIsValid(relations->log_id_seq) &&
-		relations->nsegments[RING_LOG] > 0 && relations->nsegments[RING_RECORD] > 0;
+		nfound[RING_LOG] > 0 && nfound[RING_RECORD] > 0;
 }
 
 /* Returns the owner of a relation; InvalidOid if there is no such relation. */
@@ -313,39 +333,52 @@ owner_of(Oid relation)
 	return owner;
 }
 
-/* Finds the segments of a ring: as many as there are tables with the name. */
+/*
+ * Finds the segments of a ring; returns how many there are. One whose table was renamed is
+ * missing where it is used, and no other one with it.
+ */
 static int
-resolve_ring(Oid schema, const char *table, bool has_windows, SegmentRelations *segments)
+resolve_ring(Relations *relations, Oid schema, RingKind kind)
 {
-	int			n = 0;
+	SegmentRelations *segments = relations->segments[kind];
+	int			nfound = 0;
 
-	while (n < MAX_SEGMENTS && OidIsValid(segments[n].table = find_segment(schema, table, n)))
+	relations->nsegments[kind] = made[kind].nsegments;
+	for (int n = 0; n < made[kind].nsegments; n++)
 	{
-		if (has_windows)
-			segments[n].window = find_segment(schema, "window_%d", n);
-		n++;
+		segments[n].table = find_relation(relations, schema, made[kind].table, n);
+		if (kind == RING_LOG)
+			segments[n].window = find_relation(relations, schema, "window_%d", n);
+		nfound += OidIsValid(segments[n].table);
 	}
-	return n;
+	return nfound;
 }
 
-/* Returns the oid of a segment's table, whose name is formatted with its number. */
+/* Returns the oid of a relation, whose name is formatted with the number of a segment. */
 static Oid
-find_segment(Oid schema, const char *format, int segment)
+find_relation(Relations *relations, Oid schema, const char *format, int segment)
 {
 	char		name[NAMEDATALEN];
+	Oid			oid;
 
 	snprintf(name, sizeof(name), format, segment);
-	return get_relname_relid(name, schema);
+	oid = get_relname_relid(name, schema);
+	if (!OidIsValid(oid))
+		relations->lacks_some = true;
+	return oid;
 }
 
 /* A RelationListener. */
 static void
 forget_relations(Oid relation)
 {
-	if (cache_valid && relation != InvalidOid && !is_ours(relation))
+	if (cache_valid && !cache.lacks_some && relation != InvalidOid && !is_ours(relation))
 		return;
 
-	/* While names are being looked up, any change may concern us. */
+	/*
+	 * While names are being looked up, any change may concern us; and if one
+	 * was not found, any table may get that name.
+	 */
 	cache_valid = false;
 	cache_version++;
 }

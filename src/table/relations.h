@@ -43,6 +43,7 @@ typedef struct Relations
 	Oid			mapping;
 	Oid			lane;
 	Oid			log_id_seq;
+	bool		lacks_some;		/* a name was not found: its OID is invalid */
 	int			nsegments[RING_KINDS];
 	SegmentRelations segments[RING_KINDS][MAX_SEGMENTS];
 } Relations;
@@ -54,6 +55,7 @@ extern void relations_init(void);
 extern const Relations *relations_enter(void);
 extern const Relations *relations_try_enter(void);
 extern void relations_lock_for_drop(void);
+extern void relations_raise_missing(const char *name);
 
 extern bool relations_lock_to_end(Oid relation, LOCKMODE mode);
 extern void relations_unlock_early(Oid relation, LOCKMODE mode);
