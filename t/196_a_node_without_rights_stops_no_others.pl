@@ -1,6 +1,6 @@
 # ACL rules are those of each node of a Redis Cluster. Where the outbox lacks a right on one of them,
-# or something else is in the place of a fence, messages for its slots wait, and others are
-# sent. So it is if that node is the first one of the URL, and after a restart. A single Redis that
+# something else is in the place of a fence, or XADD has another name, messages for its slots
+# wait, and others are sent. So it is if that node is the first one of the URL, and after a restart. A single Redis that
 # names another server is not followed.
 
 use strict;
@@ -34,6 +34,21 @@ sub allow
 	my ($n, @rules) = @_;
 	$nodes[$n]->command('ACL', 'SETUSER', 'sender', 'on', '>secret', 'resetkeys', '~*', '+@all', @rules);
 	$nodes[$n]->command('CLIENT', 'KILL', 'TYPE', 'normal');
+	return;
+}
+
+# Starts that node again with these settings. Its file must not have the command that they rename.
+sub start_with
+{
+	my (@settings) = @_;
+	my $redis = $nodes[$bad];
+
+	$redis->command('BGREWRITEAOF');
+	wait_until { $redis->command('INFO', 'persistence') =~ /aof_rewrite_in_progress:0.*aof_rewrite_scheduled:0/s } or die 'the file is not rewritten';
+	$redis->stop;
+	$redis->{config} = [@settings];
+	$redis->start;
+	allow($bad);
 	return;
 }
 
@@ -116,6 +131,13 @@ allow($bad, '-xadd');
 others_go_on('-xadd on one node: others are sent', 1000);
 allow($bad);
 $ledger->agrees('... and all when it is given back');
+
+# So would one on which the command has another name, once there is more than what is under way.
+my @config = @{ $nodes[$bad]{config} };
+start_with(@config, '--rename-command', 'XADD', 'ADD');
+others_go_on('XADD has another name on one node: others are sent', 20_000);
+start_with(@config);
+$ledger->agrees('... and all when it has its name back');
 
 # A server that is no cluster, and whoever answers at the address that it names.
 my $trap = Impostor->new(plain => sub { open my $file, '>>', $node->basedir . '/trapped' or die $!; close $file; return; });

@@ -104,7 +104,7 @@ batch_verdict_is_of_slot(const char *error)
 bool
 batch_verdict_is_of_lane(const char *error)
 {
-	static const char *const codes[] = {"NOPERM", "WRONGTYPE", "ERR unknown command"};
+	static const char *const codes[] = {"NOPERM", "WRONGTYPE"};
 
 	return batch_verdict_is_of_slot(error) || begins_with_one(error, codes, lengthof(codes)) || batch_verdict_forbids_command(error);
 }
@@ -133,15 +133,15 @@ begins_with_one(const char *error, const char *const *codes, int n)
 }
 
 /*
- * Check whether the error says that we may not run a command at all. An error
- * about one key that we may not access concerns a destination. Redis has one
- * code for both, and none in scripts up to 7.0. The text about a key precedes
+ * Check whether the error says that we may not run a command at all, or that it has another
+ * name on that server. An error about one key that we may not access concerns a destination.
+ * Redis has one code for both, and none in scripts up to 7.0. The text about a key precedes
  * the key's name, which may itself contain any text.
  */
 bool
 batch_verdict_forbids_command(const char *error)
 {
-	static const char *const texts[] = {"can't run this command", "permissions to run", "Unknown Redis command"};
+	static const char *const texts[] = {"can't run this command", "permissions to run", "Unknown Redis command", "ERR unknown command"};
 	static const char *const key_texts[] = {"can't access", "permissions to access", "permission to access"};
 
 	for (int i = 0; i < lengthof(texts); i++)
