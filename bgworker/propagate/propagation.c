@@ -29,6 +29,7 @@
  */
 #include "postgres.h"
 
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "bgworker/process/transaction.h"
@@ -46,17 +47,27 @@
 
 #define LIST_MS			3000	/* between two readings of the endpoints */
 
+/* An endpoint, and the store that it had when the endpoints were read. */
+typedef struct StoreUse
+{
+	char	   *endpoint;
+	StorePropagation *store;	/* NULL = none */
+} StoreUse;
+
 static TimestampTz next_listing;	/* when the endpoints are read next */
 static int64 listed;			/* newest window when the endpoints were read
 								 * last */
 static bool uses_tables;		/* an endpoint has a custom record table */
 static int64 start_at;			/* position of a new store */
+static List *uses;				/* of all endpoints, as they were read last */
+static MemoryContext uses_context;	/* has these */
 
 static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
 static bool has_settled(void);
 static void list_targets(Position *position);
 static void note_target_of(const Endpoint *endpoint, void *arg);
+static bool had_another_store(const char *endpoint, const StorePropagation *store, const List *before);
 static void go_back_for_new(Position *position);
 static void check_stores(Position *position);
 static bool all_stores_are_sound(void);
@@ -190,17 +201,24 @@ propagation_ms_until_due(const Position *position)
 /*
  * Finds out which stores and tables the endpoints have now. A store that an endpoint was
  * given while this process runs gets all that the log still has: it may take the place of
- * another one, and lack what that one has. Those that are there when it starts go on.
+ * another one, and lack what that one has, or never got. Those that are there when it starts go on.
  */
 static void
 list_targets(Position *position)
 {
+	List	   *before = uses;
+	MemoryContext context_before = uses_context;
+
 	if (!transaction_begin("reading endpoints"))
 		return;
 	store_propagation_begin_listing();
 	uses_tables = false;
 	start_at = next_listing == 0 ? position->propagated : window_row_oldest_number();
-	endpoint_each(note_target_of, NULL);
+	uses = NIL;
+	uses_context = AllocSetContextCreate(TopMemoryContext, "outbox stores", ALLOCSET_SMALL_SIZES);
+	endpoint_each(note_target_of, before);
+	if (context_before)
+		MemoryContextDelete(context_before);
 	transaction_commit();
 	store_propagation_end_listing();
 	go_back_for_new(position);
@@ -215,13 +233,45 @@ list_targets(Position *position)
 static void
 note_target_of(const Endpoint *endpoint, void *arg)
 {
-	StorePropagation *store;
+	StoreUse   *use;
+	StorePropagation *store = NULL;
+	MemoryContext caller;
 
 	uses_tables |= OidIsValid(endpoint->mapping.table);
-	if (endpoint->dedup_store == NULL)
-		return;
-	store = store_propagation_find(endpoint->dedup_store, start_at);
-	store->retention = Max(store->retention, endpoint->store_retention);
+	if (endpoint->dedup_store)
+		store = store_propagation_find(endpoint->dedup_store, start_at);
+	if (store)
+		store->retention = Max(store->retention, endpoint->store_retention);
+	if (store && had_another_store(endpoint->name, store, arg))
+	{
+		store->is_new = true;
+		store->propagated = Min(store->propagated, start_at);
+	}
+
+	caller = MemoryContextSwitchTo(uses_context);
+	use = palloc(sizeof(StoreUse));
+	*use = (StoreUse) {.endpoint = pstrdup(endpoint->name), .store = store};
+	uses = lappend(uses, use);
+	MemoryContextSwitchTo(caller);
+}
+
+/*
+ * Check whether an endpoint had another store, or none, when they were listed before; not if it is
+ * new. Rows of endpoints seldom change their places.
+ */
+static bool
+had_another_store(const char *endpoint, const StorePropagation *store, const List *before)
+{
+	int			n = list_length(before);
+
+	for (int i = 0; i < n; i++)
+	{
+		const StoreUse *use = list_nth(before, (list_length(uses) + i) % n);
+
+		if (strcmp(use->endpoint, endpoint) == 0)
+			return use->store != store;
+	}
+	return false;
 }
 
 /*
@@ -239,6 +289,7 @@ go_back_for_new(Position *position)
 	{
 		if (store->is_new && store->propagated < position->published)
 		{
+			receipts_forget(&store->reader);
 			store->lacks_upto = position->published;
 			position_expect_receipts_after(position, store->propagated);
 		}

@@ -25,7 +25,8 @@ typedef struct StorePropagation
 	char		client[UNIQUE_ID_BYTES + 17];	/* the name of our watermarks
 												 * there */
 	int64		retention;		/* the longest of these endpoints */
-	bool		is_new;			/* no listing before the last one has named it */
+	bool		is_new;			/* by the last listing an endpoint has it that
+								 * did not have it before */
 	int64		propagated;		/* newest window whose receipts it has */
 	ReceiptReader reader;		/* of the next ones */
 	StoreKey	keys[STORE_PROPAGATION_KEYS];	/* of these, to be added next */
