@@ -55,18 +55,20 @@ $node->sql("SELECT outbox_alter_endpoint('second', dedup_store => '$other_url')"
 eventually { is_known($second, 'other') } 'the other endpoint follows: so does its id';
 eventually { propagated() eq 'all' } '... which is noted';
 
-# An id that its own store refuses comes into the one that takes its place.
+# An id that its own store refuses comes into the one that takes its place, and counts as
+# propagated only then.
 $node->sql("SELECT outbox_create_endpoint('third', dedup_store => '@{[ $full->url ]}', retention => '1 s', store_retention => '1 h')");
 $node->sql("SELECT outbox_create_endpoint('fourth', dedup_store => '@{[ $store->url ]}')");
+$node->process('of fourth', undef, 'fourth');
+my $fourth = key_of('of fourth');
+eventually { is_in($store, $fourth) && propagated() eq 'all' } 'a store has an id of an endpoint';
 $full->command('CONFIG', 'SET', 'maxmemory', '1');
 $node->process('of third', undef, 'third');
 my $third = key_of('of third');
-eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'a store is full, and refuses an id';
-$node->process('of fourth', undef, 'fourth');
-my $fourth = key_of('of fourth');
-eventually { is_in($store, $fourth) } 'another one takes an id of another endpoint';
+eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'another one is full, and refuses one of another endpoint';
 $node->sql("SELECT outbox_alter_endpoint('third', dedup_store => '@{[ $store->url ]}')");
-eventually { is_in($store, $third) } '... and takes the place of the first one: it has its id, too';
+eventually { propagated() eq 'all' } '... which gets the first one in place of it: all ids count as propagated';
+ok(is_in($store, $third), '... and that one has the id');
 ok(!is_in($full, $third), '... which that one never had');
 $node->sql("SELECT outbox_alter_endpoint('default', retention => '1 s')");
 $node->set('outbox.retention' => '1s', 'outbox.cleanup_interval' => '100ms');

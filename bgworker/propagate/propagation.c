@@ -57,6 +57,7 @@ typedef struct StoreUse
 static TimestampTz next_listing;	/* when the endpoints are read next */
 static int64 listed;			/* newest window when the endpoints were read
 								 * last */
+static uint64 listed_reading;	/* endpoint_readings() at that time */
 static bool uses_tables;		/* an endpoint has a custom record table */
 static int64 start_at;			/* position of a new store */
 static List *uses;				/* of all endpoints, as they were read last */
@@ -105,18 +106,21 @@ propagation_may_wait(void)
 
 /*
  * Propagates the next receipts of windows that are published to each store that
- * does not have them. Returns whether any store got further.
+ * does not have them. Returns whether any store got further. What one has left out because
+ * an endpoint has another store since they were listed counts for none until that one has gone back.
  */
 bool
 propagation_run(Position *position)
 {
 	bool		further = false;
 
-	if (next_listing <= clock_now() || is_behind_listing(position))
+	if (next_listing <= clock_now() || is_behind_listing(position) || endpoint_readings() != listed_reading)
 		list_targets(position);
 	check_stores(position);
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 		further |= store_propagation_run(store, position);
+	if (endpoint_readings() != listed_reading)
+		list_targets(position);
 	propagation_attend(position);
 	return note_least(position) || further;
 }
@@ -217,6 +221,7 @@ list_targets(Position *position)
 	uses = NIL;
 	uses_context = AllocSetContextCreate(TopMemoryContext, "outbox stores", ALLOCSET_SMALL_SIZES);
 	endpoint_each(note_target_of, before);
+	listed_reading = endpoint_readings();
 	if (context_before)
 		MemoryContextDelete(context_before);
 	transaction_commit();

@@ -56,10 +56,7 @@ typedef struct EndpointRow
 
 static const EndpointRow no_row;	/* of an endpoint without settings */
 
-/*
- * Stands for the URL of a store that may not have been written by a superuser, and is none;
- * errors show it.
- */
+/* Stands for the URL of a store that may not have been written by a superuser, and is none; errors show it. */
 #define UNTRUSTED_STORE	"ignored, because the owner of outbox.endpoint is not a superuser"
 
 static MemoryContext endpoint_cache;	/* NULL = not loaded */
@@ -67,6 +64,7 @@ static EndpointRow *rows;
 static int	nrows;
 static Oid	cached_relation;
 static bool stale;
+static uint64 readings;			/* how often they were read */
 
 static const EndpointRow *find_row(const char *name);
 static Endpoint *copy_of(const EndpointRow *row, const char *name);
@@ -152,6 +150,13 @@ endpoint_list(void)
 		has_default |= strcmp(rows[i].name, DEFAULT_ENDPOINT) == 0;
 	}
 	return has_default ? endpoints : lappend(endpoints, copy_of(&no_row, DEFAULT_ENDPOINT));
+}
+
+/* Returns how often the endpoints were read: another number if what is known of them may have changed. */
+uint64
+endpoint_readings(void)
+{
+	return readings;
 }
 
 /*
@@ -356,6 +361,7 @@ load_endpoints(void)
 	/* A change from now on makes it stale. */
 	cached_relation = relation;
 	stale = false;
+	readings++;
 	row_scan_begin_updated(&scan, relation, OWN_ENDPOINT);
 	while (row_scan_next(&scan))
 	{

@@ -31,6 +31,7 @@ typedef struct Endpoint
 extern void endpoint_init(void);
 extern Endpoint endpoint_get(const char *name);
 extern List *endpoint_list(void);
+extern uint64 endpoint_readings(void);
 extern void endpoint_check_place(const char *name, const RecordMapping *mapping, const char *dedup_store);
 extern int64 endpoint_memory(const Endpoint *endpoint);
 extern int64 endpoint_longest_retention(void);
