@@ -415,10 +415,17 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 		if (is_dead)
 		{
 			int64		id = give_up(message, segment, attempts, error);
+			int64		behind = held_by_dead_note_dead(message, id);
 
-			blocked->waiting -= held_by_dead_note_dead(message, id);
-			if (blocked->waiting != 0)
+			/*
+			 * Of those that are held now others may have retried some, which
+			 * were not counted: messages may wait though no number says so.
+			 */
+			if (blocked->waiting != 0 || behind != 0)
+			{
+				blocked->waiting -= behind;
 				deferral_read_head(blocked);
+			}
 		}
 		else
 		{

@@ -1,0 +1,57 @@
+# After each reading of what is deferred the dispatcher rests as long as that took. What
+# others change meanwhile it does not know yet; the messages that wait keep their order, and
+# what is due of other destinations is sent, all the same.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'CONF');
+outbox.max_attempts = 1
+outbox.retry_delay = '3s'
+outbox.retry_max_delay = '3s'
+CONF
+my $session = $node->session;
+
+sub enqueue { my ($dest, $key, @bodies) = @_; $node->sql("SELECT outbox_enqueue('$dest', '$_', message_id => 'id $_', key => $key)") foreach @bodies; return; }
+sub state_of { return $node->sql("SELECT state || ' ' || attempts FROM outbox.deferred WHERE message_id = 'id $_[0]'"); }
+
+# Has what is deferred read again, which takes long because of a lock, after these statements.
+sub read_slowly
+{
+	my ($statements) = @_;
+
+	$session->query_safe("BEGIN; LOCK TABLE outbox.deferred IN SHARE MODE; $statements");
+	$node->sql(q{SELECT outbox_set_destination('unknown', maxlen => 1)});
+	eventually { $node->sql(q{SELECT count(*) FROM pg_locks WHERE relation = 'outbox.deferred'::regclass AND NOT granted}) == 1 } 'the dispatcher reads what is deferred';
+	sleep 8;
+	$session->query_safe('COMMIT');
+	enqueue('d', 'NULL', 'read');
+	eventually { ($redis->bodies('d'))[-1] eq 'read' } '... which took long';
+	return;
+}
+
+# One message dies again, and holds back one that was retried meanwhile: others wait nevertheless.
+$redis->refuse('holding');
+enqueue('holding', "'a'", 'a1', 'a2');
+eventually { $node->status('dead') == 2 } 'messages are dead';
+$node->sql(q{SELECT outbox_set_destination('holding', on_dead => 'hold')});
+$node->set('outbox.max_attempts' => 2);
+read_slowly(q{SELECT outbox_retry('holding', 'id a1')});
+eventually { state_of('a1') eq 'waiting 1' } 'one of them is retried';
+enqueue('holding', "'b'", 'b1');
+eventually { state_of('b1') eq 'waiting 0' } 'another one waits behind it';
+is($node->sql(q{SELECT outbox_retry('holding', 'id a2')}), 1, 'the other dead one is retried');
+eventually { state_of('a1') eq 'dead 2' } 'the first one dies again';
+$redis->accept('holding');
+enqueue('holding', "'b'", 'b2');
+eventually { $redis->count('holding') == 2 } 'those of the other key are sent';
+is_deeply([ $redis->bodies('holding') ], [ 'b1', 'b2' ], '... in order');
+
+$session->quit;
+
+done_testing();
