@@ -52,6 +52,16 @@ enqueue('holding', "'b'", 'b2');
 eventually { $redis->count('holding') == 2 } 'those of the other key are sent';
 is_deeply([ $redis->bodies('holding') ], [ 'b1', 'b2' ], '... in order');
 
+# A message that waits is given another destination, and is due before that is known.
+read_slowly('SELECT');
+$redis->refuse('former');
+enqueue('former', 'NULL', 'directed');
+eventually { state_of('directed') eq 'waiting 1' } 'a message waits';
+my $log = $node->log_position;
+$node->sql(q{UPDATE outbox.deferred SET dest = 'new' WHERE dest = 'former'});
+eventually { $redis->count('new') == 1 } '... and is sent to the destination that an administrator has written into its row';
+unlike($node->log_since($log), qr/was terminated by signal/, '... without a crash');
+
 $session->quit;
 
 done_testing();

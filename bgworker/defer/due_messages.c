@@ -293,6 +293,9 @@ note_probe(const Message *message)
 {
 	Blocked    *blocked = blocked_find(message->dest);
 
+	/* Others may have given it another destination since that was read. */
+	if (blocked == NULL || blocked->head != message->id)
+		return;
 	blocked->state = BLOCKED_PROBING;
 	blocked->waiting--;
 	destination_ask_again(message->dest);
