@@ -20,6 +20,9 @@ my $session = $node->session;
 sub enqueue { my ($dest, $key, @bodies) = @_; $node->sql("SELECT outbox_enqueue('$dest', '$_', message_id => 'id $_', key => $key)") foreach @bodies; return; }
 sub state_of { return $node->sql("SELECT state || ' ' || attempts FROM outbox.deferred WHERE message_id = 'id $_[0]'"); }
 
+# Returns when the first entry of a stream was added, in milliseconds.
+sub sent_at { return $redis->command('XRANGE', $_[0], '-', '+', 'COUNT', 1)->[0][0] =~ s/-.*//r; }
+
 # Has what is deferred read again, which takes long because of a lock, after these statements.
 sub read_slowly
 {
@@ -62,6 +65,22 @@ $node->sql(q{UPDATE outbox.deferred SET dest = 'new' WHERE dest = 'former'});
 eventually { $redis->count('new') == 1 } '... and is sent to the destination that an administrator has written into its row';
 unlike($node->log_since($log), qr/was terminated by signal/, '... without a crash');
 
-$session->quit;
+# A message that is to be let go is locked for long: what is due elsewhere is sent.
+$redis->refuse($_) foreach 'locked', 'dead';
+$node->sql(q{SELECT outbox_set_destination('locked', on_dead => 'hold')});
+enqueue('locked', 'NULL', 'l1', 'l2');
+enqueue('dead', 'NULL', 'r1');
+eventually { $node->sql(q{SELECT string_agg(state, ' ' ORDER BY id) FROM outbox.deferred WHERE dest IN ('locked', 'dead') AND state <> 'returned'}) eq 'dead held dead' } 'a dead message holds back another one';
+$redis->accept($_) foreach 'locked', 'dead';
+my $administrator = $node->session;
+$administrator->query_safe(q{BEGIN; SELECT FROM outbox.deferred WHERE message_id = 'id l2' FOR UPDATE});
+read_slowly(q{SELECT outbox_discard('locked', 'id l1')});
+$node->sql(q{SELECT outbox_retry('dead', 'id r1'), outbox_enqueue('later', 'x', deliver_at => clock_timestamp() + interval '2 s')});
+eventually { $redis->count('dead') == 1 && $redis->count('later') == 1 } 'messages that are retried and due are sent while a held one is locked';
+cmp_ok(sent_at('later'), '<', sent_at('dead'), '... what is due before what is deferred is read again');
+is($redis->count('locked'), 0, '... and the locked one is not');
+$administrator->query_safe('ROLLBACK');
+eventually { $redis->count('locked') == 1 } '... until it is locked no more';
+$_->quit foreach $session, $administrator;
 
 done_testing();

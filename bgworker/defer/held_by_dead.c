@@ -213,11 +213,15 @@ held_by_dead_each_unsettled(void (*visit) (const char *dest))
 		visit(lfirst(cell));
 }
 
-/* Returns how long until the rows that were locked are to be looked at again. */
+/*
+ * Returns how long until the rows that were locked are to be looked at again. That is not asked
+ * for during the rest after a reading: until it is over nothing would be returned, and nothing
+ * ever if a reading takes longer than the locked rows are left alone.
+ */
 long
 held_by_dead_ms_until_settling(void)
 {
-	return unsettled ? TimestampDifferenceMilliseconds(clock_now(), next_settling) : PG_INT32_MAX;
+	return unsettled ? Max(TimestampDifferenceMilliseconds(clock_now(), next_settling), reload_pace_rest_ms()) : PG_INT32_MAX;
 }
 
 /* Check whether the table must be read again, for that reason or another one, before anything is returned that waits. */

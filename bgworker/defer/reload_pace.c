@@ -73,6 +73,13 @@ reload_pace_comes_first(void)
 	return (pg_atomic_read_u32(&shared_mine()->reload) & RELOAD_UNSETTLED) != 0;
 }
 
+/* Returns how many milliseconds of the rest are left. */
+long
+reload_pace_rest_ms(void)
+{
+	return TimestampDifferenceMilliseconds(clock_now(), rest_ends);
+}
+
 /* Returns how many milliseconds until it is read again; PG_INT32_MAX = nobody has asked for it. */
 long
 reload_pace_ms_until(void)
@@ -81,5 +88,5 @@ reload_pace_ms_until(void)
 
 	if (asked == 0)
 		return PG_INT32_MAX;
-	return asked & RELOAD_DESTINATIONS ? 0 : TimestampDifferenceMilliseconds(clock_now(), rest_ends);
+	return asked & RELOAD_DESTINATIONS ? 0 : reload_pace_rest_ms();
 }
