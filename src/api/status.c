@@ -44,7 +44,9 @@ typedef struct Backlog
 } Backlog;
 
 static void read_report(DispatcherReport *report);
-static void read_backlog(Backlog *backlog, const DispatcherReport *report);
+static void keep_counts(DispatcherReport *report, const DispatcherReport *earlier);
+static void read_backlog(Backlog *backlog);
+static void add_deferred(Backlog *backlog, const DispatcherReport *report);
 static void count_unopened(const Window *newest, Unopened *unopened);
 static bool count_message(TupleTableSlot *row, int segment, void *arg);
 static const char *dispatcher_state_name(DispatcherState state);
@@ -59,6 +61,7 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	TupleDesc	columns;
 	Datum		values[15];
 	bool		isnull[15] = {0};
+	DispatcherReport earlier;
 	DispatcherReport report;
 	Backlog		backlog;
 	DatabaseShared *shared = shared_mine();
@@ -68,8 +71,11 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 
+	read_report(&earlier);
+	read_backlog(&backlog);
 	read_report(&report);
-	read_backlog(&backlog, &report);
+	keep_counts(&report, &earlier);
+	add_deferred(&backlog, &report);
 	problem = problem_view_first();
 
 	isnull[i] = report.pid == 0;
@@ -111,9 +117,25 @@ read_report(DispatcherReport *report)
 	LWLockRelease(shared->lock);
 }
 
+/*
+ * Lets the report count what an earlier one counted. A message that is deferred while the
+ * log is read is counted after that only, and one that is returned to the log before that
+ * only: for a moment a message may be counted twice, but each is counted.
+ */
+static void
+keep_counts(DispatcherReport *report, const DispatcherReport *earlier)
+{
+	report->deferred = Max(report->deferred, earlier->deferred);
+	report->deferred_settled = Max(report->deferred_settled, earlier->deferred_settled);
+	report->scheduled = Max(report->scheduled, earlier->scheduled);
+	report->dead = Max(report->dead, earlier->dead);
+	if (report->deferred_oldest == 0)
+		report->deferred_oldest = earlier->deferred_oldest;
+}
+
 /* Counts windows by their running totals, and the rest one by one. */
 static void
-read_backlog(Backlog *backlog, const DispatcherReport *report)
+read_backlog(Backlog *backlog)
 {
 	Window		newest;
 	Window		published;
@@ -127,11 +149,18 @@ read_backlog(Backlog *backlog, const DispatcherReport *report)
 	count_unopened(&newest, &unopened);
 
 	backlog->windows = newest.number - published.number;
-	backlog->pending = newest.messages - published.messages + unopened.messages + report->deferred_settled;
+	backlog->pending = newest.messages - published.messages + unopened.messages;
 	if (newest.messages > published.messages && window_row_fetch(published.number + 1, &first))
 		backlog->oldest = first.oldest;
 	if (backlog->oldest == 0)
 		backlog->oldest = unopened.oldest;
+}
+
+/* Adds deferred messages that are in no window any more. */
+static void
+add_deferred(Backlog *backlog, const DispatcherReport *report)
+{
+	backlog->pending += report->deferred_settled;
 	if (report->deferred_oldest != 0 &&
 		(backlog->oldest == 0 || report->deferred_oldest < backlog->oldest))
 		backlog->oldest = report->deferred_oldest;

@@ -1,0 +1,48 @@
+# A message that is deferred while outbox.status reads is in what that shows: who waits until
+# nothing is pending, scheduled or dead is not told so too early.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => <<'END');
+outbox.retry_delay = '5 min'
+outbox.retry_max_delay = '5 min'
+END
+my $windows = $node->sql(q{SELECT string_agg('outbox.window_' || segment, ', ') FROM outbox.ring WHERE ring = 'log'});
+my $holder = $node->session;
+my $reader = $node->session;
+my $pid = $reader->query_safe('SELECT pg_backend_pid()');
+
+# Returns how many messages the view counts if it has begun to read before one was enqueued,
+# and ends when that one is deferred, in this state.
+sub read_while_deferred
+{
+	my ($state, $enqueue) = @_;
+
+	$node->sql('CREATE TABLE seen (messages bigint)');
+	$holder->query_safe("BEGIN; LOCK TABLE $windows");
+	$reader->query_until(qr/asked/, "\\echo asked\nINSERT INTO seen SELECT pending + scheduled + dead FROM outbox.status;\n");
+	ok($node->poll_query_until('postgres', "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid"), 'the view waits in the middle');
+	kill 'STOP', $pid;
+	$node->sql($enqueue);
+	$holder->query_safe('COMMIT');
+	ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM outbox.deferred WHERE state = '$state'"), "... a message is $state");
+	ok($node->poll_query_until('postgres', 'SELECT windows = 0 FROM outbox.status'), '... and in no window that is pending');
+	kill 'CONT', $pid;
+	ok($node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM seen'), '... when the view goes on');
+	return $node->sql('SELECT messages FROM seen; DROP TABLE seen');
+}
+
+$redis->refuse($_) foreach 'refused', 'dead';
+is(read_while_deferred('waiting', q{SELECT outbox_enqueue('refused', 'x')}), 1, 'it is counted if it waits');
+is(read_while_deferred('scheduled', q{SELECT outbox_enqueue('d', 'x', deliver_at => now() + '1 day')}), 2, 'it is counted if it is scheduled');
+$node->set('outbox.max_attempts' => 1);
+is(read_while_deferred('dead', q{SELECT outbox_enqueue('dead', 'x')}), 3, 'it is counted if it is dead');
+$_->quit foreach $holder, $reader;
+
+done_testing();
