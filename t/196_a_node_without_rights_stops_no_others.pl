@@ -89,7 +89,7 @@ foreach my $rule ('-get', '-evalsha', '-script|load', '-set', '-cluster|slots', 
 foreach my $rule ('-get', '-script|load', '-xadd')
 {
 	allow($bad, $rule);
-	$node->restart('fast');
+	$node->restart;
 	others_go_on("a restart with $rule on one node: others are sent", 1);
 	allow($bad);
 	$ledger->agrees('... and all when the right is given back');
@@ -119,7 +119,7 @@ $ledger->agrees('... and all when the fence is back');
 
 # A node that does not say which slots it moves may be taking one over, so after a restart all wait.
 allow($bad, '-cluster|nodes');
-$node->restart('fast');
+$node->restart;
 eventually { $node->status('redis_error') =~ /because a master does not answer: .*NOPERM .*nodes.* \(Redis at 127.0.0.1:@{[ $nodes[$bad]->port ]}/ } 'which node does not tell of its slots is said'
   or diag $node->status('redis_error');
 allow($bad);

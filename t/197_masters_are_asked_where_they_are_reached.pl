@@ -35,7 +35,7 @@ sub sends_at
 	$node->set('outbox.redis_url' => "rediss+cluster://$host:" . $nodes[0]->tls_port, 'outbox.dispatch' => 'on');
 	$ledger->post;
 	$ledger->agrees($name) or diag $node->status('redis_error');
-	$node->restart('fast');
+	$node->restart;
 	$ledger->post;
 	return $ledger->agrees('... and after a restart') || diag $node->status('redis_error');
 }
