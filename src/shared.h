@@ -57,6 +57,7 @@ typedef struct DispatcherReport
 								 * deferred, but for what is left out; -1 =
 								 * nothing is, or likewise */
 	DestinationSet left_out;	/* destinations that this concerns */
+	bool		deferred_known; /* the dispatcher has read outbox.deferred */
 	int64		deferred;		/* messages waiting in outbox.deferred */
 	int64		held;			/* of these, those that a dead one holds back */
 	int64		deferred_settled;	/* of these, those that are in no

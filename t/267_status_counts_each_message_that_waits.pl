@@ -1,4 +1,5 @@
-# A message that is deferred while outbox.status reads is in what that shows: who waits until
+# A message that is deferred while outbox.status reads is in what that shows, and so is one that
+# was deferred before the server was started, also if no dispatcher runs: who waits until
 # nothing is pending, scheduled or dead is not told so too early.
 
 use strict;
@@ -44,5 +45,10 @@ is(read_while_deferred('scheduled', q{SELECT outbox_enqueue('d', 'x', deliver_at
 $node->set('outbox.max_attempts' => 1);
 is(read_while_deferred('dead', q{SELECT outbox_enqueue('dead', 'x')}), 3, 'it is counted if it is dead');
 $_->quit foreach $holder, $reader;
+
+my $counts = 'SELECT pending > 0, deferred, scheduled, dead, oldest_pending IS NOT NULL, dispatcher_pid IS NULL FROM outbox.status';
+is($node->sql($counts), 't|1|1|1|t|f', 'all are counted while the dispatcher runs');
+$node->restart_with(shared_preload_libraries => '');
+is($node->sql($counts), 't|1|1|1|t|t', '... and when none has run since the server was started');
 
 done_testing();

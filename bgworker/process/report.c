@@ -135,6 +135,7 @@ report_deferred(const DeferredCounts *counts, const char *error)
 	DatabaseShared *shared = shared_mine();
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->report.deferred_known = true;
 	shared->report.deferred = counts->waiting;
 	shared->report.held = counts->held;
 	shared->report.deferred_settled = counts->settled;

@@ -3,7 +3,8 @@
  *		What outbox.status shows.
  *
  * Reads the dispatcher's report in shared memory and as little of the tables
- * as possible, so that the answer comes in milliseconds whatever is pending.
+ * as possible, so that the answer comes in milliseconds whatever is pending;
+ * if no dispatcher has run since the server was started, also all that is deferred.
  * Reads what is committed now, and holds no lock when it returns.
  */
 #include "postgres.h"
@@ -17,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "src/api/problem_view.h"
+#include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
 #include "src/log/window_row.h"
@@ -45,6 +47,7 @@ typedef struct Backlog
 
 static void read_report(DispatcherReport *report);
 static void keep_counts(DispatcherReport *report, const DispatcherReport *earlier);
+static bool count_deferred(const Deferred *row, void *arg);
 static void read_backlog(Backlog *backlog);
 static void add_deferred(Backlog *backlog, const DispatcherReport *report);
 static void count_unopened(const Window *newest, Unopened *unopened);
@@ -75,6 +78,8 @@ outbox_read_status(PG_FUNCTION_ARGS)
 	read_backlog(&backlog);
 	read_report(&report);
 	keep_counts(&report, &earlier);
+	if (!report.deferred_known)
+		deferred_scan(count_deferred, &report);
 	add_deferred(&backlog, &report);
 	problem = problem_view_first();
 
@@ -131,6 +136,26 @@ keep_counts(DispatcherReport *report, const DispatcherReport *earlier)
 	report->dead = Max(report->dead, earlier->dead);
 	if (report->deferred_oldest == 0)
 		report->deferred_oldest = earlier->deferred_oldest;
+}
+
+/* A DeferredReader: counts a message in a report of a dispatcher that has not counted any since the server was started. */
+static bool
+count_deferred(const Deferred *row, void *arg)
+{
+	DispatcherReport *report = arg;
+
+	if (row->state == DEFERRED_SCHEDULED)
+		report->scheduled++;
+	else if (row->state == DEFERRED_DEAD)
+		report->dead++;
+	else if (row->state == DEFERRED_WAITING || row->state == DEFERRED_HELD)
+	{
+		report->deferred++;
+		report->deferred_settled++;
+		if (report->deferred_oldest == 0 || row->message.at < report->deferred_oldest)
+			report->deferred_oldest = row->message.at;
+	}
+	return true;
 }
 
 /* Counts windows by their running totals, and the rest one by one. */
