@@ -414,18 +414,13 @@ defer_failed(const Message *message, int segment, int attempts, const char *erro
 		blocked = blocked_open(dest);
 		if (is_dead)
 		{
-			int64		id = give_up(message, segment, attempts, error);
-			int64		behind = held_by_dead_note_dead(message, id);
+			int64		known = blocked->waiting;
 
-			/*
-			 * Of those that are held now others may have retried some, which
-			 * were not counted: messages may wait though no number says so.
-			 */
-			if (blocked->waiting != 0 || behind != 0)
-			{
-				blocked->waiting -= behind;
+			blocked->waiting -= held_by_dead_note_dead(message, give_up(message, segment, attempts, error));
+
+			/* Those held now may not all have been counted. */
+			if (known != 0 || blocked->waiting != 0)
 				deferral_read_head(blocked);
-			}
 		}
 		else
 		{
