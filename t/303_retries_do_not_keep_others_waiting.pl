@@ -70,6 +70,19 @@ while ($redis->count('in time') < 20 && $settings < 10_000)
 	$retrying[0]->query_safe("SELECT outbox_set_destination('new " . $settings++ . "', maxlen => 1000)");
 }
 is($redis->count('in time'), 20, 'messages that are due are sent while others set destinations');
+
+# Nor what waits in great number: a destination that accepts messages again gets them as fast as ever.
+$node->sql(q{SELECT outbox_pause('many')});
+$node->sql(q{SELECT outbox_enqueue('many', n::text) FROM generate_series(1, 2000) n});
+eventually { $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE dest = 'many' AND state = 'waiting'}) == 2000 } 'many messages wait';
+$node->sql(q{SELECT outbox_resume('many')});
+$settings = 0;
+while ($redis->count('many') < 2000 && $settings < 10_000)
+{
+	$retrying[0]->query_safe("SELECT outbox_set_destination('new " . $settings++ . "', maxlen => 3000)");
+}
+is($redis->count('many'), 2000, 'many that wait are sent while others set destinations');
+is_deeply([ $redis->bodies('many') ], [ 1 .. 2000 ], '... in order');
 $_->quit foreach @retrying;
 
 done_testing();

@@ -2,7 +2,7 @@
  * blocked_destinations.c
  *		Destinations that must not be sent to for now, and which of them is next.
  *
- * Which they are is decided in deferral.c. Used by it and due_messages.c, and asked by
+ * Which they are is decided in deferral.c. Used by it, due_messages.c and interrupts.c, and asked by
  * deferred_count.c; kept in the memory of the dispatcher. There may be thousands, and they are looked up for each
  * message, window and wait, so nothing here walks over all of them: lists and
  * heaps hold them by what they wait for. An entry is taken out of these before
@@ -150,6 +150,35 @@ blocked_rejoin_all(void)
 
 		blocked_take(blocked);
 		blocked->is_apart = false;
+		blocked_file(blocked);
+	}
+}
+
+/* Returns the names of all that are tried, or drained. */
+List *
+blocked_names(BlockedState state)
+{
+	dlist_head *list = state == BLOCKED_PROBING ? &probing : &draining;
+	List	   *names = NIL;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list)
+		names = lappend(names, pstrdup(dlist_container(Blocked, in_list, iter.cur)->dest));
+	return names;
+}
+
+/* Has destinations be in that state, unless they are paused. */
+void
+blocked_keep(List *names, BlockedState state)
+{
+	ListCell   *cell;
+
+	foreach(cell, names)
+	{
+		Blocked    *blocked = blocked_open(lfirst(cell));
+
+		if (!blocked->paused)
+			blocked->state = state;
 		blocked_file(blocked);
 	}
 }

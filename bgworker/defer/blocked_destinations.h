@@ -8,6 +8,7 @@
 #include "datatype/timestamp.h"
 #include "lib/ilist.h"
 #include "lib/pairingheap.h"
+#include "nodes/pg_list.h"
 
 #include "bgworker/defer/destination_settings.h"
 
@@ -52,6 +53,9 @@ extern Blocked *blocked_open(const char *dest);
 extern void blocked_take(Blocked *blocked);
 extern void blocked_file(Blocked *blocked);
 extern void blocked_rejoin_all(void);
+
+extern List *blocked_names(BlockedState state);
+extern void blocked_keep(List *names, BlockedState state);
 
 extern Blocked *blocked_next_due(void);
 extern int64 blocked_first_id(const Blocked *blocked);
