@@ -33,6 +33,7 @@ SET outbox.redis_url = 'redis+cluster://:hunter2@one,';
 SET outbox.redis_url = 'redis://user:hunter2/3@localhost/0';
 SET outbox.redis_url = 'redis+sentinel://user:1/hunter2@one/main';
 SET outbox.redis_url = 'unix://relative/path';
+SET outbox.redis_url = 'unix:///run/redis.sock?db=1';
 SELECT set_config('outbox.redis_url', 'unix:///' || repeat('x', 2000), false);
 SELECT set_config('outbox.redis_url', 'redis://:' || repeat('hunter2', 500) || '@localhost', false);
 \echo :SQLSTATE
@@ -46,6 +47,7 @@ SET outbox.redis_url = 'redis://user:hunter2@localhost:65535/15';
 SET outbox.redis_url = 'redis://:p%40ss%2Fword@redis.example';
 SET outbox.redis_url = 'redis://user@[::1]:6380/1';
 SET outbox.redis_url = 'unix:///run/redis@home/redis.sock';
+SET outbox.redis_url = 'unix:///run/redis%3F.sock';
 SET outbox.redis_url = 'redis+sentinel://one/main%40home?sentinel_password=hunter2@/';
 SET outbox.redis_url = 'redis+sentinel://user:hunter2@one,two:26380,[::1]/main/1';
 SET outbox.redis_url = 'redis+sentinel://user:hunter2@one,two/main/1?sentinel_user=a&sentinel_password=hunter%32';

@@ -183,12 +183,14 @@ parse_cluster(const char *rest, RedisUrl *url, const char **reason)
 	return *reason == NULL;
 }
 
-/* Parses what follows "unix://". */
+/* Parses what follows "unix://". Clients of Redis let "?db=1" follow: it must not be taken for a part of the path. */
 static bool
 parse_path(const char *rest, RedisUrl *url, const char **reason)
 {
 	if (rest[0] != '/')
 		*reason = "The path of the Unix-domain socket must be absolute.";
+	else if (strchr(rest, '?'))
+		*reason = "A URL with a Unix-domain socket has no parameters, and its database is 0; in the path \"?\" must be written as \"%3F\".";
 	else if (!copy_decoded(rest, rest + strlen(rest), url->path, sizeof(url->path)))
 		*reason = "The path of the Unix-domain socket is too long or has an invalid percent escape.";
 	return *reason == NULL;
