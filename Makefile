@@ -49,11 +49,13 @@ $(if $(missing),$(error $(patsubst %.,%,$(missing))))
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
-# What was built for another PostgreSQL, or in another way, is built again.
+# What was built for another PostgreSQL, or in another way, is built again. The file is written
+# here: PGXS has .SECONDARY, so that a file that is only missing has nothing built again. The rule
+# is for clean, which removes it.
 built_for := $(shell $(PG_CONFIG) --version)$(if $(KILL_POINTS), with kill points)
 ifneq ($(filter-out clean distclean maintainer-clean,$(goals)),)
 ifneq ($(built_for),$(shell cat src/built_for 2>/dev/null))
-$(shell rm -f src/built_for)
+$(shell echo '$(built_for)' >src/built_for)
 endif
 endif
 $(OBJS) $(OBJS:.o=.bc): src/built_for
