@@ -155,6 +155,15 @@ $records->sql(q{SELECT outbox_enqueue('of records', 'x')});
 eventually { $redis->count('of records') == 1 } '... and messages are sent';
 $records->sql('ALTER TABLE outbox.first RENAME TO record_0');
 is($claims->query($look), 'f', 'when it has its name back, the session finds it');
+
+# So is an id not taken for known while it cannot be seen that it was forgotten.
+$claims->quit;
+$records->sql(q{SELECT outbox_forget('m1')});
+$records->restart;
+$records->sql('ALTER TABLE outbox.forgotten RENAME TO unknown');
+like(scalar $records->sql_error($look), qr/^42P01: a table of the extension "outbox" is not where it was created/, 'an id is not taken for known while it cannot be seen whether it was forgotten');
+$records->sql('ALTER TABLE outbox.unknown RENAME TO forgotten');
+is($records->process('m1'), 't', '... and is forgotten when the table has its name back');
 $records->sql('ALTER TABLE outbox.elsewhere RENAME TO record_1; ALTER TABLE outbox.record_2 ALTER msgid TYPE text COLLATE "C" USING NULL; ALTER TABLE outbox.farther RENAME TO record_11');
 eventually { $records->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'segment'}) == 0 } 'the problem ends when all are as they were';
 

@@ -181,7 +181,7 @@ count_written(void)
 static bool
 is_known_empty(void)
 {
-	return known_empty == relations_enter()->forgotten && shared_mine() && known_at == count_written();
+	return OidIsValid(known_empty) && known_empty == relations_enter()->forgotten && shared_mine() && known_at == count_written();
 }
 
 /*
