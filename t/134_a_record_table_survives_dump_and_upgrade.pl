@@ -69,6 +69,25 @@ $old->command_ok([ 'pg_restore', '--exit-on-error', '--section=post-data', '--db
 $redis->start;
 check_later($old, 'slow');
 
+# The endpoint may come after its messages have been sent.
+$old->sql('CREATE DATABASE late');
+my ($lines) = run_command([ 'pg_restore', '--list', "$folder/dump" ]);
+my @endpoint = grep { /TABLE DATA outbox endpoint / } split /\n/, $lines;
+is(scalar @endpoint, 1, 'the dump has endpoints');
+PostgreSQL::Test::Utils::append_to_file("$folder/first", join "\n", grep { !/TABLE DATA outbox endpoint / } split /\n/, $lines);
+PostgreSQL::Test::Utils::append_to_file("$folder/then", "$endpoint[0]\n");
+restore_what("$folder/first");
+eventually { $old->sql('SELECT count(*) FROM outbox.window_0 WHERE propagated = number AND number > 1', 'late') > 0 } 'its messages are sent';
+restore_what("$folder/then");
+check_later($old, 'late');
+
+sub restore_what
+{
+	my ($list) = @_;
+	$old->command_ok([ 'pg_restore', '--exit-on-error', '--use-list', $list, '--dbname', $old->connstr('late'), "$folder/dump" ], "pg_restore of $list");
+	return;
+}
+
 # pg_upgrade of the original keeps what waits there.
 eventually { $old->sql(q{SELECT done FROM shop."In Box" WHERE ref = 'm2'}) eq 't' } 'the original marks its own';
 $redis->stop;

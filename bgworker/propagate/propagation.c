@@ -69,7 +69,7 @@ static bool has_settled(void);
 static void list_targets(Position *position);
 static void note_target_of(const Endpoint *endpoint, void *arg);
 static bool had_another_store(const char *endpoint, const StorePropagation *store, const List *before);
-static void go_back_for_new(Position *position);
+static void go_back_for_new(Position *position, bool tables_are_new);
 static void check_stores(Position *position);
 static bool all_stores_are_sound(void);
 
@@ -206,12 +206,15 @@ propagation_ms_until_due(const Position *position)
  * Finds out which stores and tables the endpoints have now. A store that an endpoint was
  * given while this process runs gets all that the log still has: it may take the place of
  * another one, and lack what that one has, or never got. Those that are there when it starts go on.
+ * So it is with the first endpoint that has a custom record table: one that a dump has is restored
+ * in a transaction of its own, and may come after its receipts, and after their messages are sent.
  */
 static void
 list_targets(Position *position)
 {
 	List	   *before = uses;
 	MemoryContext context_before = uses_context;
+	bool		used_tables = uses_tables || next_listing == 0;
 
 	if (!transaction_begin("reading endpoints"))
 		return;
@@ -226,7 +229,7 @@ list_targets(Position *position)
 		MemoryContextDelete(context_before);
 	transaction_commit();
 	store_propagation_end_listing();
-	go_back_for_new(position);
+	go_back_for_new(position, uses_tables && !used_tables);
 	listed = position->opened.number;
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
@@ -280,15 +283,18 @@ had_another_store(const char *endpoint, const StorePropagation *store, const Lis
 }
 
 /*
- * Lets the position be that of the store that has least, if new ones have less than all others.
+ * Lets the position be that of the store that has least, if new ones, or new tables, have less than all others.
  * Where this process has just started, it is so already, and these may be stores for which its
  * predecessor has gone back. That is noted at once, also while nothing can be sent: the next
  * process does not learn from a PostgreSQL store what it lacks.
  */
 static void
-go_back_for_new(Position *position)
+go_back_for_new(Position *position, bool tables_are_new)
 {
 	int64		before = position->propagated;
+
+	if (tables_are_new && start_at < position->published)
+		position_expect_receipts_after(position, start_at);
 
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
