@@ -53,9 +53,11 @@ sub refuses
 	my ($what, $put, $back) = @_;
 	my $log = $node->log_position;
 
+	# One that has failed rests, and after that would send the message without deferring it.
+	my $dispatcher = $node->dispatcher;
 	$node->sql($put);
 	$node->sql(q{SELECT outbox_enqueue('d', 'x', deliver_at => now() + '200 ms')});
-	$node->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher'});
+	$node->sql("SELECT pg_terminate_backend($dispatcher)");
 	eventually { $node->log_since($log) =~ /tables of the outbox have been altered|"outbox\.\w+" has been altered/ } "$what: the dispatcher says what is wrong";
 	$node->sql($back);
 	$sent++;
