@@ -17,7 +17,6 @@
 
 #include "bgworker/connection/redis_session.h"
 #include "bgworker/connection/redis_state.h"
-#include "bgworker/defer/blocked_destinations.h"
 #include "bgworker/defer/deferral.h"
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/reload_pace.h"
@@ -39,7 +38,6 @@ static bool is_committed;		/* the standby may lack this transaction: no
 								 * other may begin */
 
 static Position *position_to_note(void);
-static void read_deferred(void);
 static bool database_is_wanted(void);
 
 /* Prepares for use; called once, when the dispatcher starts. */
@@ -126,25 +124,10 @@ interrupts_reload(void)
 		return;
 	}
 	destination_load();
-	read_deferred();
+	deferral_load();
 	transaction_commit();
 	if (destination_any_was_given_partitions())
 		sender_lock_begin_epoch();
-}
-
-/*
- * Reads what is deferred. Destinations that are tried, or accept messages again, stay so: else
- * theirs would be returned one by one while others change something again and again.
- */
-static void
-read_deferred(void)
-{
-	List	   *probing = blocked_names(BLOCKED_PROBING);
-	List	   *draining = blocked_names(BLOCKED_DRAINING);
-
-	deferral_load();
-	blocked_keep(probing, BLOCKED_PROBING);
-	blocked_keep(draining, BLOCKED_DRAINING);
 }
 
 /* Check whether interrupts_reload() has something to do. */

@@ -2,7 +2,7 @@
  * blocked_destinations.c
  *		Destinations that must not be sent to for now, and which of them is next.
  *
- * Which they are is decided in deferral.c. Used by it, due_messages.c and interrupts.c, and asked by
+ * Which they are is decided in deferral.c. Used by it and due_messages.c, and asked by
  * deferred_count.c; kept in the memory of the dispatcher. There may be thousands, and they are looked up for each
  * message, window and wait, so nothing here walks over all of them: lists and
  * heaps hold them by what they wait for. An entry is taken out of these before
@@ -152,6 +152,27 @@ blocked_rejoin_all(void)
 		blocked->is_apart = false;
 		blocked_file(blocked);
 	}
+}
+
+/* Pauses a destination, so that nothing is due there. */
+void
+blocked_pause(const char *dest)
+{
+	Blocked    *blocked = blocked_open(dest);
+
+	blocked->paused = true;
+	blocked_file(blocked);
+}
+
+/* The same for one of which rows are locked that are to be held or let go. */
+void
+blocked_pause_locked(const char *dest)
+{
+	Blocked    *blocked = blocked_open(dest);
+
+	blocked->is_locked = !blocked->paused;
+	blocked->paused = true;
+	blocked_file(blocked);
 }
 
 /* Returns the names of all that are tried, or drained. */

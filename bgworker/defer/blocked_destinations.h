@@ -54,6 +54,8 @@ extern void blocked_take(Blocked *blocked);
 extern void blocked_file(Blocked *blocked);
 extern void blocked_rejoin_all(void);
 
+extern void blocked_pause(const char *dest);
+extern void blocked_pause_locked(const char *dest);
 extern List *blocked_names(BlockedState state);
 extern void blocked_keep(List *names, BlockedState state);
 

@@ -76,8 +76,6 @@ static Statement find_head = {
 	2, {TEXTOID, INT8OID}
 };
 
-static void block_paused(const char *dest);
-static void block_locked(const char *dest);
 static void load_waiting(char *refusal, size_t size);
 static void read_head(HeapTuple row, TupleDesc columns, int first, Blocked *blocked);
 static void add_waiting(Blocked *blocked, int64 id, TimestampTz due, TimestampTz at);
@@ -89,24 +87,35 @@ static int	count_attempts(int64 id);
 static void defer_failed(const Message *message, int segment, int attempts, const char *error);
 static int64 give_up(const Message *message, int segment, int attempts, const char *error);
 
-/* Reads which messages are deferred, and which destinations are paused. Needs an open transaction. */
+/*
+ * Reads which messages are deferred, and which destinations are paused. Those that are tried, or
+ * accept messages again, stay so: else theirs would be returned one by one while others change
+ * something again and again. Needs an open transaction.
+ */
 void
 deferral_load(void)
 {
 	char		refusal[LINK_ERROR_BYTES];
+	List	   *probing = blocked_names(BLOCKED_PROBING);
+	List	   *draining = blocked_names(BLOCKED_DRAINING);
 
 	reload_pace_begin();
 	blocked_reset();
 	held_by_dead_load();
 	load_waiting(refusal, sizeof(refusal));
-	destination_each_paused(block_paused);
-	held_by_dead_each_unsettled(block_locked);
+	destination_each_paused(blocked_pause);
+	held_by_dead_each_unsettled(blocked_pause_locked);
+	blocked_keep(probing, BLOCKED_PROBING);
+	blocked_keep(draining, BLOCKED_DRAINING);
 	deferred_count_load();
 	deferred_count_report(refusal[0] ? refusal : NULL);
 	reload_pace_end();
 }
 
-/* The same in a transaction of its own, after one that deferred messages was rolled back; false if the extension is being dropped. */
+/*
+ * The same in a transaction of its own, after one that deferred messages was rolled back, so that
+ * what is tried is not known any more; false if the extension is being dropped.
+ */
 bool
 deferral_reload(void)
 {
@@ -116,6 +125,7 @@ deferral_reload(void)
 		reload_pace_ask_at_once();
 		return false;
 	}
+	blocked_reset();
 	deferral_load();
 	transaction_commit();
 	return true;
@@ -250,27 +260,6 @@ deferral_read_head(Blocked *blocked)
 		blocked->waiting = Max(blocked->waiting, 1);
 	}
 	SPI_finish();
-}
-
-/* Blocks a destination that is paused, so that nothing is due there. */
-static void
-block_paused(const char *dest)
-{
-	Blocked    *blocked = blocked_open(dest);
-
-	blocked->paused = true;
-	blocked_file(blocked);
-}
-
-/* The same for one of which rows are locked that are to be held or let go. */
-static void
-block_locked(const char *dest)
-{
-	Blocked    *blocked = blocked_open(dest);
-
-	blocked->is_locked = !blocked->paused;
-	blocked->paused = true;
-	blocked_file(blocked);
 }
 
 /*
