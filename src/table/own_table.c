@@ -109,45 +109,30 @@ static const OwnColumn log_id_seq_columns[] = {
 	{INT8OID}, {INT8OID}, {BOOLOID}
 };
 
-/* The columns of a table. */
-#define TABLE(columns)	{lengthof(columns), columns}
+#define COLUMNS(columns)	{lengthof(columns), columns}
 
-static const OwnColumns tables[] = {
-	[OWN_INSTANCE] = TABLE(instance_columns),
-	[OWN_LOSS] = TABLE(loss_columns),
-	[OWN_ERA] = TABLE(era_columns),
-	[OWN_MAPPING] = TABLE(mapping_columns),
-	[OWN_LANE] = TABLE(lane_columns),
-	[OWN_RING] = TABLE(ring_columns),
-	[OWN_COMPACTED] = TABLE(compacted_columns),
-	[OWN_FORGOTTEN] = TABLE(forgotten_columns),
-	[OWN_ENDPOINT] = TABLE(endpoint_columns),
-	[OWN_DEFERRED] = TABLE(deferred_columns),
-	[OWN_DESTINATION] = TABLE(destination_columns),
-	[OWN_LOG] = TABLE(log_columns),
-	[OWN_WINDOW] = TABLE(window_columns),
-	[OWN_RECORD] = TABLE(record_columns),
-	[OWN_HISTORY] = TABLE(history_columns),
-	[OWN_LOG_ID_SEQ] = TABLE(log_id_seq_columns)
-};
-
-static const char *const names[] = {
-	[OWN_INSTANCE] = "instance",
-	[OWN_LOSS] = "loss",
-	[OWN_ERA] = "era",
-	[OWN_MAPPING] = "mapping",
-	[OWN_LANE] = "lane",
-	[OWN_RING] = "ring",
-	[OWN_COMPACTED] = "compacted",
-	[OWN_FORGOTTEN] = "forgotten",
-	[OWN_ENDPOINT] = "endpoint",
-	[OWN_DEFERRED] = "deferred",
-	[OWN_DESTINATION] = "destination",
-	[OWN_LOG] = "log_N",
-	[OWN_WINDOW] = "window_N",
-	[OWN_RECORD] = "record_N",
-	[OWN_HISTORY] = "history_N",
-	[OWN_LOG_ID_SEQ] = "log_id_seq"
+/* The tables, and their columns; N stands for the number of a segment. */
+static const struct
+{
+	const char *name;
+	OwnColumns	columns;
+}			tables[] = {
+	[OWN_INSTANCE] = {"instance", COLUMNS(instance_columns)},
+	[OWN_LOSS] = {"loss", COLUMNS(loss_columns)},
+	[OWN_ERA] = {"era", COLUMNS(era_columns)},
+	[OWN_MAPPING] = {"mapping", COLUMNS(mapping_columns)},
+	[OWN_LANE] = {"lane", COLUMNS(lane_columns)},
+	[OWN_RING] = {"ring", COLUMNS(ring_columns)},
+	[OWN_COMPACTED] = {"compacted", COLUMNS(compacted_columns)},
+	[OWN_FORGOTTEN] = {"forgotten", COLUMNS(forgotten_columns)},
+	[OWN_ENDPOINT] = {"endpoint", COLUMNS(endpoint_columns)},
+	[OWN_DEFERRED] = {"deferred", COLUMNS(deferred_columns)},
+	[OWN_DESTINATION] = {"destination", COLUMNS(destination_columns)},
+	[OWN_LOG] = {"log_N", COLUMNS(log_columns)},
+	[OWN_WINDOW] = {"window_N", COLUMNS(window_columns)},
+	[OWN_RECORD] = {"record_N", COLUMNS(record_columns)},
+	[OWN_HISTORY] = {"history_N", COLUMNS(history_columns)},
+	[OWN_LOG_ID_SEQ] = {"log_id_seq", COLUMNS(log_id_seq_columns)}
 };
 
 /* As the statements name them; others name all columns of a table in their order. */
@@ -172,14 +157,14 @@ static const OwnColumn dead_row[] = {
 };
 
 static const OwnColumns row_kinds[] = {
-	[ROWS_INSTANCE] = TABLE(instance_row),
-	[ROWS_ERA] = TABLE(era_row),
-	[ROWS_MAPPING] = TABLE(mapping_columns),
-	[ROWS_DESTINATION] = TABLE(destination_columns),
-	[ROWS_WAITING] = TABLE(waiting_row),
-	[ROWS_RETURNED] = TABLE(returned_row),
-	[ROWS_DEAD] = TABLE(dead_row),
-	[ROWS_ENDPOINT] = TABLE(endpoint_columns)
+	[ROWS_INSTANCE] = COLUMNS(instance_row),
+	[ROWS_ERA] = COLUMNS(era_row),
+	[ROWS_MAPPING] = COLUMNS(mapping_columns),
+	[ROWS_DESTINATION] = COLUMNS(destination_columns),
+	[ROWS_WAITING] = COLUMNS(waiting_row),
+	[ROWS_RETURNED] = COLUMNS(returned_row),
+	[ROWS_DEAD] = COLUMNS(dead_row),
+	[ROWS_ENDPOINT] = COLUMNS(endpoint_columns)
 };
 
 static void check_relkind(Relation table, char must);
@@ -196,7 +181,7 @@ own_table_open(Oid table, OwnTable kind, LOCKMODE mode)
 	Relation	relation;
 
 	if (!OidIsValid(table))
-		relations_raise_missing(names[kind]);
+		relations_raise_missing(tables[kind].name);
 	relation = table_open(table, mode);
 	own_table_check(relation, kind);
 	return relation;
@@ -207,7 +192,7 @@ void
 own_table_check(Relation table, OwnTable kind)
 {
 	check_relkind(table, kind == OWN_LOG_ID_SEQ ? RELKIND_SEQUENCE : RELKIND_RELATION);
-	check_columns(table, &tables[kind]);
+	check_columns(table, &tables[kind].columns);
 	check_is_logged(table);
 }
 
