@@ -5,20 +5,29 @@
  * Copies what the log retains, within outbox.replay_window or longer, to its
  * end, as part of the caller's transaction: the copies are ordinary messages
  * with the ids that consumers know.
+ *
+ * They come in the order of the messages, which is not that of their places: the
+ * segment that is written may be the first one, and sessions write to different
+ * pages. So all rows are sorted first, as for ORDER BY: on disk if they are many.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_operator_d.h"
 #include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/tuplesort.h"
 
 #include "src/api/caller_check.h"
 #include "src/compat.h"
 #include "src/log/deferred.h"
 #include "src/log/log.h"
 #include "src/log/log_id.h"
+#include "src/log/log_row.h"
 #include "src/log/window_row.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
@@ -31,8 +40,19 @@ typedef struct Wanted
 	const SnapshotValue *published;
 } Wanted;
 
-static int64 replay_segment(Oid table, const Wanted *wanted);
+/* The rows to be sent again, by their ids. */
+typedef struct SortedLog
+{
+	Tuplesortstate *sort;		/* NULL = there are none yet */
+	TupleDesc	columns;
+} SortedLog;
+
+static void read_segment(Oid table, const Wanted *wanted, SortedLog *rows);
+static void add_row(SortedLog *rows, const RowScan *scan);
+static bool is_wanted(TupleTableSlot *row, const Wanted *wanted);
 static bool is_to_replay(const Message *message, const Wanted *wanted);
+static int64 append_copies(const SortedLog *rows);
+static void append_copy(TupleTableSlot *row);
 
 PG_FUNCTION_INFO_V1(outbox_replay);
 
@@ -42,9 +62,10 @@ outbox_replay(PG_FUNCTION_ARGS)
 {
 	const Relations *relations = relations_enter();
 	Wanted		wanted = {0};
+	SortedLog	rows = {0};
 	Window		published;
 	Rings		rings;
-	int64		replayed = 0;
+	int64		replayed;
 
 	caller_check_can_write("outbox_replay()");
 	if (PG_ARGISNULL(0))
@@ -61,45 +82,70 @@ outbox_replay(PG_FUNCTION_ARGS)
 	for (int n = 0; n < rings.ring[RING_LOG].nsegments; n++)
 	{
 		if (segment_is_live(&rings.ring[RING_LOG].segments[n]))
-			replayed += replay_segment(relations->segments[RING_LOG][n].table, &wanted);
+			read_segment(relations->segments[RING_LOG][n].table, &wanted, &rows);
 	}
+	replayed = append_copies(&rows);
 	PG_RETURN_INT64(replayed);
 }
 
-/* Copies what is wanted of one segment. Our own copies are not published, so they are not found here. */
-static int64
-replay_segment(Oid table, const Wanted *wanted)
+/*
+ * Reads what is wanted of one segment. Large values are fetched when the copy is made: so the
+ * segment must not be emptied before the end of the transaction, which writes to the log anyway.
+ */
+static void
+read_segment(Oid table, const Wanted *wanted, SortedLog *rows)
 {
 	MemoryContext per_row;
 	MemoryContext caller;
 	RowScan		scan;
-	int64		replayed = 0;
 
 	row_scan_begin(&scan, table, OWN_LOG);
+	LockRelationOid(table, AccessShareLock);
 	per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
-	caller = MemoryContextSwitchTo(per_row);
+	caller = CurrentMemoryContext;
 	while (row_scan_next(&scan))
 	{
-		Message		message;
+		bool		wants;
 
-		if (log_row_is_receipt(scan.row))
-			continue;
+		MemoryContextSwitchTo(per_row);
+		wants = is_wanted(scan.row, wanted);
+		MemoryContextSwitchTo(caller);
 		MemoryContextReset(per_row);
-		log_row_message(scan.row, &message);
-		if (!is_to_replay(&message, wanted))
-			continue;
-		message.id = log_id_next();
-		message.has_key = false;	/* the copy belongs to no record */
-		message.is_of_default = false;
-		message.deliver_at = 0;
-		message.stream = NULL;
-		log_append(&message);
-		replayed++;
+		if (wants)
+			add_row(rows, &scan);
 	}
-	MemoryContextSwitchTo(caller);
 	MemoryContextDelete(per_row);
 	row_scan_end(&scan);
-	return replayed;
+}
+
+/* Adds the row that a scan has found. */
+static void
+add_row(SortedLog *rows, const RowScan *scan)
+{
+	AttrNumber	column = LOG_COL_ID;
+	Oid			less = Int8LessOperator;
+	Oid			collation = InvalidOid;
+	bool		nulls_first = false;
+
+	if (rows->sort == NULL)
+	{
+		rows->columns = CreateTupleDescCopy(RelationGetDescr(scan->table));
+		rows->sort = tuplesort_begin_heap(rows->columns, 1, &column, &less, &collation, &nulls_first,
+										  work_mem, NULL, TUPLESORT_NONE);
+	}
+	tuplesort_puttupleslot(rows->sort, scan->row);
+}
+
+/* Check whether a row of the log is a message to be sent again. */
+static bool
+is_wanted(TupleTableSlot *row, const Wanted *wanted)
+{
+	Message		message;
+
+	if (log_row_is_receipt(row))
+		return false;
+	log_row_message(row, &message);
+	return is_to_replay(&message, wanted);
 }
 
 /*
@@ -120,4 +166,48 @@ is_to_replay(const Message *message, const Wanted *wanted)
 		return false;
 	return !deferred_find(message->id, &returned_tx, &attempts) ||
 		FullTransactionIdEquals(returned_tx, message->tx);
+}
+
+/* Copies the rows to the end of the log, in the order of their ids. Returns how many. */
+static int64
+append_copies(const SortedLog *rows)
+{
+	MemoryContext per_row;
+	MemoryContext caller;
+	TupleTableSlot *row;
+	int64		appended = 0;
+
+	if (rows->sort == NULL)
+		return 0;
+	tuplesort_performsort(rows->sort);
+	row = MakeSingleTupleTableSlot(rows->columns, &TTSOpsMinimalTuple);
+	per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
+	caller = MemoryContextSwitchTo(per_row);
+	while (tuplesort_gettupleslot(rows->sort, true, false, row, NULL))
+	{
+		CHECK_FOR_INTERRUPTS();
+		append_copy(row);
+		MemoryContextReset(per_row);
+		appended++;
+	}
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(per_row);
+	ExecDropSingleTupleTableSlot(row);
+	tuplesort_end(rows->sort);
+	return appended;
+}
+
+/* Appends a copy of a message, which belongs to no record. */
+static void
+append_copy(TupleTableSlot *row)
+{
+	Message		message;
+
+	log_row_message(row, &message);
+	message.id = log_id_next();
+	message.has_key = false;
+	message.is_of_default = false;
+	message.deliver_at = 0;
+	message.stream = NULL;
+	log_append(&message);
 }

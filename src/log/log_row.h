@@ -1,6 +1,6 @@
 /*
  * log_row.h
- *		The columns of the log; for log_row.c and those that read by an index.
+ *		The columns of the log; for log_row.c and those that read by an index, or sort.
  */
 #ifndef OUTBOX_LOG_ROW_H
 #define OUTBOX_LOG_ROW_H
