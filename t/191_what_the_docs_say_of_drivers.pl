@@ -1,6 +1,6 @@
 # What docs/drivers.md says about drivers is true of psycopg 3: its example runs as it is,
 # and a body with the cast of its type arrives unchanged, whatever it contains. Those of
-# SQLAlchemy and Django run too, where these are installed.
+# SQLAlchemy, Alembic and Django run too, where these are installed.
 
 use strict;
 use warnings FATAL => 'all';
@@ -81,6 +81,25 @@ foreach my $framework (sort keys %set_up)
 		$node->wait_until_sent;
 		is(scalar(grep { $_->{cause} eq "incoming $framework" } $redis->entries('invoices')), 1, '... and has sent its message once');
 	}
+}
+
+# Alembic: nothing is proposed to be dropped.
+SKIP:
+{
+	skip 'no alembic', 1 unless IPC::Run::run([ $python, '-c', 'import alembic, psycopg2' ], '>&', '/dev/null');
+	my ($option) = $drivers =~ /`(include_name=lambda .*?)`/;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/uses_alembic.py';
+	PostgreSQL::Test::Utils::append_to_file($file, <<"END");
+import sys, alembic.autogenerate, alembic.migration, sqlalchemy
+part = dict(p.split("=") for p in sys.argv[1].split(" "))
+engine = sqlalchemy.create_engine("postgresql+psycopg2://", connect_args=part)
+options = dict(include_schemas=True, $option)
+with engine.connect() as connection:
+    context = alembic.migration.MigrationContext.configure(connection, opts=options)
+    print(alembic.autogenerate.compare_metadata(context, sqlalchemy.MetaData()))
+END
+	IPC::Run::run([ $python, $file, 'host=' . $node->host . ' port=' . $node->port . ' dbname=postgres' ], '<', \undef, '>', \$output, '2>', \$error);
+	is($output, "[]\n", 'alembic: proposes no change') or diag $error;
 }
 
 done_testing();
