@@ -102,7 +102,7 @@ outbox_dispatcher_main(Datum database)
 				redis_session_release();
 			redis_state_note_settings();
 		}
-		interrupts_reload();
+		(void) interrupts_reload();
 		busy = outbox_dispatch ? dispatch() : stand_by();
 		interrupts_attend_to_refusal();
 		if (!busy)
@@ -133,8 +133,8 @@ dispatch(void)
 	busy = look_for_messages();
 
 	/* What was opened now may have been enqueued after such a change. */
-	interrupts_reload();
-	busy |= publish();
+	if (interrupts_reload())
+		busy |= publish();
 	busy |= propagate();
 	busy |= housekeeping_run(&position, busy);
 	return busy;
@@ -393,8 +393,7 @@ publish_meanwhile(void)
 	(void) look_for_messages();
 
 	/* As in dispatch(). */
-	interrupts_reload();
-	if (publish())
+	if (interrupts_reload() && publish())
 		SetLatch(MyLatch);		/* there may be more */
 	propagation_attend(&position);
 	redis_state_renew_lease();

@@ -109,25 +109,29 @@ interrupts_attend_to_refusal(void)
 	}
 }
 
-/* Reads again what administrators have changed, if it is due. Must be called between windows. */
-void
+/*
+ * Reads again what administrators have changed, if it is due. Must be called between windows.
+ * Returns false if that must wait: nothing may be published by what was read before.
+ */
+bool
 interrupts_reload(void)
 {
 	uint32		asked;
 
 	if (!interrupts_reload_is_due())
-		return;
+		return true;
 	asked = pg_atomic_exchange_u32(&shared_mine()->reload, 0);
 	if (!transaction_begin("reading what was changed"))
 	{
 		(void) pg_atomic_fetch_or_u32(&shared_mine()->reload, asked);
-		return;
+		return false;
 	}
 	destination_load();
 	deferral_load();
 	transaction_commit();
 	if (destination_any_was_given_partitions())
 		sender_lock_begin_epoch();
+	return true;
 }
 
 /* Check whether interrupts_reload() has something to do. */

@@ -11,7 +11,7 @@ extern void interrupts_init(Position *ours);
 extern void interrupts_attend(void);
 extern bool interrupts_attend_to_standby(void);
 extern void interrupts_attend_to_refusal(void);
-extern void interrupts_reload(void);
+extern bool interrupts_reload(void);
 extern bool interrupts_reload_is_due(void);
 extern bool interrupts_have_new_settings(void);
 extern bool interrupts_take_new_settings(void);
