@@ -1,5 +1,6 @@
 # A message that is enqueued when a destination was paused is not sent, also where the dispatcher
-# cannot read that the destination is paused when it has just found the message.
+# cannot read that the destination is paused when it has just found the message, or has found it
+# while Redis refuses another one.
 
 use strict;
 use warnings FATAL => 'all';
@@ -7,7 +8,9 @@ use warnings FATAL => 'all';
 use Outbox;
 use Proxy;
 use Redis;
+use RedisCluster;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $paused = q{SELECT deferred FROM outbox.destinations WHERE dest = 'paused'};
 
@@ -50,5 +53,45 @@ sub pause_amid_a_lock
 	return;
 }
 
+# A window is opened while a distant Redis is about to refuse a batch as a whole.
+sub pause_amid_a_refusal
+{
+	my $cluster = RedisCluster->new(masters => 1, replicas => 0);
+	my $redis = $cluster->node(0);
+	my $proxy = Proxy->new($redis);
+
+	$redis->command('CONFIG', 'SET', 'cluster-announce-port', $proxy->port);
+	eventually { $redis->command('CLUSTER', 'SLOTS')->[0][2][1] == $proxy->port } 'the node announces the proxy';
+	$redis->command('ACL', 'SETUSER', 'sender', 'on', '>secret', '+@all', '~outbox:*', '~{a}:*', '~paused');
+	my $node = Outbox->create('clustered', redis => $cluster, conf => <<"END");
+outbox.redis_url = 'redis+cluster://sender:secret\@127.0.0.1:@{[ $proxy->port ]}'
+outbox.retry_delay = '1h'
+outbox.retry_max_delay = '1h'
+END
+
+	$node->sql(q{SELECT outbox_enqueue(d, 'x') FROM unnest(ARRAY['{a}:first', 'paused']) d});
+	ok($node->wait_until_sent, 'messages are sent');
+	$proxy->delay(1000);
+	$redis->command('CLIENT', 'KILL', 'USER', 'sender');
+	$node->sql(q{SELECT outbox_enqueue('{a}:first', 'x')});
+	ok($node->wait_until_sent, '... also over a distance');
+	$redis->command('ACL', 'SETUSER', 'sender', 'resetkeys', '~outbox:*', '~{a}:first', '~paused');
+	my $session = $node->session;
+	eventually { $proxy->most_under_way; usleep(500_000); $proxy->most_under_way == 0 } '... and nothing is under way';
+	$session->query_safe(q{SELECT outbox_enqueue('{a}:forbidden', 'x')});
+	eventually { $proxy->most_under_way > 0 } 'one is about to be refused';
+	$session->query_safe(q{SELECT outbox_pause('paused')});
+	$session->query_safe(q{SELECT outbox_enqueue('paused', 'x')});
+	eventually { $node->sql($paused) eq '1' } 'another one is found meanwhile, whose destination is paused';
+	is($node->sql(q{SELECT deferred FROM outbox.destinations WHERE dest = '{a}:forbidden'}), 1, '... the first one is refused');
+	$proxy->pass;
+	is($redis->count('paused'), 1, '... and the other one not sent');
+	$node->sql(q{SELECT outbox_resume('paused')});
+	eventually { $redis->count('paused') == 2 } '... until that is over';
+	$session->quit;
+	return;
+}
+
 pause_amid_a_lock();
+pause_amid_a_refusal();
 done_testing();

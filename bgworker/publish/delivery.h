@@ -13,6 +13,8 @@ typedef struct Delivery
 	Position   *position;
 	Run		   *run;
 	int64		next;			/* first row that is not yet in a page */
+	int64		current;		/* first row of the windows that were opened
+								 * meanwhile */
 	int			batch_size;		/* the setting may change meanwhile */
 	bool		begun;			/* a page was made */
 	WindowPlace tried;			/* last message of the page sent last; its

@@ -139,6 +139,7 @@ begin_delivery(Delivery *delivery)
 	Position   *position = delivery->position;
 
 	delivery->next = run_first_after(delivery->run, (WindowPlace) {position->sent + 1, position->resume_after});
+	delivery->current = delivery->run->rows.n;
 	delivery->batch_size = outbox_batch_size;
 	delivery->under_way = pages_under_way_begin(delivery->batch_size);
 }
@@ -205,14 +206,15 @@ pages_allowed(const Delivery *delivery)
 
 /*
  * Check whether another page may be sent now. If other work is due, one page
- * is sent before it, so there is always progress.
+ * is sent before it, so there is always progress; but nothing of windows that were opened
+ * meanwhile, to which what is to be read again may apply.
  */
 static bool
 may_send_another(const Delivery *delivery)
 {
 	return delivery->next < delivery->run->rows.n &&
 		delivery->under_way->n < pages_allowed(delivery) &&
-		!(delivery->begun && must_stop(delivery));
+		!((delivery->begun || delivery->next >= delivery->current) && must_stop(delivery));
 }
 
 /* Check whether no more is to be sent for now: partitions change where a window ends. */
@@ -312,9 +314,9 @@ send_page(Delivery *delivery)
 {
 	MessagePage *page = &delivery->under_way->pages[delivery->under_way->n];
 
-	delivery->begun = true;
 	if (!traffic_keep_lease() || !make_page(delivery))
 		return false;
+	delivery->begun = true;
 	if (!transaction_confirm())
 		return confirm_page(delivery);
 	if (!redis_session_is_open())
@@ -351,6 +353,9 @@ make_page(Delivery *delivery)
 		.bytes = is_clustered ? CLUSTER_BYTES : BATCH_BYTES
 	};
 
+	/* Such a page may be sent although other work is due: may_send_another(). */
+	if (!delivery->begun && delivery->next < delivery->current)
+		size.rows = Min(size.rows, delivery->current - delivery->next);
 	if (!page_make(page, size, traffic_script(), delivery->run, delivery->next, delivery->position))
 	{
 		/* Its first row may have been deferred, so it must not count as new. */
