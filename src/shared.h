@@ -62,6 +62,8 @@ typedef struct DispatcherReport
 	int64		held;			/* of these, those that a dead one holds back */
 	int64		deferred_settled;	/* of these, those that are in no
 									 * unpublished window */
+	int64		returned;		/* messages that were returned to the log
+								 * since the server was started */
 	int64		scheduled;
 	int64		dead;
 	TimestampTz deferred_oldest;	/* when the first of them was enqueued; 0

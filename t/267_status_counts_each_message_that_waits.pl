@@ -42,6 +42,41 @@ sub read_while_deferred
 $redis->refuse($_) foreach 'refused', 'dead';
 is(read_while_deferred('waiting', q{SELECT outbox_enqueue('refused', 'x')}), 1, 'it is counted if it waits');
 is(read_while_deferred('scheduled', q{SELECT outbox_enqueue('d', 'x', deliver_at => now() + '1 day')}), 2, 'it is counted if it is scheduled');
+
+# It is deferred, and returned to the log when that has been read, while another one is on its way.
+$redis->refuse('again');
+$node->sql('CREATE TABLE seen (messages bigint)');
+my $logs = $windows =~ s/window_/log_/gr;
+my $log_holder = $node->session;
+my $waits = sub { my ($process, $tables) = @_; return $node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND pid = $process AND relation::regclass::text ~ 'outbox.$tables'"); };
+$holder->query_safe("BEGIN; LOCK TABLE $windows");
+$reader->query_until(qr/asked/, "\\echo asked\nINSERT INTO seen SELECT pending FROM outbox.status;\n");
+ok($waits->($pid, 'window'), 'the view waits before it reads the log');
+kill 'STOP', $pid;
+my $pending = $node->sql(q{SELECT count(*) FROM outbox.deferred WHERE state = 'waiting'});
+$node->sql(q{SELECT outbox_enqueue('again', 'x')});
+$holder->query_safe('COMMIT');
+ok($node->poll_query_until('postgres', 'SELECT deferred = 2 AND windows = 0 FROM outbox.status'), '... a message is deferred');
+$redis->pause;
+$node->sql(q{SELECT outbox_enqueue('other', 'x')});
+ok($node->poll_query_until('postgres', 'SELECT windows = 1 FROM outbox.status'), '... another one is on its way');
+$log_holder->query_safe("BEGIN; LOCK TABLE $logs");
+kill 'CONT', $pid;
+ok($waits->($pid, 'log'), '... the view goes on');
+$holder->query_safe("BEGIN; LOCK TABLE $windows");
+$log_holder->query_safe('COMMIT');
+ok($waits->($pid, 'window'), '... and has read the log');
+$node->sql(q{UPDATE outbox.deferred SET next_attempt = now() WHERE dest = 'again'});
+$redis->resume;
+ok($waits->($node->dispatcher, 'window'), '... the dispatcher goes on');
+is($node->sql(q{SELECT state FROM outbox.deferred WHERE dest = 'again'}), 'returned', '... and has returned the deferred message to the log');
+$redis->accept('again');
+$holder->query_safe('COMMIT');
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 1 FROM seen'), '... when the view goes on again');
+is($node->sql('SELECT messages FROM seen; DROP TABLE seen'), $pending + 2, 'a message that is deferred and returned meanwhile is counted');
+$log_holder->quit;
+eventually { $redis->count('again') == 1 } '... and sent';
+
 $node->set('outbox.max_attempts' => 1);
 is(read_while_deferred('dead', q{SELECT outbox_enqueue('dead', 'x')}), 3, 'it is counted if it is dead');
 $_->quit foreach $holder, $reader;

@@ -22,6 +22,7 @@ static TimestampTz scheduled_due;	/* when the next scheduled message is due;
 									 * 0 = there is none */
 static int64 scheduled;			/* how many are scheduled */
 static int64 dead;
+static int64 returned;			/* to the log, and not reported yet */
 static int64 settled;			/* how many wait that are in no unpublished
 								 * window */
 
@@ -86,6 +87,13 @@ deferred_count_add_dead(void)
 	dead++;
 }
 
+/* Counts messages that have been returned to the log. */
+void
+deferred_count_add_returned(int64 n)
+{
+	returned += n;
+}
+
 /* Returns how many messages wait: for their destination, or held behind a dead one. */
 int64
 deferred_count_waiting(void)
@@ -125,12 +133,14 @@ deferred_count_report(const char *error)
 		.held = held_by_dead_count() - held_by_dead_locked(),
 		.settled = Min(settled, deferred_count_waiting()),
 		.oldest = oldest_waiting(),
+		.returned = returned,
 		.scheduled = scheduled,
 		.dead = dead,
 		.refused = blocked_refused(),
 		.paused = blocked_paused()
 	};
 
+	returned = 0;
 	report_deferred(&counts, error);
 	problem_hold(PROBLEM_PAUSED, destination_all_paused());
 	problem_hold(PROBLEM_DEAD, dead > 0);

@@ -163,6 +163,7 @@ due_messages_return(bool all_is_published)
 	transaction_commit();
 	if (returned > 0)
 		KILL_POINT("return_committed");
+	deferred_count_add_returned(returned);
 	if (all_is_published)
 		deferred_count_settle(deferred_count_waiting());
 	deferred_count_report(NULL);

@@ -140,6 +140,7 @@ report_deferred(const DeferredCounts *counts, const char *error)
 	shared->report.held = counts->held;
 	shared->report.deferred_settled = counts->settled;
 	shared->report.deferred_oldest = counts->oldest;
+	shared->report.returned += counts->returned;
 	shared->report.scheduled = counts->scheduled;
 	shared->report.dead = counts->dead;
 	shared->report.deferred_paused = counts->paused > 0;

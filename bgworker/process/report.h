@@ -16,6 +16,7 @@ typedef struct DeferredCounts
 								 * window */
 	TimestampTz oldest;			/* when the first of them was enqueued; 0 =
 								 * none waits */
+	int64		returned;		/* to the log, since this was reported last */
 	int64		scheduled;
 	int64		dead;
 	int64		refused;		/* destinations that refuse messages */

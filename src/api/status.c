@@ -125,13 +125,14 @@ read_report(DispatcherReport *report)
 /*
  * Lets the report count what an earlier one counted. A message that is deferred while the
  * log is read is counted after that only, and one that is returned to the log before that
- * only: for a moment a message may be counted twice, but each is counted.
+ * only; one that is both meanwhile is among those that were returned. For a moment a message
+ * may be counted twice, but each is counted.
  */
 static void
 keep_counts(DispatcherReport *report, const DispatcherReport *earlier)
 {
 	report->deferred = Max(report->deferred, earlier->deferred);
-	report->deferred_settled = Max(report->deferred_settled, earlier->deferred_settled);
+	report->deferred_settled = Max(report->deferred_settled + report->returned - earlier->returned, earlier->deferred_settled);
 	report->scheduled = Max(report->scheduled, earlier->scheduled);
 	report->dead = Max(report->dead, earlier->dead);
 	if (report->deferred_oldest == 0)
