@@ -57,4 +57,16 @@ $ledger->{streams} = [ map { "t$_" } 1 .. 9 ];
 $node->sql('TRUNCATE ledger');
 sends_at('127.0.0.1', 'nodes without names are reached by their addresses, and one that has a name by that');
 
+# What is announced as an address may be a name, beside another one that means nothing here.
+my $named = RedisCluster->new(replicas => 0);
+foreach my $master ($named->nodes)
+{
+	$master->command('CONFIG', 'SET', 'cluster-announce-ip', 'localhost');
+	$master->command('CONFIG', 'SET', 'cluster-announce-hostname', 'nowhere.invalid');
+}
+$named->wait_for(sub { my ($asked) = @_; (grep { /localhost:.*,nowhere\.invalid/ } $named->lines($asked)) == 3 }, 'both names are known', 0 .. 2);
+my $beside = Outbox->create('named', redis => $named);
+$beside->sql(q{SELECT outbox_enqueue('n' || i, 'x') FROM generate_series(1, 9) i});
+eventually { !grep { $named->count("n$_") != 1 } 1 .. 9 } 'nodes are asked by the name that is announced as an address' or diag $beside->status('redis_error');
+
 done_testing();

@@ -20,7 +20,7 @@
 static bool read_redirection(const redisReply *reply, const char *word, const char *asked, int *slot, RedisNode *node);
 static bool read_range(SlotMap *map, const redisReply *range, const char *asked);
 static bool read_node(const redisReply *reply, const char *asked, RedisNode *node);
-static void note_kind(SlotMap *map, const redisReply *host, const char *asked);
+static void note_kind(SlotMap *map, const redisReply *reply, const char *asked);
 static bool is_name(const char *host);
 static const redisReply *find_address(const redisReply *reply);
 static bool is_array(const redisReply *reply, size_t elements);
@@ -112,7 +112,7 @@ read_range(SlotMap *map, const redisReply *range, const char *asked)
 	if (!is_array(range, 3) || !is_slot(range->element[0]) || !is_slot(range->element[1]) ||
 		!is_array(range->element[2], 2))
 		return false;
-	note_kind(map, range->element[2]->element[0], asked);
+	note_kind(map, range->element[2], asked);
 	if (read_node(range->element[2], asked, &node))
 	{
 		place = enter_node(map, &node);
@@ -127,15 +127,18 @@ read_range(SlotMap *map, const redisReply *range, const char *asked)
 /*
  * Notes by what the nodes of a cluster are to be reached, as the host of one of them shows:
  * by names (one that has none says "?"), by the host that was asked (NULL, which stands for all of
- * them), or by their addresses. A node that does not know its own address says "".
+ * them), or by their addresses. A node that does not know its own address says "". What is announced
+ * as an address may be a name, too; beside a name that is no address, the address is among what
+ * else is known.
  */
 static void
-note_kind(SlotMap *map, const redisReply *host, const char *asked)
+note_kind(SlotMap *map, const redisReply *reply, const char *asked)
 {
+	const redisReply *host = reply->element[0];
 	RedisNode	node;
 
 	if (host->type == REDIS_REPLY_STRING)
-		map->names_hosts |= is_name(host->str);
+		map->names_hosts |= is_name(host->str) && (reply->elements < 4 || find_address(reply) != NULL);
 	else if (host->type == REDIS_REPLY_NIL && copy_host(asked, &node))
 		strlcpy(map->host, asked, sizeof(map->host));
 }
