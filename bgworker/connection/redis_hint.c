@@ -16,6 +16,12 @@
 #define CLOSE_SLOT		"The hash slot is being moved to another node. If the move was abandoned, run redis-cli --cluster fix; with Valkey, which may lose keys by that, move the rest by hand."
 #define RESTORE_NODES	"Restart the nodes of the cluster that are down, or assign their hash slots to other nodes."
 
+/*
+ * Scripts of Redis 7.0 say "The user executing the script can't", those of newer servers
+ * "ACL failure in script".
+ */
+#define GRANT_PERMISSIONS	"Give the user in Redis the permissions that it lacks; docs/operations.md has the command."
+
 /* What to do about an error of Redis that has these words in it; the first that fits counts. */
 static const struct
 {
@@ -25,6 +31,10 @@ static const struct
 	{"the file of outbox.redis", "Correct the file, its owner and mode."},
 	{"WRONGPASS", CORRECT_LOGIN},
 	{"NOAUTH", CORRECT_LOGIN},
+	{"NOPERM ", GRANT_PERMISSIONS},
+	{"The user executing the script can't", GRANT_PERMISSIONS},
+	{"ACL failure in script", GRANT_PERMISSIONS},
+	{"max number of clients", "Raise maxclients of Redis, or end connections that are not needed."},
 	{"may expect TLS", "Correct the address in outbox.redis_url, or begin it with \"rediss\" if the server expects TLS."},
 	{"expects TLS", "To connect with TLS, outbox.redis_url must begin with \"rediss\"."},
 	{"may not speak it", NAME_TLS_PORT},
