@@ -296,6 +296,7 @@ BEGIN
 				opened_at timestamptz NOT NULL,
 				published bigint NOT NULL,
 				propagated bigint NOT NULL,
+				targets bigint NOT NULL,
 				messages bigint NOT NULL,
 				oldest timestamptz
 			) %2$s;
@@ -307,6 +308,7 @@ BEGIN
 			COMMENT ON COLUMN outbox.window_%1$s.opened_at IS 'when it was opened';
 			COMMENT ON COLUMN outbox.window_%1$s.published IS 'newest window known to be in Redis when this row was written';
 			COMMENT ON COLUMN outbox.window_%1$s.propagated IS 'newest window known to have had its receipts propagated when this row was written';
+			COMMENT ON COLUMN outbox.window_%1$s.targets IS 'hash of what endpoints had deduplication stores and custom record tables then, to which they were propagated';
 			COMMENT ON COLUMN outbox.window_%1$s.messages IS 'messages in all windows up to the end of this one';
 			COMMENT ON COLUMN outbox.window_%1$s.oldest IS 'when its oldest message or receipt was enqueued';
 		$sql$, n, no_vacuum);
@@ -350,8 +352,8 @@ END
 $$;
 
 -- Window 0 ends before every transaction that can have written a message.
-INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, propagated, messages)
-	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0, 0);
+INSERT INTO outbox.window_0 (number, uuid, tx, snapshot, opened_at, published, propagated, targets, messages)
+	VALUES (0, gen_random_uuid(), pg_current_xact_id(), '3:3:', now(), 0, 0, 0, 0);
 
 --
 -- Functions for applications

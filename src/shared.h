@@ -102,6 +102,7 @@ typedef struct Bookkeeping
 	int			pid;			/* of that process */
 	int64		to_mark;		/* newest window that may be marked */
 	int64		marked;			/* newest one up to which all is */
+	uint32		returns;		/* how often this has gone back */
 	uint64		expiries_asked;
 	uint64		expiries_done;
 	Oid			busy_with;		/* table that it works on; InvalidOid = none */

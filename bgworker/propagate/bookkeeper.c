@@ -40,6 +40,7 @@ PGDLLEXPORT void outbox_bookkeeper_main(Datum database);
 static DatabaseShared *shared;
 static uint32 turn;				/* of the dispatcher that this process works
 								 * for */
+static uint32 returns_seen;		/* how often marking had gone back */
 static bool is_expiring;
 static uint64 expiry_seen;		/* number of the round of expiry being done */
 
@@ -162,20 +163,25 @@ mark_pages(void)
 {
 	int64		to_mark;
 	int64		marked;
+	uint32		returns;
 	bool		more;
 	bool		done = false;
 
 	LWLockAcquire(shared->lock, LW_SHARED);
 	to_mark = shared->books.to_mark;
 	marked = shared->books.marked;
+	returns = shared->books.returns;
 	LWLockRelease(shared->lock);
+	if (returns != returns_seen)
+		marking_begin_again();
+	returns_seen = returns;
 
 	more = marking_run(marked, to_mark);
 	KILL_POINT("records_marked");
 	marked = marking_least();
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	if (shared->books.turn == turn && marked > shared->books.marked)
+	if (shared->books.turn == turn && shared->books.returns == returns && marked > shared->books.marked)
 	{
 		shared->books.marked = marked;
 		done = marked >= shared->books.to_mark;

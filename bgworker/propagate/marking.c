@@ -69,8 +69,16 @@ static void report_table_problem(void);
 void
 marking_init(void)
 {
-	listed = reported = -1;
+	marking_begin_again();
 	problem_clear(PROBLEM_MARKING); /* noted by a predecessor */
+}
+
+/* Forgets how far marking has got: what is marked next is said to marking_run(). */
+void
+marking_begin_again(void)
+{
+	marking_progress_forget();
+	listed = reported = -1;
 }
 
 /*

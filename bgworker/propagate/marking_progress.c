@@ -24,6 +24,15 @@ marking_progress_first(void)
 	return tables;
 }
 
+/* Forgets all tables, and how far marking has got in them. */
+void
+marking_progress_forget(void)
+{
+	for (MarkedTable *table = tables; table; table = table->next)
+		table->wanted = false;
+	forget_unused();
+}
+
 /*
  * Finds out which tables there are now; a new one begins after window
  * `start_at`. Returns whether any is new. Needs an open transaction.

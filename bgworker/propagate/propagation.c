@@ -29,6 +29,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -42,34 +43,40 @@
 #include "src/record/endpoint.h"
 #include "src/settings.h"
 #include "src/shared.h"
+#include "src/store/masked_url.h"
 #include "src/store/store.h"
 #include "src/unique_id.h"
 
 #define LIST_MS			3000	/* between two readings of the endpoints */
 
-/* An endpoint, and the store that it had when the endpoints were read. */
-typedef struct StoreUse
+/* An endpoint, and where its ids were propagated to when the endpoints were read. */
+typedef struct Target
 {
 	char	   *endpoint;
 	StorePropagation *store;	/* NULL = none */
-} StoreUse;
+	Oid			table;			/* InvalidOid = none */
+} Target;
 
 static TimestampTz next_listing;	/* when the endpoints are read next */
 static int64 listed;			/* newest window when the endpoints were read
 								 * last */
 static uint64 listed_reading;	/* endpoint_readings() at that time */
 static bool uses_tables;		/* an endpoint has a custom record table */
-static int64 start_at;			/* position of a new store */
-static List *uses;				/* of all endpoints, as they were read last */
-static MemoryContext uses_context;	/* has these */
+static int64 start_at;			/* position of a new store or table */
+static bool tables_are_new;		/* an endpoint has a table that it did not
+								 * have before */
+static List *targets;			/* of all endpoints, as they were read last */
+static MemoryContext targets_context;	/* has these */
 
 static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
 static bool has_settled(void);
 static void list_targets(Position *position);
+static void add_to_hash(const Endpoint *endpoint, void *arg);
 static void note_target_of(const Endpoint *endpoint, void *arg);
-static bool had_another_store(const char *endpoint, const StorePropagation *store, const List *before);
-static void go_back_for_new(Position *position, bool tables_are_new);
+static void note_what_is_new(const Target *now, const Target *had);
+static const Target *target_before(const char *endpoint, const List *before);
+static void go_back_for_new(Position *position);
 static void check_stores(Position *position);
 static bool all_stores_are_sound(void);
 
@@ -145,12 +152,18 @@ is_behind_listing(const Position *position)
 	return listed < position->published && position->marked > Max(listed, position->propagated);
 }
 
-/* Notes up to which window all stores and tables have their ids; returns whether that has changed. */
+/*
+ * Notes up to which window all stores and tables have their ids; returns whether that has changed.
+ * Not if the endpoints have been read since they were listed, or never were listed, because that was
+ * refused: a store may have left out what another one, which is not known here, is to get.
+ */
 static bool
 note_least(Position *position)
 {
 	int64		least = is_behind_listing(position) ? listed : position->published;
 
+	if (next_listing == 0 || endpoint_readings() != listed_reading)
+		return false;
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 		least = Min(least, store->propagated);
 	if (uses_tables)
@@ -203,99 +216,132 @@ propagation_ms_until_due(const Position *position)
 }
 
 /*
- * Finds out which stores and tables the endpoints have now. A store that an endpoint was
- * given while this process runs gets all that the log still has: it may take the place of
- * another one, and lack what that one has, or never got. Those that are there when it starts go on.
- * So it is with the first endpoint that has a custom record table: one that a dump has is restored
- * in a transaction of its own, and may come after its receipts, and after their messages are sent.
+ * Finds out which stores and tables the endpoints have now. What an endpoint was given since they were
+ * listed before gets all that the log still has: it may take the place of another one, and lack what
+ * that one has, or never got; and an endpoint that is created may have been dropped before, or come
+ * from a dump, after its receipts. When this process starts, rows of windows tell whether
+ * its predecessor knew of all that there is: then it goes on, and otherwise all begin again.
  */
 static void
 list_targets(Position *position)
 {
-	List	   *before = uses;
-	MemoryContext context_before = uses_context;
-	bool		used_tables = uses_tables || next_listing == 0;
+	List	   *before = targets;
+	MemoryContext context_before = targets_context;
+	uint64		hash = 0;
+	bool		goes_on;
 
 	if (!transaction_begin("reading endpoints"))
 		return;
+	endpoint_each(add_to_hash, &hash);
+	goes_on = next_listing == 0 && (int64) hash == position->targets;
 	store_propagation_begin_listing();
-	uses_tables = false;
-	start_at = next_listing == 0 ? position->propagated : window_row_oldest_number();
-	uses = NIL;
-	uses_context = AllocSetContextCreate(TopMemoryContext, "outbox stores", ALLOCSET_SMALL_SIZES);
-	endpoint_each(note_target_of, before);
+	uses_tables = tables_are_new = false;
+	start_at = goes_on ? position->propagated : window_row_oldest_number();
+	targets = NIL;
+	targets_context = AllocSetContextCreate(TopMemoryContext, "outbox targets", ALLOCSET_SMALL_SIZES);
+	endpoint_each(note_target_of, goes_on ? NULL : &before);
 	listed_reading = endpoint_readings();
 	if (context_before)
 		MemoryContextDelete(context_before);
 	transaction_commit();
+	position->targets = (int64) hash;
 	store_propagation_end_listing();
-	go_back_for_new(position, uses_tables && !used_tables);
+	go_back_for_new(position);
 	listed = position->opened.number;
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
 
+/* Adds to a hash the store and the table of an endpoint, if it has one; the order of endpoints does not matter. */
+static void
+add_to_hash(const Endpoint *endpoint, void *arg)
+{
+	uint64	   *hash = arg;
+	char	   *text;
+
+	if (endpoint->dedup_store == NULL && !OidIsValid(endpoint->mapping.table))
+		return;
+	text = psprintf("%u %s %s", endpoint->mapping.table, endpoint->dedup_store ? masked_url(endpoint->dedup_store) : "", endpoint->name);
+	*hash += hash_bytes_extended((const unsigned char *) text, strlen(text), 0);
+}
+
 /*
- * Notes the store or table of an endpoint. For a store the longest retention of
- * its endpoints counts.
+ * Notes the store and the table of an endpoint, and whether it has them since it was listed before;
+ * `arg` is NULL if they are as a predecessor knew them. For a store the longest retention of its
+ * endpoints counts.
  */
 static void
 note_target_of(const Endpoint *endpoint, void *arg)
 {
-	StoreUse   *use;
-	StorePropagation *store = NULL;
+	List	  **before = arg;
+	Target		now = {.table = endpoint->mapping.table};
+	Target	   *kept;
 	MemoryContext caller;
 
-	uses_tables |= OidIsValid(endpoint->mapping.table);
 	if (endpoint->dedup_store)
-		store = store_propagation_find(endpoint->dedup_store, start_at);
-	if (store)
-		store->retention = Max(store->retention, endpoint->store_retention);
-	if (store && had_another_store(endpoint->name, store, arg))
 	{
-		store->is_new = true;
-		store->propagated = Min(store->propagated, start_at);
+		now.store = store_propagation_find(endpoint->dedup_store, start_at);
+		now.store->retention = Max(now.store->retention, endpoint->store_retention);
 	}
+	uses_tables |= OidIsValid(now.table);
+	if (before)
+		note_what_is_new(&now, target_before(endpoint->name, *before));
 
-	caller = MemoryContextSwitchTo(uses_context);
-	use = palloc(sizeof(StoreUse));
-	*use = (StoreUse) {.endpoint = pstrdup(endpoint->name), .store = store};
-	uses = lappend(uses, use);
+	caller = MemoryContextSwitchTo(targets_context);
+	kept = palloc(sizeof(Target));
+	*kept = now;
+	kept->endpoint = pstrdup(endpoint->name);
+	targets = lappend(targets, kept);
 	MemoryContextSwitchTo(caller);
 }
 
+/* Notes which of these the endpoint did not have before; `had` is NULL if it was not there. */
+static void
+note_what_is_new(const Target *now, const Target *had)
+{
+	if (OidIsValid(now->table) && (had == NULL || had->table != now->table))
+		tables_are_new = true;
+	if (now->store && (had == NULL || had->store != now->store))
+	{
+		now->store->is_new = true;
+		now->store->propagated = Min(now->store->propagated, start_at);
+	}
+}
+
 /*
- * Check whether an endpoint had another store, or none, when they were listed before; not if it is
- * new. Rows of endpoints seldom change their places.
+ * Returns what an endpoint had when they were listed before; NULL = it was not there. Rows of
+ * endpoints seldom change their places.
  */
-static bool
-had_another_store(const char *endpoint, const StorePropagation *store, const List *before)
+static const Target *
+target_before(const char *endpoint, const List *before)
 {
 	int			n = list_length(before);
 
 	for (int i = 0; i < n; i++)
 	{
-		const StoreUse *use = list_nth(before, (list_length(uses) + i) % n);
+		const Target *target = list_nth(before, (list_length(targets) + i) % n);
 
-		if (strcmp(use->endpoint, endpoint) == 0)
-			return use->store != store;
+		if (strcmp(target->endpoint, endpoint) == 0)
+			return target;
 	}
-	return false;
+	return NULL;
 }
 
 /*
  * Lets the position be that of the store that has least, if new ones, or new tables, have less than all others.
  * Where this process has just started, it is so already, and these may be stores for which its
- * predecessor has gone back. That is noted at once, also while nothing can be sent: the next
- * process does not learn from a PostgreSQL store what it lacks.
+ * predecessor has gone back. That is noted at once, with what was found, also while nothing can be sent: the
+ * next process does not learn from a PostgreSQL store what it lacks.
  */
 static void
-go_back_for_new(Position *position, bool tables_are_new)
+go_back_for_new(Position *position)
 {
 	int64		before = position->propagated;
 
 	if (tables_are_new && start_at < position->published)
+	{
 		position_expect_receipts_after(position, start_at);
-
+		supervision_go_back(position);
+	}
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{
 		if (store->is_new && store->propagated < position->published)
@@ -306,7 +352,7 @@ go_back_for_new(Position *position, bool tables_are_new)
 		}
 		store->is_new = false;
 	}
-	if (position->propagated < before)
+	if (position->propagated < before || position->targets != position->opened.targets)
 		(void) window_opening_note(position);
 }
 

@@ -101,6 +101,19 @@ supervision_attend(bool is_wanted, const Position *position)
 		wake_bookkeeper();
 }
 
+/* Has the records of all windows after what is propagated marked once more. */
+void
+supervision_go_back(const Position *position)
+{
+	Bookkeeping *books = &shared_mine()->books;
+
+	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
+	books->marked = Min(books->marked, position->propagated);
+	books->returns++;
+	LWLockRelease(shared_mine()->lock);
+	wake_bookkeeper();
+}
+
 /* Returns the newest window up to which all records in custom record tables are marked. */
 int64
 supervision_marked(void)

@@ -43,6 +43,7 @@ position_load(Position *position, int64 first_window)
 	position->published = Max(newest.published, window_row_oldest_number());
 	position->sent = position->published;
 	position->propagated = Min(Max(newest.propagated, window_row_oldest_number()), position->published);
+	position->targets = newest.targets;
 	position->marked = newest.number;
 	position->touched = (WindowPlace) {.window = newest.number, .id = PG_INT64_MAX};
 	position->first_window = first_window;

@@ -33,6 +33,8 @@ typedef struct Position
 	int64		propagated;		/* newest window whose receipts are known to
 								 * have been propagated; never greater than
 								 * published */
+	int64		targets;		/* hash of that to which they were, and of
+								 * which it is known what it lacks */
 	int64		marked;			/* no window after this one holds a receipt */
 	WindowPlace touched;		/* the last message that may have been sent or
 								 * deferred before */

@@ -155,6 +155,7 @@ append_window(Position *position, const SnapshotValue *snapshot, Opening *openin
 		.opened_at = GetCurrentTimestamp(),
 		.published = opening->is_closing ? opening->number : position->published,
 		.propagated = opening->is_closing && all_propagated ? opening->number : position->propagated,
+		.targets = position->targets,
 		.messages = position->opened.messages + opening->rows.n,
 		.oldest = opening->oldest
 	};

@@ -39,6 +39,7 @@ enum
 	COL_OPENED_AT,
 	COL_PUBLISHED,
 	COL_PROPAGATED,
+	COL_TARGETS,
 	COL_MESSAGES,
 	COL_OLDEST,
 	NCOLUMNS = COL_OLDEST
@@ -178,6 +179,7 @@ window_row_append(const Window *window, int segment)
 	values[COL_OPENED_AT - 1] = TimestampTzGetDatum(window->opened_at);
 	values[COL_PUBLISHED - 1] = Int64GetDatum(window->published);
 	values[COL_PROPAGATED - 1] = Int64GetDatum(window->propagated);
+	values[COL_TARGETS - 1] = Int64GetDatum(window->targets);
 	values[COL_MESSAGES - 1] = Int64GetDatum(window->messages);
 	values[COL_OLDEST - 1] = TimestampTzGetDatum(window->oldest);
 	isnull[COL_OLDEST - 1] = window->oldest == 0;
@@ -392,6 +394,7 @@ copy_window(TupleTableSlot *row, Window *window)
 	window->opened_at = DatumGetTimestampTz(COLUMN(COL_OPENED_AT));
 	window->published = DatumGetInt64(COLUMN(COL_PUBLISHED));
 	window->propagated = DatumGetInt64(COLUMN(COL_PROPAGATED));
+	window->targets = DatumGetInt64(COLUMN(COL_TARGETS));
 	window->messages = DatumGetInt64(COLUMN(COL_MESSAGES));
 	window->oldest = row->tts_isnull[COL_OLDEST - 1] ? 0 : DatumGetTimestampTz(COLUMN(COL_OLDEST));
 #undef COLUMN

@@ -25,6 +25,7 @@ typedef struct Window
 	int64		published;
 	int64		propagated;		/* newest window whose receipts were
 								 * propagated */
+	int64		targets;		/* hash of that to which they were */
 	int64		messages;		/* in all windows up to the end of this one */
 	TimestampTz oldest;			/* 0 = it holds no message */
 } Window;

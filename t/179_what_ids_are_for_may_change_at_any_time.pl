@@ -1,0 +1,112 @@
+# Ids that the log still has come into the store, and are marked in the table, that their endpoint
+# has now, whenever it was given that: also where it was dropped in between, where the dispatcher was
+# restarted before it knew, and where the endpoint had the table before.
+
+use strict;
+use warnings FATAL => 'all';
+
+use Outbox;
+use Redis;
+use Test::More;
+
+my $redis = Redis->new;
+my $node = Outbox->create('main', redis => $redis, conf => "outbox.replay_window = '1h'");
+my $server = Outbox->create('store', conf => "outbox.redis_url = 'redis://127.0.0.1:1'");
+$server->sql(q{CREATE ROLE shard LOGIN; SELECT outbox_grant('shard', 'store')});
+my $url = $server->store_url('shard');
+my $full = Redis->new;
+my $columns = q({"message_id": "ref", "dispatched": "done", "dispatched_at": "done_at"});
+
+# Returns the key of a record that is not compacted, in hexadecimal digits.
+sub key_of
+{
+	my ($msgid) = @_;
+	my $segment = $node->sql("SELECT segment FROM outbox.records WHERE msgid = '$msgid'");
+	return $node->sql("SELECT key FROM outbox.record_$segment WHERE msgid = '$msgid'") =~ tr/-//dr;
+}
+
+sub is_known { return $server->sql("SELECT outbox.store_contains('$_[0]')") eq 't'; }
+
+sub propagated
+{
+	return $node->sql(<<'SQL') eq 't';
+SELECT propagated = number FROM (
+	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
+	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
+ORDER BY number DESC LIMIT 1
+SQL
+}
+
+sub table_of
+{
+	my ($name) = @_;
+	$node->sql("CREATE TABLE $name (ref text COLLATE \"C\" PRIMARY KEY, done boolean NOT NULL DEFAULT false, done_at timestamptz)");
+	$node->sql("CREATE INDEX ON $name (done_at) WHERE done");
+	return "record_table => '$name', record_columns => '$columns'";
+}
+
+sub is_marked { return $node->sql("SELECT done FROM $_[0] WHERE ref = '$_[1]'") eq 't'; }
+
+# A store that others have.
+$node->sql("SELECT outbox_create_endpoint('other', dedup_store => '$url')");
+$node->process('of other', undef, 'other');
+my $other = key_of('of other');
+eventually { is_known($other) && propagated() } 'a store has an id of an endpoint';
+
+# Another endpoint, whose own store refuses ids, is dropped, and created again with that one.
+my $full_url = $full->url;
+$full->command('CONFIG', 'SET', 'maxmemory', '1');
+$node->sql("SELECT outbox_create_endpoint('shop', dedup_store => '$full_url')");
+$node->process('dropped', undef, 'shop');
+my $dropped = key_of('dropped');
+eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'another store is full, and refuses an id';
+$node->sql(q{SELECT outbox_drop_endpoint('shop', true)});
+eventually { $node->status('problem') eq '' && propagated() } '... until its endpoint is dropped';
+$node->sql("SELECT outbox_create_endpoint('shop', dedup_store => '$url')");
+eventually { is_known($dropped) && propagated() } '... and created again with the first store: that gets the id';
+
+# It leaves that one, too, and comes back while nothing is sent, and the server is restarted then: what
+# runs afterwards has not seen the change.
+$node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$full_url')");
+$node->process('moved', undef, 'shop');
+my $moved = key_of('moved');
+eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'an id is refused again';
+$node->restart_with('outbox.dispatch' => 'off');
+$node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$url')");
+$node->restart_with('outbox.dispatch' => 'on');
+eventually { is_known($moved) && propagated() } 'a store that is given before a restart gets the id';
+
+# An endpoint that had none brings its ids where it is created before a restart.
+$node->sql("SELECT outbox_create_endpoint('late', dedup_store => '$full_url')");
+$node->process('late', undef, 'late');
+my $late = key_of('late');
+eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'an id of a third endpoint is refused';
+$node->sql(q{SELECT outbox_drop_endpoint('late', true)});
+eventually { $node->status('problem') eq '' && propagated() } '... until that is dropped';
+$node->restart_with('outbox.dispatch' => 'off');
+$node->sql("SELECT outbox_create_endpoint('late', dedup_store => '$url')");
+$node->restart_with('outbox.dispatch' => 'on');
+eventually { is_known($late) && propagated() } 'the first store gets it where the endpoint is created before a restart';
+
+# Tables.
+my ($of_first, $of_second) = map { table_of($_) } qw(first_inbox second_inbox);
+$node->sql("SELECT outbox_create_endpoint('first', $of_first), outbox_create_endpoint('second', $of_second)");
+$node->process('m1', undef, 'first');
+eventually { is_marked('first_inbox', 'm1') && propagated() } 'a record is marked in a table';
+foreach my $restart (0, 1)
+{
+	my $msgid = "unmarked $restart";
+	$redis->stop;
+	$node->process($msgid, undef, 'second');
+	$node->sql(q{SELECT outbox_alter_endpoint('second', reset => '{record_table}')});
+	$redis->start;
+	eventually { propagated() && $node->status('problem') eq '' } 'a message is sent whose endpoint has no table any more';
+	ok(!is_marked('second_inbox', $msgid), '... so it is not marked');
+	$node->restart_with('outbox.dispatch' => 'off') if $restart;
+	$node->sql("SELECT outbox_alter_endpoint('second', $of_second)");
+	$node->restart_with('outbox.dispatch' => 'on') if $restart;
+	eventually { is_marked('second_inbox', $msgid) && propagated() } 'it is marked when the endpoint has the table again' . ($restart ? ', and the server was restarted' : '');
+}
+is($node->sql(q{SELECT outbox_forget('unmarked 0', 'second')}), 't', '... so it can be forgotten');
+
+done_testing();
