@@ -167,6 +167,38 @@ is($records->process('m1'), 't', '... and is forgotten when the table has its na
 $records->sql('ALTER TABLE outbox.elsewhere RENAME TO record_1; ALTER TABLE outbox.record_2 ALTER msgid TYPE text COLLATE "C" USING NULL; ALTER TABLE outbox.farther RENAME TO record_11');
 eventually { $records->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'segment'}) == 0 } 'the problem ends when all are as they were';
 
+# Which one cannot be counted is said, too.
+Compaction::compact($records);
+my ($compacted) = Compaction::compacted_segments($records);
+my (undef, undef, $uncounted) = $records->psql('postgres', "BEGIN; ALTER TABLE outbox.history_$compacted RENAME TO elsewhere; SELECT * FROM outbox.endpoints");
+like($uncounted, qr/is not where it was created\nDETAIL:  It was created as outbox\.history_N\./, 'an error of outbox.endpoints says what to rename back');
+
+# A retired segment that was renamed is not emptied, which is a problem, until it has its name back.
+foreach my $case ([ 'log', '' ], [ 'log', 'window' ], [ 'record', '' ])
+{
+	my ($ring, $other) = @$case;
+	my $administrator = $records->session;
+	my $retired = sub { $records->sql("SELECT segment FROM outbox.ring WHERE ring = '$ring' AND state = 'retired' LIMIT 1") };
+
+	$administrator->query_safe('BEGIN; LOCK TABLE ' . join(', ', map { "outbox.${ring}_$_" } 0 .. ($ring eq 'log' ? 3 : 11)) . ' IN ACCESS SHARE MODE');
+	$records->set('outbox.retention' => '1s', 'outbox.replay_window' => '1s');
+	eventually
+	{
+		$records->process($ring . $other . rand);
+		$records->sql(q{SELECT outbox_enqueue('of records', 'x')});
+		$retired->() ne '';
+	}
+	"a segment of the $ring ring is retired";
+	my $segment = $retired->();
+	my $table = 'outbox.' . ($other || $ring) . "_$segment";
+	my $named = qr/^.*\boutbox\.${ring}_$segment: a table of the extension "outbox" is not where it was created/;
+	$administrator->query_safe("ALTER TABLE $table RENAME TO elsewhere; COMMIT");
+	eventually { $records->sql(q{SELECT problem FROM outbox.problems WHERE kind = 'segment'}) =~ $named } "$table that has another name is a problem";
+	$administrator->query_safe("ALTER TABLE outbox.elsewhere RENAME TO ${\ ($table =~ s/^outbox\.//r)}");
+	eventually { $records->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'segment'}) == 0 && $retired->() eq '' } '... until it has its name back';
+	$administrator->quit;
+}
+
 # Without its check constraint a table of the log can have rows that are neither messages nor receipts.
 $node->sql('SELECT outbox_pause()');
 eventually { $node->status('problem') =~ /^Everything is paused/ } 'everything is paused';

@@ -45,6 +45,7 @@
 #define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
 
 static bool forget_tombstones(int segment);
+static void require_names(const SegmentRelations *relations, RingKind kind);
 static bool is_needed_by_dump(Oid table, const Segment *segment);
 static bool session_waits_with_snapshot_before(FullTransactionId tx);
 static bool lock_to_empty(const SegmentRelations *relations, RingKind kind);
@@ -56,7 +57,7 @@ static int64 count_rows(Oid table);
 /*
  * Truncates a retired segment, in a later transaction than the one that retired
  * it: by now all readers skip it. If it is locked, the next round tries again.
- * Returns false if the extension is being dropped.
+ * Returns false if the extension is being dropped. Raises 42P01 if it was renamed.
  */
 bool
 emptying_run(RingKind kind, int n, const Segment *segment)
@@ -70,6 +71,7 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 	if (!transaction_begin("emptying a segment"))
 		return false;
 	relations = relations_enter()->segments[kind][n];
+	require_names(&relations, kind);
 	locked = segment_try_lock(kind, n) && !is_needed_by_dump(relations.table, segment) && lock_to_empty(&relations, kind) &&
 		ring_update_try_lock(kind, n);
 	if (locked)
@@ -108,6 +110,14 @@ forget_tombstones(int segment)
 	transaction_commit();
 	KILL_POINT("tombstones_delete_committed");
 	return true;
+}
+
+/* Raises 42P01 if a table of the segment was renamed: that is a problem, and no lock that will be given up. */
+static void
+require_names(const SegmentRelations *relations, RingKind kind)
+{
+	if (!OidIsValid(relations->table) || (kind == RING_LOG && !OidIsValid(relations->window)))
+		relations_raise_missing(NULL);
 }
 
 /*

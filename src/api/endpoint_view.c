@@ -33,6 +33,7 @@
 #include "src/record/record_ring.h"
 #include "src/record/record_table.h"
 #include "src/ring/ring.h"
+#include "src/table/own_table.h"
 #include "src/table/relations.h"
 #include "src/table/row_scan.h"
 
@@ -134,9 +135,11 @@ add_segment(HTAB *totals, int segment, const Segment *state)
 static void
 add_compacted_segment(HTAB *totals, int segment, const Segment *state)
 {
+	Oid			table = relations_enter()->segments[RING_HISTORY][segment].table;
 	RowScan		scan;
 	int64		rows = 0;
 
+	own_table_require(table, OWN_HISTORY);
 	row_scan_begin_updated(&scan, relations_enter()->compacted, OWN_COMPACTED);
 	while (row_scan_next(&scan))
 	{
@@ -150,7 +153,7 @@ add_compacted_segment(HTAB *totals, int segment, const Segment *state)
 			total_of(totals, TextDatumGetCString(values[1]))->in_segment += DatumGetInt64(values[2]);
 	}
 	row_scan_end(&scan);
-	share_segment(totals, relations_enter()->segments[RING_HISTORY][segment].table, rows, state->published_at);
+	share_segment(totals, table, rows, state->published_at);
 }
 
 /* Counts the records of each endpoint in a segment of the ring. Returns how many there are of all. */
