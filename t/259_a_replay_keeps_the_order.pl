@@ -56,6 +56,11 @@ ok(enqueue_into(0, 'newer'), '... and a later one in an earlier segment');
 ok($node->wait_until_sent, '... is sent');
 my $before = $redis->count('segments');
 my $replayed = $node->sql(q{SELECT outbox_replay('-infinity', 'segments')});
+is($node->sql(<<'SQL'), "0\n0", '... a replay of nothing locks no segment when it has been done, as long as its transaction is open');
+BEGIN;
+SELECT outbox_replay('-infinity', 'nothing');
+SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation::regclass::text ~ '^outbox.log_[0-9]';
+SQL
 eventually { $redis->count('segments') == $before + $replayed } '... both are sent again';
 like($redis->sequence('segments'), qr/ older$n newer$/, '... in their order');
 $node->set('outbox.replay_window' => '1d');
@@ -83,6 +88,27 @@ ok($node->wait_until_sent, 'many messages are sent');
 is($node->sql(q{SET work_mem = '64kB'; SELECT outbox_replay('-infinity', 'many')}), 5000, '... and replayed');
 eventually { $redis->count('many') == 10000 } '... sent again';
 ok($redis->sequence('many') eq join(' ', 1 .. 5000, 1 .. 5000), '... in their order');
+
+# Large values are fetched when the copies are made. A replay that fails may be followed by one that does not.
+my $bodies = q{SELECT string_agg(md5(convert_from(body, 'UTF8')), ' ' ORDER BY id) FROM (SELECT * FROM outbox.log_0 UNION ALL SELECT * FROM outbox.log_1 UNION ALL SELECT * FROM outbox.log_2 UNION ALL SELECT * FROM outbox.log_3) log WHERE dest = 'large'};
+$node->sql(q{SELECT outbox_enqueue('large', (SELECT string_agg(md5((i * j)::text || random()), '') FROM generate_series(1, 1000) j)) FROM generate_series(1, 30) i});
+ok($node->wait_until_sent, 'large messages are sent');
+my $sent = $node->sql($bodies);
+is($node->sql(<<'SQL'), 30, '... and replayed, after an attempt that failed in a savepoint');
+SET work_mem = '64kB';
+SET temp_file_limit = '64kB';
+BEGIN;
+SAVEPOINT attempt;
+\set ON_ERROR_STOP 0
+SELECT outbox_replay('-infinity');
+\set ON_ERROR_STOP 1
+ROLLBACK TO attempt;
+RESET temp_file_limit;
+SELECT outbox_replay('-infinity', 'large');
+COMMIT;
+SQL
+eventually { $redis->count('large') == 60 } '... sent again';
+is($node->sql($bodies), "$sent $sent", '... as they were');
 
 $_->quit foreach $locker, $writer, $other;
 done_testing();

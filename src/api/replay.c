@@ -16,6 +16,7 @@
 #include "catalog/pg_operator_d.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -43,6 +44,7 @@ typedef struct Wanted
 /* The rows to be sent again, by their ids. */
 typedef struct SortedLog
 {
+	List	   *tables;			/* locked until the copies are made */
 	Tuplesortstate *sort;		/* NULL = there are none yet */
 	TupleDesc	columns;
 } SortedLog;
@@ -53,6 +55,7 @@ static bool is_wanted(TupleTableSlot *row, const Wanted *wanted);
 static bool is_to_replay(const Message *message, const Wanted *wanted);
 static int64 append_copies(const SortedLog *rows);
 static void append_copy(TupleTableSlot *row);
+static void unlock_tables(const SortedLog *rows);
 
 PG_FUNCTION_INFO_V1(outbox_replay);
 
@@ -85,13 +88,11 @@ outbox_replay(PG_FUNCTION_ARGS)
 			read_segment(relations->segments[RING_LOG][n].table, &wanted, &rows);
 	}
 	replayed = append_copies(&rows);
+	unlock_tables(&rows);
 	PG_RETURN_INT64(replayed);
 }
 
-/*
- * Reads what is wanted of one segment. Large values are fetched when the copy is made: so the
- * segment must not be emptied before the end of the transaction, which writes to the log anyway.
- */
+/* Reads what is wanted of one segment. It must not be emptied before the copies are made: large values are fetched then. */
 static void
 read_segment(Oid table, const Wanted *wanted, SortedLog *rows)
 {
@@ -101,6 +102,7 @@ read_segment(Oid table, const Wanted *wanted, SortedLog *rows)
 
 	row_scan_begin(&scan, table, OWN_LOG);
 	LockRelationOid(table, AccessShareLock);
+	rows->tables = lappend_oid(rows->tables, table);
 	per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
 	caller = CurrentMemoryContext;
 	while (row_scan_next(&scan))
@@ -210,4 +212,14 @@ append_copy(TupleTableSlot *row)
 	message.deliver_at = 0;
 	message.stream = NULL;
 	log_append(&message);
+}
+
+/* Lets the segments that were read be emptied again: the transaction may stay open for long. */
+static void
+unlock_tables(const SortedLog *rows)
+{
+	ListCell   *cell;
+
+	foreach(cell, rows->tables)
+		UnlockRelationOid(lfirst_oid(cell), AccessShareLock);
 }
