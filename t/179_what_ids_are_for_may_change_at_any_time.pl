@@ -109,4 +109,50 @@ foreach my $restart (0, 1)
 }
 is($node->sql(q{SELECT outbox_forget('unmarked 0', 'second')}), 't', '... so it can be forgotten');
 
+# A store is sent ids while endpoints change: one of them leaves it, and comes back while another store
+# hangs, so that the dispatcher has not read the endpoints in between.
+$node->set('outbox.command_timeout' => '5s');
+foreach my $role (qw(shard_behind shard_ahead))
+{
+	$server->sql("CREATE ROLE $role LOGIN; SELECT outbox_grant('$role', 'store')");
+}
+my $store = Redis->new;
+my $store_url = $store->url;
+my @names = qw(behind shop stay ahead);
+sub is_in { return $store->command('EXISTS', 'outbox:dedup:' . pack('H*', $_[0])); }
+$node->sql("SELECT outbox_drop_endpoint(e, true) FROM unnest('{other,shop,late}'::text[]) e");
+my %store_of = (behind => $server->store_url('shard_behind'), ahead => $server->store_url('shard_ahead'));
+foreach my $name (@names)
+{
+	# Stores get their ids in the order of which the last one that was listed is the first.
+	$node->sql("SELECT outbox_create_endpoint('$name', dedup_store => '@{[ $store_of{$name} // $store_url ]}')");
+	$node->process("before, $name", undef, $name);
+	eventually { propagated() } "the store of another endpoint is used: $name";
+}
+$redis->stop;
+$node->process("meanwhile, $_", undef, $_) foreach @names;
+my ($left, $stays) = map { key_of("meanwhile, $_") } qw(shop stay);
+my $locker = $server->session;
+$locker->query('BEGIN; LOCK TABLE outbox.record_0, outbox.record_1, outbox.record_2, outbox.record_3 IN EXCLUSIVE MODE');
+$redis->start;
+eventually { $server->sql('SELECT count(*) FROM pg_locks WHERE NOT granted') > 0 } 'a store hangs';
+$node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$full_url')");
+eventually { is_in($stays) } '... and the next one gets its ids when an endpoint has left it';
+$node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$store_url')");
+$locker->query('ROLLBACK');
+eventually { propagated() } '... which comes back while the third one hangs';
+ok(is_in($left), '... so the store has its ids, too');
+
+# Endpoints are created all the time: others with their store expire nevertheless.
+$node->set('outbox.replay_window' => '12s', 'outbox.retention' => '1s', 'outbox.cleanup_interval' => '1s');
+$node->sql(q{SELECT outbox_drop_endpoint(e, true) FROM unnest('{behind,ahead}'::text[]) e});
+$node->process('old', undef, 'stay');
+my $created = 0;
+eventually
+{
+	$node->sql("SELECT outbox_create_endpoint('tenant @{[ $created++ ]}', dedup_store => '$store_url')");
+	$node->sql("SELECT count(*) FROM outbox.records WHERE msgid = 'old'") == 0;
+}
+'records expire while other endpoints with the same store are created';
+
 done_testing();

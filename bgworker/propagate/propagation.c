@@ -38,6 +38,7 @@
 #include "bgworker/propagate/receipts.h"
 #include "bgworker/propagate/store_propagation.h"
 #include "bgworker/propagate/supervision.h"
+#include "bgworker/propagate/targets.h"
 #include "bgworker/window/window_opening.h"
 #include "src/clock.h"
 #include "src/record/endpoint.h"
@@ -49,14 +50,6 @@
 
 #define LIST_MS			3000	/* between two readings of the endpoints */
 
-/* An endpoint, and where its ids were propagated to when the endpoints were read. */
-typedef struct Target
-{
-	char	   *endpoint;
-	StorePropagation *store;	/* NULL = none */
-	Oid			table;			/* InvalidOid = none */
-} Target;
-
 static TimestampTz next_listing;	/* when the endpoints are read next */
 static int64 listed;			/* newest window when the endpoints were read
 								 * last */
@@ -65,17 +58,14 @@ static bool uses_tables;		/* an endpoint has a custom record table */
 static int64 start_at;			/* position of a new store or table */
 static bool tables_are_new;		/* an endpoint has a table that it did not
 								 * have before */
-static List *targets;			/* of all endpoints, as they were read last */
-static MemoryContext targets_context;	/* has these */
 
 static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
 static bool has_settled(void);
 static void list_targets(Position *position);
-static void add_to_hash(const Endpoint *endpoint, void *arg);
-static void note_target_of(const Endpoint *endpoint, void *arg);
-static void note_what_is_new(const Target *now, const Target *had);
-static const Target *target_before(const char *endpoint, const List *before);
+static void add_to_hash(const Endpoint *endpoint, uint64 *hash);
+static void note_target_of(const Endpoint *endpoint, bool goes_on);
+static void note_what_is_new(Target *now, const Target *had);
 static void go_back_for_new(Position *position);
 static void check_stores(Position *position);
 static bool all_stores_are_sound(void);
@@ -113,8 +103,7 @@ propagation_may_wait(void)
 
 /*
  * Propagates the next receipts of windows that are published to each store that
- * does not have them. Returns whether any store got further. What one has left out because
- * an endpoint has another store since they were listed counts for none until that one has gone back.
+ * does not have them. Returns whether any store got further.
  */
 bool
 propagation_run(Position *position)
@@ -155,7 +144,7 @@ is_behind_listing(const Position *position)
 /*
  * Notes up to which window all stores and tables have their ids; returns whether that has changed.
  * Not if the endpoints have been read since they were listed, or never were listed, because that was
- * refused: a store may have left out what another one, which is not known here, is to get.
+ * refused: the bookkeeper may have left out what a table is to get.
  */
 static bool
 note_least(Position *position)
@@ -225,37 +214,38 @@ propagation_ms_until_due(const Position *position)
 static void
 list_targets(Position *position)
 {
-	List	   *before = targets;
-	MemoryContext context_before = targets_context;
+	List	   *endpoints;
+	ListCell   *cell;
+	int64		newest = position->opened.number;
 	uint64		hash = 0;
 	bool		goes_on;
 
 	if (!transaction_begin("reading endpoints"))
 		return;
-	endpoint_each(add_to_hash, &hash);
+	endpoints = endpoint_list();
+	listed_reading = endpoint_readings();
+	foreach(cell, endpoints)
+		add_to_hash(lfirst(cell), &hash);
 	goes_on = next_listing == 0 && (int64) hash == position->targets;
 	store_propagation_begin_listing();
+	targets_begin_listing();
 	uses_tables = tables_are_new = false;
 	start_at = goes_on ? position->propagated : window_row_oldest_number();
-	targets = NIL;
-	targets_context = AllocSetContextCreate(TopMemoryContext, "outbox targets", ALLOCSET_SMALL_SIZES);
-	endpoint_each(note_target_of, goes_on ? NULL : &before);
-	listed_reading = endpoint_readings();
-	if (context_before)
-		MemoryContextDelete(context_before);
+	foreach(cell, endpoints)
+		note_target_of(lfirst(cell), goes_on);
+	targets_end_listing();
 	transaction_commit();
 	position->targets = (int64) hash;
 	store_propagation_end_listing();
 	go_back_for_new(position);
-	listed = position->opened.number;
+	listed = newest;
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
 
 /* Adds to a hash the store and the table of an endpoint, if it has one; the order of endpoints does not matter. */
 static void
-add_to_hash(const Endpoint *endpoint, void *arg)
+add_to_hash(const Endpoint *endpoint, uint64 *hash)
 {
-	uint64	   *hash = arg;
 	char	   *text;
 
 	if (endpoint->dedup_store == NULL && !OidIsValid(endpoint->mapping.table))
@@ -265,17 +255,17 @@ add_to_hash(const Endpoint *endpoint, void *arg)
 }
 
 /*
- * Notes the store and the table of an endpoint, and whether it has them since it was listed before;
- * `arg` is NULL if they are as a predecessor knew them. For a store the longest retention of its
- * endpoints counts.
+ * Notes the store and the table of an endpoint, and whether it has them since it was listed before,
+ * unless they are as a predecessor knew them. For a store the longest retention of its endpoints counts.
  */
 static void
-note_target_of(const Endpoint *endpoint, void *arg)
+note_target_of(const Endpoint *endpoint, bool goes_on)
 {
-	List	  **before = arg;
-	Target		now = {.table = endpoint->mapping.table};
-	Target	   *kept;
-	MemoryContext caller;
+	Target		now = {
+		.endpoint = endpoint->name,
+		.store_retention = endpoint->store_retention,
+		.table = endpoint->mapping.table
+	};
 
 	if (endpoint->dedup_store)
 	{
@@ -283,47 +273,30 @@ note_target_of(const Endpoint *endpoint, void *arg)
 		now.store->retention = Max(now.store->retention, endpoint->store_retention);
 	}
 	uses_tables |= OidIsValid(now.table);
-	if (before)
-		note_what_is_new(&now, target_before(endpoint->name, *before));
-
-	caller = MemoryContextSwitchTo(targets_context);
-	kept = palloc(sizeof(Target));
-	*kept = now;
-	kept->endpoint = pstrdup(endpoint->name);
-	targets = lappend(targets, kept);
-	MemoryContextSwitchTo(caller);
-}
-
-/* Notes which of these the endpoint did not have before; `had` is NULL if it was not there. */
-static void
-note_what_is_new(const Target *now, const Target *had)
-{
-	if (OidIsValid(now->table) && (had == NULL || had->table != now->table))
-		tables_are_new = true;
-	if (now->store && (had == NULL || had->store != now->store))
-	{
-		now->store->is_new = true;
-		now->store->propagated = Min(now->store->propagated, start_at);
-	}
+	if (!goes_on)
+		note_what_is_new(&now, target_before(endpoint->name));
+	targets_add(&now);
 }
 
 /*
- * Returns what an endpoint had when they were listed before; NULL = it was not there. Rows of
- * endpoints seldom change their places.
+ * Notes which of these the endpoint did not have before; `had` is NULL if it was not there. It is
+ * new in its store until that has all that was found to be lacking then.
  */
-static const Target *
-target_before(const char *endpoint, const List *before)
+static void
+note_what_is_new(Target *now, const Target *had)
 {
-	int			n = list_length(before);
-
-	for (int i = 0; i < n; i++)
+	if (OidIsValid(now->table) && (had == NULL || had->table != now->table))
+		tables_are_new = true;
+	if (now->store == NULL)
+		return;
+	if (had && had->store == now->store)
 	{
-		const Target *target = list_nth(before, (list_length(targets) + i) % n);
-
-		if (strcmp(target->endpoint, endpoint) == 0)
-			return target;
+		now->is_new_in_store = had->is_new_in_store && now->store->lacks_upto != 0;
+		return;
 	}
-	return NULL;
+	now->is_new_in_store = now->store->is_new = true;
+	now->store->passed = Max(now->store->passed, now->store->propagated);
+	now->store->propagated = Min(now->store->propagated, start_at);
 }
 
 /*

@@ -20,6 +20,7 @@
 
 #include "bgworker/process/transaction.h"
 #include "bgworker/propagate/store_propagation.h"
+#include "bgworker/propagate/targets.h"
 #include "bgworker/propagate/watermark_text.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
@@ -52,7 +53,6 @@ static void report_store_problem(void);
 static void note_propagated(StorePropagation *store, const Position *position);
 static bool take_key(const Receipt *receipt, void *arg);
 static bool add_keys(StorePropagation *store, bool is_last);
-static void write_next(const StorePropagation *store, bool is_last, StoreWatermarks *next);
 
 /* Prepares for use: sets the name of our instance. */
 void
@@ -164,6 +164,7 @@ bool
 store_propagation_run(StorePropagation *store, Position *position)
 {
 	ReceiptResult result;
+	int64		upto;
 
 	if (store->propagated < position->published && position->marked <= store->propagated)
 	{
@@ -173,8 +174,10 @@ store_propagation_run(StorePropagation *store, Position *position)
 	if (!store_propagation_has_more(store, position))
 		return false;
 	store->n = 0;
-	result = receipts_read(&store->reader, store->propagated, Min(position->published, store->propagated + MAX_WINDOWS),
-						   take_key, store);
+	upto = Min(position->published, store->propagated + MAX_WINDOWS);
+	if (store->propagated < store->passed)
+		upto = Min(upto, store->passed);
+	result = receipts_read(&store->reader, store->propagated, upto, take_key, store);
 	if (result == RECEIPTS_REFUSED || !add_keys(store, result == RECEIPTS_ENDED))
 		return false;
 	KILL_POINT("ids_added");
@@ -194,7 +197,7 @@ add_store(const char *url, int64 propagated)
 	store->masked = MemoryContextStrdup(TopMemoryContext, masked);
 	pfree(masked);
 	name_watermarks(store);
-	store->is_new = true;
+	store->is_new = store->lacked = true;
 	store->propagated = propagated;
 	store->next = stores;
 	stores = store;
@@ -281,6 +284,7 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 								 store->masked, (long long) back)));
 		store->propagated = back;
 		store->lacks_upto = position->published;
+		store->lacked = true;
 		position_expect_receipts_after(position, back);
 	}
 	receipts_forget(&store->reader);
@@ -373,8 +377,10 @@ note_propagated(StorePropagation *store, const Position *position)
 	receipts_forget(&store->reader);
 	if (store->lacks_upto != 0 && store->propagated >= store->lacks_upto)
 	{
+		if (store->lacked)
+			store->settled_at = clock_now();
 		store->lacks_upto = 0;
-		store->settled_at = clock_now();
+		store->lacked = false;
 	}
 }
 
@@ -387,6 +393,7 @@ static bool
 take_key(const Receipt *receipt, void *arg)
 {
 	StorePropagation *store = arg;
+	const Target *target;
 	Endpoint	endpoint;
 	char	   *name;
 
@@ -396,9 +403,16 @@ take_key(const Receipt *receipt, void *arg)
 
 	/* Freed at once: there may be millions of them in one user transaction. */
 	name = text_to_cstring(receipt->endpoint);
-	if (endpoint_find(name, &endpoint) && endpoint.dedup_store && is_url_of(store, endpoint.dedup_store) &&
-		!forgotten_holds(&receipt->key))
-		store->keys[store->n++] = (StoreKey) {.key = receipt->key, .retention = endpoint.store_retention};
+	(void) endpoint_find(name, &endpoint);
+	target = target_find(name);
+	if (target && target->store == store && !forgotten_holds(&receipt->key))
+	{
+		store->keys[store->n++] = (StoreKey) {
+			.key = receipt->key,
+			.retention = Max(target->store_retention, endpoint.store_retention)
+		};
+		store->lacked |= target->is_new_in_store && store->propagated < store->passed;
+	}
 	pfree(name);
 	return store->n < STORE_PROPAGATION_KEYS;
 }
@@ -417,7 +431,7 @@ add_keys(StorePropagation *store, bool is_last)
 
 	if (store->n == 0 && !(is_last && store->lacks_watermark))
 		return true;
-	write_next(store, is_last, &next);
+	watermark_text_write_next(&store->watermarks, store->nparts, is_last ? &store->reader : NULL, &next);
 	if (!store_add(store->url, store->keys, store->n,
 				   &(StoreComparison) {.client = store->client, .expected = &store->watermarks, .next = &next}, &failure))
 	{
@@ -433,18 +447,4 @@ add_keys(StorePropagation *store, bool is_last)
 	store->lacks_watermark = !is_last;
 	store->watermarks = next;
 	return true;
-}
-
-/* Writes the watermarks behind an addition: the last window that was added, or the ones before with a number. */
-static void
-write_next(const StorePropagation *store, bool is_last, StoreWatermarks *next)
-{
-	memset(next, 0, sizeof(*next));
-	for (int part = 0; part < store->nparts; part++)
-	{
-		if (is_last)
-			watermark_text_write(store->reader.last, &store->reader.uuid, next->part[part]);
-		else
-			watermark_text_continue(store->watermarks.part[part], next->part[part]);
-	}
 }

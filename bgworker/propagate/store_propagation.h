@@ -45,6 +45,10 @@ typedef struct StorePropagation
 	StoreWatermarks watermarks; /* that must be there */
 	int64		lacks_upto;		/* ids up to the end of this window are added
 								 * that it has lost, or never had; 0 = none */
+	int64		passed;			/* newest window that it had when it went back
+								 * for an endpoint that is new in it */
+	bool		lacked;			/* it has lost ids, or lacked some of that
+								 * endpoint */
 	TimestampTz settled_at;		/* when it was first seen, or had all lost ids
 								 * again */
 } StorePropagation;

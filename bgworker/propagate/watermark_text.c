@@ -14,26 +14,25 @@
 #include "src/log/window_row.h"
 #include "src/unique_id.h"
 
+static void write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark);
+static void continue_watermark(const char *before, char *watermark);
 static int64 window_of(const char *watermark);
 
-/* Writes the watermark of a store that has all ids up to the end of a window. */
+/*
+ * Writes the watermarks that follow others: that of the last window of `reader`, of which all ids
+ * were added, or those before with a number if it is NULL.
+ */
 void
-watermark_text_write(int64 number, const pg_uuid_t *uuid, char *watermark)
+watermark_text_write_next(const StoreWatermarks *before, int nparts, const ReceiptReader *reader, StoreWatermarks *next)
 {
-	char		text[UNIQUE_ID_BYTES];
-
-	unique_id_write(uuid, text);
-	snprintf(watermark, STORE_WATERMARK_BYTES, "%lld %s", (long long) number, text);
-}
-
-/* Writes the watermark that follows another one when ids of later windows were added, but not all: it has a number. */
-void
-watermark_text_continue(const char *before, char *watermark)
-{
-	const char *plus = strrchr(before, '+');
-	int			length = plus ? plus - before : strlen(before);
-
-	snprintf(watermark, STORE_WATERMARK_BYTES, "%.*s%s+%d", length, before, plus ? "" : " ", plus ? atoi(plus + 1) + 1 : 1);
+	memset(next, 0, sizeof(*next));
+	for (int part = 0; part < nparts; part++)
+	{
+		if (reader)
+			write_watermark(reader->last, &reader->uuid, next->part[part]);
+		else
+			continue_watermark(before->part[part], next->part[part]);
+	}
 }
 
 /* Returns the window up to which all parts of a store have their ids. Needs an open transaction. */
@@ -45,6 +44,26 @@ watermark_text_oldest(const StoreReport *report)
 	for (int part = 0; part < report->nparts; part++)
 		oldest = Min(oldest, window_of(report->watermarks.part[part]));
 	return oldest;
+}
+
+/* Writes the watermark of a store that has all ids up to the end of a window. */
+static void
+write_watermark(int64 number, const pg_uuid_t *uuid, char *watermark)
+{
+	char		text[UNIQUE_ID_BYTES];
+
+	unique_id_write(uuid, text);
+	snprintf(watermark, STORE_WATERMARK_BYTES, "%lld %s", (long long) number, text);
+}
+
+/* Writes the watermark that follows another one when ids of later windows were added, but not all: it has a number. */
+static void
+continue_watermark(const char *before, char *watermark)
+{
+	const char *plus = strrchr(before, '+');
+	int			length = plus ? plus - before : strlen(before);
+
+	snprintf(watermark, STORE_WATERMARK_BYTES, "%.*s%s+%d", length, before, plus ? "" : " ", plus ? atoi(plus + 1) + 1 : 1);
 }
 
 /*
@@ -61,6 +80,6 @@ window_of(const char *watermark)
 
 	if (sscanf(watermark, "%lld ", &number) != 1 || number <= oldest || !window_row_fetch(number, &window))
 		return oldest;
-	watermark_text_write(window.number, &window.uuid, expected);
+	write_watermark(window.number, &window.uuid, expected);
 	return strncmp(watermark, expected, strlen(expected)) == 0 ? number : oldest;
 }

@@ -5,10 +5,10 @@
 #ifndef OUTBOX_WATERMARK_TEXT_H
 #define OUTBOX_WATERMARK_TEXT_H
 
+#include "bgworker/propagate/receipts.h"
 #include "src/store/store.h"
 
-extern void watermark_text_write(int64 number, const pg_uuid_t *uuid, char *watermark);
-extern void watermark_text_continue(const char *before, char *watermark);
+extern void watermark_text_write_next(const StoreWatermarks *before, int nparts, const ReceiptReader *reader, StoreWatermarks *next);
 extern int64 watermark_text_oldest(const StoreReport *report);
 
 #endif							/* OUTBOX_WATERMARK_TEXT_H */

@@ -1,0 +1,90 @@
+/*
+ * targets.c
+ *		Where the ids of each endpoint are propagated to.
+ *
+ * Used by propagation.c, which reads the endpoints now and then, and by store_propagation.c.
+ * What a store gets is told by this list alone: if receipts were compared with endpoints as they
+ * are at that moment, what a change leaves out would not be known when it is taken back
+ * before they are listed.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "bgworker/propagate/targets.h"
+
+/* The targets of one reading of the endpoints. */
+typedef struct Listing
+{
+	List	   *targets;
+	MemoryContext context;		/* has these; NULL = never read */
+} Listing;
+
+static Listing now;
+static Listing before;			/* while endpoints are listed */
+
+static const Target *find_in(const List *targets, const char *endpoint, int start);
+
+/* Must be called before all endpoints are given to targets_add(). */
+void
+targets_begin_listing(void)
+{
+	before = now;
+	now.targets = NIL;
+	now.context = AllocSetContextCreate(TopMemoryContext, "outbox targets", ALLOCSET_SMALL_SIZES);
+}
+
+/* Adds a copy. */
+void
+targets_add(const Target *target)
+{
+	MemoryContext caller = MemoryContextSwitchTo(now.context);
+	Target	   *copy = palloc(sizeof(Target));
+
+	*copy = *target;
+	copy->endpoint = pstrdup(target->endpoint);
+	now.targets = lappend(now.targets, copy);
+	MemoryContextSwitchTo(caller);
+}
+
+/* Must be called when all were added: forgets what was listed before. */
+void
+targets_end_listing(void)
+{
+	if (before.context)
+		MemoryContextDelete(before.context);
+	before = (Listing) {NIL, NULL};
+}
+
+/* Returns what an endpoint has; NULL = it is not there. */
+const Target *
+target_find(const char *endpoint)
+{
+	return find_in(now.targets, endpoint, 0);
+}
+
+/*
+ * Returns what the endpoint that is added next had when they were listed before; NULL = it was
+ * not there. Rows of endpoints seldom change their places.
+ */
+const Target *
+target_before(const char *endpoint)
+{
+	return find_in(before.targets, endpoint, list_length(now.targets));
+}
+
+/* Finds the target of an endpoint; begins with that at a place. */
+static const Target *
+find_in(const List *targets, const char *endpoint, int start)
+{
+	int			n = list_length(targets);
+
+	for (int i = 0; i < n; i++)
+	{
+		const Target *target = list_nth(targets, (start + i) % n);
+
+		if (strcmp(target->endpoint, endpoint) == 0)
+			return target;
+	}
+	return NULL;
+}
