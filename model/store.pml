@@ -238,7 +238,7 @@ inline publish()
 #define OLDEST		watermark
 #endif
 
-/* watermark_text_write() */
+/* watermark_text_write_next() */
 #define RAISE(mark, expected_mark, window) \
 	if \
 	:: mark < window -> mark = window \

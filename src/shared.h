@@ -103,6 +103,8 @@ typedef struct Bookkeeping
 	int64		to_mark;		/* newest window that may be marked */
 	int64		marked;			/* newest one up to which all is */
 	uint32		returns;		/* how often this has gone back */
+	Oid			returned_table; /* for which it has last; InvalidOid = for
+								 * several */
 	uint64		expiries_asked;
 	uint64		expiries_done;
 	Oid			busy_with;		/* table that it works on; InvalidOid = none */

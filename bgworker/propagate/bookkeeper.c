@@ -164,6 +164,7 @@ mark_pages(void)
 	int64		to_mark;
 	int64		marked;
 	uint32		returns;
+	Oid			returned;
 	bool		more;
 	bool		done = false;
 
@@ -171,9 +172,10 @@ mark_pages(void)
 	to_mark = shared->books.to_mark;
 	marked = shared->books.marked;
 	returns = shared->books.returns;
+	returned = shared->books.returned_table;
 	LWLockRelease(shared->lock);
 	if (returns != returns_seen)
-		marking_begin_again();
+		marking_begin_again(returns == returns_seen + 1 ? returned : InvalidOid);
 	returns_seen = returns;
 
 	more = marking_run(marked, to_mark);

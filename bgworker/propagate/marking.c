@@ -69,15 +69,15 @@ static void report_table_problem(void);
 void
 marking_init(void)
 {
-	marking_begin_again();
+	marking_begin_again(InvalidOid);
 	problem_clear(PROBLEM_MARKING); /* noted by a predecessor */
 }
 
-/* Forgets how far marking has got: what is marked next is said to marking_run(). */
+/* Forgets how far marking has got in a table, or in all (InvalidOid): what is marked next is said to marking_run(). */
 void
-marking_begin_again(void)
+marking_begin_again(Oid table)
 {
-	marking_progress_forget();
+	marking_progress_forget(table);
 	listed = reported = -1;
 }
 

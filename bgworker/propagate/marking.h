@@ -6,7 +6,7 @@
 #define OUTBOX_MARKING_H
 
 extern void marking_init(void);
-extern void marking_begin_again(void);
+extern void marking_begin_again(Oid table);
 extern bool marking_run(int64 marked, int64 to_mark);
 extern int64 marking_least(void);
 extern long marking_ms_until_due(void);

@@ -24,12 +24,12 @@ marking_progress_first(void)
 	return tables;
 }
 
-/* Forgets all tables, and how far marking has got in them. */
+/* Forgets how far marking has got in a table; InvalidOid = in all. */
 void
-marking_progress_forget(void)
+marking_progress_forget(Oid oid)
 {
 	for (MarkedTable *table = tables; table; table = table->next)
-		table->wanted = false;
+		table->wanted = OidIsValid(oid) && table->table != oid;
 	forget_unused();
 }
 

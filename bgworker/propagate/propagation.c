@@ -56,8 +56,9 @@ static int64 listed;			/* newest window when the endpoints were read
 static uint64 listed_reading;	/* endpoint_readings() at that time */
 static bool uses_tables;		/* an endpoint has a custom record table */
 static int64 start_at;			/* position of a new store or table */
-static bool tables_are_new;		/* an endpoint has a table that it did not
-								 * have before */
+static int	new_tables;			/* tables that their endpoints did not have
+								 * before */
+static Oid	new_table;			/* one of them */
 
 static bool is_behind_listing(const Position *position);
 static bool note_least(Position *position);
@@ -229,7 +230,8 @@ list_targets(Position *position)
 	goes_on = next_listing == 0 && (int64) hash == position->targets;
 	store_propagation_begin_listing();
 	targets_begin_listing();
-	uses_tables = tables_are_new = false;
+	uses_tables = false;
+	new_tables = 0;
 	start_at = goes_on ? position->propagated : window_row_oldest_number();
 	foreach(cell, endpoints)
 		note_target_of(lfirst(cell), goes_on);
@@ -286,7 +288,10 @@ static void
 note_what_is_new(Target *now, const Target *had)
 {
 	if (OidIsValid(now->table) && (had == NULL || had->table != now->table))
-		tables_are_new = true;
+	{
+		new_tables++;
+		new_table = now->table;
+	}
 	if (now->store == NULL)
 		return;
 	if (had && had->store == now->store)
@@ -310,10 +315,10 @@ go_back_for_new(Position *position)
 {
 	int64		before = position->propagated;
 
-	if (tables_are_new && start_at < position->published)
+	if (new_tables > 0 && start_at < position->published)
 	{
 		position_expect_receipts_after(position, start_at);
-		supervision_go_back(position);
+		supervision_go_back(position, new_tables == 1 ? new_table : InvalidOid);
 	}
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 	{

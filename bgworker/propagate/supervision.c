@@ -101,15 +101,16 @@ supervision_attend(bool is_wanted, const Position *position)
 		wake_bookkeeper();
 }
 
-/* Has the records of all windows after what is propagated marked once more. */
+/* Has the records in a table, or in all (InvalidOid), of all windows after what is propagated marked once more. */
 void
-supervision_go_back(const Position *position)
+supervision_go_back(const Position *position, Oid table)
 {
 	Bookkeeping *books = &shared_mine()->books;
 
 	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
 	books->marked = Min(books->marked, position->propagated);
 	books->returns++;
+	books->returned_table = table;
 	LWLockRelease(shared_mine()->lock);
 	wake_bookkeeper();
 }

@@ -8,7 +8,7 @@
 #include "bgworker/window/position.h"
 
 extern void supervision_attend(bool is_wanted, const Position *position);
-extern void supervision_go_back(const Position *position);
+extern void supervision_go_back(const Position *position, Oid table);
 extern int64 supervision_marked(void);
 extern long supervision_ms_until_due(void);
 extern void supervision_ask_for_expiry(void);

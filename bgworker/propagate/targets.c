@@ -23,7 +23,7 @@ typedef struct Listing
 static Listing now;
 static Listing before;			/* while endpoints are listed */
 
-static const Target *find_in(const List *targets, const char *endpoint, int start);
+static const Target *find_in(const List *targets, const char *endpoint, int *place);
 
 /* Must be called before all endpoints are given to targets_add(). */
 void
@@ -56,11 +56,13 @@ targets_end_listing(void)
 	before = (Listing) {NIL, NULL};
 }
 
-/* Returns what an endpoint has; NULL = it is not there. */
+/* Returns what an endpoint has; NULL = it is not there. Most receipts are of the endpoint of the one before. */
 const Target *
 target_find(const char *endpoint)
 {
-	return find_in(now.targets, endpoint, 0);
+	static int	recent;
+
+	return find_in(now.targets, endpoint, &recent);
 }
 
 /*
@@ -70,21 +72,26 @@ target_find(const char *endpoint)
 const Target *
 target_before(const char *endpoint)
 {
-	return find_in(before.targets, endpoint, list_length(now.targets));
+	int			place = list_length(now.targets);
+
+	return find_in(before.targets, endpoint, &place);
 }
 
-/* Finds the target of an endpoint; begins with that at a place. */
+/* Finds the target of an endpoint; begins with that at a place, and tells its place. */
 static const Target *
-find_in(const List *targets, const char *endpoint, int start)
+find_in(const List *targets, const char *endpoint, int *place)
 {
 	int			n = list_length(targets);
 
 	for (int i = 0; i < n; i++)
 	{
-		const Target *target = list_nth(targets, (start + i) % n);
+		int			at = (*place + i) % n;
+		const Target *target = list_nth(targets, at);
 
-		if (strcmp(target->endpoint, endpoint) == 0)
-			return target;
+		if (strcmp(target->endpoint, endpoint) != 0)
+			continue;
+		*place = at;
+		return target;
 	}
 	return NULL;
 }
