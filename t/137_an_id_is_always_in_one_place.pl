@@ -56,16 +56,6 @@ sub is_duplicate
 	return $node->sql("BEGIN; SELECT outbox_begin('$msgid', 'sales'); ROLLBACK", $kind) eq 'f';
 }
 
-sub propagated
-{
-	return $node->sql(<<'SQL', $kind) eq 't';
-SELECT propagated = number FROM (
-	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
-	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
-ORDER BY number DESC LIMIT 1
-SQL
-}
-
 sub arrives
 {
 	my ($msgid, $name) = @_;
@@ -73,7 +63,7 @@ sub arrives
 
 	eventually { is_in_store($msgid) } $name;
 	ok(is_duplicate($msgid), '... and is a duplicate');
-	eventually { propagated() } '... which is noted';
+	eventually { $node->propagated($kind) eq 'all' } '... which is noted';
 	return;
 }
 
@@ -106,7 +96,7 @@ foreach (sort keys %text)
 	eventually { $redis->count($kind) == $n } '... whose message is in Redis';
 	ok(!is_in_store($msgid) && has_record($msgid), '... it has its record, and is not in the store');
 	ok(is_duplicate($msgid), '... and is a duplicate');
-	ok(!propagated(), '... that it was propagated is not noted');
+	isnt($node->propagated($kind), 'all', '... that it was propagated is not noted');
 	my $holding = $proxy->opened;
 	$proxy->pass;
 	ok(kill_and_wait(), 'the dispatcher is killed');
@@ -132,7 +122,7 @@ foreach (sort keys %text)
 	$msgid = process();
 	eventually { $proxy->harmed > $harmed } 'the answer is lost';
 	eventually { is_in_store($msgid) } '... the id is in the store';
-	ok(!propagated(), '... but that is not noted');
+	isnt($node->propagated($kind), 'all', '... but that is not noted');
 	ok(is_duplicate($msgid), '... it is a duplicate');
 	ok(kill_and_wait(), 'the dispatcher is killed');
 	$proxy->pass;
@@ -156,7 +146,7 @@ foreach (sort keys %text)
 	eventually { $redis->count($kind) == $n } 'the store is down: messages are sent';
 	ok(is_duplicate($msgid), '... what has a record is a duplicate without it');
 	like($node->sql_error("SELECT outbox_begin('new', 'sales')", $kind), qr/^(08006|57P03)/, '... but not without a record');
-	ok(!propagated(), '... and the id is not yet there');
+	isnt($node->propagated($kind), 'all', '... and the id is not yet there');
 	ok(kill_and_wait(), 'the dispatcher is killed');
 	$store->start;
 	arrives($msgid, 'the store is back: the id');
@@ -221,16 +211,16 @@ $server->sql('CREATE DATABASE second');
 $server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'second');
 $node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $server->store_url('shard') =~ s{/postgres\?}{/second?}r ]}'", $kind);
 eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'second') eq 't' } '... comes into the store that takes the place of its own';
-eventually { propagated() } '... which is noted';
+eventually { $node->propagated($kind) eq 'all' } '... which is noted';
 
 # So it is if that one is not there yet, and nothing else is done until the next dispatcher is.
 $node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $server->store_url('shard') =~ s{/postgres\?}{/third?}r ]}'", $kind);
-eventually { !propagated() } 'a store that is not there yet takes its place: that it lacks ids is noted';
+eventually { $node->propagated($kind) ne 'all' } 'a store that is not there yet takes its place: that it lacks ids is noted';
 ok(kill_and_wait(), '... and the dispatcher is killed');
 $server->sql('CREATE DATABASE third');
 $server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'third');
 eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'third') eq 't' } '... the id comes into it';
-eventually { propagated() } '... which is noted';
+eventually { $node->propagated($kind) eq 'all' } '... which is noted';
 
 # The same while Redis is away and a message is not sent.
 $redis->stop;
@@ -245,7 +235,7 @@ $server->sql('CREATE DATABASE fourth');
 $server->sql(q{CREATE EXTENSION outbox; SELECT outbox_grant('shard', 'store')}, 'fourth');
 $redis->start;
 eventually { $server->sql("SELECT outbox.store_contains('" . $key{"$kind $msgid"} . "')", 'fourth') eq 't' } '... the id comes into it';
-eventually { propagated() } '... which is noted';
+eventually { $node->propagated($kind) eq 'all' } '... which is noted';
 eventually { ($redis->bodies('d'))[-1] eq 'unsent' } '... and the message is sent';
 
 done_testing();

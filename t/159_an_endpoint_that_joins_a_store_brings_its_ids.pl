@@ -33,27 +33,17 @@ sub key_of
 sub is_known { return $server->sql("SELECT outbox.store_contains('$_[0]')", $_[1] // 'postgres') eq 't'; }
 sub is_in { return $_[0]->command('EXISTS', 'outbox:dedup:' . pack('H*', $_[1])); }
 
-sub propagated
-{
-	return $node->sql(<<'SQL');
-SELECT CASE WHEN propagated = number THEN 'all' ELSE propagated::text END FROM (
-	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
-	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
-ORDER BY number DESC LIMIT 1
-SQL
-}
-
 # Endpoints leave their PostgreSQL store for another one, one by one.
 $node->sql("SELECT outbox_create_endpoint(e, dedup_store => '$url') FROM unnest('{first,second}'::text[]) e");
 $node->process("of $_", undef, $_) foreach qw(first second);
 my ($first, $second) = map { key_of("of $_") } qw(first second);
-eventually { is_known($first) && is_known($second) && propagated() eq 'all' } 'ids of two endpoints are in their store';
+eventually { is_known($first) && is_known($second) && $node->propagated eq 'all' } 'ids of two endpoints are in their store';
 $node->sql("SELECT outbox_alter_endpoint('first', dedup_store => '$other_url')");
-eventually { is_known($first, 'other') && propagated() eq 'all' } 'one of the endpoints gets another store: so does its id';
+eventually { is_known($first, 'other') && $node->propagated eq 'all' } 'one of the endpoints gets another store: so does its id';
 ok(!is_known($second, 'other'), '... and no id of another endpoint');
 $node->sql("SELECT outbox_alter_endpoint('second', dedup_store => '$other_url')");
 eventually { is_known($second, 'other') } 'the other endpoint follows: so does its id';
-eventually { propagated() eq 'all' } '... which is noted';
+eventually { $node->propagated eq 'all' } '... which is noted';
 
 # An id that its own store refuses comes into the one that takes its place, and counts as
 # propagated only then.
@@ -61,13 +51,13 @@ $node->sql("SELECT outbox_create_endpoint('third', dedup_store => '@{[ $full->ur
 $node->sql("SELECT outbox_create_endpoint('fourth', dedup_store => '@{[ $store->url ]}')");
 $node->process('of fourth', undef, 'fourth');
 my $fourth = key_of('of fourth');
-eventually { is_in($store, $fourth) && propagated() eq 'all' } 'a store has an id of an endpoint';
+eventually { is_in($store, $fourth) && $node->propagated eq 'all' } 'a store has an id of an endpoint';
 $full->command('CONFIG', 'SET', 'maxmemory', '1');
 $node->process('of third', undef, 'third');
 my $third = key_of('of third');
 eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'another one is full, and refuses one of another endpoint';
 $node->sql("SELECT outbox_alter_endpoint('third', dedup_store => '@{[ $store->url ]}')");
-eventually { propagated() eq 'all' } '... which gets the first one in place of it: all ids count as propagated';
+eventually { $node->propagated eq 'all' } '... which gets the first one in place of it: all ids count as propagated';
 ok(is_in($store, $third), '... and that one has the id');
 ok(!is_in($full, $third), '... which that one never had');
 $node->sql("SELECT outbox_alter_endpoint('default', retention => '1 s')");

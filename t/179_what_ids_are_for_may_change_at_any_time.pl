@@ -27,16 +27,6 @@ sub key_of
 
 sub is_known { return $server->sql("SELECT outbox.store_contains('$_[0]')") eq 't'; }
 
-sub propagated
-{
-	return $node->sql(<<'SQL') eq 't';
-SELECT propagated = number FROM (
-	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
-	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
-ORDER BY number DESC LIMIT 1
-SQL
-}
-
 sub table_of
 {
 	my ($name) = @_;
@@ -51,7 +41,7 @@ sub is_marked { return $node->sql("SELECT done FROM $_[0] WHERE ref = '$_[1]'") 
 $node->sql("SELECT outbox_create_endpoint('other', dedup_store => '$url')");
 $node->process('of other', undef, 'other');
 my $other = key_of('of other');
-eventually { is_known($other) && propagated() } 'a store has an id of an endpoint';
+eventually { is_known($other) && $node->propagated eq 'all' } 'a store has an id of an endpoint';
 
 # Another endpoint, whose own store refuses ids, is dropped, and created again with that one.
 my $full_url = $full->url;
@@ -61,9 +51,9 @@ $node->process('dropped', undef, 'shop');
 my $dropped = key_of('dropped');
 eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'another store is full, and refuses an id';
 $node->sql(q{SELECT outbox_drop_endpoint('shop', true)});
-eventually { $node->status('problem') eq '' && propagated() } '... until its endpoint is dropped';
+eventually { $node->status('problem') eq '' && $node->propagated eq 'all' } '... until its endpoint is dropped';
 $node->sql("SELECT outbox_create_endpoint('shop', dedup_store => '$url')");
-eventually { is_known($dropped) && propagated() } '... and created again with the first store: that gets the id';
+eventually { is_known($dropped) && $node->propagated eq 'all' } '... and created again with the first store: that gets the id';
 
 # It leaves that one, too, and comes back while nothing is sent, and the server is restarted then: what
 # runs afterwards has not seen the change.
@@ -74,7 +64,7 @@ eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'a
 $node->restart_with('outbox.dispatch' => 'off');
 $node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$url')");
 $node->restart_with('outbox.dispatch' => 'on');
-eventually { is_known($moved) && propagated() } 'a store that is given before a restart gets the id';
+eventually { is_known($moved) && $node->propagated eq 'all' } 'a store that is given before a restart gets the id';
 
 # An endpoint that had none brings its ids where it is created before a restart.
 $node->sql("SELECT outbox_create_endpoint('late', dedup_store => '$full_url')");
@@ -82,17 +72,17 @@ $node->process('late', undef, 'late');
 my $late = key_of('late');
 eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'an id of a third endpoint is refused';
 $node->sql(q{SELECT outbox_drop_endpoint('late', true)});
-eventually { $node->status('problem') eq '' && propagated() } '... until that is dropped';
+eventually { $node->status('problem') eq '' && $node->propagated eq 'all' } '... until that is dropped';
 $node->restart_with('outbox.dispatch' => 'off');
 $node->sql("SELECT outbox_create_endpoint('late', dedup_store => '$url')");
 $node->restart_with('outbox.dispatch' => 'on');
-eventually { is_known($late) && propagated() } 'the first store gets it where the endpoint is created before a restart';
+eventually { is_known($late) && $node->propagated eq 'all' } 'the first store gets it where the endpoint is created before a restart';
 
 # Tables.
 my ($of_first, $of_second) = map { table_of($_) } qw(first_inbox second_inbox);
 $node->sql("SELECT outbox_create_endpoint('first', $of_first), outbox_create_endpoint('second', $of_second)");
 $node->process('m1', undef, 'first');
-eventually { is_marked('first_inbox', 'm1') && propagated() } 'a record is marked in a table';
+eventually { is_marked('first_inbox', 'm1') && $node->propagated eq 'all' } 'a record is marked in a table';
 foreach my $restart (0, 1)
 {
 	my $msgid = "unmarked $restart";
@@ -100,12 +90,12 @@ foreach my $restart (0, 1)
 	$node->process($msgid, undef, 'second');
 	$node->sql(q{SELECT outbox_alter_endpoint('second', reset => '{record_table}')});
 	$redis->start;
-	eventually { propagated() && $node->status('problem') eq '' } 'a message is sent whose endpoint has no table any more';
+	eventually { $node->propagated eq 'all' && $node->status('problem') eq '' } 'a message is sent whose endpoint has no table any more';
 	ok(!is_marked('second_inbox', $msgid), '... so it is not marked');
 	$node->restart_with('outbox.dispatch' => 'off') if $restart;
 	$node->sql("SELECT outbox_alter_endpoint('second', $of_second)");
 	$node->restart_with('outbox.dispatch' => 'on') if $restart;
-	eventually { is_marked('second_inbox', $msgid) && propagated() } 'it is marked when the endpoint has the table again' . ($restart ? ', and the server was restarted' : '');
+	eventually { is_marked('second_inbox', $msgid) && $node->propagated eq 'all' } 'it is marked when the endpoint has the table again' . ($restart ? ', and the server was restarted' : '');
 }
 is($node->sql(q{SELECT outbox_forget('unmarked 0', 'second')}), 't', '... so it can be forgotten');
 
@@ -127,7 +117,7 @@ foreach my $name (@names)
 	# Stores get their ids in the order of which the last one that was listed is the first.
 	$node->sql("SELECT outbox_create_endpoint('$name', dedup_store => '@{[ $store_of{$name} // $store_url ]}')");
 	$node->process("before, $name", undef, $name);
-	eventually { propagated() } "the store of another endpoint is used: $name";
+	eventually { $node->propagated eq 'all' } "the store of another endpoint is used: $name";
 }
 $redis->stop;
 $node->process("meanwhile, $_", undef, $_) foreach @names;
@@ -140,7 +130,7 @@ $node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$full_url')");
 eventually { is_in($stays) } '... and the next one gets its ids when an endpoint has left it';
 $node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$store_url')");
 $locker->query('ROLLBACK');
-eventually { propagated() } '... which comes back while the third one hangs';
+eventually { $node->propagated eq 'all' } '... which comes back while the third one hangs';
 ok(is_in($left), '... so the store has its ids, too');
 
 # Endpoints are created all the time: others with their store expire nevertheless.

@@ -64,21 +64,11 @@ eventually { is_known($other) } '... it is added again by an older session, and 
 # A store takes the place of another one, and refuses what it is told until a later dispatcher is
 # there, which adds the ids in two calls.
 sub is_new { return $node->sql("BEGIN; SELECT outbox_begin('m1001', 'sales'); ROLLBACK") eq 't'; }
-sub propagated
-{
-	return $node->sql(<<'SQL') eq 't';
-SELECT propagated = number FROM (
-	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
-	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
-ORDER BY number DESC LIMIT 1
-SQL
-}
-
 my $url = $server->store_url('shard');
 $node->sql("SELECT outbox_create_endpoint('sales', dedup_store => '$url', store_retention => '1 h')");
 $node->sql(q{DO $$ BEGIN FOR i IN 1 .. 1001 LOOP PERFORM outbox_begin('m' || i, 'sales'), outbox_commit(); END LOOP; END $$});
 $key = $node->sql("SELECT key FROM outbox.record_0 WHERE msgid = 'm1001'");
-eventually { is_known($key) && propagated() } 'ids come into their store';
+eventually { is_known($key) && $node->propagated eq 'all' } 'ids come into their store';
 eventually { is_published($node) } '... and their records may expire some time later';
 $server->sql(<<'SQL', 'other');
 ALTER FUNCTION outbox.store_add RENAME TO really_add;
@@ -92,7 +82,7 @@ $gate->query('SELECT pg_advisory_lock(1), pg_advisory_lock(2)');
 sub waits_at { return $server->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = $_[0] AND NOT granted", 'other') == 1; }
 
 $node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $url =~ s{/postgres\?}{/other?}r ]}'");
-eventually { !propagated() } 'another one takes its place: that it lacks ids is noted';
+eventually { $node->propagated ne 'all' } 'another one takes its place: that it lacks ids is noted';
 $node->set('outbox.retention' => '1s', 'outbox.cleanup_interval' => '100ms');
 my $before = $node->dispatcher;
 $node->kill_dispatcher;
@@ -114,7 +104,7 @@ $node->sql("UPDATE outbox.endpoint SET dedup_store = '$url'");
 $node->sql("BEGIN; SELECT outbox_begin('m', 'sales'), outbox_commit(); COMMIT");
 my $segment = $node->sql("SELECT segment FROM outbox.records WHERE msgid = 'm'");
 my $of_m = $node->sql("SELECT key FROM outbox.record_$segment WHERE msgid = 'm'");
-eventually { is_known($of_m) && propagated() } 'another id comes into the first store';
+eventually { is_known($of_m) && $node->propagated eq 'all' } 'another id comes into the first store';
 my $calls = $server->sql('SELECT last_value FROM calls', 'other');
 $gate->query("SELECT pg_advisory_lock($calls + 1)");
 $node->sql("UPDATE outbox.endpoint SET dedup_store = '@{[ $url =~ s{/postgres\?}{/other?}r ]}'");

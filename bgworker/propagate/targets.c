@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "nodes/pg_list.h"
 #include "utils/memutils.h"
 
 #include "bgworker/propagate/targets.h"

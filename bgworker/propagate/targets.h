@@ -5,13 +5,13 @@
 #ifndef OUTBOX_TARGETS_H
 #define OUTBOX_TARGETS_H
 
-#include "bgworker/propagate/store_propagation.h"
+struct StorePropagation;
 
 /* An endpoint, and where its ids were propagated to when the endpoints were read. */
 typedef struct Target
 {
 	char	   *endpoint;
-	StorePropagation *store;	/* NULL = none */
+	struct StorePropagation *store; /* NULL = none */
 	bool		is_new_in_store;	/* the store is getting its ids of before */
 	int64		store_retention;
 	Oid			table;			/* InvalidOid = none */

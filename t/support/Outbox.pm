@@ -303,6 +303,19 @@ sub wait_until_sent
 	return $self->poll_query_until($database // 'postgres', 'SELECT pending = 0 FROM outbox.status');
 }
 
+# Returns the newest window whose message ids are in all stores and tables that they are for;
+# "all" if that is the newest one there is.
+sub propagated
+{
+	my ($self, $database) = @_;
+	return $self->sql(<<'SQL', $database);
+SELECT CASE WHEN propagated = number THEN 'all' ELSE propagated::text END FROM (
+	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
+	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
+ORDER BY number DESC LIMIT 1
+SQL
+}
+
 # Check whether the server accepts connections. While it dies, writing to psql may fail, too.
 sub answers
 {
