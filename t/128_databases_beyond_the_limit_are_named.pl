@@ -12,7 +12,8 @@ my $redis = Redis->new;
 my $node = Outbox->create('main', redis => $redis, conf => 'autovacuum = off');
 
 # To create so many would take minutes. These rows allow connections until the launcher has
-# seen them, which ALTER DATABASE makes it do.
+# seen them, which ALTER DATABASE makes it do, if it does not look by itself before.
+my $log = $node->log_position;
 $node->sql(<<'END_SQL');
 CREATE TABLE fake AS SELECT * FROM pg_database WHERE datname = 'template1';
 DO $$
@@ -24,7 +25,6 @@ BEGIN
 END;
 $$;
 END_SQL
-my $log = $node->log_position;
 $node->sql('ALTER DATABASE postgres CONNECTION LIMIT -1');
 eventually { $node->log_since($log) =~ /outbox: too many databases/ } 'the log says that there are too many databases';
 like($node->log_since($log), qr/maximum number of databases is 512/, '... and how many there may be');
