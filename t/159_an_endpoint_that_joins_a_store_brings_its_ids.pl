@@ -22,21 +22,13 @@ my $url = $server->store_url('shard');
 my $other_url = $url =~ s{/postgres\?}{/other?}r;
 my ($full, $store) = (Redis->new, Redis->new);
 
-# Returns the key of a record that is not compacted, in hexadecimal digits.
-sub key_of
-{
-	my ($msgid) = @_;
-	my $segment = $node->sql("SELECT segment FROM outbox.records WHERE msgid = '$msgid'");
-	return $node->sql("SELECT key FROM outbox.record_$segment WHERE msgid = '$msgid'") =~ tr/-//dr;
-}
-
 sub is_known { return $server->sql("SELECT outbox.store_contains('$_[0]')", $_[1] // 'postgres') eq 't'; }
 sub is_in { return $_[0]->command('EXISTS', 'outbox:dedup:' . pack('H*', $_[1])); }
 
 # Endpoints leave their PostgreSQL store for another one, one by one.
 $node->sql("SELECT outbox_create_endpoint(e, dedup_store => '$url') FROM unnest('{first,second}'::text[]) e");
 $node->process("of $_", undef, $_) foreach qw(first second);
-my ($first, $second) = map { key_of("of $_") } qw(first second);
+my ($first, $second) = map { $node->key_of("of $_") } qw(first second);
 eventually { is_known($first) && is_known($second) && $node->propagated eq 'all' } 'ids of two endpoints are in their store';
 $node->sql("SELECT outbox_alter_endpoint('first', dedup_store => '$other_url')");
 eventually { is_known($first, 'other') && $node->propagated eq 'all' } 'one of the endpoints gets another store: so does its id';
@@ -50,11 +42,11 @@ eventually { $node->propagated eq 'all' } '... which is noted';
 $node->sql("SELECT outbox_create_endpoint('third', dedup_store => '@{[ $full->url ]}', retention => '1 s', store_retention => '1 h')");
 $node->sql("SELECT outbox_create_endpoint('fourth', dedup_store => '@{[ $store->url ]}')");
 $node->process('of fourth', undef, 'fourth');
-my $fourth = key_of('of fourth');
+my $fourth = $node->key_of('of fourth');
 eventually { is_in($store, $fourth) && $node->propagated eq 'all' } 'a store has an id of an endpoint';
 $full->command('CONFIG', 'SET', 'maxmemory', '1');
 $node->process('of third', undef, 'third');
-my $third = key_of('of third');
+my $third = $node->key_of('of third');
 eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'another one is full, and refuses one of another endpoint';
 $node->sql("SELECT outbox_alter_endpoint('third', dedup_store => '@{[ $store->url ]}')");
 eventually { $node->propagated eq 'all' } '... which gets the first one in place of it: all ids count as propagated';

@@ -17,15 +17,27 @@ my $url = $server->store_url('shard');
 my $full = Redis->new;
 my $columns = q({"message_id": "ref", "dispatched": "done", "dispatched_at": "done_at"});
 
-# Returns the key of a record that is not compacted, in hexadecimal digits.
-sub key_of
+sub is_known { return $server->sql("SELECT outbox.store_contains('$_[0]')") eq 't'; }
+
+# Processes a message of an endpoint whose store is full. Returns the key of its record.
+sub refused
 {
-	my ($msgid) = @_;
-	my $segment = $node->sql("SELECT segment FROM outbox.records WHERE msgid = '$msgid'");
-	return $node->sql("SELECT key FROM outbox.record_$segment WHERE msgid = '$msgid'") =~ tr/-//dr;
+	my ($msgid, $endpoint) = @_;
+
+	$node->process($msgid, undef, $endpoint);
+	eventually { $node->status('problem') =~ /deduplication store.*used memory/ } "the store of $endpoint is full, and refuses an id: $msgid";
+	return $node->key_of($msgid);
 }
 
-sub is_known { return $server->sql("SELECT outbox.store_contains('$_[0]')") eq 't'; }
+# Drops an endpoint whose store is full.
+sub leaves
+{
+	my ($endpoint) = @_;
+
+	$node->sql("SELECT outbox_drop_endpoint('$endpoint', true)");
+	eventually { $node->status('problem') eq '' && $node->propagated eq 'all' } "... until $endpoint is dropped";
+	return;
+}
 
 sub table_of
 {
@@ -40,27 +52,22 @@ sub is_marked { return $node->sql("SELECT done FROM $_[0] WHERE ref = '$_[1]'") 
 # A store that others have.
 $node->sql("SELECT outbox_create_endpoint('other', dedup_store => '$url')");
 $node->process('of other', undef, 'other');
-my $other = key_of('of other');
+my $other = $node->key_of('of other');
 eventually { is_known($other) && $node->propagated eq 'all' } 'a store has an id of an endpoint';
 
 # Another endpoint, whose own store refuses ids, is dropped, and created again with that one.
 my $full_url = $full->url;
 $full->command('CONFIG', 'SET', 'maxmemory', '1');
 $node->sql("SELECT outbox_create_endpoint('shop', dedup_store => '$full_url')");
-$node->process('dropped', undef, 'shop');
-my $dropped = key_of('dropped');
-eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'another store is full, and refuses an id';
-$node->sql(q{SELECT outbox_drop_endpoint('shop', true)});
-eventually { $node->status('problem') eq '' && $node->propagated eq 'all' } '... until its endpoint is dropped';
+my $dropped = refused('dropped', 'shop');
+leaves('shop');
 $node->sql("SELECT outbox_create_endpoint('shop', dedup_store => '$url')");
 eventually { is_known($dropped) && $node->propagated eq 'all' } '... and created again with the first store: that gets the id';
 
 # It leaves that one, too, and comes back while nothing is sent, and the server is restarted then: what
 # runs afterwards has not seen the change.
 $node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$full_url')");
-$node->process('moved', undef, 'shop');
-my $moved = key_of('moved');
-eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'an id is refused again';
+my $moved = refused('moved', 'shop');
 $node->restart_with('outbox.dispatch' => 'off');
 $node->sql("SELECT outbox_alter_endpoint('shop', dedup_store => '$url')");
 $node->restart_with('outbox.dispatch' => 'on');
@@ -68,11 +75,8 @@ eventually { is_known($moved) && $node->propagated eq 'all' } 'a store that is g
 
 # An endpoint that had none brings its ids where it is created before a restart.
 $node->sql("SELECT outbox_create_endpoint('late', dedup_store => '$full_url')");
-$node->process('late', undef, 'late');
-my $late = key_of('late');
-eventually { $node->status('problem') =~ /deduplication store.*used memory/ } 'an id of a third endpoint is refused';
-$node->sql(q{SELECT outbox_drop_endpoint('late', true)});
-eventually { $node->status('problem') eq '' && $node->propagated eq 'all' } '... until that is dropped';
+my $late = refused('late', 'late');
+leaves('late');
 $node->restart_with('outbox.dispatch' => 'off');
 $node->sql("SELECT outbox_create_endpoint('late', dedup_store => '$url')");
 $node->restart_with('outbox.dispatch' => 'on');
@@ -121,7 +125,7 @@ foreach my $name (@names)
 }
 $redis->stop;
 $node->process("meanwhile, $_", undef, $_) foreach @names;
-my ($left, $stays) = map { key_of("meanwhile, $_") } qw(shop stay);
+my ($left, $stays) = map { $node->key_of("meanwhile, $_") } qw(shop stay);
 my $locker = $server->session;
 $locker->query('BEGIN; LOCK TABLE outbox.record_0, outbox.record_1, outbox.record_2, outbox.record_3 IN EXCLUSIVE MODE');
 $redis->start;

@@ -116,6 +116,11 @@ propagation_run(Position *position)
 	check_stores(position);
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 		further |= store_propagation_run(store, position);
+
+	/*
+	 * The bookkeeper goes by the endpoints of now: a table may come back
+	 * before the next listing.
+	 */
 	if (endpoint_readings() != listed_reading)
 		list_targets(position);
 	propagation_attend(position);

@@ -385,9 +385,9 @@ note_propagated(StorePropagation *store, const Position *position)
 }
 
 /*
- * A ReceiptVisit: takes the key of a receipt that is for this store. Receipts of a dropped
- * endpoint are ignored, and so are those of ids forgotten since. A store that is not in the
- * list yet is added to it before the window counts as propagated.
+ * A ReceiptVisit: takes the key of a receipt that is for this store, by the last listing of the
+ * endpoints (targets.c). Receipts of ids forgotten since are ignored. A retention that has been made
+ * longer counts already.
  */
 static bool
 take_key(const Receipt *receipt, void *arg)

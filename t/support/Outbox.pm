@@ -316,6 +316,14 @@ ORDER BY number DESC LIMIT 1
 SQL
 }
 
+# Returns the key of a record that is not compacted, in hexadecimal digits.
+sub key_of
+{
+	my ($self, $msgid) = @_;
+	my $segment = $self->sql("SELECT segment FROM outbox.records WHERE msgid = '$msgid'");
+	return $self->sql("SELECT key FROM outbox.record_$segment WHERE msgid = '$msgid'") =~ tr/-//dr;
+}
+
 # Check whether the server accepts connections. While it dies, writing to psql may fail, too.
 sub answers
 {
