@@ -12,6 +12,7 @@ BEGIN { $ENV{PG_TEST_TIMEOUT_DEFAULT} //= 180; }
 use parent 'PostgreSQL::Test::Cluster';
 use Exporter 'import';
 use IPC::Run;
+use List::Util qw(max min);
 use PostgreSQL::Test::Utils ();
 use Redis;
 use Test::More;
@@ -45,23 +46,26 @@ outbox.replay_window = '1d'
 END
 
 # Runs the code until it returns true; returns false if it never does. It may die
-# meanwhile, as writing to psql does while a server restarts. The longer it takes, the
-# more seldom it is asked, because each psql costs as much as what is waited for.
+# meanwhile, as writing to psql does while a server restarts. The longer that takes, and the
+# more each look costs, the more seldom it is run: a psql costs as much as what is waited for.
 sub wait_until(&)
 {
 	my ($code) = @_;
 	my $start = time;
+	my $look = $start;
 
 	until (eval { $code->() })
 	{
-		my $waited = time - $start;
+		my $now = time;
+		my $waited = $now - $start;
 
 		if ($waited > $PostgreSQL::Test::Utils::timeout_default)
 		{
 			Test::More::diag("it still dies: $@") if $@;
 			return 0;
 		}
-		usleep($waited < 0.2 ? 20_000 : $waited > 3 ? 300_000 : $waited * 100_000);
+		usleep(1e6 * min(0.5, max(0.02, 0.2 * $waited, 2 * ($now - $look))));
+		$look = time;
 	}
 	return 1;
 }
