@@ -63,8 +63,13 @@ sub installation
 		run_command('mkdir', '-p', map { "$folder$_" } values %directory);
 		run_command('cp', '-RPl', "$_/.", "$folder$_") foreach values %directory;
 
-		# Only what includes kill_point.h is another in this library.
+		# Only what includes kill_point.h is another in this library. That the rest is for it as
+		# well is told to make, which would build all of it again.
 		run_command('cp', '-Rp', $source, "$folder/source");
+		my $built_for = "$folder/source/src/built_for";
+		my ($version) = PostgreSQL::Test::Utils::slurp_file($built_for) =~ /(.*)/;
+		PostgreSQL::Test::Utils::append_to_file("$built_for.new", "$version with kill points\n");
+		rename "$built_for.new", $built_for and utime 0, 0, $built_for or die "could not replace $built_for: $!";
 		foreach my $file (map { glob "$folder/source/$_.c" } 'src/*', 'src/*/*', 'bgworker/*', 'bgworker/*/*')
 		{
 			unlink $file =~ s/c$/o/r if PostgreSQL::Test::Utils::slurp_file($file) =~ /kill_point\.h/;
