@@ -388,14 +388,18 @@ static bool
 is_ours(Oid relation)
 {
 	if (relation == cache.instance || relation == cache.ring ||
-		relation == cache.endpoint || relation == cache.deferred ||
-		relation == cache.destination || relation == cache.mapping)
+		relation == cache.endpoint || relation == cache.compacted ||
+		relation == cache.forgotten || relation == cache.destination ||
+		relation == cache.deferred || relation == cache.loss ||
+		relation == cache.era || relation == cache.mapping ||
+		relation == cache.lane || relation == cache.log_id_seq)
 		return true;
 	for (int kind = 0; kind < RING_KINDS; kind++)
 	{
 		for (int n = 0; n < cache.nsegments[kind]; n++)
 		{
-			if (relation == cache.segments[kind][n].table)
+			if (relation == cache.segments[kind][n].table ||
+				(kind == RING_LOG && relation == cache.segments[kind][n].window))
 				return true;
 		}
 	}
