@@ -44,7 +44,8 @@
 /* A dump has its locks within this time, or waits for one; in microseconds. */
 #define DUMP_GRACE		(5 * 60 * USECS_PER_SEC)
 
-static bool forget_tombstones(int segment);
+static bool forget_tombstones(int segment, bool *forgotten);
+static bool has_reader(Oid table);
 static void require_names(const SegmentRelations *relations, RingKind kind);
 static bool is_needed_by_dump(Oid table, const Segment *segment);
 static bool session_waits_with_snapshot_before(FullTransactionId tx);
@@ -64,10 +65,13 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 {
 	SegmentRelations relations;
 	int64		records = 0;
+	bool		forgotten = true;
 	bool		locked;
 
-	if (kind == RING_LOG && !forget_tombstones(n))
+	if (kind == RING_LOG && !forget_tombstones(n, &forgotten))
 		return false;
+	if (!forgotten)
+		return true;
 	if (!transaction_begin("emptying a segment"))
 		return false;
 	relations = relations_enter()->segments[kind][n];
@@ -97,19 +101,41 @@ emptying_run(RingKind kind, int n, const Segment *segment)
 
 /*
  * Deletes the tombstones of a log segment, before the segment is locked,
- * because there may be many. The segment is no longer read, so it does no harm
- * if it cannot be locked afterwards.
+ * because there may be many; sets *forgotten to false if a session may read the segment, and
+ * need them. If none does, it does no harm if it cannot be locked afterwards.
  */
 static bool
-forget_tombstones(int segment)
+forget_tombstones(int segment, bool *forgotten)
 {
+	const SegmentRelations *relations;
+
 	if (!transaction_begin("forgetting deferred messages"))
 		return false;
-	tombstones_forget_segment(segment);
+	relations = &relations_enter()->segments[RING_LOG][segment];
+	require_names(relations, RING_LOG);
+	*forgotten = !has_reader(relations->table);
+	if (*forgotten)
+		tombstones_forget_segment(segment);
 	KILL_POINT("tombstones_deleted");
 	transaction_commit();
 	KILL_POINT("tombstones_delete_committed");
 	return true;
+}
+
+/*
+ * Check whether a session that began to read a segment before it was retired may still do so,
+ * as outbox_replay() does. Whoever locks it from now on finds it retired. No lock is taken
+ * to find out: standbys would keep it as long as tombstones are deleted.
+ */
+static bool
+has_reader(Oid table)
+{
+	LOCKTAG		tag;
+	int			readers;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, table);
+	(void) GetLockConflicts(&tag, AccessExclusiveLock, &readers);
+	return readers > 0;
 }
 
 /* Raises 42P01 if a table of the segment was renamed: that is a problem, and no lock that will be given up. */

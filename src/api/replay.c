@@ -49,7 +49,8 @@ typedef struct SortedLog
 	TupleDesc	columns;
 } SortedLog;
 
-static void read_segment(Oid table, const Wanted *wanted, SortedLog *rows);
+static bool is_live(int segment);
+static void read_segment(int segment, const Wanted *wanted, SortedLog *rows);
 static void add_row(SortedLog *rows, const RowScan *scan);
 static bool is_wanted(TupleTableSlot *row, const Wanted *wanted);
 static bool is_to_replay(const Message *message, const Wanted *wanted);
@@ -63,11 +64,9 @@ PG_FUNCTION_INFO_V1(outbox_replay);
 Datum
 outbox_replay(PG_FUNCTION_ARGS)
 {
-	const Relations *relations = relations_enter();
 	Wanted		wanted = {0};
 	SortedLog	rows = {0};
 	Window		published;
-	Rings		rings;
 	int64		replayed;
 
 	caller_check_can_write("outbox_replay()");
@@ -81,21 +80,33 @@ outbox_replay(PG_FUNCTION_ARGS)
 		PG_RETURN_INT64(0);
 	wanted.published = published.snapshot;
 
-	rings_read(&rings);
-	for (int n = 0; n < rings.ring[RING_LOG].nsegments; n++)
+	for (int n = 0; n < relations_enter()->nsegments[RING_LOG]; n++)
 	{
-		if (segment_is_live(&rings.ring[RING_LOG].segments[n]))
-			read_segment(relations->segments[RING_LOG][n].table, &wanted, &rows);
+		if (is_live(n))
+			read_segment(n, &wanted, &rows);
 	}
 	replayed = append_copies(&rows);
 	unlock_tables(&rows);
 	PG_RETURN_INT64(replayed);
 }
 
-/* Reads what is wanted of one segment. It must not be emptied before the copies are made: large values are fetched then. */
-static void
-read_segment(Oid table, const Wanted *wanted, SortedLog *rows)
+/* Check whether a segment of the log is read. */
+static bool
+is_live(int segment)
 {
+	return segment_is_live(&rings_now()->ring[RING_LOG].segments[segment]);
+}
+
+/*
+ * Reads what is wanted of one segment. It must not be emptied before the copies are made:
+ * large values are fetched then. Nor does it lose its tombstones if it was still read when it
+ * was locked; without them, what was discarded would count as sent.
+ */
+static void
+read_segment(int segment, const Wanted *wanted, SortedLog *rows)
+{
+	Oid			table = relations_enter()->segments[RING_LOG][segment].table;
+	bool		has_tombstones;
 	MemoryContext per_row;
 	MemoryContext caller;
 	RowScan		scan;
@@ -103,9 +114,10 @@ read_segment(Oid table, const Wanted *wanted, SortedLog *rows)
 	row_scan_begin(&scan, table, OWN_LOG);
 	LockRelationOid(table, AccessShareLock);
 	rows->tables = lappend_oid(rows->tables, table);
+	has_tombstones = is_live(segment);
 	per_row = AllocSetContextCreate(CurrentMemoryContext, "outbox replay", ALLOCSET_SMALL_SIZES);
 	caller = CurrentMemoryContext;
-	while (row_scan_next(&scan))
+	while (has_tombstones && row_scan_next(&scan))
 	{
 		bool		wants;
 
