@@ -61,7 +61,9 @@ eventually { $node->sql(q{SELECT string_agg(convert_from(body, 'UTF8'), ' ' ORDE
 '... and both are kept';
 is($node->dispatcher, $dispatcher, '... by the same dispatcher');
 
-# A body, stored out of line, whose pages are lost.
+# A body, stored out of line, whose pages are lost; with it go headers of a message that was sent.
+$node->sql(q{SELECT outbox_enqueue('again', 'x'), outbox_enqueue('sent', 'x', (SELECT jsonb_build_object('h', string_agg(md5(n::text), '')) FROM generate_series(1, 1000) n))});
+eventually { $redis->count('sent') == 1 && $redis->count('again') == 1 } 'messages are sent, one of them with large headers';
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
 $node->sql(<<'END');
@@ -85,6 +87,8 @@ eventually { $node->sql(q{SELECT body IS NULL, last_error FROM outbox.dead_lette
 is($node->dispatcher, $dispatcher, '... and ended no dispatcher');
 ok($node->wait_until_sent, 'nothing is left');
 is($redis->sequence('d'), '1 2 3 4 5', 'the others are in order');
+is($node->sql(q{SELECT outbox_replay('-infinity', 'again')}), 1, 'what can be read is sent again');
+like($node->sql_error(q{SELECT outbox_replay('-infinity', 'sent')}), qr/toast/, '... and what cannot be is an error');
 
 # The same in outbox.deferred.
 $node->sql(q{SELECT outbox_enqueue('later', string_agg(md5(n::text), ''), deliver_at => now() + interval '1 hour') FROM generate_series(1, 1000) n});

@@ -158,7 +158,7 @@ is_wanted(TupleTableSlot *row, const Wanted *wanted)
 
 	if (log_row_is_receipt(row))
 		return false;
-	log_row_message(row, &message);
+	log_row_origin(row, &message);
 	return is_to_replay(&message, wanted);
 }
 
