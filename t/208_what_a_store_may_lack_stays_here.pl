@@ -67,7 +67,7 @@ sub is_new { return $node->sql("BEGIN; SELECT outbox_begin('m1001', 'sales'); RO
 my $url = $server->store_url('shard');
 $node->sql("SELECT outbox_create_endpoint('sales', dedup_store => '$url', store_retention => '1 h')");
 $node->sql(q{DO $$ BEGIN FOR i IN 1 .. 1001 LOOP PERFORM outbox_begin('m' || i, 'sales'), outbox_commit(); END LOOP; END $$});
-$key = $node->sql("SELECT key FROM outbox.record_0 WHERE msgid = 'm1001'");
+$key = $node->key_of('m1001');
 eventually { is_known($key) && $node->propagated eq 'all' } 'ids come into their store';
 eventually { is_published($node) } '... and their records may expire some time later';
 $server->sql(<<'SQL', 'other');
