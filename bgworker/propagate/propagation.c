@@ -29,7 +29,6 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -249,16 +248,12 @@ list_targets(Position *position)
 	next_listing = TimestampTzPlusMilliseconds(clock_now(), LIST_MS);
 }
 
-/* Adds to a hash the store and the table of an endpoint, if it has one; the order of endpoints does not matter. */
+/* Adds to a hash the store and the table of an endpoint, if it has one. */
 static void
 add_to_hash(const Endpoint *endpoint, uint64 *hash)
 {
-	char	   *text;
-
-	if (endpoint->dedup_store == NULL && !OidIsValid(endpoint->mapping.table))
-		return;
-	text = psprintf("%u %s %s", endpoint->mapping.table, endpoint->dedup_store ? masked_url(endpoint->dedup_store) : "", endpoint->name);
-	*hash += hash_bytes_extended((const unsigned char *) text, strlen(text), 0);
+	if (endpoint->dedup_store || OidIsValid(endpoint->mapping.table))
+		*hash += target_hash(endpoint->name, endpoint->dedup_store ? masked_url(endpoint->dedup_store) : "", endpoint->mapping.table);
 }
 
 /*
@@ -278,6 +273,7 @@ note_target_of(const Endpoint *endpoint, bool goes_on)
 	{
 		now.store = store_propagation_find(endpoint->dedup_store, start_at);
 		now.store->retention = Max(now.store->retention, endpoint->store_retention);
+		now.store->endpoints += target_hash(endpoint->name, "", InvalidOid);
 	}
 	uses_tables |= OidIsValid(now.table);
 	if (!goes_on)

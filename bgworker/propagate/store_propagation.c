@@ -77,6 +77,7 @@ store_propagation_begin_listing(void)
 		list_free_deep(store->urls);
 		store->urls = NIL;
 		store->retention = 0;
+		store->endpoints = 0;
 	}
 }
 
@@ -262,8 +263,7 @@ name_watermarks(StorePropagation *store)
 /*
  * Compares the watermarks in the store with those that we wrote last; if we have just
  * started, takes those that are there. If they differ, goes back to the oldest one in
- * the store. Returns false if that is not possible now, because the extension is being
- * dropped.
+ * the store. Returns false if the extension is being dropped.
  */
 static bool
 compare_watermarks(StorePropagation *store, const StoreReport *report, Position *position)
@@ -275,9 +275,10 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 	store->sound = false;
 	if (!transaction_begin("reading the position"))
 		return false;
-	back = watermark_text_oldest(report);
+	back = watermark_text_oldest(report, store->endpoints);
 	transaction_commit();
-	if (back < store->propagated)
+	store->lacks_watermark = back < store->propagated;
+	if (store->lacks_watermark)
 	{
 		if (store->knows_watermark)
 			ereport(LOG, (errmsg("outbox: the deduplication store \"%s\" has lost ids; adding again all that is in the log after window %lld",
@@ -288,7 +289,6 @@ compare_watermarks(StorePropagation *store, const StoreReport *report, Position 
 		position_expect_receipts_after(position, back);
 	}
 	receipts_forget(&store->reader);
-	store->lacks_watermark = false;
 	if (!store->knows_watermark)
 		store->settled_at = clock_now();
 	store->nparts = report->nparts;
@@ -431,7 +431,7 @@ add_keys(StorePropagation *store, bool is_last)
 
 	if (store->n == 0 && !(is_last && store->lacks_watermark))
 		return true;
-	watermark_text_write_next(&store->watermarks, store->nparts, is_last ? &store->reader : NULL, &next);
+	watermark_text_write_next(&store->watermarks, store->nparts, is_last ? &store->reader : NULL, store->endpoints, &next);
 	if (!store_add(store->url, store->keys, store->n,
 				   &(StoreComparison) {.client = store->client, .expected = &store->watermarks, .next = &next}, &failure))
 	{

@@ -25,6 +25,7 @@ typedef struct StorePropagation
 	char		client[UNIQUE_ID_BYTES + 17];	/* the name of our watermarks
 												 * there */
 	int64		retention;		/* the longest of these endpoints */
+	uint64		endpoints;		/* hash of their names */
 	bool		is_new;			/* by the last listing an endpoint has it that
 								 * did not have it before */
 	int64		propagated;		/* newest window whose receipts it has */

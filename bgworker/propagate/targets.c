@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "nodes/pg_list.h"
 #include "utils/memutils.h"
 
@@ -25,6 +26,17 @@ static Listing now;
 static Listing before;			/* while endpoints are listed */
 
 static const Target *find_in(const List *targets, const char *endpoint, int *place);
+
+/* Returns a hash of an endpoint and what it has. To be added up: the order of endpoints does not matter. */
+uint64
+target_hash(const char *endpoint, const char *store, Oid table)
+{
+	char	   *text = psprintf("%u %s %s", table, store, endpoint);
+	uint64		hash = hash_bytes_extended((const unsigned char *) text, strlen(text), 0);
+
+	pfree(text);
+	return hash;
+}
 
 /* Must be called before all endpoints are given to targets_add(). */
 void

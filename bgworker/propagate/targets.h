@@ -17,6 +17,7 @@ typedef struct Target
 	Oid			table;			/* InvalidOid = none */
 } Target;
 
+extern uint64 target_hash(const char *endpoint, const char *store, Oid table);
 extern void targets_begin_listing(void);
 extern void targets_add(const Target *target);
 extern void targets_end_listing(void);

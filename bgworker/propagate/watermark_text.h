@@ -8,7 +8,8 @@
 #include "bgworker/propagate/receipts.h"
 #include "src/store/store.h"
 
-extern void watermark_text_write_next(const StoreWatermarks *before, int nparts, const ReceiptReader *reader, StoreWatermarks *next);
-extern int64 watermark_text_oldest(const StoreReport *report);
+extern void watermark_text_write_next(const StoreWatermarks *before, int nparts, const ReceiptReader *reader, uint64 endpoints,
+									  StoreWatermarks *next);
+extern int64 watermark_text_oldest(const StoreReport *report, uint64 endpoints);
 
 #endif							/* OUTBOX_WATERMARK_TEXT_H */

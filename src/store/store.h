@@ -18,7 +18,7 @@ typedef struct StoreKey
 								 * store, which has its own */
 } StoreKey;
 
-#define STORE_WATERMARK_BYTES	64
+#define STORE_WATERMARK_BYTES	96
 #define STORE_PARTS		16		/* of a store at most; each loses its newest
 								 * ids by itself */
 
