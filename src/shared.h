@@ -102,6 +102,9 @@ typedef struct Bookkeeping
 	int			pid;			/* of that process */
 	int64		to_mark;		/* newest window that may be marked */
 	int64		marked;			/* newest one up to which all is */
+	uint64		tables;			/* hash of the tables that endpoints have, as
+								 * the dispatcher knows: what is marked by
+								 * another list of them does not count */
 	uint32		returns;		/* how often this has gone back */
 	Oid			returned_table; /* for which it has last; InvalidOid = for
 								 * several */

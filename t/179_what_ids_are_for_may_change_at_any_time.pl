@@ -137,6 +137,23 @@ $locker->query('ROLLBACK');
 eventually { $node->propagated eq 'all' } '... which comes back while the third one hangs';
 ok(is_in($left), '... so the store has its ids, too');
 
+# So it is with tables: the table of an endpoint is taken away, and given back, before the dispatcher reads the
+# endpoints again, and another one is marked in between.
+$node->set('outbox.command_timeout' => '60s');
+$locker->query('BEGIN; LOCK TABLE outbox.record_0, outbox.record_1, outbox.record_2, outbox.record_3 IN EXCLUSIVE MODE');
+$node->process('hangs', undef, 'behind');
+eventually { $server->sql('SELECT count(*) FROM pg_locks WHERE NOT granted') > 0 } 'the store hangs once more';
+$redis->stop;
+$node->process("gap, $_", undef, $_) foreach qw(first second);
+$node->sql(q{SELECT outbox_alter_endpoint('second', reset => '{record_table}')});
+$redis->start;
+eventually { is_marked('first_inbox', 'gap, first') } 'a record is marked while another endpoint has no table';
+$node->sql("SELECT outbox_alter_endpoint('second', $of_second)");
+$locker->query('ROLLBACK');
+eventually { $node->propagated eq 'all' } '... which is given back its own';
+ok(is_marked('second_inbox', 'gap, second'), '... and its record is marked there, too');
+$node->set('outbox.command_timeout' => '5s');
+
 # Endpoints are created all the time: others with their store expire nevertheless.
 $node->set('outbox.replay_window' => '12s', 'outbox.retention' => '1s', 'outbox.cleanup_interval' => '1s');
 $node->sql(q{SELECT outbox_drop_endpoint(e, true) FROM unnest('{behind,ahead}'::text[]) e});

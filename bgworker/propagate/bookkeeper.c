@@ -24,6 +24,7 @@
 #include "bgworker/process/process.h"
 #include "bgworker/process/transaction.h"
 #include "bgworker/propagate/marking.h"
+#include "bgworker/propagate/marking_progress.h"
 #include "bgworker/propagate/table_expiry.h"
 #include "bgworker/propagate/table_quarantine.h"
 #include "src/compat.h"
@@ -34,6 +35,7 @@
 
 #define IDLE_MS			10000
 #define ATTEND_MS		100		/* while the extension is being dropped */
+#define LIST_MS			1000	/* while the dispatcher knows of other tables */
 
 PGDLLEXPORT void outbox_bookkeeper_main(Datum database);
 
@@ -41,6 +43,7 @@ static DatabaseShared *shared;
 static uint32 turn;				/* of the dispatcher that this process works
 								 * for */
 static uint32 returns_seen;		/* how often marking had gone back */
+static bool lists_differ;		/* the dispatcher knows of other tables */
 static bool is_expiring;
 static uint64 expiry_seen;		/* number of the round of expiry being done */
 
@@ -80,7 +83,7 @@ outbox_bookkeeper_main(Datum database)
 		more |= expire();
 		if (attend_to_refusal() || more)
 			continue;
-		process_sleep(Min(IDLE_MS, Min(marking_ms_until_due(), table_expiry_ms_until_due())), OUTBOX_WAIT_BOOKKEEPER);
+		process_sleep(Min(lists_differ ? LIST_MS : IDLE_MS, Min(marking_ms_until_due(), table_expiry_ms_until_due())), OUTBOX_WAIT_BOOKKEEPER);
 	}
 }
 
@@ -156,7 +159,8 @@ attend_to_refusal(void)
 
 /*
  * Marks a page of records in each table, and reports how far all tables have
- * got. Returns whether there is more to do.
+ * got, unless the dispatcher knows of other tables: then an endpoint may have had none for a
+ * moment only, and its receipts are to be read again. Returns whether there is more to do.
  */
 static bool
 mark_pages(void)
@@ -171,19 +175,23 @@ mark_pages(void)
 	LWLockAcquire(shared->lock, LW_SHARED);
 	to_mark = shared->books.to_mark;
 	marked = shared->books.marked;
+	lists_differ = shared->books.tables != marking_progress_hash();
 	returns = shared->books.returns;
 	returned = shared->books.returned_table;
 	LWLockRelease(shared->lock);
 	if (returns != returns_seen)
 		marking_begin_again(returns == returns_seen + 1 ? returned : InvalidOid);
 	returns_seen = returns;
+	if (lists_differ)
+		marking_list_again();
 
 	more = marking_run(marked, to_mark);
 	KILL_POINT("records_marked");
 	marked = marking_least();
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	if (shared->books.turn == turn && shared->books.returns == returns && marked > shared->books.marked)
+	lists_differ = shared->books.tables != marking_progress_hash();
+	if (shared->books.turn == turn && shared->books.returns == returns && !lists_differ && marked > shared->books.marked)
 	{
 		shared->books.marked = marked;
 		done = marked >= shared->books.to_mark;

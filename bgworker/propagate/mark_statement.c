@@ -31,18 +31,20 @@ static Datum make_ids(const TableStatement *statement);
 static bool spells_uuid(const char *text);
 
 /*
- * Marks the records of these messages as dispatched; records that do not exist
- * or are already marked are ignored. `is_repeated` says that this may have been
+ * Marks the records of these messages in the table of an endpoint as dispatched; records that do not
+ * exist or are already marked are ignored. `is_repeated` says that this may have been
  * done before with the same receipts; records that have been claimed again
  * since then are left to their next receipt.
  */
 Marking
-mark_statement_execute(const char *endpoint, char **msgids, int n, bool is_repeated)
+mark_statement_execute(const char *endpoint, Oid table, char **msgids, int n, bool is_repeated)
 {
-	TableStatement statement = {.msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
+	TableStatement statement = {.wanted = table, .msgids = msgids, .nmsgids = n, .is_repeated = is_repeated};
 
 	if (!table_statement_run(mark_records, &statement, endpoint, "marking records"))
 		return MARKING_FAILED;
+	if (statement.is_gone)
+		return MARKING_GONE;
 	return statement.is_locked || statement.rows > 0 ? MARKING_INCOMPLETE : MARKING_DONE;
 }
 

@@ -10,9 +10,10 @@ typedef enum Marking
 {
 	MARKING_DONE,				/* all records that exist are marked */
 	MARKING_INCOMPLETE,			/* some are locked: try again */
-	MARKING_FAILED				/* the table cannot be used; see the error */
+	MARKING_FAILED,				/* the table cannot be used; see the error */
+	MARKING_GONE				/* the endpoint has another one, or none */
 } Marking;
 
-extern Marking mark_statement_execute(const char *endpoint, char **msgids, int n, bool is_repeated);
+extern Marking mark_statement_execute(const char *endpoint, Oid table, char **msgids, int n, bool is_repeated);
 
 #endif							/* OUTBOX_MARK_STATEMENT_H */

@@ -78,6 +78,13 @@ void
 marking_begin_again(Oid table)
 {
 	marking_progress_forget(table);
+	marking_list_again();
+}
+
+/* Has the tables listed again: the dispatcher knows of others, and nothing counts as marked by what was listed. */
+void
+marking_list_again(void)
+{
 	listed = reported = -1;
 }
 
@@ -255,7 +262,7 @@ mark_page(MarkedTable *table, int64 to_mark)
 		repeated_upto = Max(repeated_upto, to_mark);	/* receipts have moved */
 	if (table->page.n > 0)
 		marking = mark_ids(table, table->page.items, table->page.n, table->is_unnamed || table->read_upto < repeated_upto);
-	if (marking == MARKING_FAILED)
+	if (table->failed)
 	{
 		/* Read the same page once more. */
 		table->reader.next = table->reader.collected ? at : 0;
@@ -328,10 +335,10 @@ static Marking
 mark_ids(MarkedTable *table, char **msgids, int n, bool is_repeated)
 {
 	TimestampTz begun = clock_now();
-	Marking		marking = mark_statement_execute(table->endpoint, msgids, n, is_repeated);
+	Marking		marking = mark_statement_execute(table->endpoint, table->table, msgids, n, is_repeated);
 
 	table->rests_until = table_pace_rest_after(begun);
-	table->failed = marking == MARKING_FAILED;
+	table->failed = marking == MARKING_FAILED || marking == MARKING_GONE;
 	note_result(table, marking);
 	return marking;
 }
@@ -345,6 +352,11 @@ note_result(MarkedTable *table, Marking marking)
 {
 	char	   *problem;
 
+	if (marking == MARKING_GONE)
+	{
+		marking_list_again();
+		return;
+	}
 	if (marking == MARKING_FAILED)
 	{
 		table->has_error = true;

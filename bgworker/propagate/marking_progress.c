@@ -10,9 +10,11 @@
 #include "utils/memutils.h"
 
 #include "bgworker/propagate/marking_progress.h"
+#include "bgworker/propagate/targets.h"
 #include "src/record/endpoint.h"
 
 static MarkedTable *tables;		/* in TopMemoryContext */
+static uint64 hash;				/* of these when they were listed */
 
 static void add_table_of(const Endpoint *endpoint, void *arg);
 static void forget_unused(void);
@@ -45,10 +47,18 @@ marking_progress_list(int64 start_at)
 
 	for (MarkedTable *table = tables; table; table = table->next)
 		table->wanted = false;
+	hash = 0;
 	endpoint_each(add_table_of, &start_at);
 	any_is_new = tables != before;
 	forget_unused();
 	return any_is_new;
+}
+
+/* Returns the hash of the tables that were there then. */
+uint64
+marking_progress_hash(void)
+{
+	return hash;
 }
 
 /*
@@ -94,6 +104,7 @@ add_table_of(const Endpoint *endpoint, void *arg)
 		tables = table;
 	}
 	table->wanted = true;
+	hash += target_hash(endpoint->name, "", endpoint->mapping.table);
 }
 
 /* Removes tables that no endpoint has. */

@@ -36,6 +36,7 @@ typedef struct MarkedTable
 
 extern MarkedTable *marking_progress_first(void);
 extern bool marking_progress_list(int64 start_at);
+extern uint64 marking_progress_hash(void);
 extern void marking_progress_forget(Oid oid);
 extern void marking_progress_put_last(Oid oid);
 

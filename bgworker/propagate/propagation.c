@@ -53,7 +53,8 @@ static TimestampTz next_listing;	/* when the endpoints are read next */
 static int64 listed;			/* newest window when the endpoints were read
 								 * last */
 static uint64 listed_reading;	/* endpoint_readings() at that time */
-static bool uses_tables;		/* an endpoint has a custom record table */
+static uint64 tables;			/* hash of the custom record tables that
+								 * endpoints have; 0 = none */
 static int64 start_at;			/* position of a new store or table */
 static int	new_tables;			/* tables that their endpoints did not have
 								 * before */
@@ -133,7 +134,7 @@ propagation_run(Position *position)
 void
 propagation_attend(const Position *position)
 {
-	supervision_attend(uses_tables, position);
+	supervision_attend(tables, position);
 }
 
 /*
@@ -160,7 +161,7 @@ note_least(Position *position)
 		return false;
 	for (StorePropagation *store = store_propagation_first(); store; store = store->next)
 		least = Min(least, store->propagated);
-	if (uses_tables)
+	if (tables != 0)
 		least = Min(least, supervision_marked());
 	if (least == position->propagated || position->marked <= position->propagated)
 		return false;
@@ -234,7 +235,7 @@ list_targets(Position *position)
 	goes_on = next_listing == 0 && (int64) hash == position->targets;
 	store_propagation_begin_listing();
 	targets_begin_listing();
-	uses_tables = false;
+	tables = 0;
 	new_tables = 0;
 	start_at = goes_on ? position->propagated : window_row_oldest_number();
 	foreach(cell, endpoints)
@@ -275,7 +276,8 @@ note_target_of(const Endpoint *endpoint, bool goes_on)
 		now.store->retention = Max(now.store->retention, endpoint->store_retention);
 		now.store->endpoints += target_hash(endpoint->name, "", InvalidOid);
 	}
-	uses_tables |= OidIsValid(now.table);
+	if (OidIsValid(now.table))
+		tables += target_hash(endpoint->name, "", now.table);
 	if (!goes_on)
 		note_what_is_new(&now, target_before(endpoint->name));
 	targets_add(&now);

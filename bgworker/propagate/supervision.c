@@ -63,20 +63,20 @@ static char *describe_table(Oid table);
 static void wake_bookkeeper(void);
 
 /*
- * Starts the bookkeeper if it is wanted, tells it what is published, and ends
+ * Starts the bookkeeper if there are tables, which have that hash, tells it what is published, and ends
  * it if it hangs. Must be called repeatedly.
  */
 void
-supervision_attend(bool is_wanted, const Position *position)
+supervision_attend(uint64 tables, const Position *position)
 {
 	Bookkeeping *books = &shared_mine()->books;
-	bool		news = false;
+	bool		news;
 
-	if (is_wanted != wanted)
+	if (wanted != (tables != 0))
 	{
 		supervision_end();
 		begin_turn(position->propagated);
-		wanted = is_wanted;
+		wanted = !wanted;
 	}
 	if (!wanted)
 		return;
@@ -89,6 +89,8 @@ supervision_attend(bool is_wanted, const Position *position)
 		start_bookkeeper();
 
 	LWLockAcquire(shared_mine()->lock, LW_EXCLUSIVE);
+	news = books->tables != tables;
+	books->tables = tables;
 	if (books->marked >= position->marked)
 		books->marked = Max(books->marked, position->published);
 	else if (books->to_mark < position->published)

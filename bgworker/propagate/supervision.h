@@ -7,7 +7,7 @@
 
 #include "bgworker/window/position.h"
 
-extern void supervision_attend(bool is_wanted, const Position *position);
+extern void supervision_attend(uint64 tables, const Position *position);
 extern void supervision_go_back(const Position *position, Oid table);
 extern int64 supervision_marked(void);
 extern long supervision_ms_until_due(void);

@@ -103,6 +103,7 @@ table_expiry_run(void)
 
 	if (expiry == NULL)
 		return expiries != NIL;
+	statement.wanted = expiry->table;
 	statement.from = expiry->from;
 	statement.batch = expiry->batch;
 	if (table_statement_run(delete_expired, &statement, expiry->endpoint, "deleting expired records"))

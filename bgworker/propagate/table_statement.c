@@ -44,7 +44,7 @@
 
 static char error_text[256];
 
-static const Endpoint *find_endpoint(const char *name);
+static const Endpoint *find_endpoint(const char *name, TableStatement *statement);
 static bool open_table(TableStatement *statement);
 static void begin_time_limit(Oid table);
 static void end_time_limit(void);
@@ -54,7 +54,7 @@ static void note_error(const char *endpoint);
 /*
  * Calls a function for the table of an endpoint in a transaction of its own.
  * Returns false if that fails; table_statement_error() then says why. It is no
- * failure if the endpoint no longer has such a table.
+ * failure if the endpoint no longer has that table, or it was dropped.
  */
 bool
 table_statement_run(TableStatementFunction function, TableStatement *statement, const char *endpoint, const char *activity)
@@ -68,7 +68,7 @@ table_statement_run(TableStatementFunction function, TableStatement *statement, 
 	}
 	PG_TRY();
 	{
-		statement->endpoint = find_endpoint(endpoint);
+		statement->endpoint = find_endpoint(endpoint, statement);
 		if (statement->endpoint)
 		{
 			table_quarantine_check(statement->endpoint->mapping.table);
@@ -110,9 +110,9 @@ table_statement_error(void)
 	return error_text;
 }
 
-/* Returns the endpoint, if it keeps its records in a table that exists; otherwise NULL. */
+/* Returns the endpoint, if it keeps its records in the table that is wanted, and that exists; otherwise NULL. */
 static const Endpoint *
-find_endpoint(const char *name)
+find_endpoint(const char *name, TableStatement *statement)
 {
 	ListCell   *cell;
 
@@ -120,9 +120,10 @@ find_endpoint(const char *name)
 	{
 		Endpoint   *endpoint = lfirst(cell);
 
-		if (strcmp(endpoint->name, name) == 0 && get_rel_relkind(endpoint->mapping.table) != '\0')
-			return endpoint;
+		if (strcmp(endpoint->name, name) == 0 && endpoint->mapping.table == statement->wanted)
+			return get_rel_relkind(statement->wanted) != '\0' ? endpoint : NULL;
 	}
+	statement->is_gone = true;
 	return NULL;
 }
 

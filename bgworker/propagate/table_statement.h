@@ -14,6 +14,9 @@
 typedef struct TableStatement
 {
 	const Endpoint *endpoint;
+	Oid			wanted;			/* the table that it must have */
+	bool		is_gone;		/* it has another one, or none; nothing was
+								 * done */
 	Relation	table;
 	bool		is_locked;		/* by another session; nothing was done */
 	RecordShape shape;

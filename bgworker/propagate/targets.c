@@ -2,7 +2,8 @@
  * targets.c
  *		Where the ids of each endpoint are propagated to.
  *
- * Used by propagation.c, which reads the endpoints now and then, and by store_propagation.c.
+ * Used by propagation.c, which reads the endpoints now and then, and by store_propagation.c; the
+ * bookkeeper has only the hash from here.
  * What a store gets is told by this list alone: if receipts were compared with endpoints as they
  * are at that moment, what a change leaves out would not be known when it is taken back
  * before they are listed.
