@@ -114,7 +114,10 @@ deregister_dispatcher(int code, Datum arg)
 
 	supervision_end();
 	if (process_was_told_to_end() && last_error_text() == NULL)
+	{
 		shutdown_leave_amid_work();
+		pg_atomic_write_u32(&shared->farewell, FAREWELL_TERMINATED);
+	}
 	pg_atomic_write_u32(&shared->dispatcher, 0);
 	report_end();
 	problem_clear_all();

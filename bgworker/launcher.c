@@ -249,11 +249,12 @@ look_after(int i)
 static void
 handle_end(Child *child, DatabaseShared *shared)
 {
+	Farewell	farewell = (Farewell) pg_atomic_exchange_u32(&shared->farewell, FAREWELL_NONE);
 	bool		healthy = TimestampDifferenceExceeds(child->started, clock_now(), HEALTHY_MS);
 
 	pfree(child->handle);
 	child->handle = NULL;
-	switch ((Farewell) pg_atomic_exchange_u32(&shared->farewell, FAREWELL_NONE))
+	switch (farewell)
 	{
 		case FAREWELL_NO_EXTENSION:
 			child->backoff_ms = 0;
@@ -266,7 +267,8 @@ handle_end(Child *child, DatabaseShared *shared)
 			break;
 
 		case FAREWELL_NONE:
-			if (healthy || child->backoff_ms == 0)
+		case FAREWELL_TERMINATED:	/* that is no failure, however often */
+			if (healthy || farewell == FAREWELL_TERMINATED || child->backoff_ms == 0)
 				child->backoff_ms = FIRST_BACKOFF_MS;
 			else
 				child->backoff_ms = Min(child->backoff_ms * 2, LAST_BACKOFF_MS);

@@ -39,7 +39,8 @@ typedef enum Farewell
 {
 	FAREWELL_NONE,				/* it crashed, or it still runs */
 	FAREWELL_NO_EXTENSION,		/* there is nothing to do in the database */
-	FAREWELL_ASKED				/* it was asked to end: start another one */
+	FAREWELL_ASKED,				/* it was asked to end: start another one */
+	FAREWELL_TERMINATED			/* SIGTERM has ended it */
 } Farewell;
 
 /* The report of the dispatcher; protected by the lock of the database. */

@@ -52,6 +52,11 @@ $node->sql("SELECT pg_terminate_backend($dispatcher)");
 successor('dispatcher', $dispatcher);
 ok($node->poll_query_until('postgres', q{SELECT dispatcher_state = 'idle' FROM outbox.status}), '... that works');
 
+# One that was told to end has not failed, however often: the next one is not started later each time, as it is after failures.
+my %terminated;
+eventually { my $pid = process('dispatcher'); $node->sql("SELECT pg_terminate_backend($pid)") if $pid and not $terminated{$pid}++; keys %terminated == 12 }
+'a dispatcher that is terminated again and again has a successor each time';
+
 # One that fails says why: here a page of the log is damaged.
 $node->set('outbox.dispatch' => 'off');
 eventually { $node->status('dispatcher_state') eq 'off' } 'dispatch is off';
