@@ -345,15 +345,15 @@ is_other_work_due(void)
 
 /*
  * Called while the answer of a distant Redis is waited for: opens a window if
- * messages were committed and the pause between windows is over. Messages that
- * are due again are not returned meanwhile.
+ * messages were committed and the pause between windows is over. What is due has its turn
+ * when all windows are sent, which under a steady load might never be.
  */
 static bool
 open_meanwhile(void)
 {
 	uint32		wakeups = pg_atomic_read_u32(&shared->wakeups);
 
-	if (wakeups == wakeups_seen || clock_now() - position.opened_at < window_pace_ms() * 1000)
+	if (wakeups == wakeups_seen || clock_now() - position.opened_at < window_pace_ms() * 1000 || due_messages_await_turn())
 		return false;
 	wakeups_seen = wakeups;
 	last_look = clock_now();

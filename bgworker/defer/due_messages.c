@@ -228,6 +228,13 @@ due_messages_ms_until(void)
 	return ms;
 }
 
+/* Check whether anything waits for all windows to be sent: messages that are due, or a probe. */
+bool
+due_messages_await_turn(void)
+{
+	return due_messages_ms_until() <= 0 || blocked_next_probing() != NULL;
+}
+
 /* Returns false if a message could not be returned; the transaction is then rolled back. */
 static bool
 try_return(TimestampTz now, int64 *returned, char *error, size_t size)

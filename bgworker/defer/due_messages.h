@@ -10,5 +10,6 @@ extern void due_messages_rejoin_all(void);
 extern bool due_messages_return(bool all_is_published);
 extern void due_messages_end_probes(void);
 extern long due_messages_ms_until(void);
+extern bool due_messages_await_turn(void);
 
 #endif							/* OUTBOX_DUE_MESSAGES_H */
