@@ -85,8 +85,10 @@ sub fill
 sub compact
 {
 	my ($node) = @_;
+	my $merged = q{SELECT count(*) < 6 FROM outbox.ring WHERE ring = 'record' AND state = 'quiet'};
+
 	fill($node, 6);
-	wait_until { is_at_rest($node) } or die 'compaction does not end';
+	wait_until { $node->sql($merged) eq 't' && is_at_rest($node) } or die 'compaction does not end';
 	return;
 }
 
