@@ -76,7 +76,7 @@ supervision_attend(uint64 tables, const Position *position)
 	{
 		supervision_end();
 		begin_turn(position->propagated);
-		wanted = !wanted;
+		wanted = tables != 0;
 	}
 	if (!wanted)
 		return;

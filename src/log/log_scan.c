@@ -376,7 +376,7 @@ is_for(TupleTableSlot *row, const DestinationSet *dests)
 
 	if (log_row_is_receipt(row))
 		return false;
-	log_row_message(row, &message);
+	log_row_origin(row, &message);
 	return destination_set_includes(dests, message.dest);
 }
 

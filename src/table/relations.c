@@ -363,7 +363,9 @@ find_relation(Relations *relations, Oid schema, const char *format, int segment)
 
 	snprintf(name, sizeof(name), format, segment);
 	oid = get_relname_relid(name, schema);
-	if (!OidIsValid(oid))
+	if (OidIsValid(oid))
+		relations->found[relations->nfound++] = oid;
+	else
 		relations->lacks_some = true;
 	return oid;
 }
@@ -387,21 +389,10 @@ forget_relations(Oid relation)
 static bool
 is_ours(Oid relation)
 {
-	if (relation == cache.instance || relation == cache.ring ||
-		relation == cache.endpoint || relation == cache.compacted ||
-		relation == cache.forgotten || relation == cache.destination ||
-		relation == cache.deferred || relation == cache.loss ||
-		relation == cache.era || relation == cache.mapping ||
-		relation == cache.lane || relation == cache.log_id_seq)
-		return true;
-	for (int kind = 0; kind < RING_KINDS; kind++)
+	for (int i = 0; i < cache.nfound; i++)
 	{
-		for (int n = 0; n < cache.nsegments[kind]; n++)
-		{
-			if (relation == cache.segments[kind][n].table ||
-				(kind == RING_LOG && relation == cache.segments[kind][n].window))
-				return true;
-		}
+		if (relation == cache.found[i])
+			return true;
 	}
 	return false;
 }

@@ -18,6 +18,8 @@ typedef enum RingKind
 #define RING_KINDS	3
 #define MAX_SEGMENTS	24		/* the extension script makes no more of any
 								 * kind */
+#define MAX_RELATIONS	((RING_KINDS + 1) * MAX_SEGMENTS + 16)	/* at most 16 are of no
+																 * ring */
 
 /* The relations of one segment of a ring. */
 typedef struct SegmentRelations
@@ -46,6 +48,8 @@ typedef struct Relations
 	bool		lacks_some;		/* a name was not found: its OID is invalid */
 	int			nsegments[RING_KINDS];
 	SegmentRelations segments[RING_KINDS][MAX_SEGMENTS];
+	int			nfound;
+	Oid			found[MAX_RELATIONS];	/* all of these */
 } Relations;
 
 /* The name of the schema that holds our tables. */
