@@ -15,13 +15,10 @@
  *
  * Returned are: the first message of a destination that has refused one, as a
  * probe; the other messages of a destination whose probe was accepted;
- * scheduled messages. A body that could not be read before is then read from
- * the log.
+ * scheduled messages.
  */
 #include "postgres.h"
 
-#include "access/detoast.h"
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "utils/array.h"
@@ -36,14 +33,11 @@
 #include "bgworker/defer/held_by_dead.h"
 #include "bgworker/defer/reload_pace.h"
 #include "bgworker/defer/retry_pace.h"
+#include "bgworker/defer/returned_rows.h"
 #include "bgworker/process/bad_message.h"
 #include "bgworker/process/transaction.h"
 #include "src/clock.h"
 #include "src/kill_point.h"
-#include "src/log/log.h"
-#include "src/shared.h"
-#include "src/table/own_table.h"
-#include "src/table/relations.h"
 
 /*
  * Limits of one transaction: messages; probes; bytes after which no further
@@ -95,34 +89,18 @@ static Statement next_scheduled = {
 	1, {TIMESTAMPTZOID}
 };
 
-/*
- * Writes the headers and body that could not be read before; schedules the
- * message again if $4 is not NULL.
- */
-static Statement complete = {
-	"UPDATE outbox.deferred SET headers = $2, body = $3, log_tx = NULL, next_attempt = coalesce($4, next_attempt), "
-	"state = CASE WHEN $4 IS NULL THEN state ELSE 'scheduled' END, "
-	"returned_tx = CASE WHEN $4 IS NULL THEN returned_tx END WHERE id = $1",
-	4, {INT8OID, JSONBOID, BYTEAOID, TIMESTAMPTZOID}
-};
-
 static bool (*is_unreachable) (const char *dest);	/* messages for it may be
 													 * left out */
-static int64 being_returned;	/* the message being returned; 0 = none */
 static TimestampTz scheduled_rest;	/* scheduled messages are locked, and left
 									 * alone until then */
 
 static bool set_apart(Blocked *blocked);
-static bool try_return(TimestampTz now, int64 *returned, char *error, size_t size);
+static int64 try_return(TimestampTz now, int64 *returned, char *error, size_t size);
 static int64 probe_due(TimestampTz now);
 static void note_probe(const Message *message);
 static int64 drain(void);
 static void rest(Blocked *blocked);
 static int64 release_scheduled(void);
-static int64 return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message),
-						 int64 *bytes);
-static bool return_row(HeapTuple row, TupleDesc columns, Message *message);
-static bool read_body(Message *message, FullTransactionId log_tx);
 
 /* Prepares for use; called once. `is_unreachable` tells whether messages for a destination may be left out of windows. */
 void
@@ -149,13 +127,15 @@ due_messages_return(bool all_is_published)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int64		returned;
+	int64		failed;
 	char		error[256];
 
 	if (due_messages_ms_until() > 0 || held_by_dead_awaits_settling() || !transaction_begin("returning deferred messages"))
 		return false;
-	if (!try_return(now, &returned, error, sizeof(error)))
+	failed = try_return(now, &returned, error, sizeof(error));
+	if (failed != 0)
 	{
-		deferral_put_off(being_returned, error);
+		deferral_put_off(failed, error);
 		return false;
 	}
 	if (returned > 0)
@@ -235,13 +215,12 @@ due_messages_await_turn(void)
 	return due_messages_ms_until() <= 0 || blocked_next_probing() != NULL;
 }
 
-/* Returns false if a message could not be returned; the transaction is then rolled back. */
-static bool
+/* Returns 0, or which message could not be returned; the transaction is then rolled back. */
+static int64
 try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 {
-	volatile bool done = true;
+	volatile int64 failed = 0;
 
-	being_returned = 0;
 	PG_TRY();
 	{
 		*returned = probe_due(now) + drain();
@@ -250,13 +229,13 @@ try_return(TimestampTz now, int64 *returned, char *error, size_t size)
 	}
 	PG_CATCH();
 	{
-		if (being_returned == 0)
+		failed = returned_rows_take_failed();
+		if (failed == 0)
 			PG_RE_THROW();
 		bad_message_abort(error, size);
-		done = false;
 	}
 	PG_END_TRY();
-	return done;
+	return failed;
 }
 
 /* Returns the heads that are due, as probes, and reads which messages are the heads after that. */
@@ -281,7 +260,7 @@ probe_due(TimestampTz now)
 	if (n == 0)
 		return 0;
 	retry_pace_begin_probes();
-	returned = return_rows(&return_probes,
+	returned = returned_rows_append(&return_probes,
 						   (Datum[]) {PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
 						   note_probe, NULL);
 	for (int i = 0; i < n; i++)
@@ -324,7 +303,7 @@ drain(void)
 		blocked_take(blocked);
 		if (set_apart(blocked))
 			continue;
-		first = return_rows(&return_waiting,
+		first = returned_rows_append(&return_waiting,
 							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked_first_id(blocked))},
 							NULL, &bytes);
 		blocked->waiting -= first;
@@ -350,7 +329,7 @@ static int64
 release_scheduled(void)
 {
 	Datum		from = TimestampTzGetDatum(deferred_count_scheduled_due());
-	int64		returned = return_rows(&return_scheduled, (Datum[]) {Int32GetDatum(RETURN_LIMIT), from}, NULL, NULL);
+	int64		returned = returned_rows_append(&return_scheduled, (Datum[]) {Int32GetDatum(RETURN_LIMIT), from}, NULL, NULL);
 	bool		isnull;
 	TimestampTz next_due = 0;
 
@@ -362,97 +341,4 @@ release_scheduled(void)
 	if (returned == 0)
 		scheduled_rest = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKED_REST_MS);
 	return returned;
-}
-
-/* Runs a statement and returns its rows to the log; adds up their bytes. */
-static int64
-return_rows(Statement *statement, Datum *values, void (*visit) (const Message *message), int64 *bytes)
-{
-	SPITupleTable *rows;
-	int64		n;
-	int64		returned = 0;
-
-	own_table_require(relations_enter()->deferred, OWN_DEFERRED);
-	SPI_connect();
-	n = transaction_run(statement, values, NULL);
-	own_rows_require(ROWS_RETURNED);
-	rows = SPI_tuptable;
-	for (int64 i = 0; i < n; i++)
-	{
-		Message		message;
-
-		if (return_row(rows->vals[i], rows->tupdesc, &message))
-		{
-			returned++;
-			if (bytes)
-				*bytes += toast_raw_datum_size(PointerGetDatum(message.body));
-			if (visit)
-				visit(&message);
-		}
-		being_returned = 0;
-	}
-	SPI_finish();
-	return returned;
-}
-
-/*
- * Returns a message to the log. Returns false if its body could be read only
- * now, and shows that it is scheduled for later.
- */
-static bool
-return_row(HeapTuple row, TupleDesc columns, Message *message)
-{
-	Datum		values[11];
-	bool		isnull[11];
-
-	memset(message, 0, sizeof(*message));
-	heap_deform_tuple(row, columns, values, isnull);
-	message->id = being_returned = DatumGetInt64(values[0]);
-	message->has_key = !isnull[1];
-	if (message->has_key)
-		message->key = *DatumGetUUIDP(values[1]);
-	message->message_id = DatumGetTextPP(values[2]);
-	message->dest = DatumGetTextPP(values[3]);
-	message->cause = isnull[4] ? NULL : DatumGetTextPP(values[4]);
-	message->at = DatumGetTimestampTz(values[5]);
-	message->headers = isnull[6] ? NULL : DatumGetJsonbP(values[6]);
-	message->body = isnull[7] ? NULL : (bytea *) DatumGetPointer(values[7]);
-	message->partition_key = isnull[9] ? NULL : DatumGetTextPP(values[9]);
-	message->stream = isnull[10] ? NULL : DatumGetTextPP(values[10]);
-	if (message->body == NULL &&
-		!read_body(message, isnull[8] ? InvalidFullTransactionId : DatumGetFullTransactionId(values[8])))
-		return false;
-	log_append(message);
-	log_append_receipt_of(message);
-	return true;
-}
-
-/*
- * Reads headers and body that could not be read before from the log. Returns
- * false if the message is scheduled for later.
- */
-static bool
-read_body(Message *message, FullTransactionId log_tx)
-{
-	bool		is_for_later;
-
-	if (!FullTransactionIdIsValid(log_tx) || !log_scan_read_body(log_tx, message))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("the log no longer has the body of message %lld", (long long) message->id)));
-	is_for_later = message->deliver_at > GetCurrentTimestamp();
-	SPI_connect();
-	(void) transaction_run(&complete,
-						   (Datum[]) {
-							   Int64GetDatum(message->id), PointerGetDatum(message->headers),
-							   PointerGetDatum(message->body), TimestampTzGetDatum(message->deliver_at)
-						   },
-						   message->headers ? (is_for_later ? NULL : "   n") : (is_for_later ? " n  " : " n n"));
-	SPI_finish();
-	message->deliver_at = 0;
-
-	/* It may have been dead until now; its time was not known. */
-	if (is_for_later)
-		reload_pace_ask();
-	return !is_for_later;
 }
