@@ -84,7 +84,7 @@ survives(
 #
 # All of it under load.
 #
-my $load = $node->start_load(clients => 4, scripts => [$script]);
+my $load = $node->start_load(clients => 4, rate => 200, scripts => [$script]);
 
 sub goes_on
 {

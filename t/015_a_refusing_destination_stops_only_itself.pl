@@ -90,7 +90,7 @@ SELECT outbox_enqueue('steady', :n::text);
 COMMIT;
 END
 $node->sql('CREATE TABLE turn (n integer); INSERT INTO turn VALUES (0)');
-my $load = $node->start_load(clients => 4, scripts => [$script]);
+my $load = $node->start_load(clients => 4, rate => 300, scripts => [$script]);
 foreach my $round (1 .. 5)
 {
 	my $sent = $redis->count('fickle');

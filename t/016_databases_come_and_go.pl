@@ -28,7 +28,7 @@ COMMIT;
 END
 
 # Fails its transaction if it ever sees two dispatchers of one database.
-my $watch = $node->start_load(clients => 1, args => [ '--rate', 100 ], scripts => [ <<'END' ]);
+my $watch = $node->start_load(clients => 1, rate => 50, scripts => [ <<'END' ]);
 SELECT 1 / (count(*) = 0)::integer FROM (
 	SELECT FROM pg_stat_activity WHERE backend_type LIKE 'outbox dispatcher%'
 	GROUP BY datid HAVING count(*) > 1) twice;
@@ -130,8 +130,8 @@ clean_up('idle');
 # Under load: in another database until the end, in the database itself until just before.
 create_databases(@databases);
 arrives($_, 'first', "under load: $_") foreach @databases;
-my $load = $node->start_load(clients => 4, scripts => [$script]);
-my @loads = map { $node->start_load(clients => 2, database => $_, scripts => [$script]) } @databases;
+my $load = $node->start_load(clients => 4, rate => 200, scripts => [$script]);
+my @loads = map { $node->start_load(clients => 2, rate => 100, database => $_, scripts => [$script]) } @databases;
 my $count = $redis->count('load');
 wait_until { $redis->count('load') > $count + 500 };
 $_->stop foreach @loads;

@@ -97,7 +97,7 @@ sub toggle
 
 foreach my $round (1 .. 10)
 {
-	my $load = $node->start_load(clients => 4, scripts => [$script]);
+	my $load = $node->start_load(clients => 4, rate => 200, scripts => [$script]);
 	my $before = $redis->count('steady');
 	wait_until { $redis->count('steady') > $before + 20 };
 	foreach (0 .. int rand 4)

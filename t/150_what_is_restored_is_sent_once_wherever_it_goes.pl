@@ -134,7 +134,7 @@ is($redis->count('d'), 12, '... and nothing of before again');
 $other->sql('CREATE DATABASE busy');
 $other->sql("ALTER DATABASE busy SET outbox.redis_url = '@{[ $fourth->url ]}'");
 restore($other, 'busy', 'pg_restore of the schema', '--section=pre-data');
-my $load = $other->start_load(database => 'busy', args => [ '--define=n=0' ], scripts => [ <<'END' ]);
+my $load = $other->start_load(database => 'busy', rate => 200, args => [ '--define=n=0' ], scripts => [ <<'END' ]);
 \set n :n + 1
 SELECT outbox_enqueue('app', ':client_id :n', message_id => ':client_id :n');
 END

@@ -76,7 +76,7 @@ unlike($node->log_since($log), qr/Redis can be used again/, '... so it need not 
 is($node->dispatcher, $dispatcher, 'the dispatcher is still the same');
 
 # A table is rewritten now and then under load.
-my $load = $node->start_load(clients => 2, scripts => ["SELECT outbox_enqueue('load', 'x');\n"]);
+my $load = $node->start_load(clients => 2, rate => 200, scripts => ["SELECT outbox_enqueue('load', 'x');\n"]);
 foreach (1 .. 30)
 {
 	my $count = $redis->count('load');

@@ -56,7 +56,7 @@ eventually { $node->status('problem IS NULL') eq 't' } 'a table with such a trig
 # The store does not answer anybody who looks.
 $proxy->hold('EXISTS');
 my $dispatcher = $node->dispatcher;
-$node->load(clients => 3, transactions => 60, scripts => [ <<'END_OF_SQL', <<'END_OF_SQL' ], args => [ '--rate', 100, '--define=n=0' ]);
+$node->load(clients => 3, transactions => 60, rate => 100, scripts => [ <<'END_OF_SQL', <<'END_OF_SQL' ], args => ['--define=n=0']);
 \set n :n + 1
 BEGIN;
 SELECT outbox_begin(:client_id || ' ' || :n, 'own');

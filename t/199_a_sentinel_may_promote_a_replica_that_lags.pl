@@ -46,7 +46,7 @@ foreach my $sentinel (@sentinels)
 sub promote
 {
 	my ($replica, $master, $is_lost) = @_;
-	my $load = $ledger->start_load(300);
+	my $load = $ledger->start_load(100);
 
 	wait_until { $replica->command('INFO', 'replication') =~ /master_link_status:up/ };
 	$replica->command('CONFIG', 'SET', 'masterauth', 'wrong');

@@ -79,7 +79,7 @@ my $windows = join ' UNION ALL ', map { "SELECT number FROM outbox.window_$_" } 
 sub fence { return $redis->command('GET', $redis->key('fence')); }
 my ($newest) = $node->sql("SELECT max(number) FROM ($windows) w");
 my $log = $node->log_position;
-my $load = $node->start_load(clients => 1, scripts => [q{SELECT outbox_enqueue('refusing', 'x');}], args => [ '--rate', 20 ]);
+my $load = $node->start_load(clients => 1, rate => 20, scripts => [q{SELECT outbox_enqueue('refusing', 'x');}]);
 eventually { $node->sql("SELECT min(number) > $newest FROM ($windows) w") eq 't' } 'windows of which nothing was sent are emptied';
 my ($connection) = fence() =~ /^\d+ \S+ (\S+)/;
 $redis->cli('CLIENT', 'KILL', 'TYPE', 'normal');

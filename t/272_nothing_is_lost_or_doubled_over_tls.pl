@@ -40,7 +40,7 @@ my %harm = (
 
 foreach my $name (sort keys %harm)
 {
-	my $load = $node->start_load(clients => 3, scripts => [$script]);
+	my $load = $node->start_load(clients => 3, rate => 300, scripts => [$script]);
 	my $count = $redis->count('ledger');
 
 	wait_until { $redis->count('ledger') > $count + 200 };

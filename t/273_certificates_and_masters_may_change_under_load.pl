@@ -75,7 +75,7 @@ sub check_books
 	return;
 }
 
-my $load = $node->start_load(clients => 2, scripts => [$script]);
+my $load = $node->start_load(clients => 2, rate => 300, scripts => [$script]);
 flows($redis);
 my $first = connection();
 like($first, qr/^\d+$/, 'messages flow over a connection');
@@ -125,7 +125,7 @@ foreach my $sentinel (@sentinels)
 	};
 }
 $node->set('outbox.redis_url' => 'rediss+sentinel://' . join(',', map { '127.0.0.1:' . $_->tls_port } @sentinels) . '/outbox');
-$load = $node->start_load(clients => 2, scripts => [$script]);
+$load = $node->start_load(clients => 2, rate => 300, scripts => [$script]);
 ok(flows($redis), 'sentinels name the master over TLS');
 $redis->kill9;
 ok(wait_until { $replica->command('ROLE')->[0] eq 'master' } && flows($replica), 'it is killed: messages flow to the next');

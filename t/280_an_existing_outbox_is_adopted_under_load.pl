@@ -37,7 +37,7 @@ sub start_load
 	return $node->start_load(
 		scripts => [ $insert, "BEGIN;\n${insert}ROLLBACK;\n" ],
 		clients => $clients,
-		args => [ '--rate', 200 ]);
+		rate => 200);
 }
 
 # The streams of the clients, by the number of the sale that each message is about.

@@ -92,8 +92,8 @@ BEGIN
 	END LOOP;
 END $$;
 END
-my $load = $node->start_load(clients => 4, seconds => 300, scripts => ["\\set lane random(1, 8)\n\\set n random(1, 20)\nSELECT work(:lane, :n);\n"],
-	args => [ '--rate', 100 ]);
+my $load = $node->start_load(clients => 4, seconds => 300, rate => 100,
+	scripts => ["\\set lane random(1, 8)\n\\set n random(1, 20)\nSELECT work(:lane, :n);\n"]);
 eventually { $redis->count('orders') > 100 } 'messages come';
 foreach my $n (4, 8, 3, 1, 0)
 {

@@ -47,7 +47,7 @@ SELECT outbox_commit();
 COMMIT;
 END
 
-sub start_load { my ($node, $name) = @_; return $node->start_load(clients => 4, seconds => 300, scripts => [$handle], args => [ '--define=n=0', "--define=server=$name" ]); }
+sub start_load { my ($node, $name) = @_; return $node->start_load(clients => 4, seconds => 300, rate => 400, scripts => [$handle], args => [ '--define=n=0', "--define=server=$name" ]); }
 sub orders { my ($node) = @_; return [ split /\n/, $node->sql('SELECT name FROM orders ORDER BY id') ]; }
 
 # Those of the messages that the old server processed which are new to the new one, up to ten.

@@ -44,8 +44,8 @@ BEGIN
 	END LOOP;
 END $$;
 END
-my $load = $node->start_load(clients => 4, seconds => 300, scripts => ["\\set lane random(1, 8)\n\\set n random(1, 20)\nSELECT work(:lane, :n);\n"],
-	args => [ '--rate', 50 ]);
+my $load = $node->start_load(clients => 4, seconds => 300, rate => 50,
+	scripts => ["\\set lane random(1, 8)\n\\set n random(1, 20)\nSELECT work(:lane, :n);\n"]);
 foreach my $n (4, 8, 3, 0, 2)
 {
 	set_partitions($n);

@@ -111,7 +111,7 @@ sub start_load
 	my $post = "SELECT post(d, :client_id) FROM generate_series(1, 3), unnest(ARRAY['events', '{flaky} steady', 'flaky', 'moved', 'keyed', '$new']) d;\n";
 
 	$news % 2 ? $cluster->refuse('flaky') : $cluster->forbid('flaky');
-	return $node->start_load(clients => 3, transactions => 5, args => [ '--rate', 150 ],
+	return $node->start_load(clients => 3, transactions => 5, rate => 150,
 		scripts => [ "BEGIN;\n${post}COMMIT;\n", "SELECT post('flaky', :client_id);\n", "BEGIN;\n${post}ROLLBACK;\n" ]);
 }
 

@@ -31,7 +31,7 @@ $node->sql(q{CREATE TABLE inbox (message_id text PRIMARY KEY, dispatched boolean
 $node->sql(q{CREATE INDEX ON inbox (dispatched_at) WHERE dispatched});
 $node->sql(q{SELECT outbox_create_endpoint('inbox', record_table => 'inbox')});
 $node->set(log_min_messages => 'debug1');
-my $load = $node->start_load(clients => 2, scripts => [ <<'END' ]);
+my $load = $node->start_load(clients => 2, rate => 100, scripts => [ <<'END' ]);
 \set id random(1, 1000000000000)
 BEGIN;
 SELECT outbox_begin(':id', 'inbox');

@@ -194,12 +194,15 @@ sub burst
 	$self->attempt(q{SELECT outbox_set_destination('keyed', partitions => 1 + (txid_current() % 4)::integer)});
 	$self->{redis}->refuse('flaky');
 	my $before = $self->{redis}->count('orders');
-	$load = $node->start_load(clients => CLIENTS, transactions => BURST / CLIENTS,
-		scripts => [ map { s/STEP/$step/r } @scripts ], args => [ '--rate', RATE ]);
+	$load = $node->start_load(clients => CLIENTS, transactions => BURST / CLIENTS, rate => RATE,
+		scripts => [ map { s/STEP/$step/r } @scripts ]);
+	my $refuses = 1;
 	while ($load->is_running and not fired($node))
 	{
-		usleep(10_000);
-		$self->{redis}->accept('flaky') if $self->{redis}->count('orders') > $before + BURST / 2;
+		usleep(20_000);
+		next unless $refuses and $self->{redis}->count('orders') > $before + BURST / 2;
+		$self->{redis}->accept('flaky');
+		$refuses = 0;
 	}
 	$load->finish;
 	$self->{redis}->accept('flaky');

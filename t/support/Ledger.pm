@@ -51,7 +51,7 @@ sub start_load
 	my @of = @streams ? @streams : $self->streams;
 	my $array = '(' . array(@of) . ')';
 
-	return $self->{node}->start_load(clients => 3, args => [ '--rate', $rate ], scripts => [<<"END"]);
+	return $self->{node}->start_load(clients => 3, rate => $rate, scripts => [<<"END"]);
 \\set a random(1, @{[ scalar @of ]})
 \\set b random(1, @{[ scalar @of ]})
 BEGIN;

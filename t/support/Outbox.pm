@@ -10,6 +10,7 @@ use warnings FATAL => 'all';
 BEGIN { $ENV{PG_TEST_TIMEOUT_DEFAULT} //= 180; }
 
 use parent 'PostgreSQL::Test::Cluster';
+use Connection;
 use Exporter 'import';
 use IPC::Run;
 use List::Util qw(max min);
@@ -64,7 +65,7 @@ sub wait_until(&)
 			Test::More::diag("it still dies: $@") if $@;
 			return 0;
 		}
-		usleep(1e6 * min(0.5, max(0.02, 0.2 * $waited, 2 * ($now - $look))));
+		usleep(1e6 * min(0.5, max(0.03, 0.25 * $waited, 4 * ($now - $look))));
 		$look = time;
 	}
 	return 1;
@@ -165,6 +166,23 @@ sub store_url
 	my ($self, $role, $proxy) = @_;
 	return "postgresql://$role\@127.0.0.1:" . $proxy->port . '/postgres?sslmode=disable' if $proxy;
 	return "postgresql://$role\@/postgres?host=" . $self->host . '&port=' . $self->port;
+}
+
+# The same as that of PostgreSQL::Test::Cluster, which starts the program each time.
+sub psql
+{
+	my ($self, $database, $sql, %param) = @_;
+	my $is_plain = !grep { !/^(?:on_error_die|stdout|stderr)$/ && !(/^on_error_stop$/ && $param{$_}) } keys %param;
+	my @statements = $is_plain ? Connection::statements($sql) : ();
+	my $connection = @statements ? Connection->new($self->socket, $database) : undef;
+	return $self->SUPER::psql($database, $sql, %param) unless $connection;
+
+	my ($status, $out, $error) = $connection->run(@statements);
+	chomp($out, $error);
+	${ $param{stdout} } = $out if $param{stdout};
+	${ $param{stderr} } = $error if $param{stderr};
+	die "error running SQL: '$error'\nwhile running '$sql'" if $status && $param{on_error_die};
+	return wantarray ? ($status, $out, $error) : $status;
 }
 
 # Runs SQL that must succeed and returns its output. PostgreSQL gives up a command that all
@@ -455,7 +473,8 @@ sub log_since
 
 # Starts pgbench with one or more scripts and returns at once; see Outbox::Load.
 # Options: scripts => [...] (needed), clients, seconds or transactions (each
-# client's), database, args => [...].
+# client's), rate (transactions of all clients per second; else as many as they can, which keeps
+# the processors from other tests), database, args => [...].
 sub start_load
 {
 	my ($self, %option) = @_;
@@ -475,6 +494,7 @@ sub start_load
 			$option{transactions}
 			? ('--transactions', $option{transactions})
 			: ('--time', $option{seconds} // 600),
+			$option{rate} ? ('--rate', $option{rate}) : (),
 			@files, @{ $option{args} // [] }, $self->connstr($option{database} // 'postgres') . " application_name='$load->{name}'"
 		],
 		'<', \undef, '>', \$load->{out}, '2>', \$load->{error});
