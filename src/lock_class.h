@@ -20,8 +20,10 @@ typedef enum LockClass
 	LOCK_CLASS_DATA_DIRECTORY,	/* file outbox.server;
 								 * bgworker/identity/data_directory.c */
 	LOCK_CLASS_SENDERS,			/* one for each epoch; src/sender_lock.c */
-	LOCK_CLASS_RESTORE			/* of those that restore records;
+	LOCK_CLASS_RESTORE,			/* of those that restore records;
 								 * src/claim/claim.c */
+	LOCK_CLASS_ENDPOINT			/* one for each transaction that changes
+								 * endpoints; src/record/endpoint_change.c */
 } LockClass;
 
 #endif							/* OUTBOX_LOCK_CLASS_H */

@@ -4,16 +4,14 @@
  *
  * Called by outbox_begin() for its endpoint, by cleanup for the longest
  * retention, and by propagation.c for stores and tables. All endpoints are read
- * at once into a cache of this backend; a trigger on the table,
- * outbox_endpoint_changed(), sends the invalidation that empties it, so it also
- * works for a restored dump.
+ * at once into a cache of this backend. A trigger on the table sends the invalidation
+ * that empties it (endpoint_change.c), so it also works for a restored dump.
  */
 #include "postgres.h"
 
 #include <limits.h>
 
 #include "common/int.h"
-#include "commands/trigger.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -25,6 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "src/record/endpoint.h"
+#include "src/record/endpoint_change.h"
 #include "src/shared.h"
 #include "src/table/relations.h"
 #include "src/table/relcache_callback.h"
@@ -83,8 +82,6 @@ static int64 wanted_retention(const EndpointRow *row);
 static int64 interval_to_microseconds(const Interval *interval);
 static void forget_endpoints(Oid relation);
 static void forget_trust(Datum arg, int cache, uint32 hash);
-
-PG_FUNCTION_INFO_V1(outbox_endpoint_changed);
 
 /* Registers the invalidation callback; once, by _PG_init. */
 void
@@ -202,19 +199,6 @@ endpoint_longest_retention(void)
 	for (int i = 0; i < nrows; i++)
 		longest = Max(longest, kept_by(&rows[i]));
 	return longest;
-}
-
-/* Trigger: the settings of endpoints have changed. */
-Datum
-outbox_endpoint_changed(PG_FUNCTION_ARGS)
-{
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function \"%s\" was not called by trigger manager",
-						"outbox.endpoint_changed")));
-	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
-	return PointerGetDatum(NULL);
 }
 
 /* Returns the row of an endpoint, valid until the next call; no_row if it has none. */
@@ -367,6 +351,7 @@ load_endpoints(void)
 	{
 		if (nrows == size)
 			rows = repalloc(rows, (size *= 2) * sizeof(EndpointRow));
+		endpoint_change_wait(scan.row);
 		load_endpoint(scan.row, superuser_arg(scan.table->rd_rel->relowner), &rows[nrows++]);
 	}
 	row_scan_end(&scan);
