@@ -61,4 +61,44 @@ $took = seconds {
 };
 cmp_ok($took, '<', 150, '... at once, and not when the time is up');
 
+# A message that was scheduled, and was due just before everything was paused, is waited for as
+# long as the pause lasts, although the log does not have the row any more that was scheduled.
+$node->set('outbox.replay_window' => '1s', 'outbox.cleanup_interval' => '-1');
+$node->sql(q{BEGIN; SELECT outbox_begin('m6'); SELECT outbox_enqueue('late', '6', deliver_at => now() + interval '1 day'); SELECT outbox_commit(); COMMIT});
+eventually { $node->sql(q{SELECT state FROM outbox.deferred WHERE dest = 'late'}) eq 'scheduled' } 'a message is scheduled';
+my $segment = $node->sql(q{SELECT log_segment FROM outbox.deferred WHERE dest = 'late'});
+eventually
+{
+	$node->sql(q{SELECT outbox_enqueue('d', 'another')});
+	$node->sql("SELECT published_at IS NOT NULL FROM outbox.ring WHERE ring = 'log' AND segment = $segment") eq 't';
+}
+'... and other segments of the log are written';
+eventually
+{
+	$node->sql(<<'SQL') eq 't';
+SELECT published = number FROM (
+	SELECT * FROM outbox.window_0 UNION ALL SELECT * FROM outbox.window_1 UNION ALL
+	SELECT * FROM outbox.window_2 UNION ALL SELECT * FROM outbox.window_3) w
+ORDER BY number DESC LIMIT 1
+SQL
+}
+'... and all is sent';
+$session = $node->session;
+$session->query_safe('BEGIN; LOCK TABLE outbox.window_0, outbox.window_1, outbox.window_2, outbox.window_3 IN SHARE MODE');
+$node->sql(q{UPDATE outbox.deferred SET next_attempt = now() WHERE dest = 'late'});
+eventually { $node->sql(q{SELECT state FROM outbox.deferred WHERE dest = 'late'}) eq 'returned' } 'it is due, and in the log again';
+$node->sql('SELECT outbox_pause()');
+$session->query_safe('COMMIT');
+$session->quit;
+eventually
+{
+	$node->sql('SELECT outbox_cleanup()');
+	$node->sql("SELECT state NOT IN ('quiet', 'retired') FROM outbox.ring WHERE ring = 'log' AND segment = $segment") eq 't';
+}
+'everything is paused, and the segment that it was in first is emptied';
+is($node->sql(q{SELECT outbox_wait('m6', timeout => '0')}), 'f', '... it is waited for');
+$node->sql('SELECT outbox_resume()');
+is($node->sql(q{SELECT outbox_wait('m6', timeout => '3 min')}), 't', '... until it is sent');
+is($redis->count('late'), 1, '... which it is');
+
 done_testing();
