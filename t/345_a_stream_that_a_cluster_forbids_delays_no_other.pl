@@ -82,6 +82,18 @@ eventually { deferred('spread') eq '1' && $node->sql("SELECT last_error FROM out
   or diag $node->sql("SELECT last_error FROM outbox.destinations WHERE dest = 'spread'");
 $redis->command('ACL', 'SETUSER', 'sender', '+hset');
 eventually { deferred('spread') eq '0' && $cluster->count('spread:0') + $cluster->count('spread:1') == 1 } '... until it is given';
+
+# So it does without the right to a stream that consumers are to read up to its end.
+allow(@good, @bad, 'order');
+$node->sql(q{SELECT outbox_enqueue('order', 'body')});
+eventually { $cluster->count('order') == 1 } 'a stream without partitions gets a message';
+allow(@good, @bad, 'order:*');
+$node->sql(q{SELECT outbox_set_destination('order', partitions => 1); SELECT outbox_enqueue('order', 'body')});
+eventually { deferred('order') eq '1' && $node->sql("SELECT last_error FROM outbox.destinations WHERE dest = 'order'") =~ /^could not write its number of partitions: NOPERM / } '... until it has some, and may not be used any more'
+  or diag $cluster->count('order:0');
+allow(@good, @bad, 'order', 'order:*');
+eventually { $cluster->count('order:0') == 1 } '... the next one is sent when it may';
+is($redis->command('HGET', 'outbox:partitions:order', 'end'), $redis->command('XREVRANGE', 'order', '+', '-')->[0][0], '... and consumers know where it ends');
 allow(@good, @bad);
 
 # Rights to each of the streams, and not to both in one command.

@@ -320,7 +320,7 @@ read_ends(Layout *layout)
 	return told;
 }
 
-/* Reads where a stream ends. One that is not there, or is none, has no end. */
+/* Reads where a stream ends. One that is not there, or is none, has no end; one that we may not read may have. */
 static Told
 read_end(Layout *layout, const char *field, const char *stream)
 {
@@ -336,7 +336,7 @@ read_end(Layout *layout, const char *field, const char *stream)
 		return TOLD_BLOCKED;
 	if (reply->type == REDIS_REPLY_ERROR)
 		resp_error(reply, error, sizeof(error));
-	if (batch_verdict_is_of_server(error))
+	if (batch_verdict_is_of_server(error) || batch_verdict_forbids_key(reply))
 		told = refused(layout, reply);
 	else if (reply->type == REDIS_REPLY_STRING && reply->len < ID_BYTES)
 		strlcpy(id, reply->str, ID_BYTES);
