@@ -125,6 +125,12 @@ set_up_launcher(void)
 {
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+
+	/*
+	 * A cancel would be an error, after which no dispatcher is started for a
+	 * second.
+	 */
+	pqsignal(SIGINT, SIG_IGN);
 	BackgroundWorkerUnblockSignals();
 	process_lift_transaction_timeout();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);

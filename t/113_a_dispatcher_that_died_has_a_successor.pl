@@ -42,6 +42,14 @@ is(process('dispatcher'), $dispatcher, '... the dispatcher goes on');
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 successor('dispatcher', $dispatcher);
 
+# A cancel does nothing to the launcher: it starts the next dispatcher.
+$launcher = process('launcher');
+$node->sql("SELECT pg_cancel_backend($launcher)");
+$dispatcher = process('dispatcher');
+$node->sql("SELECT pg_terminate_backend($dispatcher)");
+successor('dispatcher', $dispatcher);
+is(process('launcher'), $launcher, '... by the launcher that was cancelled before');
+
 # In the other order, and both at the same time.
 ($launcher, $dispatcher) = (process('launcher'), process('dispatcher'));
 $node->sql("SELECT pg_terminate_backend($dispatcher), pg_terminate_backend($launcher)");
