@@ -22,6 +22,7 @@
 	P(DISPATCH_OFF, "dispatch off", "critical") \
 	P(NO_DISPATCHER, "no dispatcher", "critical") \
 	P(LOCK, "lock", "critical") \
+	P(STANDBY, "standby", "critical") \
 	P(REDIS_DOWN, "redis down", "critical") \
 	P(SLOTS, "slots", "critical") \
 	P(LEASE, "lease", "critical") \

@@ -40,6 +40,14 @@ sub arrives
 	return;
 }
 
+sub is_a_problem
+{
+	my ($kinds, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eventually { $node->sql('SELECT kind FROM outbox.problems') eq $kinds } $name;
+	return;
+}
+
 enqueue('before');
 arrives('before', 'without a standby it is sent at once');
 
@@ -48,6 +56,7 @@ enqueue('waits');
 my $pid = waiting();
 ok($pid, 'the dispatcher waits for the standby');
 is($node->status('pending'), 1, '... the message is pending');
+is_a_problem('standby', '... and outbox.problems says why');
 
 $node->sql("SELECT pg_terminate_backend($pid)");
 wait_until { $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") == 0 };
@@ -71,6 +80,7 @@ $node->start;
 enqueue('after the start');
 ok(waiting(), 'after a crash of the server the dispatcher waits');
 is($redis->count('d'), 1, '... and has sent nothing');
+is_a_problem('standby', '... which is said, too');
 
 $redis->cli('FLUSHALL');
 ok(waiting(), 'a Redis that was emptied');
@@ -79,6 +89,7 @@ is($redis->count('d'), 0, '... gets nothing');
 $node->sql('ALTER SYSTEM RESET synchronous_standby_names');
 $node->reload;
 arrives('before waits and this after the start', 'without a standby all is sent, in order, none twice');
+is_a_problem('', '... which ends the problem');
 
 # With a real standby.
 my $standby = $node->start_standby;
@@ -89,7 +100,9 @@ $standby->stop;
 enqueue('away');
 ok(waiting(), 'a standby that went away is waited for');
 is($redis->count('d'), 5, '... nothing is sent');
+is_a_problem('standby', '... which is a problem');
 $standby->start;
 arrives('before waits and this after the start with the standby away', 'it comes back and all is sent');
+is_a_problem('', '... and nothing is wrong any more');
 
 done_testing();

@@ -26,9 +26,14 @@
 
 #include "bgworker/process/transaction.h"
 #include "src/claim/durable_commit.h"
+#include "src/clock.h"
 #include "src/kill_point.h"
+#include "src/problem.h"
 #include "src/ring/ring.h"
 #include "src/table/relations.h"
+
+/* A standby that needs longer than this to confirm a commit is a problem. */
+#define STANDBY_PATIENCE_MS	1000
 
 static Oid	extension;			/* the extension that this process works for */
 static bool refused;
@@ -38,7 +43,9 @@ static bool (*attend_meanwhile) (void); /* called while waiting for a standby;
 										 * NULL = the commit itself waits */
 static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
 								 * to there; 0 = it has all */
+static TimestampTz unconfirmed_since;	/* by clock_now() */
 
+static bool attend_to_wait(void);
 static void set_synchronous_commit(const char *value);
 static void take_privileges_of(Oid owner);
 static void return_privileges(void);
@@ -135,7 +142,10 @@ transaction_commit(void)
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(TopMemoryContext);
 	if (waits && wrote)
+	{
 		unconfirmed = XactLastCommitEnd;
+		unconfirmed_since = clock_now();
+	}
 	if (waits)
 		(void) transaction_confirm();
 	CHECK_FOR_INTERRUPTS();
@@ -151,8 +161,11 @@ transaction_commit(void)
 bool
 transaction_confirm(void)
 {
-	if (!XLogRecPtrIsInvalid(unconfirmed) && durable_commit_wait_for_standby(unconfirmed, attend_meanwhile))
+	if (!XLogRecPtrIsInvalid(unconfirmed) && durable_commit_wait_for_standby(unconfirmed, attend_to_wait))
+	{
 		unconfirmed = InvalidXLogRecPtr;
+		problem_clear(PROBLEM_STANDBY);
+	}
 	return XLogRecPtrIsInvalid(unconfirmed);
 }
 
@@ -235,6 +248,16 @@ transaction_run(Statement *statement, Datum *values, const char *nulls)
 	if (result < 0)
 		elog(ERROR, "could not execute \"%s\": %s", statement->sql, SPI_result_code_string(result));
 	return (int64) SPI_processed;
+}
+
+/* Called while the standby is waited for: says so if that lasts. */
+static bool
+attend_to_wait(void)
+{
+	if (!problem_is_set(PROBLEM_STANDBY) &&
+		TimestampDifferenceExceeds(unconfirmed_since, clock_now(), STANDBY_PATIENCE_MS))
+		problem_set(PROBLEM_STANDBY, "The dispatcher waits for a synchronous standby, so nothing is sent. Start the standby, or take it out of synchronous_standby_names by ALTER SYSTEM and a reload.");
+	return attend_meanwhile();
 }
 
 /* Sets synchronous_commit for the open transaction. */
