@@ -43,7 +43,7 @@ eventually { served() > keys %served } 'when one goes, another one is served';
 my ($other) = do { my %now = map { $_ => 1 } $lucky, served(); grep { !$now{$_} } @databases };
 my ($launcher) = $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox launcher'");
 sub switches { my $sum = 0; $sum += $_ foreach PostgreSQL::Test::Utils::slurp_file("/proc/$launcher/status") =~ /ctxt_switches:\s+(\d+)/g; return $sum; }
-my $load = $node->start_load(clients => 4, seconds => 300, database => $other, scripts => ["SELECT outbox_enqueue('d', 'x');\n"]);
+my $load = $node->start_load(clients => 4, seconds => 300, rate => 1000, database => $other, scripts => ["SELECT outbox_enqueue('d', 'x');\n"]);
 wait_until { $node->status('pending', $other) > 500 };
 my $before = [ switches(), $node->status('pending', $other) ];
 my $took = seconds { sleep 5 };

@@ -110,9 +110,9 @@ $node->sql('CREATE SEQUENCE turn');
 foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 {
 	my $draw = "SELECT nextval('turn') / 8 AS n \\gset\n";
-	my $owner = $node->start_load(clients => 4, seconds => 4,
+	my $owner = $node->start_load(clients => 4, seconds => 3,
 		scripts => ["${draw}INSERT INTO inbox VALUES ('$level ' || :n, true, now()) ON CONFLICT DO NOTHING;\n"]);
-	my $ours = $node->start_load(clients => 4, seconds => 4, scripts => [ <<END ]);
+	my $ours = $node->start_load(clients => 4, seconds => 3, scripts => [ <<END ]);
 $draw
 BEGIN ISOLATION LEVEL $level;
 SELECT outbox_begin('$level ' || :n, 'own', 'pessimistic');

@@ -336,10 +336,21 @@ sub entry
 	return \%entry;
 }
 
+# The bodies alone, which Redis picks out faster than Perl reads all fields.
 sub bodies
 {
 	my ($self, $stream) = @_;
-	return map { $_->{body} } $self->entries($stream);
+	return @{ $self->command('EVAL', <<'END', 1, $stream) };
+local bodies = {}
+for i, entry in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do
+  local fields = entry[2]
+  bodies[i] = false
+  for j = 1, #fields, 2 do
+    if fields[j] == 'body' then bodies[i] = fields[j + 1] end
+  end
+end
+return bodies
+END
 }
 
 # The same as one string, with spaces between.
