@@ -261,8 +261,8 @@ probe_due(TimestampTz now)
 		return 0;
 	retry_pace_begin_probes();
 	returned = returned_rows_append(&return_probes,
-						   (Datum[]) {PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
-						   note_probe, NULL);
+									(Datum[]) {PointerGetDatum(construct_array(ids, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE))},
+									note_probe, NULL);
 	for (int i = 0; i < n; i++)
 	{
 		if (chosen[i]->state == BLOCKED_PROBING)
@@ -304,8 +304,8 @@ drain(void)
 		if (set_apart(blocked))
 			continue;
 		first = returned_rows_append(&return_waiting,
-							(Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked_first_id(blocked))},
-							NULL, &bytes);
+									 (Datum[]) {CStringGetTextDatum(blocked->dest), Int32GetDatum(RETURN_LIMIT - returned), Int64GetDatum(blocked_first_id(blocked))},
+									 NULL, &bytes);
 		blocked->waiting -= first;
 		deferral_read_head(blocked);
 		if (first == 0)

@@ -43,7 +43,8 @@ static bool (*attend_meanwhile) (void); /* called while waiting for a standby;
 										 * NULL = the commit itself waits */
 static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
 								 * to there; 0 = it has all */
-static TimestampTz unconfirmed_since;	/* by clock_now(); of the first commit of those */
+static TimestampTz unconfirmed_since;	/* by clock_now(); of the first commit
+										 * of those */
 
 static bool attend_to_wait(void);
 static void set_synchronous_commit(const char *value);
