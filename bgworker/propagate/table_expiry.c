@@ -117,11 +117,17 @@ table_expiry_run(void)
 			pass_moment(expiry);
 	}
 	expiry->took += clock_now() - begun;
-	expiry->rests_until = table_pace_rest_after(begun);
-	if (has_more && expiry->took > TURN_MS * INT64CONST(1000))
-		leave(expiry);
-	else if (!has_more)
+
+	/*
+	 * One that has no more turn in this round takes no rest, so none is added
+	 * to those of others.
+	 */
+	if (!has_more)
 		expiries = list_delete_ptr(expiries, expiry);
+	else if (expiry->took > TURN_MS * INT64CONST(1000))
+		leave(expiry);
+	else
+		expiry->rests_until = table_pace_rest_after(begun);
 	pg_atomic_fetch_add_u64(&shared_mine()->records_removed, statement.rows);
 	return expiries != NIL;
 }

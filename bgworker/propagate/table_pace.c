@@ -10,7 +10,8 @@
  * all slow work together takes half of the time at most, and each table gets
  * its turn.
  *
- * It knows no tables, and must never prevent work forever.
+ * It knows no tables, and must never prevent work forever. So a rest must be asked for only
+ * by work that takes it: others would follow it, and each round put them off further.
  */
 #include "postgres.h"
 
