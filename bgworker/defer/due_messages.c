@@ -56,7 +56,7 @@
 	"FROM (SELECT id, sum(size) OVER (ORDER BY place) - size AS bytes_before " \
 	"FROM (SELECT id, coalesce(octet_length(body), 0) AS size, row_number() OVER () AS place FROM (" due ") due) sized) first " \
 	"WHERE d.id = first.id AND first.bytes_before < " CppAsString2(RETURN_BYTES) " " \
-	"RETURNING d.id, d.key, d.message_id, d.dest, d.cause, d.enqueued_at, d.headers, d.body, d.log_tx, d.partition_key, d.stream"
+	"RETURNING " RETURNED_COLUMNS
 
 /*
  * No row is waited for that another session has locked, perhaps for long: an administrator

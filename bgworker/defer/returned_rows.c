@@ -19,7 +19,6 @@
 #include "bgworker/defer/returned_rows.h"
 #include "bgworker/process/transaction.h"
 #include "src/log/log.h"
-#include "src/shared.h"
 #include "src/table/own_table.h"
 #include "src/table/relations.h"
 
@@ -50,7 +49,7 @@ returned_rows_take_failed(void)
 }
 
 /*
- * Runs a statement that returns rows of outbox.deferred, and appends their messages to
+ * Runs a statement that returns RETURNED_COLUMNS, and appends their messages to
  * the log; `visit` is called for each, and the sizes of their bodies are added to *bytes,
  * unless these are NULL. Returns how many there were.
  */
