@@ -27,6 +27,16 @@ sub is_compacted
 	return $node->sql("SELECT NOT EXISTS (SELECT FROM outbox.records WHERE msgid = '$msgid')") eq 't';
 }
 
+# Executes statements in a pipeline, of which one fails. Returns the error.
+sub pipeline
+{
+	my $script = join('', map { "$_\n" } '\startpipeline', (map { "$_;" } @_), '\endpipeline');
+	my $load = $node->start_load(scripts => [$script], clients => 1, transactions => 1, args => [ '--protocol', 'extended' ]);
+
+	$load->finish;
+	return $load->{error};
+}
+
 #
 # An id that is compacted.
 #
@@ -113,6 +123,12 @@ foreach my $kind (sort keys %url)
 	is($forget->(), 'f', '... then neither store nor record knows it');
 	is($handle->(), 't', '... it is processed again');
 	is($handle->(), 'f', '... once');
+
+	# What a pipeline of a driver holds is one transaction.
+	eventually { $node->sql("SELECT outbox_wait('s', '$kind')") eq 't' && $node->propagated eq 'all' } '... its id is in the store again';
+	like(pipeline('SELECT 1', "SELECT outbox_forget('s', '$kind')"), qr/cannot be forgotten in a transaction block/, '... and forgotten in no pipeline behind another statement');
+	like(pipeline("SELECT outbox_forget('s', '$kind')", 'SELECT 1/0'), qr/division by zero/, '... but before one that fails');
+	is($handle->(), 't', '... and that is not rolled back: it is processed again');
 }
 
 #

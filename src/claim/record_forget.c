@@ -34,9 +34,9 @@ static bool all_is_propagated(void);
  * Forgets a message wherever the endpoint's ids are kept, so that the next
  * claim of it succeeds. Returns false if it was not known.
  *
- * Raises 25001 if there is a store and this is a transaction block, because
- * what is removed there cannot be rolled back; and 55000 if the id is still to
- * be added.
+ * Raises 25001 if there is a store and this is a transaction block or a pipeline,
+ * because what is removed there cannot be rolled back; and 55000 if the id is still
+ * to be added.
  */
 bool
 record_forget(const RecordName *name)
@@ -182,15 +182,20 @@ record_forget_restored(const pg_uuid_t *key)
 	record_lock_release(&tag);
 }
 
-/* Raises 25001 in a transaction block. */
+/*
+ * Raises 25001 where what follows may roll this statement back: in a transaction block, in one of a
+ * function that catches errors, and in a pipeline behind other statements. Where it is the first of a
+ * pipeline, it is committed before the next one begins, as CREATE DATABASE is.
+ */
 static void
 check_is_alone(void)
 {
-	if (IsTransactionBlock())
+	if (IsInTransactionBlock(true))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("an id in a deduplication store cannot be forgotten in a transaction block"),
 				 errdetail("A store does not take part in transactions, so ROLLBACK would not bring the id back.")));
+	MyXactFlags |= XACT_FLAGS_NEEDIMMEDIATECOMMIT;
 }
 
 /* Raises an error if a record may still be added to the store. */
