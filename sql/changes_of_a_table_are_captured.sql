@@ -267,6 +267,14 @@ INSERT INTO totals VALUES (3);
 SELECT dest, convert_from(body, 'UTF8') AS body FROM outbox_enqueued();
 ROLLBACK;
 
+-- So it does in each partition, as that may differ from its table.
+ALTER TABLE parts ENABLE ALWAYS TRIGGER "0_outbox_capture_insert";
+ALTER TABLE parts_1 ENABLE REPLICA TRIGGER "0_outbox_capture_insert";
+ALTER TABLE parts_2 ENABLE TRIGGER "0_outbox_capture_insert";
+ALTER TABLE parts_2_1 ENABLE ALWAYS TRIGGER "0_outbox_capture_insert";
+SELECT outbox_capture('parts', 'parts');
+SELECT tgrelid::regclass AS partition, tgenabled FROM pg_trigger WHERE tgname = '0_outbox_capture_insert' AND tgrelid::regclass::text LIKE 'parts%' ORDER BY tgrelid::regclass::text COLLATE "C";
+
 -- Who owns a table and has the rights of an application may capture it; who changes it needs none.
 CREATE ROLE regress_outbox_owner;
 CREATE ROLE regress_outbox_writer;

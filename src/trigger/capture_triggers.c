@@ -10,9 +10,11 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/pg_inherits.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "fmgr.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
@@ -47,7 +49,8 @@ static Oid	argument_relation(FunctionCallInfo fcinfo);
 static List *argument_list(FunctionCallInfo fcinfo, int arg, const char *what);
 static const char *find_event(const char *name);
 static void create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments);
-static const char *firing_of(Oid table, const char *name);
+static char firing_of(Oid table, const char *name);
+static void set_firing(Oid table, const char *name, char firing);
 static char *argument_condition(FunctionCallInfo fcinfo);
 static void name_condition(void *arg);
 static char *trigger_arguments(FunctionCallInfo fcinfo);
@@ -156,17 +159,25 @@ find_event(const char *name)
 
 /*
  * Creates or replaces the trigger for one kind of event, and checks it. One that replaces
- * another fires when that did: PostgreSQL would have it fire in ordinary sessions only,
- * and changes that logical replication applies would be sent no more.
+ * another fires when that did, in each partition: PostgreSQL would have it fire in ordinary
+ * sessions only, and changes that logical replication applies would be sent no more.
  */
 static void
 create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char *arguments)
 {
 	bool		is_truncate = strcmp(event, "truncate") == 0;
 	char	   *name = psprintf(NAME_PREFIX "%s", event);
-	const char *firing = firing_of(table, name);
+	List	   *tables;
+	List	   *firing = NIL;
+	ListCell   *cell;
+	ListCell   *before;
 	StringInfoData sql;
 
+	/* A table before its partitions, as PostgreSQL locks them. */
+	LockRelationOid(table, AccessShareLock);
+	tables = find_all_inheritors(table, AccessShareLock, NULL);
+	foreach(cell, tables)
+		firing = lappend_int(firing, firing_of(lfirst_oid(cell), name));
 	initStringInfo(&sql);
 	appendStringInfo(&sql, "CREATE OR REPLACE TRIGGER %s AFTER %s ON %s FOR EACH %s",
 					 quote_identifier(name), event, qualified_name(table), is_truncate ? "STATEMENT" : "ROW");
@@ -175,32 +186,40 @@ create_trigger(FunctionCallInfo fcinfo, Oid table, const char *event, const char
 	appendStringInfo(&sql, " EXECUTE FUNCTION %s.outbox_capture(%s)",
 					 quote_identifier(get_namespace_name(get_func_namespace(fcinfo->flinfo->fn_oid))), arguments);
 	execute(sql.data);
-	if (firing)
-		execute(psprintf("ALTER TABLE %s ENABLE %s TRIGGER %s", qualified_name(table), firing, quote_identifier(name)));
+	forboth(cell, tables, before, firing)
+		set_firing(lfirst_oid(cell), name, (char) lfirst_int(before));
 	trigger_check(table, name);
 }
 
-/* Returns how SQL names when a trigger fires; NULL if there is none, or it fires as usual or not at all. */
-static const char *
+/* Returns when a trigger fires, as pg_trigger has it; '\0' if there is none. */
+static char
 firing_of(Oid table, const char *name)
 {
 	Relation	relation = table_open(table, AccessShareLock);
 	TriggerDesc *triggers = relation->trigdesc;
-	const char *firing = NULL;
+	char		firing = '\0';
 
 	for (int i = 0; triggers && i < triggers->numtriggers; i++)
 	{
-		const Trigger *trigger = &triggers->triggers[i];
-
-		if (strcmp(trigger->tgname, name) != 0)
-			continue;
-		if (trigger->tgenabled == TRIGGER_FIRES_ALWAYS)
-			firing = "ALWAYS";
-		else if (trigger->tgenabled == TRIGGER_FIRES_ON_REPLICA)
-			firing = "REPLICA";
+		if (strcmp(triggers->triggers[i].tgname, name) == 0)
+			firing = triggers->triggers[i].tgenabled;
 	}
 	table_close(relation, NoLock);
 	return firing;
+}
+
+/*
+ * Has a trigger fire as another one did, unless there was none, or it did not fire at all. A table
+ * comes before its partitions, to which PostgreSQL passes on what is set.
+ */
+static void
+set_firing(Oid table, const char *name, char firing)
+{
+	if (firing == '\0' || firing == TRIGGER_DISABLED || firing == firing_of(table, name))
+		return;
+	execute(psprintf("ALTER TABLE %s ENABLE %s TRIGGER %s", qualified_name(table),
+					 firing == TRIGGER_FIRES_ALWAYS ? "ALWAYS" : firing == TRIGGER_FIRES_ON_REPLICA ? "REPLICA" : "",
+					 quote_identifier(name)));
 }
 
 /* Returns the condition. It becomes part of a command, so it must be an expression and nothing else. */
