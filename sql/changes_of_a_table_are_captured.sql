@@ -275,6 +275,14 @@ ALTER TABLE parts_2_1 ENABLE ALWAYS TRIGGER "0_outbox_capture_insert";
 SELECT outbox_capture('parts', 'parts');
 SELECT tgrelid::regclass AS partition, tgenabled FROM pg_trigger WHERE tgname = '0_outbox_capture_insert' AND tgrelid::regclass::text LIKE 'parts%' ORDER BY tgrelid::regclass::text COLLATE "C";
 
+-- A search_path that was set for the function, as checkers of schemas propose, changes nothing.
+ALTER FUNCTION outbox_capture() SET search_path = '';
+SELECT outbox_capture('totals', 'd', columns => '{nonsense}');
+\echo :SQLSTATE
+SELECT outbox_uncapture('totals');
+SELECT tgname FROM pg_trigger WHERE tgrelid = 'totals'::regclass;
+ALTER FUNCTION outbox_capture() RESET search_path;
+
 -- Who owns a table and has the rights of an application may capture it; who changes it needs none.
 CREATE ROLE regress_outbox_owner;
 CREATE ROLE regress_outbox_writer;

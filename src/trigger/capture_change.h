@@ -11,7 +11,6 @@
 #include "utils/relcache.h"
 #include "utils/reltrigger.h"
 
-extern Datum outbox_capture_change(PG_FUNCTION_ARGS);
 extern void *capture_change_plan(Relation table, const Trigger *trigger, List **others);
 
 #endif							/* OUTBOX_CAPTURE_CHANGE_H */

@@ -27,9 +27,6 @@ typedef struct ForwardPlan
 	ColumnExpression **singles;
 } ForwardPlan;
 
-/* forward.c */
-extern Datum outbox_forward(PG_FUNCTION_ARGS);
-
 /* forward_plan.c */
 extern void *forward_plan_make(Relation table, const Trigger *trigger, List **others);
 

@@ -10,12 +10,17 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
 #include "commands/trigger.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "src/table/trigger_refusal.h"
 #include "src/trigger/capture_change.h"
@@ -83,14 +88,28 @@ trigger_check_is_capture(Oid function)
 	return planner_of(function) == capture_change_plan;
 }
 
-/* Returns what makes the plan of triggers that call a function; NULL if it is none of ours. */
+/*
+ * Returns what makes the plan of triggers that call a function; NULL if it is none of ours. What
+ * fmgr_info() finds would be the code that sets a search_path first, if ALTER FUNCTION has given it one.
+ */
 static TriggerPlanner
 planner_of(Oid function)
 {
-	FmgrInfo	info;
+	HeapTuple	row = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	TriggerPlanner planner = NULL;
+	bool		isnull;
+	char	   *symbol;
 
-	fmgr_info(function, &info);
-	if (info.fn_addr == outbox_forward)
-		return forward_plan_make;
-	return info.fn_addr == outbox_capture_change ? capture_change_plan : NULL;
+	if (!HeapTupleIsValid(row))
+		return NULL;
+	symbol = TextDatumGetCString(SysCacheGetAttr(PROCOID, row, Anum_pg_proc_prosrc, &isnull));
+	if (((Form_pg_proc) GETSTRUCT(row))->prolang == ClanguageId)
+	{
+		if (strcmp(symbol, "outbox_forward") == 0)
+			planner = forward_plan_make;
+		else if (strcmp(symbol, "outbox_capture_change") == 0)
+			planner = capture_change_plan;
+	}
+	ReleaseSysCache(row);
+	return planner;
 }
