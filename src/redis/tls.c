@@ -210,6 +210,12 @@ make_context(Tls *tls)
 	}
 	SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF);
 	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+
+	/*
+	 * SSL_read() would not return as long as the server sends what is no
+	 * reply, such as tickets.
+	 */
+	SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_default_passwd_cb(context, refuse_passphrase);

@@ -16,6 +16,9 @@
 #include "postgres.h"
 
 #include <sys/ioctl.h>
+#ifdef USE_OPENSSL
+#include <openssl/ssl.h>
+#endif
 
 #include "libpq-fe.h"
 
@@ -235,6 +238,10 @@ poll_connection(PGconn *conn)
 	locale_t	before = foreign_text_english_begin();
 	PostgresPollingStatusType status = PQconnectPoll(conn);
 
+#ifdef USE_OPENSSL
+	if (PQgetssl(conn))			/* as in tls.c */
+		SSL_clear_mode((SSL *) PQgetssl(conn), SSL_MODE_AUTO_RETRY);
+#endif
 	foreign_text_english_end(before);
 	return status;
 }
