@@ -86,7 +86,7 @@ sub gives_up
 	wait_until { -e "$folder/begun" };
 	wait_until { $node->sql("SELECT wait_event IS NOT NULL AND state = 'active' FROM pg_stat_activity WHERE pid = $pid") eq 't' };
 	kill STOP => $pid;
-	my $late = time + 4;
+	my $late = time + 7;
 	wait_until { -e "$folder/full" and time > $late };
 	kill CONT => $pid;
 	wait_until { -e "$folder/taken" or -e "$folder/refused" };
@@ -96,12 +96,12 @@ sub gives_up
 }
 
 my $where = '127.0.0.1:' . $impostor->port;
-gives_up('Redis', "SET outbox.redis_url = 'rediss://user:x\@$where'; SET outbox.command_timeout = '3s'; SELECT outbox_send('d', 'x');");
+gives_up('Redis', "SET outbox.redis_url = 'rediss://user:x\@$where'; SET outbox.command_timeout = '6s'; SELECT outbox_send('d', 'x');");
 # The dispatcher would try the store, too.
 $node->set('outbox.dispatch' => 'off');
 wait_until { $node->status('dispatcher_state') eq 'off' };
 $node->sql("SELECT outbox_create_endpoint('stored', dedup_store => 'postgresql://u\@$where/d?sslmode=require')");
-gives_up('a PostgreSQL store', "SET outbox.connect_timeout = '3s'; BEGIN; SELECT outbox_begin('m', 'stored'); ROLLBACK;");
+gives_up('a PostgreSQL store', "SET outbox.connect_timeout = '6s'; BEGIN; SELECT outbox_begin('m', 'stored'); ROLLBACK;");
 
 $server->kill_kill;
 done_testing();
