@@ -156,6 +156,10 @@ my $error = $node->sql_error(q{SELECT outbox_send('d', 'x')});
 like($error, qr/WRONGPASS.*user "worker", password file/, '... in the error of outbox_send()');
 like($node->status('problem'), qr/Redis cannot be used.*WRONGPASS.*password file.*\. Correct the user in outbox\.redis_url, and the password there or, if outbox\.redis_password_file is set, in that file\./, '... in problem, which says what to correct');
 
+# ... also if Redis was restarted without the password that was set while it ran.
+says('redis://127.0.0.1:' . $redis->port, qr/^could not log in: ERR AUTH .*\(Redis at 127.0.0.1:\d+, password file "\Q$file\E"\)$/, 'a password that Redis does not have');
+like($node->status('problem'), qr/ Set the password in that server again \(requirepass\), or remove it from outbox\.redis_url, and reset the setting of the file that it is in\./, '... with what to do');
+
 # ... also where the settings are read again while a sentinel is asked.
 my ($asked, $other) = map { PostgreSQL::Test::Utils::tempdir() . "/$_" } 'asked', 'other';
 append_to_file($other, "swordfish\n");

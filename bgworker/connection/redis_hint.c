@@ -10,6 +10,7 @@
 #include "bgworker/connection/redis_hint.h"
 
 #define CORRECT_LOGIN	"Correct the user in outbox.redis_url, and the password there or, if outbox.redis_password_file is set, in that file."
+#define AGREE_ON_LOGIN	"Set the password in that server again (requirepass), or remove it from outbox.redis_url, and reset the setting of the file that it is in."
 #define NAME_TLS_PORT	"outbox.redis_url must name the port that Redis has for TLS (tls-port), or begin with \"redis\" if it has none."
 #define CORRECT_TLS		"Correct the certificates, outbox.redis_url, or the settings outbox.redis_tls_ca_file, _cert_file, _key_file and _server_name."
 
@@ -31,6 +32,7 @@ static const struct
 	{"the file of outbox.redis", "Correct the file, its owner and mode."},
 	{"WRONGPASS", CORRECT_LOGIN},
 	{"NOAUTH", CORRECT_LOGIN},
+	{"without any password configured", AGREE_ON_LOGIN},
 	{"NOPERM ", GRANT_PERMISSIONS},
 	{"The user executing the script can't", GRANT_PERMISSIONS},
 	{"ACL failure in script", GRANT_PERMISSIONS},
