@@ -47,6 +47,7 @@ struct PostgresLink
 	int64		received;		/* bytes, in all: libpq keeps some of what it
 								 * was not asked for; some may be counted
 								 * twice */
+	bool		standby_may_lack;	/* what was committed there */
 };
 
 static PostgresLink *open_with(const char *url, bool limits, TimestampTz deadline, LinkAttend attend, StoreFailure *failure);
@@ -65,7 +66,7 @@ static void fail_with_result(StoreFailure *failure, const PGresult *result);
 static void fail_with_connection(StoreFailure *failure, PGconn *conn);
 static const char *find_sqlstate(const char *text);
 static void fail_with_text(StoreFailure *failure, int sqlstate, const char *text);
-static void ignore_notice(void *arg, const PGresult *notice);
+static void note_notice(void *arg, const PGresult *notice);
 
 /*
  * Connects. Returns NULL, with the reason, if that fails or takes longer than
@@ -178,7 +179,7 @@ dial_address(PostgresLink *link, const PostgresUrl *parameters, TimestampTz dead
 		store_failure_set(failure, ERRCODE_OUT_OF_MEMORY, "out of memory");
 		return false;
 	}
-	PQsetNoticeReceiver(link->conn, ignore_notice, NULL);
+	PQsetNoticeReceiver(link->conn, note_notice, link);
 
 	/*
 	 * Only a verbose message tells the SQLSTATE of a connection that is
@@ -273,10 +274,11 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 		if (!await_result(link, deadline, failure))
 			return false;
 		result = PQgetResult(link->conn);
-		if (result == NULL && !answered)
-			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE, "unexpected answer");
+		if (result == NULL && (link->standby_may_lack || !answered))
+			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE,
+							  answered ? "the wait for its synchronous standby was cancelled" : "unexpected answer");
 		if (result == NULL)
-			return answered;
+			return answered && !link->standby_may_lack;
 		is_read = read_result(result, answer, size, &answered, failure);
 		PQclear(result);
 		if (!is_read)
@@ -443,8 +445,12 @@ fail_with_text(StoreFailure *failure, int sqlstate, const char *text)
 	store_failure_set(failure, sqlstate, "%.*s", (int) strcspn(text, "\n"), text);
 }
 
-/* A PQnoticeReceiver: libpq would print notices to stderr. */
+/* A PQnoticeReceiver; libpq would print notices to stderr. A commit whose wait for the standby is cancelled succeeds, with a warning. */
 static void
-ignore_notice(void *arg, const PGresult *notice)
+note_notice(void *arg, const PGresult *notice)
 {
+	const char *function = PQresultErrorField(notice, PG_DIAG_SOURCE_FUNCTION);
+
+	if (function && strcmp(function, "SyncRepWaitForLSN") == 0)
+		((PostgresLink *) arg)->standby_may_lack = true;
 }

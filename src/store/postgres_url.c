@@ -111,15 +111,15 @@ postgres_url_parse(const char *text, PostgresUrl *url)
 /*
  * Adds settings that limit the session: it cancels a query when we give it up, and
  * notices when we have disconnected. Otherwise the query would go on there, perhaps
- * waiting for a lock, with the next one beside it. Values of the same settings in
- * the URL come later and take precedence.
+ * waiting for a lock, with the next one beside it. And warnings are sent, whatever the
+ * role there prefers. Values of the same settings in the URL come later and take precedence.
  */
 void
 postgres_url_limit(PostgresUrl *url)
 {
 	const char **options = find_value(url, "options");
 
-	*options = psprintf("-c statement_timeout=%d -c client_connection_check_interval=%d %s",
+	*options = psprintf("-c statement_timeout=%d -c client_connection_check_interval=%d -c client_min_messages=warning %s",
 						outbox_command_timeout, CHECK_CLIENT_MS, *options ? *options : "");
 }
 
