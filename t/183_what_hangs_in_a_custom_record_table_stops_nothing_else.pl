@@ -103,6 +103,10 @@ eventually { grep { $_ eq 'e1' } $redis->bodies('d') } 'there are no more worker
 eventually { $node->status('problem') =~ /no worker slot is free/ } '... status says that they are not marked';
 is($node->sql(q{SELECT dispatched FROM inbox WHERE message_id = 'e1'}), 'f', '... which is so');
 is($node->sql('SELECT outbox_cleanup()'), 0, '... outbox_cleanup() answers');
+$node->sql(q{SELECT outbox_drop_endpoint(name, true) FROM outbox.endpoint WHERE record_table IS NOT NULL});
+eventually { $node->status('problem IS NULL') eq 't' } '... nothing is wrong while no endpoint has a table';
+$node->sql(q{SELECT outbox_create_endpoint('own', record_table => 'inbox')});
+eventually { $node->status('problem') =~ /no worker slot is free/ } '... and one that gets a table again has it said again';
 $node->append_conf('postgresql.conf', 'max_worker_processes = 20');
 $node->restart;
 is($node->sql(q{SELECT outbox_wait('e1', 'own', '3 min')}), 't', 'there are more: it is marked');

@@ -191,6 +191,7 @@ begin_turn(int64 propagated)
 	LWLockRelease(shared->lock);
 	ending_since = clock_now();
 	does_not_end = false;
+	no_slot = false;			/* else it would not be reported once more */
 	problem_clear(PROBLEM_MARKING);
 	problem_clear(PROBLEM_EXPIRY);
 }
