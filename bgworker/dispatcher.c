@@ -324,10 +324,11 @@ may_publish(void)
 	return false;
 }
 
-/* Tries to connect. What could not be sent to before may be sent to by this connection. */
+/* Tries to connect, when the standby has what the fence will name. What could not be sent to before may be sent to by this connection. */
 static bool
 connect_to_redis(void)
 {
+	(void) transaction_confirm();
 	if (!redis_state_connect(&position))
 		return false;
 	due_messages_rejoin_all();

@@ -105,4 +105,26 @@ $standby->start;
 arrives('before waits and this after the start with the standby away', 'it comes back and all is sent');
 is_a_problem('', '... and nothing is wrong any more');
 
+# What is noted when dispatch is turned off waits for no standby, so Redis is told of it only when the
+# standby has it: else that one would not know what was sent.
+my $fence_key = 'outbox:fence:' . $node->sql('SELECT id FROM outbox.instance');
+sub windows { return $_[0]->sql(join ' UNION ALL ', map { "SELECT number || ' ' || uuid FROM outbox.window_$_" } 0 .. 3); }
+enqueue('at last');
+arrives('before waits and this after the start with the standby away at last', 'another message is sent');
+$standby->stop('immediate');
+sub waits_already { return $node->sql(q{SELECT count(*) FROM outbox.problems WHERE kind = 'standby'}) == 1; }
+$node->set('outbox.dispatch' => 'off');
+eventually { $node->status('dispatcher_state') eq 'off' || waits_already() } 'the standby is away, and dispatch is turned off';
+$node->set('outbox.dispatch' => 'on');
+eventually { $node->status('redis_state') eq 'up' || waits_already() } '... and on again';
+$node->stop('immediate');
+$standby->start;
+my ($fence) = $redis->command('GET', $fence_key) =~ /^(\d+ \S+)/;
+ok((grep { $_ eq $fence } split /\n/, windows($standby)), 'the fence names a window that the standby has');
+$standby->promote;
+$standby->set(synchronous_standby_names => '');
+$standby->sql(q{SELECT outbox_enqueue('d', 'promoted')});
+eventually { ($redis->bodies('d'))[-1] eq 'promoted' } 'which takes over';
+is(join(' ', $redis->bodies('d')), 'before waits and this after the start with the standby away at last promoted', '... and sends nothing twice');
+
 done_testing();

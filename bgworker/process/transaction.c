@@ -46,6 +46,7 @@ static XLogRecPtr unconfirmed;	/* the standby may lack what was committed up
 static TimestampTz unconfirmed_since;	/* by clock_now(); of the first commit
 										 * of those */
 
+static void note_unconfirmed(void);
 static bool attend_to_wait(void);
 static void set_synchronous_commit(const char *value);
 static void take_privileges_of(Oid owner);
@@ -143,11 +144,7 @@ transaction_commit(void)
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(TopMemoryContext);
 	if (waits && wrote)
-	{
-		if (XLogRecPtrIsInvalid(unconfirmed))
-			unconfirmed_since = clock_now();
-		unconfirmed = XactLastCommitEnd;
-	}
+		note_unconfirmed();
 	if (waits)
 		(void) transaction_confirm();
 	CHECK_FOR_INTERRUPTS();
@@ -177,6 +174,20 @@ transaction_commit_local(void)
 {
 	set_synchronous_commit("local");
 	transaction_commit();
+}
+
+/*
+ * The same for what is relied on later: transaction_confirm(), and so the next commit, waits for a
+ * standby that may lack this one.
+ */
+void
+transaction_commit_at_once(void)
+{
+	bool		wrote = TransactionIdIsValid(GetTopTransactionIdIfAny());
+
+	transaction_commit_local();
+	if (wrote && attend_meanwhile && durable_commit_has_standby())
+		note_unconfirmed();
 }
 
 /* Rolls back after an error that was caught. */
@@ -250,6 +261,15 @@ transaction_run(Statement *statement, Datum *values, const char *nulls)
 	if (result < 0)
 		elog(ERROR, "could not execute \"%s\": %s", statement->sql, SPI_result_code_string(result));
 	return (int64) SPI_processed;
+}
+
+/* Notes that the standby may lack the transaction that has just been committed. */
+static void
+note_unconfirmed(void)
+{
+	if (XLogRecPtrIsInvalid(unconfirmed))
+		unconfirmed_since = clock_now();
+	unconfirmed = XactLastCommitEnd;
 }
 
 /* Called while the standby is waited for: says so if that lasts. */

@@ -32,6 +32,7 @@ extern Refusal transaction_refusal(void);
 extern void transaction_commit(void);
 extern bool transaction_confirm(void);
 extern void transaction_commit_local(void);
+extern void transaction_commit_at_once(void);
 extern void transaction_abort(void);
 extern void transaction_commit_async(void);
 extern void transaction_tell_rings(void);

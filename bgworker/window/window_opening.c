@@ -123,7 +123,8 @@ window_opening_closing(Position *position)
 /*
  * The same when we stop publishing: does not wait for a lock nor for a standby,
  * and so may do nothing. The fence stays where it is: it may name a window
- * older than this one, but none that a standby lacks.
+ * older than this one, but none that a standby lacks. It goes there with the next
+ * connection, which waits for the standby first.
  */
 void
 window_opening_closing_at_once(Position *position)
@@ -137,7 +138,7 @@ window_opening_closing_at_once(Position *position)
 	rings_read(&rings);
 	if (ConditionalLockRelationOid(relations_enter()->segments[RING_LOG][rings.ring[RING_LOG].current].window, RowExclusiveLock))
 		window_opening_empty(position, position->looked);
-	transaction_commit_local();
+	transaction_commit_at_once();
 	position_note_all_published(position);
 }
 
