@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -95,6 +96,7 @@ outbox_store_remove(PG_FUNCTION_ARGS)
 {
 	RecordName	name;
 	RecordLook	found;
+	bool		removed;
 
 	/* STRICT is up to the owner of the function. */
 	if (PG_ARGISNULL(0))
@@ -102,7 +104,15 @@ outbox_store_remove(PG_FUNCTION_ARGS)
 	name = name_of_key(PG_GETARG_UUID_P(0));
 	caller_check_can_write("outbox.store_remove()");
 	ForceSyncCommit();
-	PG_RETURN_BOOL(record_forget_in_ring(&name, &found));
+	removed = record_forget_in_ring(&name, &found);
+
+	/*
+	 * A call that counts as failed may have removed it, in a commit that the
+	 * standby lacks.
+	 */
+	if (!removed && durable_commit_has_standby())
+		(void) durable_commit_wait_for_standby(GetFlushRecPtr(NULL), NULL);
+	PG_RETURN_BOOL(removed);
 }
 
 /* outbox.store_retention(): returns how long an id is remembered at least, in microseconds. */

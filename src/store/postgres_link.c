@@ -31,11 +31,11 @@
 #include "src/compat.h"
 #include "src/foreign_text.h"
 #include "src/settings.h"
+#include "src/store/postgres_failure.h"
 #include "src/store/postgres_link.h"
 #include "src/store/postgres_url.h"
 #include "src/wait_event.h"
 
-#define SQLSTATE_BYTES	7		/* in a message, with ": " after it */
 #define MAX_BYTES		(16 * 1024 * 1024)	/* of a connection, which store.c
 											 * then opens again; an answer
 											 * that we expect has some hundred */
@@ -57,15 +57,12 @@ static bool dial_address(PostgresLink *link, const PostgresUrl *parameters, Time
 static bool await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static bool bound_input(PostgresLink *link, StoreFailure *failure);
 static PostgresPollingStatusType poll_connection(PGconn *conn);
+static bool check_end(const PostgresLink *link, bool answered, StoreFailure *failure);
 static bool send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static int	flush_output(PGconn *conn);
 static bool await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure);
 static bool consume_input(PGconn *conn);
 static bool read_result(PGresult *result, char *answer, size_t size, bool *answered, StoreFailure *failure);
-static void fail_with_result(StoreFailure *failure, const PGresult *result);
-static void fail_with_connection(StoreFailure *failure, PGconn *conn);
-static const char *find_sqlstate(const char *text);
-static void fail_with_text(StoreFailure *failure, int sqlstate, const char *text);
 static void note_notice(void *arg, const PGresult *notice);
 
 /*
@@ -212,7 +209,7 @@ await_connection(PostgresLink *link, TimestampTz deadline, StoreFailure *failure
 	}
 	if (status == PGRES_POLLING_FAILED || PQsetnonblocking(link->conn, 1) != 0)
 	{
-		fail_with_connection(failure, link->conn);
+		postgres_failure_of_connection(failure, link->conn);
 		return false;
 	}
 	return true;
@@ -240,7 +237,8 @@ poll_connection(PGconn *conn)
 	PostgresPollingStatusType status = PQconnectPoll(conn);
 
 #ifdef USE_OPENSSL
-	if (PQgetssl(conn))			/* as in tls.c */
+	/* As in tls.c. */
+	if (PQgetssl(conn))
 		SSL_clear_mode((SSL *) PQgetssl(conn), SSL_MODE_AUTO_RETRY);
 #endif
 	foreign_text_english_end(before);
@@ -261,7 +259,7 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 	if (!PQsendQueryParams(link->conn, query, argument ? 1 : 0, &type, &argument, NULL, NULL, 0) ||
 		!PQsetSingleRowMode(link->conn))
 	{
-		fail_with_connection(failure, link->conn);
+		postgres_failure_of_connection(failure, link->conn);
 		return false;
 	}
 	if (!send_query(link, deadline, failure))
@@ -274,16 +272,24 @@ postgres_link_ask(PostgresLink *link, const char *query, Oid type, const char *a
 		if (!await_result(link, deadline, failure))
 			return false;
 		result = PQgetResult(link->conn);
-		if (result == NULL && (link->standby_may_lack || !answered))
-			store_failure_set(failure, ERRCODE_CONNECTION_FAILURE,
-							  answered ? "the wait for its synchronous standby was cancelled" : "unexpected answer");
 		if (result == NULL)
-			return answered && !link->standby_may_lack;
+			return check_end(link, answered, failure);
 		is_read = read_result(result, answer, size, &answered, failure);
 		PQclear(result);
 		if (!is_read)
 			return false;
 	}
+}
+
+/* Checks, when all of an answer was read, that it counts. Returns false, with the reason, if it does not. */
+static bool
+check_end(const PostgresLink *link, bool answered, StoreFailure *failure)
+{
+	if (answered && !link->standby_may_lack)
+		return true;
+	store_failure_set(failure, ERRCODE_CONNECTION_FAILURE,
+					  answered ? "the wait for its synchronous standby was cancelled" : "unexpected answer");
+	return false;
 }
 
 /* Sends a query. Reads meanwhile, because the other side may wait for that before it reads more. */
@@ -309,7 +315,7 @@ send_query(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 	}
 	if (unsent == 0)
 		return true;
-	fail_with_connection(failure, link->conn);
+	postgres_failure_of_connection(failure, link->conn);
 	return false;
 }
 
@@ -339,7 +345,7 @@ await_result(PostgresLink *link, TimestampTz deadline, StoreFailure *failure)
 			return false;
 		if (!consume_input(link->conn))
 		{
-			fail_with_connection(failure, link->conn);
+			postgres_failure_of_connection(failure, link->conn);
 			return false;
 		}
 	}
@@ -370,7 +376,7 @@ read_result(PGresult *result, char *answer, size_t size, bool *answered, StoreFa
 		return true;
 	if (status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE)
 	{
-		fail_with_result(failure, result);
+		postgres_failure_of_result(failure, result);
 		return false;
 	}
 	if (status != PGRES_SINGLE_TUPLE || *answered || PQnfields(result) != 1 || PQgetisnull(result, 0, 0))
@@ -383,69 +389,10 @@ read_result(PGresult *result, char *answer, size_t size, bool *answered, StoreFa
 	return true;
 }
 
-/* Notes why a query failed. For some SQLSTATEs the text says what to do; other errors are quoted. */
-static void
-fail_with_result(StoreFailure *failure, const PGresult *result)
-{
-	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
-
-	if (state && (strcmp(state, "25006") == 0 || strcmp(state, "55000") == 0))
-		store_failure_set(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						  "it is a standby or read-only, which might lack what was added last");
-	else if (state && (strcmp(state, "42883") == 0 || strcmp(state, "3F000") == 0))
-		store_failure_set(failure, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						  "the database does not have this extension, or has an older version");
-	else if (state && strcmp(state, "42501") == 0)
-		store_failure_set(failure, ERRCODE_INSUFFICIENT_PRIVILEGE,
-						  "permission denied to use it as a store; see outbox_grant(role, 'store')");
-	else
-		fail_with_text(failure, ERRCODE_CONNECTION_FAILURE, text ? text : PQresultErrorMessage(result));
-}
-
 /*
- * Notes why a connection failed. A server that is starting, ending or full, or a
- * database that is closed, can be asked again later; its SQLSTATE is not shown.
+ * A PQnoticeReceiver; libpq would print notices to stderr. A commit whose wait for the standby is
+ * cancelled succeeds, with a warning.
  */
-static void
-fail_with_connection(StoreFailure *failure, PGconn *conn)
-{
-	const char *text = PQerrorMessage(conn);
-	const char *state = find_sqlstate(text);
-	bool		is_refused;
-
-	if (state == NULL)
-	{
-		fail_with_text(failure, ERRCODE_CONNECTION_FAILURE, text);
-		return;
-	}
-	is_refused = strncmp(state, "57P", 3) == 0 || strncmp(state, "53300", 5) == 0 || strncmp(state, "55000", 5) == 0;
-	store_failure_set(failure, is_refused ? ERRCODE_CANNOT_CONNECT_NOW : ERRCODE_CONNECTION_FAILURE, "%.*s%.*s",
-					  (int) (state - text), text, (int) strcspn(state, "\n") - SQLSTATE_BYTES, state + SQLSTATE_BYTES);
-}
-
-/* Returns where the first line of a verbose message of libpq has a SQLSTATE, as in "FATAL:  57P03: text"; or NULL. */
-static const char *
-find_sqlstate(const char *text)
-{
-	size_t		length = strcspn(text, "\n");
-
-	for (const char *at = strstr(text, ":  "); at && at + 3 + SQLSTATE_BYTES <= text + length; at = strstr(at + 1, ":  "))
-	{
-		if (strspn(at + 3, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 && strncmp(at + 8, ": ", 2) == 0)
-			return at + 3;
-	}
-	return NULL;
-}
-
-/* Notes the first line of a text of libpq. */
-static void
-fail_with_text(StoreFailure *failure, int sqlstate, const char *text)
-{
-	store_failure_set(failure, sqlstate, "%.*s", (int) strcspn(text, "\n"), text);
-}
-
-/* A PQnoticeReceiver; libpq would print notices to stderr. A commit whose wait for the standby is cancelled succeeds, with a warning. */
 static void
 note_notice(void *arg, const PGresult *notice)
 {
