@@ -121,6 +121,18 @@ eventually { $redis->sequence('gap') eq '1 2 3 4 5' } '... and it goes on';
 forget_windows($opened[-1]);
 $redis->start;
 eventually { $redis->sequence('newest') eq '1 2 3' } 'the newest one is missing while the dispatcher runs';
+
+# It is gone before the ids of its messages are propagated; the next window has none.
+$redis->pause;
+my $before = windows();
+$node->sql(join '; ', 'BEGIN', (map { "SELECT outbox_begin('unread', '$_'); SELECT outbox_enqueue('unread', '$_'); SELECT outbox_commit()" } qw(own stored)), 'COMMIT');
+wait_until { windows() ne $before };
+forget_windows((split / /, windows())[-1]);
+$redis->resume;
+eventually { $redis->count('unread') == 2 } 'the newest one is missing when it is sent';
+eventually { $node->sql(q{SELECT count(*) FROM inbox WHERE NOT dispatched}) == 0 } '... and its record is marked';
+eventually { $store->command('EVAL', q{return #redis.call('KEYS', 'outbox:dedup:*')}, 0) == 1 } '... and the store has its id';
+
 @opened = open_windows('again', 3);
 forget_windows(@opened[ 1 .. $#opened ]);
 $node->sql("SELECT pg_terminate_backend(" . $node->dispatcher . ")");

@@ -249,6 +249,7 @@ static bool
 mark_page(MarkedTable *table, int64 to_mark)
 {
 	int64		at = table->reader.next;
+	int64		before = table->read_upto;
 	ReceiptResult result;
 	Marking		marking = MARKING_DONE;
 
@@ -276,12 +277,11 @@ mark_page(MarkedTable *table, int64 to_mark)
 			wait_longer(table);
 		id_list_add(&table->locked, table->page.items[i]);
 	}
-	if (result == RECEIPTS_ENDED)
-	{
-		table->read_upto = table->reader.upto;
-		receipts_forget(&table->reader);
-	}
-	return table->read_upto < to_mark;
+	if (result == RECEIPTS_MORE)
+		return true;
+	table->read_upto = table->reader.upto;
+	receipts_forget(&table->reader);
+	return table->read_upto > before && table->read_upto < to_mark;
 }
 
 /* A ReceiptVisit: collects the id of a receipt. */

@@ -25,6 +25,7 @@
 #define PAGE_ROWS	4096		/* read in one transaction */
 
 static bool collect_receipts(ReceiptReader *reader, int64 from, int64 upto);
+static int64 end_of(int64 from, int64 upto, const Window *last);
 static bool collect_receipt(TupleTableSlot *row, int segment, void *arg);
 static bool fetch_receipt(RowReader *reader, const LogRow *place, Receipt *receipt);
 
@@ -95,12 +96,25 @@ collect_receipts(ReceiptReader *reader, int64 from, int64 upto)
 	memset(&reader->rows, 0, sizeof(reader->rows));
 	reader->collected = true;
 	reader->next = 0;
-	reader->upto = upto;
+	reader->upto = end_of(from, upto, &last);
 	reader->last = last.number;
 	reader->uuid = last.uuid;
 	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, collect_receipt, &reader->rows);
 	sorted_rows_sort(&reader->rows);
 	return true;
+}
+
+/*
+ * Returns up to which window the receipts are read that lie before the end of `last`, the newest
+ * one that is kept of those up to `upto`. Windows that are missing are read with the next one that
+ * is kept; as long as there is none behind them, they are not read.
+ */
+static int64
+end_of(int64 from, int64 upto, const Window *last)
+{
+	Window		next;
+
+	return last->number == upto || window_row_after(upto, &next) ? upto : Max(from, last->number);
 }
 
 /* A LogReader: collects the place of a receipt. */

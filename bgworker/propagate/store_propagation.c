@@ -165,9 +165,10 @@ bool
 store_propagation_run(StorePropagation *store, Position *position)
 {
 	ReceiptResult result;
-	int64		upto;
+	int64		before = store->propagated;
+	int64		upto = Min(position->published, before + MAX_WINDOWS);
 
-	if (store->propagated < position->published && position->marked <= store->propagated)
+	if (before < position->published && position->marked <= before)
 	{
 		note_propagated(store, position);
 		return true;
@@ -175,16 +176,15 @@ store_propagation_run(StorePropagation *store, Position *position)
 	if (!store_propagation_has_more(store, position))
 		return false;
 	store->n = 0;
-	upto = Min(position->published, store->propagated + MAX_WINDOWS);
-	if (store->propagated < store->passed)
+	if (before < store->passed)
 		upto = Min(upto, store->passed);
-	result = receipts_read(&store->reader, store->propagated, upto, take_key, store);
+	result = receipts_read(&store->reader, before, upto, take_key, store);
 	if (result == RECEIPTS_REFUSED || !add_keys(store, result == RECEIPTS_ENDED))
 		return false;
 	KILL_POINT("ids_added");
 	if (result == RECEIPTS_ENDED)
 		note_propagated(store, position);
-	return true;
+	return result == RECEIPTS_MORE || store->propagated > before;
 }
 
 /* Adds a store to the list. */
