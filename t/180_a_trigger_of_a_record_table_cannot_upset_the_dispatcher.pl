@@ -131,7 +131,7 @@ forget_windows((split / /, windows())[-1]);
 $redis->resume;
 eventually { $redis->count('unread') == 2 } 'the newest one is missing when it is sent';
 eventually { $node->sql(q{SELECT count(*) FROM inbox WHERE NOT dispatched}) == 0 } '... and its record is marked';
-eventually { $store->command('EVAL', q{return #redis.call('KEYS', 'outbox:dedup:*')}, 0) == 1 } '... and the store has its id';
+eventually { $store->count_ids == 1 } '... and the store has its id';
 
 @opened = open_windows('again', 3);
 forget_windows(@opened[ 1 .. $#opened ]);

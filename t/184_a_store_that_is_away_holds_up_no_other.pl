@@ -22,8 +22,6 @@ $node->sql("SELECT outbox_create_endpoint('$_', dedup_store => '" . $store{$_}->
 
 # Handles a message of each endpoint. Whether its id is new is looked up before the store
 # goes away.
-sub ids { my ($name) = @_; return $store{$name}->cli('EVAL', q{return #redis.call('KEYS', 'outbox:dedup:*')}, 0); }
-
 my @sessions;
 foreach my $i (1 .. 3)
 {
@@ -42,7 +40,7 @@ foreach my $i (1 .. 3)
 {
 	$node->sql("BEGIN; SELECT outbox_begin('m$i', '$_'); SELECT outbox_enqueue('d', 'm$i'); SELECT outbox_commit(); COMMIT") foreach 'here', 'own';
 }
-eventually { ids('here') == 3 } '... the other one gets ids';
+eventually { $store{here}->count_ids == 3 } '... the other one gets ids';
 is($node->sql(q{SELECT outbox_wait('m3', 'own', '3 min')}), 't', '... and records in a table are marked');
 is($redis->count('d'), 9, '... and messages are sent');
 
@@ -51,7 +49,7 @@ like($node->sql_error(q{SELECT outbox_drop_endpoint('away')}), qr/^55006: endpoi
 	'an endpoint whose ids are not in its store is not dropped');
 eventually { ($node->psql('postgres', q{SELECT outbox_drop_endpoint('own')}))[0] == 0 } '... one whose records are marked is';
 $store{away}->start;
-eventually { ids('away') == 3 } 'the store is back, and gets its ids';
+eventually { $store{away}->count_ids == 3 } 'the store is back, and gets its ids';
 eventually { $node->status('problem IS NULL') eq 't' } '... and nothing is wrong';
 eventually { ($node->psql('postgres', q{SELECT outbox_drop_endpoint('away')}))[0] == 0 } '... and its endpoint can be dropped';
 

@@ -45,7 +45,7 @@ sub unknown
 # Which masters have ids, and how many in all.
 sub spread
 {
-	my @counts = map { $cluster->is_master($_) ? scalar @{ $cluster->node($_)->command('KEYS', 'outbox:dedup:*') } : 0 } $cluster->up;
+	my @counts = map { $cluster->is_master($_) ? $cluster->node($_)->count_ids : 0 } $cluster->up;
 	my $all = 0;
 	$all += $_ foreach @counts;
 	return scalar(grep { $_ } @counts) . " $all";

@@ -306,6 +306,13 @@ sub count
 	return eval { $self->command('XLEN', $stream) } // 0;
 }
 
+# How many ids it has as a deduplication store.
+sub count_ids
+{
+	my ($self) = @_;
+	return $self->command('EVAL', q{return #redis.call('KEYS', 'outbox:dedup:*')}, 0);
+}
+
 # The id of the newest connection that a user has.
 sub newest_connection_of
 {
