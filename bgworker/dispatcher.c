@@ -324,7 +324,10 @@ may_publish(void)
 	return false;
 }
 
-/* Tries to connect, when the standby has what the fence will name. What could not be sent to before may be sent to by this connection. */
+/*
+ * Tries to connect, when the standby has what the fence will name. What could not be sent to
+ * before may be sent to by this connection.
+ */
 static bool
 connect_to_redis(void)
 {

@@ -33,7 +33,8 @@ static bool fetch_receipt(RowReader *reader, const LogRow *place, Receipt *recei
  * Reads the next receipts of the windows after `from` up to `upto`, in the
  * order of their ids, until `visit` has enough or the page ends. Continues
  * where the last call stopped, whatever `upto` is then: reader->upto says
- * where these windows end. Returns RECEIPTS_ENDED if there are no more.
+ * where these windows end, which may be at `from` as long as the newest ones
+ * are missing. Returns RECEIPTS_ENDED if there are no more.
  */
 ReceiptResult
 receipts_read(ReceiptReader *reader, int64 from, int64 upto, ReceiptVisit visit, void *arg)
