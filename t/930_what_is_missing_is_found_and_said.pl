@@ -15,7 +15,7 @@ my $source = getcwd();
 my $folder = PostgreSQL::Test::Utils::tempdir();
 my $bin = "$folder/bin";
 my $postgres = "$folder/postgresql";
-my @tools = qw(cat chmod cut cp dirname df env find gcc grep head id make mkdir mktemp openssl perl prove python3 readlink
+my @tools = qw(cat chmod cut cp dirname df env find gcc grep head id make mkdir mktemp openssl perl python3 readlink
   redis-check-rdb redis-cli redis-server rm rmdir sed setpriv sh sort sudo tail touch tr uname);
 
 # A path with these tools, except for some; tools that are given as text become scripts.
@@ -139,7 +139,8 @@ misses('no Redis', 'redis-tools', postgres_with('15.9', @client, @headers, @serv
 	says('no such server', qr/^REDIS_SERVER is \S+other-server, which is no server with a client beside it: let it be /,
 		postgres_with('15.9', @client, @headers, @server), {%nobody}, 'dev/packages');
 }
-misses('no prove', 'perl', postgres_with('15.9', @client, @headers, @server), prove => undef);
+misses('no more than the base of Perl', 'perl', postgres_with('15.9', @client, @headers, @server),
+	perl => 'case $1 in *Test*) exit 1 ;; esac');
 
 # A useless pg_config that is first in the path hides no other one.
 my $stray = postgres_with('14.2', @client, @headers, @server);

@@ -43,7 +43,7 @@ sub talk
 		$SIG{CHLD} = 'IGNORE';
 		$SIG{PIPE} = 'IGNORE';
 
-		# A test that is killed does not end this process, and prove waits for all that have its pipe.
+		# A test that is killed does not end this process, and who reads its output waits for all that have the pipe.
 		open STDOUT, '>', '/dev/null';
 		my $select = IO::Select->new($listener);
 		while (getppid == $owner)
