@@ -20,7 +20,7 @@ sub statements
 
 	return if $sql =~ /\\|\b(?:COPY|LISTEN|ATOMIC)\b/i or grep { /^PG/ && !/^PG(?:HOST|PORT|APPNAME|DATABASE|CTLTIMEOUT|_.*)$/ } keys %ENV;
 	push @statements, $1
-	  while $sql =~ /\G((?:[^;'"\$\/-]|'[^']*'|"[^"]*"|-(?!-)|\/(?!\*)|\$(?!\w*\$))++)(?:;|\z)/gc;
+	  while $sql =~ /\G((?:[^;'"\$\/-]|'[^']*'|"[^"]*"|-(?!-)|\/(?!\*)|(?<tag>\$\w*\$).*?\k<tag>|\$(?!\w*\$))++)(?:;|\z)/gcs;
 	return unless $sql =~ /\G\s*\z/;
 	return grep { /\S/ } @statements;
 }
@@ -35,6 +35,14 @@ sub new
 	binmode $self->{socket};
 	$self->send('', pack('N', 3 << 16) . pack('(Z*)*', %parameter) . "\0");
 	return $self->read_until_ready && !$self->{status} ? $self : undef;
+}
+
+# Has errors tell their SQLSTATE, as VERBOSITY does in psql.
+sub be_verbose
+{
+	my ($self) = @_;
+	$self->{verbose} = 1;
+	return;
 }
 
 # Runs statements up to the first that fails, and disconnects. Returns what psql would: its exit
@@ -75,7 +83,7 @@ sub read_until_ready
 		return 1 if $type eq 'Z';
 		last if $type eq 'R' and $message ne "\0\0\0\0";
 		$self->{out} .= row($message) if $type eq 'D';
-		$self->{error} .= report($type, $message) if $type eq 'E' or $type eq 'N';
+		$self->{error} .= $self->report($type, $message) if $type eq 'E' or $type eq 'N';
 		$self->{status} = 3 if $type eq 'E';
 	}
 	$self->{status} = 2;
@@ -108,9 +116,9 @@ sub row
 
 sub report
 {
-	my ($type, $message) = @_;
+	my ($self, $type, $message) = @_;
 	my %field = map { /^(.)(.*)$/s } split /\0/, $message;
-	my $report = "$where$field{S}:  $field{M}\n";
+	my $report = "$where$field{S}:  " . ($self->{verbose} ? "$field{C}: " : '') . "$field{M}\n";
 
 	$report .= "DETAIL:  $field{D}\n" if defined $field{D};
 	$report .= "HINT:  $field{H}\n" if defined $field{H};

@@ -173,10 +173,12 @@ sub psql
 {
 	my ($self, $database, $sql, %param) = @_;
 	my $is_plain = !grep { !/^(?:on_error_die|stdout|stderr)$/ && !(/^on_error_stop$/ && $param{$_}) } keys %param;
-	my @statements = $is_plain ? Connection::statements($sql) : ();
+	my ($verbosity, $rest) = $sql =~ /\A(\\set VERBOSITY verbose\n)?(.*)\z/s;
+	my @statements = $is_plain ? Connection::statements($rest) : ();
 	my $connection = @statements ? Connection->new($self->socket, $database) : undef;
 	return $self->SUPER::psql($database, $sql, %param) unless $connection;
 
+	$connection->be_verbose if $verbosity;
 	my ($status, $out, $error) = $connection->run(@statements);
 	chomp($out, $error);
 	${ $param{stdout} } = $out if $param{stdout};
@@ -381,13 +383,7 @@ sub process
 	my ($self, $msgid, $database, $endpoint) = @_;
 	$endpoint //= 'default';
 	return $self->sql(<<"END", $database);
-BEGIN;
-SELECT outbox_begin('$msgid', '$endpoint') AS new \\gset
-\\if :new
-SELECT outbox_commit() AS n \\gset
-\\endif
-\\echo :new
-COMMIT;
+SELECT new FROM (SELECT outbox_begin('$msgid', '$endpoint') AS new OFFSET 0) n WHERE NOT new OR outbox_commit() >= 0
 END
 }
 
