@@ -25,11 +25,9 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
-#include "tcop/tcopprot.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
 #include "utils/relcache.h"
@@ -123,16 +121,7 @@ outbox_launcher_main(Datum argument)
 static void
 set_up_launcher(void)
 {
-	pqsignal(SIGTERM, die);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-
-	/*
-	 * A cancel would be an error, after which no dispatcher is started for a
-	 * second.
-	 */
-	pqsignal(SIGINT, SIG_IGN);
-	BackgroundWorkerUnblockSignals();
-	process_lift_transaction_timeout();
+	process_begin();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
 	children = MemoryContextAllocZero(TopMemoryContext, shared_capacity() * sizeof(Child));

@@ -76,6 +76,7 @@ static LOCKTAG role_lock;		/* what process_take_role() has taken */
 static volatile sig_atomic_t told_to_end;	/* SIGTERM has come */
 
 static void handle_sigterm(SIGNAL_ARGS);
+static void lift_transaction_timeout(void);
 static void force_settings(void);
 static void give_memory_back(void);
 static void lock_role(void);
@@ -109,17 +110,34 @@ process_start(const char *kind, const char *function, Oid database, uint32 turn)
 	return handle;
 }
 
-/* Connects this process to a database, and sets what our statements need. */
+/*
+ * Lets signals reach this process, before it connects. PostgreSQL has a background worker
+ * ignore SIGHUP from its fork until here: the settings are read in any case, because a reload
+ * may have come meanwhile, and it is never told of that again.
+ */
 void
-process_connect(Oid database)
+process_begin(void)
 {
 	pqsignal(SIGTERM, handle_sigterm);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 
-	/* A cancel could end the wait for the standby before it has our window. */
+	/*
+	 * A cancel could end the wait for the standby before it has our window,
+	 * and would be an error, after which the launcher starts nothing for a
+	 * second.
+	 */
 	pqsignal(SIGINT, SIG_IGN);
 	BackgroundWorkerUnblockSignals();
-	process_lift_transaction_timeout();
+	ConfigReloadPending = true;
+	(void) process_reload_settings();
+	lift_transaction_timeout();
+}
+
+/* Connects this process to a database, and sets what our statements need. */
+void
+process_connect(Oid database)
+{
+	process_begin();
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	force_settings();
 	give_memory_back();
@@ -130,17 +148,6 @@ bool
 process_was_told_to_end(void)
 {
 	return told_to_end;
-}
-
-/*
- * Takes transaction_timeout away from this process. Called before it connects:
- * that is a transaction, too, which would be limited by what postgresql.conf says.
- */
-void
-process_lift_transaction_timeout(void)
-{
-	if (COMPAT_TRANSACTION_TIMEOUT)
-		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /*
@@ -209,6 +216,17 @@ handle_sigterm(SIGNAL_ARGS)
 {
 	told_to_end = true;
 	die(postgres_signal_arg);
+}
+
+/*
+ * Takes transaction_timeout away from this process. Called before it connects:
+ * that is a transaction, too, which would be limited by what postgresql.conf says.
+ */
+static void
+lift_transaction_timeout(void)
+{
+	if (COMPAT_TRANSACTION_TIMEOUT)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 /* Sets what must not depend on the configuration. */

@@ -11,9 +11,9 @@
 #include "src/wait_event.h"
 
 extern BackgroundWorkerHandle *process_start(const char *kind, const char *function, Oid database, uint32 turn);
+extern void process_begin(void);
 extern void process_connect(Oid database);
 extern bool process_was_told_to_end(void);
-extern void process_lift_transaction_timeout(void);
 extern void process_take_role(LockClass role);
 extern void process_release_locks(void);
 extern bool process_reload_settings(void);
