@@ -162,7 +162,8 @@ INSERT INTO s.t VALUES (2);
 TABLE sent;
 COMMIT;
 
--- Partitions have the name of the table that was captured; a row that moves is deleted and inserted.
+-- Partitions have the name of the table that was captured, and its key, whatever the order of
+-- their columns; a row that moves is deleted and inserted.
 CREATE TABLE parts (id integer, day date, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
 CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
 CREATE TABLE parts_2 (dropped integer, day date NOT NULL, id integer NOT NULL) PARTITION BY RANGE (id);

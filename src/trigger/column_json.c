@@ -8,7 +8,7 @@
  */
 #include "postgres.h"
 
-#include "access/sysattr.h"
+#include "access/genam.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_type.h"
 #include "common/jsonapi.h"
@@ -76,20 +76,24 @@ column_json_make(Relation table, List *names)
 	return json;
 }
 
-/* Prepares to print the primary key of a table, which may be deferrable; returns NULL if it has none. */
+/*
+ * Prepares to print the primary key of a table, which may be deferrable; returns NULL if it has none.
+ * Its columns come in the order of the key: those of the table may have another order in each partition.
+ */
 ColumnJson *
 column_json_make_of_primary_key(Relation table)
 {
 	Oid			constraint;
-	Bitmapset  *key = get_primary_key_attnos(RelationGetRelid(table), true, &constraint);
+	Relation	index;
 	ColumnJson *json;
-	int			member = -1;
 
-	if (bms_is_empty(key))
+	if (bms_is_empty(get_primary_key_attnos(RelationGetRelid(table), true, &constraint)))
 		return NULL;
-	json = palloc0(offsetof(ColumnJson, columns) + bms_num_members(key) * sizeof(PrintedColumn));
-	while ((member = bms_next_member(key, member)) >= 0)
-		add_column(json, table, member + FirstLowInvalidHeapAttributeNumber);
+	index = index_open(get_constraint_index(constraint), AccessShareLock);
+	json = palloc0(offsetof(ColumnJson, columns) + index->rd_index->indnkeyatts * sizeof(PrintedColumn));
+	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
+		add_column(json, table, index->rd_index->indkey.values[i]);
+	index_close(index, AccessShareLock);
 	return json;
 }
 
