@@ -67,7 +67,7 @@ claimed_again_leave_out(const char *endpoint, char **msgids, int n)
 	qsort(candidates.items, n, sizeof(Candidate), compare_keys);
 	if (!window_row_published(&published))
 		elog(ERROR, "no window is left");
-	log_scan(GetActiveSnapshot(), published.snapshot, snapshot_value_now(), find_receipt, &candidates);
+	log_scan(InvalidSnapshot, published.snapshot, snapshot_value_now(), find_receipt, &candidates);
 	for (int i = 0; i < n; i++)
 	{
 		if (!candidates.items[i].is_claimed_again)

@@ -100,7 +100,7 @@ collect_receipts(ReceiptReader *reader, int64 from, int64 upto)
 	reader->upto = end_of(from, upto, &last);
 	reader->last = last.number;
 	reader->uuid = last.uuid;
-	log_scan(GetActiveSnapshot(), before.snapshot, last.snapshot, collect_receipt, &reader->rows);
+	log_scan(InvalidSnapshot, before.snapshot, last.snapshot, collect_receipt, &reader->rows);
 	sorted_rows_sort(&reader->rows);
 	return true;
 }

@@ -51,7 +51,7 @@ copied_messages_skip_foreign(Position *position, const Instance *instance)
 	SnapshotValue *now = snapshot_value_now();
 
 	own.txs = palloc(own.size * sizeof(FullTransactionId));
-	log_scan(GetActiveSnapshot(), position->looked, now, note_own, &own);
+	log_scan(InvalidSnapshot, position->looked, now, note_own, &own);
 	window_opening_empty(position, snapshot_value_without(now, own.txs, own.n));
 	position->first_window = position->opened.number;
 	position_note_all_published(position);

@@ -97,7 +97,7 @@ run_collect(SortedRows *rows, const Window *before, const Window *windows, int n
 	for (int i = 0; i < nwindows; i++)
 		parts[i] = (WindowPart) {.number = windows[i].number, .uuid = windows[i].uuid};
 	rows->first_window = windows[0].number % RUN_WINDOWS;
-	log_scan(GetActiveSnapshot(), before->snapshot, windows[nwindows - 1].snapshot, collect_row, &collection);
+	log_scan(InvalidSnapshot, before->snapshot, windows[nwindows - 1].snapshot, collect_row, &collection);
 	sorted_rows_sort(rows);
 }
 

@@ -173,7 +173,7 @@ static void
 look(const Position *position, const SnapshotValue *now, Opening *opening)
 {
 	opening->rows.first_window = opening->number % RUN_WINDOWS;
-	log_scan(GetActiveSnapshot(), position->looked, now, collect_row, opening);
+	log_scan(InvalidSnapshot, position->looked, now, collect_row, opening);
 	sorted_rows_sort(&opening->rows);
 }
 

@@ -49,6 +49,7 @@ typedef struct SegmentScan
 	Relation	index;
 	TupleTableSlot *row;
 	IndexScanDesc scan;
+	Snapshot	taken;			/* for this scan, or InvalidSnapshot */
 	const SnapshotValue *after;
 	const SnapshotValue *upto;
 	LogReader	reader;
@@ -87,8 +88,9 @@ static bool copy_body(TupleTableSlot *row, int segment, void *arg);
 
 /*
  * Reads the messages and receipts that `upto` sees and `after` does not, in no
- * particular order. `visible` determines which rows are committed: it must see
- * at least what `upto` sees. Locks are released at once.
+ * particular order. `visible` determines which rows are committed: SnapshotSelf in a transaction
+ * that may be serializable, otherwise InvalidSnapshot, as for begin_segment_scan(). Locks are
+ * released at once.
  */
 void
 log_scan(Snapshot visible, const SnapshotValue *after, const SnapshotValue *upto,
@@ -227,7 +229,12 @@ scan_segment(int segment, Snapshot visible, const SnapshotValue *after,
 	return go_on;
 }
 
-/* Opens a segment. Returns false if nothing was ever written to it. */
+/*
+ * Opens a segment. Returns false if nothing was ever written to it. `visible` determines which
+ * rows are committed; InvalidSnapshot is a snapshot that is taken now. One from before the table
+ * was locked would not do: where ALTER TABLE rewrites a table, all rows become its own, and when
+ * we get the lock that it has had, such a snapshot shows none of them.
+ */
 static bool
 begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible)
 {
@@ -242,7 +249,8 @@ begin_segment_scan(SegmentScan *scan, int segment, Snapshot visible)
 	}
 	scan->index = index_open_on(scan->table, LOG_COL_TX, AccessShareLock);
 	scan->row = table_slot_create(scan->table, NULL);
-	scan->scan = compat_index_beginscan(scan->table, scan->index, visible, 2);
+	scan->taken = visible ? InvalidSnapshot : RegisterSnapshot(GetLatestSnapshot());
+	scan->scan = compat_index_beginscan(scan->table, scan->index, visible ? visible : scan->taken, 2);
 	scan->scan->xs_want_itup = true;
 	return true;
 }
@@ -252,6 +260,8 @@ static void
 end_segment_scan(SegmentScan *scan)
 {
 	index_endscan(scan->scan);
+	if (scan->taken)
+		UnregisterSnapshot(scan->taken);
 	ExecDropSingleTupleTableSlot(scan->row);
 	index_close(scan->index, AccessShareLock);
 	table_close(scan->table, AccessShareLock);
