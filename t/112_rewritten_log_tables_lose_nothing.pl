@@ -116,6 +116,16 @@ enqueue(1);
 eventually { $redis->count('d') >= $sent } '... all that was committed before is sent';
 is($redis->sequence('d'), join(' ', 1 .. $sent), '... in order, none lost, none twice');
 
+# The same of settings, which a dispatcher reads when it starts.
+$node->sql(q{SELECT outbox_pause('paused')});
+$node->sql(q{SELECT outbox_enqueue('paused', '1')});
+rewrite_amid('outbox.destination', sub { $node->sql('SELECT pg_terminate_backend(dispatcher_pid) FROM outbox.status') });
+enqueue(1);
+eventually { $redis->count('d') >= $sent } '... it sends';
+is($redis->count('paused'), 0, '... nothing to a destination that is paused');
+$node->sql(q{SELECT outbox_resume('paused')});
+eventually { $redis->count('paused') == 1 } '... until it is resumed';
+
 # Other programs that rewrite a table rely on a trigger, which would not fire.
 like($node->sql_error("CREATE TRIGGER copy AFTER INSERT OR UPDATE OR DELETE ON outbox.$_ FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()"),
 	qr/^42809: cannot create trigger "copy" on table "outbox\.$_"/, "no trigger is created on $_") foreach qw(log_0 window_0 record_0 history_0 deferred forgotten);

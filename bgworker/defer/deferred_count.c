@@ -39,10 +39,10 @@ deferred_count_load(void)
 	bool		isnull;
 	Datum		due;
 
-	SPI_connect();
+	SPI_connect();				/* not read-only: see destination_settings.c */
 	if (SPI_execute("SELECT (SELECT count(*) FROM outbox.deferred WHERE state = 'scheduled'), "
 					"(SELECT min(next_attempt) FROM outbox.deferred WHERE state = 'scheduled'), "
-					"(SELECT count(*) FROM outbox.deferred WHERE state = 'dead')", true, 1) != SPI_OK_SELECT)
+					"(SELECT count(*) FROM outbox.deferred WHERE state = 'dead')", false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.deferred");
 	row = SPI_tuptable->vals[0];
 	scheduled = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));

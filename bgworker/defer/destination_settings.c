@@ -58,7 +58,13 @@ destination_load(void)
 
 	own_table_require(relations_enter()->destination, OWN_DESTINATION);
 	SPI_connect();
-	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", true, 0) != SPI_OK_SELECT)
+
+	/*
+	 * Not read-only: it would use the snapshot of the transaction. Where we
+	 * had to wait for ALTER TABLE, which has rewritten the table, that shows
+	 * no row.
+	 */
+	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.destination");
 	own_rows_require(ROWS_DESTINATION);
 	for (uint64 i = 0; i < SPI_processed; i++)

@@ -72,8 +72,8 @@ load(void)
 {
 	current[0] = '\0';
 	own_table_require(relations_enter()->era, OWN_ERA);
-	SPI_connect();
-	if (SPI_execute("SELECT id FROM outbox.era WHERE went_on_after IS NULL", true, 1) != SPI_OK_SELECT)
+	SPI_connect();				/* not read-only: see destination_settings.c */
+	if (SPI_execute("SELECT id FROM outbox.era WHERE went_on_after IS NULL", false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.era");
 	own_rows_require(ROWS_ERA);
 	if (SPI_processed == 1)

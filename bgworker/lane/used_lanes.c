@@ -53,8 +53,8 @@ used_lanes_load(void)
 	memset(in_use, 0, sizeof(in_use));
 	nadded = 0;
 	own_table_require(relations_enter()->lane, OWN_LANE);
-	SPI_connect();
-	if (SPI_execute("SELECT slot FROM outbox.lane", true, 0) != SPI_OK_SELECT)
+	SPI_connect();				/* not read-only: see destination_settings.c */
+	if (SPI_execute("SELECT slot FROM outbox.lane", false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read outbox.lane");
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
