@@ -272,11 +272,9 @@ load_waiting(char *refusal, size_t size)
 	refusal[0] = '\0';
 	own_table_require(relations_enter()->deferred, OWN_DEFERRED);
 	SPI_connect();
-	/* Not read-only: held_by_dead_load() may have changed rows just now. */
-	if (SPI_execute("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at, h.last_error FROM "
-					"(SELECT dest, count(*) AS messages, min(id) AS head FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest) w "
-					"JOIN outbox.deferred h ON h.id = w.head ORDER BY h.last_attempt NULLS FIRST", false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.deferred");
+	(void) transaction_query("SELECT w.dest, w.messages, h.id, h.next_attempt, h.enqueued_at, h.last_error FROM "
+							 "(SELECT dest, count(*) AS messages, min(id) AS head FROM outbox.deferred WHERE state = 'waiting' GROUP BY dest) w "
+							 "JOIN outbox.deferred h ON h.id = w.head ORDER BY h.last_attempt NULLS FIRST", 0, NULL, NULL, NULL);
 	own_rows_require(ROWS_WAITING);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{

@@ -16,6 +16,7 @@
 #include "bgworker/defer/destination_settings.h"
 #include "bgworker/defer/held_by_dead.h"
 #include "bgworker/process/report.h"
+#include "bgworker/process/transaction.h"
 #include "src/problem.h"
 
 static TimestampTz scheduled_due;	/* when the next scheduled message is due;
@@ -39,11 +40,10 @@ deferred_count_load(void)
 	bool		isnull;
 	Datum		due;
 
-	SPI_connect();				/* not read-only: see destination_settings.c */
-	if (SPI_execute("SELECT (SELECT count(*) FROM outbox.deferred WHERE state = 'scheduled'), "
-					"(SELECT min(next_attempt) FROM outbox.deferred WHERE state = 'scheduled'), "
-					"(SELECT count(*) FROM outbox.deferred WHERE state = 'dead')", false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.deferred");
+	SPI_connect();
+	(void) transaction_query("SELECT (SELECT count(*) FROM outbox.deferred WHERE state = 'scheduled'), "
+							 "(SELECT min(next_attempt) FROM outbox.deferred WHERE state = 'scheduled'), "
+							 "(SELECT count(*) FROM outbox.deferred WHERE state = 'dead')", 0, NULL, NULL, NULL);
 	row = SPI_tuptable->vals[0];
 	scheduled = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
 	due = SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull);

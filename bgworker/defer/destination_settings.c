@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 
 #include "bgworker/defer/destination_settings.h"
+#include "bgworker/process/transaction.h"
 #include "src/clock.h"
 #include "src/compat.h"
 #include "src/table/own_table.h"
@@ -58,14 +59,7 @@ destination_load(void)
 
 	own_table_require(relations_enter()->destination, OWN_DESTINATION);
 	SPI_connect();
-
-	/*
-	 * Not read-only: it would use the snapshot of the transaction. Where we
-	 * had to wait for ALTER TABLE, which has rewritten the table, that shows
-	 * no row.
-	 */
-	if (SPI_execute("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.destination");
+	(void) transaction_query("SELECT dest, stream, maxlen, paused, format, partitions, on_dead FROM outbox.destination", 0, NULL, NULL, NULL);
 	own_rows_require(ROWS_DESTINATION);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, before);

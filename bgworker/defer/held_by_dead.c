@@ -259,8 +259,7 @@ static void
 run_query(const char *sql)
 {
 	own_table_require(relations_enter()->deferred, OWN_DEFERRED);
-	if (SPI_execute(sql, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.deferred");
+	(void) transaction_query(sql, 0, NULL, NULL, NULL);
 }
 
 /*

@@ -39,11 +39,10 @@ instance_load(Instance *instance)
 
 	own_table_require(relations_enter()->instance, OWN_INSTANCE);
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT i.id, i.first_window, i.database = d.oid, "
-							  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher, i.database, i.layout_epoch "
-							  "FROM outbox.instance i, pg_database d WHERE d.oid = $1",
-							  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)},
-							  NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
+	if (transaction_query("SELECT i.id, i.first_window, i.database = d.oid, "
+						  "EXISTS (SELECT FROM pg_database o WHERE o.oid = i.database), i.publisher, i.database, i.layout_epoch "
+						  "FROM outbox.instance i, pg_database d WHERE d.oid = $1 LIMIT 1",
+						  1, (Oid[]) {OIDOID}, (Datum[]) {ObjectIdGetDatum(MyDatabaseId)}, NULL) != 1)
 		elog(ERROR, "outbox.instance is empty");
 	own_rows_require(ROWS_INSTANCE);
 	row = SPI_tuptable->vals[0];

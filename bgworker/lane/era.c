@@ -72,9 +72,8 @@ load(void)
 {
 	current[0] = '\0';
 	own_table_require(relations_enter()->era, OWN_ERA);
-	SPI_connect();				/* not read-only: see destination_settings.c */
-	if (SPI_execute("SELECT id FROM outbox.era WHERE went_on_after IS NULL", false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.era");
+	SPI_connect();
+	(void) transaction_query("SELECT id FROM outbox.era WHERE went_on_after IS NULL LIMIT 1", 0, NULL, NULL, NULL);
 	own_rows_require(ROWS_ERA);
 	if (SPI_processed == 1)
 		strlcpy(current, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), sizeof(current));
@@ -219,10 +218,8 @@ read_end(const char *era, int64 *went_on_after)
 
 	own_table_require(relations_enter()->era, OWN_ERA);
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT went_on_after FROM outbox.era WHERE id = $1 AND went_on_after IS NOT NULL",
-							  1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(era)}, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.era");
-	found = SPI_processed == 1;
+	found = transaction_query("SELECT went_on_after FROM outbox.era WHERE id = $1 AND went_on_after IS NOT NULL LIMIT 1",
+							  1, (Oid[]) {TEXTOID}, (Datum[]) {CStringGetTextDatum(era)}, NULL) == 1;
 	if (found)
 		*went_on_after = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();

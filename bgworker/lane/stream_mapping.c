@@ -83,8 +83,7 @@ stream_mapping_load(void)
 	mapped = destination_make_table("outbox mapping", context, sizeof(MappedDestination));
 	own_table_require(relations_enter()->mapping, OWN_MAPPING);
 	SPI_connect();
-	if (SPI_execute("SELECT dest, after_window, stream, partitions FROM outbox.mapping ORDER BY after_window", false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read outbox.mapping");
+	(void) transaction_query("SELECT dest, after_window, stream, partitions FROM outbox.mapping ORDER BY after_window", 0, NULL, NULL, NULL);
 	own_rows_require(ROWS_MAPPING);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		load_row(SPI_tuptable->vals[i], SPI_tuptable->tupdesc);

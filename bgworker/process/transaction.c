@@ -230,15 +230,27 @@ int64
 transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
 {
 	int64		rows;
-	int			result;
 
 	SPI_connect();
-	result = SPI_execute_with_args(sql, nargs, types, values, nulls, false, 0);
-	if (result < 0)
-		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(result));
-	rows = (int64) SPI_processed;
+	rows = transaction_query(sql, nargs, types, values, nulls);
 	SPI_finish();
 	return rows;
+}
+
+/*
+ * The same for a statement whose rows are wanted: they are in SPI_tuptable. Must be called
+ * between SPI_connect() and SPI_finish(). It is not read-only, for that would have it use the
+ * snapshot that is there: one without what was written just now, and, where ALTER TABLE has
+ * rewritten a table while we waited for its lock, without all rows of it.
+ */
+int64
+transaction_query(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls)
+{
+	int			result = SPI_execute_with_args(sql, nargs, types, values, nulls, false, 0);
+
+	if (result < 0)
+		elog(ERROR, "could not execute \"%s\": %s", sql, SPI_result_code_string(result));
+	return (int64) SPI_processed;
 }
 
 /*

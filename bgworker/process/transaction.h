@@ -38,6 +38,7 @@ extern void transaction_commit_async(void);
 extern void transaction_tell_rings(void);
 
 extern int64 transaction_execute(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls);
+extern int64 transaction_query(const char *sql, int nargs, Oid *types, Datum *values, const char *nulls);
 extern int64 transaction_run(Statement *statement, Datum *values, const char *nulls);
 
 #endif							/* OUTBOX_TRANSACTION_H */
