@@ -128,8 +128,7 @@ process_begin(void)
 	 */
 	pqsignal(SIGINT, SIG_IGN);
 	BackgroundWorkerUnblockSignals();
-	ConfigReloadPending = true;
-	(void) process_reload_settings();
+	ProcessConfigFile(PGC_SIGHUP);
 	lift_transaction_timeout();
 }
 

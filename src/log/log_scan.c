@@ -260,8 +260,7 @@ static void
 end_segment_scan(SegmentScan *scan)
 {
 	index_endscan(scan->scan);
-	if (scan->taken)
-		UnregisterSnapshot(scan->taken);
+	UnregisterSnapshot(scan->taken);
 	ExecDropSingleTupleTableSlot(scan->row);
 	index_close(scan->index, AccessShareLock);
 	table_close(scan->table, AccessShareLock);
